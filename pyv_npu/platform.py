@@ -364,6 +364,15 @@ class Platform:
         if self.sanitizer is not None:
             self.sanitizer.restored()
 
+    def is_at(self, snapshot: "Snapshot") -> bool:
+        """Whether the platform, which took `snapshot`, has the future that it had then.
+
+        The latency probe and `outputs` may remember another past: they only report, but for `is_status`.
+        """
+        if self.program is None:
+            raise UsageError("no state yet: load a program first")
+        return self._snapshots(self.program).is_at(snapshot, self.cycle, ("latency", "outputs"))
+
     def _snapshots(self, program: Program) -> "Machine":
         from pyv_npu.snapshot.machine import Machine  # most runs take no snapshot
 

@@ -19,8 +19,10 @@ _GIVES_BACK = sys.platform == "linux"
 """Whether pages that are given back read as zeros."""
 _UNTOUCHED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 """Pages that were never written take no memory, even when they are read."""
-_PAGEMAP, _PAGEMAP_ENTRY, _THERE = "/proc/self/pagemap", 8, 0b11 << 62
-"""Linux: a word for each page of this process; the bits of those that are in memory, or swapped out."""
+_PAGEMAP, _PAGEMAP_ENTRY = "/proc/self/pagemap", 8
+"""Linux: a little-endian word for each page of this process."""
+_THERE = bytes(high >> 6 != 0 for high in range(256))
+"""By the highest byte of such a word: whether the page is in memory, or swapped out."""
 
 
 class Ram:
@@ -75,12 +77,16 @@ class Ram:
         try:
             with open(_PAGEMAP, "rb", buffering=0) as file:
                 file.seek(_PAGEMAP_ENTRY * first)
-                words = memoryview(file.read(_PAGEMAP_ENTRY * count)).cast("Q")
-        except (OSError, TypeError):
-            words = memoryview(b"").cast("Q")
-        there = [number for number, word in enumerate(words) if word & _THERE]
-        if len(words) != count or not there:  # a host that does not say
+                words = file.read(_PAGEMAP_ENTRY * count)
+        except OSError:
+            words = b""
+        flags = words[_PAGEMAP_ENTRY - 1 :: _PAGEMAP_ENTRY].translate(_THERE)
+        if len(words) != _PAGEMAP_ENTRY * count or 1 not in flags:  # a host that does not say
             return list(range(self.size // PAGE))
+        there, number = [], flags.find(1)
+        while number >= 0:
+            there.append(number)
+            number = flags.find(1, number + 1)
         each = mmap.PAGESIZE // PAGE
         return [page for number in there for page in range(number * each, min((number + 1) * each, self.size // PAGE))]
 

@@ -85,13 +85,18 @@ class Outputs:
         """Disjoint [start, end) ranges of DRAM, ascending."""
         return _merged(self._ranges)
 
+    def covered(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Disjoint [start, end) ranges that the device has written: of DRAM, and of the scratchpads, if recorded."""
+        return self.ranges(), _merged(self.in_spm or {})
+
     def sha256(self, *, everywhere: bool = True) -> str:
         """Hash of the scratchpads and of all that was written to DRAM, with its addresses. Not `everywhere`: of the
         scratchpads only what was written while `in_spm` was asked for."""
         digest = hashlib.sha256()
         for ram in self._spm if everywhere else ():
             digest.update(ram.u8)
-        for start, end in [*([] if everywhere else _merged(self.in_spm or {})), *self.ranges()]:
+        in_dram, in_spm = self.covered()
+        for start, end in [*([] if everywhere else in_spm), *in_dram]:
             digest.update(f"{start:x}..{end:x}:".encode())
             digest.update(self._bus.peek(start, end - start) or b"")
         return digest.hexdigest()

@@ -27,6 +27,17 @@ class Injection(Triggers):
         self.retried: list[tuple[int, int]] = []
         """(cycle of the answer, cycle at which the program submitted the descriptor again)"""
 
+    @property
+    def over(self) -> bool:
+        """Whether the faults do nothing any more, and what they have done is in the state of the machine."""
+        ends = max(self._masked_until, self._raised_until, self._full_until)
+        waiting = (self._queue, self._between, self._refused, self._masked, self._again)
+        return (
+            not any(waiting)
+            and self._machine.clock.now >= ends
+            and all(one.left <= 0 and not one.fault.lasts for one in self.armed)
+        )
+
     # -- what acts at once -------------------------------------------------------------------------------------
 
     def _act(self, one: Armed, cycle: int) -> None:

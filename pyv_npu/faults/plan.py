@@ -165,6 +165,11 @@ class Fault:
         return ACTIONS[self.do]
 
     @property
+    def lasts(self) -> bool:
+        """Whether what it does goes on without end, and no snapshot has it."""
+        return self.do in ("dram_slow", "clock_ratio") or (self.do == "unit_stuck" and self.values["cycles"] == 0)
+
+    @property
     def plain(self) -> dict[str, Any]:
         """As it stands in a file."""
         made: dict[str, Any] = {"do": self.do}

@@ -1,7 +1,7 @@
 """Saving and restoring a machine: its parts one after the other, its memory and its events."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -72,6 +72,33 @@ class Machine:
             self._events.rewind(snapshot.events)
             for name, part in self._parts.items():
                 fields.load(name, part)
+
+    def is_at(self, snapshot: Snapshot, cycle: int, aside: Collection[str] = ()) -> bool:
+        """Whether the machine, on which `snapshot` was taken, has the future that it had then; `cycle`: where the hart
+        is. `aside`: parts that are not looked at. Events, of which nothing but reports comes, are not either."""
+        return (
+            cycle == snapshot.cycle
+            and all(
+                _present(name, part.state(), cycle) == _present(name, snapshot.state[name], cycle)
+                for name, part in self._parts.items()
+                if name not in aside
+            )
+            and all(memory.holds(ram, snapshot.memory[name]) for name, ram in self._rams.items())
+        )
+
+
+def _present(name: str, state: Any, cycle: int) -> Any:
+    """The state of a part at `cycle`, to which the clock has come, without what only tells how it came there."""
+    if name == "npu":
+        # when the latest event was, and which number the records have that began what runs: for reports
+        counters = state["counters"]
+        running = [[unit, *begin] for unit, _, *begin in counters["running"]]
+        return state | {"counters": counters | {"cycle": 0, "running": running}}
+    if name == "interrupts":
+        # when the lines were looked at last; the next look is at `cycle` or later
+        due, seen = state["plic_due"], state["now"]
+        return state | {"now": max(seen, cycle), "waits": due is not None and due > seen}
+    return state
 
 
 @contextmanager

@@ -27,6 +27,14 @@ def put(ram: Ram, pages: Pages) -> None:
             ram.u8[start : start + PAGE] = page
 
 
+def holds(ram: Ram, pages: Pages) -> bool:
+    """Whether the memory holds these pages and nothing else."""
+    touched = ram.touched()
+    return pages.keys() <= set(touched) and all(
+        ram.data[number * PAGE : (number + 1) * PAGE] == pages.get(number, ZERO) for number in touched
+    )
+
+
 def _used(ram: Ram) -> list[int]:
     return [page for page in ram.touched() if ram.data[page * PAGE : (page + 1) * PAGE] != ZERO]
 

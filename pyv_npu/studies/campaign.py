@@ -1,33 +1,27 @@
 """A campaign: many runs of one program with one fault each, drawn at random, and the table of what they led to.
 
-All runs of a mode use one machine. The program runs once without faults, and leaves snapshots on its way and the cycles
-of all points at which faults may act; each run with a fault goes on from the snapshot before it.
+All runs of a mode use one machine (`FaultedRuns`). The program runs once without faults and leaves the cycles of all
+points at which faults may act.
 """
 
 import math
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
-from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
 from pyv_ext.bus.memory import PAGE
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.stop import Stop
 from pyv_npu.config import Config
-from pyv_npu.errors import BadInputError, UsageError
-from pyv_npu.faults.injection import Injection
+from pyv_npu.errors import BadInputError
 from pyv_npu.faults.plan import Fault, Point, Trigger
-from pyv_npu.faults.record import record_of
 from pyv_npu.platform import Platform
-from pyv_npu.snapshot import Snapshot
-from pyv_npu.studies.fault_outcomes import Evidence, Outcome, Verdict, judge, longest
+from pyv_npu.studies.fault_outcomes import Outcome, Verdict, judge
+from pyv_npu.studies.faulted_runs import FaultedRuns
 from pyv_npu.text import columns, wrapped
 from pyv_npu.workloads.workload import Prepared, Session
 
-SNAPSHOTS, RUNS_PER_SNAPSHOT = 12, 20
-"""Along the run without faults: so many, or fewer where there are not so many runs for each."""
 Z95 = 1.959964
 """Standard deviations to both sides that hold 95 % of a normal distribution."""
 
@@ -82,98 +76,35 @@ def run_campaign(
     made: list[Campaign] = []
 
     def drive(platform: Platform) -> Stop:
-        machine = _Machine(platform, min(SNAPSHOTS, count // RUNS_PER_SNAPSHOT + 1))
-        made.append(machine.campaign(plan, count, seed, say))
-        return machine.back_to_reference()
+        runs = FaultedRuns(platform)
+        made.append(_campaign(runs, config.npu.mode, plan, count, seed, say))
+        return runs.back_to_reference()
 
     prepared.run(config, Session(drive=drive, faults=()))
     return made[0]
 
 
-class _Saved(NamedTuple):
-    """Where a run with a fault begins."""
+class _Draws:
+    """Faults with what the plan leaves open drawn at random."""
 
-    snapshot: Snapshot
-    interrupts: int
-    in_spm: dict[tuple[int, int], None]
+    def __init__(self, runs: FaultedRuns, mode: str) -> None:
+        self._runs = runs
+        self._mode = mode
+        self._first = min((cycles[0] for cycles in runs.points.values() if cycles), default=0)
+        """The first submission: nothing is drawn before it."""
 
-
-class _Machine:
-    """A platform with its program loaded, and its run without faults."""
-
-    def __init__(self, platform: Platform, snapshots: int) -> None:
-        assert platform.program is not None and platform.injection is not None
-        self._platform = platform
-        self._program = platform.program
-        self._injection: Injection = platform.injection
-        self._points: dict[Point, list[int]] = {}
-        self._saved = [self._save()]
-        self._injection.arm((), self._points)
-        stop = platform.run()
-        if stop.reason is not StopReason.EXIT:
-            raise UsageError(f"no campaign: without faults the program stops with {stop.reason.value}, {stop.text}")
-        self._reference = self._evidence(stop)
-        total = platform.cycle
-        self._restore(self._saved[0])
-        for number in range(1, snapshots):
-            platform.run(until=number * total // snapshots)
-            self._saved.append(self._save())
-        self._begins = [saved.snapshot.cycle for saved in self._saved]
-        self._pages = _pages(self._saved[-1].snapshot)
-
-    def _save(self) -> _Saved:
-        platform = self._platform
-        before = self._saved[-1].snapshot if hasattr(self, "_saved") else None
-        return _Saved(platform.save(before), self._injection.interrupts, dict(platform.outputs.in_spm or {}))
-
-    def _restore(self, saved: _Saved) -> None:
-        self._injection.arm(())
-        self._platform.restore(saved.snapshot)
-        self._injection.interrupts = saved.interrupts
-        self._platform.outputs.in_spm = dict(saved.in_spm)
-
-    def _evidence(self, stop: Stop) -> Evidence:
-        platform = self._platform
-        platform.deliver()
-        record = record_of(platform, self._injection, self._program)
-        return Evidence(stop, platform.cycle, platform.console.text, len(platform.npu.error_log), record)
-
-    def back_to_reference(self) -> Stop:
-        """The run without faults again, to its end."""
-        self._restore(self._saved[-1])
-        return self._platform.run()
-
-    def campaign(self, plan: Sequence[Fault], count: int, seed: int, say: Callable[[str], None]) -> Campaign:
-        mode = self._platform.config.npu.mode
-        useful = [fault for fault in plan if self._opportunities(fault) or fault.action.point is Point.ACCESS]
-        skipped = [fault.do for fault in plan if fault not in useful]
-        if not useful:
-            raise BadInputError(f"no campaign: the program has no point for {', '.join(skipped)}; name other faults")
-        runs = []
-        for number in range(count):
-            if number % 20 == 0:
-                say(f"campaign, {mode}: {number:,} of {count:,} runs")
-            fault = self._drawn(useful[number % len(useful)], Random(f"{seed} {number}"))
-            runs.append(self._run(number, fault))
-        return Campaign(mode, seed, self._reference.cycles, runs, skipped)
-
-    def _opportunities(self, fault: Fault) -> Sequence[int]:
+    def opportunities(self, fault: Fault) -> Sequence[int]:
         """Cycles from which the fault can act."""
-        if self._platform.config.npu.mode not in fault.action.modes:
+        if self._mode not in fault.action.modes:
             return ()
         if fault.action.point is Point.NOW:
-            return range(self._first, self._reference.cycles)
-        return self._points.get(fault.action.point, ())
+            return range(self._first, self._runs.reference.cycles)
+        return self._runs.points.get(fault.action.point, ())
 
-    @property
-    def _first(self) -> int:
-        """The first submission: nothing is drawn before it."""
-        return min((cycles[0] for cycles in self._points.values() if cycles), default=0)
-
-    def _drawn(self, fault: Fault, random: Random) -> Fault:
+    def drawn(self, fault: Fault, random: Random) -> Fault:
         at = fault.at
         if at is None:
-            opportunities = self._opportunities(fault)
+            opportunities = self.opportunities(fault)
             cycle = opportunities[random.randrange(len(opportunities))]
             at = Trigger("cycle", max(cycle - 1, 0))  # in a cycle the NPU acts before triggers come
         values = dict(fault.values)
@@ -181,7 +112,7 @@ class _Machine:
             if name in values:
                 continue
             if rule.kind == "address":
-                base = self._pages[random.randrange(len(self._pages))]
+                base = self._runs.pages[random.randrange(len(self._runs.pages))]
                 values[name] = base + 4 * random.randrange(PAGE // 4)
             elif rule.kind == "names":
                 values[name] = rule.names[random.randrange(len(rule.names))]
@@ -189,25 +120,26 @@ class _Machine:
                 values[name] = random.randint(rule.low, rule.high)
         return replace(fault, at=at, values=values)
 
-    def _run(self, number: int, fault: Fault) -> Run:
-        at = fault.at
-        assert at is not None
-        begin = bisect_right(self._begins, at.value - 1) - 1 if at.kind == "cycle" else 0
-        self._restore(self._saved[max(begin, 0)])
-        self._injection.arm((fault,))
-        stop = self._platform.run(until=longest(self._reference.cycles))
-        if stop.reason is StopReason.INTERRUPTED:
-            raise KeyboardInterrupt
-        evidence = self._evidence(stop)
+
+def _campaign(
+    runs: FaultedRuns, mode: str, plan: Sequence[Fault], count: int, seed: int, say: Callable[[str], None]
+) -> Campaign:
+    draws = _Draws(runs, mode)
+    useful = [fault for fault in plan if draws.opportunities(fault) or fault.action.point is Point.ACCESS]
+    skipped = [fault.do for fault in plan if fault not in useful]
+    if not useful:
+        raise BadInputError(f"no campaign: the program has no point for {', '.join(skipped)}; name other faults")
+    faults = [draws.drawn(useful[number % len(useful)], Random(f"{seed} {number}")) for number in range(count)]
+    runs.prepare(faults)
+    made = []
+    for number, fault in enumerate(faults):
+        if number % 20 == 0:
+            say(f"campaign, {mode}: {number:,} of {count:,} runs")
+        evidence = runs.run(fault)
         (injected,) = evidence.record.injected
         acted = injected.fired[0].cycle if injected.fired else None
-        return Run(number, fault, acted, judge(self._reference, evidence))
-
-
-def _pages(snapshot: Snapshot) -> list[int]:
-    """Addresses of the pages of DRAM and scratchpad that hold anything."""
-    bases = {"DRAM": DRAM_BASE} | {f"SPM{index}": SPM_BASE + index * SPM_CLUSTER_STRIDE for index in range(4)}
-    return [bases[name] + number * PAGE for name, pages in snapshot.memory.items() for number in sorted(pages)]
+        made.append(Run(number, fault, acted, judge(runs.reference, evidence)))
+    return Campaign(mode, seed, runs.reference.cycles, made, skipped)
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------

@@ -30,8 +30,9 @@ class CampaignFolder:
     """A folder that holds a campaign, or nothing yet."""
 
     def __init__(self, place: Path) -> None:
-        """UsageError where there is something else in the place."""
+        """UsageError where there is something else in the place, OSError where there can be no folder."""
         check_holds_only(place, FILES, "--output", "a campaign")
+        place.mkdir(parents=True, exist_ok=True)
         self.place = place
 
     def write(self, program: str, campaigns: Sequence[Campaign], again: Sequence[str]) -> None:

@@ -91,6 +91,24 @@ def open_page(folder: Path) -> None:
         diagnose(f"--open: no browser was found; open {page}")
 
 
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def check_writable(path: Path | None, option: str) -> None:
+    """UsageError where the file of an option cannot be written: said before the work, not after it. What is in it
+    stays."""
+    if path is None:
+        return
+    new = not path.exists()
+    try:
+        with path.open("a"):
+            pass
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror}: choose another place") from None
+
+
 # -- the terminal ------------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyv_npu.cli.shared import options, work
-from pyv_npu.cli.shared.output import OK, Call, diagnose
+from pyv_npu.cli.shared.output import OK, Call, check_writable, diagnose
 
 NAME = "campaign"
 DEFAULT_PROGRAM = "submit_latency"
@@ -61,6 +61,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
             f"{NAME}: {config.run.sim_level} has no core, whose submissions faults are about; run at CA_HYBRID"
         )
     plan = read_plan(args.faults, drawn=True)
+    check_writable(args.csv, "--csv")
     folder = None if args.output is None else CampaignFolder(args.output)
     modes = [config.npu.mode] if options.MODE in dict(args.settings) else ["loose", "tight"]
     found = []

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pyv_npu.cli.shared import options
-from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.cli.shared.output import OK, Call, check_writable, show
 from pyv_npu.errors import BadInputError, UsageError
 
 
@@ -30,6 +30,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     from pyv_npu.workloads.data import prompts
     from toolchain.decoders.decoder import load_decoder
 
+    check_writable(args.output, "-o")
     config = load(args.config, None, dict(args.settings)).config
     decoder = load_decoder(model_file(args.model))
     shown = prompts(decoder, _files(args.inputs), config.run.seed)
@@ -38,10 +39,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     watch = None if args.study is None else lambda index, cache: seen[index].append(cache)
     document = profiled(decoder, shown, ratios, watch).document()
     found = {} if args.study is None else _study(seen, decoder.caches[0].head_dim, decoder.name)
-    try:
-        args.output.write_text(json.dumps(document) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"-o {args.output}: {error.strerror}: choose another place") from None
+    args.output.write_text(json.dumps(document) + "\n", encoding="utf-8")
     if args.study is not None:
         _write_study(args.study, found, decoder.name)
     if args.json:

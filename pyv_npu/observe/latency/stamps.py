@@ -165,6 +165,11 @@ class StampBook:
         """Whether a descriptor that asked for write-back has its status word at `address`."""
         return address - STATUS_WORD in self._status_lines
 
+    @property
+    def status_lines(self) -> frozenset[int]:
+        """Addresses of the descriptors that asked for write-back."""
+        return frozenset(self._status_lines)
+
     # -- from the device ---------------------------------------------------------------------------------------
 
     def events(self, batch: "Batch") -> None:

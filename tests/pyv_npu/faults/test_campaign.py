@@ -130,6 +130,23 @@ def test_a_row_of_the_page_leads_to_a_run_by_itself(tmp_path: Path, capsys: pyte
     assert "which is not of a campaign; name another folder" in capsys.readouterr().err
 
 
+def test_places_that_cannot_be_written_are_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyv_npu.studies.campaign.run_campaign", lambda *args: pytest.fail("it has begun"))
+    nowhere = tmp_path / "no" / "runs.csv"
+    assert main(["campaign", str(FAULTS), "--csv", str(nowhere)]) == 64
+    assert capsys.readouterr().err.endswith(f"--csv {nowhere}: No such file or directory: choose another place\n")
+    assert main(["campaign", str(FAULTS), "--csv", str(tmp_path)]) == 64
+    assert f"--csv {tmp_path}: Is a directory: choose another place" in capsys.readouterr().err
+    file = tmp_path / "file"
+    file.write_text("kept")
+    assert main(["campaign", str(FAULTS), "-o", str(file / "out")]) != 0
+    assert "Not a directory" in capsys.readouterr().err
+    assert main(["campaign", str(FAULTS), "--csv", str(file), "--max-cycles", "5"]) == 64
+    assert file.read_text() == "kept" and [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_json_has_every_run() -> None:
     found = campaign("tight", 5)
     assert [run["run"] for run in to_json([found])["tight"]["runs"]] == list(range(5))

@@ -1,0 +1,143 @@
+"""The runs of a campaign on one machine: one without faults, and from its snapshots any number with one fault each.
+
+A run with a fault goes on from the last snapshot before the fault. It ends where its state is that of a later snapshot:
+what follows is known, cycle by cycle.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
+from pyv_ext.bus.memory import PAGE
+from pyv_ext.engines.stop import Stop, StopReason
+from pyv_npu.errors import UsageError
+from pyv_npu.faults.injection import Injection
+from pyv_npu.faults.plan import Fault, Point
+from pyv_npu.faults.record import record_of
+from pyv_npu.platform import Platform
+from pyv_npu.snapshot import Snapshot
+from pyv_npu.studies.fault_outcomes import Evidence, longest
+
+BEFORE_FAULTS, ALONG = 100, 20
+"""Snapshots: so many at most right before faults, and so many along the whole run."""
+
+
+class _Saved(NamedTuple):
+    """A moment of the run without faults: where others begin, or end."""
+
+    snapshot: Snapshot
+    in_spm: Mapping[tuple[int, int], None]
+    interrupts: int
+    """That the core has taken."""
+    status_lines: frozenset[int]
+    """Where status words may be."""
+    covered: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]]
+    """What the device has written, see `Outputs.covered`."""
+
+
+class FaultedRuns:
+    """A platform with its program loaded, its run without faults, and runs with them."""
+
+    def __init__(self, platform: Platform) -> None:
+        """UsageError where the program does not end by itself without faults."""
+        assert platform.program is not None and platform.injection is not None and platform.latency is not None
+        self._platform = platform
+        self._program = platform.program
+        self._injection: Injection = platform.injection
+        self._stamps = platform.latency.stamps
+        self.points: dict[Point, list[int]] = {}
+        """At which cycles faults may act."""
+        self._saved = [self._save()]
+        self._injection.arm((), self.points)
+        stop = platform.run()
+        if stop.reason is not StopReason.EXIT:
+            raise UsageError(f"no campaign: without faults the program stops with {stop.reason.value}, {stop.text}")
+        self.reference = self._evidence(stop)
+        """What the run without faults has led to."""
+        self.pages = _pages(self._save().snapshot)
+        """Addresses of the pages of memory that the program uses."""
+        self._begins = [self._saved[0].snapshot.cycle]
+
+    def prepare(self, faults: Sequence[Fault]) -> None:
+        """Take the snapshots from which runs with these faults go on."""
+        cycles = sorted(max(_start(fault), 0) for fault in faults)
+        dense, total = -(-len(cycles) // BEFORE_FAULTS), self.reference.cycles
+        even = min(ALONG, len(cycles))
+        self._restore(self._saved[0])
+        del self._saved[1:]
+        for cycle in sorted({*cycles[::dense], *(number * total // even for number in range(1, even))}):
+            if cycle > self._saved[-1].snapshot.cycle and self._platform.run(until=cycle).reason is StopReason.LIMIT:
+                self._saved.append(self._save())
+        self._begins = [saved.snapshot.cycle for saved in self._saved]
+
+    def run(self, fault: Fault) -> Evidence:
+        """What a run with this fault leads to."""
+        begin = max(bisect_right(self._begins, _start(fault)) - 1, 0)
+        self._restore(self._saved[begin])
+        self._injection.arm((fault,))
+        step = 1
+        while (begin := begin + step) < len(self._saved):
+            stop = self._platform.run(until=self._begins[begin])
+            if stop.reason is not StopReason.LIMIT:
+                return self._evidence(stop)
+            if self._injection.over:
+                if self._is_at(self._saved[begin]):
+                    return self._evidence_of_reference()
+                step *= 2
+        return self._evidence(self._platform.run(until=longest(self.reference.cycles)))
+
+    def back_to_reference(self) -> Stop:
+        """The run without faults again, to its end."""
+        self._restore(self._saved[-1])
+        return self._platform.run()
+
+    # -- moments -----------------------------------------------------------------------------------------------
+
+    def _save(self) -> _Saved:
+        platform = self._platform
+        before = self._saved[-1].snapshot if hasattr(self, "_saved") else None
+        in_spm = dict(platform.outputs.in_spm or {})
+        return _Saved(platform.save(before), in_spm, *self._past())
+
+    def _past(self) -> tuple[int, frozenset[int], tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
+        """What the end of a run is judged by, and the state of the machine does not tell."""
+        return self._injection.interrupts, self._stamps.status_lines, self._platform.outputs.covered()
+
+    def _restore(self, saved: _Saved) -> None:
+        self._injection.arm(())
+        self._platform.restore(saved.snapshot)
+        self._injection.interrupts = saved.interrupts
+        self._platform.outputs.in_spm = dict(saved.in_spm)
+
+    def _is_at(self, saved: _Saved) -> bool:
+        """Whether the run ends as the one without faults does from here."""
+        return self._platform.is_at(saved.snapshot) and self._past() == saved[2:]
+
+    # -- what is judged ----------------------------------------------------------------------------------------
+
+    def _evidence(self, stop: Stop) -> Evidence:
+        if stop.reason is StopReason.INTERRUPTED:
+            raise KeyboardInterrupt
+        platform = self._platform
+        platform.deliver()
+        record = record_of(platform, self._injection, self._program)
+        return Evidence(stop, platform.cycle, platform.console.text, len(platform.npu.error_log), record)
+
+    def _evidence_of_reference(self) -> Evidence:
+        """The end of the run without faults, before which this one had a fault."""
+        own = record_of(self._platform, self._injection, self._program)
+        record = self.reference.record._replace(injected=own.injected, retried=own.retried)
+        return self.reference._replace(record=record)
+
+
+def _start(fault: Fault) -> int:
+    """A cycle before the fault acts."""
+    assert fault.at is not None
+    return fault.at.value - 1 if fault.at.kind == "cycle" else 0
+
+
+def _pages(snapshot: Snapshot) -> list[int]:
+    """Addresses of the pages of DRAM and scratchpad that hold anything."""
+    bases = {"DRAM": DRAM_BASE} | {f"SPM{index}": SPM_BASE + index * SPM_CLUSTER_STRIDE for index in range(4)}
+    return [bases[name] + number * PAGE for name, pages in snapshot.memory.items() for number in sorted(pages)]

@@ -1,0 +1,227 @@
+"""A run with a fault that ends early ends as it would have ended: where its state is that of the run without faults."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from random import Random
+from typing import Any
+
+import pytest
+
+from pyv_ext.bus.memory import PAGE
+from pyv_npu.boot import find_program
+from pyv_npu.config import load
+from pyv_npu.faults.plan import ACTIONS, Fault, Point, make_fault
+from pyv_npu.platform import Platform
+from pyv_npu.snapshot import Snapshot
+from pyv_npu.studies.campaign import Campaign, csv, run_campaign, to_json
+from pyv_npu.studies.fault_outcomes import DRIVER_TIMEOUT
+from pyv_npu.studies.faulted_runs import FaultedRuns
+from pyv_npu.workloads.firmware import Firmware
+
+ARGS = {"run.args.n": 17, "run.args.phases": 31, "run.args.tile": 16, "driver.timeout": DRIVER_TIMEOUT}
+CYCLES = (1, 7, 60, 500, 4000, 30_000)
+PAST = {("npu", "counters", "cycle"), ("interrupts", "now")}
+"""What tells only how the machine came into its state."""
+
+
+def random_plan(random: Random, count: int, mode: str) -> list[Fault]:
+    """Faults of all kinds, with triggers of several kinds, some of which act more than once."""
+    plan = []
+    kinds = sorted(do for do, action in ACTIONS.items() if mode in action.modes and action.point is not Point.ACCESS)
+    for number in range(count):
+        do = kinds[(number + random.randrange(3)) % len(kinds)]
+        given: dict[str, Any] = {"do": do}
+        if "cycles" in ACTIONS[do].parameters:
+            given["cycles"] = random.choice(CYCLES)
+        if "factor" in ACTIONS[do].parameters:
+            given["factor"] = random.choice((2, 8))
+        at = random.choice(("drawn", "drawn", "drawn", "doorbell", "command", "opcode", "random"))
+        if at in ("doorbell", "command"):
+            given["at"] = {at: random.randrange(1, 40)}
+        elif at == "opcode":
+            given["at"] = {at: random.choice(("GEMM_T", "LOAD", "NOP")), "count": random.randrange(1, 5)}
+        elif at == "random":
+            given["at"] = {at: {"seed": random.randrange(1000), "rate": 0.1}}
+        given["times"] = random.choice((1, 1, 1, 2, 5))
+        plan.append(make_fault(given, drawn=True))
+    return plan
+
+
+def campaign(mode: str, plan: list[Fault], seed: int) -> Campaign:
+    config = load(overrides={"npu.mode": mode, **ARGS}).config
+    return run_campaign(Firmware("submit_latency").prepare(config), config, plan, len(plan), seed)
+
+
+def check(mode: str, count: int, seed: int, monkeypatch: pytest.MonkeyPatch, enough: int) -> None:
+    plan = random_plan(Random(seed), count, mode)
+    ended, whole = [], FaultedRuns._is_at
+
+    def counted(self: FaultedRuns, saved: Any) -> bool:
+        found = whole(self, saved)
+        ended.append(found)
+        return found
+
+    monkeypatch.setattr(FaultedRuns, "_is_at", counted)
+    early = campaign(mode, plan, seed)
+    monkeypatch.setattr(FaultedRuns, "_is_at", lambda self, saved: False)
+    late = campaign(mode, plan, seed)
+    assert csv([early]) == csv([late])
+    assert to_json([early]) == to_json([late])
+    assert sum(ended) >= enough
+
+
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+def test_random_faults_lead_to_the_same_with_and_without_early_ends(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(mode, 16, 5, monkeypatch, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+def test_many_random_faults_too(mode: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(mode, 150, 100 + seed, monkeypatch, 30)
+
+
+# -- what is compared --------------------------------------------------------------------------------------------------
+
+
+@cache
+def saved(mode: str) -> tuple[Platform, Snapshot]:
+    """A machine in the middle of its work, with commands in flight, and its snapshot of then."""
+    config = load(overrides={"npu.mode": mode, "npu.dram.size": 16 << 20, "npu.l2.enabled": True}).config
+    platform = Platform(config)
+    platform.load(find_program("submit_latency"), {"n": 16, "phases": 31, "tile": 16})
+    platform.run(until=28_000)
+    while not platform.npu.state()["counters"]["running"]:
+        platform.run(until=platform.cycle + 50)
+    return platform, platform.save()
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths of values; of a long list, of some of them."""
+    if not isinstance(value, dict | list | tuple):
+        yield path
+        return
+    items = list(value.items() if isinstance(value, dict) else enumerate(value))
+    for key, item in items[:: 1 if isinstance(value, dict) else 1 + len(items) // 40]:
+        yield from leaves(item, (*path, key))
+
+
+def other(value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    return {str: "x", bytes: b"\1", bytearray: b"\1", type(None): 1}[type(value)]
+
+
+def changed(value: Any, path: tuple[Any, ...]) -> Any:
+    if not path:
+        return other(value)
+    made = copy.copy(value) if isinstance(value, dict) else list(value)
+    made[path[0]] = changed(value[path[0]], path[1:])
+    return made if isinstance(value, dict | list) else type(value)(made)
+
+
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+def test_every_number_of_the_state_counts(mode: str) -> None:
+    platform, snapshot = saved(mode)
+    assert platform.is_at(snapshot)
+    paths = [path for path in leaves(snapshot.state) if path[0] not in ("latency", "outputs")]
+    assert len(paths) > 200 and {path[0] for path in paths} >= {"hart", "bus", "clint", "plic", "npu", "clock", "uart"}
+    number_of_record = {
+        ("npu", "counters", "running", index, 1) for index in range(len(snapshot.state["npu"]["counters"]["running"]))
+    }
+    assert number_of_record
+    for path in paths:
+        another = replace(snapshot, state=changed(snapshot.state, path))
+        assert platform.is_at(another) == (path in PAST | number_of_record), path
+
+
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+def test_every_page_of_memory_counts(mode: str) -> None:
+    platform, snapshot = saved(mode)
+    for name, pages in snapshot.memory.items():
+        for number, page in pages.items():
+            flipped = bytes([page[0] ^ 1]) + page[1:]
+            for other_pages in ({**pages, number: flipped}, {one: pages[one] for one in pages if one != number}):
+                assert not platform.is_at(replace(snapshot, memory={**snapshot.memory, name: other_pages}))
+        unused = next(number for number in range(1 << 20) if number not in pages)
+        more = {**pages, unused: b"\1" * PAGE}
+        assert not platform.is_at(replace(snapshot, memory={**snapshot.memory, name: more}))
+    platform.ram.u8[-1] ^= 1  # in a page that the snapshot does not have
+    assert not platform.is_at(snapshot)
+    platform.ram.u8[-1] ^= 1
+    assert platform.is_at(snapshot) and not platform.is_at(replace(snapshot, cycle=snapshot.cycle + 1))
+
+
+def test_when_the_lines_of_interrupts_were_looked_at_counts_while_one_waits() -> None:
+    platform, snapshot = saved("loose")
+    due = platform.cycle - 3
+    for seen, waits in ((due - 1, True), (due, False)):
+        state = {**snapshot.state, "interrupts": {**snapshot.state["interrupts"], "plic_due": due, "now": seen}}
+        platform.restore(replace(snapshot, state=state))
+        for before in (due - 2, due - 1, due, due + 1):
+            state = {**snapshot.state, "interrupts": {**snapshot.state["interrupts"], "plic_due": due, "now": before}}
+            assert platform.is_at(replace(snapshot, state=state)) == ((before < due) == waits)
+    platform.restore(snapshot)
+
+
+# -- when a fault is over ----------------------------------------------------------------------------------------------
+
+LONG = 5000
+
+
+@pytest.mark.parametrize(
+    ("mode", "do"),
+    [
+        ("loose", "interrupt_late"),
+        ("loose", "interrupt_doubled"),
+        ("loose", "interrupt_spurious"),
+        ("loose", "doorbell_late"),
+        ("loose", "doorbell_doubled"),
+        ("loose", "queue_full"),
+        ("tight", "queue_full"),
+        ("tight", "dma_late"),
+        ("tight", "unit_stuck"),
+    ],
+)
+def test_a_fault_is_not_over_before_its_cycles_are(mode: str, do: str) -> None:
+    platform = Platform(load(overrides={"npu.mode": mode, **ARGS}).config)
+    platform.load(find_program("submit_latency"), {"n": 17, "phases": 31, "tile": 16, "timeout": DRIVER_TIMEOUT})
+    at = {"cycle": 60_000} if ACTIONS[do].point is Point.NOW else {"command": 40}
+    injection = platform.inject({"do": do, "at": at, "cycles": LONG})
+    (one,) = injection.armed
+    assert not injection.over
+    while not one.fired:
+        platform.run(until=platform.cycle + 100)
+    began = one.fired[0].cycle
+    while platform.cycle < began + LONG - 100:
+        assert not injection.over, platform.cycle - began
+        platform.run(until=platform.cycle + 100)
+    platform.run(until=began + 6 * LONG)
+    assert injection.over
+
+
+@pytest.mark.parametrize("do", ["dram_slow", "clock_ratio", "unit_stuck"])
+def test_what_lasts_is_never_over(do: str) -> None:
+    platform = Platform(load(overrides={"npu.mode": "loose", **ARGS}).config)
+    platform.load(find_program("submit_latency"), {"n": 4, "phases": 31, "tile": 16, "timeout": DRIVER_TIMEOUT})
+    injection = platform.inject({"do": do, "at": {"command": 3}})
+    platform.run()
+    assert injection.armed[0].fired and not injection.over
+
+
+def test_a_lost_interrupt_is_over_when_its_line_falls_and_a_refused_submission_when_it_has_come_again() -> None:
+    for mode, do in (("loose", "interrupt_lost"), ("tight", "doorbell_lost")):
+        platform = Platform(load(overrides={"npu.mode": mode, **ARGS}).config)
+        platform.load(find_program("submit_latency"), {"n": 17, "phases": 31, "tile": 16, "timeout": DRIVER_TIMEOUT})
+        injection = platform.inject({"do": do, "at": {"command": 20}})
+        (one,) = injection.armed
+        while not one.fired:
+            platform.run(until=platform.cycle + 10)
+        assert not injection.over
+        platform.run()
+        assert injection.over
