@@ -69,6 +69,7 @@ def target_of(npu: NpuConfig) -> Target:
         dram_rate=max(1, min(per_cycle, default=UNLIMITED)),
         lookups=npu.dma.vq_elements_per_cycle,
         latency=npu.dram.latency + npu.noc.latency,
+        alignment=npu.dma.alignment,
         most_aligned=min(npu.dram.interleave, npu.l2.line if npu.l2.enabled else npu.dram.interleave),
         measured=_Measured(npu),
     )

@@ -75,6 +75,8 @@ class Target(NamedTuple):
     """Elements of a codebook that one channel expands per NPU cycle."""
     resident: int = 0
     """Bytes of the scratchpad, at its end, where tensors stay."""
+    alignment: int = 64
+    """Bytes that accesses of DRAM are widened to."""
     most_aligned: int = 4096
     """Bytes that an access of DRAM may be aligned to."""
     qconfig: QConfig = QConfig()

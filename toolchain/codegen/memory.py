@@ -1,5 +1,6 @@
 """Where every tensor is in DRAM (docs/bit-widths.md, R5, R6, R25, R26).
 
+A tensor begins at a multiple of what the device widens accesses to: rows that straddle two of them would move one more.
 Weights have addresses of their own. A tensor that the run writes has its range from the first layer that writes it to
 the last that reads it; others use the range before and after.
 """
@@ -90,14 +91,14 @@ def place(graph: Graph, target: Target) -> DramMap:
     not fit."""
     dram_bytes, visible = target.dram_bytes, target.visible_bytes
     inside = {name: SPM_BASE + target.workspace + at for name, at in _resident(graph).addresses.items()}
-    near = _placed(graph, MODEL_BASE, inside)
+    near = _placed(graph, target, MODEL_BASE, inside)
     if _end(near) <= mm.DRAM_BASE + min(dram_bytes, visible):
         return near
     if _end(near) <= mm.DRAM_BASE + visible or dram_bytes <= visible:
         _refuse(graph, near, dram_bytes, visible)
-    far = _placed(graph, BEYOND, inside)
+    far = _placed(graph, target, BEYOND, inside)
     if far.commands > mm.DRAM_BASE + visible:
-        far = _placed(graph, BEYOND, inside, apart=True)
+        far = _placed(graph, target, BEYOND, inside, apart=True)
     if far.end > mm.DRAM_BASE + dram_bytes or far.commands > mm.DRAM_BASE + visible:
         _refuse(graph, far, dram_bytes, visible)
     return far
@@ -139,25 +140,25 @@ def _end(placed: DramMap) -> int:
     return max(placed.commands, placed.end)
 
 
-def _placed(graph: Graph, weights: int, inside: dict[str, int], *, apart: bool = False) -> DramMap:
+def _placed(graph: Graph, target: Target, weights: int, inside: dict[str, int], *, apart: bool = False) -> DramMap:
     """Constants from the address `weights` on; `apart`: what only the device touches comes behind them."""
     end, addresses = weights, dict(inside)
     fixed = constants(graph)
     for tensor in fixed:
-        addresses[tensor.id] = _up(end, tensor.alignment_bytes)
+        addresses[tensor.id] = _up(end, max(target.alignment, tensor.alignment_bytes))
         end = addresses[tensor.id] + tensor.size
     bounds = weights, end
     outside = set(map(graph.storage, (*graph.inputs, *graph.outputs))) | on_core(graph)
     written = [one for one in graph.tensors.values() if not one.view_of and one.id not in addresses]
     seen = _shared(graph, [one for one in written if not apart or one.id in outside],
-                   end if weights == MODEL_BASE else MODEL_BASE)  # fmt: skip
-    hidden = _shared(graph, [one for one in written if apart and one.id not in outside], end)
+                   end if weights == MODEL_BASE else MODEL_BASE, target.alignment)  # fmt: skip
+    hidden = _shared(graph, [one for one in written if apart and one.id not in outside], end, target.alignment)
     return DramMap(
         addresses | seen.addresses | hidden.addresses, _up(seen.end, PAGE), bounds, max(end, hidden.end)
     )  # fmt: skip
 
 
-def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int = 1) -> _Region:
+def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int) -> _Region:
     """Addresses of tensors that the run writes, from `base` on: each has its bytes while it lives."""
     end, addresses, used = base, dict[str, int](), list[_Place]()
     lives = _lives(graph)

@@ -102,6 +102,14 @@ def test_a_layer_among_others_takes_its_period() -> None:
         assert between == whole.period - sum(whole.attention(1))
 
 
+def test_products_take_as_long_for_any_number_of_requests() -> None:
+    """Words of positions lie before the rows: where these begin, and how many accesses a row takes, does not follow."""
+    simulator = Simulator(NPU, LLAMA, 16)
+    one, many = (simulator.run([Chunk(rows, 0)] * (720 // rows), Parts.BETWEEN, 2, resident=False).between
+                 for rows in (720, 80))  # fmt: skip
+    assert one == many
+
+
 @pytest.mark.parametrize("preset", [pytest.param(None, marks=pytest.mark.slow, id="default"), "oaken-lpddr"])
 def test_between_points_products_take_what_they_take_there(preset: str | None) -> None:
     """Rows between points of steps from tile to tile."""

@@ -128,6 +128,12 @@ def test_alignment_is_of_the_role_and_shows_in_the_text() -> None:
     assert all(address % graph.tensors[name].alignment_bytes == 0 for name, address in addresses.items())
 
 
+@pytest.mark.parametrize("unit", [64, 512])
+def test_tensors_begin_where_accesses_of_the_device_do(unit: int) -> None:
+    addresses = place(product(3, 5), Target(dram_bytes=1 << 30, alignment=unit)).addresses
+    assert len(addresses) == 3 and not any(address % unit for address in addresses.values())
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
