@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from toolchain.onnx_domains import trees
+from toolchain.onnx_domains import trees, vectors
 from toolchain.onnx_nodes.parts import Parts, Row
 
 DOMAIN = "ai.onnx.ml"
@@ -61,60 +61,6 @@ def linear_classifier(parts: Parts) -> None:
         trees.labelled(parts, parts.make("ArgMax", scores, axis=1, keepdims=0), labels)
     if node.gives(1):
         parts.result("Identity", trees.transformed(parts, scores), index=1)
-
-
-MAX_DIFFERENCES = 1 << 24
-"""Elements of rows less support vectors, of kernel RBF."""
-
-
-def svm_regressor(parts: Parts) -> None:
-    """Sums of kernels of each row with the support vectors; of one class, on which side of 0 they are."""
-    node, width = parts.node, parts.node.shape(0)[-1]
-    given = {
-        name: np.array(node.attribute(name, []), np.float32) for name in ("coefficients", "support_vectors", "rho")
-    }
-    coefficients, vectors, rho = given.values()
-    if (transform := node.attribute("post_transform", "NONE")) != "NONE":
-        node.refuse(f"attribute post_transform={transform}: supported is NONE")
-    count = vectors.size // max(width, 1)
-    wanted = count if vectors.size else width
-    if vectors.size != count * width or coefficients.size != wanted or rho.size != 1:
-        node.refuse(
-            f"{coefficients.size} coefficients, {vectors.size} numbers of support vectors, {rho.size} of rho for "
-            f"{width} columns: must be one coefficient for each vector, or for each column where there are none, and "
-            f"one rho"
-        )
-    x = parts.reshaped(_floats(parts), -1, width)
-    if vectors.size:
-        x = _kernels(parts, x, vectors.reshape(count, width))
-    total = parts.make("Add", parts.make("MatMul", x, parts.constant(coefficients.reshape(-1, 1))), parts.constant(rho))
-    if node.attribute("one_class", 0):
-        positive = parts.make("Greater", total, _constants(parts, 0))
-        total = parts.make("Where", positive, _constants(parts, 1), _constants(parts, -1))
-    parts.result("Identity", total)
-
-
-def _kernels(parts: Parts, x: str, vectors: Any) -> str:
-    """Each row with each support vector."""
-    node, how = parts.node, parts.node.attribute("kernel_type", "LINEAR")
-    gamma, offset, degree = node.attribute("kernel_params", [0.0, 0.0, 0.0])
-    if how == "RBF":
-        rows = int(np.prod(node.shape(0)[:-1]))
-        if rows * vectors.size > MAX_DIFFERENCES:
-            node.refuse(f"{rows} rows and {vectors.size} numbers of support vectors: more than {MAX_DIFFERENCES} "
-                        f"differences: use fewer rows")  # fmt: skip
-        apart = parts.make("Sub", parts.reshaped(x, -1, 1, vectors.shape[1]), parts.constant(vectors[None]))
-        squares = parts.make("ReduceSum", parts.make("Mul", apart, apart), parts.integers(2), keepdims=0)
-        return parts.make("Exp", parts.make("Mul", squares, _constants(parts, -gamma)))
-    made = parts.make("MatMul", x, parts.constant(np.ascontiguousarray(vectors.T)))
-    if how == "LINEAR":
-        return made
-    made = parts.make("Add", parts.make("Mul", made, _constants(parts, gamma)), _constants(parts, offset))
-    if how == "SIGMOID":
-        return parts.make("Tanh", made)
-    if how != "POLY":
-        node.refuse(f"attribute kernel_type={how}: supported are LINEAR, POLY, RBF, SIGMOID")
-    return parts.make("Pow", made, _constants(parts, degree))
 
 
 # -- features ----------------------------------------------------------------------------------------------------------
@@ -218,10 +164,6 @@ LABELS = (
 )  # fmt: skip
 _LABELLED = ("classlabels_ints", "classlabels_strings", "coefficients", "intercepts", "multi_class", "post_transform")
 _IMPUTED = ("imputed_value_floats", "imputed_value_int64s", "replaced_value_float", "replaced_value_int64")
-_VECTORS = (
-    "coefficients", "kernel_params", "kernel_type", "n_supports", "n_targets", "one_class", "post_transform", "rho",
-    "support_vectors",
-)  # fmt: skip
 _WALK = "Gather, Less, Where for each level"
 
 CLASSICAL: dict[str, Row] = {
@@ -237,7 +179,12 @@ CLASSICAL: dict[str, Row] = {
     "Normalizer": Row("Reduce, Div", normalizer, ("norm",)),
     "OneHotEncoder": Row("Equal, Cast; numbers only", one_hot_encoder, ("cats_int64s", "cats_strings", "zeros")),
     "Scaler": Row("Sub, Mul", scaler, ("offset", "scale")),
-    "SVMRegressor": Row("MatMul; RBF: Sub, ReduceSum, Exp", svm_regressor, _VECTORS),
+    "SVMClassifier": Row(
+        "MatMul; RBF: Sub, ReduceSum, Exp; probabilities: Mul, Div, ReduceSum for each round",
+        vectors.classifier,
+        vectors.CLASSIFIER,
+    ),
+    "SVMRegressor": Row("MatMul; RBF: Sub, ReduceSum, Exp", vectors.regressor, vectors.REGRESSOR),
     "TreeEnsemble": Row(f"{_WALK}, ReduceSum", trees.ensemble, trees.ENSEMBLE),
     "TreeEnsembleClassifier": Row(f"{_WALK}, ReduceSum, ArgMax", trees.classifier, trees.CLASSIFIER),
     "TreeEnsembleRegressor": Row(f"{_WALK}, ReduceSum", trees.regressor, trees.REGRESSOR),

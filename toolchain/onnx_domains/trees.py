@@ -118,7 +118,7 @@ class Forest:
             here, steps = np.unique(np.concatenate([below[inner], other[inner]])), steps + 1
 
 
-def _rows(parts: Parts) -> tuple[str, int, int]:
+def rows(parts: Parts) -> tuple[str, int, int]:
     """The first input in FP32 as rows: its name, rows and columns."""
     node, shape = parts.node, parts.node.shape(0)
     if len(shape) not in (1, 2):
@@ -134,7 +134,7 @@ def _leaves(parts: Parts, forest: Forest, roots: Sequence[int]) -> str:
     depth = forest.depth(roots)
     if depth is None:
         node.refuse("a tree whose branches lead back to themselves: export the model again")
-    x, count, width = _rows(parts)
+    x, count, width = rows(parts)
     if max(forest.feature) >= width:
         node.refuse(f"feature {max(forest.feature)}: the input has {width} columns: export the model again")
     feature = np.array(forest.feature, np.int64)

@@ -208,6 +208,31 @@ def test_support_vectors(kernel: str, one_class: int) -> None:
     check(model("SVMRegressor", {"x": x}, version=1, one_class=one_class, **given), {"x": x})
 
 
+@pytest.mark.parametrize("probable", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "each", "labels"),
+    [
+        ("LINEAR", [2, 3], [0, 1]),
+        ("RBF", [3, 1], [7, -2]),
+        ("POLY", [2, 1, 4], [0, 1, 2]),
+        ("SIGMOID", [1, 2, 2, 3], [5, 3, 9, 1]),
+    ],
+)
+def test_classes_by_support_vectors(kernel: str, each: list[int], labels: list[int], probable: bool) -> None:
+    """Coefficients of each vector are those against the other classes, as libsvm has them."""
+    x, count, pairs = random(40, 4), sum(each), len(each) * (len(each) - 1) // 2
+    given: dict[str, Any] = {
+        "coefficients": random((len(each) - 1) * count, seed=1).tolist(), "kernel_params": [0.4, 0.5, 3.0],
+        "kernel_type": kernel, "rho": (random(pairs, seed=4) / 50).tolist(), "vectors_per_class": each,
+        "support_vectors": random(count * 4, seed=2).tolist(), "classlabels_ints": labels,
+    }  # fmt: skip
+    if probable:
+        given |= {"prob_a": (-2 - random(pairs, seed=5)).tolist(), "prob_b": random(pairs, seed=6).tolist()}
+    proto = model("SVMClassifier", {"x": x}, ("label", "scores"), kinds=(I64, FLOAT), version=1, **given)
+    assert len(np.unique(by_onnxruntime(proto, {"x": x})["label"])) > 1
+    check(proto, {"x": x})
+
+
 SEEN = np.array([[1, 5, 9], [5, 7, 1]], np.int64)
 
 
@@ -254,6 +279,22 @@ def test_columns_by_number(shape: tuple[int, ...], constant: bool) -> None:
             {"coefficients": [1.0], "rho": [0.0], "support_vectors": [1.0] * 3, "kernel_type": "MINE"},
             "kernel_type=MINE: supported are LINEAR, POLY, RBF, SIGMOID",
         ),
+        (
+            "SVMClassifier",
+            {
+                "coefficients": [1.0],
+                "rho": [0.0],
+                "support_vectors": [1.0] * 3,
+                "classlabels_ints": [0, 1],
+                "vectors_per_class": [1, 1],
+            },
+            r"sizes \[3, 1, 2, 1, 0, 0\] of support_vectors, .* must be \[6, 2, 2, 1, 0, 0\] for 3 columns",
+        ),
+        (
+            "SVMClassifier",
+            {"coefficients": [1.0] * 3, "rho": [0.0], "classlabels_ints": [0, 1]},
+            "0 support vectors, 2 classes: supported are 1 or more",
+        ),
         ("SVMRegressor", {"post_transform": "PROBIT"}, "post_transform=PROBIT: supported is NONE"),
         ("LabelEncoder", {"keys_strings": ["a"], "values_int64s": [1]}, "keys_strings: supported are numbers"),
         ("Normalizer", {"norm": "L3"}, "norm=L3: supported are MAX, L1, L2"),
@@ -269,9 +310,11 @@ def test_what_is_not_supported_is_refused(operator: str, attributes: Any, messag
 
 
 def test_an_operator_without_a_row_is_refused() -> None:
-    proto = model("SVMClassifier", {"x": X}, ("l", "s"), kinds=(I64, FLOAT), version=1, coefficients=[1.0])
+    proto = model(
+        "CategoryMapper", {"x": SEEN}, kinds=(TensorProto.STRING,), version=1, cats_int64s=[1], cats_strings=["a"]
+    )
     with pytest.raises(ModelError, match=r"this operator of ai\.onnx\.ml is not supported; docs/"):
-        by_us(proto, {"x": X})
+        by_us(proto, {"x": SEEN})
 
 
 def test_a_tree_that_does_not_end_is_refused() -> None:

@@ -1,0 +1,191 @@
+"""Support vector machines of domain ai.onnx.ml, as graphs of ONNX's operators.
+
+What a row has to do with each support vector is a product of matrices, or of kernel RBF a sum of squares. Decisions
+between two classes, and their votes, are products with constant matrices again.
+"""
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from toolchain.onnx_domains import trees
+from toolchain.onnx_nodes.parts import Parts
+
+MAX_DIFFERENCES = 1 << 24
+"""Elements of rows less support vectors, of kernel RBF."""
+MAX_CLASSES = 16
+"""With probabilities, each of which takes its turn in every round."""
+ROUNDS = 8
+"""Of the iteration that makes probabilities of all classes from those of pairs: Wu, Lin, Weng, "Probability Estimates
+for Multi-class Classification by Pairwise Coupling", JMLR 5, 2004, algorithm 2, with the end that libsvm gives it: of
+2,000 random matrices of 2 to 10 classes each was there after at most 4."""
+NEARLY = 1e-7
+"""No probability of a pair is nearer to 0 or 1."""
+
+
+def _number(parts: Parts, value: Any) -> str:
+    return parts.constant(np.array(value, np.float32))
+
+
+def regressor(parts: Parts) -> None:
+    """Sums of kernels of each row with the support vectors; of one class, on which side of 0 they are."""
+    node = parts.node
+    x, count, width = trees.rows(parts)
+    coefficients, vectors, rho = (_floats(parts, name) for name in ("coefficients", "support_vectors", "rho"))
+    if (transform := node.attribute("post_transform", "NONE")) != "NONE":
+        node.refuse(f"attribute post_transform={transform}: supported is NONE")
+    number = vectors.size // max(width, 1)
+    wanted = number if vectors.size else width
+    if vectors.size != number * width or coefficients.size != wanted or rho.size != 1:
+        node.refuse(
+            f"{coefficients.size} coefficients, {vectors.size} numbers of support vectors, {rho.size} of rho for "
+            f"{width} columns: must be one coefficient for each vector, or for each column where there are none, and "
+            f"one rho"
+        )
+    if vectors.size:
+        x = _kernels(parts, x, count, vectors.reshape(number, width))
+    total = parts.make("Add", parts.make("MatMul", x, parts.constant(coefficients.reshape(-1, 1))), parts.constant(rho))
+    if node.attribute("one_class", 0):
+        positive = parts.make("Greater", total, _number(parts, 0))
+        total = parts.make("Where", positive, _number(parts, 1), _number(parts, -1))
+    parts.result("Identity", total)
+
+
+def classifier(parts: Parts) -> None:
+    """The class with the most votes of the decisions between two. Scores are these decisions, or probabilities."""
+    node, labels = parts.node, trees.labels_of(parts.node, "classlabels_ints")
+    x, count, width = trees.rows(parts)
+    each, classes = list(node.attribute("vectors_per_class", [])), len(labels)
+    vectors, number = _floats(parts, "support_vectors"), sum(each)
+    pairs = list(itertools.combinations(range(classes), 2))
+    coefficients, rho, a, b = (_floats(parts, name) for name in ("coefficients", "rho", "prob_a", "prob_b"))
+    if (transform := node.attribute("post_transform", "NONE")) != "NONE":
+        node.refuse(f"attribute post_transform={transform}: supported is NONE")
+    if not number or classes < 2:
+        node.refuse(f"{number} support vectors, {classes} classes: supported are 1 or more for 2 or more")
+    sizes = [vectors.size, coefficients.size, len(each), rho.size, a.size, b.size]
+    wanted = [number * width, (classes - 1) * number, classes, len(pairs), *(len(pairs) if a.size else 0,) * 2]
+    if sizes != wanted:
+        node.refuse(f"sizes {sizes} of support_vectors, coefficients, vectors_per_class, rho, prob_a, prob_b: must be "
+                    f"{wanted} for {width} columns")  # fmt: skip
+    known = _kernels(parts, x, count, vectors.reshape(number, width))
+    table = _between(coefficients.reshape(classes - 1, number), each, pairs)
+    decided = parts.make("Add", parts.make("MatMul", known, parts.constant(table)), parts.constant(rho))
+    if node.gives(0):
+        trees.labelled(parts, parts.make("ArgMax", _votes(parts, decided, classes, pairs), axis=1, keepdims=0), labels)
+    if not node.gives(1):
+        return
+    if a.size:
+        parts.result("Identity", _probabilities(parts, decided, (a, b), (count, classes), pairs), index=1)
+    elif classes == 2:
+        parts.result("Concat", parts.make("Neg", decided), decided, index=1, axis=1)
+    else:
+        parts.result("Identity", decided, index=1)
+
+
+def _floats(parts: Parts, name: str) -> Any:
+    return np.array(parts.node.attribute(name, []), np.float32)
+
+
+def _between(coefficients: Any, each: list[int], pairs: list[tuple[int, int]]) -> Any:
+    """What each support vector adds to the decision between the classes of each pair: vectors x pairs."""
+    ends = np.cumsum([0, *each])
+    table = np.zeros((ends[-1], len(pairs)), np.float32)
+    for at, (first, second) in enumerate(pairs):
+        for mine, row in ((first, second - 1), (second, first)):
+            own = slice(ends[mine], ends[mine + 1])
+            table[own, at] = coefficients[row, own]
+    return table
+
+
+def _votes(parts: Parts, decided: str, classes: int, pairs: list[tuple[int, int]]) -> str:
+    """How many decisions are for each class: rows x classes."""
+    first, second = (np.eye(classes, dtype=np.float32)[[pair[at] for pair in pairs]] for at in (0, 1))
+    positive = parts.cast(parts.make("Greater", decided, _number(parts, 0)), np.float32)
+    return parts.make("Add", parts.make("MatMul", positive, parts.constant(first - second)),
+                      parts.constant(second.sum(0)))  # fmt: skip
+
+
+def _kernels(parts: Parts, x: str, count: int, vectors: Any) -> str:
+    """Each row with each support vector."""
+    node, how = parts.node, parts.node.attribute("kernel_type", "LINEAR")
+    gamma, offset, degree = node.attribute("kernel_params", [0.0, 0.0, 0.0])
+    if how == "RBF":
+        if count * vectors.size > MAX_DIFFERENCES:
+            node.refuse(f"{count} rows and {vectors.size} numbers of support vectors: more than {MAX_DIFFERENCES} "
+                        f"differences: use fewer rows")  # fmt: skip
+        apart = parts.make("Sub", parts.reshaped(x, -1, 1, vectors.shape[1]), parts.constant(vectors[None]))
+        squares = parts.make("ReduceSum", parts.make("Mul", apart, apart), parts.integers(2), keepdims=0)
+        return parts.make("Exp", parts.make("Mul", squares, _number(parts, -gamma)))
+    made = parts.make("MatMul", x, parts.constant(np.ascontiguousarray(vectors.T)))
+    if how == "LINEAR":
+        return made
+    made = parts.make("Add", parts.make("Mul", made, _number(parts, gamma)), _number(parts, offset))
+    if how == "SIGMOID":
+        return parts.make("Tanh", made)
+    if how != "POLY":
+        node.refuse(f"attribute kernel_type={how}: supported are LINEAR, POLY, RBF, SIGMOID")
+    return parts.make("Pow", made, _number(parts, degree))
+
+
+# -- probabilities -----------------------------------------------------------------------------------------------------
+
+
+def _probabilities(
+    parts: Parts, decided: str, sigmoid: tuple[Any, Any], sizes: tuple[int, int], pairs: list[tuple[int, int]]
+) -> str:  # fmt: skip
+    """Of all classes, from those of pairs: a row stays as it is once it is near enough."""
+    count, classes = sizes
+    if classes > MAX_CLASSES:
+        parts.node.refuse(f"probabilities of {classes} classes: supported are up to {MAX_CLASSES}")
+    add, mul, one = "Add", "Mul", _number(parts, 1)
+    value = parts.make(add, parts.make(mul, decided, parts.constant(sigmoid[0])), parts.constant(sigmoid[1]))
+    first = parts.make("Sub", one, parts.make("Sigmoid", value))
+    first = parts.make("Clip", first, _number(parts, NEARLY), _number(parts, 1 - NEARLY))
+    second = parts.make("Sub", one, first)
+    parts_of = [parts.make("Neg", parts.make(mul, first, second)), parts.make(mul, first, first),
+                parts.make(mul, second, second)]  # fmt: skip
+    q = parts.make("MatMul", parts.joined(parts_of, 1), parts.constant(_placed(classes, pairs)))
+    rows = [parts.sliced(q, 1, at * classes, (at + 1) * classes) for at in range(classes)]
+    own = [parts.sliced(q, 1, at * (classes + 1), at * (classes + 1) + 1) for at in range(classes)]
+    whole = parts.reshaped(q, count, classes, classes)
+    p = parts.constant(np.full((count, classes), 1 / classes, np.float32))
+    enough, open_ = _number(parts, 0.005 / classes), ""
+    for _ in range(ROUNDS):
+        wide = parts.make(mul, whole, parts.reshaped(p, count, 1, classes))
+        qp = parts.make("ReduceSum", wide, parts.integers(2), keepdims=0)
+        pqp = parts.make("ReduceSum", parts.make(mul, p, qp), parts.integers(1), keepdims=1)
+        error = parts.make("ReduceMax", parts.make("Abs", parts.make("Sub", qp, pqp)), parts.integers(1), keepdims=1)
+        far = parts.make("Sub", one, parts.cast(parts.make("Less", error, enough), np.float32))
+        open_ = parts.make(mul, far, open_) if open_ else far
+        for at in range(classes):
+            mine = parts.sliced(qp, 1, at, at + 1)
+            step = parts.make(mul, parts.make("Div", parts.make("Sub", pqp, mine), own[at]), open_)
+            grown = parts.make(add, one, step)
+            here = parts.constant(np.eye(classes, dtype=np.float32)[at : at + 1])
+            p = parts.make("Div", parts.make(add, p, parts.make(mul, step, here)), grown)
+            twice = parts.make(add, parts.make(mul, step, own[at]), parts.make(mul, mine, _number(parts, 2)))
+            pqp = parts.make("Div", parts.make("Div", parts.make(add, pqp, parts.make(mul, step, twice)), grown), grown)
+            qp = parts.make("Div", parts.make(add, qp, parts.make(mul, step, rows[at])), grown)
+    return p
+
+
+def _placed(classes: int, pairs: list[tuple[int, int]]) -> Any:
+    """Where products and squares of the probabilities of pairs are in the matrix of all classes."""
+    table = np.zeros((3, len(pairs), classes, classes), np.float32)
+    for at, (first, second) in enumerate(pairs):
+        table[0, at, first, second] = table[0, at, second, first] = 1
+        table[1, at, second, second] = table[2, at, first, first] = 1
+    return table.reshape(3 * len(pairs), classes * classes)
+
+
+REGRESSOR = (
+    "coefficients", "kernel_params", "kernel_type", "n_supports", "n_targets", "one_class", "post_transform", "rho",
+    "support_vectors",
+)  # fmt: skip
+CLASSIFIER = (
+    "classlabels_ints", "classlabels_strings", "coefficients", "kernel_params", "kernel_type", "post_transform",
+    "prob_a", "prob_b", "rho", "support_vectors", "vectors_per_class",
+)  # fmt: skip
+"""Attributes."""
