@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_conv
 
 
 class GlobalMaxPool(OpRun):
@@ -23,6 +24,39 @@ class GlobalLpPool(OpRun):
     def _run(self, x: Any, p: int = 2) -> tuple[Any]:
         sums = (np.abs(x.astype(np.float64)) ** p).sum(axis=tuple(range(2, x.ndim)), keepdims=True)
         return ((sums ** (1 / p)).astype(x.dtype),)
+
+
+class Conv(op_conv.Conv):
+    """onnx.reference fills a dilated kernel up with zeros: a wide one takes more memory than there is."""
+
+    op_domain = ""
+
+    def _run(
+        self, x: Any, w: Any, b: Any = None, auto_pad: Any = None, dilations: Any = None, group: Any = None,
+        kernel_shape: Any = None, pads: Any = None, strides: Any = None,
+    ) -> tuple[Any]:  # fmt: skip
+        if auto_pad not in (None, "NOTSET") or max(dilations or (1,)) == 1:
+            made: tuple[Any] = super()._run(x, w, b, auto_pad, dilations, group, kernel_shape, pads, strides)
+            return made
+        rank, groups, wide = x.ndim - 2, group or 1, np.promote_types(x.dtype, np.float32)
+        steps, sides = strides or [1] * rank, list(pads or [0] * 2 * rank)
+        widths = zip(sides[:rank], sides[rank:], strict=True)
+        image = np.pad(x.astype(wide), [(0, 0), (0, 0), *widths])
+        sizes = [
+            (size - (length - 1) * apart - 1) // step + 1
+            for size, length, apart, step in zip(image.shape[2:], w.shape[2:], dilations, steps, strict=True)
+        ]
+        image = image.reshape(len(x), groups, -1, *image.shape[2:])
+        weights = w.astype(wide).reshape(groups, -1, *w.shape[1:])
+        total = np.zeros((len(x), groups, weights.shape[1], *sizes), wide)
+        for at in np.ndindex(*w.shape[2:]):
+            taken = tuple(
+                slice(place * apart, place * apart + (size - 1) * step + 1, step)
+                for place, apart, size, step in zip(at, dilations, sizes, steps, strict=True)
+            )
+            total += np.einsum("goc,bgc...->bgo...", weights[:, :, :, *at], image[:, :, :, *taken])
+        found = total.reshape(len(x), -1, *sizes)
+        return ((found if b is None else found + b.reshape(-1, *(1,) * rank)).astype(x.dtype),)
 
 
 class CumSum(OpRun):
@@ -99,5 +133,5 @@ class STFT(OpRun):
         return (np.stack([made.real, made.imag], axis=-1).astype(signal.dtype),)
 
 
-CORRECTED: list[type[OpRun]] = [CumSum, GatherElements, GlobalLpPool, GlobalMaxPool, OneHot, Pad, STFT]
+CORRECTED: list[type[OpRun]] = [Conv, CumSum, GatherElements, GlobalLpPool, GlobalMaxPool, OneHot, Pad, STFT]
 """Operators of which onnx.reference has no right implementation."""
