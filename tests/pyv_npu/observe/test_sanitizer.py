@@ -1,16 +1,26 @@
 """The sanitizer of the boundary: no false alarm on what ships, both sides of the example with a missing fence."""
 
 import json
+import linecache
+import re
 import shutil
+import sys
+from collections import Counter
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
+from pyv_ext.engines.fast.access import RamAccess
+from pyv_ext.engines.stop import Stop
 from pyv_npu.cli.main import main
 from pyv_npu.config import Config, load, with_values
 from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.platform import Platform
 from pyv_npu.workloads.firmware import run_program
 from pyv_npu.workloads.model import run_compiled
+from pyv_npu.workloads.workload import Session
 from tests.external_tools import GCC
 from toolchain import gnu
 from toolchain.codegen import Target
@@ -54,6 +64,33 @@ def test_looking_changes_nothing(name: str, mode: str, engine: str) -> None:
         assert run.core is not None and run.events is not None
         left.append((run.cycles, run.core.instret, run.events.hexdigest(), run.core.outputs_sha256, run.core.uart))
     assert left[0] == left[1]
+
+
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+def test_a_run_without_it_has_next_to_nothing_of_it(mode: str) -> None:
+    """Native code has nothing, and few of the lines of Python that a run executes ask for it."""
+    executed: Counter[tuple[str, int]] = Counter()
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        executed[frame.f_code.co_filename, frame.f_lineno] += event == "line"
+        return trace
+
+    def drive(platform: Platform) -> Stop:
+        assert platform.sanitizer is None and platform.bus.shadow is None
+        assert not RamAccess(platform.hart, platform.bus).shadowed
+        platform.run(until=30_000)  # the driver has opened the device
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            return platform.run()
+        finally:
+            sys.settrace(before)
+
+    config = load(overrides={"npu.mode": mode}).config
+    run_program(config, "submit_latency", {"n": 8}, Session(drive=drive))
+    asked = [place for place in executed if re.search(r"shadow|sanitizer", linecache.getline(*place))]
+    assert asked and not [place for place in executed if "sanitizer" in place[0] or place[0].endswith("shadow.py")]
+    assert sum(executed[place] for place in asked) < 0.01 * executed.total()
 
 
 def test_a_missing_fence_names_both_sides_and_the_remedy(racy: Path, capsys: pytest.CaptureFixture[str]) -> None:
