@@ -86,6 +86,10 @@ SMALL = 64
 
 _REMEDY = "; docs/onnx-coverage.md lists those that are: export the model with them"
 """Behind what is said of an operator; once behind all of them."""
+_RANDOM = frozenset(
+    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+)
+"""Operators without a result that two runs agree on."""
 
 
 class Refusals:
@@ -176,6 +180,8 @@ def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = N
 
 def _node(node: Node, known: dict[str, Values]) -> None:
     proto = node.proto
+    if proto.op_type in _RANDOM and node.attribute("seed") is None:
+        node.refuse("its numbers are drawn anew in each run: export the model with them as an input")
     if _at_compile_time(node, known):
         known.update(_evaluate(node, known))
         return

@@ -117,6 +117,17 @@ def test_an_unknown_operator_is_named_with_the_page_of_those_that_there_are() ->
     )
 
 
+@pytest.mark.parametrize("operator", ["RandomNormalLike", "RandomUniformLike", "RandomNormal", "Bernoulli"])
+def test_random_numbers_are_an_input(operator: str) -> None:
+    """A constant would be the numbers of one run of the compiler."""
+    drawn = operator == "RandomNormal"
+    random = helper.make_node(operator, [] if drawn else ["x"], ["r"], name="n", **({"shape": [2]} if drawn else {}))
+    message = refused(model([random, helper.make_node("Add", ["x", "r"], ["y"])], [2]))
+    assert message.startswith(
+        f"node n ({operator}, opset 18): its numbers are drawn anew in each run: export the model"
+    )
+
+
 def test_every_node_that_is_not_supported_is_named_at_once() -> None:
     names = ["x", "a", "b", "y"]
     nodes = [
