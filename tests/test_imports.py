@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
         "npu_device.memory.kv",
         "npu_device.operations.windows",
         "pyv_ext.isa",
+        "pyv_jit.code_cache",
         "elftools",
         "onnx",
         "xdsl",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from npu_device.abi.instructions import CUSTOM_OPCODES, DEFAULT_SLOT
+from pyv_jit.code_cache import code_cache
 from toolchain.errors import CompilerError, ToolchainError
 
 LOOSE, TIGHT = "loose", "tight"
@@ -166,15 +167,19 @@ class Compiler(NamedTuple):
     path: str
     version: str
     """As it prints it, packaging included: equal versions give equal bytes."""
+    library: str
+    """The picolibc that it finds: path, size and time of its specs."""
 
 
 def find_compiler() -> Compiler:
     """The cross compiler; ToolchainError says how to get it."""
     path = find_tool(COMPILER, PACKAGES, "it builds firmware")
-    if run_tool([path, f"-print-file-name={SPECS}"]).decode().strip() == SPECS:
+    specs = Path(run_tool([path, f"-print-file-name={SPECS}"]).decode().strip())
+    if specs == Path(SPECS):
         raise ToolchainError(f"{COMPILER} finds no {SPECS}: picolibc is missing; apt-get install {PACKAGES}")
     lines = [run_tool([path, option]).decode().splitlines()[0] for option in ("--version", "-Wl,--version")]
-    return Compiler(path, "; ".join(lines))
+    about = specs.stat()
+    return Compiler(path, "; ".join(lines), f"{specs} {about.st_size} {about.st_mtime_ns}")
 
 
 def firmware_folder() -> Path:
@@ -204,10 +209,10 @@ def build(
     elfs = []
     with tempfile.TemporaryDirectory() as scratch:
         job = _Job(compiler, folder, Path(scratch), _options(folder, slot, debug), ISA)
-        runtime = [job.compile(source) for source in RUNTIME_SOURCES]
+        runtime = job.compile(RUNTIME_SOURCES)
         for row in rows:
             elfs.append(out / f"{row.name}.elf")
-            job.link([*runtime, *map(job.compile, row.sources)], elfs[-1])
+            job.link([*runtime, *job.compile(row.sources)], elfs[-1])
     text = json.dumps(manifest(compiler, folder, elfs), indent=2) + "\n"
     (out / MANIFEST).write_text(text, encoding="utf-8")
     return elfs
@@ -233,7 +238,7 @@ def build_program(
     with tempfile.TemporaryDirectory() as scratch:
         job = _Job(compiler, folder, Path(scratch), _options(folder, slot, debug), Architecture.of(march))
         own = [job.compile_own(source, flags) for source in sources]
-        job.link([*map(job.compile, RUNTIME_SOURCES), *own, *(path.resolve() for path in objects)], out)
+        job.link([*job.compile(RUNTIME_SOURCES), *own, *(path.resolve() for path in objects)], out)
     return out
 
 
@@ -246,11 +251,22 @@ class _Job(NamedTuple):
     options: Sequence[str]
     architecture: Architecture
 
-    def compile(self, source: str) -> Path:
-        """A source of the package."""
-        made = self.scratch / (source.replace("/", "_") + ".o")
+    def compile(self, sources: Iterable[str]) -> list[Path]:
+        """Sources of the package. Their objects are kept with native code, and compiled where none are kept."""
+        cache, hashes = code_cache(), source_hashes(self.folder)
         flags = [*self.architecture.runtime, *COMPILE_FLAGS, *self.options, f"-I{HEADERS}"]
-        run_tool([self.compiler.path, *flags, "-c", source, "-o", str(made)], self.folder)
+        made = []
+        for source in sources:
+            made.append(self.scratch / (source.replace("/", "_") + ".o"))
+            inputs = repr((self.compiler, source, flags, hashes))
+            key = hashlib.sha256(inputs.encode()).digest()
+            kept = None if cache is None else cache.get(key)
+            if kept is not None:
+                made[-1].write_bytes(kept)
+                continue
+            run_tool([self.compiler.path, *flags, "-c", source, "-o", str(made[-1])], self.folder)
+            if cache is not None:
+                cache.put(key, made[-1].read_bytes())
         return made
 
     def compile_own(self, source: Path, flags: Sequence[str]) -> Path:

@@ -5,7 +5,9 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from external_tools import GCC, PICOLIBC, need, needs
@@ -180,6 +182,77 @@ def test_bytes_do_not_depend_on_the_place(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     there = build(Path("there"), ["hello"], debug=False)[0]
     assert here.read_bytes() == there.read_bytes()
+
+
+class Tools:
+    """In place of GNU's: an object is what it is made from, a program its objects."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.specs = folder, folder / "picolibc.specs"
+        self.version = "gcc 1"
+        self.compiled: list[str] = []
+
+    def __call__(self, command: Sequence[str], folder: Path | None = None, data: bytes = b"") -> bytes:
+        if len(command) == 2:
+            return (str(self.specs) if command[1].startswith("-print") else self.version).encode()
+        *flags, _, out = command
+        if "-c" in flags:
+            self.compiled.append(flags.pop())
+            inputs = [self.specs, *sorted(self.folder.rglob("*.h")), (folder or Path()) / self.compiled[-1]]
+            made = [self.version, *flags, *(path.read_text() for path in inputs)]
+            Path(out).write_text("\n".join(made))
+        else:
+            objects = (Path(path) for path in flags if path.endswith(".o"))
+            Path(out).write_bytes(b"\n".join(path.read_bytes() for path in objects))
+        return b""
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
+    folder = tmp_path / "firmware"
+    shutil.copytree(firmware_folder(), folder, ignore=shutil.ignore_patterns("prebuilt"))
+    made = Tools(folder)
+    made.specs.write_text("picolibc 1")
+    monkeypatch.setattr(gnu, "firmware_folder", lambda: folder)
+    monkeypatch.setattr(gnu, "find_tool", lambda *_: "/usr/bin/gcc")
+    monkeypatch.setattr(gnu, "run_tool", made)
+    return made
+
+
+def test_objects_of_the_package_are_kept(tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes into an object and has changed, a build with the cache gives what one without gives."""
+    own = tmp_path / "own.c"
+    own.write_text("int main(void) { return 3; }\n")
+
+    def made(cache: str, options: Mapping[str, Any]) -> bytes:
+        monkeypatch.setenv("PYV_NPU_CACHE", cache)
+        tools.compiled.clear()
+        return build_program(tmp_path / "own.elf", [own], **options).read_bytes()
+
+    def append(path: Path) -> None:
+        path.write_text(path.read_text() + "/* changed */\n")
+
+    cache = tmp_path / "cache"
+    for change, compiled, options in (
+        (lambda: None, RUNTIME_SOURCES, {}),
+        (lambda: None, (), {}),
+        (lambda: append(own), (), {}),
+        (lambda: None, (), {"flags": ["-DN=4"]}),
+        (lambda: None, RUNTIME_SOURCES, {"slot": 1}),
+        (lambda: None, RUNTIME_SOURCES, {"march": "rv32imac"}),
+        (lambda: None, RUNTIME_SOURCES, {"debug": False}),
+        (lambda: append(tools.folder / "include" / "npu_driver.h"), RUNTIME_SOURCES, {}),
+        (lambda: append(tools.folder / "lib" / "boot.c"), RUNTIME_SOURCES, {}),
+        (lambda: append(tools.specs), RUNTIME_SOURCES, {}),
+        (lambda: setattr(tools, "version", "gcc 2"), RUNTIME_SOURCES, {}),
+        (lambda: [path.write_bytes(path.read_bytes()[:-1]) for path in cache.iterdir()], RUNTIME_SOURCES, {}),
+        (lambda: None, (), {}),
+    ):  # fmt: skip
+        change()
+        found = made(str(cache), options)
+        assert sorted(tools.compiled) == sorted([str(own), *compiled])
+        assert found == made("off", options)
+        assert sorted(tools.compiled) == sorted([str(own), *RUNTIME_SOURCES])
 
 
 @needs_compiler

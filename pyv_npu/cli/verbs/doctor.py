@@ -44,7 +44,7 @@ PICOLIBC = Path("/usr/lib/picolibc/riscv64-unknown-elf")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--clear-cache", action="store_true", help="remove the native code that is kept, no checks")
+    parser.add_argument("--clear-cache", action="store_true", help="remove the compiled code that is kept, no checks")
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
