@@ -1,14 +1,14 @@
 """`pytest --compiled`: not without compiled modules (scripts/compile), which are used where they are there.
 `--compiled-all`: nor where the tests end and have not imported one of them.
 
-Hypothesis draws the same examples in each run, here as in continuous integration, and a third of what the tests say:
+Hypothesis draws the same examples in each run, here as in continuous integration, and a fifth of what the tests say:
 all with `--hypothesis-profile=thorough`, new ones with `--hypothesis-profile=explore`. Ctrl-C reaches the tests and
 their processes even where a shell in the background had it ignored. Native code is kept in a folder that is empty when
-the tests begin, so that nothing depends on what ran before; workers share it. Its text is made all the same, and
-compared with what was made from the same recipe before. Python keeps what it compiles, even where
+the tests begin, so that nothing depends on what ran before; workers share it. Every `LOOKS`th time its text is made all
+the same, and compared with what was made from the same recipe before. Python keeps what it compiles, even where
 PYTHONDONTWRITEBYTECODE (images of containers set it) forbids it: else each process that a test starts would compile a
 hundred modules again, which takes longer than what most of them do then. What the collection of tests makes stays: the
-search for garbage, which took a seventh of the time, leaves it out.
+search for garbage, which took a seventh of the time, leaves it out and is as rare as in processes of the command line.
 """
 
 import gc
@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -26,11 +27,14 @@ from hypothesis import settings
 from pyv_jit import aot
 from pyv_jit.compiler import Compiler
 from pyv_jit.loader import NativeCode
+from pyv_npu.cli.main import YOUNG
 
 COMPILED, COMPILED_ALL = "--compiled", "--compiled-all"
+LOOKS = 4
+"""Making text takes ten times as long as finding code by its recipe, and most machines of the tests are alike."""
 
 settings.register_profile("thorough", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=100)
-settings.register_profile("repeatable", settings.get_profile("thorough"), max_examples=34)
+settings.register_profile("repeatable", settings.get_profile("thorough"), max_examples=20)
 settings.register_profile("explore", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("repeatable")
 
@@ -42,10 +46,12 @@ sys.dont_write_bytecode = False
 def recipes() -> Iterator[dict[str, str]]:
     """Recipe -> text: whatever a test compiles, a recipe stands for one text only."""
     texts: dict[str, str] = {}
+    uses: Counter[str] = Counter()
     load = Compiler.load_made
 
     def checked(self: Compiler, recipe: str, make: Callable[[], str], *functions: str, **given: Any) -> NativeCode:
-        if recipe:
+        uses[recipe] += 1
+        if recipe and uses[recipe] % LOOKS == 1:
             text = make()
             assert texts.setdefault(recipe, text) == text, f"an input of the text is no part of {recipe}"
         return load(self, recipe, make, *functions, **given)
@@ -85,6 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    gc.set_threshold(YOUNG)
     gc.enable()
 
 

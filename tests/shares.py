@@ -8,7 +8,7 @@ from hypothesis import settings
 
 
 def draws(examples: int) -> int:
-    """How many examples of so many are drawn: a third, and all with `--hypothesis-profile=thorough`."""
+    """How many examples of so many are drawn: a fifth, and all with `--hypothesis-profile=thorough`."""
     return max(1, examples * settings().max_examples // 100)
 
 
