@@ -17,7 +17,7 @@ from pyv_ext.isa import Isa
 pytestmark = needs_qemu
 
 ISAS = ("rv32imafdcu_zicsr_zifencei", "rv32imafcu_zicsr_zifencei", "rv32imafdu_zicsr_zifencei")
-ITEMS, QUICK = 1200, 250
+ITEMS, QUICK = 1200, 120
 CYCLES = 1_000_000
 
 

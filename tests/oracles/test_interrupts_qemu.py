@@ -14,6 +14,7 @@ from lockstep import WITH_C, lockstep
 from native_forms import FORMS, Form
 from qemu import needs_qemu
 from random_programs import CODE, DATA, Program
+from shares import slow
 from spike import differences, elf_file, needs_spike, our_log, spike_log
 
 from pyv_ext.isa import Isa
@@ -108,9 +109,10 @@ def pieces(seed: int, ways: tuple[str, ...], following: tuple[str, ...]) -> list
 
 @needs_qemu
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_traps_are_those_of_qemu(form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("share", [3, *slow(1)], ids="one in {}".format)
+def test_traps_are_those_of_qemu(share: int, form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     form.choose(monkeypatch)
-    found = pieces(1, tuple(ENABLE), NEXT)
+    found = pieces(1, tuple(ENABLE), NEXT)[::share]
     result = lockstep(assembled(tmp_path, *found), form.engine)
     assert result.causes.total() == len(found)
 

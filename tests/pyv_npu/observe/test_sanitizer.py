@@ -41,8 +41,12 @@ def racy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return gnu.build_program(out, [ROOT / "examples" / "racy.c"], flags=["-g"])
 
 
-@pytest.mark.parametrize("mode", ["loose", "tight"])
-@pytest.mark.parametrize("name", [application.name for application in gnu.APPLICATIONS])
+MODES = ("loose", "tight")
+SHIPPED = [(application.name, MODES[index % 2]) for index, application in enumerate(gnu.APPLICATIONS)]
+OTHERS = [pytest.param(name, MODES[MODES[0] == mode], marks=pytest.mark.slow) for name, mode in SHIPPED]
+
+
+@pytest.mark.parametrize(("name", "mode"), [*SHIPPED, *OTHERS])
 def test_no_false_alarm_on_a_program_that_ships(name: str, mode: str) -> None:
     config = load(overrides={"npu.mode": mode, "run.sanitize": ("boundary",)}).config
     run = run_program(config, name, ARGS.get(name))

@@ -123,7 +123,11 @@ def pytest_configure(config):
 
 @pytest.mark.parametrize(
     ("modules", "workers", "left"),
-    [({"wave", "colorsys"}, 2, set()), ({"wave", "none"}, 2, {"none"}), ({"wave", "none"}, 0, {"none"})],
+    [
+        ({"wave", "none"}, 2, {"none"}),
+        pytest.param({"wave", "colorsys"}, 2, set(), marks=pytest.mark.slow),
+        pytest.param({"wave", "none"}, 0, {"none"}, marks=pytest.mark.slow),
+    ],
 )
 def test_a_module_that_no_worker_imports_fails_the_session(
     modules: set[str], workers: int, left: set[str], tmp_path: Path

@@ -68,16 +68,15 @@ def dump(path: Path) -> dict[str, list[tuple[int, str]]]:
     found = vcdvcd.VCDVCD(str(path))
     assert found.timescale["timescale"] * 10**9 == 1
     signals = {name.partition("[")[0]: found[name].tv for name in found.signals}
-    text = path.read_text()
-    for name, changes in signals.items():
-        if name.endswith(".state"):
-            code = found.references_to_ids[name]
-            now = 0
-            for line in text.partition("$enddefinitions $end")[2].splitlines():
-                if line.startswith("#"):
-                    now = int(line[1:])
-                elif line.startswith("s") and line.endswith(f" {code}"):
-                    changes.append((now, line[1:].split()[0]))
+    states = {found.references_to_ids[name]: signals[name] for name in signals if name.endswith(".state")}
+    now = 0
+    for line in path.read_text().partition("$enddefinitions $end")[2].splitlines():
+        if line.startswith("#"):
+            now = int(line[1:])
+        elif line.startswith("s"):
+            state, code = line[1:].split()
+            if code in states:
+                states[code].append((now, state))
     return signals
 
 

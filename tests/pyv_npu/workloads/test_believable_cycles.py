@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
+from shares import slow
 
 from npu_device.config import NpuConfig
 from pyv_npu.workloads.compiled import target_of
@@ -41,7 +42,7 @@ def cycles(proto: Any, config: NpuConfig = DEVICE) -> int:
     return ran(compiled(proto, config), config)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
+@pytest.mark.parametrize("name", ["mobilenet_v2", *slow("resnet18")])
 def test_int8_takes_at_most_three_fifths_of_fp32(name: str) -> None:
     assert ran(example(f"{name}_int8")) <= 0.6 * ran(example(name))
 
@@ -104,7 +105,7 @@ def test_fused_attention_is_not_slower() -> None:
     assert cycles(attention(fused=True)) <= cycles(attention(fused=False))
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
+@pytest.mark.parametrize("name", ["mobilenet_v2", *slow("resnet18")])
 def test_a_second_engine_costs_nothing(name: str) -> None:
     proto = EXAMPLES[name](size=SIZE)
     found = [cycles(proto, replace(DEVICE, te=replace(DEVICE.te, count=count))) for count in (1, 2)]
