@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fuzz_descriptors import descriptors
+from fuzz_devices import devices
 from fuzz_files import input_files, records, traces
 from fuzz_inputs import INTERESTING, FoundError, compiled, flipped, refused
 from fuzz_snapshots import snapshots
@@ -297,6 +298,7 @@ TARGETS: dict[str, Target] = {
     "elf": elfs,
     "command_lists": command_lists,
     "configurations": configurations,
+    "devices": devices,
     "faults": fault_files,
     "onnx": onnx_models,
     "mlir": mlir_modules,

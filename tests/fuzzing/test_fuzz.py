@@ -17,10 +17,11 @@ from pyv_npu.snapshot import Snapshot
 from toolchain.errors import ToolchainError
 
 FEW = {"descriptors": 60, "elf": 10, "command_lists": 30, "configurations": 60, "faults": 150, "onnx": 5, "mlir": 2,
-       "snapshots": 6, "inputs": 60, "traces": 60, "records": 40}  # fmt: skip
+       "snapshots": 6, "inputs": 60, "traces": 60, "records": 40, "devices": 12}  # fmt: skip
 MANY = {
     "descriptors": 20_000, "elf": 2_000, "command_lists": 5_000, "configurations": 2_000, "faults": 5_000, "onnx": 500,
     "mlir": 500, "snapshots": 1_000, "inputs": 5_000, "traces": 5_000, "records": 2_000,
+    "devices": 300,
 }  # fmt: skip
 
 
@@ -93,6 +94,14 @@ def test_commands_of_encoded_caches_are_executed_and_refused_by_what_is_wrong(mo
     accepted = sum(device.take(random.Random(seed)) for seed in range(200))
     codes = {entry.code for entry in device.device.error_log}
     assert accepted > 40 and codes >= {TicketError.KV_BLOCK, TicketError.KV_DATA, TicketError.POSITION}
+
+
+def test_a_device_that_does_something_else_than_numpy_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sequential  # tests/oracles
+
+    monkeypatch.setattr(sequential.Sequential, "execute", lambda self, descriptor, block: True)
+    with pytest.raises(FoundError, match=r"devices, seed \d+: FoundError: .* (other bytes from 0x|command \d+ of)"):
+        run("devices", 10, 1, tmp_path)
 
 
 @pytest.mark.parametrize("mode", ["tight", "loose"])
