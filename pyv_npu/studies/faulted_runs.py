@@ -50,7 +50,7 @@ class FaultedRuns:
         """At which cycles faults may act."""
         self._saved = [self._save()]
         self._injection.arm((), self.points)
-        stop = platform.run()
+        stop = self._to()
         if stop.reason is not StopReason.EXIT:
             raise UsageError(f"no campaign: without faults the program stops with {stop.reason.value}, {stop.text}")
         self.reference = self._evidence(stop)
@@ -67,7 +67,7 @@ class FaultedRuns:
         self._restore(self._saved[0])
         del self._saved[1:]
         for cycle in sorted({*cycles[::dense], *(number * total // even for number in range(1, even))}):
-            if cycle > self._saved[-1].snapshot.cycle and self._platform.run(until=cycle).reason is StopReason.LIMIT:
+            if cycle > self._saved[-1].snapshot.cycle and self._to(cycle).reason is StopReason.LIMIT:
                 self._saved.append(self._save())
         self._begins = [saved.snapshot.cycle for saved in self._saved]
 
@@ -78,19 +78,26 @@ class FaultedRuns:
         self._injection.arm((fault,))
         step = 1
         while (begin := begin + step) < len(self._saved):
-            stop = self._platform.run(until=self._begins[begin])
+            stop = self._to(self._begins[begin])
             if stop.reason is not StopReason.LIMIT:
                 return self._evidence(stop)
             if self._injection.over:
                 if self._is_at(self._saved[begin]):
                     return self._evidence_of_reference()
                 step *= 2
-        return self._evidence(self._platform.run(until=longest(self.reference.cycles)))
+        return self._evidence(self._to(longest(self.reference.cycles)))
 
     def back_to_reference(self) -> Stop:
         """The run without faults again, to its end."""
         self._restore(self._saved[-1])
-        return self._platform.run()
+        return self._to()
+
+    def _to(self, cycle: int | None = None) -> Stop:
+        """Go on to this cycle, or to the end."""
+        stop = self._platform.run(until=cycle)
+        if stop.reason is StopReason.INTERRUPTED:
+            raise KeyboardInterrupt
+        return stop
 
     # -- moments -----------------------------------------------------------------------------------------------
 
@@ -117,8 +124,6 @@ class FaultedRuns:
     # -- what is judged ----------------------------------------------------------------------------------------
 
     def _evidence(self, stop: Stop) -> Evidence:
-        if stop.reason is StopReason.INTERRUPTED:
-            raise KeyboardInterrupt
         platform = self._platform
         platform.deliver()
         record = record_of(platform, self._injection, self._program)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pyv_ext.bus.memory import PAGE
+from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu.boot import find_program
 from pyv_npu.config import load
 from pyv_npu.faults.plan import ACTIONS, Fault, Point, make_fault
@@ -74,7 +75,7 @@ def check(mode: str, count: int, seed: int, monkeypatch: pytest.MonkeyPatch, eno
 
 @pytest.mark.parametrize("mode", ["loose", "tight"])
 def test_random_faults_lead_to_the_same_with_and_without_early_ends(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check(mode, 16, 5, monkeypatch, 3)
+    check(mode, 10, 5, monkeypatch, 2)
 
 
 @pytest.mark.slow
@@ -82,6 +83,21 @@ def test_random_faults_lead_to_the_same_with_and_without_early_ends(mode: str, m
 @pytest.mark.parametrize("mode", ["loose", "tight"])
 def test_many_random_faults_too(mode: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     check(mode, 150, 100 + seed, monkeypatch, 30)
+
+
+@pytest.mark.parametrize("which", [0, 1, 5])
+def test_ctrl_c_ends_a_campaign_wherever_it_comes(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the run without faults, while snapshots are taken, in a run with a fault."""
+    calls, whole = [], Platform.run
+
+    def run(self: Platform, until: int | None = None) -> Stop:
+        calls.append(until)
+        return Stop(StopReason.INTERRUPTED) if len(calls) == which + 1 else whole(self, until)
+
+    monkeypatch.setattr(Platform, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        campaign("loose", [make_fault({"do": "flip_csr"}, drawn=True)] * 3, 1)
+    assert len(calls) == which + 1
 
 
 # -- what is compared --------------------------------------------------------------------------------------------------
