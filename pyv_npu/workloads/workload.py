@@ -70,7 +70,7 @@ class Workload(ABC, Generic[D]):
         return False
 
     def sees_core(self, config: Config) -> bool:
-        """Whether keys of the core decide figures: firmware runs on it, or kernels of a model are timed on it."""
+        """Whether the core decides figures: firmware runs on it, or kernels of a model are timed on it."""
         return self.uses_core(config)
 
     def sees(self, config: Config) -> Hashable:

@@ -109,7 +109,7 @@ class Addresses:
             "schema": SCHEMA,
             "versions": self._versions,
             "code": code(),
-            "config": _decisive(config, workload.sees_core(config)),
+            "config": _decisive(config, workload.uses_core(config), workload.sees_core(config)),
             "workload": [type(workload).__name__, {name: repr(value) for name, value in vars(workload).items()}],
             "files": self._files[program, *names],
         }
@@ -121,10 +121,10 @@ OF_THE_CORE = ("core.", "clint.", "platform.", "driver.", "load.", "npu.mode", "
 """Keys that a run without a core does not look at: points that differ in nothing else are one run."""
 
 
-def _decisive(config: Config, core: bool) -> Mapping[str, object]:
-    """The keys on which a run depends."""
-    values = flatten(config).items()
-    return {name: _plain(value) for name, value in values if core or not name.startswith(OF_THE_CORE)}
+def _decisive(config: Config, core: bool, kernels: bool) -> Mapping[str, object]:
+    """The keys on which a run depends. `core`: firmware submits; `kernels`: those of a model are timed on the core."""
+    unseen = () if core else tuple(key for key in OF_THE_CORE if not (kernels and key == "core."))
+    return {name: _plain(value) for name, value in flatten(config).items() if not name.startswith(unseen)}
 
 
 def _plain(value: object) -> object:

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from pyv_npu.cli import main
+from pyv_npu.config import Config, with_values
 from pyv_npu.studies.sweep import point as points
 from pyv_npu.studies.sweep.point import Job, Record, Runner
+from pyv_npu.workloads.model import TimedModel
 
 QUICK = ["--arg", "phases=2", "--arg", "n=4"]
 SWEEP = ["sweep", "submit_latency", "core.timing.mmio_one_way=0:60:60", "tile=16,32", *QUICK]
@@ -110,6 +112,13 @@ def test_changed_code_is_another_point(monkeypatch: pytest.MonkeyPatch) -> None:
     assert points.Addresses().of(*work) == before
     monkeypatch.setattr(points, "code", lambda: "other")
     assert points.Addresses().of(*work) != before
+
+
+@pytest.mark.parametrize(("key", "same"), [("npu.queue.tight_size", True), ("core.timing.load", False)])
+def test_a_model_without_firmware_sees_the_core_that_its_kernels_run_on(key: str, same: bool) -> None:
+    addresses, timed = points.Addresses(), TimedModel(Path("m.onnx"))
+    one, other = (addresses.of(timed, with_values(Config(), {key: value})) for value in (4, 8))
+    assert (one == other) is same
 
 
 def test_a_point_that_fails_is_a_row_and_the_sweep_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
