@@ -14,7 +14,6 @@ from npu_device.host.front_end import FrontEnd
 from npu_device.host.registers import CsrWindow, RegisterFile
 from npu_device.host.ring import Ring
 from npu_device.issue.barriers import Barriers
-from npu_device.issue.injection import Injector
 from npu_device.issue.interrupts import Interrupts
 from npu_device.issue.retirement import Completion, ErrorEntry, Tickets
 from npu_device.issue.scheduler import CommandQueue
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from npu_device.external.link import External
     from npu_device.host.acceptance import Acceptance
     from npu_device.issue.execution import Execution
+    from npu_device.issue.injection import Injector
     from npu_device.issue.plans import Plans
 
 _CTRL = {bits.name: bits for register in REGISTERS if register.name == "CTRL" for bits in register.fields}
@@ -270,7 +270,7 @@ class NpuDevice:
 
     # -- injected faults ---------------------------------------------------------------------------------------
 
-    def inject(self, injector: Injector | None) -> None:
+    def inject(self, injector: "Injector | None") -> None:
         """Let faults act on the device; None: none do."""
         self._injector = injector
         for part in (self._frontend, self._completion, self.port, self.registers):

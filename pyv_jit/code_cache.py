@@ -4,7 +4,6 @@ Write access to the folder decides what runs here: a folder of another user, or 
 into, is not used. Nothing else that goes wrong with it is an error: it only costs time.
 """
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +22,7 @@ ABANDONED = 3600
 SUFFIX, UNFINISHED = ".code", ".code-new"
 MAGIC = b"pyv-npu code 1\n\0"
 """Changes with the form of a file: magic, SHA-256 of key and code, code."""
-_HEADER = len(MAGIC) + hashlib.sha256().digest_size
+_HEADER = len(MAGIC) + 32
 
 
 class Usage(NamedTuple):
@@ -49,7 +48,7 @@ class CodeCache:
         """Bytes that can be added before the folder is looked at (again)."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The code under a key of 32 bytes; None where there is none, or where it is damaged."""
+        """The code under a key; None where there is none, or where it is damaged."""
         path = self._path(key)
         try:
             if refusal(self.folder):
@@ -173,6 +172,8 @@ def refusal(folder: Path) -> str:
 
 
 def _digest(key: bytes, code: bytes) -> bytes:
+    import hashlib  # not where nothing is found: OpenSSL takes a while
+
     return hashlib.sha256(key + code).digest()
 
 

@@ -1,7 +1,6 @@
 """Ctrl-C during a run: the machine stops between two instructions instead of breaking off inside one."""
 
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -14,8 +13,7 @@ def caught(stop: Callable[[], None]) -> Iterator[None]:
     Python delivers signals to the main thread only, and an application may have a handler of its own: in another
     thread, and with such a handler, this does nothing.
     """
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
 
@@ -23,7 +21,11 @@ def caught(stop: Callable[[], None]) -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         stop()
 
-    signal.signal(signal.SIGINT, first)
+    try:
+        signal.signal(signal.SIGINT, first)
+    except ValueError:  # another thread than the main one
+        yield
+        return
     try:
         yield
     finally:

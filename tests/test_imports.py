@@ -17,7 +17,7 @@ JIT = {"pyv_jit"}
 STATE = {"pyv_state"}
 
 ALLOWED: dict[str, set[str]] = {
-    "npu_device.abi": set(),
+    "npu_device.abi": STATE,
     "npu_device": {"npu_device.abi", *NUMERIC, *JIT, *STATE},
     "pyv_ext": {"pyv_ext.pyv_adapter", "elftools", *NUMERIC, *JIT, *STATE},
     "pyv_ext.pyv_adapter": {"pyv_ext", "pyv", *NUMERIC, *JIT},

@@ -1,9 +1,10 @@
 """The 64-byte kernel descriptor and its 128-byte extension (docs/interface.md, "Descriptor")."""
 
 import struct
-from typing import NamedTuple, Self
+from typing import Self
 
 from npu_device.abi.errors import AbiError
+from pyv_state.named import NamedTuple
 
 DESCRIPTOR_SIZE = 64
 EXTENDED_SIZE = 128

@@ -1,10 +1,10 @@
 """The NPU's registers: one table gives device, C header, documentation and debugger view (docs/interface.md)."""
 
-from enum import Enum
 from itertools import pairwise
-from typing import NamedTuple
 
 from npu_device.abi.errors import AbiError
+from pyv_state.enumerations import Enum
+from pyv_state.named import NamedTuple
 
 ABI_VERSION = 1
 ID_MAGIC = 0x4E50  # "NP"

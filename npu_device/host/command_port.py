@@ -5,7 +5,7 @@ stamped `now + 1`.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npu_device.abi.errors import NpuDeviceError, ReturnCode
 from npu_device.abi.instructions import (
@@ -20,7 +20,6 @@ from npu_device.abi.instructions import (
 from npu_device.abi.opcodes import TRAP_QUEUE_FULL, FullPolicy, Scope
 from npu_device.host.front_end import FrontEnd
 from npu_device.issue.barriers import STREAMS, Barriers
-from npu_device.issue.injection import Injector
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.issue.retirement import Tickets
 from npu_device.issue.scheduler import CommandQueue
@@ -29,6 +28,9 @@ from npu_device.trace.events import FRONTEND, Kind, Refusal, What
 from npu_device.trace.stream import EventStream
 from pyv_state import LATEST, WORD64, Fields
 from pyv_state.named import NamedTuple
+
+if TYPE_CHECKING:
+    from npu_device.issue.injection import Injector
 
 
 class PortReply(NamedTuple):

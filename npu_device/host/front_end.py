@@ -14,7 +14,6 @@ from npu_device.config import FrontEndConfig
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.host.ring import INDEX_MASK, Ring
 from npu_device.host.taken import Taken
-from npu_device.issue.injection import Injector
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.issue.retirement import Completion, Tickets
 from npu_device.issue.scheduler import CommandQueue
@@ -25,6 +24,7 @@ from pyv_state import LATEST, WORD32, Fields, StateError, data, inside, integer,
 
 if TYPE_CHECKING:
     from npu_device.host.acceptance import Acceptance
+    from npu_device.issue.injection import Injector
 
 
 class FrontEnd:

@@ -4,7 +4,7 @@ The custom CSRs mirror the registers that a driver touches.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from npu_device.abi.instructions import CSRS
 from npu_device.abi.memory_map import NPU_WINDOW
@@ -13,7 +13,6 @@ from npu_device.abi.registers import IRQ_ALL, REGISTERS, TOTALS, TOTALS_OFFSET, 
 from npu_device.config import NpuConfig
 from npu_device.host.front_end import FrontEnd
 from npu_device.host.ring import Ring
-from npu_device.issue.injection import Injector
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.issue.retirement import Completion, Tickets
 from npu_device.issue.scheduler import CommandQueue
@@ -21,6 +20,9 @@ from npu_device.trace.counters import Counters
 from npu_device.trace.events import FRONTEND, Kind, Refusal, What
 from npu_device.trace.stream import EventStream
 from pyv_state import LATEST, Fields, StateError
+
+if TYPE_CHECKING:
+    from npu_device.issue.injection import Injector
 
 WORD = 4
 MASK32 = 0xFFFF_FFFF

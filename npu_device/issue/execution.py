@@ -15,7 +15,6 @@ from npu_device.issue.barriers import STREAMS, Barriers
 from npu_device.issue.engines import Engines
 from npu_device.issue.hazards import Hazards
 from npu_device.issue.in_flight import ENDED, RUNNING, WAITING, InFlight, command_of, state_of
-from npu_device.issue.injection import Injector
 from npu_device.issue.plans import Plans
 from npu_device.issue.results import Results
 from npu_device.issue.retirement import Completion, Tickets
@@ -28,6 +27,7 @@ from pyv_state import LATEST, WORD32, Fields, StateError, inside
 
 if TYPE_CHECKING:
     from npu_device.external.link import External
+    from npu_device.issue.injection import Injector
 
 
 class Execution:

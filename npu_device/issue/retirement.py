@@ -2,17 +2,19 @@
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import StatusWord, TicketState
-from npu_device.issue.injection import Injector
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.memory.memory import Memory
 from npu_device.trace.events import FRONTEND, What
 from npu_device.trace.stream import EventStream
 from pyv_state import LATEST, Fields, StateError, inside, listed, row
 from pyv_state.named import NamedTuple
+
+if TYPE_CHECKING:
+    from npu_device.issue.injection import Injector
 
 MODULUS = 1 << 31
 """Tickets are 1..MODULUS-1."""

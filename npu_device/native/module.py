@@ -10,15 +10,16 @@ negative, and so are indices.
 
 import ast
 import ctypes
+import enum
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from enum import IntEnum
 from types import ModuleType
 from typing import get_type_hints
 
 from npu_device.native.lowering import Function, Lowering
 from npu_device.native.records import shape_of
 from pyv_jit.compiler import make_compiler
+from pyv_state import enumerations
 
 
 class NativeModule:
@@ -79,6 +80,6 @@ def _constants(module: ModuleType) -> dict[str, int]:
     for name, value in vars(module).items():
         if isinstance(value, int):
             found[name] = int(value)
-        elif isinstance(value, type) and issubclass(value, IntEnum):
+        elif isinstance(value, type) and issubclass(value, enum.IntEnum | enumerations.IntEnum):
             found |= {f"{name}.{member.name}": int(member) for member in value}
     return found

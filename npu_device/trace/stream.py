@@ -1,6 +1,5 @@
 """The event stream: the events of a run in order, hashed and handed over in batches."""
 
-import hashlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -9,9 +8,13 @@ from npu_device.trace.events import BATCH, PACKED
 from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
+    import hashlib
+
     from npu_device.trace.records import Batch
 
 _BUFFER = BATCH * PACKED.size
+NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+"""SHA-256 of no bytes (FIPS 180-4): who hashes nothing need not import OpenSSL."""
 Subscriber = Callable[["Batch"], None]
 
 
@@ -21,8 +24,8 @@ class EventMark(NamedTuple):
     flushed: int
     pending: bytes
     """Records that were not handed over yet."""
-    hash: "hashlib._Hash"
-    """Over the records before these."""
+    hash: "hashlib._Hash | None"
+    """Over the records before these; None: there are none."""
     log: tuple[bytes, ...] | None
     """The same records, each batch as `pack` gives it; None when they were not kept."""
 
@@ -40,7 +43,8 @@ class EventStream:
         self._used = 0
         self._flushed = 0
         self._last = 0
-        self._hash = hashlib.sha256()
+        self._hash: hashlib._Hash | None = None
+        """Of what was handed over, once anything was."""
         self._subscribers: list[Subscriber] = []
 
     @property
@@ -97,6 +101,10 @@ class EventStream:
         data = bytes(memoryview(self._buffer)[: self._used])
         self._flushed += self._used // PACKED.size
         self._used = 0
+        if self._hash is None:
+            import hashlib
+
+            self._hash = hashlib.sha256()
         self._hash.update(data)
         if self._log is not None:
             self._log.append(pack(data))
@@ -106,14 +114,14 @@ class EventStream:
     def hexdigest(self) -> str:
         """SHA-256 over all records so far."""
         self.flush()
-        return self._hash.hexdigest()
+        return NOTHING if self._hash is None else self._hash.hexdigest()
 
     # -- going back --------------------------------------------------------------------------------------------
 
     def mark(self) -> EventMark:
         """Where the stream is now."""
         log = None if self._log is None else tuple(self._log)
-        return EventMark(self._flushed, bytes(self._buffer[: self._used]), self._hash.copy(), log)
+        return EventMark(self._flushed, bytes(self._buffer[: self._used]), _copy(self._hash), log)
 
     def rewind(self, mark: EventMark) -> None:
         """Go on from `mark`, of this stream or another one; subscribers stay and are told nothing.
@@ -124,7 +132,7 @@ class EventStream:
         self._last = 0
         self._used = len(mark.pending)
         self._buffer[: self._used] = mark.pending
-        self._hash = mark.hash.copy()
+        self._hash = _copy(mark.hash)
         self._log = None if self._log is None or mark.log is None else list(mark.log)
 
     def kept(self) -> Iterator["Batch"]:
@@ -158,3 +166,7 @@ def records(stream: EventStream) -> Callable[[], "Batch"]:
         return joined(batches)
 
     return collected
+
+
+def _copy(digest: "hashlib._Hash | None") -> "hashlib._Hash | None":
+    return None if digest is None else digest.copy()

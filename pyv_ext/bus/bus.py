@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pyv_ext.bus.clock import Clock
-from pyv_ext.bus.memory import LINE_BITS, PAGE, PAGE_BITS, Ram
+from pyv_ext.bus.memory import LINE_BITS, PAGE, PAGE_BITS, Ram, zeros
 from pyv_ext.bus.window import Access, MmioReadCache, MmioStoreCache, Observer, Posted, Window
 from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Device
@@ -45,9 +45,9 @@ class Bus:
         self.clock = clock
         self.timing = timing
         self.rams: list[Ram] = []
-        self.load_ok = bytearray(ADDRESS_SPACE >> PAGE_BITS)
+        self.load_ok = zeros(ADDRESS_SPACE >> PAGE_BITS)
         """Per page of the address space: 1 where a load may go straight to `rams[0]`."""
-        self.store_ok = bytearray(ADDRESS_SPACE >> PAGE_BITS)
+        self.store_ok = zeros(ADDRESS_SPACE >> PAGE_BITS)
         self.observers: list[Observer] = []
         """Of all devices; see `Observer`."""
         self.watchers: list[Callable[[WatchedLoad], None]] = []

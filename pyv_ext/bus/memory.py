@@ -3,7 +3,6 @@
 The boot ROM holds a jump to the program, and the information block that the platform hands to firmware.
 """
 
-import ctypes
 import mmap
 import sys
 
@@ -23,6 +22,14 @@ _PAGEMAP, _PAGEMAP_ENTRY = "/proc/self/pagemap", 8
 """Linux: a little-endian word for each page of this process."""
 _THERE = bytes(high >> 6 != 0 for high in range(256))
 """By the highest byte of such a word: whether the page is in memory, or swapped out."""
+_ZERO = bytes(PAGE)
+_SMALL = 4 << 20
+"""Bytes of a memory up to which reading it takes no longer than asking the host."""
+
+
+def zeros(size: int) -> mmap.mmap:
+    """So many zero bytes, of which the host has no page until it is written: of a large table little is."""
+    return mmap.mmap(-1, size, _UNTOUCHED)
 
 
 class Ram:
@@ -43,11 +50,11 @@ class Ram:
         self.end = base + size
         self.near = near
         self.writable = writable
-        self.data = mmap.mmap(-1, size, _UNTOUCHED)
+        self.data = zeros(size)
         self.u8 = memoryview(self.data)
         self.u16 = self.u8.cast("H")
         self.u32 = self.u8.cast("I")
-        self.code = bytearray((size >> LINE_BITS) + 1)
+        self.code = zeros((size >> LINE_BITS) + 1)
         """1 for each line to which stores must go through the bus: decoded instructions, and watched pages."""
 
     def read(self, address: int, size: int) -> int:
@@ -72,6 +79,8 @@ class Ram:
     def touched(self) -> list[int]:
         """Numbers of the pages that may hold something, in order. To read one of the others takes the host a
         thousand times as long as to ask it here."""
+        import ctypes  # a run that takes no snapshot does without
+
         count = -(-self.size // mmap.PAGESIZE)
         first = ctypes.addressof(ctypes.c_char.from_buffer(self.data)) // mmap.PAGESIZE
         try:
@@ -89,6 +98,11 @@ class Ram:
             number = flags.find(1, number + 1)
         each = mmap.PAGESIZE // PAGE
         return [page for number in there for page in range(number * each, min((number + 1) * each, self.size // PAGE))]
+
+    def used(self) -> list[int]:
+        """Numbers of the pages that hold anything but zeros, in order. Of a small memory each is looked at."""
+        pages = range(self.size // PAGE) if self.size <= _SMALL else self.touched()
+        return [page for page in pages if self.data[page * PAGE : (page + 1) * PAGE] != _ZERO]
 
 
 INFO_OFFSET = 0x20

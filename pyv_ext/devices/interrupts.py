@@ -92,6 +92,9 @@ class InterruptWiring:
             words[_DIRECT] = any(device.irq for device in self._direct)
         local = (MSIP if self._clint.software else 0) | (MTIP if self._clint.timer else 0)
         before = words[_LINES]
+        if not (before or local or plic.irq or words[_DIRECT]) and words[_DUE] == NEVER:
+            words[_SEEN] = max(cycle, words[_SEEN])  # what FOLLOW does while all is low, as in most programs always
+            return
         lines = self._execute(FOLLOW, cycle, local | plic.irq)
         if lines == before:
             return

@@ -7,9 +7,7 @@ of the device, inputs, or values of lines before. Expressions have integers, + -
 by 0 or shifted by 64 or more.
 """
 
-import ast
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 
 from pyv_state.named import NamedTuple
 
@@ -59,45 +57,7 @@ class Programs:
         """The result of a program, which is compiled when it is first needed."""
         made = self._made.get(program)
         if made is None:
+            from pyv_ext.devices.programs_python import compiled  # few programs need a parser of expressions
+
             made = self._made[program] = compiled(program, self._names)
         return made(self.words, now, value, place)
-
-
-def statements(program: str) -> list[ast.stmt]:
-    """The lines of a program."""
-    return ast.parse(program).body
-
-
-@cache
-def compiled(program: str, names: tuple[str, ...]) -> Execute:
-    """The Python form of a program over the words `names`."""
-    tree = _ToPython(names).visit(ast.parse(program))
-    if not tree.body or not isinstance(tree.body[-1], ast.Expr):
-        tree.body.append(ast.Expr(ast.Constant(0)))
-    tree.body[-1] = ast.Return(tree.body[-1].value)
-    header = ast.parse(f"def execute(words, {NOW}, {VALUE}, {PLACE}): pass").body[0]
-    assert isinstance(header, ast.FunctionDef)
-    header.body = tree.body
-    scope: dict[str, Execute] = {}
-    exec(compile(ast.fix_missing_locations(ast.Module([header], [])), "<program of a device>", "exec"), scope)
-    return scope["execute"]
-
-
-class _ToPython(ast.NodeTransformer):
-    def __init__(self, names: Sequence[str]) -> None:
-        self._numbers = {name: number for number, name in enumerate(names)}
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        number = self._numbers.get(node.id)
-        if number is None:
-            return node
-        return ast.Subscript(ast.Name("words", ast.Load()), ast.Constant(number), node.ctx)
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        self.generic_visit(node)
-        wraps = isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.LShift)
-        return ast.BinOp(node, ast.BitAnd(), ast.Constant(WORD64)) if wraps else node
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
-        self.generic_visit(node)
-        return ast.BinOp(node.operand, ast.BitXor(), ast.Constant(WORD64))

@@ -19,8 +19,14 @@ After = tuple[int, int]
 
 Step = Callable[[], After | None]
 
-_NAMES = ("x", "rd", "rs1", "rs2", "imm", "pc", "next_pc", "after", "taken", "ok", "base", "ram", "cost")
-"""What a factory is given; its closure keeps what it uses."""
+_GIVEN = {
+    Kind.OP: "x, rd, rs1, rs2, imm, pc, after",
+    Kind.BRANCH: "x, rs1, rs2, after, taken",
+    Kind.JUMP: "x, rd, rs1, imm, pc, next_pc, cost",
+    Kind.LOAD: "x, rd, rs1, imm, after, ok, base, ram",
+    Kind.STORE: "x, rs1, rs2, imm, after, ok, base, ram",
+}
+"""What a factory is given (`Closures.make`); its closure keeps what it uses."""
 
 _STATEMENTS = {
     Kind.OP: """
@@ -74,26 +80,23 @@ class Closures:
         factory = self._factories.get(row.name)
         if factory is None:
             factory = self._factories[row.name] = self._compile(row)
-        timing, mask = self._hart.timing, self._isa.mask
-        cost = row.cost(timing)
+        hart, timing, mask = self._hart, self._hart.timing, self._isa.mask
+        _, _, rd, rs1, rs2, imm, _, _ = instruction
+        x, rd, imm, cost = hart.x, rd or SINK, imm & mask, row.cost(timing)
         next_pc = pc + row.length & mask
-        target = pc + instruction.imm & mask
+        after = next_pc, cost
+        if row.kind is Kind.OP:
+            return factory(x, rd, rs1, rs2, imm, pc, after)
+        if row.kind is Kind.BRANCH:
+            target = pc + imm & mask
+            return factory(x, rs1, rs2, after, None if target % self._isa.alignment else (target, timing.taken))
+        if row.kind is Kind.JUMP:
+            return factory(x, rd, rs1, imm, pc, next_pc, cost)
         ram = self._bus.rams[0]
-        return factory(
-            x=self._hart.x,
-            rd=instruction.rd or SINK,
-            rs1=instruction.rs1,
-            rs2=instruction.rs2,
-            imm=instruction.imm & mask,
-            pc=pc,
-            next_pc=next_pc,
-            after=(next_pc, cost),
-            taken=None if target % self._isa.alignment else (target, timing.taken),
-            ok=self._bus.store_ok if row.kind is Kind.STORE else self._bus.load_ok,
-            base=ram.base,
-            ram={1: ram.u8, 2: ram.u16, 4: ram.u32}[row.size or 1],
-            cost=cost,
-        )
+        cells = ram.u8 if row.size == 1 else ram.u16 if row.size == 2 else ram.u32
+        if row.kind is Kind.LOAD:
+            return factory(x, rd, rs1, imm, after, self._bus.load_ok, ram.base, cells)
+        return factory(x, rs1, rs2, imm, after, self._bus.store_ok, ram.base, cells)
 
     def _compile(self, row: Row) -> Callable[..., Step]:
         statements = _STATEMENTS[row.kind].format(
@@ -107,7 +110,7 @@ class Closures:
             shift=max(row.size.bit_length() - 1, 0),
         )
         reads = "".join(f"\n        {name} = x[{register}]" for name, register in _read_twice(row))
-        source = f"def make({', '.join(_NAMES)}):\n    def step():{reads}{statements}\n    return step\n"
+        source = f"def make({_GIVEN[row.kind]}):\n    def step():{reads}{statements}\n    return step\n"
         namespace: dict[str, Any] = functions(self._isa.xlen)
         exec(compile(source, f"<{row.name}>", "exec"), namespace)
         result: Callable[..., Step] = namespace["make"]

@@ -101,7 +101,8 @@ class Code:
         if self.volatile(pc):
             return decoded
         # With the line of the next instruction: a store there must not be fast (`Engine._fetched_before`).
-        for base in {pc & -LINE: None, pc + 2 & -LINE: None, pc + 4 & -LINE: None}:
+        first, last = pc & -LINE, pc + 4 & -LINE
+        for base in (first,) if first == last else (first, last):
             if base in self._volatile_lines:
                 continue
             line = self._lines.get(base)

@@ -8,7 +8,8 @@ from pyv_ext.bus.clock import NEVER, NOT_DEFERRABLE, what_of
 from pyv_ext.devices import interrupts
 from pyv_ext.devices.interrupts import MEIP
 from pyv_ext.devices.plic import SET_LEVELS
-from pyv_ext.devices.programs import NativeForm, statements
+from pyv_ext.devices.programs import NativeForm
+from pyv_ext.devices.programs_python import statements
 from pyv_ext.hart import slots
 from pyv_ext.hart.csr import MIE
 from pyv_ext.hart.traps import MACHINE

@@ -58,6 +58,9 @@ class Bits:
         return self.extract(self.insert(value)) == value
 
 
+OPERANDS = ("rd", "rs1", "rs2", "imm", "csr", "rs3")
+"""Of an instruction, in the order of its fields."""
+
 F0 = 64
 """The number of register f0: f0..f31 follow each other, above the integer registers."""
 
@@ -86,6 +89,19 @@ class Format:
     rs3: Bits | None = None
     imm: Bits | None = None
     csr: Bits | None = None
+
+    @cached_property
+    def _held(self) -> tuple[tuple[int, Bits], ...]:
+        """The operands that it has, by their places among OPERANDS."""
+        fields = [getattr(self, name) for name in OPERANDS]
+        return tuple((place, field) for place, field in enumerate(fields) if field is not None)
+
+    def extract(self, word: int) -> list[int]:
+        """OPERANDS of `word`; 0 for each that the format does not have."""
+        values = [0] * len(OPERANDS)
+        for place, bits in self._held:
+            values[place] = bits.extract(word)
+        return values
 
     @property
     def written(self) -> tuple[str, ...]:

@@ -63,6 +63,9 @@ _IMPLIED = (
 _TOGETHER = {"zcf": "cf", "zcd": "cd"}
 """Extensions that two letters have together, and that need both."""
 
+_RESERVED_MODES = (5, 6)
+"""Rounding modes that do not exist; 7 is the one in frm."""
+
 XLEN = 32
 
 _KEY = {2: 0xE003, 4: 0x707F}
@@ -130,8 +133,10 @@ class Isa:
         word &= (1 << 8 * length) - 1
         for row in self._groups.get((length, word & _KEY[length]), ()):
             if word & row.mask == row.match:
-                instruction = _operands(row, word)
-                if all(getattr(instruction, name) for name in row.nonzero) and not _reserved_mode(instruction):
+                instruction = Instruction._make((row, word, *row.format.extract(word)))
+                if row.nonzero and not all(getattr(instruction, name) for name in row.nonzero):
+                    continue
+                if row.kind is not Kind.FLOAT or instruction.imm not in _RESERVED_MODES:
                     return instruction
         return None
 
@@ -271,22 +276,3 @@ def _grouped(rows: Iterable[Row]) -> dict[tuple[int, int], list[Row]]:
                 break
             subset = subset - 1 & free
     return dict(groups)
-
-
-def _reserved_mode(instruction: Instruction) -> bool:
-    """Whether the word names a rounding mode that does not exist; 7 is the one in frm."""
-    return instruction.row.kind is Kind.FLOAT and instruction.imm in (5, 6)
-
-
-def _operands(row: Row, word: int) -> Instruction:
-    format = row.format
-    return Instruction(
-        row,
-        word,
-        rd=format.rd.extract(word) if format.rd else 0,
-        rs1=format.rs1.extract(word) if format.rs1 else 0,
-        rs2=format.rs2.extract(word) if format.rs2 else 0,
-        imm=format.imm.extract(word) if format.imm else 0,
-        csr=format.csr.extract(word) if format.csr else 0,
-        rs3=format.rs3.extract(word) if format.rs3 else 0,
-    )

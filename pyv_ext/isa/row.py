@@ -1,11 +1,11 @@
 """One row of the instruction table: everything that is known about one instruction."""
 
 from collections.abc import Callable
-from enum import Enum, auto
 
 from pyv_ext.isa.formats import Format
 from pyv_ext.protocols import CustomInstruction
 from pyv_ext.timing import CoreTiming
+from pyv_state.enumerations import Enum, auto
 from pyv_state.frozen import dataclass, field, replace
 from pyv_state.named import NamedTuple
 
@@ -100,7 +100,7 @@ def short(name: str, base: Row, format: Format, bits: str, *nonzero: str) -> Row
 
 
 class Instruction(NamedTuple):
-    """A decoded word: its row and operands. Registers are numbers, the immediate is signed as its format says."""
+    """A decoded word: its row and OPERANDS. Registers are numbers, the immediate is signed as its format says."""
 
     row: Row
     word: int

@@ -1,11 +1,11 @@
 """One key of the configuration: its type, its rule, and the one place where a value is checked against them."""
 
 from collections.abc import Mapping
-from enum import Enum, auto
 from types import NoneType
 from typing import Any, get_args, get_origin
 
 from pyv_npu.errors import BadInputError, did_you_mean
+from pyv_state.enumerations import Enum, auto
 from pyv_state.frozen import dataclass
 from pyv_state.named import NamedTuple
 

@@ -7,12 +7,12 @@ the way over the bus, at the cost of speed. Without the key nothing is watched, 
 The digest of what the NPU left behind does not depend on how commands were submitted or how long they took.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE
 from npu_device.device import NpuDevice
+from npu_device.trace.stream import NOTHING
 from pyv_ext.bus.bus import Bus, WatchedLoad
 from pyv_ext.bus.memory import PAGE, Ram
 from pyv_ext.protocols import Operands, Outcome, Stall
@@ -52,7 +52,7 @@ STATUS_SIZE = 8
 
 
 class Outputs:
-    """Collects the memory ranges that the device writes; the scratchpad counts as a whole."""
+    """Collects the memory ranges that the device writes; a scratchpad counts as a whole."""
 
     def __init__(self, bus: Bus, spm: Sequence[Ram], is_status: Callable[[int], bool]) -> None:
         """`is_status(address)`: whether a command asked for its status word at that address."""
@@ -90,13 +90,19 @@ class Outputs:
         return self.ranges(), _merged(self.in_spm or {})
 
     def sha256(self, *, everywhere: bool = True) -> str:
-        """Hash of the scratchpads and of all that was written to DRAM, with its addresses. Not `everywhere`: of the
-        scratchpads only what was written while `in_spm` was asked for."""
-        digest = hashlib.sha256()
-        for ram in self._spm if everywhere else ():
-            digest.update(ram.u8)
+        """Hash of the pages of scratchpads that are not zero and of all that was written to DRAM, with their addresses.
+        Not `everywhere`: of the scratchpads only what was written while `in_spm` was asked for."""
         in_dram, in_spm = self.covered()
-        for start, end in [*([] if everywhere else in_spm), *in_dram]:
+        ranges = [] if everywhere else in_spm
+        for ram in self._spm if everywhere else ():
+            ranges += ((ram.base + page * PAGE, ram.base + (page + 1) * PAGE) for page in ram.used())
+        ranges += in_dram
+        if not ranges:
+            return NOTHING
+        import hashlib  # OpenSSL takes a while
+
+        digest = hashlib.sha256()
+        for start, end in ranges:
             digest.update(f"{start:x}..{end:x}:".encode())
             digest.update(self._bus.peek(start, end - start) or b"")
         return digest.hexdigest()

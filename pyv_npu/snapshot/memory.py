@@ -13,7 +13,7 @@ ZERO = bytes(PAGE)
 def take(ram: Ram, before: Pages) -> Pages:
     """The pages that are not zero. Those that equal pages of `before` share their bytes with it."""
     pages = {}
-    for number in _used(ram):
+    for number in ram.used():
         old, page = before.get(number), ram.data[number * PAGE : (number + 1) * PAGE]
         pages[number] = old if old == page else page
     return pages
@@ -21,7 +21,7 @@ def take(ram: Ram, before: Pages) -> Pages:
 
 def put(ram: Ram, pages: Pages) -> None:
     """Make the memory hold these pages; only what differs is written."""
-    for number in {*_used(ram), *pages}:
+    for number in {*ram.used(), *pages}:
         start, page = number * PAGE, pages.get(number, ZERO)
         if ram.data[start : start + PAGE] != page:
             ram.u8[start : start + PAGE] = page
@@ -33,10 +33,6 @@ def holds(ram: Ram, pages: Pages) -> bool:
     return pages.keys() <= set(touched) and all(
         ram.data[number * PAGE : (number + 1) * PAGE] == pages.get(number, ZERO) for number in touched
     )
-
-
-def _used(ram: Ram) -> list[int]:
-    return [page for page in ram.touched() if ram.data[page * PAGE : (page + 1) * PAGE] != ZERO]
 
 
 def join(pages: Pages) -> bytes:

@@ -1,12 +1,13 @@
 """What a command is doing, on one line of standard error that is rewritten: for long work, on a terminal."""
 
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
+    import threading
+
     from pyv_npu.platform import Platform
 
 DELAY = 1.0
@@ -25,17 +26,19 @@ class Progress:
 
     def __init__(self, stream: TextIO | None = None, delay: float = DELAY, interval: float = INTERVAL) -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._live = self._stream.isatty()
         self._state: State = ""
         self._begin = time.monotonic()
         self._delay, self._interval = delay, interval
-        self._over = threading.Event()
-        self._lock = threading.Lock()
+        self._over: threading.Event | None = None
+        """Set when nothing more will be shown; None where nothing is shown at all."""
         self._shown = False
 
     def __enter__(self) -> "Progress":
-        if self._live:
-            threading.Thread(target=self._watch, daemon=True).start()
+        if self._stream.isatty():
+            import threading  # a file sees no progress
+
+            self._over, self._lock = threading.Event(), threading.Lock()
+            threading.Thread(target=self._watch, args=[self._over], daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -47,13 +50,15 @@ class Progress:
 
     def erase(self) -> None:
         """Make room for a line of something else."""
-        with self._lock:
-            self._erase()
+        if self._over is not None:
+            with self._lock:
+                self._erase()
 
     def done(self) -> None:
         """Nothing more will be shown: results follow."""
-        self._over.set()
-        self.erase()
+        if self._over is not None:
+            self._over.set()
+            self.erase()
 
     def _erase(self) -> None:
         if self._shown:
@@ -61,13 +66,13 @@ class Progress:
             self._stream.flush()
             self._shown = False
 
-    def _watch(self) -> None:
-        if self._over.wait(self._delay):
+    def _watch(self, over: "threading.Event") -> None:
+        if over.wait(self._delay):
             return
-        while not self._over.wait(self._interval):
+        while not over.wait(self._interval):
             state = self._state() if callable(self._state) else self._state
             with self._lock:
-                if state and not self._over.is_set():
+                if state and not over.is_set():
                     self._stream.write(f"{ERASE}{state}, {time.monotonic() - self._begin:.0f} s")
                     self._stream.flush()
                     self._shown = True

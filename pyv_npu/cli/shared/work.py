@@ -3,13 +3,13 @@
 import argparse
 import math
 from collections.abc import Collection, Sequence
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyv_npu.boot import MODEL_SUFFIXES, is_example, model_file, shipped_programs
 from pyv_npu.cli.shared.options import MODE
 from pyv_npu.errors import UsageError
+from pyv_state.enumerations import Enum
 from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:

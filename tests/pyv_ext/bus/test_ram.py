@@ -1,5 +1,6 @@
 """`Ram.clear`: zeros, of whole pages without writing them. `Ram.touched`: the pages that are to be looked at."""
 
+import ctypes
 import mmap
 import random
 from pathlib import Path
@@ -51,6 +52,6 @@ def test_a_host_that_does_not_say_has_every_page_looked_at(
     monkeypatch.setattr(memory, "_PAGEMAP", str(file))
     if content is not None:
         file.write_bytes(content)
-        monkeypatch.setattr(memory.ctypes, "addressof", lambda _: 0)
+        monkeypatch.setattr(ctypes, "addressof", lambda _: 0)
     ram.write(BASE + 5, 1, 1)
     assert ram.touched() == list(range(SIZE // GUEST_PAGE))

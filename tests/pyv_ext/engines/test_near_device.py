@@ -9,7 +9,7 @@ from native_forms import NATIVE_FORMS
 from near_rig import AT_COMPARE, CLINT, PARTS, Machine, both, program, until_it_stops
 from shares import draws
 
-from pyv_ext.devices.programs import compiled
+from pyv_ext.devices.programs_python import compiled
 
 
 @pytest.mark.parametrize("form", NATIVE_FORMS, ids=str)
