@@ -10,6 +10,7 @@ import pytest
 
 from npu_device.abi.opcodes import Opcode
 from pyv_ext.isa.row import Kind
+from pyv_npu.snapshot.devices import decode, encode
 from pyv_state import enumerations
 
 
@@ -103,6 +104,11 @@ def test_integers_are_integers() -> None:
     assert json.dumps({"a": Ours.SMALL}) == json.dumps({"a": Standard.SMALL})
     assert (Ours.LARGE.half, Ours.LARGE.plus(2)) == (Standard.LARGE.half, Standard.LARGE.plus(2))
     assert f"{Ours.SMALL:04x} {Ours.SMALL}" == f"{Standard.SMALL:04x} {Standard.SMALL}"
+
+
+@pytest.mark.parametrize("member", [Ours.LARGE, OurKind.TEXT, Standard.LARGE, Opcode.GEMM_T, Kind.CUSTOM])
+def test_a_snapshot_keeps_members_that_a_device_holds(member: Any) -> None:
+    assert decode(encode(member, "x")) is member
 
 
 def test_two_members_of_one_value_are_refused() -> None:
