@@ -23,8 +23,6 @@ _PAGEMAP, _PAGEMAP_ENTRY = "/proc/self/pagemap", 8
 _THERE = bytes(high >> 6 != 0 for high in range(256))
 """By the highest byte of such a word: whether the page is in memory, or swapped out."""
 _ZERO = bytes(PAGE)
-_SMALL = 4 << 20
-"""Bytes of a memory up to which reading it takes no longer than asking the host."""
 
 
 def zeros(size: int) -> mmap.mmap:
@@ -99,9 +97,10 @@ class Ram:
         each = mmap.PAGESIZE // PAGE
         return [page for number in there for page in range(number * each, min((number + 1) * each, self.size // PAGE))]
 
-    def used(self) -> list[int]:
-        """Numbers of the pages that hold anything but zeros, in order. Of a small memory each is looked at."""
-        pages = range(self.size // PAGE) if self.size <= _SMALL else self.touched()
+    def used(self, *, ask: bool = True) -> list[int]:
+        """Numbers of the pages that hold anything but zeros, in order. Without `ask` the host is not asked which may:
+        every page is looked at."""
+        pages = self.touched() if ask else range(self.size // PAGE)
         return [page for page in pages if self.data[page * PAGE : (page + 1) * PAGE] != _ZERO]
 
 

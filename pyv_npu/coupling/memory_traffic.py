@@ -51,6 +51,10 @@ STATUS_SIZE = 8
 """Status and ticket, written back into a descriptor: the submission's, not a result."""
 
 
+SMALL = 4 << 20
+"""Bytes of a scratchpad up to which looking at it takes no longer than importing what asks the host for its pages."""
+
+
 class Outputs:
     """Collects the memory ranges that the device writes; a scratchpad counts as a whole."""
 
@@ -95,7 +99,9 @@ class Outputs:
         in_dram, in_spm = self.covered()
         ranges = [] if everywhere else in_spm
         for ram in self._spm if everywhere else ():
-            ranges += ((ram.base + page * PAGE, ram.base + (page + 1) * PAGE) for page in ram.used())
+            ranges += (
+                (ram.base + page * PAGE, ram.base + (page + 1) * PAGE) for page in ram.used(ask=ram.size > SMALL)
+            )
         ranges += in_dram
         if not ranges:
             return NOTHING
