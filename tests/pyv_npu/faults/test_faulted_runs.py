@@ -1,7 +1,7 @@
 """A run with a fault that ends early ends as it would have ended: where its state is that of the run without faults."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE
 from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu.boot import find_program
@@ -20,6 +21,7 @@ from pyv_npu.studies.campaign import Campaign, csv, run_campaign, to_json
 from pyv_npu.studies.fault_outcomes import DRIVER_TIMEOUT
 from pyv_npu.studies.faulted_runs import FaultedRuns
 from pyv_npu.workloads.firmware import Firmware
+from pyv_npu.workloads.workload import Session
 
 ARGS = {"run.args.n": 17, "run.args.phases": 31, "run.args.tile": 16, "driver.timeout": DRIVER_TIMEOUT}
 CYCLES = (1, 7, 60, 500, 4000, 30_000)
@@ -183,6 +185,30 @@ def test_when_the_lines_of_interrupts_were_looked_at_counts_while_one_waits() ->
             state = {**snapshot.state, "interrupts": {**snapshot.state["interrupts"], "plic_due": due, "now": before}}
             assert platform.is_at(replace(snapshot, state=state)) == ((before < due) == waits)
     platform.restore(snapshot)
+
+
+def test_what_the_end_is_judged_by_counts_too() -> None:
+    config = load(overrides={"npu.mode": "loose", **ARGS, "run.args.n": 4}).config
+
+    def drive(platform: Platform) -> Stop:
+        runs = FaultedRuns(platform)
+        runs.prepare([make_fault({"do": "flip_csr", "at": {"cycle": 30_000}}, drawn=True)])
+        moment = runs._saved[-1]
+
+        def changed(change: Callable[[], object]) -> bool:
+            runs._restore(moment)
+            assert runs._is_at(moment)
+            change()
+            return not runs._is_at(moment)
+
+        injection, outputs, stamps = runs._injection, platform.outputs, runs._stamps
+        assert changed(lambda: setattr(injection, "interrupts", injection.interrupts + 1))
+        assert changed(lambda: outputs.written(SPM_BASE + 0x1_0000, 4))
+        assert changed(lambda: outputs.written(DRAM_BASE + 0x80_0000, 4))
+        assert changed(lambda: stamps._status_lines.add(64))
+        return runs.back_to_reference()
+
+    Firmware("submit_latency").prepare(config).run(config, Session(drive=drive, faults=()))
 
 
 # -- when a fault is over ----------------------------------------------------------------------------------------------
