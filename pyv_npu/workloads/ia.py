@@ -21,6 +21,7 @@ from npu_device.memory.memory import Memory, sparse
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.kernels import on_core
 from pyv_ext.elf import parse_elf
+from pyv_ext.engines.stop import StopReason
 from pyv_npu.boot import find_program
 from pyv_npu.config import Config
 from pyv_npu.workloads.data import Tensors, Values, from_device, to_device
@@ -171,12 +172,15 @@ class CoreKernels:
         self.images[index] = with_pieces(find_program(FIRMWARE).read_bytes(), content, compiled.end, arguments)
 
     def cycles(self, config: Config) -> Mapping[int, int]:
-        """Core cycles of each on the core of a configuration, by the index of its command; equal programs run once."""
+        """Core cycles of each on the core of a configuration, by the index of its command; equal programs run once.
+        KeyboardInterrupt on Ctrl-C."""
         whole = replace(config.run, sim_level=LEVEL, sanitize=(), max_cycles=None, timeout=None)
         config, known = replace(config, run=whole), dict[bytes, int]()
         for image in self.images.values():
             if image not in known:
                 ran = run_program(config, parse_elf(image, FIRMWARE))
+                if ran.stop.reason is StopReason.INTERRUPTED:
+                    raise KeyboardInterrupt
                 assert ran.counters is not None
                 known[image] = ran.counters["core_kernels"]["cycles"]
         return {index: known[image] for index, image in self.images.items()}

@@ -11,8 +11,10 @@ from onnx import TensorProto, helper
 
 from npu_device.config import NpuConfig
 from npu_device.levels.explain import Blocker
+from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
+from pyv_npu.platform import Platform
 from pyv_npu.result import Result
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.model import Model, ModelDetail, TimedModel, run_compiled
@@ -194,6 +196,13 @@ def test_kernels_are_timed_on_the_core_that_is_configured(tmp_path: Path) -> Non
         config = with_values(Config(), {"run.sim_level": "IA_TIMING", "core.timing.load": latency})
         cycles.append(prepared.run(config).cycles)
     assert cycles[0] < cycles[1]
+
+
+def test_ctrl_c_while_a_kernel_is_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    prepared = TimedModel(saved(tmp_path)).prepare(Config())
+    monkeypatch.setattr(Platform, "run", lambda platform: Stop(StopReason.INTERRUPTED, None))
+    with pytest.raises(KeyboardInterrupt):
+        prepared.run(Config())
 
 
 def test_what_does_not_run_kernels_says_so() -> None:
