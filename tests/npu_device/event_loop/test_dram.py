@@ -134,7 +134,7 @@ def test_bytes_are_conserved_by_channel(commands: list[Listed], base: NpuConfig,
     seen = listed(commands, of)
     expected = [0] * channels
     by_ticket: dict[int, list[int]] = {}
-    for ticket, (d, _, _) in zip(seen.run.tickets, commands, strict=True):
+    for ticket, (d, _, _, _) in zip(seen.run.tickets, commands, strict=True):
         if d.opcode not in (Opcode.LOAD, Opcode.STORE):
             continue
         first = d.in0_addr if d.opcode is Opcode.LOAD else d.out_addr

@@ -70,7 +70,7 @@ def test_2_bytes_are_conserved(commands: list[Listed], config: NpuConfig) -> Non
             aligned[bool(begin["aux"] >> 16 & 1)] += end["aux"]
             assert end["aux"] >= end["bytes"]
             assert end["aux"] % config.dma.alignment == 0
-    for ticket, (d, _, block) in zip(seen.run.tickets, commands, strict=True):
+    for ticket, (d, _, block, _) in zip(seen.run.tickets, commands, strict=True):
         if d.opcode in (Opcode.LOAD, Opcode.STORE):
             assert by_ticket[ticket] == d.tile_m * d.tile_k
         elif d.opcode == Opcode.ATTN_T:
