@@ -4,8 +4,8 @@
 Hypothesis draws the same examples in each run, here as in continuous integration, and a fifth of what the tests say:
 all with `--hypothesis-profile=thorough`, new ones with `--hypothesis-profile=explore`. Ctrl-C reaches the tests and
 their processes even where a shell in the background had it ignored. Native code is kept in a folder that is empty when
-the tests begin, so that nothing depends on what ran before; workers share it. Every `LOOKS`th time its text is made all
-the same, and compared with what was made from the same recipe before. Python keeps what it compiles, even where
+the tests begin, so that nothing depends on what ran before; workers share it. Its text is made all the same, and
+compared with what was made from the same recipe before. Python keeps what it compiles, even where
 PYTHONDONTWRITEBYTECODE (images of containers set it) forbids it: else each process that a test starts would compile a
 hundred modules again, which takes longer than what most of them do then. What the collection of tests makes stays: the
 search for garbage, which took a seventh of the time, leaves it out and is as rare as in processes of the command line.
@@ -16,7 +16,6 @@ import os
 import signal
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -30,8 +29,6 @@ from pyv_jit.loader import NativeCode
 from pyv_npu.cli.main import YOUNG
 
 COMPILED, COMPILED_ALL = "--compiled", "--compiled-all"
-LOOKS = 4
-"""Making text takes ten times as long as finding code by its recipe, and most machines of the tests are alike."""
 
 settings.register_profile("thorough", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=100)
 settings.register_profile("repeatable", settings.get_profile("thorough"), max_examples=20)
@@ -46,12 +43,10 @@ sys.dont_write_bytecode = False
 def recipes() -> Iterator[dict[str, str]]:
     """Recipe -> text: whatever a test compiles, a recipe stands for one text only."""
     texts: dict[str, str] = {}
-    uses: Counter[str] = Counter()
     load = Compiler.load_made
 
     def checked(self: Compiler, recipe: str, make: Callable[[], str], *functions: str, **given: Any) -> NativeCode:
-        uses[recipe] += 1
-        if recipe and uses[recipe] % LOOKS == 1:
+        if recipe:
             text = make()
             assert texts.setdefault(recipe, text) == text, f"an input of the text is no part of {recipe}"
         return load(self, recipe, make, *functions, **given)
