@@ -8,6 +8,7 @@ from hart_rig import DATA, Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rsp_client import Client, session
+from shares import draws
 
 from pyv_ext.elf import Program, Symbol
 from pyv_ext.errors import PyvExtError
@@ -111,7 +112,7 @@ def test_an_unknown_place_is_refused() -> None:
         tasks_of(Rig("addi x0,x0,0"), rtos(Lists(first="List.head", next=LINK)))
 
 
-@settings(deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(st.data(), st.sampled_from([NULL_ENDED, CIRCLE, SENTINEL]))
 def test_whatever_memory_holds_looking_ends(data: st.DataObject, lists: Lists) -> None:
     """Words are drawn as they are read: mostly addresses of each other."""

@@ -207,6 +207,7 @@ def test_timeline_and_counters_tell_the_same(comparison: Path) -> None:
         assert sum(row["what"] in ("DONE", "ERROR") for row in rows) == npu["completed"]
 
 
+@pytest.mark.slow
 def test_run_yaml_replays_to_the_same_bytes(
     comparison: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

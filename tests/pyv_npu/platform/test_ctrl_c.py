@@ -119,6 +119,7 @@ def test_ctrl_c_leaves_a_report_and_code_130(tmp_path: Path) -> None:
     assert len((tmp_path / "timeline.csv").read_text().splitlines()) > accepted
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_first_half_of_a_comparison_leaves_that_half(tmp_path: Path) -> None:
     process = start("compare", tmp_path)
     os.kill(process.pid, signal.SIGINT)

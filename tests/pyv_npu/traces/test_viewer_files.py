@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kanata import Row, read
+from shares import slow
 
 from npu_device.trace.events import Cause, Kind, What
 from npu_device.trace.stream import all_records
@@ -44,7 +45,7 @@ class Traced:
         return [row for row in self.rows if row.thread == thread]
 
 
-@pytest.fixture(scope="module", params=list(RUNS))
+@pytest.fixture(scope="module", params=["tight", "traps", *slow("loose", "interrupts")])
 def traced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Traced:
     mode, program, arguments, keys = RUNS[request.param]
     folder = tmp_path_factory.mktemp("traces")

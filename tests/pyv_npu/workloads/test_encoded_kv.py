@@ -108,7 +108,7 @@ def started(overrides: dict[str, Any]) -> Platform:
     return platform
 
 
-@pytest.mark.parametrize("mode", ["loose", "tight"])
+@pytest.mark.parametrize("mode", ["tight", *slow("loose")])
 def test_a_run_goes_on_from_a_snapshot_with_its_pages(mode: str) -> None:
     """Small pages on several channels: the tables decide where transfers go, in the events of the rest of the run."""
     first = started({"npu.mode": mode, **PAGED})

@@ -120,6 +120,7 @@ def test_a_decoder_makes_the_same_tokens(tmp_path: Path, capsys: pytest.CaptureF
     assert one["generate"] == two["generate"]
 
 
+@pytest.mark.slow
 def test_a_decoder_with_weights_out_of_sight_generates(tmp_path: Path) -> None:
     """Firmware, an image that finds weights.bin by itself, and IA, against the decoder that the core sees."""
     decoder, request = make_decoder(decoder_kv(width=128, vocab=96), "decoder"), GenerationRequest((3, 1, 4), 3)
