@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,11 +101,23 @@ def check_writable(path: Path | None, option: str) -> None:
     if path is None:
         return
     new = not path.exists()
-    try:
+    with _place(path, option):
         with path.open("a"):
             pass
         if new:
             path.unlink()
+
+
+def write_file(path: Path, option: str, text: str) -> None:
+    """Write the file of an option. UsageError where it cannot be, for want of room for example."""
+    with _place(path, option):
+        path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _place(path: Path, option: str) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UsageError(f"{option} {path}: {error.strerror}: choose another place") from None
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyv_npu.cli.shared import options, work
-from pyv_npu.cli.shared.output import OK, Call, check_writable, diagnose
+from pyv_npu.cli.shared.output import OK, Call, check_writable, diagnose, write_file
 
 NAME = "campaign"
 DEFAULT_PROGRAM = "submit_latency"
@@ -71,7 +71,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         prepared = workload.prepare(chosen)
         found.append(campaign.run_campaign(prepared, chosen, plan, args.n, config.run.seed, call.progress.say))
     if args.csv is not None:
-        args.csv.write_text(campaign.csv(found), encoding="utf-8")
+        write_file(args.csv, "--csv", campaign.csv(found))
     result = {"schema": 1, "program": config.run.program, "modes": campaign.to_json(found)}
     call.show(result, "\n\n".join(map(campaign.table, found)) + "\n", as_json=args.json)
     if folder is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pyv_npu.cli.shared import options
-from pyv_npu.cli.shared.output import OK, Call, check_writable, show
+from pyv_npu.cli.shared.output import OK, Call, check_writable, show, write_file
 from pyv_npu.errors import BadInputError, UsageError
 
 
@@ -39,7 +39,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     watch = None if args.study is None else lambda index, cache: seen[index].append(cache)
     document = profiled(decoder, shown, ratios, watch).document()
     found = {} if args.study is None else _study(seen, decoder.caches[0].head_dim, decoder.name)
-    args.output.write_text(json.dumps(document) + "\n", encoding="utf-8")
+    write_file(args.output, "-o", json.dumps(document) + "\n")
     if args.study is not None:
         _write_study(args.study, found, decoder.name)
     if args.json:

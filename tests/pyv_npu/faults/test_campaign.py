@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyv_npu.cli.main import main
+from pyv_npu.cli.shared.output import write_file
 from pyv_npu.config import load
+from pyv_npu.errors import UsageError
 from pyv_npu.faults.plan import Fault, make_fault, read_plan
 from pyv_npu.studies.campaign import Campaign, interval, rows, run_campaign, to_json
 from pyv_npu.studies.fault_outcomes import DRIVER_TIMEOUT, Outcome, evidence_of, judge
@@ -145,6 +147,11 @@ def test_places_that_cannot_be_written_are_refused_before_the_work(
     assert "Not a directory" in capsys.readouterr().err
     assert main(["campaign", str(FAULTS), "--csv", str(file), "--max-cycles", "5"]) == 64
     assert file.read_text() == "kept" and [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_is_one_line_with_the_option() -> None:
+    with pytest.raises(UsageError, match=r"^--csv /dev/full: No space left on device: choose another place$"):
+        write_file(Path("/dev/full"), "--csv", "a line")
 
 
 def test_json_has_every_run() -> None:
