@@ -50,7 +50,7 @@ class Segment(NamedTuple):
     """Bytes to load at a physical address, followed by zeros up to `size`."""
 
     address: int
-    data: bytes
+    data: bytes | memoryview
     size: int
     executable: bool
     """Its flags say so, or it holds a section of code: linker scripts get the flags wrong, those of riscv-tests do."""

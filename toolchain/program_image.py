@@ -30,17 +30,17 @@ class Piece(NamedTuple):
     """Bytes of the model at an address."""
 
     address: int
-    data: bytes
+    data: bytes | memoryview
 
 
 def build_image(
     firmware: bytes, compiled: Program, inputs: Mapping[str, bytes], arguments: Mapping[str, int] | None = None,
-    *, apart: bool = False,
+    *, apart: bool = False, bare: bool = False,
 ) -> bytes:  # fmt: skip
     """An ELF with the firmware, the model and its inputs; `arguments` of the firmware besides where the commands are.
 
     `apart`: without the constants, which are always left out where the core does not see them; the image then names
-    the sidecar file WEIGHTS and its address.
+    the sidecar file WEIGHTS and its address. `bare`: without them too, for one who loads them himself.
     ToolchainError when the firmware is not one for models.
     """
     where = {"commands": len(compiled.commands), "descriptors": compiled.memory.commands}
@@ -50,14 +50,15 @@ def build_image(
             layer = next(one.layer for one in compiled.commands if one.descriptor.opcode == Opcode.CORE)
             raise ToolchainError(f"layer {layer}: is a kernel on the core, which only the firmware {FIRMWARE} runs")
     apart = apart or compiled.memory.beyond
-    image = with_pieces(firmware, pieces(compiled, inputs, apart=apart), compiled.end, {**where, **(arguments or {})})
+    content = pieces(compiled, inputs, apart=apart or bare)
+    image = with_pieces(firmware, content, compiled.end, {**where, **(arguments or {})})
     return _naming(image, compiled) if apart else image
 
 
 def weights_file(compiled: Program) -> bytes:
     """The content of weights.bin: the constants as they lie in DRAM."""
     at, end = compiled.memory.weights
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     for piece in sorted(constants(compiled), key=lambda piece: piece.address):
         parts += [bytes(piece.address - at), piece.data]
         at = piece.address + len(piece.data)
@@ -92,11 +93,11 @@ def with_pieces(firmware: bytes, content: Iterable[Piece], end: int, arguments: 
 
 def pieces(compiled: Program, inputs: Mapping[str, bytes], *, apart: bool = False) -> Iterator[Piece]:
     """What of the model is in memory when the run begins; `apart`: without the constants."""
-    if not apart:
-        yield from constants(compiled)
     for name, data in inputs.items():
         yield Piece(compiled.memory.address(compiled.graph, name), data)
     yield Piece(compiled.memory.commands, compiled.code())
+    if not apart:
+        yield from constants(compiled)
 
 
 def constants(compiled: Program) -> Iterator[Piece]:
@@ -156,7 +157,8 @@ class _Elf:
     def with_header(self, image: bytearray) -> bytes:
         """The file with the header of this object."""
         header = self.structs.Elf_Ehdr.build(self.header)
-        return header + bytes(image[len(header) :])
+        image[: len(header)] = header
+        return bytes(image)
 
 
 def _patch(image: bytearray, elf: _Elf, end: int, arguments: Mapping[str, int]) -> None:

@@ -95,7 +95,7 @@ class Memory:
         if self._written is not None:
             self._written(region.address, region.end - region.address)
 
-    def write_bytes(self, address: int, data: bytes) -> None:
+    def write_bytes(self, address: int, data: bytes | memoryview) -> None:
         """Store contiguous bytes. NpuDeviceError outside memory."""
         end = address + len(data)
         for _, base, top, window in self._windows:

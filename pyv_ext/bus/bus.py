@@ -193,7 +193,7 @@ class Bus:
                 return bytes(ram.u8[address - ram.base : address - ram.base + size])
         return None
 
-    def poke(self, address: int, data: bytes) -> None:
+    def poke(self, address: int, data: bytes | memoryview) -> None:
         """Write memory from outside the hart: program loaders, bus masters, debuggers."""
         ram = self._writable(address, len(data))
         ram.u8[address - ram.base : address - ram.base + len(data)] = data

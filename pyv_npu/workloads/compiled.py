@@ -12,7 +12,7 @@ from npu_device.config import NpuConfig, TeConfig
 from npu_device.cost.durations import VECTOR_OPS, vector_operations
 from npu_device.cost.tensor import product, speeds
 from npu_device.memory.bitwidth import pack_factor
-from pyv_ext.elf import Program, parse_elf
+from pyv_ext.elf import Program, Segment, parse_elf
 from pyv_npu.config import Config, with_values
 from pyv_npu.config.tree import CORE_LEVELS
 from pyv_npu.errors import UsageError
@@ -22,7 +22,7 @@ from toolchain.backend import Program as Lowered
 from toolchain.codegen import Command, Target
 from toolchain.codegen.cmdq import document
 from toolchain.ir.text import render
-from toolchain.program_image import WEIGHTS, weights_file
+from toolchain.program_image import WEIGHTS, constants, weights_file
 from toolchain.quantize.qconfig import QConfig
 
 if TYPE_CHECKING:
@@ -146,9 +146,13 @@ def target_with(npu: NpuConfig, qconfig: QConfig) -> Target:
 
 
 def loaded(elf: bytes, compiled: "Compiled", name: str) -> Program:
-    """The image of a model under a name, with the constants that the core does not see as a sidecar file."""
+    """The bare image of a model under a name, and the constants: those that the core does not see as a sidecar file,
+    others as segments that share the memory of the compiled model."""
     program = parse_elf(elf, name)
-    return replace(program, sidecars={WEIGHTS: weights_file(compiled)}) if compiled.memory.beyond else program
+    if compiled.memory.beyond:
+        return replace(program, sidecars={WEIGHTS: weights_file(compiled)})
+    weights = (Segment(at, data, len(data), executable=False) for at, data in constants(compiled) if data)
+    return replace(program, segments=(*program.segments, *weights))
 
 
 def listing(compiled: Lowered, npu: NpuConfig) -> dict[str, bytes]:

@@ -206,8 +206,8 @@ class ReadyDecoder(Prepared[GenerationDetail]):
             CONVERSATION: conversation,
         }
 
-    def image(self, *, apart: bool = False) -> bytes:
-        """An ELF that generates; `apart`: the weights are in a file of their own."""
+    def image(self, *, apart: bool = False, bare: bool = False) -> bytes:
+        """An ELF that generates; `apart`: the weights are in a file of their own; `bare`: they are nowhere."""
         made = self.decoder
         arguments = {"conversation": made.address(CONVERSATION)}
         if self.request.submit == GENERATED:
@@ -216,10 +216,11 @@ class ReadyDecoder(Prepared[GenerationDetail]):
             check_together(apart)
             return generated.image(
                 made.compiled, self._functions(), self.inputs, self.slot, application=GENERATE,
-                arguments=arguments,
+                arguments=arguments, bare=bare,
             )  # fmt: skip
         arguments |= {"prefill": made.prompt_commands, "stride": made.step_commands if made.tiled else 0}
-        return build_image(find_program(GENERATE).read_bytes(), made.compiled, self.inputs, arguments, apart=apart)
+        firmware = find_program(GENERATE).read_bytes()
+        return build_image(firmware, made.compiled, self.inputs, arguments, apart=apart, bare=bare)
 
     def emitted(self, stage: str) -> bytes:
         """One stage of the way down (docs/mlir.md)."""
@@ -240,7 +241,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
 
     def program(self) -> Program:
         """The image as a loaded program, under the decoder's name."""
-        return loaded(self.image(), self.decoder.compiled, self.decoder.decoder.name)
+        return loaded(self.image(bare=True), self.decoder.compiled, self.decoder.decoder.name)
 
     @property
     def description(self) -> dict[str, Any]:

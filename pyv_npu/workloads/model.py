@@ -135,15 +135,17 @@ class CompiledModel(Prepared["ModelDetail"]):
         """The inputs as they lie in DRAM."""
         return {name: to_device(self.compiled, name, values) for name, values in self.inputs.items()}
 
-    def image(self, *, apart: bool = False) -> bytes:
-        """An ELF that runs the model on these inputs; `apart`: the weights are in a file of their own."""
+    def image(self, *, apart: bool = False, bare: bool = False) -> bytes:
+        """An ELF that runs the model on these inputs; `apart`: the weights are in a file of their own; `bare`: they
+        are nowhere."""
         if self.submit == GENERATED:
             from toolchain.mlir.npu import generated
 
             check_together(apart)
-            return generated.image(self.compiled, generated.submitting(self.compiled), self.data, self.slot)
+            functions = generated.submitting(self.compiled)
+            return generated.image(self.compiled, functions, self.data, self.slot, bare=bare)
         data = self.data
-        return build_image(find_program(FIRMWARE).read_bytes(), self.compiled, data, apart=apart)
+        return build_image(find_program(FIRMWARE).read_bytes(), self.compiled, data, apart=apart, bare=bare)
 
     def emitted(self, stage: str) -> bytes:
         """One stage of the way down (docs/mlir.md)."""
@@ -153,7 +155,7 @@ class CompiledModel(Prepared["ModelDetail"]):
 
     def program(self) -> Program:
         """The image as a loaded program, under the model's name."""
-        return loaded(self.image(), self.compiled, self.compiled.model.name)
+        return loaded(self.image(bare=True), self.compiled, self.compiled.model.name)
 
     def run(self, config: Config, session: Session = PLAIN) -> "Result[ModelDetail]":
         """Run at IA, IA_TIMING, CA_HYBRID or CA_FULL, and compare with the reference. UsageError for another level."""

@@ -49,16 +49,20 @@ FLOATS = frozenset((DataType.FP32, DataType.FP16, DataType.BF16, DataType.E4M3FN
 INTEGERS = frozenset((DataType.INT32, DataType.INT8, DataType.UINT8))
 
 
-def stored(values: NDArray[Any], kind: DataType) -> bytes:
+def stored(values: NDArray[Any], kind: DataType) -> memoryview:
     """The bytes in DRAM of values: row-major, below 8 bits element 2i in the low bits and every
-    row at a byte (docs/numerics.md)."""
+    row at a byte (docs/numerics.md). Those of the values themselves where they are the same."""
+    return np.ascontiguousarray(_rows(values, kind)).reshape(-1).view(np.uint8).data
+
+
+def _rows(values: NDArray[Any], kind: DataType) -> NDArray[Any]:
     bits = BITS[kind]
     if kind is DataType.VQ8:
-        return np.ascontiguousarray(values.reshape(-1, values.shape[-1])[:, ::VQ_VECTOR]).tobytes()
+        return values.reshape(-1, values.shape[-1])[:, ::VQ_VECTOR]
     if bits >= 8:
-        return np.ascontiguousarray(values).tobytes()
+        return values
     per_byte = 8 // bits
     rows = values.reshape(-1, values.shape[-1]).astype(np.uint8) & np.uint8((1 << bits) - 1)
     rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % per_byte)))
     shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(bits)
-    return np.bitwise_or.reduce(rows.reshape(len(rows), -1, per_byte) << shifts, axis=2).astype(np.uint8).tobytes()
+    return np.bitwise_or.reduce(rows.reshape(len(rows), -1, per_byte) << shifts, axis=2).astype(np.uint8)

@@ -4,11 +4,13 @@ import json
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from external_tools import needs
 
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
+from pyv_ext.elf import parse_elf
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
 from pyv_npu.workloads import ia
@@ -40,6 +42,17 @@ def save(folder: Path) -> str:
 def write(made: Compiled, folder: Path, *, apart: bool = False) -> None:
     elf = CompiledModel(made, random_inputs(made, 3)).image(apart=apart)
     write_folder(made, elf, folder, CONFIG.npu, apart=apart)
+
+
+def test_weights_lie_in_memory_once_before_a_run() -> None:
+    """A run has the program that the image is, without the bytes of the image."""
+    made = CompiledModel(compiled(), random_inputs(compiled(), 3))
+    program, image = made.program(), parse_elf(made.image(), "mlp")
+    assert program.segments == image.segments and program.notes == image.notes
+    shared = [np.frombuffer(s.data, np.uint8) for s in program.segments if isinstance(s.data, memoryview)]
+    weights = made.compiled.graph.constants.values()
+    assert all(any(np.shares_memory(values, one) for one in shared) for values in weights if values.size)
+    assert sum(map(len, shared)) >= sum(values.nbytes for values in weights) > 0
 
 
 def test_weights_that_the_core_does_not_see_lie_behind_what_it_sees() -> None:

@@ -55,14 +55,14 @@ def firmware(application: str, functions: Sequence[Function], slot: int = DEFAUL
 
 def image(
     program: Program, functions: Sequence[Function], inputs: Mapping[str, bytes], slot: int = DEFAULT_SLOT, *,
-    application: str = FIRMWARE, arguments: Mapping[str, int] | None = None,
+    application: str = FIRMWARE, arguments: Mapping[str, int] | None = None, bare: bool = False,
 ) -> bytes:  # fmt: skip
-    """The program with the model's constants and inputs. ModelError for weights that the core does not see;
-    ToolchainError as `firmware`."""
+    """The program with the model's constants and inputs; `bare`: without the constants. ModelError for weights that the
+    core does not see; ToolchainError as `firmware`."""
     if program.memory.beyond:
         raise ModelError("--submit generated: is for models whose weights are in the image")
-    content = list(constants(program))
-    content += [Piece(program.memory.address(program.graph, name), data) for name, data in inputs.items()]
+    content = [Piece(program.memory.address(program.graph, name), data) for name, data in inputs.items()]
+    content += () if bare else constants(program)
     given = {"commands": len(program.commands), **(arguments or {})}
     return with_pieces(firmware(application, functions, slot), content, program.end, given)
 
