@@ -53,7 +53,8 @@ def regressor(parts: Parts) -> None:
 
 
 def classifier(parts: Parts) -> None:
-    """The class with the most votes of the decisions between two. Scores are these decisions, or probabilities."""
+    """The class with the most votes of the decisions between two. Scores are these decisions, or probabilities. Without
+    support vectors a sum for each class."""
     node, labels = parts.node, trees.labels_of(parts.node, "classlabels_ints")
     x, count, width = trees.rows(parts)
     each, classes = list(node.attribute("vectors_per_class", [])), len(labels)
@@ -62,6 +63,9 @@ def classifier(parts: Parts) -> None:
     coefficients, rho, a, b = (_floats(parts, name) for name in ("coefficients", "rho", "prob_a", "prob_b"))
     if (transform := node.attribute("post_transform", "NONE")) != "NONE":
         node.refuse(f"attribute post_transform={transform}: supported is NONE")
+    if not number and not vectors.size:
+        _linear(parts, x, width, coefficients, rho, labels)
+        return
     if not number or classes < 2:
         node.refuse(f"{number} support vectors, {classes} classes: supported are 1 or more for 2 or more")
     sizes = [vectors.size, coefficients.size, len(each), rho.size, a.size, b.size]
@@ -82,6 +86,27 @@ def classifier(parts: Parts) -> None:
         parts.result("Concat", parts.make("Neg", decided), decided, index=1, axis=1)
     else:
         parts.result("Identity", decided, index=1)
+
+
+def _linear(parts: Parts, x: str, width: int, coefficients: Any, rho: Any, labels: list[int]) -> None:
+    """The class with the largest sum; between two, as onnxruntime has it, the second where the largest is positive, of
+    coefficients that all are not negative above a half."""
+    node, classes = parts.node, len(labels)
+    if not classes or coefficients.size != classes * width or not rho.size:
+        node.refuse(f"{coefficients.size} coefficients and {rho.size} of rho without support vectors: must be {width} "
+                    f"for each of {classes} classes, and one rho")  # fmt: skip
+    table = np.ascontiguousarray(coefficients.reshape(classes, width).T)
+    scores = parts.make("Add", parts.make("MatMul", x, parts.constant(table)), _number(parts, rho[0]))
+    if node.gives(0):
+        place = parts.make("ArgMax", scores, axis=1, keepdims=0)
+        if classes == 2:
+            enough = 0.5 if (coefficients >= 0).all() else 0.0
+            largest = parts.make("ReduceMax", scores, parts.integers(1), keepdims=0)
+            positive = parts.make("Greater", largest, _number(parts, enough))
+            place = parts.make("Where", positive, parts.integers(1), place)
+        trees.labelled(parts, place, labels)
+    if node.gives(1):
+        parts.result("Identity", scores, index=1)
 
 
 def _floats(parts: Parts, name: str) -> Any:

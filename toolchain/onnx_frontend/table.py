@@ -118,6 +118,9 @@ OPERATORS: dict[str, Operator] = {
         arithmetic.cumulative_sum, "exclusive", "reverse", types=FLOAT | {DataType.INT32},
         note="MatMul; integers: COPY, ELTWISE add", constant=(1,),
     ),
+    "DepthToSpace": _composed(
+        images_of_parts.depth_to_space, "blocksize", types=MOVED, note="COPY", mode="CRD, DCR"
+    ),
     "DequantizeLinear": Operator(
         conversions.dequantize, {"axis": ALL, "block_size": ALL}, INTEGERS | F8,
         "ELTWISE dequant; several scales: cast, sub, mul; FP8: cast, mul", constant=(1, 2),
@@ -247,6 +250,7 @@ OPERATORS: dict[str, Operator] = {
     "Slice": Operator(shaping.slice_, {}, MOVED, "COPY", constant=(1, 2, 3, 4)),
     "Softmax": Operator(rows.softmax, {"axis": ALL}, FLOAT, "SOFTMAX"),
     "Softplus": _composed(arithmetic.softplus, note="ELTWISE exp, log"),
+    "SpaceToDepth": _composed(images_of_parts.space_to_depth, "blocksize", types=MOVED, note="COPY"),
     "Split": Operator(shaping.split, {"axis": ALL, "num_outputs": ALL}, MOVED, "COPY", constant=(1,)),
     "Sqrt": _unary("SQRT"),
     "Squeeze": Operator(shaping.renamed, {}, MOVED, "compile time", constant=(1,)),
@@ -290,6 +294,8 @@ An operator that is not here and that ONNX defines by others (LeakyRelu, Celu, E
 becomes those. Operators whose inputs are all constant are evaluated by the compiler, any operator of ONNX among them.
 BOOL is one byte, 0 or 1. INT64 is INT32 on the device: constants and inputs must fit, results that INT32 cannot hold
 wrap. DOUBLE is FP32 on the device: constants must be in its range, results have its precision.
+The largest and the smallest of elements with a NaN among them is NaN, its place that of the first NaN, as in numpy and
+the reference of ONNX. onnxruntime's result depends there on where the NaN lies and on how many elements there are.
 
 | operator | becomes | attributes | element types | constant inputs |
 |---|---|---|---|---|

@@ -343,3 +343,34 @@ def global_lp_pool(parts: Parts) -> None:
 def global_max_pool(parts: Parts) -> None:
     axes = parts.integers(*range(2, len(parts.node.shape(0))))
     parts.result("ReduceMax", parts.input(0), axes)
+
+
+def depth_to_space(parts: Parts) -> None:
+    """Blocks of channels become blocks of pixels."""
+    size, (images, channels, height, width) = _block(parts), parts.node.shape(0)
+    left = channels // (size * size)
+    if parts.node.attribute("mode", "DCR") == "CRD":
+        apart = parts.reshaped(parts.input(0), images, left, size, size, height, width)
+        turned = parts.make("Transpose", apart, perm=[0, 1, 4, 2, 5, 3])
+    else:
+        apart = parts.reshaped(parts.input(0), images, size, size, left, height, width)
+        turned = parts.make("Transpose", apart, perm=[0, 3, 4, 1, 5, 2])
+    parts.reshaped_result(turned)
+
+
+def space_to_depth(parts: Parts) -> None:
+    """Blocks of pixels become blocks of channels."""
+    size, (images, channels, height, width) = _block(parts), parts.node.shape(0)
+    apart = parts.reshaped(parts.input(0), images, channels, height // size, size, width // size, size)
+    parts.reshaped_result(parts.make("Transpose", apart, perm=[0, 3, 5, 1, 2, 4]))
+
+
+def _block(parts: Parts) -> int:
+    """Pixels along a side of a block."""
+    node, size = parts.node, int(parts.node.attribute("blocksize", 0))
+    _, channels, *sides = node.shape(0)
+    deep = node.proto.op_type == "DepthToSpace"
+    if size < 1 or (channels % (size * size) if deep else any(side % size for side in sides)):
+        node.refuse(f"blocksize={size} with shape {node.shape(0)}: must divide "
+                    f"{'the channels, squared' if deep else 'height and width'}")  # fmt: skip
+    return size

@@ -233,6 +233,19 @@ def test_classes_by_support_vectors(kernel: str, each: list[int], labels: list[i
     check(proto, {"x": x})
 
 
+@pytest.mark.parametrize(("classes", "positive"), [(1, False), (2, False), (2, True), (4, False)])
+def test_classes_without_support_vectors(classes: int, positive: bool) -> None:
+    """onnxruntime alone is the reference: that of ONNX compares 0 with the scores of several classes."""
+    x, coefficients = random(60, 4), random(classes * 4, seed=1)
+    given: dict[str, Any] = {
+        "coefficients": (abs(coefficients) if positive else coefficients).tolist(), "kernel_params": [0.0, 0.0, 0.0],
+        "rho": [0.125], "classlabels_ints": list(range(10, 10 + classes)),
+    }  # fmt: skip
+    proto = model("SVMClassifier", {"x": x}, ("label", "scores"), kinds=(I64, FLOAT), version=1, **given)
+    assert len(np.unique(by_onnxruntime(proto, {"x": x})["label"])) == classes
+    check(proto, {"x": x})
+
+
 SEEN = np.array([[1, 5, 9], [5, 7, 1]], np.int64)
 
 
@@ -293,7 +306,18 @@ def test_columns_by_number(shape: tuple[int, ...], constant: bool) -> None:
         (
             "SVMClassifier",
             {"coefficients": [1.0] * 3, "rho": [0.0], "classlabels_ints": [0, 1]},
-            "0 support vectors, 2 classes: supported are 1 or more",
+            "3 coefficients and 1 of rho without support vectors: must be 3 for each of 2 classes",
+        ),
+        (
+            "SVMClassifier",
+            {
+                "coefficients": [1.0] * 3,
+                "rho": [0.0],
+                "classlabels_ints": [0],
+                "support_vectors": [1.0] * 3,
+                "vectors_per_class": [1],
+            },
+            "1 support vectors, 1 classes: supported are 1 or more",
         ),
         ("SVMRegressor", {"post_transform": "PROBIT"}, "post_transform=PROBIT: supported is NONE"),
         ("LabelEncoder", {"keys_strings": ["a"], "values_int64s": [1]}, "keys_strings: supported are numbers"),

@@ -13,9 +13,9 @@ from toolchain.onnx_frontend.table import OPERATORS
 from toolchain.onnx_model.opset import OLDEST
 
 FUNCTIONS: dict[str, tuple[int, ...]] = {
-    "Celu": (), "DepthToSpace": (), "Elu": (), "GreaterOrEqual": (), "GroupNormalization": (),
+    "Celu": (), "Elu": (), "GreaterOrEqual": (), "GroupNormalization": (),
     "LeakyRelu": (), "LessOrEqual": (), "PRelu": (), "ReduceL1": (1,), "ReduceL2": (1,),
-    "ReduceSumSquare": (1,), "Selu": (), "Softsign": (), "SpaceToDepth": (), "SwiGLU": (),
+    "ReduceSumSquare": (1,), "Selu": (), "Softsign": (), "SwiGLU": (),
     "ThresholdedRelu": (),
 }  # fmt: skip
 """Operators that ONNX defines by those of the table, and which inputs must be constant."""
