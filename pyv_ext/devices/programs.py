@@ -7,6 +7,7 @@ of the device, inputs, or values of lines before. Expressions have integers, + -
 by 0 or shifted by 64 or more.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from pyv_state.named import NamedTuple
@@ -57,7 +58,27 @@ class Programs:
         """The result of a program, which is compiled when it is first needed."""
         made = self._made.get(program)
         if made is None:
-            from pyv_ext.devices.programs_python import compiled  # few programs need a parser of expressions
-
             made = self._made[program] = compiled(program, self._names)
         return made(self.words, now, value, place)
+
+
+_WRAPS = re.compile(r"[-+*~]|<<")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def compiled(program: str, names: Sequence[str]) -> Execute:
+    """The Python form of a program over the words `names`. Where no value can wrap around, that is its text with another
+    name for each word; all others need a parser of expressions, which takes longer to import than many runs."""
+    if _WRAPS.search(program):
+        from pyv_ext.devices.programs_python import parsed
+
+        return parsed(program, tuple(names))
+    places = {name: f"words[{place}]" for place, name in enumerate(names)}
+    lines = _NAME.sub(lambda found: places.get(found[0], found[0]), program.strip()).split("\n")
+    if not re.match(r"\S+ = ", lines[-1]):
+        lines[-1] = f"return {lines[-1]}"
+    else:
+        lines.append("return 0")
+    scope: dict[str, Execute] = {}
+    exec("\n ".join([f"def execute(words, {NOW}, {VALUE}, {PLACE}):", *lines]), scope)
+    return scope["execute"]

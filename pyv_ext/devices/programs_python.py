@@ -13,8 +13,8 @@ def statements(program: str) -> list[ast.stmt]:
 
 
 @cache
-def compiled(program: str, names: tuple[str, ...]) -> Execute:
-    """The Python form of a program over the words `names`."""
+def parsed(program: str, names: tuple[str, ...]) -> Execute:
+    """The Python form of any program over the words `names`."""
     tree = _ToPython(names).visit(ast.parse(program))
     if not tree.body or not isinstance(tree.body[-1], ast.Expr):
         tree.body.append(ast.Expr(ast.Constant(0)))

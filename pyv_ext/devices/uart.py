@@ -114,7 +114,7 @@ _FORM = NativeForm(
         IIR_FCR: _IDENTIFY,
         LCR: "lcr",
         MCR: "mcr",
-        LSR: f"{LSR_THRE_TEMT} | (count != 0) * {LSR_DR}",
+        LSR: f"{LSR_THRE_TEMT} | ({LSR_DR} if count else 0)",
         MSR: _MODEM,
         SCR: "scr",
     },

@@ -9,7 +9,7 @@ from native_forms import NATIVE_FORMS
 from near_rig import AT_COMPARE, CLINT, PARTS, Machine, both, program, until_it_stops
 from shares import draws
 
-from pyv_ext.devices.programs_python import compiled
+from pyv_ext.devices.programs import compiled
 
 
 @pytest.mark.parametrize("form", NATIVE_FORMS, ids=str)
@@ -120,7 +120,10 @@ PROGRAMS = (
     "one = value if one > two else ~one\n(one << 7) | (two >> 9)",
     "two = (one <= value) + (two == now) + (one != two) + (value < now) + (one >= two)\ntwo & ~one",
     "now + 0xFFFFFFFFFFFFFFFF",
+    "one = value >> 3 if one & 1 else two | value\nfound = two ^ one\n(found // 3 if two <= now else found) == value",
+    "twofold = one if value & 2 else two\ntwo = twofold & now",
 )
+"""In the last two no value can wrap around."""
 
 
 @settings(max_examples=draws(60), deadline=None)
