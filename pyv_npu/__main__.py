@@ -1,7 +1,15 @@
-"""`python -m pyv_npu` is `pyv-npu`."""
+"""The process of the command `pyv-npu`, and of `python -m pyv_npu`."""
 
+import gc
 import sys
 
-from pyv_npu.cli.main import main
+YOUNG = 100_000
+"""Objects between two collections of garbage in a process of ours: imports make as many, and with Python's 700 a
+twentieth of the start would go into finding that they are no garbage."""
 
-sys.exit(main())
+gc.set_threshold(YOUNG)
+
+from pyv_npu.cli.main import main  # noqa: E402 - what it imports makes most of them
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -26,7 +26,7 @@ from hypothesis import settings
 from pyv_jit import aot
 from pyv_jit.compiler import Compiler
 from pyv_jit.loader import NativeCode
-from pyv_npu.cli.main import YOUNG
+from pyv_npu.__main__ import YOUNG
 
 COMPILED, COMPILED_ALL = "--compiled", "--compiled-all"
 

@@ -122,9 +122,15 @@ class Engine:
 
         May be overridden; what it executes and when must be the same as here, to the cycle.
         """
-        hart, clock = self.hart, self.bus.clock
+        hart, clock, code = self.hart, self.bus.clock, self.code
         while self.tracer is None:
-            self._closures(min(until, clock.next), self.code.steps)
+            limit = min(until, clock.next)
+            self._closures(limit, code.steps)
+            while hart.cycle < limit and hart.pc not in code.steps:
+                code.at(hart.pc)
+                if hart.pc not in code.steps:
+                    break
+                self._closures(limit, code.steps)
             if hart.cycle >= until or hart.cycle >= clock.next or not self._execute_slow():
                 return
 

@@ -182,11 +182,6 @@ def module_of(verb: str) -> ModuleType:
             return doctor
 
 
-YOUNG = 100_000
-"""Objects between two collections of garbage in a process of ours: imports make as many, and with Python's 700 a
-twentieth of the start would go into finding that they are no garbage."""
-
-
 def parser(line: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Of all verbs; of one only where `line` begins with it: making all takes longer than many runs."""
     top = _Parser(
@@ -218,7 +213,6 @@ class _Version(argparse.Action):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; exit codes are those of docs/results.md."""
     if argv is None:
-        gc.set_threshold(YOUNG)
         setattr(argparse, "_", str)  # noqa: B010 - it looks for translations of each text; ours are in English
     arguments = list(sys.argv[1:] if argv is None else argv)
     atexit.unregister(gc.freeze)

@@ -68,12 +68,12 @@ def load(name: str, folder: Path) -> Preset:
     return _read(_locate(name, folder), ())
 
 
-def shipped_entries() -> Mapping[str, Sequence[Entry]]:
-    """The entries of the shipped presets by name. Reading YAML would be a tenth of the start of a run: they come from
-    the table that `scripts/generate` makes."""
+def shipped_entries(name: str) -> Sequence[Entry]:
+    """The entries of a shipped preset. Reading YAML would be a tenth of the start of a run: they come from the table
+    that `scripts/generate` makes."""
     from pyv_npu.config.shipped import ENTRIES
 
-    return {name: [Entry(*row) for row in ENTRIES[name]] for name in NAMES}
+    return [Entry(*row) for row in ENTRIES[name]]
 
 
 TABLE = "pyv_npu/config/shipped.py"
@@ -109,7 +109,7 @@ def _locate(name: str, folder: Path) -> Path:
 def _read(path: Path, children: tuple[Path, ...]) -> Preset:
     if path.resolve() in children:
         raise BadInputError(f"{path}: extends itself; let it extend a shipped preset")
-    entries = shipped_entries()[path.stem] if path.parent == _FOLDER else read_entries(path, _sections())
+    entries = shipped_entries(path.stem) if path.parent == _FOLDER else read_entries(path, _sections())
     words = {entry.path: _word(path, entry) for entry in entries if entry.path in _WORDS}
     own = {entry.path.removeprefix("values."): entry for entry in entries if entry.path.startswith("values.")}
     texts = {entry.path.removeprefix("sources."): entry for entry in entries if entry.path.startswith("sources.")}
