@@ -8,7 +8,6 @@ import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyv_ext.bus.bus import ADDRESS_SPACE, Bus
@@ -39,6 +38,8 @@ from pyv_state.frozen import dataclass, field
 from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyv_ext.inlined import InlinedFunctions
 
 
@@ -113,10 +114,11 @@ class Program:
         return self.lines.at(address)
 
 
-def read_elf(path: str | Path) -> Program:
+def read_elf(path: "str | Path") -> Program:
     """Read an executable file; ElfError says in one line what is wrong with it."""
     try:
-        data = Path(path).read_bytes()
+        with open(path, "rb") as file:
+            data = file.read()
     except OSError as error:
         raise ElfError(f"{path}: {error.strerror}: give the path of an RV32 ELF executable") from None
     return parse_elf(data, str(path))

@@ -10,11 +10,13 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
-from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 STARTED = time.time()
 """When this process began to import our packages: each that is compiled imports this module first."""
 PACKAGE = "pyv_jit.aot_modules"
@@ -69,11 +71,12 @@ def form() -> Form:
     return examined(ROOT)
 
 
-def examined(root: Path) -> Form:
+def examined(root: "str | Path") -> Form:
     """The form that the modules of the packages in a folder can be used in."""
-    folder = root.joinpath(*PACKAGE.split("."))
+    folder = os.path.join(root, *PACKAGE.split("."))
     try:
-        text = (folder / RECORD).read_text(encoding="utf-8")
+        with open(os.path.join(folder, RECORD), encoding="utf-8") as file:
+            text = file.read()
     except OSError:
         return Form({}, "no")
     import json  # not before: most have nothing compiled
@@ -84,21 +87,22 @@ def examined(root: Path) -> Form:
     if record["suffix"] not in EXTENSION_SUFFIXES:
         return Form({}, f"no: they are for another Python, {record['suffix']}: scripts/compile")
     for path, (size, changed, digest) in record["sources"].items():
-        if not _is_that(root / path, size, changed, digest):
+        if not _is_that(os.path.join(root, path), size, changed, digest):
             return Form({}, f"stale: {path} is not what was compiled: scripts/compile", stale=True)
-    files = {name: f"{folder.joinpath(*name.split('.'))}{record['suffix']}" for name in record["modules"]}
+    files = {name: os.path.join(folder, *name.split(".")) + record["suffix"] for name in record["modules"]}
     return Form(files, f"yes, {len(files)} modules")
 
 
-def measured(path: Path) -> tuple[int, int, str]:
+def measured(path: "str | Path") -> tuple[int, int, str]:
     """What RECORD holds of a source."""
     import hashlib
 
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest()
+    status = os.stat(path)
+    with open(path, "rb") as file:
+        return status.st_size, status.st_mtime_ns, hashlib.sha256(file.read()).hexdigest()
 
 
-def _is_that(path: Path, size: int, time: int, digest: str) -> bool:
+def _is_that(path: str, size: int, time: int, digest: str) -> bool:
     """Whether a file is the one that was measured: by its time, as with Python's own compiled files, or its text."""
     try:
         status = os.stat(path)

@@ -7,8 +7,11 @@ into, is not used. Nothing else that goes wrong with it is an error: it only cos
 import os
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VARIABLE = "PYV_NPU_CACHE"
 """Environment variable: the folder to use, or `OFF`."""
@@ -41,19 +44,26 @@ class _Entry(NamedTuple):
 class CodeCache:
     """The files of one folder; any number of processes may use it at the same time."""
 
-    def __init__(self, folder: Path, limit: int = LIMIT) -> None:
-        self.folder = folder
+    def __init__(self, folder: "str | Path", limit: int = LIMIT) -> None:
+        self._folder = os.fspath(folder)
         self._limit = limit
         self._room = 0
         """Bytes that can be added before the folder is looked at (again)."""
+
+    @property
+    def folder(self) -> "Path":
+        from pathlib import Path  # a run that finds all it needs, or has nothing to keep, starts without it
+
+        return Path(self._folder)
 
     def get(self, key: bytes) -> bytes | None:
         """The code under a key; None where there is none, or where it is damaged."""
         path = self._path(key)
         try:
-            if refusal(self.folder):
+            if refusal(self._folder):
                 return None
-            data = path.read_bytes()
+            with open(path, "rb") as file:
+                data = file.read()
         except OSError:
             return None
         code = data[_HEADER:]
@@ -70,11 +80,11 @@ class CodeCache:
         if size > self._limit:
             return
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if refusal(self.folder):
+            os.makedirs(self._folder, 0o700, exist_ok=True)
+            if refusal(self._folder):
                 return
             self._make_room(size)
-            number, unfinished = tempfile.mkstemp(UNFINISHED, dir=self.folder)
+            number, unfinished = tempfile.mkstemp(UNFINISHED, dir=self._folder)
         except OSError:
             return
         try:
@@ -86,7 +96,7 @@ class CodeCache:
 
     def trouble(self) -> str:
         """Why nothing can be kept; empty: it can."""
-        refused = refusal(self.folder)
+        refused = refusal(self._folder)
         place = self.folder
         while not place.exists() and place != place.parent:
             place = place.parent
@@ -102,11 +112,12 @@ class CodeCache:
         """Remove everything that this class has written; what that was. OSError where it may not."""
         usage = self.usage()
         for entry in self._entries():
-            Path(entry.path).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(entry.path)
         return usage
 
-    def _path(self, key: bytes) -> Path:
-        return self.folder / (key.hex() + SUFFIX)
+    def _path(self, key: bytes) -> str:
+        return os.path.join(self._folder, key.hex() + SUFFIX)
 
     def _make_room(self, size: int) -> None:
         """The folder is looked through only after as much was added as the last look has left room for."""
@@ -130,7 +141,7 @@ class CodeCache:
         """All files of ours; none where the folder cannot be read."""
         found = []
         try:
-            with os.scandir(self.folder) as files:
+            with os.scandir(self._folder) as files:
                 for file in files:
                     if file.name.endswith((SUFFIX, UNFINISHED)):
                         about = file.stat(follow_symlinks=False)
@@ -146,18 +157,18 @@ def code_cache(environment: Mapping[str, str] = os.environ) -> CodeCache | None:
     if given == OFF:
         return None
     if given:
-        return CodeCache(Path(given))
+        return CodeCache(given)
     base = environment.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):  # the XDG base directory specification: a relative path is to be ignored
-        return CodeCache(Path(base) / "pyv-npu")
+        return CodeCache(os.path.join(base, "pyv-npu"))
     home = os.path.expanduser("~")
-    return CodeCache(Path(home) / ".cache" / "pyv-npu") if os.path.isabs(home) else None
+    return CodeCache(os.path.join(home, ".cache", "pyv-npu")) if os.path.isabs(home) else None
 
 
-def refusal(folder: Path) -> str:
+def refusal(folder: "str | Path") -> str:
     """Why the folder is not used; empty: it is, or it is not there yet."""
     try:
-        about = folder.stat()
+        about = os.stat(folder)
     except FileNotFoundError:
         return ""
     except OSError as error:
@@ -177,7 +188,7 @@ def _digest(key: bytes, code: bytes) -> bytes:
     return hashlib.sha256(key + code).digest()
 
 
-def _try(action: Callable[..., object], path: str | Path) -> None:
+def _try(action: Callable[..., object], path: str) -> None:
     try:
         action(path)
     except OSError:

@@ -4,10 +4,11 @@ A program is a path, or the name of one that ships with the package. It may read
 ONNX model, or of a compiled image.
 """
 
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from npu_device.abi import memory_map as mm
 from npu_device.abi.registers import ABI_VERSION
@@ -20,31 +21,37 @@ from pyv_npu.errors import BadInputError, UsageError, did_you_mean
 from pyv_state.named import NamedTuple
 from toolchain.errors import ToolchainError
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 MODEL_SUFFIXES = (".onnx", ".mlir")
 """What the names of models end with: each of them is run, compared, compiled, checked and swept alike."""
 
 
-def shipped_programs() -> dict[str, Path]:
+def shipped_programs() -> dict[str, str]:
     """Name -> path of each prebuilt ELF of the package, by name."""
     spec = find_spec("firmware")
     assert spec is not None and spec.origin is not None  # it is a part of this package
-    folder = Path(spec.origin).parent / "prebuilt"
-    return {path.stem: path for path in sorted(folder.glob("*.elf"))}
+    folder = os.path.join(os.path.dirname(spec.origin), "prebuilt")
+    names = sorted(file.removesuffix(".elf") for file in os.listdir(folder) if file.endswith(".elf"))
+    return {name: os.path.join(folder, f"{name}.elf") for name in names}
 
 
-def find_program(name: str) -> Path:
+def find_program(name: str) -> str:
     """The file for `name`: an existing path, a shipped program, or an example model. BadInputError names them."""
-    path = Path(name)
-    if path.is_file():
-        return path
+    if os.path.isfile(name):
+        return name
     shipped = shipped_programs()
     if name in shipped:
         return shipped[name]
     if is_example(name):
-        return model_file(name)
+        return str(model_file(name))
+    from pathlib import Path
+
     from toolchain.decoders.shapes import MODELS
     from toolchain.examples import DECODERS, EXAMPLES
 
+    path = Path(name)
     beside = [str(near) for near in path.parent.glob(f"*{path.suffix}") if near.is_file()] if path.suffix else []
     hint = (
         did_you_mean(name, [*shipped, *MODELS, *EXAMPLES, *DECODERS, *beside])
@@ -53,9 +60,15 @@ def find_program(name: str) -> Path:
     raise BadInputError(f"{name}: neither a file, nor firmware or a model of this package{hint}")
 
 
+def program_data(name: str) -> bytes:
+    """The file of a program that ships with the package."""
+    with open(find_program(name), "rb") as file:
+        return file.read()
+
+
 def is_example(name: str) -> bool:
     """Whether a name means an example model: no file and no shipped program has it."""
-    if not name.isidentifier() or Path(name).is_file() or name in shipped_programs():
+    if not name.isidentifier() or os.path.isfile(name) or name in shipped_programs():
         return False
     from toolchain.examples import DECODERS, EXAMPLES
 
@@ -66,7 +79,7 @@ _EXAMPLES = "models"
 """Folder of the cache in which example models are made."""
 
 
-def model_name(path: Path) -> str:
+def model_name(path: "Path") -> str:
     """What a model is called: its path; an example model by its name."""
     from pyv_jit.code_cache import code_cache
 
@@ -75,11 +88,13 @@ def model_name(path: Path) -> str:
     return path.stem if made else str(path)
 
 
-def model_file(program: str) -> Path:
+def model_file(program: str) -> "Path":
     """The file of a model: the path itself, or an example model by its name, which is made when it is first asked for.
 
     BadInputError where there is no cache to make it in.
     """
+    from pathlib import Path  # here and below: firmware starts without it
+
     if not is_example(program):
         return Path(program)
     import tempfile
@@ -174,11 +189,12 @@ def requirements(program: Program) -> Requirements:
 
 def content(program: Program, file: BesideFile) -> bytes:
     """What a file holds. BadInputError when it is not there, or not the one that the program was made with."""
-    path = Path(program.name).with_name(file.name)
+    path = os.path.join(os.path.dirname(program.name), file.name)
     data = program.sidecars.get(file.name)
     if data is None:
         try:
-            data = path.read_bytes()
+            with open(path, "rb") as beside:
+                data = beside.read()
         except OSError as error:
             raise BadInputError(f"{path}: {error.strerror}; {program.name} needs it in its folder") from None
     if len(data) != file.size:
@@ -301,6 +317,8 @@ def bootinfo(config: Config, args: list[int]) -> bytes:
 
 def files_beside(program: str) -> list[str]:
     """Their paths. What cannot be read has none, and a run of it says why."""
+    from pathlib import Path
+
     path = Path(program)
     try:
         if path.suffix == ".onnx":

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_device.abi import memory_map as mm
@@ -37,6 +36,8 @@ from pyv_state import Stateful
 from pyv_state.frozen import replace
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from npu_device.external.link import External
     from pyv_ext.devices.semihosting import Semihosting
     from pyv_npu.coupling.coherence import Coherence
@@ -201,7 +202,7 @@ class Platform:
 
     # -- the program -------------------------------------------------------------------------------------------
 
-    def load(self, program: Program | str | Path, args: Mapping[str, int] | None = None) -> None:
+    def load(self, program: "Program | str | Path", args: Mapping[str, int] | None = None) -> None:
         """Put a program into memory and the hart at its start; `args` are values for npu_bootinfo by name.
 
         Raises ElfError for a broken file, BadInputError when the program needs another platform, UsageError for an

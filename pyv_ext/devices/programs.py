@@ -67,8 +67,8 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def compiled(program: str, names: Sequence[str]) -> Execute:
-    """The Python form of a program over the words `names`. Where no value can wrap around, that is its text with another
-    name for each word; all others need a parser of expressions, which takes longer to import than many runs."""
+    """The Python form of a program over the words `names`. Where no value can wrap around, that is its text with other
+    names of the words; all others need a parser of expressions, which takes longer to import than many runs."""
     if _WRAPS.search(program):
         from pyv_ext.devices.programs_python import parsed
 

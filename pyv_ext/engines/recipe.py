@@ -9,12 +9,15 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyv_ext.isa import Isa
 from pyv_ext.protocols import CustomInstruction
 from pyv_ext.timing import CoreTiming
 from pyv_jit import aot
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FOLDERS = (
     "pyv_jit", "pyv_state", "pyv_ext", "pyv_ext/bus", "pyv_ext/devices", "pyv_ext/engines", "pyv_ext/engines/fast",
@@ -53,7 +56,7 @@ def generator() -> str:
     return sources_digest(aot.ROOT, aot.STARTED)
 
 
-def sources_digest(root: Path, started: float) -> str:
+def sources_digest(root: "str | Path", started: float) -> str:
     """The digest of the sources below a folder for a process that has begun to import them at `started`."""
     digest = sha256(sys.version.encode())
     try:

@@ -4,9 +4,9 @@ A layer is a list of settings. Later settings win; within a layer its preset com
 `--preset` on the command line replaces the timing of a file, and a file's own keys replace its preset's.
 """
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyv_npu.config import presets
 from pyv_npu.config.key import Key, RuleError, Shape
@@ -17,6 +17,9 @@ from pyv_npu.config.yaml_file import read_entries
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
 from pyv_state.frozen import dataclass
 from pyv_state.named import NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 RECORD = "record"
 """Section of a run.yaml that tells what was run; reading it back skips the section and needs no preset."""
@@ -57,7 +60,7 @@ class Effective:
 
 
 def load(
-    files: Iterable[str | Path] = (),
+    files: "Iterable[str | Path]" = (),
     preset: str | None = None,
     overrides: Mapping[str, object] | None = None,
     arguments: Mapping[str, str] | None = None,
@@ -79,7 +82,7 @@ def load(
         settings += file_settings(config_file(str(chosen)), str(chosen))
     elif chosen is not None:
         try:
-            settings += preset_settings(chosen, Path(), COMMAND_LINE)
+            settings += preset_settings(chosen, "", COMMAND_LINE)
         except BadInputError as error:
             raise UsageError(f"{COMMAND_LINE}: preset: {error}") from None
     names = {path: ARGUMENT + name for path, name in (arguments or {}).items()}
@@ -105,7 +108,7 @@ def check_isa(effective: Effective, name: str) -> None:
 
 def _beneath(settings: Sequence[Setting]) -> list[Setting]:
     """The values below all that are given."""
-    result = preset_settings(presets.DEFAULT, Path(), "default")
+    result = preset_settings(presets.DEFAULT, "", "default")
     given = {setting.path: setting.value for setting in settings}
     for path in ("core.engine", "preset"):
         if given.get(path) == presets.PYV:
@@ -114,7 +117,7 @@ def _beneath(settings: Sequence[Setting]) -> list[Setting]:
             origin = f"{path} = {presets.PYV}"
             result.append(Setting("core.isa", pyv_adapter.ISA, origin))
             if "preset" not in given:
-                result += preset_settings(presets.PYV, Path(), origin)
+                result += preset_settings(presets.PYV, "", origin)
             break
     return result
 
@@ -174,7 +177,7 @@ def _converted(key: Key, item: str | None, raw: object, values: Mapping[str, Any
     return {**values.get(key.path, key.default), **key.convert({item: raw})}
 
 
-def file_settings(path: Path, name: str) -> list[Setting]:
+def file_settings(path: "Path", name: str) -> list[Setting]:
     """The layer that a YAML file is: its preset first, unless the file is the complete record of a run. `name` is what
     the user called it."""
     entries = read_entries(path, sections_of(Config))
@@ -185,13 +188,13 @@ def file_settings(path: Path, name: str) -> list[Setting]:
     if not chosen:
         return own
     try:
-        base = preset_settings(chosen[0].value, path.parent, f"{name}:{chosen[0].line}")
+        base = preset_settings(chosen[0].value, os.path.dirname(path), f"{name}:{chosen[0].line}")
     except BadInputError as error:
         raise BadInputError(f"{name}:{chosen[0].line}: preset: {error}") from None
     return base + [setting for setting in own if setting.path != "preset"]
 
 
-def preset_settings(name: object, folder: Path, origin: str) -> list[Setting]:
+def preset_settings(name: object, folder: "str | Path", origin: str) -> list[Setting]:
     """The layer that a preset is; a user's preset is a YAML file named relative to `folder`. `origin` chose it."""
     if not isinstance(name, str):
         raise BadInputError(f"{name}: must be a name: {', '.join(presets.NAMES)}, or a file ending in .yaml")

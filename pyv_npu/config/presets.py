@@ -4,10 +4,10 @@
 configuration), `source` (of every value without an own one) and `sources` (by key).
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyv_npu.config.schema import keys_of, sections_of, unknown
 from pyv_npu.config.tree import Config
@@ -15,6 +15,9 @@ from pyv_npu.config.yaml_file import Entry, check_name, read_entries
 from pyv_npu.errors import BadInputError, did_you_mean
 from pyv_state.frozen import dataclass
 from pyv_state.named import NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CONFIGS = {
     "onnxim-c1": "ONNXim's configuration C1: one 128 x 128 array at 1 GHz, fp16, HBM2",
@@ -25,13 +28,15 @@ CONFIGS = {
 }
 """Name -> what it is. `--config NAME` means the shipped file; any other name is a path."""
 
-_CONFIG_FOLDER = Path(__file__).resolve().parent.parent / "configs"
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
-def config_file(name: Path | str) -> Path:
+def config_file(name: "Path | str") -> "Path":
     """The file of a shipped configuration, or the path as it is; BadInputError for almost the name of one."""
-    check_name(Path(name), CONFIGS)
-    return _CONFIG_FOLDER / f"{name}.yaml" if str(name) in CONFIGS else Path(name)
+    from pathlib import Path  # most runs read none
+
+    check_name(name, CONFIGS)
+    return Path(_PACKAGE, "configs", f"{name}.yaml") if str(name) in CONFIGS else Path(name)
 
 
 NAMES = ("ideal", "pyv", "neorv32-2024", "ibex", "rocket", "cva6", "soc-axi", "pcie")
@@ -39,7 +44,7 @@ DEFAULT = "soc-axi"
 PYV = "pyv"
 """The cycle contract, and the core that defines it."""
 
-_FOLDER = Path(__file__).resolve().parent.parent / "presets"
+_FOLDER = os.path.join(_PACKAGE, "presets")
 _REQUIRED = ("name", "basis", "source")
 _WORDS = (*_REQUIRED, "extends")
 _TOP = (*_WORDS, "values", "sources")
@@ -60,7 +65,7 @@ class Preset:
     """By dotted path; `extends` is resolved."""
 
 
-def load(name: str, folder: Path) -> Preset:
+def load(name: str, folder: "str | Path") -> Preset:
     """A shipped preset by its name, or a user's by the path of its file, relative to `folder`.
 
     BadInputError: no such preset, or an error in its file (with its line).
@@ -92,24 +97,29 @@ def table() -> str:
         "ENTRIES: dict[str, list[tuple[str, object, int]]] = {",
     ]
     for name in NAMES:
-        rows = [f"        {tuple(entry)!r}," for entry in read_entries(_FOLDER / f"{name}.yaml", _sections())]
+        rows = [
+            f"        {tuple(entry)!r}," for entry in read_entries(os.path.join(_FOLDER, f"{name}.yaml"), _sections())
+        ]
         lines += [f'    "{name}": [', *rows, "    ],"]
     return "\n".join([*lines, "}", ""])
 
 
-def _locate(name: str, folder: Path) -> Path:
+def _locate(name: str, folder: "str | Path") -> str:
     if name in NAMES:
-        return _FOLDER / f"{name}.yaml"
+        return os.path.join(_FOLDER, f"{name}.yaml")
     if name.endswith((".yaml", ".yml")):
-        return folder / name
+        return os.path.join(folder, name)
     hint = did_you_mean(name, NAMES)
     raise BadInputError(f"{name}: unknown preset; choose {', '.join(NAMES)} or a file whose name ends in .yaml{hint}")
 
 
-def _read(path: Path, children: tuple[Path, ...]) -> Preset:
-    if path.resolve() in children:
+def _read(path: str, children: tuple[str, ...]) -> Preset:
+    folder, file = os.path.split(path)
+    shipped = folder == _FOLDER
+    place = path if shipped else os.path.realpath(path)
+    if place in children:
         raise BadInputError(f"{path}: extends itself; let it extend a shipped preset")
-    entries = shipped_entries(path.stem) if path.parent == _FOLDER else read_entries(path, _sections())
+    entries = shipped_entries(file.removesuffix(".yaml")) if shipped else read_entries(path, _sections())
     words = {entry.path: _word(path, entry) for entry in entries if entry.path in _WORDS}
     own = {entry.path.removeprefix("values."): entry for entry in entries if entry.path.startswith("values.")}
     texts = {entry.path.removeprefix("sources."): entry for entry in entries if entry.path.startswith("sources.")}
@@ -126,7 +136,7 @@ def _read(path: Path, children: tuple[Path, ...]) -> Preset:
     for entry in entries:
         if entry.path == "extends":
             try:
-                values.update(_read(_locate(entry.value, path.parent), (*children, path.resolve())).values)
+                values.update(_read(_locate(entry.value, folder), (*children, place)).values)
             except BadInputError as error:
                 raise _error(path, entry, f"extends: {error}") from None
     for name, entry in own.items():
@@ -141,13 +151,13 @@ def _sections() -> frozenset[str]:
     return frozenset(inner | {"values", "sources"})
 
 
-def _word(path: Path, entry: Entry) -> str:
+def _word(path: str, entry: Entry) -> str:
     if not isinstance(entry.value, str) or not entry.value.strip():
         raise _error(path, entry, f"{entry.path} = {entry.value}: must be text; write it in quotes")
     return entry.value
 
 
-def _checked(path: Path, name: str, entry: Entry) -> Any:
+def _checked(path: str, name: str, entry: Entry) -> Any:
     keys = keys_of(Config)
     try:
         if name not in keys or name == "preset":
@@ -157,5 +167,5 @@ def _checked(path: Path, name: str, entry: Entry) -> Any:
         raise _error(path, entry, str(error)) from None
 
 
-def _error(path: Path, entry: Entry, text: str) -> BadInputError:
+def _error(path: str, entry: Entry, text: str) -> BadInputError:
     return BadInputError(f"{path}:{entry.line}: {text}")

@@ -3,15 +3,17 @@
 A QConfig is one such file (docs/quantization.md; keys: `toolchain.quantize.qconfig`).
 """
 
+import os
 import re
 from collections.abc import Container, Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyv_npu.errors import BadInputError, did_you_mean
 from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import yaml
 
     from toolchain.quantize.qconfig import QConfig
@@ -31,7 +33,7 @@ class Entry(NamedTuple):
     line: int
 
 
-def read_entries(path: Path, sections: Container[str]) -> list[Entry]:
+def read_entries(path: "str | Path", sections: Container[str]) -> list[Entry]:
     """Every value of a YAML file; mappings at a path of `sections` are descended into, `a.b: 1` is `a: {b: 1}`.
 
     BadInputError names file and line: not readable, not YAML, not a mapping, a key given twice.
@@ -39,7 +41,8 @@ def read_entries(path: Path, sections: Container[str]) -> list[Entry]:
     import yaml
 
     try:
-        text = path.read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise BadInputError(f"{path}: {reason}; give the name of a YAML file") from None
@@ -119,7 +122,7 @@ def check_bounds(text: str, name: str) -> None:
         pass  # what makes values of it says what is wrong
 
 
-def _walk(path: Path, loader: Any, node: "yaml.Node", prefix: str, sections: Container[str]) -> Iterator[Entry]:
+def _walk(path: "str | Path", loader: Any, node: "yaml.Node", prefix: str, sections: Container[str]) -> Iterator[Entry]:
     import yaml
 
     if not isinstance(node, yaml.MappingNode):
@@ -156,23 +159,23 @@ QCONFIGS = {
 }
 """Name -> what it is. `--qconfig NAME` means the shipped file; any other name is a path."""
 
-_QCONFIG_FOLDER = Path(__file__).resolve().parent.parent / "qconfigs"
+_QCONFIG_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "qconfigs")
 
 
-def check_name(path: Path, shipped: Iterable[str]) -> None:
+def check_name(path: "str | Path", shipped: Iterable[str]) -> None:
     """BadInputError for what is no file, and almost the name of one that ships."""
-    if not path.exists() and str(path) not in shipped and (hint := did_you_mean(str(path), shipped)):
+    if not os.path.exists(path) and str(path) not in shipped and (hint := did_you_mean(str(path), shipped)):
         raise BadInputError(f"{path}: neither a file nor one that ships with the package{hint}")
 
 
-def load_qconfig(path: Path) -> "QConfig":
+def load_qconfig(path: "str | Path") -> "QConfig":
     """Read a file, or a shipped one by its name. BadInputError names its line: no YAML, an unknown key, a value that
     cannot be."""
     from toolchain.quantize.qconfig import QConfigError, read_qconfig
 
     check_name(path, QCONFIGS)
     if str(path) in QCONFIGS:
-        path = _QCONFIG_FOLDER / f"{path}.yaml"
+        path = os.path.join(_QCONFIG_FOLDER, f"{path}.yaml")
     entries = {entry.path: entry for entry in read_entries(path, _Sections())}
     try:
         return read_qconfig({name: entry.value for name, entry in entries.items()})

@@ -131,7 +131,7 @@ def fingerprints(names: Iterable[str]) -> dict[str, str]:
     found = {}
     for name in names:
         try:
-            with find_program(name).open("rb") as file:
+            with open(find_program(name), "rb") as file:
                 found[name] = file_digest(file, "sha256").hexdigest()
         except (BadInputError, OSError):
             continue  # a built-in model, or a file whose absence the run reports

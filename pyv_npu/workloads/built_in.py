@@ -11,7 +11,7 @@ from npu_device.abi.opcodes import BITS
 from npu_device.config import NpuConfig
 from npu_device.kv_quant.policies import FP16, OAKEN
 from pyv_ext.elf import Program, parse_elf
-from pyv_npu.boot import find_program
+from pyv_npu.boot import program_data
 from pyv_npu.config import Config
 from pyv_npu.config.tree import CORE_LEVELS
 from pyv_npu.config.yaml_file import load_qconfig
@@ -180,7 +180,7 @@ class PhaseCommands(Prepared["PhaseDetail"]):
         end = max(piece.address + len(piece.data) for piece in content)
         arguments = {"commands": count, "descriptors": compiled.memory.commands, "prefill": count,
                      "conversation": compiled.end}  # fmt: skip
-        image = with_pieces(find_program(GENERATE).read_bytes(), content, end, arguments)
+        image = with_pieces(program_data(GENERATE), content, end, arguments)
         return parse_elf(image, self.request.name)
 
     def run(self, config: Config, session: Session = PLAIN) -> "Result[PhaseDetail]":

@@ -14,7 +14,7 @@ from npu_device.abi.opcodes import BITS, DataType
 from npu_device.config import NpuConfig
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import StopReason
-from pyv_npu.boot import find_program, model_name
+from pyv_npu.boot import model_name, program_data
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.kv_quant import encoded_kv
@@ -219,8 +219,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
                 arguments=arguments, bare=bare,
             )  # fmt: skip
         arguments |= {"prefill": made.prompt_commands, "stride": made.step_commands if made.tiled else 0}
-        firmware = find_program(GENERATE).read_bytes()
-        return build_image(firmware, made.compiled, self.inputs, arguments, apart=apart, bare=bare)
+        return build_image(program_data(GENERATE), made.compiled, self.inputs, arguments, apart=apart, bare=bare)
 
     def emitted(self, stage: str) -> bytes:
         """One stage of the way down (docs/mlir.md)."""

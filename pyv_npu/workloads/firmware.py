@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyv_ext import elf
 from pyv_ext.elf import Program
@@ -16,6 +16,9 @@ from pyv_npu.platform import Platform, sized_for
 from pyv_npu.result import CoreRun, Detail, Result, Stopwatch
 from pyv_npu.workloads.workload import PLAIN, Prepared, Session, Workload
 from pyv_state.frozen import dataclass, replace
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LEVEL = "CA_HYBRID"
 _NO_CORE = {"IA": "computes a model without a core", "IA_TIMING": "is an analytic model without a core"}
@@ -75,7 +78,7 @@ def check_engine(config: Config) -> None:
         raise UsageError(f"sim_level CA_FULL: {NOT_CONNECTED}")
 
 
-def load(program: str | Path | Program) -> Program:
+def load(program: "str | Path | Program") -> Program:
     """The program, under the name by which it was asked for: results do not depend on where the package is."""
     if isinstance(program, Program):
         return program
@@ -84,7 +87,7 @@ def load(program: str | Path | Program) -> Program:
 
 def run_program(
     config: Config,
-    program: str | Path | Program,
+    program: "str | Path | Program",
     args: Mapping[str, int] | None = None,
     session: Session = PLAIN,
     *,

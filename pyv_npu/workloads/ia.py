@@ -22,7 +22,7 @@ from npu_device.operations.checks import DescriptorError
 from npu_device.operations.kernels import on_core
 from pyv_ext.elf import parse_elf
 from pyv_ext.engines.stop import StopReason
-from pyv_npu.boot import find_program
+from pyv_npu.boot import program_data
 from pyv_npu.config import Config
 from pyv_npu.workloads.data import Tensors, Values, from_device, to_device
 from pyv_npu.workloads.firmware import LEVEL, run_program
@@ -169,7 +169,7 @@ class CoreKernels:
             address = compiled.address(name)
             content.append(Piece(address, memory.read(address, graph.tensors[name].size) or b""))
         arguments = {"commands": 1, "descriptors": at, "kernels": 1}
-        self.images[index] = with_pieces(find_program(FIRMWARE).read_bytes(), content, compiled.end, arguments)
+        self.images[index] = with_pieces(program_data(FIRMWARE), content, compiled.end, arguments)
 
     def cycles(self, config: Config) -> Mapping[int, int]:
         """Core cycles of each on the core of a configuration, by the index of its command; equal programs run once.

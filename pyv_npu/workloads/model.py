@@ -12,7 +12,7 @@ import numpy as np
 from npu_device.abi.instructions import DEFAULT_SLOT
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import StopReason
-from pyv_npu.boot import find_program
+from pyv_npu.boot import program_data
 from pyv_npu.config import Config
 from pyv_npu.config.tree import CORE_LEVELS
 from pyv_npu.errors import UsageError
@@ -145,7 +145,7 @@ class CompiledModel(Prepared["ModelDetail"]):
             functions = generated.submitting(self.compiled)
             return generated.image(self.compiled, functions, self.data, self.slot, bare=bare)
         data = self.data
-        return build_image(find_program(FIRMWARE).read_bytes(), self.compiled, data, apart=apart, bare=bare)
+        return build_image(program_data(FIRMWARE), self.compiled, data, apart=apart, bare=bare)
 
     def emitted(self, stage: str) -> bytes:
         """One stage of the way down (docs/mlir.md)."""

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pyv_ext.elf import Program
@@ -13,6 +12,8 @@ from pyv_npu.result import Comparison, Detail, Result
 from pyv_state.frozen import dataclass
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyv_npu.faults.plan import Fault
     from pyv_npu.platform import Platform
 
@@ -61,7 +62,7 @@ class Workload(ABC, Generic[D]):
     """Why: the origin of those keys."""
 
     @property
-    def files(self) -> tuple[Path, ...]:
+    def files(self) -> "tuple[Path, ...]":
         """What it reads besides its program."""
         return ()
 

@@ -93,7 +93,7 @@ FEW_SYMBOLS = 24
 @cache
 def programs() -> tuple[bytes, ...]:
     """Those that ship, each as it is and with few symbols four times."""
-    whole = [path.read_bytes() for path in boot.shipped_programs().values()]
+    whole = [boot.program_data(name) for name in boot.shipped_programs()]
     return (*whole, *(_with_few_symbols(data) for data in whole for _ in range(4)))
 
 

@@ -4,7 +4,6 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyv_ext.engines.stop import Stop, StopReason
@@ -12,6 +11,8 @@ from pyv_npu.cli.shared.progress import Progress
 from pyv_npu.errors import PyvNpuError, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyv_npu.cli.shared.replay import Recorded
     from pyv_npu.config import Effective
     from pyv_npu.report.run_folder import RunFolder
@@ -35,7 +36,7 @@ class Call:
         """The run that this one repeats."""
 
     def begin_report(
-        self, folder: Path | None, verb: str, effective: "Effective", files: Iterable[object] = ()
+        self, folder: "Path | None", verb: str, effective: "Effective", files: Iterable[object] = ()
     ) -> None:
         """Describe the run in the folder of `--report`, if there is one; `files`: what it reads besides its program."""
         if folder is None and self.opens:
@@ -74,14 +75,21 @@ class Call:
             self.recorded.check(result)
 
 
+def path(text: str) -> "Path":
+    """The type of options that name a file or a folder. `pathlib` would be a twentieth of the start of a run."""
+    from pathlib import Path
+
+    return Path(text)
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where results go."""
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output and nothing else")
-    parser.add_argument("--report", type=Path, metavar="DIR", help="write report.html, run.yaml, result.json, ...")
+    parser.add_argument("--report", type=path, metavar="DIR", help="write report.html, run.yaml, result.json, ...")
     parser.add_argument("--open", action="store_true", help="with --report: open report.html in a browser")
 
 
-def open_page(folder: Path) -> None:
+def open_page(folder: "Path") -> None:
     """Show the page of a report in the user's browser, or say what to open where there is none."""
     import webbrowser
 
@@ -95,7 +103,7 @@ def open_page(folder: Path) -> None:
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
-def check_writable(path: Path | None, option: str) -> None:
+def check_writable(path: "Path | None", option: str) -> None:
     """UsageError where the file of an option cannot be written: said before the work, not after it. What is in it
     stays."""
     if path is None:
@@ -108,14 +116,14 @@ def check_writable(path: Path | None, option: str) -> None:
             path.unlink()
 
 
-def write_file(path: Path, option: str, text: str) -> None:
+def write_file(path: "Path", option: str, text: str) -> None:
     """Write the file of an option. UsageError where it cannot be, for want of room for example."""
     with _place(path, option):
         path.write_text(text, encoding="utf-8")
 
 
 @contextmanager
-def _place(path: Path, option: str) -> Iterator[None]:
+def _place(path: "Path", option: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.options import setting
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.cli.shared.progress import of_platform
@@ -14,6 +14,8 @@ from pyv_npu.errors import UsageError
 from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyv_ext.engines.stop import Stop
     from pyv_npu.config import Config
     from pyv_npu.observe.instruments import Instruments
@@ -37,7 +39,7 @@ OPTIONS = _ON_CORE
 class SavePoint(NamedTuple):
     """A snapshot to be written on the way: `file`, once the hart has reached `cycle`."""
 
-    file: Path
+    file: "Path"
     cycle: int
 
 
@@ -45,13 +47,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that `drive` and `instruments` read."""
     parser.add_argument("--gdb", type=_port, metavar="PORT", help="wait for GDB on this port; 0 takes any that is free")
     parser.add_argument(
-        "--rtos", type=Path, metavar="FILE",
+        "--rtos", type=output.path, metavar="FILE",
         help="with --gdb: a description of the RTOS, whose tasks are threads of GDB then; FreeRTOS needs none",
     )  # fmt: skip
     parser.add_argument("--save", type=_save_point, metavar="FILE@CYCLE", help="write a snapshot of the machine")
-    parser.add_argument("--restore", type=Path, metavar="FILE", help="go on from a snapshot of the same machine")
+    parser.add_argument("--restore", type=output.path, metavar="FILE", help="go on from a snapshot of the same machine")
     parser.add_argument(
-        "--faults", type=Path, metavar="FILE.yaml",
+        "--faults", type=output.path, metavar="FILE.yaml",
         help="inject the faults of this file, and say what they lead to, against the same run without them",
     )  # fmt: skip
     trace_argument(parser, TRACES)
@@ -66,7 +68,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "profile.speedscope.json and profile.csv too",
     )  # fmt: skip
     parser.add_argument(
-        "--signature", type=Path, metavar="FILE", help="dump begin_signature..end_signature, a 32-bit word per line"
+        "--signature",
+        type=output.path,
+        metavar="FILE",
+        help="dump begin_signature..end_signature, a 32-bit word per line",
     )
 
 
@@ -99,7 +104,7 @@ def check_traces(args: argparse.Namespace) -> None:
         raise UsageError(f"--trace {','.join(args.trace)}: traces go to the report; add --report DIR")
 
 
-def instruments(args: argparse.Namespace, folder: Path | None) -> "Instruments | None":
+def instruments(args: argparse.Namespace, folder: "Path | None") -> "Instruments | None":
     """What observes the core, with files in the folder of the report; None where nothing is asked for."""
     if not (args.profile or args.signature or args.trace):
         return None
@@ -115,7 +120,7 @@ def instruments(args: argparse.Namespace, folder: Path | None) -> "Instruments |
     )
 
 
-def with_waveform(args: argparse.Namespace, config: "Config", folder: Path | None) -> "Config":
+def with_waveform(args: argparse.Namespace, config: "Config", folder: "Path | None") -> "Config":
     """The configuration with which engines outside write their waveforms beside ours, in the folder of the report."""
     if folder is None or VCD not in (args.trace or ()) or config.run.sim_level != "CA_FULL":
         return config
@@ -134,7 +139,7 @@ def instruments_of_mode(args: argparse.Namespace) -> "Instruments | None":
 
 
 def drive(
-    args: argparse.Namespace, restore: Path | None, watch: "Instruments | None", call: Call
+    args: argparse.Namespace, restore: "Path | None", watch: "Instruments | None", call: Call
 ) -> "Callable[[Platform], Stop]":
     """How the loaded platform is taken to its end, while the instruments look at it; `restore`: from that snapshot."""
 
@@ -179,7 +184,7 @@ def observed(call: Call, watch: "Instruments | None", label: str) -> "Callable[[
 
 def write_traces(
     args: argparse.Namespace, runs: "Mapping[str, Result[Any]]", watches: "Mapping[str, Instruments | None]",
-    folder: Path,
+    folder: "Path",
 ) -> None:  # fmt: skip
     """The traces that are made when the runs are over, each in the folder of that name within that of the report;
     `watches`: what has observed the core, by the same names."""
@@ -235,7 +240,7 @@ def _save_point(text: str) -> SavePoint:
     file, _, cycle = text.rpartition("@")
     if not (file and cycle.isdecimal()):
         raise UsageError(f"--save {text}: must have the form FILE@CYCLE, for example boot.snapshot@100000")
-    return SavePoint(Path(file), int(cycle))
+    return SavePoint(output.path(file), int(cycle))
 
 
 def _traces(known: tuple[str, ...], text: str) -> tuple[str, ...]:

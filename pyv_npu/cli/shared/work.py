@@ -3,16 +3,18 @@
 import argparse
 import math
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyv_npu.boot import MODEL_SUFFIXES, is_example, model_file, shipped_programs
+from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.options import MODE
 from pyv_npu.errors import UsageError
 from pyv_state.enumerations import Enum
 from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyv_npu.config import Config
     from pyv_npu.workloads.built_in import BuiltIn
     from pyv_npu.workloads.decoder import Generation
@@ -77,7 +79,7 @@ _TABLE: dict[str, tuple[Row, ...]] = {
             "help": "fix an input of one element before the model is compiled"}),
         Row("--passes", (*_ONNX, Kind.BUILT_IN), {"metavar": "LIST",
             "help": "passes to run, or with a minus not to run"}),
-        Row("--inputs", (Kind.MODEL,), {"type": Path, "metavar": "FILE.npz",
+        Row("--inputs", (Kind.MODEL,), {"type": output.path, "metavar": "FILE.npz",
             "help": "values of a model's inputs; others are random"},
             "this run takes no inputs: it computes nothing, or has tokens"),
         Row("--input", (Kind.MODEL,), {"action": "append", "metavar": "NAME=FILE",
@@ -89,11 +91,11 @@ _TABLE: dict[str, tuple[Row, ...]] = {
         Row("--precision", _ONNX, {
             "choices": ("fp32", "fp16", "bf16", "int8", "fp8", "fp8_e4m3fn", "fp8_e5m2"),
             "help": "convert the model; fp8 is fp8_e4m3fn"}),
-        Row("--calibration", _ONNX, {"action": "append", "type": Path, "metavar": "FILE.npz|DIR|N",
+        Row("--calibration", _ONNX, {"action": "append", "type": output.path, "metavar": "FILE.npz|DIR|N",
             "help": "inputs for --precision int8 and fp8: files, folders, or a number of random ones (default 4)"}),
         Row("--calibration-method", _ONNX, {"metavar": "METHOD",
             "help": "ranges from inputs: minmax (default), percentile (99.99), percentile:P or entropy"}),
-        Row("--qconfig", (*_ONNX, Kind.BUILT_IN), {"type": Path, "metavar": "FILE.yaml",
+        Row("--qconfig", (*_ONNX, Kind.BUILT_IN), {"type": output.path, "metavar": "FILE.yaml",
             "help": "how many bits weights, activations, keys and values have; or a name that `pyv-npu info` lists"}),
         Row("--timing-only", (Kind.TIMED, Kind.BUILT_IN), {"action": "store_true", "default": None,
             "help": "time a model's commands: no firmware, no reference"},
@@ -122,7 +124,7 @@ _TABLE: dict[str, tuple[Row, ...]] = {
         Row("--kv", _CACHED, {"choices": KV_METHODS, "metavar": "METHOD",
             "help": "how keys and values are stored; oaken: encoded when appended, decoded when read (docs/oaken.md); "
             "fp16, uniform8, uniform4, uniform2: numbers, a scale per head of the KV cache"}),
-        Row("--thresholds", _DECODER, {"type": Path, "metavar": "FILE.json",
+        Row("--thresholds", _DECODER, {"type": output.path, "metavar": "FILE.json",
             "help": "thresholds of --kv oaken, made by `pyv-npu profile-kv`; default: profiled on --calibration, or on "
             "random prompts"}),
     ),
@@ -246,7 +248,7 @@ def choices(args: argparse.Namespace) -> "Choices":
     )  # fmt: skip
 
 
-def _shown(args: argparse.Namespace) -> tuple[tuple[Path, ...], int, str]:
+def _shown(args: argparse.Namespace) -> "tuple[tuple[Path, ...], int, str]":
     """Files, number of random inputs, and method of a calibration."""
     from pyv_npu.workloads.data import calibration_of
     from toolchain.errors import ModelError
@@ -262,7 +264,7 @@ def _shown(args: argparse.Namespace) -> tuple[tuple[Path, ...], int, str]:
     return *calibration_of(args.calibration or ()), method
 
 
-def _inputs(texts: Sequence[str]) -> dict[str, Path | float]:
+def _inputs(texts: Sequence[str]) -> "dict[str, Path | float]":
     """Files and numbers by input."""
     made: dict[str, Path | float] = {}
     for text in texts:
@@ -274,7 +276,7 @@ def _inputs(texts: Sequence[str]) -> dict[str, Path | float]:
         try:
             made[name] = float(value)
         except ValueError:
-            made[name] = Path(value)
+            made[name] = output.path(value)
     return made
 
 

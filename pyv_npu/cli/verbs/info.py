@@ -69,7 +69,7 @@ def _overview() -> str:
     from pyv_npu.text import lines_of
     from pyv_npu.versions import versions
 
-    timing = [(name, presets.load(name, Path()).basis) for name in presets.NAMES]
+    timing = [(name, presets.load(name, "").basis) for name in presets.NAMES]
     timing = [(name, f"{text} (default)" if name == presets.DEFAULT else text) for name, text in timing]
     examples = [(path.name, str(path)) for path in example_files()]
     blocks = (

@@ -1,7 +1,6 @@
 """`pyv-npu run`: one workload, at one level, in one mode."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyv_npu.cli.shared import options, output, session, work
@@ -24,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     output.arguments(parser)
     parser.add_argument(
         "--replay",
-        type=Path,
+        type=output.path,
         metavar="FILE",
         help="repeat a recorded run: run.yaml of a report, or the report's folder",
     )

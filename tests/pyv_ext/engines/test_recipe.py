@@ -31,7 +31,7 @@ def unedited() -> None:
 def sources(tmp_path: Path) -> Path:
     for folder in FOLDERS:
         (tmp_path / folder).mkdir(parents=True)
-        for file in (aot.ROOT / folder).glob("*.py"):
+        for file in Path(aot.ROOT, folder).glob("*.py"):
             shutil.copy2(file, tmp_path / folder / file.name)
     return tmp_path
 

@@ -70,6 +70,8 @@ HEAVY = {
     "hashlib",
     "ctypes",
     "threading",
+    "pathlib",
+    "ast",
     "npu_device.issue.injection",
     "npu_device.issue.execution",
     "npu_device.decode.decoder",

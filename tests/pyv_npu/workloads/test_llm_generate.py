@@ -12,7 +12,7 @@ from shares import slow
 
 from npu_device.abi.errors import TicketError
 from pyv_ext.elf import parse_elf
-from pyv_npu.boot import find_program
+from pyv_npu.boot import program_data
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.errors import PyvNpuError, UsageError
@@ -133,7 +133,7 @@ def test_a_step_beyond_the_caches_is_an_error() -> None:
         machine.run(made.compiled.commands[made.prompt_commands :])
     inputs[CONVERSATION] = made.conversation((*PROMPT, 7, 7, 7), 8)
     arguments = {"prefill": made.prompt_commands, "conversation": made.address(CONVERSATION)}
-    image = build_image(find_program(GENERATE).read_bytes(), made.compiled, inputs, arguments)
+    image = build_image(program_data(GENERATE), made.compiled, inputs, arguments)
     text: list[bytes] = []
     outcome = run_program(CONFIG, parse_elf(image, "image"), session=Session(text.append))
     assert outcome.stop.code == 1
