@@ -4,7 +4,6 @@ be, because code from the cache needs none."""
 import os
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 from typing import NamedTuple
 
 CPUINFO = "/proc/cpuinfo"
@@ -35,7 +34,7 @@ def known_host() -> Host | None:
     processor = _processor()
     if b"flags" not in processor:
         return None
-    llvm = _installed(Path(spec.origin).parent)
+    llvm = _installed(os.path.dirname(spec.origin))
     return Host(repr((llvm, sorted(processor.items()))), b"fma" in processor[b"flags"].split())
 
 
@@ -52,9 +51,10 @@ def _processor() -> dict[bytes, bytes]:
     return {name.strip(): value.strip() for name, _, value in lines if name.strip() in _LINES}
 
 
-def _installed(package: Path) -> tuple[object, ...]:
+def _installed(package: str) -> tuple[object, ...]:
     """Which llvmlite is installed: its version, and size and time of its library."""
-    version = (package / "_version.py").read_bytes()
-    with os.scandir(package / "binding") as files:
+    with open(os.path.join(package, "_version.py"), "rb") as file:
+        version = file.read()
+    with os.scandir(os.path.join(package, "binding")) as files:
         found = [(file.name, file.stat()) for file in files if _LIBRARY in file.name]
     return version, *((name, about.st_size, about.st_mtime_ns) for name, about in sorted(found))

@@ -175,6 +175,9 @@ class Clock:
             self.now = now
             if self._soonest > now:
                 _, number, offset, size, value = posted.popleft()
+                if self._in_a_row[number] is not None and posted and self._is_deferrable(number, offset, size):
+                    self._arrive_in_a_row(number, offset, size, value, cycle)
+                    continue
                 self.next = self._soonest if not posted else min(self._soonest, posted[0][0])
                 self._arrive(number, offset, size, value, now)
             elif self._others <= now or (posted and posted[0][0] <= now):
@@ -189,10 +192,29 @@ class Clock:
         if cycle > self.now:
             self.now = cycle
 
+    def _is_deferrable(self, number: int, offset: int, size: int) -> bool:
+        deferrable = self._deferrable[number]
+        return deferrable is not None and deferrable(offset, size)
+
+    def _arrive_in_a_row(self, number: int, offset: int, size: int, value: int, cycle: int) -> None:
+        """A posted deferrable store is at its device, and with it those to the same register that follow up to `cycle`
+        before anything else."""
+        posted, values, last = self._posted, [value], self.now
+        before = min(cycle, self._soonest - 1)
+        while posted and posted[0][0] <= before and posted[0][1:4] == (number, offset, size):
+            last, _, _, _, value = posted.popleft()
+            values.append(value)
+        self.now = last
+        self.next = self._soonest if not posted else min(self._soonest, posted[0][0])
+        self.changes += len(values)
+        self.deferred += len(values)
+        in_a_row = self._in_a_row[number]
+        assert in_a_row is not None  # the caller has asked
+        in_a_row(offset, size, values, last - 1)
+
     def _arrive(self, number: int, offset: int, size: int, value: int, now: int) -> None:
         """A posted store is at its device."""
-        deferrable = self._deferrable[number]
-        quiet = deferrable is not None and deferrable(offset, size)
+        quiet = self._is_deferrable(number, offset, size)
         self._devices[number].write(offset, size, value, now - 1)  # type: ignore[attr-defined]  # on the bus
         if quiet:
             self.changes += 1
@@ -223,8 +245,7 @@ class Clock:
         stores = []
         for arrival, number, offset, size, value in posted:
             what, call = what_of(number, offset, size), 0
-            deferrable = self._deferrable[number]
-            if deferrable is None or not deferrable(offset, size):
+            if not self._is_deferrable(number, offset, size):
                 call = self.calls.get(what, 0)
                 if arriving is None or (not call and number not in arriving):
                     return
@@ -241,8 +262,7 @@ class Clock:
         posted = self._posted
         while posted and posted[0][0] <= cycle and posted[0][0] < self._soonest:
             arrival, number, offset, size, value = posted[0]
-            deferrable = self._deferrable[number]
-            if deferrable is None or not deferrable(offset, size):
+            if not self._is_deferrable(number, offset, size):
                 break
             posted.popleft()
             self.now = max(self.now, arrival)

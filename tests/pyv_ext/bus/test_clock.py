@@ -116,3 +116,31 @@ def test_a_device_with_a_line_is_asked_at_each_touch() -> None:
     device.level = True
     clock.touched(number, 4)
     assert told == [4] and Plain.passive and not Line.passive
+
+
+def test_posted_stores_to_one_register_are_one_call_up_to_whatever_else_is_due() -> None:
+    log: list[object] = []
+
+    class Printer(Plain):
+        def deferrable(self, offset: int, size: int) -> bool:
+            return offset == 0
+
+        def write_in_a_row(self, offset: int, size: int, values: list[int], now: int) -> None:
+            log.append((now + 1, values))
+
+        def write(self, offset: int, size: int, value: int, now: int) -> None:
+            log.append((now + 1, offset, value))
+
+    clock = Clock()
+    number = clock.attach(Printer(), alone=True)
+    clock.attach(Scripted(1, [5], log))
+    for arrival in range(1, 9):
+        clock.post(arrival, number, 0, 4, 10 * arrival)
+    clock.post(9, number, 4, 4, 90)
+    deferred, epoch = clock.deferred, clock.epoch
+    clock.advance(7)
+    assert log == [(4, [10, 20, 30, 40]), (5, 0, 50), (5, "acts", 1), (7, [60, 70])]
+    assert (clock.now, clock.next, clock.deferred) == (7, 8, deferred + 6)
+    clock.advance(20)
+    assert log[4:] == [(8, [80]), (9, 4, 90)]
+    assert clock.next == NEVER and clock.epoch > epoch
