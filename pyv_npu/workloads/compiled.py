@@ -5,9 +5,12 @@ import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.extended import Extended
 from npu_device.config import NpuConfig, TeConfig
 from npu_device.cost.durations import VECTOR_OPS, vector_operations
 from npu_device.cost.tensor import product, speeds
@@ -83,12 +86,19 @@ class _Measured:
 
     def __call__(self, commands: Sequence[Command]) -> int | None:
         """NPU cycles from submission to the last completion; None where the device refuses a command."""
-        from npu_device.levels.runner import Listed, Runner, list_config  # which a list without products does not need
+        from npu_device.levels.runner import list_config  # which a list without products does not need
 
-        listed = [Listed(command.descriptor, 0, command.block) for command in commands]
-        ran = Runner(list_config(self.npu, len(listed)), values=False).run(listed)
-        core, own = self.npu.clock_ratio
-        return None if ran.device.error_log else ran.cycles * own // core
+        listed = tuple((command.descriptor, command.block) for command in commands)
+        return _cycles(list_config(self.npu, len(listed)), listed)
+
+
+@lru_cache(maxsize=4096)  # the steps of a decoder, and the points of a sweep, have most of their products in common
+def _cycles(npu: NpuConfig, commands: tuple[tuple[Descriptor, Extended | None], ...]) -> int | None:
+    from npu_device.levels.runner import Listed, Runner
+
+    ran = Runner(npu, values=False).run([Listed(descriptor, 0, block) for descriptor, block in commands])
+    core, own = npu.clock_ratio
+    return None if ran.device.error_log else ran.cycles * own // core
 
 
 def _speeds(speed: str, table: Sequence[int]) -> dict[int, Fraction]:

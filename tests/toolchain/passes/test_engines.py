@@ -9,6 +9,7 @@ import pytest
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
+from npu_device.levels.runner import Listed, Run, Runner
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import run_commands
 from toolchain.codegen import Command
@@ -90,3 +91,27 @@ def test_a_model_becomes_the_same_commands_every_time() -> None:
     one, two = (compiled(one_convolution(), device(4)) for _ in range(2))
     assert one.commands == two.commands
     assert 3 in asked(one)
+
+
+def test_a_product_is_measured_once_on_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loose and tight devices are the same without a core; another channel of DRAM makes another device."""
+    runs = list[NpuConfig]()
+
+    class Counted(Runner):
+        def run(self, commands: Sequence[Listed]) -> Run:
+            runs.append(self.config)
+            return super().run(commands)
+
+    monkeypatch.setattr("npu_device.levels.runner.Runner", Counted)
+    config = device(4)
+    config = replace(config, dram=replace(config.dram, latency=config.dram.latency + 7))  # no other test's
+    first = compiled(one_convolution(), config)
+    times = len(runs)
+    assert times > 1
+    for mode in ("loose", "tight"):
+        assert compiled(one_convolution(), replace(config, mode=mode)).commands == first.commands
+        assert len(runs) == times
+    wider = replace(config, dram=replace(config.dram, channels=2 * config.dram.channels))
+    compiled(one_convolution(), wider)
+    assert len(runs) > times
+    assert runs[times].dram == wider.dram
