@@ -48,7 +48,7 @@ def build_image(
         where["kernels"] = compiled.kernels
         if b"kernels\0" not in firmware:
             layer = next(one.layer for one in compiled.commands if one.descriptor.opcode == Opcode.CORE)
-            raise ToolchainError(f"layer {layer}: is a kernel on the core, which only the firmware {FIRMWARE} runs")
+            raise ToolchainError(f"layer {layer}: is a kernel on the core, which this firmware does not run")
     apart = apart or compiled.memory.beyond
     content = pieces(compiled, inputs, apart=apart or bare)
     image = with_pieces(firmware, content, compiled.end, {**where, **(arguments or {})})

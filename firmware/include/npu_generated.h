@@ -3,7 +3,17 @@
 #ifndef NPU_GENERATED_H
 #define NPU_GENERATED_H
 
+#include "kernels.h"
 #include "npu_driver.h"
+
+/* Generated code calls it before it submits work of the core. `tail`: of the ring in loose mode. It is defined here, as
+   a program has generated code once. */
+void npu_generated_kernel(uint32_t tail, struct npu_descriptor *command);
+void npu_generated_kernel(uint32_t tail, struct npu_descriptor *command)
+{
+    npu.tail = npu.tight ? npu.tail : tail;
+    kernel_run(command);
+}
 
 /* Return the last ticket. */
 typedef int32_t npu_generated_tight(uint32_t position, uint32_t token);

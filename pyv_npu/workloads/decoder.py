@@ -37,7 +37,7 @@ from pyv_npu.workloads.compiled import (
 from pyv_npu.workloads.data import Values, prompts
 from pyv_npu.workloads.firmware import LEVEL, run_program
 from pyv_npu.workloads.generation import GenerationDetail, GenerationRequest
-from pyv_npu.workloads.ia import Codes, Machine
+from pyv_npu.workloads.ia import Codes, CoreKernels, Machine
 from pyv_npu.workloads.kv_figures import KvTraffic
 from pyv_npu.workloads.timing import TimingRun, run_commands
 from pyv_npu.workloads.workload import PLAIN, SUBMITTING, Prepared, Session, Workload
@@ -77,6 +77,8 @@ class Decoded(NamedTuple):
     codes: Sequence[Mapping[str, Values]]
     """What the prompt, and then each step, rounded numbers to; where caches or weights have another type than the
     model's, so that no numbers are its own, what attention led to."""
+    kernels: Sequence[CoreKernels]
+    """Of the prompt and of each step."""
 
 
 def check_level(config: Config) -> None:
@@ -267,7 +269,10 @@ class ReadyDecoder(Prepared[GenerationDetail]):
             traffic, moved = self._traffic(), Traffic()
             steps = range(len(self.request.prompt), self.request.total - 1)
             tables = {} if not self.decoder.kv_blocks else encoded_kv.tables(self.decoder, decoded.read)
-            timed = [self._timed(config, position, traffic, moved, tables) for position in (0, *steps)]
+            timed = [
+                self._timed(config, position, traffic, moved, tables, kernels)
+                for position, kernels in zip((0, *steps), decoded.kernels, strict=True)
+            ]
             cycles = [one.cycles for one in timed]
         detail = GenerationDetail.of(
             self.decoder, self.request, decoded.tokens, decoded.read, decoded.codes, cycles, traffic, config.npu
@@ -285,7 +290,8 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         machine = Machine(made.compiled, npu, self.inputs)
         first, later = self._codes()
         tokens = [*request.prompt, *given]
-        machine.run(made.compiled.commands[: made.prompt_commands], partial(first.take, machine.read))
+        kernels = [CoreKernels(made.compiled, commands) for commands in self._steps()]
+        machine.run(kernels[0].commands, partial(first.take, machine.read), kernels[0].take)
         codes, following = [first.values], int(np.frombuffer(machine.read(PROMPT + NEXT), "<u4")[-1])
         for position in range(len(request.prompt), request.total):
             if position == len(tokens):
@@ -293,10 +299,11 @@ class ReadyDecoder(Prepared[GenerationDetail]):
             if position + 1 < request.total:
                 machine.memory.write_bytes(made.address(POSITION), position.to_bytes(4, "little"))
                 machine.memory.write_bytes(made.address(IDS), tokens[position].to_bytes(4, "little"))
-                machine.run(made.step(position - len(request.prompt)), partial(later.take, machine.read))
+                step = kernels[1 + position - len(request.prompt)]
+                machine.run(step.commands, partial(later.take, machine.read), step.take)
                 codes.append(dict(later.values))
                 following = int(np.frombuffer(machine.read(NEXT), "<u4")[0])
-        return Decoded(tokens, machine.read, codes)
+        return Decoded(tokens, machine.read, codes, kernels)
 
     def _codes(self) -> tuple[Codes, Codes]:
         """Of the prompt and of a step: the tensors that both have."""
@@ -317,8 +324,9 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         return KvTraffic(self.decoder.caches, self._steps())
 
     def _timed(
-        self, config: Config, position: int, traffic: KvTraffic, moved: Traffic, tables: Mapping[int, bytes]
-    ) -> TimingRun:
+        self, config: Config, position: int, traffic: KvTraffic, moved: Traffic, tables: Mapping[int, bytes],
+        kernels: CoreKernels,
+    ) -> TimingRun:  # fmt: skip
         """IA_TIMING: the prompt (position 0), or of the token at a position. `tables`: counts of encoded keys
         and values, which sizes depend on."""
         made = self.decoder
@@ -328,7 +336,8 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         first = sum(map(len, steps[:step]))
         memory = {made.address(name): position.to_bytes(4, "little"), **tables}
         watch = partial(traffic.add, first=first)
-        timed = run_commands(steps[step], config.npu, "IA_TIMING", memory=memory, watch=watch)
+        spent = kernels.cycles(config)
+        timed = run_commands(steps[step], config.npu, "IA_TIMING", memory=memory, watch=watch, kernels=spent)
         moved.join(timed.traffic)
         return timed
 

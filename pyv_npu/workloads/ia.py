@@ -152,15 +152,16 @@ def observed(
 
 @dataclass(frozen=True)
 class CoreKernels:
-    """The kernels of a model, each as a program of its own."""
+    """The kernels of a list of commands, each as a program of its own."""
 
     compiled: Compiled
+    commands: Sequence[Command]
     images: dict[int, bytes] = field(default_factory=dict)
     """By the index of the command."""
 
     def take(self, index: int, memory: Memory) -> None:
         """Make the program of a command, with the operands that it finds now."""
-        compiled, command = self.compiled, self.compiled.commands[index]
+        compiled, command = self.compiled, self.commands[index]
         assert command.block is not None, "a CORE command has an extended block"
         at, graph = compiled.memory.commands, compiled.graph
         content = [Piece(at, command.descriptor.pack()), Piece(command.descriptor.param1, command.block.pack())]
@@ -188,7 +189,7 @@ class CoreKernels:
 
 def kernels_of(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> CoreKernels:
     """The kernels of a model that is given these inputs. IA computes the model as far as the last of them."""
-    found = CoreKernels(compiled)
+    found = CoreKernels(compiled, compiled.commands)
     if compiled.kernels:
         data = {name: to_device(compiled, name, inputs[name]) for name in compiled.graph.inputs}
         Machine(compiled, config, data).run(compiled.commands[: compiled.last_kernel], before=found.take)

@@ -166,7 +166,7 @@ class CompiledModel(Prepared["ModelDetail"]):
         if config.run.sim_level in CORE_LEVELS:
             return self._through_firmware(config, session)
         host, name, commands = Stopwatch(), self.compiled.model.name, self.compiled.commands
-        kernels = ia.CoreKernels(self.compiled)
+        kernels = ia.CoreKernels(self.compiled, commands)
         timing = config.run.sim_level == "IA_TIMING"
         outputs, codes = ia.observed(self.compiled, config.npu, self.inputs, kernels.take if timing else None)
         detail = self._detail(outputs, codes)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from external_tools import need
+from mlir_runner import LLC, TRANSLATE
 from onnx import TensorProto, helper
 
 from npu_device.config import NpuConfig
@@ -17,12 +19,12 @@ from pyv_npu.config import Config, with_values
 from pyv_npu.platform import Platform
 from pyv_npu.result import Result
 from pyv_npu.workloads import ia
+from pyv_npu.workloads.compiled import GENERATED
 from pyv_npu.workloads.model import Model, ModelDetail, TimedModel, run_compiled
 from pyv_npu.workloads.workload import Session
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.errors import ToolchainError
-from toolchain.mlir.npu import generated
 from toolchain.onnx_model.model import prepare
 from toolchain.program_image import build_image
 
@@ -68,6 +70,25 @@ def places(mode: str = "tight", granularity: str = "macro") -> Result[ModelDetai
 @pytest.mark.parametrize("mode", ["loose", "tight"])
 def test_places_are_found_by_the_core(mode: str, granularity: str) -> None:
     places(mode, granularity)
+
+
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+def test_generated_code_has_the_core_do_its_work(mode: str) -> None:
+    need(TRANSLATE, LLC, "riscv64-unknown-elf-gcc")
+    nodes = [make("Relu", ["x"], ["r"], "relu"), make("NonZero", ["r"], ["n"], "places"),
+             make("Transpose", ["n"], ["t"], "turn", perm=[1, 0]),
+             make("GatherND", ["x", "t"], ["y"], "pick"), make("NonZero", ["x"], ["z"], "again")]  # fmt: skip
+    compiled = model(nodes, {"x": (FLOAT, [3, 5, 7])}, {"n": I64, "y": FLOAT, "z": I64})
+    x = np.random.default_rng(1).standard_normal((3, 5, 7)).astype(np.float32)
+    expected = firmware(compiled, {"x": x}, mode)
+    config = with_values(Config(), {"npu.mode": mode, "npu.queue.size": 4})
+    result = run_compiled(config, compiled, {"x": x}, submit=GENERATED)
+    assert result.exit_code == 0 and result.correct and expected.core is not None and result.core is not None
+    assert result.core.outputs_sha256 == expected.core.outputs_sha256 and result.core.order == expected.core.order
+    work = result.json["npu"]["core_kernels"]
+    assert work["count"] == 2 and work["cycles"] > 1000
+    spans = result.spans.core
+    assert int(spans["end"][0]) <= int(spans["start"][1])
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -207,7 +228,7 @@ def test_ctrl_c_while_a_kernel_is_timed(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_what_does_not_run_kernels_says_so() -> None:
     compiled = model([make("NonZero", ["x"], ["y"], "places")], {"x": (FLOAT, [4])}, {"y": I64})
-    with pytest.raises(ToolchainError, match="--submit generated: 1 layers are kernels on the core: use firmware"):
-        generated.submitting(compiled)
-    with pytest.raises(ToolchainError, match="layer places/NonZero: is a kernel on the core, which only the firmware"):
+    with pytest.raises(
+        ToolchainError, match="layer places/NonZero: is a kernel on the core, which this firmware does not run"
+    ):
         build_image(b"firmware of another kind", compiled, {})

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 from shares import slow
 
 from npu_device.abi.errors import TicketError
@@ -67,6 +68,29 @@ def test_every_token_is_that_of_the_reference_at_every_level(kind: str, kv_heads
     assert abs(taken["IA_TIMING"] - taken["CA_HYBRID"]) < 0.1 * taken["CA_HYBRID"]
     counts = made.json["generate"]["commands"]
     assert made.json["npu"]["accepted"] == counts["prompt"] + 4 * counts["step"]
+
+
+def test_a_decoder_has_the_core_do_its_work_at_every_level() -> None:
+    """TopK of more than 16 logits is a kernel on the core: of the prompt, and again of every token."""
+    proto = decoder_kv(**SMALL)
+    nodes = proto.graph.node
+    (last,) = (node for node in nodes if "logits" in node.output)
+    last.output[0] = "raw"
+    proto.graph.initializer.extend(
+        numpy_helper.from_array(np.array([value], np.int64), name) for name, value in (("k", 20), ("axis", -1))
+    )
+    nodes.append(helper.make_node("TopK", ["raw", "k"], ["best", "places"]))
+    nodes.append(helper.make_node("ReduceMax", ["best", "axis"], ["largest"]))
+    nodes.append(helper.make_node("Sub", ["raw", "largest"], ["logits"]))
+    decoder, plain = make_decoder(proto, "decoder_kv"), model()
+    request, taken = GenerationRequest(PROMPT, 3), list[int]()
+    expected = generated(plain, request).detail.tokens
+    for level, mode in (("IA", "tight"), ("IA_TIMING", "tight"), ("CA_HYBRID", "loose"), ("CA_HYBRID", "tight")):
+        made = generated(decoder, request, level, mode)
+        assert made.correct and made.detail.tokens == expected
+        taken.append(sum(made.json.get("cycles_by_step") or [0]))
+    assert made.json["npu"]["core_kernels"]["count"] == 3
+    assert abs(taken[1] - taken[3]) < 0.05 * taken[3]
 
 
 def test_the_caches_hold_what_the_reference_calls_present() -> None:

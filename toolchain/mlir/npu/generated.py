@@ -23,9 +23,7 @@ FLAGS = ("-DNPU_GENERATED",)
 
 
 def submitting(program: Program) -> list[Function]:
-    """The function of a model that runs once. ModelError: a layer is work of the core."""
-    if program.kernels:
-        raise ModelError(f"--submit generated: {program.kernels} layers are kernels on the core: use firmware")
+    """The function of a model that runs once."""
     return [Function(SUBMIT, program.commands)]
 
 

@@ -19,6 +19,7 @@ from npu_device.abi.instructions import (
     TBAR_STREAM_SHIFT,
     CustomEncoding,
 )
+from npu_device.abi.opcodes import Opcode
 from npu_device.abi.registers import REGISTERS
 from toolchain.errors import ModelError
 from toolchain.mlir.npu.isa import PARAMETERS, Data, data_of
@@ -31,7 +32,14 @@ MODES = ("tight", "loose", "loose_tail")
 RING = "%ring: !llvm.ptr, %registers: !llvm.ptr, %tail: i32, %mask: i32"
 TICKETS = 0x7FFF_FFFF
 _PARAM1 = next(word.offset for word in WORDS if word.name == "param1") // 4
+_TIMES = [word.offset // 4 for word in WORDS if word.name in ("tile_m", "tile_n")]
+KERNEL = "npu_generated_kernel"
+"""Of firmware/include/npu_generated.h."""
 _STRUCT = f"!llvm.struct<(array<{_PARAM1} x i32>, ptr, array<{DESCRIPTOR_SIZE // 4 - _PARAM1 - 1} x i32>)>"
+
+
+def _is_kernel(one: Data) -> bool:
+    return bool(one.block) and one.words[0] & 0xFF == Opcode.CORE
 
 
 def encoding(name: str) -> CustomEncoding:
@@ -55,6 +63,8 @@ def llvm_module(module: b.ModuleOp, slot: int = DEFAULT_SLOT) -> str:
     if not functions:
         raise ModelError("a module of instructions has a function that submits them: add it")
     lines = ["module {"]
+    if any(map(_is_kernel, data.values())):
+        lines.append(f"  llvm.func @{KERNEL}(i32, !llvm.ptr)")
     for one in data.values():
         lines += [f"  {line}" for line in _global(one)]
     for function in functions:
@@ -194,8 +204,16 @@ class _Function:
         text = f".insn i CUSTOM_{self.slot}, {encoding('TBAR').funct3}, x0, x0, {number}"
         self._emit(f'llvm.inline_asm has_side_effects "{text}", "~{{memory}}" : () -> ()')
 
+    def _work(self, one: Data) -> None:
+        """Work of the core, behind all commands before it; it leaves its time in the descriptor."""
+        pointer = self._value(f"llvm.mlir.addressof @{one.name} : !llvm.ptr")
+        tail = self._constant(0) if self.mode == "tight" else self._tail
+        self._emit(f"llvm.call @{KERNEL}({tail}, {pointer}) : (i32, !llvm.ptr) -> ()")
+
     def _submit(self, one: Data) -> str:
         """Its ticket."""
+        if _is_kernel(one):
+            self._work(one)
         return self._enqueue(one) if self.mode == "tight" else self._publish(one)
 
     def _enqueue(self, one: Data) -> str:
@@ -224,6 +242,10 @@ class _Function:
             if index == _PARAM1 and one.block:
                 pointer = self._value(f"llvm.mlir.addressof @{one.block} : !llvm.ptr")
                 value = self._value(f"llvm.ptrtoint {pointer} : !llvm.ptr to i32")
+            elif index in _TIMES and _is_kernel(one):
+                own = self._value(f"llvm.mlir.addressof @{one.name} : !llvm.ptr")
+                from_there = self._address(own, self._constant(4 * index))
+                value = self._value(f"llvm.load volatile {from_there} : !llvm.ptr -> i32")
             else:
                 value = self._constant(word)
             self._store(value, self._address(at, self._constant(4 * index)))
