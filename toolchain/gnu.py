@@ -40,6 +40,7 @@ APPLICATIONS = (
     Application("submit_latency", "submits the same tile commands in bursts, paced, with interrupts, prebuilt"),
     Application("run_model", "submits the commands of a compiled model; `pyv-npu compile` makes its image"),
     Application("generate", "generates tokens with a compiled decoder; `pyv-npu run DECODER.onnx --generate N`"),
+    Application("generate_kernels", "the same for a decoder of which some layers are kernels on the core"),
     Application("submit_load", "a queue under load: open and closed loop, streams, priorities, policies, back-off"),
     Application("gemm", "256x256x256 int8 in tiles through the scratchpad, checked by the core"),
     Application("irq_completion", "counts completions in the interrupt handler"),

@@ -1,6 +1,6 @@
 /* Generates tokens with a compiled decoder: the prompt at once, then the same commands for every token, which read the
    position when they start. `pyv-npu run DECODER.onnx --generate N` makes its image (docs/llm.md). With NPU_GENERATED,
-   code that was generated for the decoder submits them (docs/mlir.md). */
+   code that was generated for the decoder submits them (docs/mlir.md). With NPU_KERNELS some are work of the core. */
 #include "kernels.h"
 #include "npu_driver.h"
 #include "runtime.h"
@@ -10,7 +10,9 @@ NPU_ARG(1, descriptors, 0)
 NPU_ARG(2, prefill, 0)
 NPU_ARG(3, conversation, 0)
 NPU_ARG(4, stride, 0)
+#ifdef NPU_KERNELS
 NPU_ARG(5, kernels, 0) /* how many of the commands are work of the core */
+#endif
 
 /* What host and firmware share. toolchain/decoders/generation.py writes it. */
 struct conversation {
@@ -40,18 +42,15 @@ NPU_GENERATED_FUNCTION(step)
 #define submit_step(c, t, from, to) wait_for(generated_step(t, (c)->tokens[t]))
 #else
 /* Submit commands and wait until they are complete. */
-static void submit(struct npu_descriptor *from, const struct npu_descriptor *to)
+static void submit(const struct npu_descriptor *from, const struct npu_descriptor *to)
 {
     int32_t last = 0;
-    if (arg_kernels() != 0) {
-        for (; from < to; from++) {
-            if (is_kernel(from)) {
-                kernel_run(from);
-            }
-            last = npu_submit_prebuilt(from);
-        }
-    }
     for (; from < to; from++) {
+#ifdef NPU_KERNELS
+        if (is_kernel(from)) {
+            kernel_run((struct npu_descriptor *)from);
+        }
+#endif
         last = npu_submit_prebuilt(from);
     }
     wait_for(last);
@@ -59,7 +58,7 @@ static void submit(struct npu_descriptor *from, const struct npu_descriptor *to)
 
 #define submit_prompt(from, to) submit(from, to)
 
-static void submit_step(struct conversation *c, uint32_t t, struct npu_descriptor *from,
+static void submit_step(struct conversation *c, uint32_t t, const struct npu_descriptor *from,
                         const struct npu_descriptor *to)
 {
     *c->position = t;
@@ -89,10 +88,10 @@ int main(void)
         print("no NPU\n");
         return 1;
     }
-    struct npu_descriptor *prompt = (struct npu_descriptor *)(uintptr_t)arg_descriptors();
+    const struct npu_descriptor *prompt = (const struct npu_descriptor *)(uintptr_t)arg_descriptors();
     /* Where every token has commands of its own, `stride` of them; 0: the same commands take every token. */
     const uint32_t stride = arg_stride();
-    struct npu_descriptor *step = prompt + arg_prefill();
+    const struct npu_descriptor *step = prompt + arg_prefill();
     const struct npu_descriptor *end = stride == 0 ? prompt + arg_commands() : step + stride;
     const uint32_t errors = npu_counter(ERRORS);
     uint32_t start = cycles();

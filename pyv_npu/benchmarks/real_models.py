@@ -228,6 +228,27 @@ def table(results: Iterator[tuple[str, str, dict[str, Any]]]) -> Iterator[str]:
             )
 
 
+def page(results: Iterator[tuple[str, str, dict[str, Any]]]) -> Iterator[str]:
+    """The lines as rows of the table of docs/models.md."""
+    yield "| package | model | nodes | result | error | loose cycles | tight cycles | compile, run (CPU s) | MiB |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for package, name, made in results:
+        model = name.removesuffix(".onnx")
+        if "refused" in made:
+            yield f"| {package} | {model} | | {made['refused']} | | | | | |"
+            continue
+        loose, tight = made["CA_HYBRID loose"], made["CA_HYBRID tight"]
+        error = f"{max(row['error'] for row in _runs_of(made)):.1e}"
+        if made.get("exact"):
+            ours, theirs, rounding = (made["exact"][whose] for whose in ("ours", "onnxruntime", "rounding"))
+            error += f" ({ours:.1e} / {theirs:.1e} / {rounding:.1e})"
+        yield (
+            f"| {package} | {model} | {made['nodes']} | {'agrees' if agrees(made) else 'DIFFERS'} | "
+            f"{'0' if error == '0.0e+00' else error} | {loose['cycles']:,} | {tight['cycles']:,} | "
+            f"{made['compile_cpu_s']:.2f}, {loose['cpu_s']:.2f} | {made['memory_mb']} |"
+        )
+
+
 def results(packages: list[str], folder: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """(package, model, what `run_one` says or why there is nothing) of each."""
     for package in packages:
@@ -248,6 +269,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--package", action="append", choices=list(PACKAGES), help="only this one; repeatable")
     parser.add_argument("--folder", type=Path, help="where packages are kept; by default they are forgotten")
+    parser.add_argument("--markdown", action="store_true", help="rows of the table of docs/models.md")
     parser.add_argument("--one", nargs=3, metavar=("PACKAGE", "N", "FILES"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
@@ -258,7 +280,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        for line in table(results(args.package or list(PACKAGES), folder)):
+        for line in (page if args.markdown else table)(results(args.package or list(PACKAGES), folder)):
             print(line, flush=True)
     return 0
 

@@ -56,7 +56,7 @@ from toolchain.decoders.decoder import (
     compile_decoder,
     load_decoder,
 )
-from toolchain.decoders.generation import GENERATE, tokens_of
+from toolchain.decoders.generation import GENERATE, WITH_KERNELS, tokens_of
 from toolchain.decoders.quantization import in_int8
 from toolchain.decoders.reference import head_scales
 from toolchain.program_image import build_image
@@ -221,7 +221,8 @@ class ReadyDecoder(Prepared[GenerationDetail]):
                 arguments=arguments, bare=bare,
             )  # fmt: skip
         arguments |= {"prefill": made.prompt_commands, "stride": made.step_commands if made.tiled else 0}
-        return build_image(program_data(GENERATE), made.compiled, self.inputs, arguments, apart=apart, bare=bare)
+        firmware = program_data(WITH_KERNELS if made.compiled.kernels else GENERATE)
+        return build_image(firmware, made.compiled, self.inputs, arguments, apart=apart, bare=bare)
 
     def emitted(self, stage: str) -> bytes:
         """One stage of the way down (docs/mlir.md)."""

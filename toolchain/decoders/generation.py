@@ -11,6 +11,8 @@ from toolchain.ir.graph import Graph
 
 GENERATE = "generate"
 """The program of this package that submits the commands of a decoder."""
+WITH_KERNELS = "generate_kernels"
+"""The same where some of them are work of the core."""
 HEAD = struct.Struct("<7I")
 
 
