@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.model import OnnxModel
@@ -18,6 +19,15 @@ QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 NUMBERS = 8
 OWN = ".own"
 """Behind the name of a tensor that the reference makes itself and reads from another model."""
+
+
+class RoundToSingle(OpRun):
+    """Numbers in double precision as fp32 has them."""
+
+    op_domain = "pyv_npu.round"
+
+    def _run(self, x: Any) -> tuple[Any]:
+        return (x.astype(np.float32).astype(x.dtype) if x.dtype == np.float64 else x,)
 
 
 def reference(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
@@ -33,6 +43,23 @@ def exact(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
         for name, values in {**model.external, **inputs}.items()
     }
     return evaluated(in_double(model.proto), model.outputs, wide)
+
+
+def in_single(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
+    """As `exact`, but what each node makes is rounded to fp32 once: as near as fp32 comes to it."""
+    changed = in_double(model.proto)
+    nodes = list(changed.graph.node)
+    del changed.graph.node[:]
+    for node in nodes:
+        made = [name for name in node.output if name]
+        node.output[:] = [name and f"{name}/double" for name in node.output]
+        changed.graph.node.append(node)
+        changed.graph.node.extend(
+            helper.make_node(RoundToSingle.__name__, [f"{name}/double"], [name], domain=RoundToSingle.op_domain)
+            for name in made
+        )
+    changed.opset_import.append(helper.make_opsetid(RoundToSingle.op_domain, 1))
+    return exact(OnnxModel(changed, model.name, model.external, model.opset), inputs)
 
 
 def rounded_otherwise(model: OnnxModel, seed: int = 3) -> OnnxModel:
@@ -76,7 +103,7 @@ def in_double(proto: Any) -> Any:
 
 def evaluated(proto: Any, names: Collection[str], inputs: Mapping[str, Values]) -> dict[str, Values]:
     """Tensors of an onnx.ModelProto by name; its external data counts among its inputs."""
-    results = ReferenceEvaluator(proto, new_ops=CORRECTED).run(list(names), dict(inputs))
+    results = ReferenceEvaluator(proto, new_ops=[*CORRECTED, RoundToSingle]).run(list(names), dict(inputs))
     return {name: np.asarray(values) for name, values in zip(names, results, strict=True)}
 
 

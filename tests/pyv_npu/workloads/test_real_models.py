@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from pyv_npu.benchmarks.real_models import agrees, download, find, run_one
 from pyv_npu.benchmarks.real_packages import LIGHT, PACKAGES, Model
 from toolchain.onnx_model.model import prepare
-from toolchain.onnx_model.reference import exact, reference, rounded_otherwise
+from toolchain.onnx_model.reference import exact, in_single, reference, rounded_otherwise
 
 LARGE = (
     "bvlc_alexnet", "vgg19", "zfnet512", "densenet121", "inception", "slider", "layout_cdla", "rxnmap", "common", "nmp",
@@ -89,6 +89,21 @@ def test_one_rounding_of_weights() -> None:
     x = np.arange(1, 17, dtype=np.float32)
     moved = np.abs(exact(rounded_otherwise(model), {"x": x})["y"]) / x
     assert (moved > 0).all() and moved.max() <= np.finfo(np.float32).eps / 2
+
+
+def test_one_rounding_of_what_each_node_makes() -> None:
+    """A large number that is added and taken away again leaves multiples of its own step."""
+    make, infos = helper.make_node, helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [make("Add", ["x", "w"], ["t"]), make("Sub", ["t", "w"], ["y"])], "g",
+        [infos("x", TensorProto.FLOAT, [3])], [infos("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.array(2.0**24, np.float32), "w")],
+    )  # fmt: skip
+    model = prepare(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), "m")
+    x = np.array([0.25, 1.25, 3.0], np.float32)
+    made = in_single(model, {"x": x})["y"]
+    assert made.dtype == np.float64 and made.tolist() == [0.0, 2.0, 4.0]
+    assert exact(model, {"x": x})["y"].tolist() == x.tolist()
 
 
 def test_a_transform_is_compared_in_double_precision() -> None:
