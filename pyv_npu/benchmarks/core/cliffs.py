@@ -61,7 +61,8 @@ def cliffs(folder: Path, given: argparse.Namespace) -> None:
 
 
 def _shown(seconds: float | None, digits: int) -> str:
-    return "-" if seconds is None else f"{seconds:.{digits}f}"
+    """None: the program does not run there. Not above 0: the difference of two runs is less than their noise."""
+    return "-" if seconds is None or seconds <= 0 else f"{seconds:.{digits}f}"
 
 
 def _ratio(seconds: Mapping[str, float], one: str, other: str) -> str:
