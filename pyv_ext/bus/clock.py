@@ -201,9 +201,13 @@ class Clock:
         before anything else."""
         posted, values, last = self._posted, [value], self.now
         before = min(cycle, self._soonest - 1)
-        while posted and posted[0][0] <= before and posted[0][1:4] == (number, offset, size):
-            last, _, _, _, value = posted.popleft()
+        while posted:
+            arrival, target, at, width, value = posted[0]
+            if arrival > before or target != number or at != offset or width != size:
+                break
+            posted.popleft()
             values.append(value)
+            last = arrival
         self.now = last
         self.next = self._soonest if not posted else min(self._soonest, posted[0][0])
         self.changes += len(values)
