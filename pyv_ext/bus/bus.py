@@ -102,6 +102,7 @@ class Bus:
         for window in self._windows:
             if window.device is device:
                 window.observers.append(observer)
+        self.read_cache.clear()
         self.store_cache.clear()
         self.clock.changes += 1  # what engines know of the device does not hold
 

@@ -5,6 +5,7 @@ it in a queue, and it arrives, stamped with its cycle, when Python is asked for 
 that native code leaves there arrives in its cycle, up to which native code goes on.
 """
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from functools import partial
@@ -30,6 +31,13 @@ COUNT, LOUD, FIRST = 0, 1, 2
 CAPACITY = 1024
 NOT_DEFERRABLE = 1 << 63
 """Added to device and register of such a store in the queue."""
+
+KIND, LEVEL, DUE = range(3)
+"""Words of `Clock.known`: what has to be done when native code has called the device; its interrupt line and its next
+event as the clock knows them, -1 for an event that is no cycle."""
+TOLD, ASKED, SILENT = range(3)
+"""Kinds: the clock is told; it is told unless line and next event are what it knows, and nothing else has changed;
+the device has neither."""
 
 QueuedStore = tuple[int, int, int, int, int]
 """Arrival, number of the device, offset, size, value."""
@@ -98,6 +106,8 @@ class Clock:
         """What native code has stored to devices; `wake` when there is something."""
         self._queued = False
         """Whether it counts among what is due."""
+        self.known: list[array[int]] = []
+        """Words as above, for each device, where native code looks at them."""
         self._devices: list[Timed] = []
         self._deferrable: list[Callable[[int, int], bool] | None] = []
         self._in_a_row: list[Callable[[int, int, list[int], int], None] | None] = []
@@ -114,7 +124,7 @@ class Clock:
         self._alone: set[int] = set()
         self._quiet: dict[int, tuple[list[Listener], list[int]]] = {}
         """Results of `_followers`; cleared when a device or listener is added."""
-        self.silent: set[int] = set()
+        self._silent: set[int] = set()
         """Devices without a line and events of their own that nothing follows, as far as they have been touched."""
 
     def attach(self, device: Timed, *, alone: bool = False, heeds: Sequence[Timed] | None = None) -> int:
@@ -127,14 +137,14 @@ class Clock:
         self._devices.append(device)
         self._due.append(NEVER)
         self._levels.append(False)
+        self.known.append(array("q", (TOLD, False, NEVER)))
         self._deferrable.append(getattr(device, "deferrable", None))
         self._in_a_row.append(getattr(device, "write_in_a_row", None))
         if alone:
             self._alone.add(number)
         else:
             self._dependent.append((number, heeds))
-        self._quiet.clear()
-        self.silent.clear()
+        self._forget_followers()
         self.changed(self.now)
         return number
 
@@ -145,8 +155,14 @@ class Clock:
         the device changes.
         """
         self._listeners.append((listener, heeds))
+        self._forget_followers()
+        self.changes += 1
+
+    def _forget_followers(self) -> None:
         self._quiet.clear()
-        self.silent.clear()
+        self._silent.clear()
+        for known in self.known:
+            known[KIND] = TOLD
 
     def post(self, arrival: int, number: int, offset: int, size: int, value: int) -> None:
         """Let a store to a device arrive at the start of cycle `arrival`; calls come in the order of arrival."""
@@ -313,7 +329,7 @@ class Clock:
         while posted and posted[0][0] <= now:
             _, target, offset, size, value = posted.popleft()
             devices[target].write(offset, size, value, now - 1)  # type: ignore[attr-defined]
-            due[target] = now
+            self._expect(target, now)
         for number in [number for number, when in enumerate(due) if when <= now]:
             devices[number].advance(now)
         self.changed(now)
@@ -321,12 +337,12 @@ class Clock:
     def touched(self, number: int, cycle: int) -> None:
         """Take note that the device of that number has changed and no other, from the start of `cycle` on."""
         self.changes += 1
-        if number in self.silent:
+        if number in self._silent:
             return
         device, levels = self._devices[number], self._levels
         level = device.irq  # type: ignore[attr-defined]  # what is alone is a Device
         if level != levels[number]:
-            levels[number] = level
+            self._show(number, level)
             listeners, dependents = self._quiet.get(LINE) or self._followers(LINE)
         else:
             listeners, dependents = self._quiet.get(number) or self._followers(number)
@@ -336,7 +352,7 @@ class Clock:
         if event is None:
             event = NEVER
         if event != self._due[number]:
-            self._due[number] = event
+            self._expect(number, event)
             if number == self._first and event < self._others:
                 posted = self._posted
                 self._soonest = event
@@ -373,7 +389,7 @@ class Clock:
             self.now = cycle - 1
         news = False
         for number in numbers:
-            self._levels[number] = getattr(self._devices[number], "irq", False)
+            self._show(number, getattr(self._devices[number], "irq", False))
             news = self._look(number) or news
         if news:
             self._find_next()
@@ -388,8 +404,11 @@ class Clock:
         listeners = [listener for listener, heeds in self._listeners if heed(heeds)]
         dependents = [dependent for dependent, heeds in self._dependent if heed(heeds)]
         self._quiet[number] = listeners, dependents
-        if number != LINE and not listeners and not dependents and getattr(self._devices[number], "passive", False):
-            self.silent.add(number)
+        if number != LINE and not listeners and not dependents:
+            passive = getattr(self._devices[number], "passive", False)
+            self.known[number][KIND] = SILENT if passive else ASKED
+            if passive:
+                self._silent.add(number)
         return listeners, dependents
 
     def acted(self, device: Timed | None, cycle: int) -> None:
@@ -407,7 +426,7 @@ class Clock:
         for listener, _ in self._listeners:
             listener(cycle)
         for number, device in enumerate(self._devices):
-            self._levels[number] = getattr(device, "irq", False)
+            self._show(number, getattr(device, "irq", False))
             self._look(number)
         self._find_next()
 
@@ -417,8 +436,19 @@ class Clock:
         due = NEVER if event is None else event
         if due == self._due[number]:
             return False
-        self._due[number] = due
+        self._expect(number, due)
         return True
+
+    def _show(self, number: int, level: bool) -> None:
+        """The interrupt line of a device has that level."""
+        if level != self._levels[number]:
+            self._levels[number] = level
+            self.known[number][LEVEL] = bool(level)
+
+    def _expect(self, number: int, event: int) -> None:
+        """The next event of a device is that."""
+        self._due[number] = event
+        self.known[number][DUE] = event if event.__class__ is int and 0 <= event <= NEVER else -1
 
     def _find_next(self) -> None:
         posted, due = self._posted, self._due
@@ -462,6 +492,6 @@ class Clock:
         self._posted = deque(posted)
         self.changes += 1
         for number, device in enumerate(self._devices):
-            self._levels[number] = getattr(device, "irq", False)
+            self._show(number, getattr(device, "irq", False))
             self._look(number)
         self._find_next()

@@ -6,11 +6,14 @@ same. The MMIO store cache keeps which stores native code may leave in the queue
 """
 
 from collections.abc import Callable, Sequence
+from operator import index
+from typing import Any
 
-from pyv_ext.bus.clock import Clock, what_of
+from pyv_ext.bus.clock import KIND, Clock, what_of
+from pyv_ext.bus.direct import DirectCall, Held
+from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Device, Reply
 from pyv_ext.timing import CoreTiming
-from pyv_state import WORD32
 from pyv_state.named import NamedTuple
 
 SLOTS = 64
@@ -242,31 +245,34 @@ class Window:
         stable = declared is not None and declared(offset, size)
         recalls = getattr(device, "recalls", None) if stable and not self._near else None
         recalled = None if recalls is None else recalls(offset, size)
-        posted, silent, held = self._posted, clock.silent, list[int | Reply | BaseException]()
-        direct = None if stable else self._direct_load(read, offset, size, held)
-        seen = 0
+        posted, held = self._posted, Held()
+        direct = None if stable else DirectCall(clock, number, read, (offset, size), held.append)
+        known, seen = clock.known[number], 0
 
         def load(start: int) -> tuple[int, int] | None:
             nonlocal seen
             acts = start + acts_after
-            if clock.next <= acts:
-                clock.advance(acts)
-            elif acts > clock.now:
-                clock.now = acts
-            reply = held.pop() if held else read(offset, size, acts)
-            if isinstance(reply, BaseException):
-                raise reply
+            if held:
+                reply: Any = _returned(held)
+            else:
+                if clock.next <= acts:
+                    clock.advance(acts)
+                elif acts > clock.now:
+                    clock.now = acts
+                reply = read(offset, size, acts)
             took = cycles
+            if reply.__class__ is not int and not isinstance(reply, tuple):
+                reply = _integer(reply, device, offset)
             if isinstance(reply, tuple):
                 clock.touched(number, acts + 1)
                 if reply.fault:
                     return None
                 took += reply.wait
-                reply = reply.value
+                reply = _integer(reply.value, device, offset)
             elif direct is not None:
                 clock.touched(number, acts + 1)
-                if number in silent and not observers and not own:
-                    read_cache.keep(address, size, 0, 0, cycles, acts_after, call=id(direct))
+                if known[KIND] and not observers and not own:
+                    read_cache.keep(address, size, 0, 0, cycles, acts_after, call=direct.address)
             elif recalled is not None and posted.drained <= acts and not observers and not own:
                 read_cache.keep(address, size, clock.changes, reply, cycles, acts_after, clock.epoch, recalled)
             elif seen == clock.changes:
@@ -281,66 +287,25 @@ class Window:
 
         return load
 
-    def _direct_load(
-        self,
-        read: Callable[[int, int, int], int | Reply],
-        offset: int,
-        size: int,
-        held: list[int | Reply | BaseException],
-    ) -> Callable[[int], int]:
-        """`direct(acts) -> value`: what native code calls to read a register of a device without line and events, with
-        nothing due and on its way. -1: there is more to do, with what is `held`."""
-        clock, number, silent, word = self._clock, self._number, self._clock.silent, WORD32
-
-        def direct(acts: int) -> int:
-            clock.now = acts
-            clock.changes = changes = clock.changes + 1
-            try:
-                reply = read(offset, size, acts)
-            except BaseException as error:
-                held.append(error)
-                return -1
-            if reply.__class__ is int and clock.changes == changes and number in silent:
-                return reply & word
-            held.append(reply)
-            return -1
-
-        return direct
-
-    def _direct_store(self, offset: int, size: int) -> Callable[[int, int], int]:
-        """`direct(value, arrival) -> 0`: what native code calls when a store arrives, likewise. -1: there is more to
-        do."""
-        clock, number, silent, write = self._clock, self._number, self._clock.silent, self.device.write
-
-        def direct(value: int, arrival: int) -> int:
-            clock.now = arrival
-            clock.changes = changes = clock.changes + 1
-            try:
-                write(offset, size, value, arrival - 1)
-            except BaseException as error:
-                clock.failure = error
-                return -1
-            if clock.changes == changes and number in silent:
-                return 0
-            clock.touched(number, arrival)
-            return -1
-
-        return direct
-
     def _storer(self, address: int, size: int) -> Store:
         """The store arrives when it has left the core; none is on its way then, as all others do the same."""
         device, offset, clock, number = self.device, address - self.base, self._clock, self._number
         write, cycles = device.write, self._store_cycles
         observers, own, store_cache = self._observers, self.observers, self._store_cache
         deferrable, what = None if self._near else clock.deferrable(number), what_of(number, offset, size)
-        read_cache = self._read_cache
+        read_cache, known, held = self._read_cache, clock.known[number], Held()
+        direct = DirectCall(clock, number, write, (offset, size), held.append)
 
         def store(value: int, start: int) -> int | None:
             arrival = end = start + cycles
-            read_cache.stored(address)
-            clock.advance(arrival - 1)
-            quiet = deferrable is not None and deferrable(offset, size)
-            reply = write(offset, size, value, arrival - 1)
+            quiet = False
+            if held:
+                reply: Any = _returned(held)
+            else:
+                read_cache.stored(address)
+                clock.advance(arrival - 1)
+                quiet = deferrable is not None and deferrable(offset, size)
+                reply = write(offset, size, value, arrival - 1)
             if quiet:
                 clock.changes += 1
                 clock.deferred += 1
@@ -348,6 +313,8 @@ class Window:
                     store_cache.keep(address, size, clock.epoch, cycles, 0, what)
             else:
                 clock.touched(number, arrival)
+                if known[KIND] and not observers and not own:
+                    store_cache.keep(address, size, ALWAYS, cycles, 0, what, direct.address)
             if reply is not None:
                 if reply.fault:
                     return None
@@ -366,8 +333,19 @@ class Window:
         cycles, one_way = self._store_cycles, self._one_way
         observers, own, posted, store_cache = self._observers, self.observers, self._posted, self._store_cache
         deferrable, what = clock.deferrable(number), what_of(number, offset, size)
-        read_cache, silent, direct = self._read_cache, clock.silent, self._direct_store(offset, size)
-        clock.calls[what] = id(direct)
+        read_cache, known = self._read_cache, clock.known[number]
+
+        def finish(raised: BaseException | None) -> None:
+            """What is left to do when native code has called `write`."""
+            try:
+                if raised is not None:
+                    raise raised
+                clock.touched(number, clock.now)
+            except BaseException as error:
+                clock.failure = error
+
+        direct = DirectCall(clock, number, device.write, (offset, size), finish)
+        clock.calls[what] = direct.address
 
         def store(value: int, start: int) -> int:
             read_cache.stored(address)
@@ -381,8 +359,8 @@ class Window:
                     observer(access)
             else:
                 epoch = clock.epoch if deferrable is not None and deferrable(offset, size) else ALWAYS
-                clock.followers(number)  # which finds whether it is silent
-                call = id(direct) if epoch == ALWAYS and number in silent else 0
+                clock.followers(number)  # which finds what has to be done then
+                call = direct.address if epoch == ALWAYS and known[KIND] else 0
                 store_cache.keep(address, size, epoch, cycles, one_way, what, call)
             return end - start
 
@@ -422,3 +400,21 @@ class Window:
                 clock.touched(number, now + 1)
 
         return refused
+
+
+def _returned(held: Held) -> int | Reply | None:
+    """What a method has returned that native code has called; what it has raised is raised."""
+    outcome = held.pop()
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
+
+
+def _integer(value: Any, device: Device, offset: int) -> int:
+    """What a device has returned for a load, which may be an integer of NumPy's."""
+    try:
+        return index(value)
+    except TypeError:
+        raise PyvExtError(
+            f"device {device.name}: read at {offset:#x} gave {value!r}: it gives an integer or a Reply"
+        ) from None

@@ -23,9 +23,13 @@ LOAD, STORE, EVENT = "load_near", "store_near", "near_event"
 code may go. 0 where Python must do what is left. With `bits` of mip: the event must raise one of them, and 0 says that
 nothing has changed."""
 _SETTLE, _SETTLE_LINE = "near_settle", "near_settle_line"
-DIRECT_LOAD, DIRECT_STORE = "direct_load", "direct_store"
-"""`direct_load(Python function, cycle) -> value`, below 0 where Python has more to do;
-`direct_store(Python function, value, cycle) -> 0`, below 0 where Python has more to do."""
+DEVICE_LOAD, DEVICE_STORE, DEVICE_PUT = "device_load", "device_store", "device_put"
+"""`device_load(frame, row of pyv_ext.bus.direct, cycle) -> value`: what the device's `read` returns in that cycle;
+`device_store(frame, row, value, cycle) -> 0`: a posted store arrives at the start of the cycle; `device_put(frame, row,
+value, cycle) -> 0`: one that acts in the cycle. Below 0 where Python has more to do: after `device_load` and
+`device_put`, the same access."""
+CALLED = -1
+"""In the place of the cycle from which on devices have changed: all that has happened is that some were called."""
 
 CLINT, PLIC, UART, WIRING, SENT, TOLD = range(6)
 """Words of the table: where the words of each are; how many bytes the UART has sent, and how often MEIP has changed,
@@ -442,18 +446,23 @@ class NearCode:
         before."""
         ir.block("user")
         call = ir.load("ptr", queue, 8 * (clock.FIRST + clock.CALL))
-        touched = ir.load("i64", "%frame", self._at.touched)
-        free = ir.value(f"icmp eq i64 {touched}, 0")
-        ir.unless(ir.value(f"and i1 {free}, {ir.value(f'icmp ne ptr {call}, null')}"), ("python", ()))
+        ir.unless(untouched(ir, self._at.touched), ("python", ()))
+        ir.unless(ir.value(f"icmp ne ptr {call}, null"), ("python", ()))
         ir.do(f"call void @{_POP}(ptr {queue})")
-        answer = ir.value(f"call i64 @{DIRECT_STORE}(ptr {call}, i64 {value}, i64 {arrival})")
-        self._changed(ir)
+        answer = ir.value(f"call i64 @{DEVICE_STORE}(ptr %frame, ptr {call}, i64 {value}, i64 {arrival})")
         ir.branch(ir.value(f"icmp eq i64 {answer}, 0"), ("look", ("true",)), ("python", ()))
 
 
 def _what(device: Registers, offset: int) -> int:
     """A store that is not deferrable in the queue; as a signed number."""
     return (NOT_DEFERRABLE | what_of(device.number, offset, device.form.size)) - (1 << 64)
+
+
+def untouched(ir: Ir, touched: int) -> str:
+    """Whether nothing has changed of which the clock must be told before it calls a device (an i1); `touched`: the
+    offset of that word of the frame."""
+    word = ir.load("i64", "%frame", touched)
+    return ir.value(f"or i1 {ir.value(f'icmp eq i64 {word}, 0')}, {ir.value(f'icmp eq i64 {word}, {CALLED}')}")
 
 
 _POP = "near_pop"

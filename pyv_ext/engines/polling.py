@@ -16,7 +16,8 @@ MIN_INTERVAL, MAX_INTERVAL = 1 << 11, 1 << 22
 
 
 class PollingDetection:
-    """Finds such a loop where the hart is. Checks back off: each that finds none doubles the interval."""
+    """Finds such a loop where the hart is. Checks back off: each that finds none, or is not possible because something
+    else is due, doubles the interval."""
 
     def __init__(self, core: Core, code: Code) -> None:
         self._core = core
@@ -34,10 +35,9 @@ class PollingDetection:
         limit = min(until, core.bus.clock.next)
         disturbed = hart.waiting is not None or core.stopping is not None or hart.csrs.mip & hart.csrs.mie
         disturbed = disturbed or hart.guarded
-        if hart.cycle < limit and not disturbed and core.tracer is None and not core.has_fetched_ahead:
-            self._interval = MIN_INTERVAL if self.skip(limit) else min(2 * self._interval, MAX_INTERVAL)
-        elif hart.waiting is not None:  # it sleeps, it does not poll
-            self._interval = min(2 * self._interval, MAX_INTERVAL)
+        possible = hart.cycle < limit and not disturbed and core.tracer is None and not core.has_fetched_ahead
+        polls = possible and self.skip(limit)
+        self._interval = MIN_INTERVAL if polls else min(2 * self._interval, MAX_INTERVAL)
         self.due = self._interval
 
     def skip(self, limit: int) -> bool:

@@ -78,7 +78,9 @@ class Own(DeviceBase):
 
 
 class Machine:
-    def __init__(self, engine: str, seed: int, *, divider: int | None = None) -> None:
+    def __init__(
+        self, engine: str, seed: int, *, divider: int | None = None, own: type[Own] = Own, near: bool = False
+    ) -> None:  # fmt: skip
         chance = random.Random(seed)
         self.timing = TIMINGS[seed % len(TIMINGS)]
         self.clock = Clock()
@@ -92,10 +94,10 @@ class Machine:
         self.bus.add_device(CLINT, self.clint, near=True)
         self.bus.add_device(PLIC, self.plic)
         self.bus.add_device(UART, self.uart)
-        self.own = Own(self.clock)
-        self.bus.add_device(OWN, self.own)
+        self.own = own(self.clock)
+        self.bus.add_device(OWN, self.own, near=near)
         self.wiring = InterruptWiring(
-            self.clock, self.hart.set_lines, clint=self.clint, plic=self.plic, sources={10: self.uart},
+            self.clock, self.hart.set_lines, clint=self.clint, plic=self.plic, sources={10: self.uart, 11: self.own},
             plic_delay=self.timing.plic,
         )  # fmt: skip
         self.asked = 0

@@ -55,7 +55,8 @@ ranges (see `Permissions`)."""
 
 OTHERS, TOUCHED, NEAR = 39, 40, 41
 """Up to which cycle nothing is due besides the devices that native code serves itself (see `pyv_ext.engines.near`); the
-cycle from which on these have changed, 0 if they have not; the address of their table, 0 while Python serves them."""
+cycle from which on these have changed, 0 if they have not, `CALLED` if all that has happened is that native code has
+called devices; the address of their table, 0 while Python serves them."""
 
 VOLATILE = 42
 """Where the address of the table of `entries.VolatileEntries` is."""
@@ -63,7 +64,11 @@ VOLATILE = 42
 MODES = {MACHINE: 43, USER: 44}
 """The addresses of what is loaded into the frame when the hart goes to a privilege mode; 0: Python must do that."""
 
-WORDS = 45
+SHOWN = 45
+"""`Clock.changes` as native code has been told last; a device that it calls changes it where more has changed than the
+device."""
+
+WORDS = 46
 
 PLACES = Places(8 * X, 8 * LIMIT, 8 * OTHERS, 8 * TOUCHED, 8 * NEAR, 8 * EPOCH, 8 * CHANGES, 8 * QUEUE)
 

@@ -17,6 +17,7 @@ from pyv_ext.engines.fast.frame import BIAS, left_of, with_left
 from pyv_ext.engines.fast.lowering import declarations
 from pyv_ext.engines.fast.machine import Switching
 from pyv_ext.engines.fast.operations import Numbers, Operations, Step
+from pyv_ext.engines.fast.python_calls import FRESH
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.near_code import EVENT, stubs
 from pyv_ext.hart import slots
@@ -253,7 +254,7 @@ class Interpreter:
         place = ir.value(f"zext i32 {pc} to i64")
         answer = ir.value(f"call i64 @{function}(i64 {place}, i64 {progress})")
         if fresh:
-            ir.store("i64", fresh, f"@{upcalls.FRESH}")
+            ir.store("i64", fresh, f"@{FRESH}")
         ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), ("fault", (pc, progress)))
         retired = ir.value(f"shl i64 {ir.value(f'and i64 {answer}, 1')}, 32")
         done = ir.value(f"add i64 {progress}, {retired}")

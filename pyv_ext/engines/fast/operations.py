@@ -10,6 +10,7 @@ from pyv_ext.engines.fast.floating import Floating, Operation
 from pyv_ext.engines.fast.frame import READINGS, Reading, advance, left_of, read_counter, with_left
 from pyv_ext.engines.fast.lowering import Lowering
 from pyv_ext.engines.fast.machine import FENCE_I, MRET, STATUS, TRAP, WFI, Switching
+from pyv_ext.engines.fast.python_calls import FRESH, HANDLER
 from pyv_ext.engines.slow import W_BEFORE_O
 from pyv_ext.engines.tracer import FENCE
 from pyv_ext.hart import slots
@@ -122,7 +123,7 @@ class Operations:
             ir.unless(mode.pending(), ("wait", (self._pc, self._progress)))
             ir.goto("arrive", (next_pc, ir.value(f"add i64 {self._progress}, {advance(self._timing.wfi)}")))
         elif name == FENCE_I:
-            fresh = ir.value(f"icmp ne i64 {ir.load('i64', f'@{upcalls.FRESH}')}, 0")
+            fresh = ir.value(f"icmp ne i64 {ir.load('i64', f'@{FRESH}')}, 0")
             ir.unless(fresh, ("refresh", (self._pc, self._progress)))
             ir.goto("head", (next_pc, ir.value(f"add i64 {self._progress}, {advance(self._timing.fence)}")))
         else:
@@ -298,7 +299,7 @@ class Operations:
         handler = ir.load("i64", row, 16)
         ir.branch(ir.value(f"icmp ne i64 {handler}, 0"), (plain, ()), (other, ()))
         ir.block(plain)
-        ir.goto(called, (ir.value(f"call i64 @{upcalls.HANDLER}(ptr {row}, {given})"),))
+        ir.goto(called, (ir.value(f"call i64 @{HANDLER}(ptr {row}, {given})"),))
         ir.block(other)
         ir.goto(called, (ir.value(f"call i64 @{upcalls.CALL}(ptr {target}, {given})"),))
         (answer,) = ir.block(called, "i64")

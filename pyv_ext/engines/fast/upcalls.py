@@ -1,15 +1,14 @@
 """What native code asks Python for without being left: devices, events, instructions of the slow path.
 
-It calls Python functions by CPython's own interface, through pointers that are set for each process. The interpreter is
-entered with the GIL (`ctypes.PYFUNCTYPE`), which also raises what a called function has raised.
+The interpreter is entered with the GIL (`ctypes.PYFUNCTYPE`), which also raises what a called function has raised.
 """
 
-import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from pyv_ext.bus.clock import ARRIVAL, COUNT, FIRST, LOUD, NEVER
 from pyv_ext.bus.window import Load, Store
+from pyv_ext.engines.fast import device_calls
 from pyv_ext.engines.fast.frame import (
     BIAS,
     CHANGES,
@@ -20,50 +19,35 @@ from pyv_ext.engines.fast.frame import (
     NEAR,
     OTHERS,
     PC,
+    SHOWN,
     TOUCHED,
     Log,
     address_of,
     show_counters,
 )
+from pyv_ext.engines.fast.python_calls import function, handler_call, interface, pointers
 from pyv_ext.engines.near import NearDevices
-from pyv_ext.engines.near_code import DIRECT_LOAD, DIRECT_STORE
+from pyv_ext.engines.near_code import CALLED
 from pyv_ext.engines.slow import Core, register_load, register_store
 from pyv_ext.engines.tracer import OnBlock, Tracer, batches_of
 from pyv_ext.hart.hart import Wait
 from pyv_ext.hart.slots import MIE, MIP
 from pyv_ext.hart.traps import Cause
-from pyv_jit.compiler import variable
-from pyv_jit.ir import Ir
 
 LOAD, STORE, DUE, SLOW, WAIT, CALL = "ask_load", "ask_store", "ask_due", "ask_slow", "ask_wait", "ask_call"
-HANDLER = "ask_handler"
 """`ask_load(address | size << 32, cycles left) -> answer` and `ask_store(..., value) -> answer`: cycles left after the
 access << 32 | value loaded, or one of the numbers below 0.
 `ask_due(cycles left) -> cycles left` when there are none: events happen.
 `ask_slow(pc, progress) -> cycles left << 1 | whether the instruction at pc has retired`: the frame has the next pc. No
 cycles left: something else comes before the next instruction.
 `ask_wait(pc, progress)`: the same for a WFI while no interrupt is pending.
-`ask_call(Python function, ...) -> what it returns` for a custom instruction (see `custom`).
-`ask_handler(row of the table of calls, cycle in which it acts, rs1, rs2) -> the same`: calls its handler itself."""
+`ask_call(Python function, ...) -> what it returns` for a custom instruction (see `custom`)."""
 
 LEAVE, FAULT = -1, -2
 """Nothing was done, the instruction takes the slow path; `Upcalls.ended` does what the instruction comes to."""
 
-FRESH = "fresh"
-"""A variable of native code: not 0 while nothing has run in Python since a fence.i. What has could have changed memory
-unseen by the bus."""
-
 SPAN = 50_000_000
 """Cycles that native code goes on for at most, so that Ctrl-C is noticed."""
-
-RAISED = -(1 << 62)
-"""Returned where the function has raised an exception; it must not return this itself."""
-
-_API = (
-    "PyLong_FromLongLong", "PyLong_AsLongLong", "PyObject_Vectorcall", "Py_DecRef", "Py_IncRef",
-    "PyType_GenericAlloc", "PyTuple_SetItem", "PyErr_Occurred", "PyErr_Clear", "PyObject_IsInstance",
-    "PyLong_Type", "_Py_FalseStruct",
-)  # fmt: skip
 
 _WORD = (1 << 32) - 1
 
@@ -121,14 +105,12 @@ class Upcalls:
     def functions(self) -> str:
         """The IR of what native code calls."""
         arguments = {LOAD: 2, STORE: 3, DUE: 1, SLOW: 2, WAIT: 2}
-        asking = "".join(_function(name, arguments[name]) for name in self._called)
-        calls = {CALL: 3, DIRECT_LOAD: 1, DIRECT_STORE: 2}
-        asking += "".join(_function(name, number, given=True) for name, number in calls.items())
-        return _interface() + asking + _handler()
+        asking = "".join(function(name, arguments[name]) for name in self._called)
+        return interface() + asking + function(CALL, 3, given=True) + handler_call() + device_calls.functions()
 
     def pointers(self) -> dict[str, int]:
         """What the variables of that IR point to."""
-        return _pointers(self._called)
+        return pointers(self._called)
 
     # -- around native code ------------------------------------------------------------------------------------
 
@@ -183,10 +165,15 @@ class Upcalls:
         return going
 
     def _synchronize(self) -> None:
-        """Tell the clock of the devices that native code has served."""
-        cycle, self._words[TOUCHED] = self._words[TOUCHED], 0
-        assert self._near is not None
-        self._near.synchronize(cycle)
+        """Tell the clock of the devices that native code has served or called."""
+        clock, touched, self._words[TOUCHED] = self._clock, self._words[TOUCHED], 0
+        if clock.failure is not None:
+            failure, clock.failure = clock.failure, None
+            raise failure
+        if touched == CALLED:
+            clock.changes += 1
+        elif self._near is not None:
+            self._near.synchronize(touched)
 
     def restored(self) -> None:
         """The hart is in another state altogether."""
@@ -211,7 +198,7 @@ class Upcalls:
         if words[NEAR] and self._near is not None and self._near.observed:
             words[NEAR] = 0
         self._changes = changes = clock.changes if caching else 0
-        words[CHANGES] = changes
+        words[CHANGES] = words[SHOWN] = changes
         words[EPOCH] = 0 if not caching or self._shadowed or self._bus.observers else changes - clock.deferred
 
     # -- what it asks ------------------------------------------------------------------------------------------
@@ -265,9 +252,6 @@ class Upcalls:
 
     def _due(self, left: int) -> int:
         """Native code takes the interrupts that are pending then, or leaves them."""
-        if self._clock.failure is not None:
-            failure, self._clock.failure = self._clock.failure, None
-            raise failure
         if self._words[TOUCHED]:
             self._synchronize()
         if self._queue[COUNT]:
@@ -352,104 +336,3 @@ class Upcalls:
         if clock.changes != self._changes and self._caching:
             self._show_changes()
         return limit - end
-
-
-# -- IR that calls Python --------------------------------------------------------------------------------------
-
-
-def _interface() -> str:
-    """What the functions of a module need besides."""
-    return "".join(map(variable, _API)) + f"@{FRESH} = internal global i64 0\n"
-
-
-def _pointers(called: Mapping[str, Callable[..., int]]) -> dict[str, int]:
-    """What the variables of a module point to: `called` by the names of its functions, which the caller keeps alive."""
-    api = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _API}
-    return api | {_called(name): id(function) for name, function in called.items()}
-
-
-def _function(name: str, arguments: int, *, given: bool = False) -> str:
-    """A module's function `name(i64, ...) -> i64` that calls what `pointers` gives it, or its own first argument."""
-    ir = Ir()
-    ir.block("entry")
-    vector = ir.value(f"alloca [{arguments} x ptr]")
-    ir.store("i64", "0", f"@{FRESH}")
-    for number in range(arguments):
-        made = ir.value(f"call ptr {ir.load('ptr', '@PyLong_FromLongLong')}(i64 %a{number})")
-        ir.store("ptr", made, vector, 8 * number)
-    target = "%target" if given else ir.load("ptr", f"@{_called(name)}")
-    call = ir.load("ptr", "@PyObject_Vectorcall")
-    answer = ir.value(f"call ptr {call}(ptr {target}, ptr {vector}, i64 {arguments}, ptr null)")
-    for number in range(arguments):
-        ir.do(f"call void {ir.load('ptr', '@Py_DecRef')}(ptr {ir.load('ptr', vector, 8 * number)})")
-    ir.unless(ir.value(f"icmp ne ptr {answer}, null"), ("raised", ()))
-    value = ir.value(f"call i64 {ir.load('ptr', '@PyLong_AsLongLong')}(ptr {answer})")
-    ir.do(f"call void {ir.load('ptr', '@Py_DecRef')}(ptr {answer})")
-    ir.do(f"ret i64 {value}")
-    ir.block("raised")
-    ir.do(f"ret i64 {RAISED}")
-    signature = ", ".join(f"i64 %a{number}" for number in range(arguments))
-    if given:
-        return ir.text(f"i64 @{name}(ptr %target, {signature})")
-    return variable(_called(name)) + ir.text(f"i64 @{name}({signature})")
-
-
-def _handler() -> str:
-    """The IR of `HANDLER`. Operands are made here, in a third of the time that Python takes for them."""
-    ir = Ir()
-
-    def api(name: str) -> str:
-        return ir.load("ptr", f"@{name}")
-
-    def integer(value: str) -> str:
-        return ir.value(f"call ptr {api('PyLong_FromLongLong')}(i64 {value})")
-
-    def free(what: str) -> None:
-        ir.do(f"call void {api('Py_DecRef')}(ptr {what})")
-
-    ir.block("entry")
-    vector = ir.value("alloca [2 x ptr]")
-    ir.store("i64", "0", f"@{FRESH}")
-    handler, pc, word, load, kind, finish = (ir.load("ptr", "%row", 8 * index) for index in range(2, 8))
-    operands = ir.value(f"call ptr {api('PyType_GenericAlloc')}(ptr {kind}, i64 7)")
-    ir.unless(ir.value(f"icmp ne ptr {operands}, null"), ("raised", ()))
-    false = api("_Py_FalseStruct")
-    for shared in (pc, word, load, false):
-        ir.do(f"call void {api('Py_IncRef')}(ptr {shared})")
-    for index, part in enumerate((pc, word, integer("%a"), integer("%b"), integer("%acts"), load, false)):
-        ir.value(f"call i32 {api('PyTuple_SetItem')}(ptr {operands}, i64 {index}, ptr {part})")
-    ir.store("ptr", operands, vector)
-    outcome = ir.value(f"call ptr {api('PyObject_Vectorcall')}(ptr {handler}, ptr {vector}, i64 1, ptr null)")
-    free(operands)
-    ir.unless(ir.value(f"icmp ne ptr {outcome}, null"), ("raised", ()))
-    plain = ir.value(f"call i32 {api('PyObject_IsInstance')}(ptr {outcome}, ptr {api('PyLong_Type')})")
-    ir.unless(ir.value(f"icmp eq i32 {plain}, 1"), ("finish", ()))
-    value = ir.value(f"call i64 {api('PyLong_AsLongLong')}(ptr {outcome})")
-    ir.unless(ir.value(f"icmp ne i64 {value}, -1"), ("minus", ()))
-    ir.goto("integer")
-    ir.block("integer")
-    free(outcome)
-    ir.do(f"ret i64 {ir.value(f'and i64 {value}, {(1 << 32) - 1}')}")
-    ir.block("minus")
-    error = ir.value(f"call ptr {api('PyErr_Occurred')}()")
-    ir.unless(ir.value(f"icmp ne ptr {error}, null"), ("integer", ()))
-    ir.do(f"call void {api('PyErr_Clear')}()")
-    ir.goto("finish")
-    ir.block("finish")
-    acts = integer("%acts")
-    ir.store("ptr", acts, vector)
-    ir.store("ptr", outcome, vector, 8)
-    answer = ir.value(f"call ptr {api('PyObject_Vectorcall')}(ptr {finish}, ptr {vector}, i64 2, ptr null)")
-    free(acts)
-    free(outcome)
-    ir.unless(ir.value(f"icmp ne ptr {answer}, null"), ("raised", ()))
-    result = ir.value(f"call i64 {api('PyLong_AsLongLong')}(ptr {answer})")
-    free(answer)
-    ir.do(f"ret i64 {result}")
-    ir.block("raised")
-    ir.do(f"ret i64 {RAISED}")
-    return ir.text(f"i64 @{HANDLER}(ptr %row, i64 %acts, i64 %a, i64 %b)")
-
-
-def _called(name: str) -> str:
-    return f"{name}.called"

@@ -93,8 +93,8 @@ def test_a_device_without_line_and_events_is_followed_by_those_who_ask_for_it() 
     number = clock.attach(Plain(), alone=True)
     for cycle in (3, 4):
         clock.touched(number, cycle)
-    changes = clock.changes
     clock.on_change(told.append)
+    changes = clock.changes
     clock.touched(number, 5)
     clock.touched(number, 6)
     assert told == [5, 6] and clock.changes == changes + 2
