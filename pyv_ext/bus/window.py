@@ -261,9 +261,9 @@ class Window:
                     clock.now = acts
                 reply = read(offset, size, acts)
             took = cycles
-            if reply.__class__ is not int and not isinstance(reply, tuple):
+            if reply.__class__ is not int and not isinstance(reply, Reply):
                 reply = _integer(reply, device, offset)
-            if isinstance(reply, tuple):
+            if isinstance(reply, Reply):
                 clock.touched(number, acts + 1)
                 if reply.fault:
                     return None

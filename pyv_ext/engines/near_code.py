@@ -51,6 +51,7 @@ class Places(NamedTuple):
     epoch: int
     changes: int
     queue: int
+    shown: int
 
 
 Registry = Mapping[int, str]

@@ -70,7 +70,7 @@ device."""
 
 WORDS = 46
 
-PLACES = Places(8 * X, 8 * LIMIT, 8 * OTHERS, 8 * TOUCHED, 8 * NEAR, 8 * EPOCH, 8 * CHANGES, 8 * QUEUE)
+PLACES = Places(8 * X, 8 * LIMIT, 8 * OTHERS, 8 * TOUCHED, 8 * NEAR, 8 * EPOCH, 8 * CHANGES, 8 * QUEUE, 8 * SHOWN)
 
 BIAS = 1 << 31
 """Added to the cycles left, so that an instruction that oversteps the budget does not borrow from the upper half."""

@@ -17,9 +17,9 @@ from pyv_ext.engines.fast.frame import BIAS, left_of, with_left
 from pyv_ext.engines.fast.lowering import declarations
 from pyv_ext.engines.fast.machine import Switching
 from pyv_ext.engines.fast.operations import Numbers, Operations, Step
-from pyv_ext.engines.fast.python_calls import FRESH
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.near_code import EVENT, stubs
+from pyv_ext.engines.python_calls import FRESH
 from pyv_ext.hart import slots
 from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming

@@ -10,7 +10,7 @@ from pyv_ext.engines.fast.floating import Floating, Operation
 from pyv_ext.engines.fast.frame import READINGS, Reading, advance, left_of, read_counter, with_left
 from pyv_ext.engines.fast.lowering import Lowering
 from pyv_ext.engines.fast.machine import FENCE_I, MRET, STATUS, TRAP, WFI, Switching
-from pyv_ext.engines.fast.python_calls import FRESH, HANDLER
+from pyv_ext.engines.python_calls import FRESH, HANDLER
 from pyv_ext.engines.slow import W_BEFORE_O
 from pyv_ext.engines.tracer import FENCE
 from pyv_ext.hart import slots

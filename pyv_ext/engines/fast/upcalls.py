@@ -8,7 +8,6 @@ from functools import partial
 
 from pyv_ext.bus.clock import ARRIVAL, COUNT, FIRST, LOUD, NEVER
 from pyv_ext.bus.window import Load, Store
-from pyv_ext.engines.fast import device_calls
 from pyv_ext.engines.fast.frame import (
     BIAS,
     CHANGES,
@@ -19,15 +18,16 @@ from pyv_ext.engines.fast.frame import (
     NEAR,
     OTHERS,
     PC,
+    PLACES,
     SHOWN,
     TOUCHED,
     Log,
     address_of,
     show_counters,
 )
-from pyv_ext.engines.fast.python_calls import function, handler_call, interface, pointers
 from pyv_ext.engines.near import NearDevices
 from pyv_ext.engines.near_code import CALLED
+from pyv_ext.engines.python_calls import device_calls, function, handler_call, interface, pointers
 from pyv_ext.engines.slow import Core, register_load, register_store
 from pyv_ext.engines.tracer import OnBlock, Tracer, batches_of
 from pyv_ext.hart.hart import Wait
@@ -106,7 +106,7 @@ class Upcalls:
         """The IR of what native code calls."""
         arguments = {LOAD: 2, STORE: 3, DUE: 1, SLOW: 2, WAIT: 2}
         asking = "".join(function(name, arguments[name]) for name in self._called)
-        return interface() + asking + function(CALL, 3, given=True) + handler_call() + device_calls.functions()
+        return interface() + asking + function(CALL, 3, given=True) + handler_call() + device_calls(PLACES)
 
     def pointers(self) -> dict[str, int]:
         """What the variables of that IR point to."""

@@ -9,7 +9,9 @@ from pyv_npu.benchmarks.core.processes import run, runners
 from pyv_npu.benchmarks.core.programs import DEVICES, SHORT
 from pyv_npu.benchmarks.core.speeds import measure
 
-ACCESSES = ("load", "store", "call of `read` by Python")
+ACCESSES = (
+    "load", "store", "load, a device with line and events", "store, the same", "call of `read` by Python"
+)  # fmt: skip
 DECLARED = ("`expr=`", '`touches="nothing"`', '`touches="memory"`', "`device=`", "nothing")
 """What `own_parts` prints, in this order."""
 OWN_PARTS = [sys.executable, "-m", "pyv_npu.benchmarks.core.own_parts"]

@@ -1,6 +1,7 @@
 """Microseconds of CPU of an access to a device in Python, or of a custom instruction, in a process of their own.
 
-The loop around them is taken off. `device`: a load, a store, and a call of the device's method by Python alone.
+The loop around them is taken off. `device`: a load and a store, of a device without and then with line and events, and
+a call of its method by Python alone.
 `instruction`: one that declares more and more less of what it touches.
 """
 
@@ -34,6 +35,17 @@ class OwnDevice(DeviceBase):
 
     def write(self, offset: int, size: int, value: int, now: int) -> None:
         self.value = value
+
+
+class TimedDevice(OwnDevice):
+    """It might interrupt, and might have events."""
+
+    @property
+    def irq(self) -> bool:
+        return False
+
+    def next_event(self) -> int | None:
+        return None
 
 
 class OwnRegister(RegisterDevice):
@@ -72,8 +84,9 @@ def _loop(
 
 
 def of_a_device(turns: int) -> Iterator[float]:
-    for row in ("lw", "sw"):
-        yield seconds(_encode(row, rd=7, rs1=6, rs2=5), turns, OwnDevice())
+    for device in (OwnDevice, TimedDevice):
+        for row in ("lw", "sw"):
+            yield seconds(_encode(row, rd=7, rs1=6, rs2=5), turns, device())
     read, begun = OwnDevice().read, time.process_time()
     for now in range(10 * turns):
         read(0, 4, now)

@@ -1,0 +1,291 @@
+"""IR that calls Python functions by CPython's own interface, through pointers that are set for each process.
+
+`read` and `write` of a device are called by the rows of `pyv_ext.bus.direct`. The clock is given the cycle in which the
+call happens. Afterwards native code looks whether more has changed than what the device's own registers show: the
+clock's count of changes, the device's interrupt line, its next event. Only then, or where the method has raised
+something or returned something else than expected, Python has more to do.
+"""
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+
+from pyv_ext.bus import direct
+from pyv_ext.bus.clock import ASKED, DUE, KIND, LEVEL, NEVER, SILENT
+from pyv_ext.engines.near_code import CALLED, DEVICE_LOAD, DEVICE_PUT, DEVICE_STORE, Places
+from pyv_jit.compiler import variable
+from pyv_jit.ir import Ir
+
+FRESH = "fresh"
+"""A variable of native code: not 0 while nothing has run in Python since a fence.i. What has could have changed memory
+unseen by the bus."""
+
+HANDLER = "ask_handler"
+"""`ask_handler(row of the table of calls, cycle in which it acts, rs1, rs2) -> what ask_call returns`: calls the
+handler of a custom instruction (see `custom`) itself."""
+
+RAISED = -(1 << 62)
+"""Returned where the function has raised an exception; it must not return this itself."""
+
+_API = (
+    "PyLong_FromLongLong", "PyLong_AsLongLong", "PyLong_AsUnsignedLongLongMask", "PyObject_Vectorcall", "Py_DecRef",
+    "Py_IncRef", "PyType_GenericAlloc", "PyTuple_SetItem", "PyObject_GetAttr", "PyObject_SetAttr", "PyErr_Occurred",
+    "PyErr_Clear", "PyErr_Fetch", "PyErr_NormalizeException", "PyException_SetTraceback", "PyObject_IsInstance",
+    "PyLong_Type", "_Py_FalseStruct", "_Py_TrueStruct", "_Py_NoneStruct",
+)  # fmt: skip
+
+
+def interface() -> str:
+    """What the functions of a module need besides."""
+    return "".join(map(variable, _API)) + f"@{FRESH} = internal global i64 0\n"
+
+
+def pointers(called: Mapping[str, Callable[..., int]]) -> dict[str, int]:
+    """What the variables of a module point to: `called` by the names of its functions, which the caller keeps alive."""
+    api = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _API}
+    return api | {_called(name): id(function) for name, function in called.items()}
+
+
+def api(ir: Ir, name: str) -> str:
+    """The pointer to a function or object of Python."""
+    return ir.load("ptr", f"@{name}")
+
+
+def integer(ir: Ir, value: str) -> str:
+    """The Python object of an i64."""
+    return ir.value(f"call ptr {api(ir, 'PyLong_FromLongLong')}(i64 {value})")
+
+
+def free(ir: Ir, what: str) -> None:
+    """An object is not used any more."""
+    ir.do(f"call void {api(ir, 'Py_DecRef')}(ptr {what})")
+
+
+def is_integer(ir: Ir, what: str) -> str:
+    """Whether an object is one (an i1)."""
+    looks, kind = api(ir, "PyObject_IsInstance"), api(ir, "PyLong_Type")
+    return ir.value(f"icmp eq i32 {ir.value(f'call i32 {looks}(ptr {what}, ptr {kind})')}, 1")
+
+
+def function(name: str, arguments: int, *, given: bool = False) -> str:
+    """A module's function `name(i64, ...) -> i64` that calls what `pointers` gives it, or its own first argument."""
+    ir = Ir()
+    ir.block("entry")
+    vector = ir.value(f"alloca [{arguments} x ptr]")
+    ir.store("i64", "0", f"@{FRESH}")
+    for number in range(arguments):
+        ir.store("ptr", integer(ir, f"%a{number}"), vector, 8 * number)
+    target = "%target" if given else ir.load("ptr", f"@{_called(name)}")
+    answer = ir.value(
+        f"call ptr {api(ir, 'PyObject_Vectorcall')}(ptr {target}, ptr {vector}, i64 {arguments}, ptr null)"
+    )
+    for number in range(arguments):
+        free(ir, ir.load("ptr", vector, 8 * number))
+    ir.unless(ir.value(f"icmp ne ptr {answer}, null"), ("raised", ()))
+    value = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {answer})")
+    free(ir, answer)
+    ir.do(f"ret i64 {value}")
+    ir.block("raised")
+    ir.do(f"ret i64 {RAISED}")
+    signature = ", ".join(f"i64 %a{number}" for number in range(arguments))
+    if given:
+        return ir.text(f"i64 @{name}(ptr %target, {signature})")
+    return variable(_called(name)) + ir.text(f"i64 @{name}({signature})")
+
+
+def handler_call() -> str:
+    """The IR of `HANDLER`. Operands are made here, in a third of the time that Python takes for them."""
+    ir = Ir()
+    ir.block("entry")
+    vector = ir.value("alloca [2 x ptr]")
+    ir.store("i64", "0", f"@{FRESH}")
+    handler, pc, word, load, kind, finish = (ir.load("ptr", "%row", 8 * index) for index in range(2, 8))
+    operands = ir.value(f"call ptr {api(ir, 'PyType_GenericAlloc')}(ptr {kind}, i64 7)")
+    ir.unless(ir.value(f"icmp ne ptr {operands}, null"), ("raised", ()))
+    false = api(ir, "_Py_FalseStruct")
+    for shared in (pc, word, load, false):
+        ir.do(f"call void {api(ir, 'Py_IncRef')}(ptr {shared})")
+    for index, part in enumerate((pc, word, integer(ir, "%a"), integer(ir, "%b"), integer(ir, "%acts"), load, false)):
+        ir.value(f"call i32 {api(ir, 'PyTuple_SetItem')}(ptr {operands}, i64 {index}, ptr {part})")
+    ir.store("ptr", operands, vector)
+    outcome = ir.value(f"call ptr {api(ir, 'PyObject_Vectorcall')}(ptr {handler}, ptr {vector}, i64 1, ptr null)")
+    free(ir, operands)
+    ir.unless(ir.value(f"icmp ne ptr {outcome}, null"), ("raised", ()))
+    ir.unless(is_integer(ir, outcome), ("finish", ()))
+    value = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {outcome})")
+    ir.unless(ir.value(f"icmp ne i64 {value}, -1"), ("minus", ()))
+    ir.goto("integer")
+    ir.block("integer")
+    free(ir, outcome)
+    ir.do(f"ret i64 {ir.value(f'and i64 {value}, {(1 << 32) - 1}')}")
+    ir.block("minus")
+    error = ir.value(f"call ptr {api(ir, 'PyErr_Occurred')}()")
+    ir.unless(ir.value(f"icmp ne ptr {error}, null"), ("integer", ()))
+    ir.do(f"call void {api(ir, 'PyErr_Clear')}()")
+    ir.goto("finish")
+    ir.block("finish")
+    acts = integer(ir, "%acts")
+    ir.store("ptr", acts, vector)
+    ir.store("ptr", outcome, vector, 8)
+    answer = ir.value(f"call ptr {api(ir, 'PyObject_Vectorcall')}(ptr {finish}, ptr {vector}, i64 2, ptr null)")
+    free(ir, acts)
+    free(ir, outcome)
+    ir.unless(ir.value(f"icmp ne ptr {answer}, null"), ("raised", ()))
+    result = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {answer})")
+    free(ir, answer)
+    ir.do(f"ret i64 {result}")
+    ir.block("raised")
+    ir.do(f"ret i64 {RAISED}")
+    return ir.text(f"i64 @{HANDLER}(ptr %row, i64 %acts, i64 %a, i64 %b)")
+
+
+def _called(name: str) -> str:
+    return f"{name}.called"
+
+
+# -- methods of devices -----------------------------------------------------------------------------------------
+
+_PLACE_BEFORE = -(1 << 63)
+"""Added to the number of arguments: the called function may use the place before them."""
+_WORD = (1 << 32) - 1
+
+
+def device_calls(places: Places) -> str:
+    """The IR of `DEVICE_LOAD`, `DEVICE_STORE` and `DEVICE_PUT`."""
+    return _load(places) + _store(places, DEVICE_STORE, posted=True) + _store(places, DEVICE_PUT, posted=False)
+
+
+def _load(places: Places) -> str:
+    ir = Ir()
+    ir.block("entry")
+    now = integer(ir, "%cycle")
+    reply = _call(ir, places, now, [now])
+    free(ir, now)
+    ir.unless(ir.value(f"icmp ne ptr {reply}, null"), ("raised", ()))
+    ir.unless(is_integer(ir, reply), ("more", (reply,)))
+    value = ir.value(f"call i64 {api(ir, 'PyLong_AsUnsignedLongLongMask')}(ptr {reply})")
+    _unless_more(ir, places, reply)
+    free(ir, reply)
+    ir.do(f"ret i64 {ir.value(f'and i64 {value}, {_WORD}')}")
+    _more(ir)
+    return ir.text(f"i64 @{DEVICE_LOAD}(ptr %frame, ptr %row, i64 %cycle)")
+
+
+def _store(places: Places, name: str, *, posted: bool) -> str:
+    """A posted store has acted in the cycle before it arrives, and nobody sees what `write` returns for it."""
+    ir = Ir()
+    ir.block("entry")
+    now, value = integer(ir, "%cycle"), integer(ir, "%value")
+    acts = integer(ir, ir.value("sub i64 %cycle, 1")) if posted else now
+    reply = _call(ir, places, now, [value, acts])
+    for made in {now: 0, value: 0, acts: 0}:
+        free(ir, made)
+    ir.unless(ir.value(f"icmp ne ptr {reply}, null"), ("raised", ()))
+    none = api(ir, "_Py_NoneStruct")
+    if posted:
+        free(ir, reply)
+        ir.do(f"call void {api(ir, 'Py_IncRef')}(ptr {none})")
+        reply = none
+    else:
+        ir.unless(ir.value(f"icmp eq ptr {reply}, {none}"), ("more", (reply,)))
+    _unless_more(ir, places, reply)
+    free(ir, reply)
+    ir.do("ret i64 0")
+    _more(ir)
+    return ir.text(f"i64 @{name}(ptr %frame, ptr %row, i64 %value, i64 %cycle)")
+
+
+def _row(ir: Ir, word: int) -> str:
+    return ir.load("ptr", "%row", 8 * word)
+
+
+def _vector(ir: Ir, function: str, arguments: Sequence[str]) -> str:
+    """What a function returns."""
+    vector = ir.value(f"alloca [{len(arguments) + 1} x ptr]")
+    for number, argument in enumerate(arguments, 1):
+        ir.store("ptr", argument, vector, 8 * number)
+    given = f"ptr {function}, ptr {ir.at(vector, 8)}, i64 {_PLACE_BEFORE + len(arguments)}, ptr null"
+    return ir.value(f"call ptr {api(ir, 'PyObject_Vectorcall')}({given})")
+
+
+def _call(ir: Ir, places: Places, now: str, objects: Sequence[str]) -> str:
+    """What the method returns for the register and these objects; `now` is the cycle of the clock."""
+    ir.store("i64", "0", f"@{FRESH}")
+    ir.store("i64", str(CALLED), "%frame", places.touched)
+    epoch = ir.load("i64", "%frame", places.epoch)
+    ir.store("i64", ir.value(f"add i64 {epoch}, 1"), "%frame", places.epoch)
+    ir.store("i64", "0", "%frame", places.changes)
+    attribute = f"ptr {_row(ir, direct.CLOCK)}, ptr {_row(ir, direct.NOW)}"
+    ir.value(f"call i32 {api(ir, 'PyObject_SetAttr')}({attribute}, ptr {now})")
+    return _vector(
+        ir, _row(ir, direct.METHOD), [_row(ir, direct.OFFSET), _row(ir, direct.SIZE), *objects]
+    )  # fmt: skip
+
+
+def _get(ir: Ir, owner: int, name: int) -> str:
+    """An attribute of an object of the row."""
+    return ir.value(f"call ptr {api(ir, 'PyObject_GetAttr')}(ptr {_row(ir, owner)}, ptr {_row(ir, name)})")
+
+
+def _unless_more(ir: Ir, places: Places, reply: str) -> None:
+    """To `more` where more than registers of the device has changed, to `odd` where looking has raised something."""
+    more = "more", (reply,)
+    changes = _get(ir, direct.CLOCK, direct.CHANGES)
+    count = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {changes})")
+    free(ir, changes)
+    shown = ir.load("i64", "%frame", places.shown)
+    ir.unless(ir.value(f"icmp eq i64 {count}, {shown}"), more)
+    known = _row(ir, direct.KNOWN)
+    kind = ir.load("i64", known, 8 * KIND)
+    ir.branch(ir.value(f"icmp eq i64 {kind}, {SILENT}"), ("settled", ()), ("noisy", ()))
+
+    ir.block("noisy")
+    ir.unless(ir.value(f"icmp eq i64 {kind}, {ASKED}"), more)
+    line = _get(ir, direct.DEVICE, direct.IRQ)
+    ir.unless(ir.value(f"icmp ne ptr {line}, null"), ("odd", ()))
+    high = ir.value(f"icmp ne i64 {ir.load('i64', known, 8 * LEVEL)}, 0")
+    level = ir.value(f"select i1 {high}, ptr {api(ir, '_Py_TrueStruct')}, ptr {api(ir, '_Py_FalseStruct')}")
+    free(ir, line)
+    ir.unless(ir.value(f"icmp eq ptr {line}, {level}"), more)
+    event, due = _vector(ir, _row(ir, direct.NEXT_EVENT), []), ir.load("i64", known, 8 * DUE)
+    ir.unless(ir.value(f"icmp ne ptr {event}, null"), ("odd", ()))
+    ir.branch(ir.value(f"icmp eq ptr {event}, {api(ir, '_Py_NoneStruct')}"), ("never", ()), ("some", ()))
+    ir.block("never")
+    free(ir, event)
+    ir.branch(ir.value(f"icmp eq i64 {due}, {NEVER}"), ("settled", ()), more)
+    ir.block("some")
+    ir.branch(is_integer(ir, event), ("known", ()), ("other", ()))
+    ir.block("other")
+    free(ir, event)
+    ir.goto(*more)
+    ir.block("known")
+    cycle = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {event})")
+    free(ir, event)
+    ir.do(f"call void {api(ir, 'PyErr_Clear')}()")  # of one that is no i64, and then below 0
+    here = ir.value(f"icmp eq i64 {cycle}, {due}")
+    ir.branch(ir.value(f"and i1 {here}, {ir.value(f'icmp sge i64 {cycle}, 0')}"), ("settled", ()), more)
+
+    ir.block("odd")
+    free(ir, reply)
+    ir.goto("raised")
+    ir.block("settled")
+
+
+def _more(ir: Ir) -> None:
+    """Block `raised`: what the method has raised takes the place of what it has returned; block `more`: Python is given
+    that, and has more to do."""
+    ir.block("raised")
+    parts = [ir.value("alloca ptr") for _ in range(3)]
+    given = ", ".join(f"ptr {part}" for part in parts)
+    for name in ("PyErr_Fetch", "PyErr_NormalizeException"):
+        ir.do(f"call void {api(ir, name)}({given})")
+    kind, error, traceback = (ir.load("ptr", part) for part in parts)
+    free(ir, kind)
+    ir.branch(ir.value(f"icmp ne ptr {traceback}, null"), ("traced", ()), ("more", (error,)))
+    ir.block("traced")
+    ir.value(f"call i32 {api(ir, 'PyException_SetTraceback')}(ptr {error}, ptr {traceback})")
+    free(ir, traceback)
+    ir.goto("more", (error,))
+    (outcome,) = ir.block("more", "ptr")
+    free(ir, _vector(ir, _row(ir, direct.FINISH), [outcome]))
+    free(ir, outcome)
+    ir.do("ret i64 -1")
