@@ -5,14 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyv_ext.bus.clock import Clock
-from pyv_ext.protocols import Reply
 
 METHOD, OFFSET, SIZE, FINISH, CLOCK, NOW, CHANGES, DEVICE, IRQ, NEXT_EVENT, KNOWN = range(11)
 """Words of a row: the objects of the device's `read` or `write`, of the register's offset and of the access's size; of
 what is called with what the method has returned or raised where Python has more to do; of the clock and the names of
 its attributes; of the device, the name of its line, and its `next_event`; the address of `Clock.known` of it."""
 
-Held = list[int | Reply | BaseException | None]
+Held = list[Any]
 """What a method that native code has called has returned or raised, until the same access is made by Python."""
 
 

@@ -239,7 +239,8 @@ class Window:
 
     def _loader(self, address: int, size: int) -> Load:
         device, offset, clock, number = self.device, address - self.base, self._clock, self._number
-        read, acts_after, cycles = device.read, self._load_acts, self._load_cycles
+        acts_after, cycles = self._load_acts, self._load_cycles
+        read: Any = device.read  # what it returns is looked at here
         observers, own, read_cache = self._observers, self.observers, self._read_cache
         declared = getattr(device, "stable", None)
         stable = declared is not None and declared(offset, size)
@@ -402,7 +403,7 @@ class Window:
         return refused
 
 
-def _returned(held: Held) -> int | Reply | None:
+def _returned(held: Held) -> Any:
     """What a method has returned that native code has called; what it has raised is raised."""
     outcome = held.pop()
     if isinstance(outcome, BaseException):
