@@ -1,6 +1,8 @@
 """Source lines of addresses: equal to GNU addr2line; missing, damaged or too large debug information gives none."""
 
+import re
 import subprocess
+from bisect import bisect_right
 from pathlib import Path
 
 import device_oracles as oracles
@@ -38,6 +40,18 @@ def addr2line(elf: Path, addresses: list[int]) -> list[str | None]:
     return [None if line.endswith((":0", ":?")) else line for line in lines]
 
 
+def decoded_lines(elf: Path, addresses: list[int]) -> list[str]:
+    """`name of the file:line` of each address, by objdump's decoded table of lines."""
+    tool = oracles.PREFIX + "objdump"
+    oracles.need(tool)
+    command = [tool, "--dwarf=decodedline", str(elf)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    rows = re.findall(r"^(\S+) +(\d+) +(0x[0-9a-f]+)", text, re.MULTILINE)
+    table = {int(address, 16): f"{name}:{line}" for name, line, address in rows}  # the last row of an address counts
+    places = sorted(table)
+    return [table[places[bisect_right(places, address) - 1]] for address in addresses]
+
+
 def instructions(program: Program) -> list[int]:
     return [at for f in program.functions if f.size for at in range(f.address, f.address + f.size, 2)]
 
@@ -59,12 +73,28 @@ def test_lines_equal_addr2line(tmp_path: Path, version: int, optimized: str) -> 
     assert program.place(entry) == f"_start, {lines[addresses.index(entry)]}"
 
 
+def _exists(line: str | None) -> bool:
+    """Whether a file of the firmware has that line."""
+    if line is None:
+        return False
+    name, _, number = line.rpartition(":")
+    return int(number) <= len((SHIPPED[0].parents[2] / name).read_text(encoding="utf-8").splitlines())
+
+
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_lines_of_shipped_programs_equal_addr2line(path: Path) -> None:
     program = read_elf(path)
     addresses = instructions(program)
     lines = said(program, addresses)
-    assert lines == addr2line(path, addresses)
+    judged = addr2line(path, addresses)
+    # GNU addr2line takes the file of the unit for rows before the first that names one; DWARF 5 says file 1, which is
+    # another where the unit has no code of its own (generate_kernels). Its tables, which objdump decodes, are right.
+    wrong = [index for index, line in enumerate(judged) if line != lines[index] and not _exists(line)]
+    decoded = decoded_lines(path, [addresses[index] for index in wrong]) if wrong else []
+    assert [str(lines[index]).rpartition("/")[2] for index in wrong] == decoded
+    assert [line for index, line in enumerate(lines) if index not in wrong] == [
+        line for index, line in enumerate(judged) if index not in wrong
+    ]
     assert lines.count(None) < len(lines) / 100
     main = program.line_of(program.symbols["main"].address)
     assert main is not None
