@@ -171,7 +171,7 @@ def _load(places: Places) -> str:
 
 
 def _store(places: Places, name: str, *, posted: bool) -> str:
-    """A posted store has acted in the cycle before it arrives, and nobody sees what `write` returns for it."""
+    """A posted store takes effect in the cycle before its arrival; what `write` returns for it is not used."""
     ir = Ir()
     ir.block("entry")
     now, value = integer(ir, "%cycle"), integer(ir, "%value")
