@@ -170,6 +170,22 @@ def embed_layer_norm(parts: Parts) -> None:
         parts.result("Identity", parts.constant(np.zeros(batch, np.int32)), index=1)
 
 
+def distances(parts: Parts) -> None:
+    """CDist: of each row of one table from each of another."""
+    node = parts.node
+    metric = node.attribute("metric", "sqeuclidean")
+    if metric not in ("euclidean", "sqeuclidean"):
+        node.refuse(f"attribute metric={metric}: supported are euclidean, sqeuclidean")
+    (rows, width), (columns, _) = node.shape(0), node.shape(1)
+    first, second = parts.reshaped(parts.input(0), rows, 1, width), parts.reshaped(parts.input(1), 1, columns, width)
+    apart, last = parts.make("Sub", first, second), parts.integers(2)
+    squares = parts.make("Mul", apart, apart)
+    if metric == "sqeuclidean":
+        parts.result("ReduceSum", squares, last, keepdims=0)
+    else:
+        parts.result("Sqrt", parts.make("ReduceSum", squares, last, keepdims=0))
+
+
 def same(operator: str) -> Compose:
     """An operator that ONNX has under this name, with the same inputs and attributes."""
 
@@ -188,6 +204,7 @@ _GROUPED = ("num_heads", "kv_num_heads", "scale", "softcap", "local_window_size"
 CONTRIBUTED: dict[str, Row] = {
     "Attention": Row("MatMul, Attention", attention.packed, (*_HEADS, "qkv_hidden_sizes")),
     "BiasGelu": Row("Add, Gelu", gelu),
+    "CDist": Row("Sub, Mul, ReduceSum, Sqrt", distances, ("metric",)),
     "DequantizeLinear": Row("DequantizeLinear", same("DequantizeLinear"), ("axis",)),
     "DynamicQuantizeLSTM": Row("DynamicQuantizeLinear, MatMulInteger, LSTM", quantized_lstm, LSTM),
     "DynamicQuantizeMatMul": Row("DynamicQuantizeLinear, MatMulInteger", quantized.dynamic_matmul),

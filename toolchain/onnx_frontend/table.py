@@ -14,7 +14,7 @@ from toolchain.onnx_domains.contributed import CONTRIBUTED, DOMAIN
 from toolchain.onnx_domains.on_core import ON_CORE
 from toolchain.onnx_model.node import Node, Operator
 from toolchain.onnx_model.opset import OLDEST
-from toolchain.onnx_nodes import arithmetic, recurrent, regions, sampling, selection, spectra
+from toolchain.onnx_nodes import arithmetic, hyperbolic, pools, recurrent, regions, sampling, selection, spectra
 from toolchain.onnx_nodes import images as images_of_parts
 from toolchain.onnx_nodes.parts import Compose, Row
 from toolchain.onnx_operators import (
@@ -65,6 +65,10 @@ def _composed(
 
 TRANSPOSED = ("auto_pad", "dilations", "group", "kernel_shape", "output_padding", "output_shape", "pads", "strides")
 STEPS: dict[str, Any] = {"types": FLOAT | {DataType.INT32}, "note": "Gemm, ELTWISE"}
+HYPERBOLIC = {
+    name: _composed(compose, note="ELTWISE: polynomial near 0, sqrt, log, exp elsewhere")
+    for name, compose in hyperbolic.FUNCTIONS.items()
+}  # fmt: skip
 ROWS = ("axis", "keepdims", "select_last_index")
 
 OPERATORS: dict[str, Operator] = {
@@ -94,6 +98,9 @@ OPERATORS: dict[str, Operator] = {
     "Clip": Operator(
         elementwise.clip, {}, ANY, "ELTWISE clip; computed limits: max, min", (), arithmetic.clip,
         arithmetic.open_limits,
+    ),
+    "Col2Im": _composed(
+        images_of_parts.columns_to_image, "dilations", "pads", "strides", note="ConvTranspose", constant=(1, 2)
     ),
     "Compress": _composed(
         selection.compress, "axis", types=MOVED, note=f"Gather; {ON_CORE['Compress'].becomes}", constant=(1,)
@@ -146,8 +153,8 @@ OPERATORS: dict[str, Operator] = {
         linear.gemm, {"alpha": ALL, "beta": ALL, "transA": ALL, "transB": ALL}, FLOAT, "GEMM_T, ELTWISE"
     ),
     "GlobalAveragePool": Operator(rows.global_average, {}, FLOAT, "REDUCE mean"),
-    "GlobalLpPool": _composed(images_of_parts.global_lp_pool, "p", note="Pow, REDUCE sum"),
-    "GlobalMaxPool": _composed(images_of_parts.global_max_pool, note="REDUCE max"),
+    "GlobalLpPool": _composed(pools.global_lp_pool, "p", note="Pow, REDUCE sum"),
+    "GlobalMaxPool": _composed(pools.global_max_pool, note="REDUCE max"),
     "Greater": _binary("GREATER"),
     "GridSample": _composed(
         sampling.grid_sample, "align_corners", note="GATHER, ELTWISE", mode="linear, nearest",
@@ -171,14 +178,22 @@ OPERATORS: dict[str, Operator] = {
     "Less": _binary("LESS"),
     "Log": _unary("LOG"),
     "LogSoftmax": _composed(arithmetic.log_softmax, "axis", note="REDUCE, ELTWISE exp, log"),
+    "LpNormalization": _composed(arithmetic.lp_normalization, "axis", "p", note="REDUCE sum, ELTWISE sqrt, div"),
+    "LpPool": _composed(pools.lp_pool, *PADDING, "ceil_mode", "p", note="Pow, Conv"),
     "LRN": _composed(images_of_parts.local_response, "alpha", "beta", "bias", "size", note="MatMul, ELTWISE"),
     "LSTM": _composed(recurrent.recurrent, *recurrent.RECURRENT, **STEPS),
     "MatMul": Operator(linear.matmul, {}, FLOAT, "GEMM_T"),
     "MatMulInteger": Operator(quantized.matmul_integer, {}, BYTE, "GEMM_T", constant=(3,)),
     "Max": Operator(elementwise.variadic("MAX"), {}, ANY, "ELTWISE max"),
     "MaxPool": Operator(
-        images.maximum_pool, {**PADDING, "ceil_mode": ALL, "storage_order": ALL}, FLOAT | BYTE, "POOL max"
+        images.maximum_pool, {**PADDING, "ceil_mode": ALL, "storage_order": ALL}, FLOAT | BYTE,
+        "POOL max; with Indices: COPY, REDUCE max, argmax, GATHER", (), pools.maximum_with_places, pools.gives_places,
     ),
+    "MaxUnpool": _composed(
+        pools.unpooled, "kernel_shape", "pads", "strides", types=FLOAT | {DataType.INT32}, constant=(2,),
+        note="ScatterElements with computed indices",
+    ),
+    "Mean": _composed(arithmetic.mean, note="ELTWISE add, mul"),
     "Min": Operator(elementwise.variadic("MIN"), {}, ANY, "ELTWISE min"),
     "Mish": _unary("MISH"),
     "Mod": _composed(arithmetic.modulo, "fmod", types=ANY, note="ELTWISE"),
@@ -208,7 +223,7 @@ OPERATORS: dict[str, Operator] = {
     "ReduceMean": Operator(rows.reduction("MEAN"), REDUCED, FLOAT, "REDUCE mean", constant=(1,)),
     "ReduceMin": _composed(arithmetic.reduce_min, *REDUCED, types=ANY, note="mul, REDUCE max", constant=(1,)),
     "ReduceProd": _composed(arithmetic.reduce_product, *REDUCED, types=ANY, note="ELTWISE mul", constant=(1,)),
-    "ReduceSum": Operator(rows.reduction("SUM"), REDUCED, FLOAT, "REDUCE sum", constant=(1,)),
+    "ReduceSum": Operator(rows.reduction("SUM"), REDUCED, FLOAT | {DataType.INT32}, "REDUCE sum", constant=(1,)),
     "Relu": Operator(elementwise.unary("RELU"), {}, ANY - {DataType.UINT8}, "ELTWISE relu"),
     "Reshape": Operator(shaping.renamed, {"allowzero": ALL}, MOVED, "compile time", constant=(1,)),
     "Resize": _composed(
@@ -235,12 +250,12 @@ OPERATORS: dict[str, Operator] = {
     ),
     "Round": _unary("ROUND"),
     "ScatterElements": _composed(
-        selection.scatter_elements, "axis", types=MOVED, reduction="none, add of floats",
-        note="GATHER; computed indices and add: ELTWISE equal, where, REDUCE",
+        selection.scatter_elements, "axis", "reduction", types=MOVED,
+        note="GATHER; computed indices and reductions: ELTWISE equal, where, REDUCE",
     ),
     "ScatterND": _composed(
-        selection.scatter_nd, types=MOVED, note="GATHER; computed indices: ELTWISE equal, REDUCE max, GATHER, where",
-        reduction="none",
+        selection.scatter_nd, "reduction", types=MOVED,
+        note="GATHER; computed indices and reductions: ELTWISE equal, where, REDUCE, GATHER",
     ),
     "Shape": _evaluated("start", "end"),
     "Sigmoid": _unary("SIGMOID"),
@@ -273,6 +288,7 @@ OPERATORS: dict[str, Operator] = {
     "Unsqueeze": Operator(shaping.renamed, {}, MOVED, "compile time", constant=(1,)),
     "Where": Operator(elementwise.where, {}, ANY, "ELTWISE where"),
     "Xor": _composed(arithmetic.xor, types=BYTE, note="ELTWISE equal"),
+    **HYPERBOLIC,
 }  # fmt: skip
 """Besides these, an operator whose inputs are all constant is evaluated by the compiler."""
 

@@ -21,6 +21,8 @@ from toolchain.onnx_model.control_flow import ControlFlow, Names
 from toolchain.onnx_model.file import RESHAPES
 from toolchain.onnx_model.open_rows import OpenRows
 from toolchain.onnx_model.opset import NEWEST, raised
+from toolchain.onnx_model.sequences import OPERATORS as SEQUENCES
+from toolchain.onnx_model.sequences import Sequences
 from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, inferred, tensor_info, type_name
 
 MAX_NODES = 50_000
@@ -32,8 +34,8 @@ _ONNX = ("", "ai.onnx")
 
 
 def has_control_flow(nodes: Any) -> bool:
-    """Whether a node branches or loops."""
-    return any(node.op_type in _CONTROL and node.domain in _ONNX for node in nodes)
+    """Whether a node branches, loops, or has a list of tensors."""
+    return any(node.op_type in (*_CONTROL, *SEQUENCES) and node.domain in _ONNX for node in nodes)
 
 
 def canonical(
@@ -60,13 +62,15 @@ def canonical(
 
 
 def _outputs_as_tensors(graph: Any, info: Mapping[str, TensorInfo]) -> None:
-    """Outputs of text, or of dictionaries, are what operators of other domains have left of them."""
+    """Outputs of text, or of dictionaries, are what operators of other domains have left of them. Where one is not
+    known, it is behind an operator that the importer refuses by name."""
     for value in graph.output:
-        kind = value.type.tensor_type
-        if kind.elem_type in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING) and value.name in info:
-            found = info[value.name]
+        kind, found = value.type.tensor_type.elem_type, info.get(value.name)
+        if found is not None and kind in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
             code = onnx.TensorProto.DataType.Value(found.type)
             value.CopyFrom(helper.make_tensor_value_info(value.name, code, found.shape))
+        elif not value.type.HasField("tensor_type"):
+            value.CopyFrom(helper.make_tensor_value_info(value.name, onnx.TensorProto.FLOAT, None))
 
 
 def _without_optional_inputs(model: Any) -> None:
@@ -113,13 +117,14 @@ def _constant_of(node: Any, tensors: Mapping[str, Any], opsets: Sequence[Any]) -
         return None
 
 
-class _Canonical(ControlFlow):
+class _Canonical(ControlFlow, Sequences):
     """The nodes of a model on their way. `follow`: values and shapes are followed, because a node depends on them."""
 
     def __init__(
         self, model: Any, name: str, version: int, external: Mapping[str, Values], steps: Mapping[str, int], *,
         follow: bool,
     ) -> None:  # fmt: skip
+        super().__init__()
         self._graph, self._name, self._version, self._follow = model.graph, name, version, follow
         self._external, self._steps = external, steps
         self._opsets = [helper.make_opsetid("", max(version, NEWEST))]
@@ -139,6 +144,11 @@ class _Canonical(ControlFlow):
     def run(self) -> list[Any]:
         for proto in self._graph.node:
             self._visit(proto, {})
+        for value in self._graph.output:
+            if value.name in self._lists:
+                raise ModelError(
+                    f"{self._name}: output {value.name}: a sequence: export the model with its tensors as outputs"
+                )
         return list(self._live()) if self._follow else self._nodes
 
     def _refuse(self, proto: Any, what: str) -> ModelError:
@@ -200,6 +210,8 @@ class _Canonical(ControlFlow):
 
     def _add(self, proto: Any) -> None:
         """A node with the names of the graph."""
+        if self._follow and proto.domain in _ONNX and self._sequence(proto):
+            return
         self._nodes.append(proto)
         if len(self._nodes) > MAX_NODES:
             raise ModelError(f"{self._name}: more than {MAX_NODES} nodes behind loops and branches: export fewer steps")

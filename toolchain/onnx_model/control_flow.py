@@ -13,6 +13,7 @@ from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_domains import on_core
 from toolchain.onnx_model.open_rows import OpenRows
+from toolchain.onnx_model.whole_scan import WholeScan
 from toolchain.onnx_nodes.evaluation import TensorInfo
 from toolchain.onnx_nodes.view import node_name
 
@@ -141,6 +142,8 @@ class ControlFlow(ABC):
         unknown = [name for name in given if name not in self.info]
         if unknown:
             raise self._refuse(proto, f"the shape of {unknown[0]} is not known before the run: give --shape")
+        if self._scan_at_once(proto, body, names, attributes):
+            return
         steps = self.info[given[0]].shape[axes[0]]
         if not 0 < steps <= MAX_STEPS:
             raise self._refuse(proto, f"{steps} steps: must be 1..{MAX_STEPS}: bind a smaller dimension with --shape")
@@ -166,6 +169,19 @@ class ControlFlow(ABC):
             outer, slices = proto.output[count + index], [one[index] for one in left]
             if outer:
                 self._stacked(slices[::-1] if orders[index] else slices, outer, axis, prefix)
+
+    def _scan_at_once(self, proto: Any, body: Any, names: Names, attributes: Mapping[str, Any]) -> bool:
+        """Whether a Scan over rows, first to last, is one step on whole tensors; then that is added."""
+        if any(any(value) for name, value in attributes.items() if name.startswith("scan_")):
+            return False
+        count = len(proto.input) - int(attributes["num_scan_inputs"])
+        inside = dict(names) | {inner.name: name for inner, name in zip(body.input, proto.input, strict=True)}
+        whole = WholeScan(self._version, self.info, self._known, inside, self._prefix(proto))
+        if not whole.made(body, proto.input[count:], count, proto.output):
+            return False
+        for node in whole.nodes:
+            self._add(node)
+        return True
 
     @staticmethod
     def _placed(attributes: Mapping[str, Any], name: str, count: int) -> list[int]:

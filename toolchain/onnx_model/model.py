@@ -122,7 +122,10 @@ def prepare(
     _fix(model, name, constants or {})
     if model.functions:
         _check_functions(model, name)
-        model = inline_local_functions(model, convert_version=True)
+        try:
+            model = inline_local_functions(model, convert_version=True)
+        except RuntimeError:  # ONNX cannot raise a node of a function; one of the model's operator set needs it not
+            model = inline_local_functions(model)
     canonical(model, name, opset, external or {}, steps)
     try:
         _check(model)

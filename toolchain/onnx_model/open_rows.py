@@ -15,7 +15,7 @@ from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_nodes.evaluation import TensorInfo
 
-_APART = frozenset((
+APART = frozenset((
     "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Div", "Equal", "Erf", "Exp", "Floor", "Greater", "GreaterOrEqual",
     "Identity", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal",
     "Relu", "Round", "Sigmoid", "Sign", "Sqrt", "Sub", "Sum", "Tanh", "Where",
@@ -58,7 +58,7 @@ def _axis(
         return None
     axis, shape, out = axes[name], info[name].shape, made.shape
     attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
-    if kind in _APART:
+    if kind in APART:
         axis += len(out) - len(shape)
         return axis if out[axis] == shape[axes[name]] else None
     if kind in _SHAPED and at == 0:

@@ -147,6 +147,26 @@ def reduce_product(parts: Parts) -> None:
     parts.reshaped_result(x)
 
 
+def mean(parts: Parts) -> None:
+    """Of elements at the same place of all inputs."""
+    count = len(parts.node.proto.input)
+    total = parts.make("Sum", *(parts.input(index) for index in range(count)))
+    parts.result("Mul", total, parts.number(1 / count))
+
+
+def lp_normalization(parts: Parts) -> None:
+    """Divided by the norm along an axis; rows of zeros stay."""
+    node, x = parts.node, parts.input(0)
+    axis, p = node.axis(len(node.shape(0)), -1), int(node.attribute("p", 2))
+    along = parts.integers(axis)
+    if p == 2:
+        norm = parts.make("Sqrt", parts.make("ReduceSum", parts.make("Mul", x, x), along))
+    else:
+        norm = parts.make("ReduceSum", parts.make("Abs", x), along)
+    nothing = parts.make("Equal", norm, parts.number(0))
+    parts.result("Div", x, parts.make("Where", nothing, parts.number(1), norm))
+
+
 def log_sum_exp(parts: Parts) -> None:
     """Of what is left when the largest is taken out."""
     x, axes = parts.input(0), _axes(parts.node)

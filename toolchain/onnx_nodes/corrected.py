@@ -59,6 +59,44 @@ class Conv(op_conv.Conv):
         return ((found if b is None else found + b.reshape(-1, *(1,) * rank)).astype(x.dtype),)
 
 
+class ConvTranspose(OpRun):
+    """onnx.reference takes weights and channels of groups from the wrong places, and minutes for a large image."""
+
+    op_domain = ""
+
+    def _run(
+        self, x: Any, w: Any, b: Any = None, auto_pad: Any = None, dilations: Any = None, group: Any = None,
+        kernel_shape: Any = None, output_padding: Any = None, output_shape: Any = None, pads: Any = None,
+        strides: Any = None,
+    ) -> tuple[Any]:  # fmt: skip
+        rank, groups, wide = x.ndim - 2, group or 1, np.promote_types(x.dtype, np.float32)
+        steps, apart, more = strides or [1] * rank, dilations or [1] * rank, output_padding or [0] * rank
+        same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
+        sizes = [
+            (length - 1) * step + (taps - 1) * dilation + 1 + behind
+            for length, taps, step, dilation, behind in zip(x.shape[2:], w.shape[2:], steps, apart, more, strict=False)
+        ]
+        begins = list(pads or [0] * 2 * rank)[:rank]
+        wanted = output_shape or [length * step for length, step in zip(x.shape[2:], steps, strict=True)]
+        if same or output_shape:
+            cut = [size - length for size, length in zip(sizes, wanted[-rank:], strict=True)]
+            begins = [total // 2 if auto_pad == "SAME_UPPER" else total - total // 2 for total in cut]
+        else:
+            cut = [before + behind for before, behind in zip(begins, (pads or [0] * 2 * rank)[rank:], strict=True)]
+        images = x.astype(wide).reshape(len(x), groups, -1, *x.shape[2:])
+        weights = w.astype(wide).reshape(groups, -1, *w.shape[1:])
+        total = np.zeros((len(x), groups, weights.shape[2], *sizes), wide)
+        for at in np.ndindex(*w.shape[2:]):
+            put = tuple(
+                slice(place * dilation, place * dilation + (length - 1) * step + 1, step)
+                for place, dilation, length, step in zip(at, apart, x.shape[2:], steps, strict=True)
+            )
+            total[:, :, :, *put] += np.einsum("gco,bgc...->bgo...", weights[:, :, :, *at], images)
+        kept = (slice(low, low + size - gone) for low, size, gone in zip(begins, sizes, cut, strict=True))
+        found = total.reshape(len(x), -1, *sizes)[:, :, *kept]
+        return ((found if b is None else found + b.reshape(-1, *(1,) * rank)).astype(x.dtype),)
+
+
 class CumSum(OpRun):
     """onnx.reference takes no axis that is a list of one number."""
 
@@ -133,5 +171,7 @@ class STFT(OpRun):
         return (np.stack([made.real, made.imag], axis=-1).astype(signal.dtype),)
 
 
-CORRECTED: list[type[OpRun]] = [Conv, CumSum, GatherElements, GlobalLpPool, GlobalMaxPool, OneHot, Pad, STFT]
+CORRECTED: list[type[OpRun]] = [
+    Conv, ConvTranspose, CumSum, GatherElements, GlobalLpPool, GlobalMaxPool, OneHot, Pad, STFT,
+]  # fmt: skip
 """Operators of which onnx.reference has no right implementation."""

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -332,17 +331,34 @@ def instance_normalization(parts: Parts) -> None:
     parts.reshaped_result(parts.make("Add", scaled, bias))
 
 
-def global_lp_pool(parts: Parts) -> None:
+def columns_to_image(parts: Parts) -> None:
+    """Col2Im: a transposed convolution in which each element of a window goes to its own pixel."""
     node = parts.node
-    axes = parts.integers(*range(2, len(node.shape(0))))
-    p: Any = int(node.attribute("p", 2))
-    powers = parts.make("Pow", parts.make("Abs", parts.input(0)), parts.number(p))
-    parts.result("Pow", parts.make("ReduceSum", powers, axes), parts.number(1 / p))
-
-
-def global_max_pool(parts: Parts) -> None:
-    axes = parts.integers(*range(2, len(parts.node.shape(0))))
-    parts.result("ReduceMax", parts.input(0), axes)
+    images, rows, columns = node.shape(0)
+    image, block = (
+        [int(one) for one in node.needed(index, name)] for index, name in ((1, "image_shape"), (2, "block_shape"))
+    )
+    rank, taps = len(image), math.prod(block)
+    strides, dilations = (list(node.attribute(name, [1] * rank)) for name in ("strides", "dilations"))
+    pads, channels = list(node.attribute("pads", [0] * 2 * rank)), rows // taps
+    sides = list(zip(image, block, strides, dilations, strict=True))
+    windows = [
+        (size + pads[at] + pads[rank + at] - (taps - 1) * dilation - 1) // stride + 1
+        for at, (size, taps, stride, dilation) in enumerate(sides)
+    ]
+    if rows % taps or math.prod(windows) != columns:
+        node.refuse(f"shape {list(node.shape(0))} for image_shape {image} and block_shape {block}: must be a multiple "
+                    f"of {taps} rows, and {math.prod(windows)} columns")  # fmt: skip
+    one_each = np.tile(np.eye(taps, dtype=parts.kind).reshape(taps, 1, *block), (channels, *[1] * (rank + 1)))
+    behind = [
+        size + pads[at] + pads[rank + at] - (windows[at] - 1) * stride - (taps - 1) * dilation - 1
+        for at, (size, taps, stride, dilation) in enumerate(sides)
+    ]
+    made = parts.make(
+        "ConvTranspose", parts.reshaped(parts.input(0), images, rows, *windows), parts.constant(one_each),
+        group=channels, kernel_shape=block, strides=strides, dilations=dilations, pads=pads, output_padding=behind,
+    )  # fmt: skip
+    parts.reshaped_result(made)
 
 
 def depth_to_space(parts: Parts) -> None:

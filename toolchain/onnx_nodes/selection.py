@@ -171,8 +171,9 @@ def gather_nd(parts: Parts) -> None:
 def scatter_elements(parts: Parts) -> None:
     """With constant places: each element of the result comes from the data or from the updates."""
     node, shape = parts.node, parts.node.shape(0)
-    if node.attribute("reduction", "none") == "add":
-        _added(parts)
+    if reduction := _reduction(node):
+        scatter = _compared(parts)
+        _turned_back(parts, scatter, _reduced(parts, scatter, reduction))
         return
     indices = node.constant(1)
     if indices is None:
@@ -186,24 +187,43 @@ def scatter_elements(parts: Parts) -> None:
     _merged(parts, base.reshape(-1), 1)
 
 
-def _added(parts: Parts) -> None:
+class _Reduction(NamedTuple):
+    """How updates of a place, and its element, become one: operator on two, operator on many, what changes nothing."""
+
+    pair: str
+    many: str
+    neutral: float
+
+
+_REDUCTIONS = {
+    "add": _Reduction("Add", "ReduceSum", 0), "max": _Reduction("Max", "ReduceMax", -math.inf),
+    "min": _Reduction("Min", "ReduceMin", math.inf), "mul": _Reduction("Mul", "ReduceProd", 1),
+}  # fmt: skip
+
+
+def _reduction(node: NodeView) -> _Reduction | None:
+    """That of a node; None: the last update of a place takes it."""
+    name = str(node.attribute("reduction", "none"))
+    if name != "none" and name not in _REDUCTIONS:
+        node.refuse(f"attribute reduction={name}: supported are none, {', '.join(_REDUCTIONS)}")
+    return _REDUCTIONS.get(name)
+
+
+def _reduced(parts: Parts, scatter: "_Compared", reduction: _Reduction) -> str:
     """Each element of the data with the updates of its place: all places along the axis are compared with each
     index."""
-    if np.dtype(parts.kind).kind != "f":
-        parts.node.refuse(
-            f"attribute reduction=add: data type {parts.node.info(0).type} is not supported: supported are floats"
-        )
-    scatter = _compared(parts)
+    neutral, kind = reduction.neutral, np.dtype(parts.kind)
+    if math.isinf(neutral) and kind.kind != "f":  # the device has INT32 for INT64
+        limits = np.iinfo(np.int32 if kind.itemsize > 4 else kind)
+        neutral = limits.max if neutral > 0 else limits.min
     updates = parts.reshaped(scatter.updates, 1, scatter.indices, scatter.width)
-    chosen = parts.make("Where", scatter.here, updates, parts.number(0))
-    total = parts.make("ReduceSum", chosen, parts.integers(1), keepdims=0)
-    _turned_back(parts, scatter, parts.make("Add", parts.reshaped(scatter.data, scatter.size, scatter.width), total))
+    chosen = parts.make("Where", scatter.here, updates, parts.number(neutral))
+    total = parts.make(reduction.many, chosen, parts.integers(1), keepdims=0)
+    return parts.make(reduction.pair, parts.reshaped(scatter.data, scatter.size, scatter.width), total)
 
 
 def _placed(parts: Parts) -> None:
     """Each element of the data, or the last update of its place: indices are known in the run only."""
-    if (reduction := parts.node.attribute("reduction", "none")) != "none":
-        parts.node.refuse(f"attribute reduction={reduction}: supported are none, add")
     scatter = _compared(parts)
     count, width = scatter.indices, scatter.width
     last = _last(parts, scatter.here, count, [1, count, 1])
@@ -244,8 +264,7 @@ def _compared(parts: Parts) -> _Compared:
     order = [axis, *(at for at in range(rank) if at != axis)]
     rows, columns = [shape[at] for at in order], [given[at] for at in order]
     if rows[1:] != columns[1:]:
-        node.refuse(f"computed indices of shape {list(given)} for data of {list(shape)}: supported are those that "
-                    f"differ along axis {axis} only")  # fmt: skip
+        return _compared_one_by_one(parts, axis)
     size, count, width = rows[0], columns[0], math.prod(rows[1:])
     _bounded(node, size, count, width)
     data, indices, updates = (
@@ -254,6 +273,24 @@ def _compared(parts: Parts) -> _Compared:
     indices = _positive(parts, parts.reshaped(parts.cast(indices, np.int64), 1, count, width), size)
     here = parts.make("Equal", indices, parts.constant(np.arange(size, dtype=np.int64).reshape(-1, 1, 1)))
     return _Compared(here, data, updates, size, count, width, order)
+
+
+def _compared_one_by_one(parts: Parts, axis: int) -> _Compared:
+    """Places of all elements, where the indices cover a part of the other axes only."""
+    node, shape, given = parts.node, parts.node.shape(0), parts.node.shape(1)
+    size, count = math.prod(shape), math.prod(given)
+    _bounded(node, size, count, 1)
+    base = np.zeros(given, np.int64)
+    for at, length in enumerate(given):
+        if at != axis:
+            along = np.arange(length).reshape([-1 if one == at else 1 for one in range(len(given))])
+            base = base + along * math.prod(shape[at + 1 :])
+    places = _positive(parts, parts.cast(parts.input(1), np.int64), shape[axis])
+    step = parts.constant(np.array(math.prod(shape[axis + 1 :]), np.int64))
+    places = parts.make("Add", parts.make("Mul", places, step), parts.constant(base))
+    every = parts.constant(np.arange(size, dtype=np.int64).reshape(-1, 1, 1))
+    here = parts.make("Equal", parts.reshaped(places, 1, count, 1), every)
+    return _Compared(here, parts.input(0), parts.input(2), size, count, 1, list(range(len(shape))))
 
 
 def _bounded(node: NodeView, size: int, count: int, width: int) -> None:
@@ -275,22 +312,20 @@ def _turned_back(parts: Parts, scatter: _Compared, made: str) -> None:
 def scatter_nd(parts: Parts) -> None:
     """As ScatterElements, for rows."""
     node, shape = parts.node, parts.node.shape(0)
-    indices, depth = node.constant(1), node.shape(1)[-1]
+    indices, depth, reduction = node.constant(1), node.shape(1)[-1], _reduction(parts.node)
     steps = [math.prod(shape[at + 1 : depth]) for at in range(depth)]
-    if indices is None:
-        _placed_rows(parts, steps)
+    if indices is None or reduction:
+        _placed_rows(parts, steps, reduction)
         return
     flat = indices.reshape(-1, depth) % np.array(shape[:depth])
     _merged(parts, flat @ np.array(steps, np.int64), math.prod(shape[depth:]))
 
 
-def _placed_rows(parts: Parts, steps: list[int]) -> None:
-    """As `_placed`, for rows."""
+def _placed_rows(parts: Parts, steps: list[int], reduction: _Reduction | None) -> None:
+    """As `_placed` and `_reduced`, for rows."""
     node, shape, depth = parts.node, parts.node.shape(0), len(steps)
-    if (reduction := node.attribute("reduction", "none")) != "none":
-        node.refuse(f"attribute reduction={reduction}: supported is none")
     size, width, count = math.prod(shape[:depth]), math.prod(shape[depth:]), math.prod(node.shape(1)[:-1])
-    _bounded(node, size, count, 1)
+    _bounded(node, size, count, width if reduction else 1)
     columns = parts.reshaped(parts.cast(parts.input(1), np.int64), count, depth)
     places = ""
     for at, step in enumerate(steps):
@@ -298,6 +333,11 @@ def _placed_rows(parts: Parts, steps: list[int]) -> None:
         own = parts.make("Mul", column, parts.constant(np.array(step)))
         places = parts.make("Add", places, own) if places else own
     here = parts.make("Equal", places, parts.constant(np.arange(size).reshape(-1, 1)))
+    if reduction:
+        apart = parts.reshaped(here, size, count, 1)
+        scatter = _Compared(apart, parts.input(0), parts.input(2), size, count, width, [0])
+        parts.reshaped_result(_reduced(parts, scatter, reduction))
+        return
     last = _last(parts, here, count, [1, count])
     row = parts.make("Max", last, parts.constant(np.array(0)))
     taken = parts.make("Gather", parts.reshaped(parts.input(2), count, width), row)
@@ -308,8 +348,6 @@ def _placed_rows(parts: Parts, steps: list[int]) -> None:
 def _merged(parts: Parts, places: np.ndarray, row: int) -> None:
     """Rows of the data, those at `places` from the updates; the last of several wins."""
     node = parts.node
-    if (reduction := node.attribute("reduction", "none")) != "none":
-        node.refuse(f"attribute reduction={reduction}: supported is none")
     count = math.prod(node.shape(0)) // row
     order = np.arange(count)
     order[places] = count + np.arange(len(places))

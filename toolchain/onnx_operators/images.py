@@ -194,8 +194,6 @@ def _product_of_patches(node: Node, tensors: tuple[TensorIR, TensorIR, TensorIR]
 
 
 def maximum_pool(node: Node) -> None:
-    if len([name for name in node.proto.output if name]) > 1:
-        node.refuse("output Indices is not supported")
     x, out = node.tensor(0), node.output()
     shape = windows(node, x.shape, node.attribute("kernel_shape"), out.shape[2:])
     if _pooled(node, x, out, shape, "MAX"):

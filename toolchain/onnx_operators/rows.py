@@ -107,7 +107,7 @@ def _factors(node: Node, epsilon: float, shape: tuple[int, ...]) -> tuple[Tensor
 def reduction(function: str) -> Callable[[Node], None]:
     def lower(node: Node) -> None:
         source, out = node.tensor(0), node.output()
-        if out.dtype not in FLOATS and function != "MAX":
+        if out.dtype not in FLOATS and function == "MEAN":
             node.refuse(f"data type {out.dtype.name} is not supported")
         if node.info(0).type == "BOOL" and function != "MAX":
             node.refuse("data type BOOL is not supported")

@@ -45,6 +45,11 @@ def test_fused_products_with_the_batch_inside() -> None:
     check("FusedMatMul", {"a": random(5, 2, 4), "b": random(2, 5, 6, seed=4)}, transBatchA=1, transA=1)
 
 
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
+def test_distances_between_rows(metric: str) -> None:
+    check("CDist", {"a": random(4, 3), "b": random(5, 3, seed=4)}, metric=metric)
+
+
 @pytest.mark.parametrize(
     ("activation", "numbers"),
     [

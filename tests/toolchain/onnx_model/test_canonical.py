@@ -253,6 +253,62 @@ def test_a_scan_is_unrolled() -> None:
     agree(parser.parse_model(SCAN.format(steps=5)))
 
 
+DISTANCES = """<ir_version: 8, opset_import: ["" : {opset}]>
+    g (float[5, 3] x, float[{rows}, 3] table) => (float[{rows}, 5] y) {{
+      same, y = Scan <num_scan_inputs = 1,
+        body = step (float[5, 3] all, float[3] row) => (float[5, 3] next, float[5] made) {{
+          next = Identity(all)
+          apart = Sub(all, row)
+          far = {distance}
+          half = Constant<value = float {{0.5}}>()
+          made = Mul(far, half)
+        }}>(x, table)
+    }}"""
+"""As scikit-learn's exporters write the neighbours of a point."""
+
+
+@pytest.mark.parametrize(
+    ("opset", "distance"),
+    [(12, "ReduceSumSquare<axes = [1], keepdims = 0>(apart)"), (17, "ReduceL1<axes = [-1], keepdims = 0>(apart)")],
+)
+def test_a_scan_of_steps_that_are_apart_is_one_step(opset: int, distance: str) -> None:
+    text = DISTANCES.format(opset=opset, distance=distance, rows=2000)
+    agree(parser.parse_model(text))
+    assert len(prepare(parser.parse_model(text), "m").graph.node) < 12
+
+
+def test_a_scan_with_a_state_that_changes_is_not_one_step() -> None:
+    text = DISTANCES.format(opset=17, distance="ReduceL1<axes = [-1], keepdims = 0>(apart)", rows=4)
+    agree(parser.parse_model(text.replace("next = Identity(all)", "next = Add(all, row)")))
+
+
+LISTS = """<ir_version: 8, opset_import: ["" : 17]> g (float[3, 4] x) => (float[n, 4] y, int64 count) {
+      zero = Constant<value = int64 {0}>()
+      one = Constant<value = int64 {1}>()
+      rows = SplitToSequence<axis = 0, keepdims = 0>(x)
+      second = SequenceAt(rows, one)
+      none = SequenceEmpty()
+      three = Constant<value = int64 {3}>()
+      yes = Constant<value = int32 {1}>()
+      go = Cast<to = 9>(yes)
+      all = Loop<body = step (int64 i, bool was, seq(float[4]) list) => (bool on, seq(float[4]) longer) {
+          row = SequenceAt(rows, i)
+          twice = Add(row, second)
+          longer = SequenceInsert(list, twice)
+          on = Identity(was)
+      }>(three, go, none)
+      less = SequenceErase(all, one)
+      made = SequenceInsert(less, second, zero)
+      count = SequenceLength(made)
+      y = ConcatFromSequence<axis = 0, new_axis = 1>(made)
+    }"""
+"""What torch.jit.script makes of a list and its append."""
+
+
+def test_lists_of_tensors() -> None:
+    agree(parser.parse_model(LISTS))
+
+
 def test_a_scan_of_too_many_steps_is_refused() -> None:
     with pytest.raises(ModelError, match=r"2000 steps: must be 1\.\.1024: bind a smaller dimension with --shape"):
         by_us(parser.parse_model(SCAN.format(steps=2000)), {})

@@ -117,6 +117,39 @@ def test_global_pools(shape: tuple[int, ...]) -> None:
     check("GlobalLpPool", {"x": random(*shape)}, p=3)
 
 
+WINDOWS: list[dict[str, Any]] = [
+    {"strides": [2, 2]}, {"strides": [2, 2], "pads": [1, 0, 1, 1]}, {"strides": [2, 2], "auto_pad": "SAME_UPPER"},
+    {"auto_pad": "SAME_LOWER"}, {"dilations": [2, 1]}, {"strides": [2, 2], "ceil_mode": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", WINDOWS)
+def test_pools_of_windows(how: dict[str, Any]) -> None:
+    """The root of sums of powers, and the places of the largest, of which the first counts."""
+    x = {"x": random(2, 3, 8, 7).round(1)}
+    check("LpPool", x, kernel_shape=[3, 2], p=3 if "pads" in how else 2, opset=22, **how)
+    check("MaxPool", x, ("y", "i"), kernel_shape=[3, 2], kinds=(1, I64), storage_order=len(how) % 2, **how)
+
+
+def test_unpooled_elements() -> None:
+    nodes = [helper.make_node("MaxPool", ["x"], ["v", "i"], kernel_shape=[2, 2], strides=[2, 2]),
+             helper.make_node("MaxUnpool", ["v", "i"], ["y"], kernel_shape=[2, 2], strides=[2, 2])]  # fmt: skip
+    shape = [1, 2, 4, 6]
+    values = [helper.make_tensor_value_info(name, 1, shape) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    agree(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+@pytest.mark.parametrize(
+    ("image", "columns", "how"),
+    [((12, 11), 36, {"pads": [1, 1, 1, 1], "strides": [2, 2]}), ((7, 7), 15, {"dilations": [1, 2]})],
+)
+def test_columns_become_an_image(image: tuple[int, int], columns: int, how: dict[str, Any]) -> None:
+    """With pixels behind the last window, and with windows that overlap."""
+    sizes = {"i": np.array(image), "b": np.array([3, 3])}
+    check("Col2Im", {"x": random(2, 18, columns)}, constants=sizes, **how)
+
+
 # -- elements and rows -------------------------------------------------------------------------------------------------
 
 
@@ -142,6 +175,29 @@ def test_global_pools(shape: tuple[int, ...]) -> None:
 )
 def test_functions(operator: str) -> None:
     check(operator, {"x": random(5, 7) * 4})
+
+
+SMALL = [1e-3, -1e-4, 1e-6, 0]
+EXTREMES: dict[str, list[float]] = {
+    "Acosh": [1, 1.00001, 1.1, 2, 5, 1e10, 1e30, np.inf], "Acos": [-1, -0.5, 0.4999, 0.5, 0.9999, 1],
+    "Asin": [-1, -0.5, 0.4999, 0.9999, 1], "Asinh": [1e9, -3e37, 1.5, np.inf, -np.inf], "Cosh": [90, -89.3, 1, np.inf],
+    "Atan": [-0.41, 0.42, 2.41, -2.42, 1e30, np.inf, -np.inf], "Atanh": [-1, 0.5, 0.999999, -0.9],
+    "Sinh": [90, -89.3, 0.999, -1.001, -np.inf],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("operator", EXTREMES)
+def test_inverse_and_hyperbolic_functions(operator: str) -> None:
+    """Near 0, where the result is small, and where it begins to overflow."""
+    agree_at = [EXTREMES[operator], *([SMALL] if operator not in ("Acosh", "Acos", "Cosh") else [])]
+    for values in agree_at:
+        x = {"x": np.array(values, np.float32)}
+        agree(one_node(operator, x), x, limit=5e-7)
+
+
+def test_sums_of_integers_are_exact() -> None:
+    x = np.random.default_rng(4).integers(-(1 << 27), 1 << 27, (3, 5, 2)).astype(np.int64)
+    check("ReduceSum", {"x": x}, constants={"axes": np.array([0, 2])}, kinds=(I64,))
 
 
 def test_logarithm() -> None:
@@ -324,6 +380,24 @@ def test_double_precision_is_single_on_the_device() -> None:
     check("Add", x, kinds=[TensorProto.DOUBLE], constants={"c": np.array([1e-3, 2, 3e30, 4])})
 
 
+@pytest.mark.parametrize("reduction", ["add", "max", "min", "mul"])
+@pytest.mark.parametrize("kind", [np.float32, np.int64])
+def test_updates_of_a_place_are_reduced(reduction: str, kind: Any) -> None:
+    """Elements and rows; indices that cover a part of the other axes."""
+    given = {"x": (random(5, 3) * 9).astype(kind), "i": np.array([[0, -1], [0, 2], [3, 2]]),
+             "u": (random(3, 2, seed=5) * 9).astype(kind)}  # fmt: skip
+    how: dict[str, Any] = {"reduction": reduction, "opset": 18, "kinds": (I64,) if kind is np.int64 else ()}
+    agree(one_node("ScatterElements", given, **how), given)
+    rows = {"x": given["x"], "u": (random(4, 3, seed=5) * 9).astype(kind)}
+    places = {"i": np.array([[0], [2], [-1], [0]])}
+    agree(one_node("ScatterND", rows, constants=places, order=["x", "i", "u"], **how), rows)
+
+
+def test_elements_at_places_of_a_part_of_the_other_axes() -> None:
+    given = {"x": random(5, 4), "i": np.array([[0, 1], [3, -2]]), "u": random(2, 2, seed=5)}
+    agree(one_node("ScatterElements", given, axis=1), given)
+
+
 @pytest.mark.parametrize(("axis", "shape"), [(0, (7, 3, 2)), (1, (4, 5, 2)), (-1, (4, 3, 6))])
 def test_scattered_elements_are_added(axis: int, shape: tuple[int, ...]) -> None:
     """Indices that are computed, some of them twice and some from the end."""
@@ -354,10 +428,8 @@ def test_rows_at_places_that_the_run_computes(places: Any) -> None:
 @pytest.mark.parametrize(
     ("operator", "shapes", "how", "message"),
     [
-        ("ScatterElements", ((5, 3), (4, 2), (4, 2)), {}, "computed indices of shape .4, 2. for data of .5, 3.: supp"),
-        ("ScatterElements", ((5, 3), (4, 3), (4, 3)), {"reduction": "mul"}, "reduction=mul: supported are none, add"),
+        ("ScatterElements", ((5, 3), (4, 3), (4, 3)), {"reduction": "sum"}, "reduction=sum: supported are none, add"),
         ("ScatterElements", ((9000, 1), (9000, 1), (9000, 1)), {}, "9000 places, 9000 computed indices, 1 elements"),
-        ("ScatterND", ((5, 3), (4, 1), (4, 3)), {"reduction": "max"}, "reduction=max: supported is none"),
     ],
 )
 def test_computed_places_that_are_refused(operator: str, shapes: Any, how: Any, message: str) -> None:

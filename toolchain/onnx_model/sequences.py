@@ -1,0 +1,140 @@
+"""Sequences of tensors, which are lists of the compiler: how many tensors there are is known before the run.
+
+torch.jit.script writes them where a program has a list: SplitToSequence for `chunk`, SequenceInsert for `append`,
+ConcatFromSequence for `cat` and `stack`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+from toolchain.errors import ModelError
+from toolchain.ir.graph import Values
+from toolchain.onnx_nodes.evaluation import TensorInfo
+
+
+class Sequences(ABC):
+    """What becomes of their operators in a graph that is made node by node."""
+
+    info: dict[str, TensorInfo]
+    _known: dict[str, Values]
+
+    def __init__(self) -> None:
+        self._lists: dict[str, tuple[str, ...]] = {}
+        """Sequence -> the tensors in it."""
+
+    @abstractmethod
+    def _add(self, proto: Any) -> None:
+        """A node with the names of the graph."""
+
+    @abstractmethod
+    def _refuse(self, proto: Any, what: str) -> ModelError: ...
+
+    def _sequence(self, proto: Any) -> bool:
+        """Whether a node works on sequences; then they are followed, and nothing is left of it but copies of
+        tensors."""
+        inputs = [name for name in proto.input if name]
+        attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
+        match proto.op_type:
+            case "Identity" if inputs and inputs[0] in self._lists:
+                made = self._lists[inputs[0]]
+            case "SequenceEmpty":
+                made = ()
+            case "SequenceConstruct":
+                made = tuple(inputs)
+            case "SequenceInsert":
+                items = self._items(proto)
+                at = self._place(proto, 2, len(items), len(items))
+                made = (*items[:at], inputs[1], *items[at:])
+            case "SequenceErase":
+                items = self._items(proto)
+                at = self._place(proto, 1, len(items) - 1, len(items) - 1)
+                made = (*items[:at], *items[at + 1 :])
+            case "SequenceAt":
+                items = self._items(proto)
+                one = items[self._place(proto, 1, len(items) - 1, 0)]
+                self._add(helper.make_node("Identity", [one], proto.output))
+                return True
+            case "SequenceLength":
+                count = numpy_helper.from_array(np.array(len(self._items(proto)), np.int64))
+                self._add(helper.make_node("Constant", [], proto.output, value=count))
+                return True
+            case "SplitToSequence":
+                made = self._split(proto, attributes)
+            case "ConcatFromSequence":
+                self._joined(proto, attributes)
+                return True
+            case _:
+                return False
+        self._lists[proto.output[0]] = made
+        return True
+
+    def _items(self, proto: Any) -> tuple[str, ...]:
+        if proto.input[0] not in self._lists:
+            raise self._refuse(proto, f"what is in the sequence {proto.input[0]} is not known before the run")
+        return self._lists[proto.input[0]]
+
+    def _place(self, proto: Any, index: int, last: int, default: int) -> int:
+        """A position, from the front."""
+        if len(proto.input) <= index or not proto.input[index]:
+            at = default
+        elif proto.input[index] in self._known:
+            at = int(self._known[proto.input[index]].reshape(-1)[0])
+        else:
+            raise self._refuse(proto, f"the position {proto.input[index]} is not known before the run: export the "
+                               f"model with tensors in the place of a list")  # fmt: skip
+        count = len(self._lists[proto.input[0]])
+        if not -count <= at <= last:
+            raise self._refuse(proto, f"position {at} in a sequence of {count}")
+        return at + count if at < 0 else at
+
+    def _split(self, proto: Any, attributes: Mapping[str, Any]) -> tuple[str, ...]:
+        """The parts of a tensor along an axis; of one row each where nothing says how long they are."""
+        x, sizes = proto.input[0], proto.input[1] if len(proto.input) > 1 else ""
+        if x not in self.info or (sizes and sizes not in self._known):
+            raise self._refuse(proto, f"the shape of {x}, or its parts, are not known before the run: give the shapes "
+                               f"of the inputs with --shape")  # fmt: skip
+        shape = self.info[x].shape
+        axis = int(attributes.get("axis", 0)) % len(shape)
+        if not sizes:
+            lengths = [1] * shape[axis]
+        elif self._known[sizes].ndim:
+            lengths = [int(one) for one in self._known[sizes]]
+        else:
+            most = int(self._known[sizes])
+            lengths = [min(most, shape[axis] - start) for start in range(0, shape[axis], most)]
+        parts = tuple(f"{proto.output[0]}/{index}" for index in range(len(lengths)))
+        whole = tuple(f"{name}/row" for name in parts) if not sizes and not attributes.get("keepdims", 1) else parts
+        given = self._integers(f"{proto.output[0]}/lengths", lengths)
+        self._add(helper.make_node("Split", [x, given], whole, axis=axis))
+        if whole != parts:
+            along = self._integers(f"{proto.output[0]}/axis", [axis])
+            for row, part in zip(whole, parts, strict=True):
+                self._add(helper.make_node("Squeeze", [row, along], [part]))
+        return parts
+
+    def _joined(self, proto: Any, attributes: Mapping[str, Any]) -> None:
+        items, axis = self._items(proto), int(attributes["axis"])
+        if not items:
+            raise self._refuse(proto, "the sequence is empty")
+        if attributes.get("new_axis", 0):
+            along = self._integers(f"{proto.output[0]}/axis", [axis])
+            rows = [f"{proto.output[0]}/{index}" for index in range(len(items))]
+            for item, row in zip(items, rows, strict=True):
+                self._add(helper.make_node("Unsqueeze", [item, along], [row]))
+            items = tuple(rows)
+        self._add(helper.make_node("Concat", items, proto.output, axis=axis))
+
+    def _integers(self, name: str, values: list[int]) -> str:
+        tensor = numpy_helper.from_array(np.array(values, np.int64))
+        self._add(helper.make_node("Constant", [], [name], value=tensor))
+        return name
+
+
+OPERATORS = (
+    "ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
+    "SequenceLength", "SplitToSequence",
+)  # fmt: skip

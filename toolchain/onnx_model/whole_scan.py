@@ -1,0 +1,118 @@
+"""A Scan whose steps have nothing to do with each other, as one step on whole tensors.
+
+Exporters of scikit-learn write the distances between the rows of two tables so: each step takes one row of a table,
+subtracts it from the other table and adds the squares. One behind the other, these were as many steps as a table has
+rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, helper, numpy_helper
+
+from toolchain.ir.graph import Values
+from toolchain.onnx_model.open_rows import APART
+from toolchain.onnx_model.opset import raised
+from toolchain.onnx_nodes.evaluation import TensorInfo
+
+
+class WholeScan:
+    """The nodes of such a Scan. `info` and `known`: what is known of tensors outside of its body; `names`: what its
+    inputs, and tensors from outside, are called there; `prefix`: before the names of tensors inside."""
+
+    def __init__(
+        self, version: int, info: Mapping[str, TensorInfo], known: Mapping[str, Values], names: Mapping[str, str],
+        prefix: str,
+    ) -> None:  # fmt: skip
+        self.nodes: list[Any] = []
+        self._version, self._info, self._prefix = version, info, prefix
+        self._names, self._known = dict(names), dict(known)
+        self._ranks: dict[str, int] = {}
+        """Of tensors inside, in one step."""
+        self._apart: set[str] = set()
+        """Tensors that each step has one of; they have a first dimension of all steps."""
+
+    def made(self, body: Any, scanned: Sequence[str], state: int, outputs: Sequence[str]) -> bool:
+        """Whether there is such a form: `state` of the first inputs stay what they are, `scanned` names are those that
+        are sliced by rows, and rows of them make `outputs`."""
+        for name in scanned:
+            if name not in self._info or not self._info[name].shape:
+                return False
+            self._ranks[name] = len(self._info[name].shape) - 1
+            self._apart.add(name)
+        for tensor in body.initializer:
+            self._constant(self._inside(tensor.name), np.asarray(numpy_helper.to_array(tensor)))
+        if not all(self._follow(node) for node in body.node):
+            return False
+        ends = [self._names.get(value.name, value.name) for value in body.output]
+        starts = [self._names[value.name] for value in body.input[:state]]
+        if ends[:state] != starts or not all(name in self._apart for name in ends[state:]):
+            return False
+        self.nodes += [helper.make_node("Identity", pair[:1], pair[1:]) for pair in zip(ends, outputs, strict=True)
+                       if pair[1]]  # fmt: skip
+        return True
+
+    def _inside(self, name: str) -> str:
+        self._names[name] = self._prefix + name
+        return self._names[name]
+
+    def _constant(self, name: str, values: Values) -> None:
+        self._known[name], self._ranks[name] = values, values.ndim
+        self.nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(values)))
+
+    def _follow(self, node: Any) -> bool:
+        """Whether a node of the body is one that whole tensors can go through."""
+        if node.op_type == "Identity":
+            self._names[node.output[0]] = self._names.get(node.input[0], node.input[0])
+            return True
+        proto = NodeProto.FromString(node.SerializeToString())
+        for index, name in enumerate(proto.input):
+            proto.input[index] = self._names.get(name, name)
+        for index, name in enumerate(proto.output):
+            proto.output[index] = self._inside(name) if name else ""
+        return all(map(self._part, raised(proto, self._version)))
+
+    def _part(self, proto: Any) -> bool:
+        attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
+        ranks = [self._rank(name) for name in proto.input if name]
+        if proto.op_type == "Constant" and "value" in attributes:
+            self._constant(proto.output[0], np.asarray(numpy_helper.to_array(attributes["value"])))
+            return True
+        if None in ranks or len(proto.output) != 1:
+            return False
+        known = [rank for rank in ranks if rank is not None]
+        if proto.op_type in APART:
+            rank = max(known)
+            for index, name in enumerate(proto.input):
+                if name in self._apart and self._ranks[name] < rank:
+                    proto.input[index] = self._widened(name, rank, f"{proto.output[0]}/{index}")
+        elif proto.op_type.startswith("Reduce") and len(proto.input) == 2 and proto.input[1] in self._known:
+            axes = [int(axis) for axis in self._known[proto.input[1]].reshape(-1)]
+            axes = axes or list(range(known[0]))
+            along = f"{proto.output[0]}/axes"
+            if proto.input[0] in self._apart:
+                self._constant(along, np.array([axis + 1 if axis >= 0 else axis for axis in axes], np.int64))
+                proto.input[1] = along
+            rank = known[0] if attributes.get("keepdims", 1) else known[0] - len(axes)
+        else:
+            return False
+        self._ranks[proto.output[0]] = rank
+        if not self._apart.isdisjoint(proto.input):
+            self._apart.add(proto.output[0])
+        self.nodes.append(proto)
+        return True
+
+    def _rank(self, name: str) -> int | None:
+        if name in self._ranks:
+            return self._ranks[name]
+        return len(self._info[name].shape) if name in self._info else None
+
+    def _widened(self, name: str, rank: int, made: str) -> str:
+        """A tensor of all steps with dimensions of 1 behind the first one, as broadcasting adds them."""
+        axes = list(range(1, 1 + rank - self._ranks[name]))
+        self._constant(f"{made}/axes", np.array(axes, np.int64))
+        self.nodes.append(helper.make_node("Unsqueeze", [name, f"{made}/axes"], [made]))
+        self._ranks[made] = rank
+        self._apart.add(made)
+        return made

@@ -1,0 +1,136 @@
+"""Inverse trigonometric and hyperbolic functions from those of the vector engine.
+
+Small arguments go through polynomials, those of the Cephes library for single precision (asinf, atanf, sinhf), so that
+nothing is lost where a formula of Exp or Log takes nearly equal numbers from each other. Computed in FP32.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from toolchain.onnx_nodes.parts import Compose, Parts
+
+ASIN = (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1)
+"""Of x squared, the highest power first, up to 1/2: (asin x - x) / x cubed."""
+ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
+"""The same up to tan(pi / 8)."""
+SINH = (2.03721912945e-4, 8.33028376239e-3, 1.66667160211e-1)
+"""The same up to 1."""
+LARGE = 1e9
+"""From here on x and the root of x squared + 1 are the same number."""
+
+
+class _Terms:
+    """Elementwise operators on FP32, with numbers among their operands."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.x = parts.input(0) if parts.kind == np.float32 else parts.cast(parts.input(0), np.float32)
+
+    def __call__(self, operator: str, *operands: str | float) -> str:
+        return self.parts.make(operator, *(one if isinstance(one, str) else self._number(one) for one in operands))
+
+    def _number(self, value: float) -> str:
+        return self.parts.constant(np.array(value, np.float32))
+
+    def where(self, condition: str, yes: str | float, no: str | float) -> str:
+        return self("Where", condition, yes, no)
+
+    def signed(self, size: str) -> str:
+        """A size, not negative, with the sign of x."""
+        return self.where(self("Less", self.x, 0.0), self("Neg", size), size)
+
+    def odd(self, x: str, coefficients: Sequence[float]) -> str:
+        """x + x cubed P(x squared)."""
+        square = self("Mul", x, x)
+        total = self("Mul", square, coefficients[0])
+        for one in coefficients[1:-1]:
+            total = self("Mul", self("Add", total, one), square)
+        total = self("Mul", self("Add", total, coefficients[-1]), square)
+        return self("Add", self("Mul", total, x), x)
+
+    def log_of_more(self, x: str) -> str:
+        """log(1 + x) for x >= 0: what the sum has rounded away is added again."""
+        sum_ = self("Add", x, 1.0)
+        lost = self("Sub", x, self("Sub", sum_, 1.0))
+        corrected = self("Add", self("Log", sum_), self("Div", lost, sum_))
+        return self.where(self("Less", x, LARGE), corrected, self("Log", x))
+
+    def arc_sine(self, size: str) -> str:
+        """Of 0..1."""
+        near = self.odd(size, ASIN)
+        far = self.odd(self("Sqrt", self("Mul", self("Sub", 1.0, size), 0.5)), ASIN)
+        return self.where(self("Greater", size, 0.5), self("Sub", math.pi / 2, self("Mul", far, 2.0)), near)
+
+
+def _asin(of: _Terms) -> str:
+    return of.signed(of.arc_sine(of("Abs", of.x)))
+
+
+def _acos(of: _Terms) -> str:
+    """Through the half angle from 1/2 on, where pi / 2 - asin(x) loses what is small."""
+    size = of("Abs", of.x)
+    half = of("Mul", of.odd(of("Sqrt", of("Mul", of("Sub", 1.0, size), 0.5)), ASIN), 2.0)
+    far = of.where(of("Less", of.x, 0.0), of("Sub", math.pi, half), half)
+    return of.where(of("Greater", size, 0.5), far, of("Sub", math.pi / 2, of.odd(of.x, ASIN)))
+
+
+def _atan(of: _Terms) -> str:
+    """The angle less pi / 4, or less pi / 2, where it is above pi / 8, or 3 pi / 8."""
+    size = of("Abs", of.x)
+    above, steep = of("Greater", size, math.tan(math.pi / 8)), of("Greater", size, math.tan(3 * math.pi / 8))
+    middle = of("Div", of("Sub", size, 1.0), of("Add", size, 1.0))
+    rest = of.where(steep, of("Div", -1.0, size), of.where(above, middle, size))
+    base = of.where(steep, math.pi / 2, of.where(above, math.pi / 4, 0.0))
+    return of.signed(of("Add", of.odd(rest, ATAN), base))
+
+
+def _sinh(of: _Terms) -> str:
+    size, (half, inverse) = of("Abs", of.x), _exponentials(of)
+    return of.where(of("Less", size, 1.0), of.odd(of.x, SINH), of.signed(of("Sub", half, inverse)))
+
+
+def _cosh(of: _Terms) -> str:
+    return of("Add", *_exponentials(of))
+
+
+def _exponentials(of: _Terms) -> tuple[str, str]:
+    """exp(|x|) / 2, which overflows later than exp(|x|), and its counterpart exp(-|x|) / 2."""
+    root = of("Exp", of("Mul", of("Abs", of.x), 0.5))
+    return of("Mul", of("Mul", root, 0.5), root), of("Div", of("Div", 0.5, root), root)
+
+
+def _asinh(of: _Terms) -> str:
+    """log(1 + |x| + x squared / (1 + sqrt(x squared + 1)))."""
+    size = of("Abs", of.x)
+    bounded = of("Min", size, LARGE)
+    root = of("Sqrt", of("Add", of("Mul", bounded, bounded), 1.0))
+    return of.signed(of.log_of_more(of("Add", size, of("Mul", size, of("Div", bounded, of("Add", root, 1.0))))))
+
+
+def _acosh(of: _Terms) -> str:
+    """log(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1."""
+    over = of("Sub", of.x, 1.0)
+    return of.log_of_more(of("Add", over, of("Mul", of("Sqrt", over), of("Sqrt", of("Add", over, 2.0)))))
+
+
+def _atanh(of: _Terms) -> str:
+    """log(1 + 2 |x| / (1 - |x|)) / 2."""
+    size = of("Abs", of.x)
+    ratio = of("Div", of("Mul", size, 2.0), of("Sub", 1.0, size))
+    return of.signed(of("Mul", of.log_of_more(ratio), 0.5))
+
+
+def _composed(formula: Callable[[_Terms], str]) -> Compose:
+    def compose(parts: Parts) -> None:
+        made = formula(_Terms(parts))
+        parts.result("Identity", made if parts.kind == np.float32 else parts.cast(made, parts.kind))
+
+    return compose
+
+
+FUNCTIONS = {
+    "Acos": _composed(_acos), "Acosh": _composed(_acosh), "Asin": _composed(_asin), "Asinh": _composed(_asinh),
+    "Atan": _composed(_atan), "Atanh": _composed(_atanh), "Cosh": _composed(_cosh), "Sinh": _composed(_sinh),
+}  # fmt: skip

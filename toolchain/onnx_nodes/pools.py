@@ -1,0 +1,119 @@
+"""Pools of windows and of whole images that are convolutions, slices and reductions."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.view import NodeView
+
+
+def global_lp_pool(parts: Parts) -> None:
+    node = parts.node
+    axes = parts.integers(*range(2, len(node.shape(0))))
+    p = int(node.attribute("p", 2))
+    _root(parts, parts.make("ReduceSum", _powers(parts, parts.input(0), p), axes), p)
+
+
+def global_max_pool(parts: Parts) -> None:
+    axes = parts.integers(*range(2, len(parts.node.shape(0))))
+    parts.result("ReduceMax", parts.input(0), axes)
+
+
+def _windows(node: NodeView) -> tuple[list[int], list[int], list[int], list[int]]:
+    """(kernel, strides, dilations, pads) of a pool, its pads as far as the windows of its output reach."""
+    kernel, image = list(node.attribute("kernel_shape")), node.shape(0)[2:]
+    strides, dilations = (list(node.attribute(name, [1] * len(kernel))) for name in ("strides", "dilations"))
+    mode, pads = str(node.attribute("auto_pad", "NOTSET")), list(node.attribute("pads", [0] * 2 * len(kernel)))
+    sides = zip(image, node.out_info().shape[2:], kernel, strides, dilations, strict=True)
+    for axis, (size, windows, taps, stride, dilation) in enumerate(sides):
+        total = (windows - 1) * stride + (taps - 1) * dilation + 1 - size
+        if mode.startswith("SAME"):
+            pads[axis] = max(total, 0) // 2 if mode == "SAME_UPPER" else (max(total, 0) + 1) // 2
+        pads[len(kernel) + axis] = max(total - pads[axis], 0)
+    return kernel, strides, dilations, pads
+
+
+def gives_places(node: NodeView) -> bool:
+    """Whether a MaxPool says where it has found the largest."""
+    return node.gives(1)
+
+
+def maximum_with_places(parts: Parts) -> None:
+    """MaxPool with its second output: the elements at the same place of each window are a slice of the image, and the
+    slices are compared."""
+    node, shape = parts.node, parts.node.shape(0)
+    kernel, strides, dilations, pads = _windows(node)
+    rank, sizes = len(kernel), node.out_info().shape[2:]
+    lowest = -math.inf if np.dtype(parts.kind).kind == "f" else np.iinfo(parts.kind).min
+    x, widths = parts.input(0), [0, 0, *pads[:rank], 0, 0, *pads[rank:]]
+    if any(pads):
+        x = parts.make("Pad", x, parts.integers(*widths), parts.number(lowest))
+    along, slices, steps = parts.integers(*range(2, 2 + rank)), [], _steps(node, shape[2:])
+    for at in np.ndindex(*kernel):
+        starts = [place * dilation for place, dilation in zip(at, dilations, strict=True)]
+        ends = [start + (size - 1) * stride + 1 for start, size, stride in zip(starts, sizes, strides, strict=True)]
+        part = parts.make("Slice", x, parts.integers(*starts), parts.integers(*ends), along, parts.integers(*strides))
+        slices.append(parts.make("Unsqueeze", part, parts.integers(0)))
+    stacked = parts.joined(slices, 0)
+    if node.gives(0):
+        parts.result("ReduceMax", stacked, parts.integers(0), keepdims=0)
+    first = np.arange(math.prod(shape[:2])).reshape(*shape[:2], *[1] * rank) * math.prod(shape[2:])
+    inside = np.zeros([1] * rank, np.int64)
+    for axis, size in enumerate(sizes):
+        line = (np.arange(size) * strides[axis] - pads[axis]) * steps[axis]
+        inside = inside + line.reshape([-1 if one == axis else 1 for one in range(rank)])
+    ways = [sum(place * apart * step for place, apart, step in zip(at, dilations, steps, strict=True))
+            for at in np.ndindex(*kernel)]  # fmt: skip
+    chosen = parts.make("Gather", parts.integers(*ways), parts.make("ArgMax", stacked, axis=0, keepdims=0))
+    parts.result("Add", parts.constant(first + inside), chosen, index=1)
+
+
+def _steps(node: NodeView, image: Sequence[int]) -> list[int]:
+    """From a pixel to the next along each axis, in the numbers of MaxPool's places."""
+    sizes = list(image)
+    if node.attribute("storage_order", 0):
+        return [math.prod(sizes[:axis]) for axis in range(len(sizes))]
+    return [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+
+
+def unpooled(parts: Parts) -> None:
+    """MaxUnpool: zeros, and each element at its place in the image that the windows cover; a larger shape that is
+    asked for has more zeros behind."""
+    node, shape, out = parts.node, parts.node.shape(0), parts.node.out_info().shape
+    kernel = node.attribute("kernel_shape")
+    strides, pads = (list(node.attribute(name, [one] * 2 * len(kernel))) for name, one in (("strides", 1), ("pads", 0)))
+    covered = list(shape[:2])
+    for axis, (size, taps) in enumerate(zip(shape[2:], kernel, strict=True)):
+        covered.append((size - 1) * strides[axis] + taps - pads[axis] - pads[len(kernel) + axis])
+    if any(size > wanted for size, wanted in zip(covered, out, strict=True)):
+        node.refuse(f"output_shape {list(out)}: must be at least {covered}, which the windows cover")
+    nothing = parts.constant(np.zeros(math.prod(covered), parts.kind))
+    places, values = (parts.reshaped(parts.input(index), math.prod(shape)) for index in (1, 0))
+    image = parts.reshaped(parts.make("ScatterElements", nothing, places, values, axis=0), *covered)
+    behind = [wanted - size for size, wanted in zip(covered, out, strict=True)]
+    parts.result("Pad", image, parts.integers(*[0] * len(out), *behind))
+
+
+def lp_pool(parts: Parts) -> None:
+    """The root of the sums of powers: a convolution with ones in each channel, whose padding is zeros."""
+    node, channels, p = parts.node, parts.node.shape(0)[1], int(parts.node.attribute("p", 2))
+    kernel, strides, dilations, pads = _windows(node)
+    ones = parts.constant(np.ones((channels, 1, *kernel), parts.kind))
+    powers = _powers(parts, parts.input(0), p)
+    sums = parts.make("Conv", powers, ones, group=channels, kernel_shape=kernel, strides=strides, dilations=dilations,
+                      pads=pads)  # fmt: skip
+    _root(parts, sums, p)
+
+
+def _powers(parts: Parts, x: str, p: int) -> str:
+    return parts.make("Mul", x, x) if p == 2 else parts.make("Pow", parts.make("Abs", x), parts.number(p))
+
+
+def _root(parts: Parts, sums: str, p: int) -> None:
+    """The result, the p-th root."""
+    if p == 2:
+        parts.result("Sqrt", sums)
+    else:
+        parts.result("Pow", sums, parts.number(1 / p))
