@@ -88,7 +88,7 @@ class Runner:
 
     def run(self, commands: Sequence[Listed]) -> Run:
         """Submit all commands, each at its cycle or, with a full queue, once there is room, and run to the end."""
-        with _uncollected():
+        with uncollected():
             return self._run(commands)
 
     def _run(self, commands: Sequence[Listed]) -> Run:
@@ -130,7 +130,7 @@ class Runner:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Without Python's search for garbage cycles: a run makes none, and the search walks through a queue of 65,536
     commands again and again."""
     enabled = gc.isenabled()

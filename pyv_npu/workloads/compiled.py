@@ -86,10 +86,11 @@ class _Measured:
 
     def __call__(self, commands: Sequence[Command]) -> int | None:
         """NPU cycles from submission to the last completion; None where the device refuses a command."""
-        from npu_device.levels.runner import list_config  # which a list without products does not need
+        from npu_device.levels.runner import list_config, uncollected  # which a list without products does not need
 
         listed = tuple((command.descriptor, command.block) for command in commands)
-        return _cycles(list_config(self.npu, len(listed)), listed)
+        with uncollected():  # until the device is no more: the search would walk through its steps
+            return _cycles(list_config(self.npu, len(listed)), listed)
 
 
 @lru_cache(maxsize=4096)  # the steps of a decoder, and the points of a sweep, have most of their products in common

@@ -16,6 +16,7 @@ from toolchain.ir.operations import (
     appended,
     channels_of,
     epilogue_of,
+    filters_of,
     keys_of,
     matrix_of,
     windows_of,
@@ -46,7 +47,7 @@ def sum_type(graph: Graph, layer: LayerIR) -> DataType:
 
 def groups_of(layer: LayerIR, tile: Tile) -> int:
     """The groups of a convolution that a tile covers; 1 for others."""
-    return max(1, tile[1] // matrix_of(layer)[1]) if layer.op_type == "CONV2D_T" else 1
+    return max(1, tile[1] // filters_of(layer)) if layer.op_type == "CONV2D_T" else 1
 
 
 def finishes(layer: LayerIR) -> bool:
@@ -63,6 +64,7 @@ class TileSizes:
         self._kinds = [graph.tensors[name].dtype for name in layer.inputs]
         self._out = graph.tensors[layer.outputs[0]].dtype
         tensors = dict(zip(("in0", "in1", "in2"), layer.inputs, strict=False))
+        self._windows = windows_of(layer)
         self._product = layer.op_type in PRODUCTS
         if self._product:
             tensors |= epilogue_of(layer)
@@ -95,7 +97,7 @@ class TileSizes:
                 )
             }
         if layer.op_type == "POOL":
-            return {"in0": bytes_of(most_pixels(windows_of(layer), m) * n, kinds[0]), "out": bytes_of(m * n, out)}
+            return {"in0": bytes_of(most_pixels(self._windows, m) * n, kinds[0]), "out": bytes_of(m * n, out)}
         if layer.op_type == "REDUCE" and layer.integer("k") > 1:
             return {"in0": bytes_of(m * layer.integer("n") * n, kinds[0]), "out": bytes_of(m * n, out)}
         columns = 1 if layer.op_type == "REDUCE" else n
@@ -116,7 +118,7 @@ class TileSizes:
         source = (
             m * k
             if layer.op_type == "GEMM_T"
-            else most_pixels(windows_of(layer), m) * channels_of(layer) * groups_of(layer, tile)
+            else most_pixels(self._windows, m) * channels_of(layer) * groups_of(layer, tile)
         )
         weights = n * bytes_of(k, kinds[1]) if self._nk else k * bytes_of(n, kinds[1])
         wanted = {

@@ -132,8 +132,13 @@ def matrix_of(layer: LayerIR) -> tuple[int, int, int]:
     """(M, N, K) of a product, of one of the list or one of the groups (docs/npu-timing.md, "Closed forms", F9)."""
     if layer.op_type == "GEMM_T":
         return layer.integer("m"), layer.integer("n"), layer.integer("k")
-    shape, groups = windows_of(layer), layer.integer("groups")
-    return shape.pixels, layer.integer("cout") // groups, shape.kh * shape.kw * channels_of(layer)
+    shape = windows_of(layer)
+    return shape.pixels, filters_of(layer), shape.kh * shape.kw * channels_of(layer)
+
+
+def filters_of(layer: LayerIR) -> int:
+    """Filters of a group of a CONV2D_T."""
+    return layer.integer("cout") // layer.integer("groups")
 
 
 def channels_of(layer: LayerIR) -> int:

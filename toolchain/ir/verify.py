@@ -18,6 +18,11 @@ from toolchain.ir.operations import (
     windows_of,
 )
 
+ATTRIBUTES = {
+    name: dict.fromkeys((*op.required, *op.optional, *SCHEDULING)) for name, op in LAYER_OPS.items()
+}  # fmt: skip
+"""Names that each operation may have, in their order."""
+
 
 class IrError(ToolchainError):
     """A graph breaks a rule of NPU-IR: the pass that made it, or the text that was parsed, is wrong. Code, field and
@@ -101,10 +106,17 @@ def _layer(graph: Graph, layer: LayerIR) -> None:
     for name in op.required:
         if name not in layer.attributes:
             raise IrError(f"layer {layer.id}: {layer.op_type} needs attribute {name}")
-    known = (*op.required, *op.optional, *SCHEDULING)
+    known = ATTRIBUTES[layer.op_type]
     for name in layer.attributes:
         if name not in known:
             raise IrError(f"layer {layer.id}: {layer.op_type} has no attribute {name}; it has {', '.join(known)}")
+    if any(graph.tensors[name].pitch for name in (*layer.inputs, *layer.outputs)):
+        _pitches(graph, layer)
+    _shape(graph, layer)
+
+
+def _pitches(graph: Graph, layer: LayerIR) -> None:
+    """Rows lie apart only where the operation takes them so."""
     ends = {"in0": layer.inputs[0], "in1": layer.inputs[1] if len(layer.inputs) > 1 else "", "out": layer.outputs[0]}
     ends |= dict(zip(("new0", "new1"), appended(layer), strict=False))
     if layer.op_type in PRODUCTS and epilogue_of(layer).get("residual"):
@@ -115,7 +127,6 @@ def _layer(graph: Graph, layer: LayerIR) -> None:
     for name in (*layer.inputs, *layer.outputs):
         if graph.tensors[name].pitch and name not in allowed:
             raise IrError(f"layer {layer.id}: the rows of {name} must follow each other for {layer.op_type}")
-    _shape(graph, layer)
 
 
 def _shape(graph: Graph, layer: LayerIR) -> None:

@@ -5,7 +5,6 @@ of the present become one node of `toolchain.onnx_frontend.qdq.DOMAIN` on the co
 one scale, so that what is appended to the cache is what the queries see.
 """
 
-from collections import Counter
 from collections.abc import Collection
 from typing import Any, NamedTuple, NoReturn
 
@@ -43,19 +42,21 @@ class QdqGraph:
         self.model = model
         self.nodes = list(model.graph.node)
         self.makers = {name: node for node in self.nodes for name in node.output if name}
-        self._readers = Counter(name for node in self.nodes for name in node.input)
-        self._readers.update(model.outputs)
+        self._outputs = frozenset(model.outputs)
+        self._readers: dict[str, list[Any]] = {}
+        for node in self.nodes:
+            for name in node.input:
+                self._readers.setdefault(name, []).append(node)
 
     def live(self, nodes: list[Any]) -> list[Any]:
         """Without DequantizeLinear nodes that have no reader left."""
-        wanted = {*self.model.outputs, *(name for node in nodes for name in node.input)}
+        wanted = {*self._outputs, *(name for node in nodes for name in node.input)}
         return [node for node in nodes if node.op_type != "DequantizeLinear" or wanted.intersection(node.output)]
 
     def only_reader(self, name: str) -> Any | None:
         """The node that alone reads a tensor, which the user does not get."""
-        if self._readers[name] != 1 or name in self.model.outputs:
-            return None
-        return next(one for one in self.nodes if name in one.input)
+        readers = self._readers.get(name, ())
+        return readers[0] if len(readers) == 1 and name not in self._outputs else None
 
     def factor(self, name: str) -> Factor | None:
         """The operand behind a DequantizeLinear with constant scales and one zero point."""

@@ -15,7 +15,7 @@ from toolchain.ir.graph import Graph, Values
 from toolchain.onnx_domains import on_core
 from toolchain.onnx_model import dimensions
 from toolchain.onnx_model.canonical import MAX_NODES, canonical
-from toolchain.onnx_model.file import one_line, read_file
+from toolchain.onnx_model.file import SMALL, one_line, read_file
 from toolchain.onnx_model.opset import NEWEST, OLDEST
 from toolchain.onnx_nodes.evaluation import TensorInfo, tensor_info, type_name
 from toolchain.onnx_nodes.view import node_name
@@ -53,9 +53,8 @@ class OnnxModel:
             for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)
             if (known := tensor_info(value)) is not None
         }
-        for key, values in self.initializers.items():
-            code = next(t.data_type for t in model.graph.initializer if t.name == key)
-            self.info[key] = TensorInfo(type_name(code), values.shape)
+        for tensor in model.graph.initializer:
+            self.info[tensor.name] = TensorInfo(type_name(tensor.data_type), self.initializers[tensor.name].shape)
         self.initializers |= self.external
 
     @property
@@ -128,11 +127,31 @@ def prepare(
             model = inline_local_functions(model)
     canonical(model, name, opset, external or {}, steps)
     try:
-        _check(model)
-        complete = _inferred(model)
+        known = _without_weights(model)
+        _check(known)
+        complete = _inferred(known)
     except Exception as error:
         raise ModelError(f"{name}: {one_line(error)}") from None
+    for field in ("input", "initializer"):
+        complete.graph.ClearField(field)
+        getattr(complete.graph, field).extend(getattr(model.graph, field))
     return OnnxModel(complete, name, external, opset)
+
+
+def _without_weights(model: Any) -> Any:
+    """The model with inputs in the place of large initializers: onnx writes a model into bytes and back for each thing
+    that is asked of it, and shapes follow from the values of small ones."""
+    small, large = list[Any](), list[Any]()
+    for tensor in model.graph.initializer:
+        (large if len(tensor.raw_data) > SMALL else small).append(tensor)
+    inputs = [helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in large]
+    graph = helper.make_graph(
+        model.graph.node, model.graph.name, [*model.graph.input, *inputs], model.graph.output, small,
+        value_info=model.graph.value_info, sparse_initializer=model.graph.sparse_initializer,
+    )  # fmt: skip
+    return helper.make_model(
+        graph, opset_imports=model.opset_import, functions=model.functions, ir_version=model.ir_version
+    )
 
 
 def _check(model: Any) -> None:

@@ -13,6 +13,7 @@ from toolchain.codegen.commands import Target
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
 from toolchain.ir.operations import PRODUCTS, matrix_of
+from toolchain.ir.uses import Uses
 
 
 def run(graph: Graph, target: Target) -> Graph:
@@ -25,9 +26,11 @@ def run(graph: Graph, target: Target) -> Graph:
     for layer in list(graph.layers):
         if layer.op_type in PRODUCTS:
             _numbers_as_rows(graph, layer, readers)
+    uses, places = Uses(graph), {layer.id: at for at, layer in enumerate(graph.layers)}
+    folded = set[str]()
     for layer in list(graph.layers):
-        layer = _before_bias(graph, layer)
-        product = _product(graph, layer)
+        layer = _before_bias(graph, layer, uses, places)
+        product = _product(graph, layer, uses)
         if product is None:
             continue
         rows = layer.text("broadcast") == "COLUMN"
@@ -42,9 +45,11 @@ def run(graph: Graph, target: Target) -> Graph:
         graph.constants[name] = scaled.astype(weights.dtype)
         inputs = list(product.inputs)
         inputs[side] = name
-        at = graph.layers.index(product)
-        graph.layers[at] = LayerIR(product.id, product.op_type, tuple(inputs), layer.outputs, product.attributes)
-        graph.layers.remove(layer)
+        made = LayerIR(product.id, product.op_type, tuple(inputs), layer.outputs, product.attributes)
+        uses.replace((product, layer), (made,))
+        graph.layers[places[made.id]] = made
+        folded.add(layer.id)
+    graph.layers = [layer for layer in graph.layers if layer.id not in folded]
     return graph.dropped_unused()
 
 
@@ -70,9 +75,10 @@ def _numbers_as_rows(graph: Graph, product: LayerIR, readers: Mapping[str, Seque
         source = layer.outputs[0]
 
 
-def _before_bias(graph: Graph, layer: LayerIR) -> LayerIR:
-    """A factor behind an addition of constants, after they are swapped; else the layer as it is."""
-    before = _maker(graph, layer)
+def _before_bias(graph: Graph, layer: LayerIR, uses: Uses, places: dict[str, int]) -> LayerIR:
+    """A factor behind an addition of constants, after they are swapped; else the layer as it is. `places`: of layers in
+    the graph, by their names."""
+    before = _maker(graph, layer, uses)
     if before is None or before.op_type != "ELTWISE" or before.text("function") != "ADD":
         return layer
     names = ("m", "n", "broadcast")
@@ -87,27 +93,28 @@ def _before_bias(graph: Graph, layer: LayerIR) -> LayerIR:
     graph.constants[name] = scaled.reshape(old.shape).astype(bias.dtype)
     first = LayerIR(layer.id, "ELTWISE", (before.inputs[0], layer.inputs[1]), before.outputs, layer.attributes)
     second = LayerIR(before.id, "ELTWISE", (before.outputs[0], name), layer.outputs, before.attributes)
-    graph.layers[graph.layers.index(layer)] = second
-    graph.layers[graph.layers.index(before)] = first
+    uses.replace((before, layer), (first, second))
+    places[first.id], places[second.id] = places[before.id], places[layer.id]
+    for one in (first, second):
+        graph.layers[places[one.id]] = one
     return first
 
 
-def _maker(graph: Graph, layer: LayerIR) -> LayerIR | None:
+def _maker(graph: Graph, layer: LayerIR, uses: Uses) -> LayerIR | None:
     """The layer that alone makes, for this one alone, what a factor is applied to."""
     if layer.op_type != "ELTWISE" or layer.text("function") != "MUL":
         return None
     if layer.text("broadcast") not in ("ROW", "COLUMN") or graph.tensors[layer.outputs[0]].dtype not in FLOATS:
         return None
     source = graph.storage(layer.inputs[0])
-    if source in map(graph.storage, graph.outputs) or len(graph.readers(source)) > 1:
+    if source in map(graph.storage, graph.outputs) or uses.readers(source) > 1:
         return None
-    makers = [one for one in graph.layers if graph.storage(one.outputs[0]) == source]
-    return makers[0] if len(makers) == 1 else None
+    return uses.only_maker(source)
 
 
-def _product(graph: Graph, layer: LayerIR) -> LayerIR | None:
+def _product(graph: Graph, layer: LayerIR, uses: Uses) -> LayerIR | None:
     """The product that a factor can go into."""
-    maker = _maker(graph, layer)
+    maker = _maker(graph, layer, uses)
     if maker is None or maker.op_type not in PRODUCTS or maker.text("epilogue") or maker.text("activation"):
         return None
     return maker

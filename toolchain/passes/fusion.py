@@ -9,45 +9,17 @@ from npu_device.abi.opcodes import Activation, DataType, Eltwise
 from toolchain.codegen.commands import Target
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
 from toolchain.ir.operations import PRODUCTS
+from toolchain.ir.uses import Uses
 
 ACTIVATIONS = tuple(one.name for one in Activation if one.name in Eltwise.__members__)
 """Those that are functions of ELTWISE."""
 FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
 
 
-class _Uses:
-    """Which layers read and which make the bytes of a tensor."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._readers: dict[str, dict[int, LayerIR]] = {}
-        self._makers: dict[str, dict[int, LayerIR]] = {}
-        for layer in graph.layers:
-            self.add(layer)
-
-    def add(self, layer: LayerIR) -> None:
-        for table, names in ((self._readers, layer.inputs), (self._makers, layer.outputs[:1])):
-            for name in names:
-                table.setdefault(self._graph.storage(name), {})[id(layer)] = layer
-
-    def remove(self, layer: LayerIR) -> None:
-        for table, names in ((self._readers, layer.inputs), (self._makers, layer.outputs[:1])):
-            for name in names:
-                table[self._graph.storage(name)].pop(id(layer), None)
-
-    def readers(self, stored: str) -> int:
-        return len(self._readers.get(stored, ()))
-
-    def only_maker(self, stored: str) -> LayerIR | None:
-        """None: there are several, or none."""
-        makers = list(self._makers.get(stored, {}).values())
-        return makers[0] if len(makers) == 1 else None
-
-
 def run(graph: Graph, target: Target) -> Graph:
     """A product, ADD of a bias per column or row, ADD of a tensor, an activation -> one product, where they were."""
     graph = graph.copy()
-    uses, gone = _Uses(graph), set[int]()
+    uses, gone = Uses(graph), set[int]()
     outputs = {graph.storage(name) for name in graph.outputs}
     at = 0
     while at < len(graph.layers):
@@ -56,9 +28,7 @@ def run(graph: Graph, target: Target) -> Graph:
             fused = _bias(graph, product, layer, operand) or _residual(graph, product, layer, operand)
             fused = fused or _activation(product, layer)
             if fused is not None:
-                uses.remove(product)
-                uses.remove(layer)
-                uses.add(fused)
+                uses.replace((product, layer), (fused,))
                 graph.layers[at] = fused
                 gone.add(id(product))
                 break
@@ -68,7 +38,7 @@ def run(graph: Graph, target: Target) -> Graph:
     return graph.dropped_unused()
 
 
-def _before(graph: Graph, layer: LayerIR, uses: _Uses, outputs: Collection[str]) -> Iterator[tuple[LayerIR, int]]:
+def _before(graph: Graph, layer: LayerIR, uses: Uses, outputs: Collection[str]) -> Iterator[tuple[LayerIR, int]]:
     """Products whose only use `layer` is, and as which operand."""
     if layer.op_type not in ("ELTWISE", "GELU") or graph.tensors[layer.outputs[0]].dtype not in FLOAT:
         return

@@ -5,7 +5,6 @@ back. Such a swap of two axes undoes the one before it; what lies between (eleme
 pixels, concatenations of channels) works on the swapped tensor as well, and the swap moves behind it.
 """
 
-import itertools
 import math
 from collections import Counter
 from dataclasses import replace
@@ -68,15 +67,26 @@ class _Layout:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.swaps: dict[str, Swap] = {}
+        self._first: dict[tuple[tuple[int, int, int], str], str] = {}
+        """Size and source of a swap -> the tensor that was the first to hold it."""
         self._parts: dict[str, list[LayerIR]] = {}
+        self._joined = set[int]()
+        """Layers of parts that others have replaced."""
+        self._read = set[str]()
+        """What the layers so far read."""
+        self._names = Counter[str]()
         self._writers = Counter(graph.storage(layer.outputs[0]) for layer in graph.layers)
+        self._views: dict[str, list[str]] = {}
+        for tensor in filter(lambda one: one.view_of, graph.tensors.values()):
+            self._views.setdefault(tensor.view_of, []).append(tensor.id)
 
     def run(self) -> Graph:
-        graph, before = self.graph, self.graph.layers
-        graph.layers = []
-        for layer in before:
-            made = self._rewritten(layer)
-            graph.layers += made  # the call may have replaced the list
+        graph, kept = self.graph, list[LayerIR]()
+        for layer in graph.layers:
+            for made in self._rewritten(layer):
+                self._read.update(map(graph.storage, made.inputs))
+                kept.append(made)
+        graph.layers = [layer for layer in kept if id(layer) not in self._joined]
         return _without_dead_copies(graph).dropped_unused()
 
     def _rewritten(self, layer: LayerIR) -> list[LayerIR]:
@@ -91,11 +101,11 @@ class _Layout:
             if earlier is not None and swap.undoes(earlier):
                 self._alias(out, earlier.source)
                 return []
-            made = next((name for name, one in self.swaps.items() if self._same(one, swap)), None)
+            made = self._first.get((swap.size, graph.storage(swap.source)))
             if made is not None:
                 self._alias(out, made)
                 return []
-            self.swaps[graph.storage(out)] = swap
+            self._hold(out, swap)
             return [layer]
         if layer.op_type in ("ELTWISE", "GELU"):
             return self._elementwise(layer) or [layer]
@@ -111,15 +121,20 @@ class _Layout:
         stored = self.graph.storage(tensor)
         return self._writers[stored] + (stored in map(self.graph.storage, self.graph.inputs)) > 1
 
-    def _same(self, one: Swap, other: Swap) -> bool:
-        return one.size == other.size and self.graph.storage(one.source) == self.graph.storage(other.source)
+    def _hold(self, tensor: str, swap: Swap) -> Swap:
+        """`tensor` has the values of a swap."""
+        stored = self.graph.storage(tensor)
+        self.swaps[stored] = swap
+        self._first.setdefault((swap.size, self.graph.storage(swap.source)), stored)
+        return swap
 
     def _alias(self, name: str, source: str) -> None:
         """`name`, and all views of it, are views of `source`."""
         tensors, stored = self.graph.tensors, self.graph.storage(source)
-        for tensor in list(tensors.values()):
-            if name in (tensor.id, tensor.view_of):
-                tensors[tensor.id] = replace(tensor, view_of=stored)
+        views = [one for one in self._views.pop(name, ()) if tensors[one].view_of == name]
+        for one in (name, *views):
+            tensors[one] = replace(tensors[one], view_of=stored)
+            self._views.setdefault(stored, []).append(one)
 
     def _elementwise(self, layer: LayerIR) -> list[LayerIR]:
         """The layer on the sources of its operands, then their swap; empty where that cannot be."""
@@ -151,21 +166,20 @@ class _Layout:
                 inputs.append(self._constant(name, turned))
         out = layer.outputs[0]
         made = self._tensor(out, swap)
-        self.swaps[self.graph.storage(out)] = swap._replace(source=made)
         moved = LayerIR(layer.id, layer.op_type, tuple(inputs), (made,), attributes)
-        return [moved, swap_layer(f"{layer.id}.swap", self.swaps[self.graph.storage(out)], out)]
+        return [moved, swap_layer(f"{layer.id}.swap", self._hold(out, swap._replace(source=made)), out)]
 
     def _part(self, layer: LayerIR) -> list[LayerIR]:
         """A COPY into a part of a tensor; the last of those that concatenate channels brings the others along."""
         stored = self.graph.storage(layer.outputs[0])
         parts = self._parts.setdefault(stored, [])
         parts.append(layer)
-        if len(parts) < self._writers[stored] or any(self.graph.readers(stored)):
+        if len(parts) < self._writers[stored] or stored in self._read:
             return [layer]
         joined = _joined(self.graph, parts, [self._swap(part.inputs[0]) for part in parts])
         if joined is None:
             return [layer]
-        self.graph.layers = [one for one in self.graph.layers if one not in parts]
+        self._joined.update(map(id, parts))
         swaps, first, columns = joined
         swap = Swap("", first.batch, first.rows, columns)
         made = self._tensor(layer.outputs[0], swap)
@@ -176,9 +190,9 @@ class _Layout:
                 "at_out": part.integer("at_out") // first.rows,
             }  # fmt: skip
             layers.append(LayerIR(part.id, "COPY", (one.source,), (made,), attributes))
-        self.swaps[stored] = swap._replace(source=made)
         self._writers[stored] = 1
-        return [*layers, swap_layer(f"{layer.id}.swap", self.swaps[stored], layer.outputs[0])]
+        whole = self._hold(stored, swap._replace(source=made))
+        return [*layers, swap_layer(f"{layer.id}.swap", whole, layer.outputs[0])]
 
     def _reduction(self, layer: LayerIR) -> LayerIR:
         """Over the rows of the source: the result is the same, in the same order."""
@@ -202,8 +216,11 @@ class _Layout:
         return name
 
     def _fresh(self, like: str) -> str:
-        names = (f"{like}.last{count or ''}" for count in itertools.count())
-        return next(name for name in names if name not in self.graph.tensors)
+        while True:
+            count = self._names[like]
+            self._names[like] += 1
+            if (name := f"{like}.last{count or ''}") not in self.graph.tensors:
+                return name
 
 
 def _joined(

@@ -38,18 +38,19 @@ def run(graph: Graph, target: Target) -> Graph:
 
 def dependencies(graph: Graph) -> list[set[int]]:
     """For each layer the earlier ones that it must come after: they write what it reads or writes, or read what it
-    writes."""
-    writers: dict[str, set[int]] = {}
+    writes. A writer of a tensor comes after the last one, which came after all others and those that had read them."""
+    writers: dict[str, list[int]] = {}
     readers: dict[str, set[int]] = {}
+    """Since the last writer."""
     before = []
     for index, layer in enumerate(graph.layers):
         after: set[int] = set()
         for name in map(graph.storage, layer.inputs):
-            after |= writers.get(name, set())
+            after.update(writers.get(name, ()))
             readers.setdefault(name, set()).add(index)
         for name in map(graph.storage, layer.outputs):
-            after |= writers.get(name, set()) | readers.get(name, set())
-            writers.setdefault(name, set()).add(index)
+            after.update(readers.pop(name, ()), writers.get(name, ())[-1:])
+            writers.setdefault(name, []).append(index)
         before.append(after - {index})
     return before
 

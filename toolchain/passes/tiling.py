@@ -5,14 +5,16 @@ A layer that runs alone has all of the scratchpad. Where commands of one layer, 
 the same time, each has half of it; so have layers for the same engines where that saves time.
 """
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
-from itertools import product
+from itertools import accumulate, pairwise, product
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from npu_device.abi.opcodes import BITS, DataType
 from toolchain.codegen.commands import Target
@@ -66,25 +68,12 @@ class Company(Enum):
 
 def _companies(graph: Graph) -> list[Company]:
     before = dependencies(graph)
-    count = len(before)
-    earlier, later = [0] * count, [0] * count
-    for index, names in enumerate(before):
-        for one in names:
-            earlier[index] |= earlier[one] | 1 << one
-    for index in reversed(range(count)):
-        for one in before[index]:
-            later[one] |= later[index] | 1 << index
-    there: dict[int, int] = {}
-    for index, layer in enumerate(graph.layers):
-        there[layer.integer("cluster")] = there.get(layer.integer("cluster"), 0) | 1 << index
     engines = np.array([layer.op_type in (*PRODUCTS, "ATTN_T") for layer in graph.layers], bool)
     times = np.array([bound(graph, layer) for layer in graph.layers], np.int64)
+    clusters = np.array([layer.integer("cluster") for layer in graph.layers])
     found = []
-    for index, layer in enumerate(graph.layers):
-        cluster = graph.layers[index].integer("cluster")
-        free = ~(earlier[index] | later[index] | 1 << index) & there[cluster]
-        bits = np.frombuffer(free.to_bytes(count // 8 + 1, "little"), np.uint8)
-        others = np.flatnonzero(np.unpackbits(bits, bitorder="little")[:count])
+    for index, (layer, free) in enumerate(zip(graph.layers, independent(before), strict=True)):
+        others = free[clusters[free] == clusters[index]]
         parallel = int(times[others[engines[others] != engines[index]]].sum())
         same = int(times[index] + times[others].sum()) - parallel
         if layer.integer("batch", 1) > 1 or parallel * GAIN > same:
@@ -92,6 +81,42 @@ def _companies(graph: Graph) -> list[Company]:
         else:
             found.append(Company.SAME if len(others) else Company.NONE)
     return found
+
+
+def independent(before: Sequence[set[int]]) -> Iterator[NDArray[np.int64]]:
+    """For each layer those that need not come before or behind it: these are in its part."""
+    for start, end in pairwise(_parts(before)):
+        count = end - start
+        earlier, later = [0] * count, [0] * count
+        for index in range(count):
+            for one in before[start + index]:
+                if one >= start:
+                    earlier[index] |= earlier[one - start] | 1 << one - start
+        for index in reversed(range(count)):
+            for one in before[start + index]:
+                if one >= start:
+                    later[one - start] |= later[index] | 1 << index
+        everything = (1 << count) - 1
+        for index in range(count):
+            free = everything & ~(earlier[index] | later[index] | 1 << index)
+            bits = np.frombuffer(free.to_bytes(count // 8 + 1, "little"), np.uint8)
+            yield start + np.flatnonzero(np.unpackbits(bits, bitorder="little")[:count])
+
+
+def _parts(before: Sequence[set[int]]) -> list[int]:
+    """Where parts of the layers begin of which each comes behind all layers before it: around a layer that alone has
+    none behind it among those up to it, and alone none before it among those from it on. Their number at the end."""
+    count = len(before)
+    nearest: dict[int, int] = {}
+    for index, names in enumerate(before):
+        for one in names:
+            nearest.setdefault(one, index)
+    met = Counter(nearest.values())
+    left = Counter(max(names) for names in before if names)
+    ends = accumulate(1 - met[index] for index in range(count))
+    starts = reversed(list(accumulate(1 - left[index] for index in reversed(range(count)))))
+    narrow = [index for index, (end, start) in enumerate(zip(ends, starts, strict=True)) if end == start == 1]
+    return sorted({0, count, *narrow, *(index + 1 for index in narrow)})
 
 
 def signature(graph: Graph, layer: LayerIR) -> Hashable:

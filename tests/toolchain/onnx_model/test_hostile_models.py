@@ -145,6 +145,19 @@ def loop(nodes: Sequence[Any], state: Sequence[str] = ()) -> Any:
     return helper.make_graph([helper.make_node("Identity", ["going"], ["still"]), *nodes], "b", inputs, left)
 
 
+def test_weights_in_a_model_stay_what_and_where_they_are() -> None:
+    """Shapes are inferred without them; the model has them before and after."""
+    weights = np.arange(4 * 8192, dtype=np.float32).reshape(4, 8192)
+    made = model([helper.make_node("MatMul", ["x", "w"], ["y"])])
+    made.graph.output[0].CopyFrom(value("y", shape=(1, 8192)))
+    made.graph.initializer.extend([numpy_helper.from_array(weights, "w")])
+    found = prepare(made, "m")
+    assert found.inputs == ["x"]
+    for proto in (made, found.proto):
+        (kept,) = proto.graph.initializer
+        np.testing.assert_array_equal(numpy_helper.to_array(kept), weights)
+
+
 def test_loops_inside_loops_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolchain.onnx_model.canonical.MAX_NODES", 2000)
     body = loop([helper.make_node("Relu", ["v"], ["v'"])], ["v"])

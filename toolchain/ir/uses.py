@@ -1,0 +1,41 @@
+"""Which layers read and which make the bytes of a tensor, while a pass replaces layers one by one."""
+
+from collections.abc import Iterable
+
+from toolchain.ir.graph import Graph, LayerIR
+
+
+class Uses:
+    """Which layers read and which make the bytes of a tensor."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._readers: dict[str, dict[int, LayerIR]] = {}
+        self._makers: dict[str, dict[int, LayerIR]] = {}
+        for layer in graph.layers:
+            self.add(layer)
+
+    def add(self, layer: LayerIR) -> None:
+        for table, names in ((self._readers, layer.inputs), (self._makers, layer.outputs[:1])):
+            for name in names:
+                table.setdefault(self._graph.storage(name), {})[id(layer)] = layer
+
+    def remove(self, layer: LayerIR) -> None:
+        for table, names in ((self._readers, layer.inputs), (self._makers, layer.outputs[:1])):
+            for name in names:
+                table[self._graph.storage(name)].pop(id(layer), None)
+
+    def replace(self, gone: Iterable[LayerIR], made: Iterable[LayerIR]) -> None:
+        """Layers in the place of others."""
+        for layer in gone:
+            self.remove(layer)
+        for layer in made:
+            self.add(layer)
+
+    def readers(self, stored: str) -> int:
+        return len(self._readers.get(stored, ()))
+
+    def only_maker(self, stored: str) -> LayerIR | None:
+        """None: there are several, or none."""
+        makers = list(self._makers.get(stored, {}).values())
+        return makers[0] if len(makers) == 1 else None
