@@ -3,7 +3,6 @@
 `elf_tables` reads the records of the file.
 """
 
-import re
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
@@ -284,7 +283,14 @@ def _extensions(tables: Tables) -> tuple[str, ...]:
     if architecture is None:
         return ("i", "c") if tables.header.e_flags & FLAG_COMPRESSED else ()
     names = architecture.lower().removeprefix("rv32").split("_")
-    return tuple(re.sub(r"\d+p\d+$", "", name) for name in names)
+    return tuple(map(_unversioned, names))
+
+
+def _unversioned(name: str) -> str:
+    """The name of an extension without its version: `zicsr` of `zicsr2p0`."""
+    major, _, minor = name.rpartition("p")
+    versioned = minor.isdecimal() and major[-1:].isdecimal()
+    return major.rstrip("0123456789") if versioned else name
 
 
 def _lines(tables: Tables) -> SourceLines:

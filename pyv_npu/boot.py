@@ -15,6 +15,7 @@ from npu_device.abi.registers import ABI_VERSION
 from pyv_ext.elf import Program, read_elf
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import EXTENSIONS, Isa
+from pyv_ext.isa.instruction_set import extensions_of
 from pyv_npu.config import presets
 from pyv_npu.config.tree import Config, CoreConfig
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
@@ -222,7 +223,7 @@ def check(program: Program, needs: Requirements, config: Config) -> None:
 
 def _check_extensions(program: Program, core: CoreConfig) -> None:
     """BadInputError when the program was built for extensions that the core lacks, and has instructions of them."""
-    present = Isa(core.isa).extensions
+    present = extensions_of(core.isa)
     named = [name for name in program.extensions[1:] if len(name) == 1 or name in EXTENSIONS]
     missing = [name for name in named if name not in present]
     if not missing or core.missing_extensions == "trap":

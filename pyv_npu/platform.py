@@ -110,7 +110,7 @@ class Platform:
         self.isa = Isa(core.isa, [*self._npu_instructions(), *instructions])
         self.hart = Hart(self.isa, self.timing, reset_cycles=self.timing.reset)
         self.hart.csrs.time = self.clint.mtime
-        self.hart.csrs.add_window(ObservedCsrs(self.npu.csr, self.npu, self._observe_csr, self._observe_csr_write))
+        self.hart.csrs.add_window(ObservedCsrs(self.npu, self._observe_csr, self._observe_csr_write))
         self.engine = make_engine(core.engine, self.hart, self.bus, misaligned=core.misaligned)
 
         self.bus.add_device(mm.FINISHER_BASE, self.finisher)
@@ -178,7 +178,6 @@ class Platform:
         config = self.config
         if config.custom_enabled:
             return custom_instructions(
-                self.npu.port,
                 self.npu,
                 config.custom_enabled,
                 config.core.custom_slot,

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from npu_device.abi.descriptor import EXTENDED_SIZE
 from npu_device.abi.errors import TICKET_ERROR_TEXT, TicketError
-from npu_device.abi.opcodes import Opcode
-from npu_device.issue.retirement import UNKNOWN, ErrorEntry
 from npu_device.trace.stream import EventStream
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import Stop, StopReason
@@ -21,6 +19,7 @@ from pyv_npu.observe.latency.table import Latency
 from pyv_state.frozen import dataclass, field, replace
 
 if TYPE_CHECKING:
+    from npu_device.issue.retirement import ErrorEntry
     from npu_device.trace.records import Batch
     from npu_device.trace.run_spans import Spans
     from pyv_npu.faults.record import Record
@@ -80,7 +79,7 @@ class CoreRun:
     """Stream -> acceptance numbers, within the stream, in the order of completion."""
     outputs_sha256: str
     """What the NPU left in memory."""
-    log: Sequence[ErrorEntry] = ()
+    log: "Sequence[ErrorEntry]" = ()
     """The device's error log."""
     record: "Record | None" = None
     """Of faults, where the run was asked to keep it."""
@@ -110,8 +109,13 @@ class CoreRun:
         return error_rows(self.log, self.latency, self.program)
 
 
-def error_rows(log: Sequence[ErrorEntry], latency: Latency, program: Program) -> list[dict[str, Any]]:
+def error_rows(log: "Sequence[ErrorEntry]", latency: Latency, program: Program) -> list[dict[str, Any]]:
     """The error tickets of a log, oldest first, with where the program submitted them."""
+    if not log:
+        return []
+    from npu_device.abi.opcodes import Opcode  # of the device, which most firmware does without
+    from npu_device.issue.retirement import UNKNOWN
+
     sites = {each.ticket: each.call_site for each in latency.accepted.failed}
     named = {int(opcode): opcode.name for opcode in Opcode}
     return [

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dataclasses import is_dataclass as is_dataclass
     from dataclasses import replace as replace
 else:
-    from typing import ClassVar, get_origin
+    from typing import ClassVar
 
     class MISSING:
         """In place of a default."""
@@ -68,12 +68,14 @@ else:
         for base in cls.__mro__[:0:-1]:
             found |= base.__dict__.get("_items", {})
         for name, kind in cls.__annotations__.items():
-            if kind is not ClassVar and get_origin(kind) is not ClassVar:
+            if kind is not ClassVar and getattr(kind, "__origin__", None) is not ClassVar:
                 found[name] = _field_of(cls, name, kind)
         cls._items = found
         items = [item for item in found.values() if item.init]
         cls._template = {item.name: item.default for item in items}
-        cls._factories = [(item.name, item.default_factory) for item in items if item.default is MISSING]
+        missing = [item for item in items if item.default is MISSING]
+        cls._needed = tuple(item.name for item in missing if item.default_factory is MISSING)
+        cls._factories = [(item.name, item.default_factory) for item in missing if item.name not in cls._needed]
         cls._shown = tuple(item.name for item in found.values() if item.repr)
         cls._compared = tuple(item.name for item in found.values() if item.compare)
         for name, method in _METHODS.items():
@@ -117,22 +119,25 @@ else:
 
     def _init(self, *given, **named):
         kind = type(self)
-        values = self.__dict__
-        values.update(kind._template)
-        if len(given) > len(values):
-            raise TypeError(f"{kind.__name__}() takes {len(values)} values, got {len(given)}")
+        values, template = self.__dict__, kind._template
+        values.update(template)
+        if given:
+            if len(given) > len(template):
+                raise TypeError(f"{kind.__name__}() takes {len(template)} values, got {len(given)}")
+            values.update(zip(template, given, strict=False))
         if named:
-            for name, _ in zip(values, given, strict=False):
-                if name in named:
-                    raise TypeError(f"{kind.__name__}() got two values for {name!r}")
-            if not named.keys() <= values.keys():
-                raise TypeError(f"{kind.__name__}() takes no {next(name for name in named if name not in values)!r}")
+            if given and not named.keys().isdisjoint(first := tuple(template)[: len(given)]):
+                raise TypeError(
+                    f"{kind.__name__}() got two values for {next(name for name in first if name in named)!r}"
+                )
+            if not named.keys() <= template.keys():
+                raise TypeError(f"{kind.__name__}() takes no {next(name for name in named if name not in template)!r}")
             values.update(named)
-        values.update(zip(kind._template, given, strict=False))
+        for name in kind._needed[len(given) :]:  # those without a default come first
+            if values[name] is MISSING:
+                raise TypeError(f"{kind.__name__}() misses a value for {name!r}")
         for name, factory in kind._factories:
             if values[name] is MISSING:
-                if factory is MISSING:
-                    raise TypeError(f"{kind.__name__}() misses a value for {name!r}")
                 values[name] = factory()
         if hasattr(self, "__post_init__"):
             self.__post_init__()

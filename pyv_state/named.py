@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 else:
     from collections import _tuplegetter
 
+    _FEW = 100
+
     class _Maker(type):
         """Makes the class of a statement `class Name(NamedTuple)`."""
 
@@ -27,10 +29,17 @@ else:
                 namespace[field] = _tuplegetter(place, f"Alias for field number {place}")
 
             def first(cls, *given, **named):
-                """Compiled when an instance is first made: most classes have none in a run."""
+                """Until there are many instances, or one needs names: most classes have few in a run, and compiling
+                one's own function takes as long as making a hundred of them this way."""
+                nonlocal left
+                left -= 1
+                short = len(fields) - len(given)
+                if left > 0 and not named and 0 <= short <= len(last):
+                    return tuple.__new__(cls, given + last[len(last) - short :])
                 made.__new__ = staticmethod(_maker_of(name, fields, defaults))
                 return made.__new__(cls, *given, **named)
 
+            left, last = _FEW, tuple(defaults.values())
             own = {"_fields": fields, "__match_args__": fields, "_field_defaults": defaults, "__new__": first}
             made = type(name, (tuple,), _METHODS | own | namespace)
             return made

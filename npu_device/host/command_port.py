@@ -7,6 +7,7 @@ stamped `now + 1`.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from npu_device.abi.answers import PortReply, PortTrap, PortWait
 from npu_device.abi.errors import NpuDeviceError, ReturnCode
 from npu_device.abi.instructions import (
     TBAR_STREAM_SHIFT,
@@ -27,32 +28,9 @@ from npu_device.trace.counters import Counters
 from npu_device.trace.events import FRONTEND, Kind, Refusal, What
 from npu_device.trace.stream import EventStream
 from pyv_state import LATEST, WORD64, Fields
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from npu_device.issue.injection import Injector
-
-
-class PortReply(NamedTuple):
-    """The instruction retires."""
-
-    value: int
-    """For rd; may be negative."""
-    cycles: int = 0
-    """Beyond the cycle after `now`: until then the core is not answered."""
-
-
-class PortWait(NamedTuple):
-    """Ask again after the next event, or at the start of cycle `until`. Nothing that others see was changed."""
-
-    until: int | None = None
-
-
-class PortTrap(NamedTuple):
-    """The instruction traps."""
-
-    cause: int
-    value: int
 
 
 class CommandPort:

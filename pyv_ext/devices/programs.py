@@ -62,20 +62,20 @@ class Programs:
         return made(self.words, now, value, place)
 
 
-_WRAPS = re.compile(r"[-+*~]|<<")
-_NAME = re.compile(r"[A-Za-z_]\w*")
+_WRAPS = ("+", "-", "*", "~", "<<")
+_WORDS = re.compile(r"(\w+)")
 
 
 def compiled(program: str, names: Sequence[str]) -> Execute:
     """The Python form of a program over the words `names`. Where no value can wrap around, that is its text with other
     names of the words; all others need a parser of expressions, which takes longer to import than many runs."""
-    if _WRAPS.search(program):
+    if any(operator in program for operator in _WRAPS):
         from pyv_ext.devices.programs_python import parsed
 
         return parsed(program, tuple(names))
     places = {name: f"words[{place}]" for place, name in enumerate(names)}
-    lines = _NAME.sub(lambda found: places.get(found[0], found[0]), program.strip()).split("\n")
-    if not re.match(r"\S+ = ", lines[-1]):
+    lines = "".join(places.get(part, part) for part in _WORDS.split(program.strip())).split("\n")
+    if lines[-1].split(" ", 2)[1:2] != ["="]:
         lines[-1] = f"return {lines[-1]}"
     else:
         lines.append("return 0")

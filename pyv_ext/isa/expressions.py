@@ -17,8 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 OPERANDS = ("a", "b", "pc", "old")
-_WORDS = re.compile(r"[A-Za-z_]\w*")
-_PARTS = re.compile(r"\w+|[()]|[^\w()]+")
+_WORDS = re.compile(r"(\w+)")
 
 
 def constants(xlen: int) -> dict[str, int]:
@@ -59,17 +58,21 @@ def python_source(expr: str, xlen: int, names: Mapping[str, str]) -> str:
     known = {**constants(xlen), **names}
     sign = 1 << xlen - 1
     made, opened, signed = [], [], False
-    for part in _PARTS.findall(expr):
+    for place, part in enumerate(_WORDS.split(expr)):
         if part == "S":
             signed = True
-        elif part == "(":
-            opened.append(signed)
-            made.append("(((" if signed else "(")
-            signed = False
-        elif part == ")":
-            made.append(f") ^ {sign}) - {sign})" if opened.pop() else ")")
-        else:
+        elif place % 2:
             made.append(str(known.get(part, part)))
+        else:
+            for letter in part:
+                if letter == "(":
+                    opened.append(signed)
+                    made.append("(((" if signed else "(")
+                    signed = False
+                elif letter == ")":
+                    made.append(f") ^ {sign}) - {sign})" if opened.pop() else ")")
+                else:
+                    made.append(letter)
     return "".join(made)
 
 

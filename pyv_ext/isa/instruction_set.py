@@ -1,6 +1,5 @@
 """An instruction set: the rows that a hart knows, and what is made from them."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -60,6 +59,9 @@ _IMPLIED = (
 )
 """What a letter stands for besides; later rows see what earlier ones imply."""
 
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxy")
+"""Of extensions that have no more than one; names that begin with z follow an underscore."""
+
 _TOGETHER = {"zcf": "cf", "zcd": "cd"}
 """Extensions that two letters have together, and that need both."""
 
@@ -67,6 +69,8 @@ _RESERVED_MODES = (5, 6)
 """Rounding modes that do not exist; 7 is the one in frm."""
 
 XLEN = 32
+
+_OPCODE = 0x7F
 
 _KEY = {2: 0xE003, 4: 0x707F}
 """Per instruction length, the bits by which rows are grouped: opcode and funct3."""
@@ -81,7 +85,7 @@ class Isa:
 
     def __init__(self, name: str, custom: Sequence[CustomInstruction] = ()) -> None:
         self.name = name
-        self.extensions = _extensions(name)
+        self.extensions = extensions_of(name)
         self.xlen = XLEN
         self.mask = (1 << self.xlen) - 1
         """The largest value of a register."""
@@ -172,15 +176,16 @@ class Isa:
         return f".4byte\t{word & 0xFFFFFFFF:#x}" if word & 3 == 3 else f".2byte\t{word & 0xFFFF:#x}"
 
 
-def _extensions(name: str) -> tuple[str, ...]:
-    """The extensions that an ISA string names, in its order."""
-    found = re.fullmatch(r"rv32([ig][a-y]*)((?:_[a-z0-9]+)*)", name.lower())
-    known = ", ".join(extension for extension in EXTENSIONS if extension != "i")
-    if found is None:
+def extensions_of(name: str) -> tuple[str, ...]:
+    """The extensions that an ISA string names, in its order. PyvExtError as for `Isa`."""
+    base, *words = name.lower().split("_")
+    letters = base.removeprefix("rv32")
+    known = ", ".join(extension for extension in _TABLE if extension != "i")
+    if letters == base or letters[:1] not in ("i", "g") or not set(letters) <= _LETTERS:
         raise PyvExtError(f"ISA {name!r} must be rv32i or rv32g, then of {known}: for example rv32imac_zicsr_zifencei")
-    named = [*found[1].replace("g", "ig", 1), *found[2].split("_")[1:]]
+    named = [*letters.replace("g", "ig", 1), *words]
     for extension in named:
-        if extension not in EXTENSIONS and extension != "g":
+        if extension not in _TABLE and extension != "g":
             raise PyvExtError(f"ISA {name!r}: extension {extension!r} is not among {known}: remove it")
         if named.count(extension) > 1:
             raise PyvExtError(f"ISA {name!r}: extension {extension!r} appears more than once: name it once")
@@ -252,15 +257,19 @@ def _refuse_overlap(rows: Sequence[Row]) -> None:
 
     Standard rows may share words: the one with more fixed bits wins, as in the manual's encodings.
     """
-    for index, row in enumerate(rows):
-        if row.custom is None:
-            continue
-        for other in rows[:index]:
-            common = row.mask & other.mask
-            if row.name == other.name or (row.length == other.length and not (row.match ^ other.match) & common):
+    named: dict[str, Row] = {}
+    by_opcode: dict[int, list[Row]] = {}
+    for row in rows:
+        alike = by_opcode.setdefault(row.match & _OPCODE, [])  # each row of 32 bits fixes all of it
+        if row.custom is not None:
+            words = (one for one in alike if not (row.match ^ one.match) & row.mask & one.mask)
+            other = named.get(row.name) or next(words, None)
+            if other is not None:
                 raise PyvExtError(
                     f"custom instruction {row.name} ({row.bits}) overlaps {other.name} ({other.bits}): change one"
                 )
+        named[row.name] = row
+        alike.append(row)
 
 
 def _grouped(rows: Iterable[Row]) -> dict[tuple[int, int], list[Row]]:

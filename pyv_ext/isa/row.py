@@ -79,9 +79,8 @@ class Row:
 
     def __post_init__(self) -> None:
         bits = self.bits.replace(" ", "")
-        object.__setattr__(self, "match", int(bits.replace("-", "0"), 2))
-        object.__setattr__(self, "mask", int(bits.replace("0", "1").replace("-", "0"), 2))
-        object.__setattr__(self, "length", len(bits) // 8)
+        match, mask = int(bits.replace("-", "0"), 2), int(bits.replace("0", "1").replace("-", "0"), 2)
+        self.__dict__.update(match=match, mask=mask, length=len(bits) // 8)
 
     def cost(self, timing: CoreTiming) -> int:
         """Cycles of its issue; a taken branch costs `taken` instead."""

@@ -1,6 +1,7 @@
 """One key of the configuration: its type, its rule, and the one place where a value is checked against them."""
 
 from collections.abc import Mapping
+from functools import cache
 from types import NoneType
 from typing import Any, get_args, get_origin
 
@@ -36,6 +37,7 @@ class Form:
     """How many a list holds; None: any number, all different."""
 
     @classmethod
+    @cache  # many keys are alike
     def of(cls, annotation: Any) -> "Form":
         """`X`, `X | None`, `tuple[X, ...]`, `tuple[X, X]` or `Mapping[str, X]`."""
         origin, parts = get_origin(annotation), get_args(annotation)

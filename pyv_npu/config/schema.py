@@ -1,6 +1,6 @@
 """A tree of dataclasses as a flat table of keys, and back."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -14,16 +14,17 @@ T = TypeVar("T")
 @cache
 def keys_of(cls: type) -> dict[str, Key]:
     """Every leaf of a tree of dataclasses by its dotted path, in the order of declaration."""
-    result: dict[str, Key] = {}
+    return {key.path: key for key in _keys(cls, "")}
+
+
+def _keys(cls: type, prefix: str) -> Iterator[Key]:
     for item in fields(cls):
+        path = prefix + item.name
         kind: Any = item.type
         if _is_section(kind):
-            for key in keys_of(kind).values():
-                path = f"{item.name}.{key.path}"
-                result[path] = key._replace(path=path)
+            yield from _keys(kind, path + ".")
         else:
-            result[item.name] = Key(item.name, Form.of(kind), _default(item), item.metadata)
-    return result
+            yield Key(path, Form.of(kind), _default(item), item.metadata)
 
 
 @cache

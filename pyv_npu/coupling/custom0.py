@@ -5,10 +5,11 @@ The core knows encodings and outcomes, the device knows submissions: neither kno
 
 from collections.abc import Callable, Sequence
 
+from npu_device.abi.answers import PortReply, PortTrap, PortWait
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE
-from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS, CustomEncoding, match_mask
-from npu_device.host.command_port import CommandPort, PortReply, PortTrap, PortWait
-from pyv_ext.protocols import CsrWindow, CustomInstruction, Device, Operands, Outcome, Stall, Trap, Value
+from npu_device.abi.instructions import CSRS, CUSTOM_INSTRUCTIONS, CustomEncoding, match_mask
+from npu_device.device import NpuDevice
+from pyv_ext.protocols import CustomInstruction, Operands, Outcome, Stall, Trap, Value
 from pyv_ext.timing import CoreTiming
 
 MASK = 0xFFFF_FFFF
@@ -22,14 +23,14 @@ CsrObserver = Callable[[int, int, int], None]
 
 
 def custom_instructions(
-    port: CommandPort, device: Device, enabled: Sequence[str], slot: int, timing: CoreTiming, observe: Observer,
+    device: NpuDevice, enabled: Sequence[str], slot: int, timing: CoreTiming, observe: Observer,
     holds: Callable[[int, int], bool],
 ) -> list[CustomInstruction]:  # fmt: skip
-    """The instructions named by `enabled` (names as in `--isa`) in opcode slot 0..3; the port is that of `device`.
+    """The instructions named by `enabled` (names as in `--isa`) in opcode slot 0..3.
 
     `holds(address, size)`: whether the device sees memory there, RAM or scratchpad; a ROM is none.
     """
-    handlers = _Handlers(port, timing.custom_response, holds)
+    handlers = _Handlers(device, timing.custom_response, holds)
     rows = []
     for encoding in CUSTOM_INSTRUCTIONS:
         if encoding.isa_name in enabled:
@@ -51,7 +52,7 @@ def _row(
     encoding: CustomEncoding,
     slot: int,
     handler: Callable[[Operands], Outcome],
-    device: Device | None = None,
+    device: NpuDevice | None = None,
     syntax: str | None = None,
 ) -> CustomInstruction:
     match, mask = match_mask(encoding, slot)
@@ -71,31 +72,30 @@ def _observed(name: str, handler: Callable[[Operands], Outcome], observe: Observ
 class ObservedCsrs:
     """The device's CSR window with an observer."""
 
-    def __init__(
-        self, window: CsrWindow, device: Device, observe: CsrObserver, observe_write: Callable[[int, int], None]
-    ) -> None:  # fmt: skip
+    addresses = frozenset(entry.address for entry in CSRS)
+
+    def __init__(self, device: NpuDevice, observe: CsrObserver, observe_write: Callable[[int, int], None]) -> None:
         """`observe_write(address, cycle)` is told each write."""
         self.device = device
-        self.addresses = window.addresses
-        self._window = window
+        self._npu = device
         self._observe_write = observe_write
         self._observe = observe
 
     def read(self, address: int, now: int) -> int:
-        value = self._window.read(address, now)
+        value = self._npu.csr.read(address, now)
         self._observe(address, value, now)
         return value
 
     def write(self, address: int, value: int, now: int, written: int) -> None:
-        self._window.write(address, value, now, written)
+        self._npu.csr.write(address, value, now, written)
         self._observe_write(address, now)
 
 
 class _Handlers:
     """One method per instruction, named as in `--isa`."""
 
-    def __init__(self, port: CommandPort, response: int, holds: Callable[[int, int], bool]) -> None:
-        self._port = port
+    def __init__(self, device: NpuDevice, response: int, holds: Callable[[int, int], bool]) -> None:
+        self._device = device
         self._holds = holds
         self._response = response
 
@@ -106,21 +106,21 @@ class _Handlers:
         descriptor = operands.load(address, DESCRIPTOR_SIZE)
         if descriptor is None or not self._holds(address, DESCRIPTOR_SIZE):
             return Trap(LOAD_FAULT, address)
-        return self._answer(self._port.enqcmd(address, descriptor, operands.rs2, operands.now))
+        return self._answer(self._device.port.enqcmd(address, descriptor, operands.rs2, operands.now))
 
     def twait(self, operands: Operands) -> Outcome:
         units = operands.word >> 20
-        return self._answer(self._port.twait(operands.rs1, units, operands.pc, operands.now, operands.resumed))
+        return self._answer(self._device.port.twait(operands.rs1, units, operands.pc, operands.now, operands.resumed))
 
     def tbar(self, operands: Operands) -> Outcome:
         immediate = operands.word >> 20
-        if not self._port.tbar_legal(immediate):
+        if not self._device.port.tbar_legal(immediate):
             return Trap(ILLEGAL_INSTRUCTION, operands.word)
-        self._port.tbar(immediate, operands.now)
+        self._device.port.tbar(immediate, operands.now)
         return Value()
 
     def tstat(self, operands: Operands) -> Outcome:
-        return Value(self._port.tstat(operands.now).value & MASK)
+        return Value(self._device.port.tstat(operands.now).value & MASK)
 
     def _answer(self, reply: PortReply | PortWait | PortTrap) -> Outcome:
         """Firmware hears an answer `custom_response` cycles after the device gave it."""

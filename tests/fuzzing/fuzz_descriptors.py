@@ -18,7 +18,7 @@ from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.abi.registers import REGISTERS
 from npu_device.config import NpuConfig
 from npu_device.device import NpuDevice
-from npu_device.host.command_port import PortReply
+from npu_device.abi.answers import PortReply
 from npu_device.kv_quant.storage import EncodedCache
 from npu_device.memory.memory import Memory
 from npu_device.trace.stream import EventStream

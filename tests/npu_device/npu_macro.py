@@ -66,7 +66,7 @@ class MacroRig(Rig):
 
     def decoded(self, d: Descriptor, block: Extended) -> Macro:
         """The validated command."""
-        command = self.device._decoder.decode(self.macro(d, block), 0, 0)
+        command = self.device.host.decoder.decode(self.macro(d, block), 0, 0)
         assert command.macro is not None
         return command.macro
 

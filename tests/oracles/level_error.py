@@ -67,7 +67,7 @@ def timed(
     seen = collected()
     done = seen["cycle"][np.isin(seen["what"], (What.DONE, What.ERROR))]
     begun = int(np.isin(seen["what"], (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)).sum())
-    stepped = runner.device._execution.engines.machine.storage.loop.stepped
+    stepped = runner.device.host.execution.engines.machine.storage.loop.stepped
     return Timed(int(done.max(initial=0)), begun, stepped), seen, run.tickets
 
 

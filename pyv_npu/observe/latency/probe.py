@@ -1,7 +1,7 @@
 """The latency probe of one platform: listens to core, bus, interrupts and NPU, disturbs none of them."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from npu_device.abi.instructions import CSRS
 from npu_device.abi.registers import REGISTERS
@@ -77,7 +77,7 @@ class LatencyProbe:
             platform.engine,
             platform.hart,
             platform.bus,
-            platform.npu.ring,
+            platform.npu,
             functions,
             self._rows,
             self._committed,

@@ -42,6 +42,13 @@ class Ring(Protocol):
     tail: int
 
 
+class HasRing(Protocol):
+    """A device, which makes its ring when it is first used."""
+
+    @property
+    def ring(self) -> Ring: ...
+
+
 class TracingEngine(Protocol):
     """What the recorder asks of an engine."""
 
@@ -60,7 +67,7 @@ class Recorder:
         engine: TracingEngine,
         hart: Hart,
         bus: Bus,
-        ring: Ring,
+        device: HasRing,
         functions: Mapping[int, bool],
         rows: Rows,
         committed: Callable[[int, int | None, bool, bool], None],
@@ -78,7 +85,7 @@ class Recorder:
         self._engine = engine
         self._hart = hart
         self._bus = bus
-        self._ring = ring
+        self._device = device
         self._rows = rows
         self._committed = committed
         self._log = StepLog()
@@ -107,6 +114,10 @@ class Recorder:
                 engine.add_hook(entry, self._entry_hook(prebuilt))
         else:
             self._stack.append(Window(serial=0, t0=None))
+
+    @property
+    def _ring(self) -> Ring:
+        return self._device.ring
 
     # -- windows -----------------------------------------------------------------------------------------------
 

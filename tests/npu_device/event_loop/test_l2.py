@@ -180,7 +180,7 @@ def test_hits_misses_and_write_backs_are_those_of_a_plain_model(
                 else:
                     model.past(number, write)
     assert counted(seen) == (model.hits, model.misses, model.backs)
-    tags = seen.run.device._execution.engines.machine.storage.loop.l2.tags
+    tags = seen.run.device.host.execution.engines.machine.storage.loop.l2.tags
     lines = [tag >> cache.FLAGS for tag in tags if tag]
     assert sorted(lines) == sorted(line for ways in model.sets for line in ways)
 

@@ -91,7 +91,7 @@ def test_engines_side_by_side_have_a_plan_of_their_own() -> None:
     config = NpuConfig()
     plans, runner = Plans(config), Runner(config)
     for descriptor in runner.place(listed(step(config, 40))):
-        macro = runner.device._decoder.decode(descriptor, 0, 0).macro
+        macro = runner.device.host.decoder.decode(descriptor, 0, 0).macro
         assert macro is not None
         for lanes in (1, macro.lanes(2)):
             kept, anew = (one.of(macro, setting_of(config), lanes).plan for one in (plans, Plans(config, 0)))

@@ -192,7 +192,7 @@ def test_without_values_cycles_and_events_are_the_same(actions: list[Action], co
 def test_no_result_that_waits_is_a_view_of_memory(actions: list[Action], config: NpuConfig) -> None:
     rig = Rig(replace(config, mode="tight"))
     fill(rig)
-    execution = rig.device._execution
+    execution = rig.device.host.execution
     for index, action in enumerate(actions):
         if isinstance(action, MacroCase):
             at = BLOCKS + 128 * index
