@@ -1,6 +1,6 @@
 """The NPU as the bus, the core and the reports see it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS
@@ -70,6 +70,8 @@ class NpuDevice:
         self._core_bytes = config.dram.core_bytes
         self._counters = Counters(config, events)
         self._host: HostSide | None = None
+        self.on_use: Callable[[], None] | None = None
+        """Called when the device is about to be used for the first time."""
 
     @property
     def host(self) -> "HostSide":
@@ -83,7 +85,14 @@ class NpuDevice:
                 self._config, self._memory, self._events, self._counters, self._caps,
                 values=self._values, analytic=self._analytic, external=self._external,
             )  # fmt: skip
+            if self.on_use is not None:
+                self.on_use()
         return made
+
+    @property
+    def used(self) -> bool:
+        """Whether there is a `host`."""
+        return self._host is not None
 
     @property
     def registers(self) -> "RegisterFile":

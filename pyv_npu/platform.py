@@ -10,7 +10,7 @@ from npu_device.device import NpuDevice
 from npu_device.memory.memory import Memory, sparse
 from npu_device.trace.stream import EventStream
 from pyv_ext import elf
-from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.bus import Access, Bus
 from pyv_ext.bus.clock import NEVER, Clock
 from pyv_ext.bus.memory import INFO_OFFSET, Ram, boot_rom
 from pyv_ext.cores import make_engine
@@ -29,8 +29,7 @@ from pyv_npu.config.tree import Config
 from pyv_npu.coupling.custom0 import ObservedCsrs, custom_instructions, ignored_instructions
 from pyv_npu.coupling.memory_traffic import CoreTraffic, Outputs
 from pyv_npu.errors import UsageError
-from pyv_npu.observe.latency import arrivals
-from pyv_npu.observe.latency.probe import LatencyProbe
+from pyv_npu.observe.latency import arrivals, submit_functions
 from pyv_npu.observe.latency.table import Latency
 from pyv_state import Stateful
 from pyv_state.frozen import replace
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from pyv_npu.coupling.coherence import Coherence
     from pyv_npu.faults.injection import Injection
     from pyv_npu.faults.plan import Fault
+    from pyv_npu.observe.latency.probe import LatencyProbe
     from pyv_npu.observe.sanitizer.sanitizer import Sanitizer
     from pyv_npu.snapshot import Snapshot
     from pyv_npu.snapshot.machine import Machine
@@ -132,8 +132,10 @@ class Platform:
         accesses = config.npu.dram.core_traffic == "accesses"
         self.coherence = self._coherence()
         self.traffic = CoreTraffic(self.bus, self.ram, self.npu) if accesses else None
-        self.latency: LatencyProbe | None = None
-        """The latency probe of the loaded program."""
+        self._probe: LatencyProbe | None = None
+        self._arrivals: Sequence[int] = ()
+        self._external: tuple[int, bool] | None = None
+        """The last change of the external interrupt before there was a probe."""
         self.on_custom: list[Callable[[str, Operands, Outcome], None]] = []
         """`f(name, operands, outcome)` after each answer of the NPU to a custom instruction, stalls too."""
         self.injection: Injection | None = None
@@ -241,8 +243,23 @@ class Platform:
 
             self._semihosting = semihosting(self.config, program, self.hart, self.bus, self.console, exits)
             self.hart.semihosting = self._semihosting.call
-        self.latency = LatencyProbe(self, program, arrivals.install(self.config, program, self.bus))
+        self._arrivals = arrivals.install(self.config, program, self.bus)
+        self.bus.observe(self.npu, self._observe_access)
+        self.interrupts.on_external.append(self._observe_external)
+        if self.npu.used or submit_functions(program):  # which are followed from their first instruction on
+            self._follow()
+        else:
+            self.npu.on_use = self._follow
         self._machine = self._snapshots(program) if self.devices or self.instructions else None
+
+    def _follow(self) -> None:
+        """Make the latency probe of the loaded program, if there is none."""
+        if self._probe is None and self.program is not None:
+            from pyv_npu.observe.latency.probe import LatencyProbe  # most firmware does not use the NPU
+
+            self._probe = LatencyProbe(self, self.program, self._arrivals)
+            if self._external is not None:
+                self._probe.stamps.external(*self._external)
 
     # -- running -----------------------------------------------------------------------------------------------
 
@@ -251,19 +268,25 @@ class Platform:
         """The cycle at whose start the hart is."""
         return self.hart.cycle
 
+    @property
+    def latency(self) -> "LatencyProbe | None":
+        """The latency probe of the loaded program; None: there is no program."""
+        self._follow()
+        return self._probe
+
     def result(self) -> Latency:
         """The submissions of the run so far; call it when the run is over."""
-        if self.latency is None:
+        if self.program is None:
             raise UsageError("no latency yet: load a program and run it first")
-        return self.latency.result()
+        return Latency(None, 0, "first_store") if self._probe is None else self._probe.result()
 
     def completion_order(self) -> dict[int, tuple[int, ...]]:
         """Stream -> acceptance numbers within the stream, in the order of completion."""
-        return {} if self.latency is None else self.latency.stamps.completion_order()
+        return {} if self._probe is None else self._probe.stamps.completion_order()
 
     def is_status(self, address: int) -> bool:
         """Whether a command has asked for its status word at `address`."""
-        return self.latency is not None and self.latency.stamps.is_status(address)
+        return self._probe is not None and self._probe.stamps.is_status(address)
 
     def run(self, until: int | None = None) -> Stop:
         """Run to the end of the program, or until the hart reaches cycle `until`, or a limit of the configuration.
@@ -422,20 +445,30 @@ class Platform:
     def _observe_custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
         if self.traffic is not None and name == "ENQCMD_T":
             self.traffic.submitted(operands, outcome)
-        if self.latency is not None:
-            self.latency.custom(name, operands, outcome)
+        if self._probe is not None:
+            self._probe.custom(name, operands, outcome)
         if self.sanitizer is not None:
             self.sanitizer.custom(name, operands, outcome)
         for listener in self.on_custom:
             listener(name, operands, outcome)
+
+    def _observe_access(self, access: Access) -> None:
+        if self._probe is not None:
+            self._probe.access(access)
+
+    def _observe_external(self, cycle: int, level: bool) -> None:
+        if self._probe is None:
+            self._external = cycle, level
+        else:
+            self._probe.stamps.external(cycle, level)
 
     def _observe_csr_write(self, address: int, now: int) -> None:
         if self.sanitizer is not None:
             self.sanitizer.csr_written(address, now)
 
     def _observe_csr(self, address: int, value: int, now: int) -> None:
-        if self.latency is not None:
-            self.latency.csr_read(address, value, now)
+        if self._probe is not None:
+            self._probe.csr_read(address, value, now)
         if self.sanitizer is not None:
             self.sanitizer.csr_read(address, value, now)
 

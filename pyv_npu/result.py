@@ -91,6 +91,8 @@ class CoreRun:
     @property
     def ticket_errors(self) -> list[dict[str, Any]]:
         """The first tickets that ended in an error, with where the program submitted them."""
+        if not self.latency.any:
+            return []
         reasons = {entry.ticket: entry.reason for entry in self.log}
         return [
             {

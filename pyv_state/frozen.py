@@ -126,12 +126,11 @@ else:
                 raise TypeError(f"{kind.__name__}() takes {len(template)} values, got {len(given)}")
             values.update(zip(template, given, strict=False))
         if named:
-            if given and not named.keys().isdisjoint(first := tuple(template)[: len(given)]):
-                raise TypeError(
-                    f"{kind.__name__}() got two values for {next(name for name in first if name in named)!r}"
-                )
-            if not named.keys() <= template.keys():
-                raise TypeError(f"{kind.__name__}() takes no {next(name for name in named if name not in template)!r}")
+            first = tuple(template)[: len(given)]
+            for name in named:
+                if name in first or name not in template:
+                    what = "got two values for" if name in first else "takes no"
+                    raise TypeError(f"{kind.__name__}() {what} {name!r}")
             values.update(named)
         for name in kind._needed[len(given) :]:  # those without a default come first
             if values[name] is MISSING:

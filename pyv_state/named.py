@@ -33,13 +33,16 @@ else:
                 one's own function takes as long as making a hundred of them this way."""
                 nonlocal left
                 left -= 1
-                short = len(fields) - len(given)
-                if left > 0 and not named and 0 <= short <= len(last):
-                    return tuple.__new__(cls, given + last[len(last) - short :])
+                if left > 0 and not named:
+                    short = count - len(given)
+                    if not short:
+                        return make(cls, given)
+                    if 0 < short <= len(last):
+                        return make(cls, given + last[len(last) - short :])
                 made.__new__ = staticmethod(_maker_of(name, fields, defaults))
                 return made.__new__(cls, *given, **named)
 
-            left, last = _FEW, tuple(defaults.values())
+            left, count, last, make = _FEW, len(fields), tuple(defaults.values()), tuple.__new__
             own = {"_fields": fields, "__match_args__": fields, "_field_defaults": defaults, "__new__": first}
             made = type(name, (tuple,), _METHODS | own | namespace)
             return made

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 from npu_device.abi.errors import AbiError
+from npu_device.abi.memory_map import NPU_WINDOW
 from pyv_state.enumerations import Enum
 from pyv_state.named import NamedTuple
 
@@ -185,3 +186,6 @@ def check_registers(registers: tuple[Register, ...], units: tuple[UnitCounters, 
                     f"register {register.name}: field {field.name} overlaps its neighbour or exceeds 32 bits"
                 )
             free = field.low + field.width
+
+
+check_registers(REGISTERS, UNITS, NPU_WINDOW)

@@ -7,7 +7,6 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -47,13 +46,22 @@ VERBS = {
 One that can be replayed has `perform` too. It is imported when its verb is parsed."""
 
 
+class _Unshown:
+    """Stands in for the formatter that argparse makes for every argument, to see whether its help could be shown: one
+    that asks for the width of the terminal and compiles patterns, each time."""
+
+    def __init__(self, prog: str) -> None:
+        pass
+
+    def _format_args(self, action: argparse.Action, default_metavar: str | None) -> str:
+        return ""
+
+
 class _Parser(argparse.ArgumentParser):
     """Raises instead of exiting with argparse's own code."""
 
     def __init__(self, **named: Any) -> None:
-        """For every argument argparse makes a formatter, to see whether it could be shown: one that need not ask for
-        the width of the terminal, with a module of its own."""
-        super().__init__(formatter_class=partial(argparse.HelpFormatter, width=80), **named)
+        super().__init__(formatter_class=_Unshown, **named)  # type: ignore[arg-type]
 
     def format_help(self) -> str:
         self.formatter_class = argparse.HelpFormatter

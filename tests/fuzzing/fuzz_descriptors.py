@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from fuzz_inputs import FoundError, compiled, flipped
 
+from npu_device.abi.answers import PortReply
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, Descriptor
 from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.kv_block import KvHalf, OutlierCode
@@ -18,7 +19,6 @@ from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.abi.registers import REGISTERS
 from npu_device.config import NpuConfig
 from npu_device.device import NpuDevice
-from npu_device.abi.answers import PortReply
 from npu_device.kv_quant.storage import EncodedCache
 from npu_device.memory.memory import Memory
 from npu_device.trace.stream import EventStream

@@ -8,12 +8,15 @@ host writes count and distances before the run, whose epoch must be within its f
 import math
 import struct
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.elf import Program
 from pyv_npu.config.tree import Config
 from pyv_npu.errors import UsageError
-from pyv_npu.observe.latency.rows import NONE, Submissions
+
+if TYPE_CHECKING:
+    from pyv_npu.observe.latency.rows import Submissions
 
 SYMBOL = "npu_arrivals"
 HEAD = 8
@@ -64,13 +67,15 @@ def install(config: Config, program: Program, bus: Bus) -> list[int]:
     return found
 
 
-def assign(submissions: Submissions, refused: Sequence[int], epoch: int, found: Sequence[int]) -> None:
+def assign(submissions: "Submissions", refused: Sequence[int], epoch: int, found: Sequence[int]) -> None:
     """Give every submission its t_arr. The i-th to begin from the epoch on serves arrival i; `refused` holds t0 of
     those that were turned away, which served theirs too. An epoch of 0: the program never got ready.
     """
     if not (found and epoch and len(submissions)):
         return
     import numpy as np
+
+    from pyv_npu.observe.latency.rows import NONE
 
     begins = np.concatenate([submissions.column("t0"), np.array(refused, dtype=np.int64)])
     which = np.arange(len(begins))

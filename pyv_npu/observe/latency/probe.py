@@ -1,14 +1,13 @@
 """The latency probe of one platform: listens to core, bus, interrupts and NPU, disturbs none of them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from npu_device.abi.instructions import CSRS
 from npu_device.abi.registers import REGISTERS
 from npu_device.device import NpuDevice
 from npu_device.trace.stream import EventStream
 from pyv_ext.bus.bus import Access, Bus, WatchedLoad
-from pyv_ext.devices.interrupts import InterruptWiring
 from pyv_ext.elf import Program
 from pyv_ext.engines.engine import Engine
 from pyv_ext.hart.hart import Hart
@@ -16,8 +15,9 @@ from pyv_ext.hart.traps import Interrupt
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_ext.timing import CoreTiming
 from pyv_npu.config import Config
+from pyv_npu.observe.latency import submit_functions
 from pyv_npu.observe.latency.arrivals import SYMBOL, assign
-from pyv_npu.observe.latency.recorder import PREBUILT_PREFIX, SUBMIT_PREFIX, Recorder
+from pyv_npu.observe.latency.recorder import Recorder
 from pyv_npu.observe.latency.rows import COLUMN, Rows
 from pyv_npu.observe.latency.stamps import STATUS_WORD, StampBook
 from pyv_npu.observe.latency.table import Latency
@@ -46,23 +46,18 @@ class Probed(Protocol):
     @property
     def bus(self) -> Bus: ...
     @property
-    def interrupts(self) -> InterruptWiring: ...
-    @property
     def npu(self) -> NpuDevice: ...
     @property
     def events(self) -> EventStream: ...
 
 
 class LatencyProbe:
-    """Collects the submissions of one run."""
+    """Collects the submissions of one run. The platform tells it of custom instructions, CSRs, accesses of the NPU's
+    registers (`access`) and the external interrupt (`stamps.external`)."""
 
     def __init__(self, platform: Probed, program: Program, arrivals: Sequence[int] = ()) -> None:
         """`arrivals`: distances that were written to the program's table, see `arrivals.install`."""
-        functions = {
-            symbol.address: symbol.name.startswith(PREBUILT_PREFIX)
-            for symbol in program.functions
-            if symbol.name.startswith(SUBMIT_PREFIX)
-        }
+        functions = submit_functions(program)
         self.t0_source = "symbol" if functions else "first_store"
         self._bus = platform.bus
         self._events = platform.events
@@ -82,12 +77,10 @@ class LatencyProbe:
             self._rows,
             self._committed,
         )
-        platform.bus.observe(platform.npu, self._access)
         platform.bus.watchers.append(self._watched)
         self._hart = platform.hart
         self._listening = False
         """Whether handlers are noted: from the first submission on that asks for an interrupt."""
-        platform.interrupts.on_external.append(self.stamps.external)
         platform.events.subscribe(self.stamps.events)
 
     def result(self, warmup: int = 0) -> Latency:
@@ -150,7 +143,8 @@ class LatencyProbe:
             self._listening = True
             self._hart.listen(self._interrupt, (Interrupt.EXTERNAL,))
 
-    def _access(self, access: Access) -> None:
+    def access(self, access: Access) -> None:
+        """A register of the NPU was accessed."""
         if self.recorder.asleep:
             self.recorder.touched()
         offset = access.offset

@@ -20,9 +20,6 @@ from pyv_npu.observe.latency.rows import COLUMN, REASONS, Rows
 from pyv_npu.observe.latency.steps import CORE_REASONS, DEVICE, LINE, MASK, Question, StepLog, Window, ring_slots
 from pyv_state import LATEST, Fields, inside, integer, integers, listed
 
-SUBMIT_PREFIX = "npu_submit"
-PREBUILT_PREFIX = "npu_submit_prebuilt"
-
 _FLAGS = next(word.offset for word in WORDS if word.name == "flags")
 _BITS = {part.name: part.low for part in PARTS if part.word == "flags"}
 _STREAM = _BITS["stream"]

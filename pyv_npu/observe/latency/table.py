@@ -1,10 +1,12 @@
 """Stages, reasons and counts of a run's submissions: the `latency` object of the JSON schema (docs/results.md)."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyv_npu.observe.latency.percentiles import Distribution
-from pyv_npu.observe.latency.rows import NONE, Reason, Submissions
 from pyv_state.named import NamedTuple
+
+if TYPE_CHECKING:
+    from pyv_npu.observe.latency.percentiles import Distribution
+    from pyv_npu.observe.latency.rows import Submissions
 
 
 class Stage(NamedTuple):
@@ -31,31 +33,56 @@ STAGES = {
 class Latency:
     """The submissions of one run, without the first `warmup` of them."""
 
-    def __init__(self, accepted: Submissions, rejected: int, t0_source: str, warmup: int = 0, lost: int = 0) -> None:
-        """`lost`: left the core and were never accepted, by a soft reset or because the doorbell was ignored."""
-        self.accepted = accepted
-        """All of them, with those that warm up or end in an error."""
+    def __init__(
+        self, accepted: "Submissions | None", rejected: int, t0_source: str, warmup: int = 0, lost: int = 0
+    ) -> None:
+        """`accepted`: None where the program did not use the NPU. `lost`: left the core and were never accepted, by a
+        soft reset or because the doorbell was ignored."""
+        self._accepted = accepted
+        self._submissions = accepted
         self.t0_source = t0_source
-        self.warmup = min(warmup, len(accepted))
+        self.warmup = 0
         self.rejected = rejected
         self.lost = lost
         self.errors = 0
-        self.submissions = accepted
-        """Accepted and free of error, in the order of acceptance."""
-        if len(accepted):
+        if accepted is not None and len(accepted):
+            self.warmup = min(warmup, len(accepted))
             kept = accepted[warmup:]
             good = kept.column("error") == 0
             self.errors = len(kept) - int(good.sum())
-            self.submissions = kept.where(good)
+            self._submissions = kept.where(good)
 
-    def stage(self, name: str) -> Distribution:
+    @property
+    def any(self) -> bool:
+        """Whether anything was accepted."""
+        return self._accepted is not None and len(self._accepted) > 0
+
+    @property
+    def accepted(self) -> "Submissions":
+        """All that were, with those that warm up or end in an error."""
+        if self._accepted is None:
+            self._accepted = _none()
+        return self._accepted
+
+    @property
+    def submissions(self) -> "Submissions":
+        """Accepted and free of error, in the order of acceptance."""
+        if self._submissions is None:
+            self._submissions = _none()
+        return self._submissions
+
+    def stage(self, name: str) -> "Distribution":
         """Cycles of a stage of `STAGES`."""
+        from pyv_npu.observe.latency.percentiles import Distribution  # as all of this is, for programs that submit
+
         stage = STAGES[name]
         chosen = self._of(stage)
         return Distribution((chosen.column(stage.last) - chosen.column(stage.first)).tolist())
 
-    def _of(self, stage: Stage) -> Submissions:
+    def _of(self, stage: Stage) -> "Submissions":
         """Submissions that have been through a stage."""
+        from pyv_npu.observe.latency.rows import NONE
+
         all_of = self.submissions
         chosen = (all_of.column(stage.first) != NONE) & (all_of.column(stage.last) != NONE)
         if stage.prebuilt is not None:
@@ -63,7 +90,7 @@ class Latency:
         return all_of.where(chosen)
 
     @property
-    def headline(self) -> Distribution:
+    def headline(self) -> "Distribution":
         """t_submit; where every descriptor lay in memory, t_submit_prebuilt."""
         written = self.stage("t_submit")
         return written if len(written) else self.stage("t_submit_prebuilt")
@@ -84,6 +111,8 @@ class Latency:
     def reasons(self, stage: str = "t_submit") -> dict[str, int]:
         """Cycles by reason, summed over the submissions of `t_submit` or `t_submit_prebuilt`; they add up to its
         total."""
+        from pyv_npu.observe.latency.rows import Reason
+
         totals = self._of(STAGES[stage]).reasons().sum(axis=0).tolist()
         return {reason.value: cycles for reason, cycles in zip(Reason, totals, strict=True)}
 
@@ -92,9 +121,11 @@ class Latency:
 
         They add up to `cycles`. None where nothing was accepted.
         """
-        if not len(self.accepted):
+        if not self.any:
             return None
         import numpy as np
+
+        from pyv_npu.observe.latency.rows import NONE
 
         starts, completions = self.accepted.column("t0"), self.accepted.column("t4")
         begins = np.where(starts == NONE, self.accepted.column("leave"), starts)
@@ -102,8 +133,10 @@ class Latency:
         last = cycles if (completions == NONE).any() else max(first, min(cycles, int(completions.max())))
         return {"before_submission": first, "work": last - first, "after_completion": cycles - last}
 
-    def by_call_site(self) -> list[tuple[int, Distribution]]:
+    def by_call_site(self) -> "list[tuple[int, Distribution]]":
         """Call sites, those with most submissions first, with the cycles from start to accepted of each."""
+        from pyv_npu.observe.latency.percentiles import Distribution
+
         sites = self.submissions.column("call_site")
         found = {site: self.submissions.where(sites == site) for site in sorted(set(sites.tolist()))}
         rows = [
@@ -114,7 +147,7 @@ class Latency:
 
     def to_json(self) -> dict[str, Any] | None:
         """None when nothing was submitted at all."""
-        if not self.submissions and not self.errors and not self.rejected and not self.lost:
+        if not self._submissions and not self.errors and not self.rejected and not self.lost:
             return None
         stages = {name: self.stage(name).summary() for name in STAGES}
         headline = stages["t_submit"]
@@ -129,3 +162,9 @@ class Latency:
             "reasons": self.reasons(),
             "reasons_prebuilt": self.reasons("t_submit_prebuilt"),
         }
+
+
+def _none() -> "Submissions":
+    from pyv_npu.observe.latency.rows import Submissions  # and what it needs: most firmware has none
+
+    return Submissions.of(())
