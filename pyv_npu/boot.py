@@ -7,11 +7,10 @@ ONNX model, or of a compiled image.
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from npu_device.abi import ABI_VERSION
 from npu_device.abi import memory_map as mm
-from npu_device.abi.registers import ABI_VERSION
 from pyv_ext.elf import Program, read_elf
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import EXTENSIONS, Isa
@@ -31,6 +30,8 @@ MODEL_SUFFIXES = (".onnx", ".mlir")
 
 def shipped_programs() -> dict[str, str]:
     """Name -> path of each prebuilt ELF of the package, by name."""
+    from importlib.util import find_spec  # a program that is named by its path needs none of it
+
     spec = find_spec("firmware")
     assert spec is not None and spec.origin is not None  # it is a part of this package
     folder = os.path.join(os.path.dirname(spec.origin), "prebuilt")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from enum import Enum as Enum
     from enum import IntEnum as IntEnum
+    from enum import StrEnum as StrEnum
     from enum import auto as auto
     from enum import unique as unique
 else:
@@ -107,3 +108,10 @@ else:
         _of = int.__new__
         __repr__ = Enum.__repr__
         __str__ = int.__repr__
+
+    class StrEnum(str, Enum):
+        """As `enum.StrEnum`; `auto` is not for it."""
+
+        _of = str.__new__
+        __repr__ = Enum.__repr__
+        __str__ = str.__str__

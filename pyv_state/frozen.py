@@ -73,9 +73,12 @@ else:
         cls._items = found
         items = [item for item in found.values() if item.init]
         cls._template = {item.name: item.default for item in items}
+        cls._names = tuple(cls._template)
         missing = [item for item in items if item.default is MISSING]
-        cls._needed = tuple(item.name for item in missing if item.default_factory is MISSING)
-        cls._factories = [(item.name, item.default_factory) for item in missing if item.name not in cls._needed]
+        cls._factories = [(item.name, item.default_factory) for item in missing if item.default_factory is not MISSING]
+        cls._needed = len(missing) - len(cls._factories)
+        """How many fields have no default: they come first."""
+        cls._finishes = hasattr(cls, "__post_init__")
         cls._shown = tuple(item.name for item in found.values() if item.repr)
         cls._compared = tuple(item.name for item in found.values() if item.compare)
         for name, method in _METHODS.items():
@@ -119,26 +122,28 @@ else:
 
     def _init(self, *given, **named):
         kind = type(self)
-        values, template = self.__dict__, kind._template
-        values.update(template)
+        values, names = self.__dict__, kind._names
+        values.update(kind._template)
         if given:
-            if len(given) > len(template):
-                raise TypeError(f"{kind.__name__}() takes {len(template)} values, got {len(given)}")
-            values.update(zip(template, given, strict=False))
+            if len(given) > len(names):
+                raise TypeError(f"{kind.__name__}() takes {len(names)} values, got {len(given)}")
+            values.update(zip(names, given, strict=False))
         if named:
-            first = tuple(template)[: len(given)]
-            for name in named:
-                if name in first or name not in template:
-                    what = "got two values for" if name in first else "takes no"
-                    raise TypeError(f"{kind.__name__}() {what} {name!r}")
+            if not named.keys() <= kind._template.keys():
+                wrong = next(name for name in named if name not in names)
+                raise TypeError(f"{kind.__name__}() takes no {wrong!r}")
+            if given and not named.keys().isdisjoint(names[: len(given)]):
+                twice = next(name for name in names if name in named)
+                raise TypeError(f"{kind.__name__}() got two values for {twice!r}")
             values.update(named)
-        for name in kind._needed[len(given) :]:  # those without a default come first
-            if values[name] is MISSING:
-                raise TypeError(f"{kind.__name__}() misses a value for {name!r}")
+        if len(given) < kind._needed:
+            for name in names[len(given) : kind._needed]:
+                if values[name] is MISSING:
+                    raise TypeError(f"{kind.__name__}() misses a value for {name!r}")
         for name, factory in kind._factories:
             if values[name] is MISSING:
                 values[name] = factory()
-        if hasattr(self, "__post_init__"):
+        if kind._finishes:
             self.__post_init__()
 
     def _repr(self):

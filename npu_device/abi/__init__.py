@@ -2,3 +2,5 @@
 
 The C header, the pages in docs/ and the debugger's view are generated from these tables; importing one checks it.
 """
+
+ABI_VERSION = 1

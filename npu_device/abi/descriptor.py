@@ -4,10 +4,8 @@ import struct
 from typing import Self
 
 from npu_device.abi.errors import AbiError
+from npu_device.abi.sizes import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from pyv_state.named import NamedTuple
-
-DESCRIPTOR_SIZE = 64
-EXTENDED_SIZE = 128
 
 
 class Word(NamedTuple):

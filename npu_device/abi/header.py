@@ -4,7 +4,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import chain
 
-from npu_device.abi import descriptor, errors, extended, instructions, memory_map, opcodes, recovery, registers
+from npu_device.abi import (
+    ABI_VERSION,
+    descriptor,
+    errors,
+    extended,
+    instructions,
+    memory_map,
+    opcodes,
+    recovery,
+    registers,
+)
 from npu_device.abi.descriptor import Part, Word
 from npu_device.abi.errors import AbiError
 from npu_device.abi.registers import Bits
@@ -101,7 +111,7 @@ def _hex(value: int) -> str:
 
 
 def _identification() -> Iterator[tuple[str, str]]:
-    yield "ABI_VERSION", f"{registers.ABI_VERSION}u"
+    yield "ABI_VERSION", f"{ABI_VERSION}u"
     yield "ID_MAGIC", f"{registers.ID_MAGIC:#06x}u"
     yield "ID", _hex(registers.ID_VERSION)
 

@@ -2,12 +2,12 @@
 
 from itertools import pairwise
 
+from npu_device.abi import ABI_VERSION
 from npu_device.abi.errors import AbiError
 from npu_device.abi.memory_map import NPU_WINDOW
 from pyv_state.enumerations import Enum
 from pyv_state.named import NamedTuple
 
-ABI_VERSION = 1
 ID_MAGIC = 0x4E50  # "NP"
 ID_VERSION = ID_MAGIC << 16 | ABI_VERSION
 

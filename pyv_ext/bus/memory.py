@@ -101,7 +101,8 @@ class Ram:
         """Numbers of the pages that hold anything but zeros, in order. Without `ask` the host is not asked which may:
         every page is looked at."""
         pages = self.touched() if ask else range(self.size // PAGE)
-        return [page for page in pages if self.data[page * PAGE : (page + 1) * PAGE] != _ZERO]
+        data = self.data
+        return [page for page in pages if data[page * PAGE : (page + 1) * PAGE] != _ZERO]
 
 
 INFO_OFFSET = 0x20

@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Mapping, Sequence
-from zlib import crc32
 
 from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.slow import Core
@@ -25,6 +24,7 @@ Regions = Mapping[Spans | None, Sequence[Sequence[Extent]]]
 _EXTENT, _COUNT, _SPAN = struct.Struct("<III"), struct.Struct("<I"), struct.Struct("<QQ")
 _ANYWHERE = (1 << 32) - 1
 """In place of the number of spans: PMP forbade nothing."""
+_PRIME = (1 << 61) - 1
 KEEPS = 64
 """How often a run keeps its regions at most: programs that need more of them translate for longer than they start.
 0: nothing is kept, nor looked for."""
@@ -41,7 +41,8 @@ class LastRun:
         """Of the program whose first instruction is the next one."""
         page = core.hart.pc & -PAGE
         about = f"regions by map of {core.isa.name} at {page:#x}\n".encode()
-        self._key = b"last run" + crc32(about + (core.bus.peek(page, PAGE) or b"")).to_bytes(4, "little")
+        begin = int.from_bytes(about + (core.bus.peek(page, PAGE) or b""), "little")
+        self._key = b"last run" + (begin % _PRIME).to_bytes(8, "little")  # who hashes with zlib loads it first
         self._cache = code_cache() if KEEPS else None
         self._keeps = 0
         kept = self._cache.get(self._key) if self._cache is not None else None

@@ -1,7 +1,6 @@
 """Why a run ended, and how an access is stopped."""
 
-from enum import StrEnum
-
+from pyv_state.enumerations import StrEnum
 from pyv_state.named import NamedTuple
 
 

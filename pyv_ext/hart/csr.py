@@ -6,8 +6,6 @@ write takes effect at the end of the instruction's last cycle. Counters have 64 
 inhibit bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -91,21 +89,21 @@ _ALL = (1 << 32) - 1
 class Csr(NamedTuple):
     """How one register is read and written; a register without `write` ignores writes."""
 
-    read: Callable[[Csrs], int]
-    write: Callable[[Csrs, int], None] | None = None
+    read: "Callable[[Csrs], int]"
+    write: "Callable[[Csrs, int], None] | None" = None
 
 
 class Csrs(CsrSlots):
     """The registers of one hart. `time(cycle)` is what CSR time shows in a cycle."""
 
-    hart: Hart
+    hart: "Hart"
     mcounteren: int
     menvcfg: int
     mcycle: Counter
     minstret: Counter
     pmp: Pmp
 
-    def __init__(self, hart: Hart) -> None:
+    def __init__(self, hart: "Hart") -> None:
         super().__init__(hart.x)
         self.hart = hart
         self.time: Callable[[int], int] = lambda cycle: cycle

@@ -1,7 +1,6 @@
 """Options that say what is run: a table of which workload takes which, and the workload that a command line means."""
 
 import argparse
-import math
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,7 @@ class Kind(Enum):
     BUILT_IN = "built-in model"
 
 
+_NO_NUMBER = float("nan")
 RUN = tuple(Kind)
 ON_CORE = (Kind.FIRMWARE, Kind.MODEL, Kind.DECODER, Kind.BUILT_IN)
 """What `compare` runs in both modes."""
@@ -233,10 +233,10 @@ def choices(args: argparse.Namespace) -> "Choices":
     for text in args.constant or ():
         name, equals, number = text.rpartition("=")
         try:
-            constants[name] = float(number) if equals and name else math.nan
+            constants[name] = float(number) if equals and name else _NO_NUMBER
         except ValueError:
-            constants[name] = math.nan
-        if not math.isfinite(constants[name]):
+            constants[name] = _NO_NUMBER
+        if constants[name] - constants[name] != 0:  # infinite, or no number
             raise UsageError(f"--constant {text}: must have the form NAME=NUMBER")
     if args.calibration and not (args.precision or "").startswith(("int8", "fp8")):
         raise UsageError(

@@ -119,3 +119,22 @@ def test_two_members_of_one_value_are_refused() -> None:
 def test_those_that_each_run_imports_are_of_this_kind() -> None:
     for kind in (Opcode, Kind):
         assert type(kind) is type(enumerations.Enum)
+
+
+class StandardReason(enum.StrEnum):
+    EXIT = "exit"
+    LIMIT = "limit"
+
+
+class OurReason(enumerations.StrEnum):
+    EXIT = "exit"
+    LIMIT = "limit"
+
+
+@pytest.mark.parametrize("kind", [StandardReason, OurReason])
+def test_members_can_be_text(kind: Any) -> None:
+    assert [str(member) for member in kind] == ["exit", "limit"] and kind("limit") is kind.LIMIT is kind["LIMIT"]
+    assert kind.EXIT == "exit" and isinstance(kind.EXIT, str) and hash(kind.EXIT) == hash("exit")
+    assert f"{kind.EXIT:>6}" == "  exit" and json.dumps([kind.EXIT]) == '["exit"]'
+    assert repr(kind.EXIT) == f"<{kind.__name__}.EXIT: 'exit'>"
+    assert pickle.loads(pickle.dumps(kind.EXIT)) is kind.EXIT
