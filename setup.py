@@ -138,6 +138,7 @@ INTERPRETED = {
     "npu_device.event_loop.stepper": "its text is compiled by LLVM",
     "npu_device.event_loop.transfers": "its text is compiled by LLVM",
     "pyv_ext.devices": "users derive their devices from these",
+    "pyv_ext.engines.ready_closures": "closures are Python, those that are compiled during a run too",
     "pyv_ext.engines.stop": "its enumeration is made by a class of ours",
     "pyv_ext.elf": "mypyc: makes cached properties again at each use",
     "pyv_ext.elf_tables": "mypyc: makes cached properties again at each use",

@@ -1,4 +1,7 @@
-"""The instruction table as Python closures: one per decoded instruction, made by a factory compiled once per row.
+"""The instruction table as Python closures: one per decoded instruction, made by the factory of its row.
+
+Factories of the rows that every program has are in `ready_closures`, which `scripts/generate` makes: their compilation
+would take a tenth of a short run. The others are compiled here, once.
 
 A closure executes its instruction and returns (next pc, cycles). It returns None, and has changed nothing, when the
 instruction needs more than registers and memory of the fast path: then `pyv_ext.engines.slow` executes it.
@@ -9,9 +12,10 @@ from typing import Any
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import PAGE_BITS
+from pyv_ext.engines import ready_closures
 from pyv_ext.hart.hart import Hart
 from pyv_ext.hart.slots import SINK
-from pyv_ext.isa import Instruction, Isa, Kind, Row
+from pyv_ext.isa import EXTENSIONS, Instruction, Isa, Kind, Row
 from pyv_ext.isa.expressions import functions, operands, python_source
 
 After = tuple[int, int]
@@ -22,7 +26,7 @@ Step = Callable[[], After | None]
 _GIVEN = {
     Kind.OP: "x, rd, rs1, rs2, imm, pc, after",
     Kind.BRANCH: "x, rs1, rs2, after, taken",
-    Kind.JUMP: "x, rd, rs1, imm, pc, next_pc, cost",
+    Kind.JUMP: "x, rd, rs1, imm, pc, next_pc, cost, odd",
     Kind.LOAD: "x, rd, rs1, imm, after, ok, base, ram",
     Kind.STORE: "x, rs1, rs2, imm, after, ok, base, ram",
 }
@@ -36,7 +40,7 @@ _STATEMENTS = {
         return taken if {value} else after""",
     Kind.JUMP: """
         target = {value}
-        if target & {odd}:
+        if target & odd:
             return None
         x[rd] = next_pc
         return target, cost""",
@@ -79,7 +83,7 @@ class Closures:
         row = instruction.row
         factory = self._factories.get(row.name)
         if factory is None:
-            factory = self._factories[row.name] = self._compile(row)
+            factory = self._factories[row.name] = self._factory(row)
         hart, timing, mask = self._hart, self._hart.timing, self._isa.mask
         _, _, rd, rs1, rs2, imm, _, _ = instruction
         x, rd, imm, cost = hart.x, rd or SINK, imm & mask, row.cost(timing)
@@ -91,37 +95,80 @@ class Closures:
             target = pc + imm & mask
             return factory(x, rs1, rs2, after, None if target % self._isa.alignment else (target, timing.taken))
         if row.kind is Kind.JUMP:
-            return factory(x, rd, rs1, imm, pc, next_pc, cost)
+            return factory(x, rd, rs1, imm, pc, next_pc, cost, self._isa.alignment - 1)
         ram = self._bus.rams[0]
         cells = ram.u8 if row.size == 1 else ram.u16 if row.size == 2 else ram.u32
         if row.kind is Kind.LOAD:
             return factory(x, rd, rs1, imm, after, self._bus.load_ok, ram.base, cells)
         return factory(x, rs1, rs2, imm, after, self._bus.store_ok, ram.base, cells)
 
-    def _compile(self, row: Row) -> Callable[..., Step]:
-        statements = _STATEMENTS[row.kind].format(
-            value=self._value(row),
-            loaded=loaded(row, self._isa, f"ram[(address - base) >> {max(row.size.bit_length() - 1, 0)}]"),
-            narrow="" if row.size in (0, 4) else f" & {(1 << 8 * row.size) - 1}",
-            mask=self._isa.mask,
-            odd=self._isa.alignment - 1,
-            page=PAGE_BITS,
-            low=max(row.size - 1, 0),
-            shift=max(row.size.bit_length() - 1, 0),
-        )
-        reads = "".join(f"\n        {name} = x[{register}]" for name, register in _read_twice(row))
-        source = f"def make({_GIVEN[row.kind]}):\n    def step():{reads}{statements}\n    return step\n"
+    def _factory(self, row: Row) -> Callable[..., Step]:
+        name = _name(row)
+        if row.custom is None and hasattr(ready_closures, name):
+            result: Callable[..., Step] = getattr(ready_closures, name)
+            return result
         namespace: dict[str, Any] = functions(self._isa.xlen)
-        exec(compile(source, f"<{row.name}>", "exec"), namespace)
-        result: Callable[..., Step] = namespace["make"]
+        exec(compile(factory_text(row, self._isa), f"<{row.name}>", "exec"), namespace)
+        result = namespace[name]
         return result
 
-    def _value(self, row: Row) -> str:
-        if not row.expr:
-            return ""
-        b = "x[rs2]" if row.format.rs2 else "imm"
-        names = {"a": "x[rs1]", "b": b, **{name: name for name, _ in _read_twice(row)}}
-        return python_source(row.expr, self._isa.xlen, names)
+
+def _name(row: Row) -> str:
+    return f"make_{row.name.replace('.', '_')}"
+
+
+def factory_text(row: Row, isa: Isa) -> str:
+    """The factory of a row whose kind has statements, as Python."""
+    scale = max(row.size.bit_length() - 1, 0)
+    statements = _STATEMENTS[row.kind].format(
+        value=_value(row, isa),
+        loaded=loaded(row, isa, f"ram[(address - base) >> {scale}]"),
+        narrow="" if row.size in (0, 4) else f" & {(1 << 8 * row.size) - 1}",
+        mask=isa.mask,
+        page=PAGE_BITS,
+        low=max(row.size - 1, 0),
+        shift=scale,
+    )
+    reads = "".join(f"\n        {name} = x[{register}]" for name, register in _read_twice(row))
+    return f"def {_name(row)}({_GIVEN[row.kind]}):\n    def step():{reads}{statements}\n    return step\n"
+
+
+READY = "pyv_ext/engines/ready_closures.py"
+_EVERYWHERE = ("i", "m", "c")
+"""Extensions whose rows most programs have."""
+
+
+def ready_text() -> str:
+    """The text of that file."""
+    isa = Isa("rv32imc")
+    rows = [row for extension in _EVERYWHERE for row in EXTENSIONS[extension] if row.kind in _STATEMENTS]
+    texts = [factory_text(row, isa) for row in rows if not row.floating]
+    called = [name for name in functions(isa.xlen) if any(f"{name}(" in text for text in texts)]
+    return "\n".join(
+        [
+            '"""Factories of closures (`closures`) of the rows that every program has.',
+            "",
+            "Made by `scripts/generate` from the instruction table.",
+            '"""',
+            "",
+            "# mypy: ignore-errors",
+            "# fmt: off",
+            "from pyv_ext.isa.expressions import functions",
+            "",
+            f"_FUNCTIONS = functions({isa.xlen})",
+            *(f'{name} = _FUNCTIONS["{name}"]' for name in called),
+            "",
+            *texts,
+        ]
+    )
+
+
+def _value(row: Row, isa: Isa) -> str:
+    if not row.expr:
+        return ""
+    b = "x[rs2]" if row.format.rs2 else "imm"
+    names = {"a": "x[rs1]", "b": b, **{name: name for name, _ in _read_twice(row)}}
+    return python_source(row.expr, isa.xlen, names)
 
 
 def _read_twice(row: Row) -> list[tuple[str, str]]:
