@@ -283,7 +283,8 @@ class ModelDetail(Detail):
                 found += f"; {check['trivial']}"
                 found += "" if check["trivial"] == MISSING else ": this run proves nothing, give inputs with --input"
             if "arithmetic" in check:
-                found += f"; {used['converted']} arithmetic by onnx.reference: error {check['arithmetic']:.2e}"
+                whose = f"{used['converted']} arithmetic by onnx.reference" if used["converted"] else "one rounding"
+                found += f"; {whose}: error {check['arithmetic']:.2e}"
             rows.append((f"output {name}", found))
         rows += codes_row(self.checks.codes)
         rows += submission_row(self.submission)

@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from toolchain.decoders.decoder import Decoder, make_decoder
 from toolchain.decoders.reference import Reference
 from toolchain.onnx_frontend.qdq_graph import PARTS
+from toolchain.onnx_nodes.corrected import CORRECTED
 from toolchain.quantize.post_training import quantized
 from toolchain.quantize.qconfig import QConfig
 from toolchain.quantize.scales import pair, scale_of
@@ -86,7 +87,7 @@ def _parts(node: Any) -> tuple[tuple[int, int, int], ...]:
 
 def _largest(decoder: Decoder, names: Sequence[str], prompts: Prompts) -> dict[str, float]:
     """The largest absolute value of each tensor."""
-    reference, evaluator = Reference(decoder), ReferenceEvaluator(decoder.proto)
+    reference, evaluator = Reference(decoder), ReferenceEvaluator(decoder.proto, new_ops=CORRECTED)
     found = dict.fromkeys(names, 0.0)
     for prompt in prompts:
         results: Any = evaluator.run(list(names), reference.feeds(prompt, reference.empty()))

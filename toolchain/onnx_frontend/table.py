@@ -138,7 +138,7 @@ OPERATORS: dict[str, Operator] = {
     "DynamicQuantizeLinear": Operator(
         conversions.dynamic_quantize, {}, frozenset((DataType.FP32,)), "REDUCE max, ELTWISE"
     ),
-    "Einsum": _composed(arithmetic.einsum, note="Transpose, MatMul", equation="no letter twice in an operand"),
+    "Einsum": _composed(arithmetic.einsum, "equation", note="Transpose, MatMul"),
     "Equal": _binary("EQUAL"),
     "Erf": _unary("ERF"),
     "Exp": _unary("EXP"),

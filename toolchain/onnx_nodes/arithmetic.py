@@ -253,13 +253,13 @@ def einsum(parts: Parts) -> None:
     if not arrow:
         right = "..." + "".join(sorted(one for one in set(joined) - set(spare) if joined.count(one) == 1))
     right = right.replace("...", "".join(spare))
-    if any(len(set(term)) < len(term) for term in terms):
-        node.refuse(f"attribute equation={equation}: a letter twice in one operand is not supported")
     sizes: dict[str, int] = {}
     for index, term in enumerate(terms):
         for letter, size in zip(term, node.shape(index), strict=True):
             sizes[letter] = max(size, sizes.get(letter, 1))
     names = [_full(parts, index, term, sizes) for index, term in enumerate(terms)]
+    for index, name in enumerate(names):
+        names[index], terms[index] = _diagonal(parts, name, terms[index], sizes)
     total, term = names[0], terms[0]
     for index in range(1, len(terms)):
         wanted = set(right).union(*terms[index + 1 :])
@@ -277,6 +277,18 @@ def _full(parts: Parts, index: int, term: str, sizes: dict[str, int]) -> str:
     if list(parts.node.shape(index)) == shape:
         return parts.input(index)
     return parts.make("Expand", parts.input(index), parts.integers(*shape))
+
+
+def _diagonal(parts: Parts, x: str, term: str, sizes: dict[str, int]) -> tuple[str, str]:
+    """Of letters that are twice in a term one: the elements at the same place of both dimensions."""
+    while twice := next((letter for letter in term if term.count(letter) > 1), ""):
+        first, second = term.index(twice), term.rindex(twice)
+        others, size = [at for at in range(len(term)) if at not in (first, second)], sizes[twice]
+        square = parts.make("Transpose", x, perm=[*others, first, second])
+        flat = parts.reshaped(square, *(sizes[term[at]] for at in others), size * size)
+        x = parts.sliced(flat, len(others), 0, size * size, size + 1)
+        term = "".join(term[at] for at in others) + twice
+    return x, term
 
 
 def _summed(parts: Parts, x: str, term: str, wanted: set[str]) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from toolchain.ir.graph import Values
 from toolchain.onnx_frontend.qdq import MOVES
 from toolchain.onnx_model.model import OnnxModel, prepare
 from toolchain.onnx_model.reference import QUANTIZERS
+from toolchain.onnx_nodes.corrected import CORRECTED
 from toolchain.quantize.codebook import VQ_BITS
 from toolchain.quantize.qconfig import KEPT, QConfig
 from toolchain.quantize.ranges import Observed, parsed
@@ -202,7 +203,7 @@ class Quantizer:
     def _calibrated(self, samples: Samples) -> dict[str, Scale]:
         names = self._observed()
         seen = {name: Observed(counting=self._method != "minmax") for name in names}
-        evaluator = ReferenceEvaluator(self._proto)
+        evaluator = ReferenceEvaluator(self._proto, new_ops=CORRECTED)
         for sample in samples:
             try:
                 results: Any = evaluator.run(names, dict(sample))

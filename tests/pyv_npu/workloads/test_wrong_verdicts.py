@@ -102,14 +102,43 @@ def test_quantized_and_converted_models_of_older_operator_sets(tmp_path: Path, o
     assert Simulator(saved(tmp_path, proto), level="IA", precision="int8").run().correct
 
 
+def test_calibration_has_the_operators_of_the_reference(tmp_path: Path) -> None:
+    """onnx.reference alone gathers along a last axis of -1 otherwise."""
+    nodes = [helper.make_node("GatherElements", ["x", "i"], ["g"], axis=-1),
+             helper.make_node("MatMul", ["g", "w"], ["y"])]  # fmt: skip
+    constants = {"i": np.array([[3, 1, 1], [0, 2, 3]]), "w": random(3, 4)}
+    proto = graph(nodes, [("x", [3, 4])], [("y", [2, 4])], constants)
+    assert Simulator(saved(tmp_path, proto), level="IA", precision="int8").run().correct
+
+
 def test_an_unknown_precision_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"--precision int4: must be one of fp32, fp16, bf16, int8"):
         Simulator(saved(tmp_path, one_node("Relu", {"x": random(3)})), precision="int4").run()
 
 
 def test_a_refusal_is_a_bad_input_in_python(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match=r"node n \(Asinh, opset 20\): this operator is not supported"):
-        Simulator(saved(tmp_path, one_node("Asinh", {"x": random(3)}))).run()
+    with pytest.raises(BadInputError, match=r"node n \(EyeLike, opset 20\): this operator is not supported"):
+        Simulator(saved(tmp_path, one_node("EyeLike", {"x": random(3, 4)}))).run()
+
+
+def test_a_result_of_which_rounding_leaves_less_is_judged_by_double_precision() -> None:
+    """Large numbers that nearly cancel each other: 1e-5 is less than what fp32 can be asked for."""
+    x, half = {"x": random(8, 64)}, random(64, 4, seed=5) * 1000
+    proto = graph(
+        [helper.make_node("Concat", ["x", "x"], ["twice"], axis=1), helper.make_node("MatMul", ["twice", "w"], ["y"])],
+        [("x", [8, 64])], [("y", [8, 4])],
+        {"w": np.concatenate([half, random(64, 4, seed=6) - half])},
+    )  # fmt: skip
+    compiled = compile_model(prepare(proto, "m"), Target())
+    right = (np.hstack([x["x"]] * 2).astype(np.float64) @ numpy_helper.to_array(proto.graph.initializer[0])).max()
+    got = ia.execute(compiled, NpuConfig(), x)
+
+    def judged(error: float) -> dict[str, Any]:
+        return compare(compiled, {"y": got["y"] + np.float32(error * right)}, x, {}).outputs["y"]
+
+    rounding = judged(3e-5)["arithmetic"]
+    assert judged(0)["ok"] and 1e-5 < rounding < 1e-2
+    assert not judged(20 * rounding)["ok"] and judged(20 * rounding)["limit"] <= 8 * rounding
 
 
 # -- outputs that prove nothing ----------------------------------------------------------------------------------------

@@ -111,8 +111,8 @@ def test_a_model_that_cannot_be_compiled(case: str) -> None:
 
 
 def test_an_unknown_operator_is_named_with_the_page_of_those_that_there_are() -> None:
-    assert refused(model([node("Asinh")], [2])) == (
-        "node n (Asinh, opset 18): this operator is not supported; docs/onnx-coverage.md lists those that are: "
+    assert refused(model([node("EyeLike")], [2, 2])) == (
+        "node n (EyeLike, opset 18): this operator is not supported; docs/onnx-coverage.md lists those that are: "
         "export the model with them"
     )
 
@@ -132,12 +132,12 @@ def test_every_node_that_is_not_supported_is_named_at_once() -> None:
     names = ["x", "a", "b", "y"]
     nodes = [
         helper.make_node(operator, [names[index]], [names[index + 1]], name=f"n{index}")
-        for index, operator in enumerate(("Asinh", "Atan", "Asinh"))
+        for index, operator in enumerate(("EyeLike", "Bernoulli", "EyeLike"))
     ]
-    assert refused(model(nodes, [2])) == (
-        "3 nodes are not supported: 2 Asinh: node n0 (Asinh, opset 18): this operator is not supported; 1 Atan: node "
-        "n1 (Atan, opset 18): this operator is not supported; docs/onnx-coverage.md lists those that are: export the "
-        "model with them"
+    assert refused(model(nodes, [2, 2])) == (
+        "3 nodes are not supported: 2 EyeLike: node n0 (EyeLike, opset 18): this operator is not supported; 1 "
+        "Bernoulli: node n1 (Bernoulli, opset 18): its numbers are drawn anew in each run: export the model with them "
+        "as an input; docs/onnx-coverage.md lists those that are: export the model with them"
     )
 
 

@@ -319,7 +319,18 @@ def test_top_k_of_infinities_finds_each_once(largest: int, kind: Any) -> None:
 
 @pytest.mark.parametrize(
     "equation",
-    ["bij,bjk->bik", "bhqd,bhkd->bhqk", "i,j->ij", "ij->ji", "ij->", "bij,jk", "abc,cd,de->abe", "bij,bij->b"],
+    [
+        "bij,bjk->bik",
+        "bhqd,bhkd->bhqk",
+        "i,j->ij",
+        "ij->ji",
+        "ij->",
+        "bij,jk",
+        "abc,cd,de->abe",
+        "bij,bij->b",
+        "bii->bi",
+        "iji,i->j",
+    ],
 )
 def test_einsum(equation: str) -> None:
     sizes = {letter: 2 + index for index, letter in enumerate(sorted(set(equation) & set("abcdefghijkq")))}
