@@ -6,7 +6,8 @@ copies it, as the inference of shapes does, would copy them, and they are needed
 """
 
 import math
-from collections.abc import Iterator
+import mmap
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,6 +59,16 @@ def read_file(path: Path) -> ModelFile:
         smaller.CopyFrom(proto)  # a protobuf gives no memory back
         proto = smaller
     return ModelFile(proto, external)
+
+
+def give_back(arrays: Iterable[Values]) -> None:
+    """Let the host have the memory of arrays that are mapped from files: what is asked for again is read again."""
+    for values in arrays:
+        base: Any = values
+        while isinstance(base, np.ndarray):
+            base = base.base
+        if isinstance(base, mmap.mmap):
+            base.madvise(mmap.MADV_DONTNEED)
 
 
 def external_files(path: Path) -> list[Path]:

@@ -71,6 +71,22 @@ def test_a_model_computes_the_same(
     assert all(check["ok"] for check in made[0]["checks"].values())
 
 
+def test_what_is_mapped_is_given_back_and_read_again(tmp_path: Path) -> None:
+    (tmp_path / "values").write_bytes(bytes(range(256)) * (1 << 14))
+    values = np.asarray(np.memmap(tmp_path / "values", np.uint8, "r")).view(np.uint32).reshape(64, -1)
+
+    def resident() -> int:
+        """Bytes of files in memory."""
+        (line,) = (one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("RssFile"))
+        return int(line.split()[1]) << 10
+
+    total = int(values.sum())
+    before = resident()
+    file.give_back([values, np.zeros(4)])
+    assert before - resident() > values.nbytes // 2
+    assert int(values.sum()) == total
+
+
 def test_weights_are_held_once(tmp_path: Path) -> None:
     """Neither in the protobuf too, nor as they were between two passes."""
     proto = EXAMPLES["cnn"]()
