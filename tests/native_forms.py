@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-TRANSLATED, INTERPRETED = "translated", "interpreted"
+TRANSLATED, INTERPRETED, EARLY = "translated", "interpreted", "early"
 
 
 class Form(NamedTuple):
@@ -15,8 +15,9 @@ class Form(NamedTuple):
 
     engine: str
     native: str = ""
-    """`TRANSLATED`: every block, from the first time on; `INTERPRETED`: the native interpreter and nothing else; else
-    as shipped."""
+    """`TRANSLATED`: every block, from the first time on; `INTERPRETED`: the native interpreter and nothing else;
+    `EARLY`: as shipped, but from the first instruction on, and with translations soon; else as shipped. The first two
+    replace functions, which compiled modules do not take."""
 
     def __str__(self) -> str:
         return f"{self.engine}-{self.native}" if self.native else self.engine
@@ -30,6 +31,10 @@ class Form(NamedTuple):
 
         patch.setattr(engine, "WARM_UP", 0)
         patch.setattr(last_run, "KEEPS", 0)  # no test begins with what another has translated
+        if self.native == EARLY:
+            patch.setattr(space, "HOT", 64)
+            patch.setattr(space, "WARM", 1)
+            return
         if self.native == INTERPRETED:
             patch.setattr(space.Space, "translate", lambda self, pc: False)
             return

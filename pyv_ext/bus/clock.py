@@ -131,7 +131,8 @@ class Clock:
         """Give a device its turn; the order of attachment settles equal cycles. The number is for `touched`.
 
         `alone`: it changes only when it is advanced or told to be touched, not because another device has changed;
-        `heeds`: only because one of these has, or the interrupt line of any.
+        `heeds`: only because one of these has, or the interrupt line of any; if there are none of these, because
+        nothing else has: it calls `look`.
         """
         number = len(self._devices)
         self._devices.append(device)
@@ -363,6 +364,12 @@ class Clock:
             if self._look(dependent):
                 self._find_next()
 
+    def look(self, number: int) -> None:
+        """Look when the device of that number is next due: another one than was said."""
+        self.changes += 1
+        if self._look(number):
+            self._find_next()
+
     def device(self, number: int) -> Timed:
         """What has that number."""
         return self._devices[number]
@@ -399,7 +406,7 @@ class Clock:
         changed."""
 
         def heed(heeds: Sequence[Timed] | None) -> bool:
-            return number == LINE or heeds is None or self._devices[number] in heeds
+            return heeds is None or (bool(heeds) if number == LINE else self._devices[number] in heeds)
 
         listeners = [listener for listener, heeds in self._listeners if heed(heeds)]
         dependents = [dependent for dependent, heeds in self._dependent if heed(heeds)]

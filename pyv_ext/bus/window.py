@@ -262,7 +262,7 @@ class Window:
                     clock.now = acts
                 reply = read(offset, size, acts)
             took = cycles
-            if reply.__class__ is not int and not isinstance(reply, Reply):
+            if type(reply) is not int and not isinstance(reply, Reply):
                 reply = _integer(reply, device, offset)
             if isinstance(reply, Reply):
                 clock.touched(number, acts + 1)

@@ -7,6 +7,7 @@ something or returned something else than expected, Python has more to do.
 """
 
 import ctypes
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from pyv_ext.bus import direct
@@ -25,6 +26,10 @@ handler of a custom instruction (see `custom`) itself."""
 
 RAISED = -(1 << 62)
 """Returned where the function has raised an exception; it must not return this itself."""
+
+OPERANDS_ARE_MADE = sys.version_info < (3, 14)
+"""Whether native code may fill a new tuple itself. Since Python 3.14 a tuple keeps its hash, and the allocation of a
+derived class leaves it 0: handlers are called by Python there."""
 
 _API = (
     "PyLong_FromLongLong", "PyLong_AsLongLong", "PyLong_AsUnsignedLongLongMask", "PyObject_Vectorcall", "Py_DecRef",
@@ -119,10 +124,9 @@ def handler_call() -> str:
     ir.do(f"ret i64 {ir.value(f'and i64 {value}, {(1 << 32) - 1}')}")
     ir.block("minus")
     error = ir.value(f"call ptr {api(ir, 'PyErr_Occurred')}()")
-    ir.unless(ir.value(f"icmp ne ptr {error}, null"), ("integer", ()))
-    ir.do(f"call void {api(ir, 'PyErr_Clear')}()")
-    ir.goto("finish")
+    ir.branch(ir.value(f"icmp ne ptr {error}, null"), ("finish", ()), ("integer", ()))
     ir.block("finish")
+    ir.do(f"call void {api(ir, 'PyErr_Clear')}()")  # of one that is no i64, or does not say what it is
     acts = integer(ir, "%acts")
     ir.store("ptr", acts, vector)
     ir.store("ptr", outcome, vector, 8)
@@ -163,6 +167,7 @@ def _load(places: Places) -> str:
     ir.unless(ir.value(f"icmp ne ptr {reply}, null"), ("raised", ()))
     ir.unless(is_integer(ir, reply), ("more", (reply,)))
     value = ir.value(f"call i64 {api(ir, 'PyLong_AsUnsignedLongLongMask')}(ptr {reply})")
+    ir.unless(ir.value(f"icmp ne i64 {value}, -1"), ("more", (reply,)))  # maybe it only says that it is one
     _unless_more(ir, places, reply)
     free(ir, reply)
     ir.do(f"ret i64 {ir.value(f'and i64 {value}, {_WORD}')}")
@@ -229,11 +234,6 @@ def _get(ir: Ir, owner: int, name: int) -> str:
 def _unless_more(ir: Ir, places: Places, reply: str) -> None:
     """To `more` where more than registers of the device has changed, to `odd` where looking has raised something."""
     more = "more", (reply,)
-    changes = _get(ir, direct.CLOCK, direct.CHANGES)
-    count = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {changes})")
-    free(ir, changes)
-    shown = ir.load("i64", "%frame", places.shown)
-    ir.unless(ir.value(f"icmp eq i64 {count}, {shown}"), more)
     known = _row(ir, direct.KNOWN)
     kind = ir.load("i64", known, 8 * KIND)
     ir.branch(ir.value(f"icmp eq i64 {kind}, {SILENT}"), ("settled", ()), ("noisy", ()))
@@ -260,14 +260,19 @@ def _unless_more(ir: Ir, places: Places, reply: str) -> None:
     ir.block("known")
     cycle = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {event})")
     free(ir, event)
-    ir.do(f"call void {api(ir, 'PyErr_Clear')}()")  # of one that is no i64, and then below 0
     here = ir.value(f"icmp eq i64 {cycle}, {due}")
-    ir.branch(ir.value(f"and i1 {here}, {ir.value(f'icmp sge i64 {cycle}, 0')}"), ("settled", ()), more)
+    cycle_at_all = ir.value(f"icmp sge i64 {cycle}, 0")  # -1 is one that is no i64
+    ir.branch(ir.value(f"and i1 {here}, {cycle_at_all}"), ("settled", ()), more)
 
     ir.block("odd")
     free(ir, reply)
     ir.goto("raised")
     ir.block("settled")
+    changes = _get(ir, direct.CLOCK, direct.CHANGES)  # the last, since line and event may be asked for with effect
+    count = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {changes})")
+    free(ir, changes)
+    shown = ir.load("i64", "%frame", places.shown)
+    ir.unless(ir.value(f"icmp eq i64 {count}, {shown}"), more)
 
 
 def _more(ir: Ir) -> None:
@@ -286,6 +291,9 @@ def _more(ir: Ir) -> None:
     free(ir, traceback)
     ir.goto("more", (error,))
     (outcome,) = ir.block("more", "ptr")
-    free(ir, _vector(ir, _row(ir, direct.FINISH), [outcome]))
+    ir.do(f"call void {api(ir, 'PyErr_Clear')}()")  # of what is no integer that was expected to be one
+    finished = _vector(ir, _row(ir, direct.FINISH), [outcome])
     free(ir, outcome)
+    ir.unless(ir.value(f"icmp ne ptr {finished}, null"), ("raised", ()))  # Ctrl-C came before it had begun
+    free(ir, finished)
     ir.do("ret i64 -1")

@@ -104,7 +104,8 @@ class Triggers(Injector):
         """That the core has taken since the injection was made."""
         machine.hart.listen(self._interrupt)
         self._clear()
-        machine.clock.attach(self)
+        self._place = machine.clock.attach(self, heeds=())
+        """At the clock."""
 
     def _clear(self) -> None:
         self._queue.clear()
@@ -185,6 +186,7 @@ class Triggers(Injector):
     def _at(self, cycle: int, call: Callable[[int], None]) -> None:
         self._sequence += 1
         heappush(self._queue, (cycle, self._sequence, call))
+        self._machine.clock.look(self._place)
 
     # -- triggers ----------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from pyv_ext.engines.fast.frame import CUSTOM, address_of
 from pyv_ext.engines.fast.upcalls import LEAVE, Upcalls
+from pyv_ext.engines.python_calls import OPERANDS_ARE_MADE
 from pyv_ext.engines.slow import Core, acts_after, unfinished
 from pyv_ext.hart.slots import SINK
 from pyv_ext.isa import Instruction, Kind
@@ -58,7 +59,7 @@ class CustomCalls:
             self._numbers[pc, word] = number
             row = [*map(id, objects)]
             row.insert(1, acts_after(self._core, instruction))
-            if looks:
+            if looks or not OPERANDS_ARE_MADE:
                 row[2] = 0
             for index, value in enumerate(row, WORDS * number):
                 self._table[index] = value

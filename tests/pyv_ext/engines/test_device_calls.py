@@ -1,19 +1,42 @@
 """Native code that calls a device in Python itself does in every cycle what Python does for the reference."""
 
 import random
+import re
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
-from native_forms import NATIVE_FORMS
-from near_rig import AT_OWN, MAIN, Machine, Own, interrupting_program, looped, until_it_stops
+from native_forms import EARLY, NATIVE_FORMS, Form
+from near_rig import (
+    AT_COMPARE,
+    AT_CONTEXT,
+    AT_OWN,
+    AT_PLIC,
+    AT_PRIORITY,
+    AT_TIME,
+    AT_UART,
+    CLAIM,
+    MAIN,
+    PARTS,
+    Machine,
+    Own,
+    interrupting_program,
+    looped,
+    until_it_stops,
+)
 
 from pyv_ext.bus.clock import Clock
+from pyv_ext.bus.memory import Ram
+from pyv_ext.devices.program_exit import Htif
+from pyv_ext.devices.uart import Console
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import Isa
 from pyv_ext.protocols import Reply
+from pyv_ext.tracing.commits import CommitLog
 
-SETTLED = NATIVE_FORMS[1]
+SETTLED = Form("fast", EARLY)
+"""It runs in compiled modules too."""
 VALUES = (0, 1, True, 0xFFFF_FFFF, 1 << 40 | 5, 1 << 70 | 9, -3, np.int64(-2), np.uint32(77))
 
 
@@ -40,13 +63,13 @@ class Moody(Own):
 
     def _mood(self, now: int) -> None:
         mood = self._chance.random()
-        if mood < 0.15:
+        if mood < 0.06:
             self._level, self._event = True, now + 1 + self._chance.randrange(200)
-        elif mood < 0.3:
+        elif mood < 0.12:
             self._event = now + 1 + self._chance.randrange(60)
-        elif mood < 0.35 and not self._level:
+        elif mood < 0.16 and not self._level:
             self._event = None
-        elif mood < 0.4:
+        elif mood < 0.2:
             self._level = False
 
     def read(self, offset: int, size: int, now: int) -> int | Reply:
@@ -81,9 +104,39 @@ def busy_program(isa: Isa, seed: int) -> list[int]:
     for word in interrupting_program(isa, seed)[:-2]:
         words.append(word)
         while chance.random() < 0.5:
-            offset, width = chance.choice(((0, "w"), (4, "w"), (4, "b"), (8, "w"), (12, "h"), (16, "w"), (24, "w")))
+            offset, width = chance.choice(
+                ((0, "w"), (4, "w"), (4, "b"), (8, "w"), (12, "h"), (16, "w"), (20, "w"), (24, "w"))
+            )
             register = chance.randrange(16, 28)
             words.append(isa.encode(chance.choice("sl") + width, rd=register, rs1=AT_OWN, rs2=register, imm=offset))
+    return looped(isa, words)
+
+
+def interrupted_program(isa: Isa, seed: int) -> list[int]:
+    """Mostly accesses of the device, whose interrupts are on; the timer comes between."""
+    chance, one = random.Random(seed), isa.encode
+    words = list[int]()
+    for base, imm, value in ((AT_PRIORITY, 44, 5), (AT_PLIC, 0, -0x800), (AT_CONTEXT, 0, 0)):
+        words += [one("addi", rd=16, imm=value), one("sw", rs1=base, rs2=16, imm=imm)]
+    while len(words) < 60:
+        what, register = chance.random(), chance.randrange(16, 28)
+        if what < 0.6:
+            offset, width = chance.choice(
+                ((0, "w"), (0, "w"), (4, "w"), (4, "b"), (12, "h"), (24, "w"), (8, "w"), (16, "w"), (20, "w"))
+            )
+            name = chance.choice("sl") + width
+            words += chance.randrange(1, 4) * [one(name, rd=register, rs1=AT_OWN, rs2=register, imm=offset)]
+        elif what < 0.8:
+            words.append(one("addi", rd=register, rs1=register, imm=chance.randrange(-90, 90)))
+        elif what < 0.85:
+            words += [one("lw", rd=16, rs1=AT_TIME), one("addi", rd=16, rs1=16, imm=chance.randrange(90))]
+            words += [one("sw", rs1=AT_COMPARE, imm=4), one("sw", rs1=AT_COMPARE, rs2=16)]
+        elif what < 0.9:
+            words.append(one(chance.choice(("csrrsi", "csrrci")), imm=8, csr=0x300))
+        elif what < 0.95:
+            words.append(one("lw", rd=register, rs1=AT_CONTEXT, imm=CLAIM))
+        else:
+            words.append(one("sb", rs1=AT_UART, rs2=register))
     return looped(isa, words)
 
 
@@ -102,9 +155,11 @@ def accessing(machines: tuple[Machine, Machine], *accesses: tuple[str, int]) -> 
         machine.load(words)
 
 
-@pytest.mark.parametrize("form", NATIVE_FORMS, ids=str)
-@pytest.mark.parametrize("near", [False, True])
-@pytest.mark.parametrize("seed", [40, 41, 60])
+@pytest.mark.parametrize(
+    ("form", "near", "seed"),
+    [(NATIVE_FORMS[0], False, 40), (NATIVE_FORMS[1], True, 41), (SETTLED, False, 60), (SETTLED, True, 60)],
+    ids=str,
+)
 def test_a_device_with_line_and_events_is_called_in_the_cycles_of_the_reference(form, near, seed, monkeypatch):
     machines = reference, native = pair(monkeypatch, seed, form, own=Moody, near=near)
     for machine in machines:
@@ -121,6 +176,7 @@ def test_the_clock_is_told_of_nothing_while_only_registers_change(own, seed, acc
     machines = reference, native = pair(monkeypatch, seed, own=own)
     accessing(machines, *accesses)
     for machine in machines:
+        Htif(machine.bus, MAIN + 0x4000, None, Console(), int)  # it follows no device
         machine.run(500)
     told = list[int]()
     touched = native.clock.touched
@@ -202,7 +258,18 @@ def test_who_comes_later_is_told_of_every_access(access, monkeypatch):
         assert native.run(4000) == reference.run(4000)
 
 
-@pytest.mark.parametrize("value", [None, "5", 2.5])
+class Pretender:
+    """It says that it is an integer."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return int
+
+    def __repr__(self) -> str:
+        return "Pretender()"
+
+
+@pytest.mark.parametrize("value", [None, "5", 2.5, Pretender()], ids=repr)
 def test_a_device_that_returns_no_integer_is_named(value, monkeypatch):
     class Odd(Own):
         def read(self, offset: int, size: int, now: int) -> int | Reply:
@@ -213,6 +280,200 @@ def test_a_device_that_returns_no_integer_is_named(value, monkeypatch):
     accessing(machines, ("lw", 4))
     for machine in machines:
         with pytest.raises(
-            PyvExtError, match=f"device own: read at 0x4 gave {value!r}: it gives an integer or a Reply"
+            PyvExtError, match=f"device own: read at 0x4 gave {re.escape(repr(value))}: it gives an integer or a Reply"
         ):
             machine.run(100_000)
+
+
+class UnfitError(Exception):
+    """What a device raises."""
+
+
+class Restless(Moody):
+    """It also is in snapshots, and raises now and then where it `fails`."""
+
+    fails = False
+
+    def _mood(self, now: int) -> None:
+        super()._mood(now)
+        if self.fails and self._chance.random() < 0.1:
+            raise UnfitError(f"in cycle {now}")
+
+    def state(self) -> Any:
+        return [*self._chance.getstate()[1]], self._level, self._event
+
+    def load_state(self, state: Any) -> None:
+        chance, self._level, self._event = state
+        self._chance.setstate((3, tuple(chance), None))
+
+
+class Ticks:
+    """Something at the clock that follows every device."""
+
+    def __init__(self, seen: list[object]) -> None:
+        self._seen = seen
+        self._due = 0
+
+    def next_event(self) -> int | None:
+        return self._due or None
+
+    def advance(self, now: int) -> None:
+        if self._due <= now:
+            self._seen.append(now)
+            self._due = now + 97
+
+
+class Disturbances:
+    """What may happen to a machine between two runs; `seen` is what it says of that."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.seen = list[object]()
+        self._guards = [lambda *access: self.seen.append(access)]
+
+    def observed(self) -> None:
+        self.machine.bus.observe(self.machine.own, lambda access: self.seen.append(access[1:]))
+
+    def listened(self) -> None:
+        self.machine.clock.on_change(self.seen.append)
+
+    def followed(self) -> None:
+        self.machine.clock.attach(Ticks(self.seen))
+
+    def guarded(self) -> None:
+        guards = self.machine.bus.guards
+        guards[:] = [] if guards else self._guards
+
+    def traced(self) -> None:
+        machine = self.machine
+        machine.engine.tracer = (
+            None if machine.engine.tracer else CommitLog(machine.hart, machine.bus, self.seen.append)
+        )
+
+    def watched(self) -> None:
+        """Loads and stores of the page of the program."""
+        self.machine.bus.watch(MAIN)
+        self.machine.bus.watch_stores(MAIN, lambda *store: self.seen.append(store))
+
+    def mapped(self) -> None:
+        self.machine.bus.add_ram(Ram("more", 0x9000_0000, 0x1000))
+
+
+def take_turns(one: Machine, other: Machine) -> None:
+    """Each goes on where the other has been."""
+    states = [{name: getattr(machine, name).state() for name in (*PARTS, "own")} for machine in (one, other)]
+    for machine, state in zip((other, one), states, strict=True):
+        for name, part in state.items():
+            getattr(machine, name).load_state(part)
+        machine.engine.flush()
+
+
+@pytest.mark.parametrize("seed", range(70, 73))
+def test_a_machine_that_is_disturbed_goes_on_as_the_reference(seed, monkeypatch):
+    """Between runs of 1 to 4001 cycles: observers, guards, traces, watched pages, snapshots; the device raises in the
+    last."""
+    machines = reference, native = pair(monkeypatch, seed, own=Restless, near=seed % 2 == 1, divider=50)
+    disturbed = [Disturbances(machine) for machine in machines]
+    chance = random.Random(seed)
+    once = ["observed", "listened", "followed", "watched", "mapped"]
+    for machine in machines:
+        machine.load(interrupted_program(machine.hart.isa, seed))
+    for number, until in enumerate(until_it_stops(reference, seed, 3000)):
+        assert native.run(until) == reference.run(until), (seed, number, until)
+        if number % 4 == 3:
+            lasting = once if reference.hart.instret > 1500 else []
+            what = chance.choice(["guarded", "traced", *lasting, "saved", "saved"])
+            if what in once:
+                once.remove(what)
+            if what == "saved":
+                take_turns(reference, native)
+            else:
+                for one in disturbed:
+                    getattr(one, what)()
+    assert disturbed[0].seen == disturbed[1].seen
+    raised = set[str]()
+    for machine in machines:
+        machine.own.fails = True
+        with pytest.raises(UnfitError) as caught:
+            machine.run(1_000_000)
+        raised.add(str(caught.value))
+    assert len(raised) == 1 and reference.own.log == native.own.log
+
+
+class Secretive:
+    """It does not even say what it is."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        raise ZeroDivisionError
+
+
+def test_what_looking_at_a_value_raises_is_raised_by_the_run(monkeypatch):
+    class Odd(Own):
+        def read(self, offset: int, size: int, now: int) -> Any:
+            super().read(offset, size, now)
+            return Secretive() if len(self.log) > 50 else 1
+
+    machines = pair(monkeypatch, 1, own=Odd)
+    accessing(machines, ("lw", 4))
+    for machine in machines:
+        with pytest.raises(ZeroDivisionError):
+            machine.run(100_000)
+
+
+class Giving(Own):
+    """What it gives and raises are the same objects each time."""
+
+    values = (1 << 40, Reply(1 << 41), np.int64(1 << 42), 1 << 80, 1 << 43)
+    """Read at 0, 4, 8, 12; the cycle of the next event."""
+    error = UnfitError()
+    done = Reply(wait=1)
+    fails = False
+
+    @property
+    def irq(self) -> bool:
+        return len(self.log) % 9 == 0
+
+    def next_event(self) -> int | None:
+        return self.values[4] if len(self.log) % 7 else None  # type: ignore[return-value]
+
+    def read(self, offset: int, size: int, now: int) -> Any:
+        self.log.append((offset,))
+        if self.fails:
+            raise self.error
+        return self.values[offset // 4]
+
+    def write(self, offset: int, size: int, value: int, now: int) -> Reply | None:
+        self.log.append((offset,))
+        if self.fails:
+            raise self.error
+        return self.done if offset else None
+
+
+@pytest.mark.parametrize("near", [False, True])
+def test_native_calls_keep_and_lose_no_objects(near, monkeypatch):
+    """References to what a device gives, takes and raises are those of before, however often it was called."""
+    before, blocks = list[int](), 0
+    machines = _, native = pair(monkeypatch, 0, own=Giving, near=near)
+    accessing(machines, *(("lw", offset) for offset in (0, 4, 8, 12)), ("sw", 0), ("sw", 4))
+    device = native.own
+    native.hart.x[17] = 1 << 30
+    objects = [*Giving.values, Giving.done, Giving.error, native.clock, device, None, True, False]
+
+    def references() -> list[int]:
+        return [sys.getrefcount(one) for one in objects]
+
+    def fails() -> None:
+        device.fails = True
+        with pytest.raises(UnfitError):
+            native.run(1 << 30)
+        device.fails, Giving.error.__traceback__ = False, None
+
+    for turn in range(60):
+        if turn == 20:
+            before, blocks = references(), sys.getallocatedblocks()
+        native.run(native.hart.cycle + 300)
+        device.log.clear()
+        fails()
+    leaked = [after - was for after, was in zip(references(), before, strict=True)]
+    assert max(map(abs, leaked)) < 35 and sys.getallocatedblocks() - blocks < 300, leaked

@@ -5,14 +5,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import guest
 import numpy as np
 import pytest
+from native_forms import EARLY, Form
 from work_count import lines
 
 from npu_device.levels.explain import Blocker
 from npu_device.trace.events import What
 from npu_device.trace.stream import all_records
+from pyv_ext.devices.base import DeviceBase
 from pyv_ext.engines.stop import StopReason
+from pyv_ext.protocols import Placed
 from pyv_npu.cli.main import main
 from pyv_npu.config import Config, load
 from pyv_npu.errors import BadInputError, UsageError
@@ -122,6 +126,51 @@ def test_without_faults_nothing_changes() -> None:
     assert (run.cycles, run.events.hexdigest()) == (plain.cycles, plain.events.hexdigest())
     assert not np.isin(all_records(plain.events)["what"], [What.FAULT]).any()
     assert plain.core is not None and plain.core.record is None
+
+
+class Counter(DeviceBase):
+    """A device in Python."""
+
+    name, size = "counter", 16
+    reads = 0
+
+    def accepts(self, offset: int, size: int, write: bool) -> bool:
+        return True
+
+    def read(self, offset: int, size: int, now: int) -> int:
+        self.reads += 1
+        return self.reads
+
+    def write(self, offset: int, size: int, value: int, now: int) -> None:
+        pass
+
+
+def test_native_code_calls_devices_while_a_fault_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    Form("fast", EARLY).choose(monkeypatch)
+    counter = Counter()
+    platform = Platform(config("loose"), devices=[Placed(guest.DEVICE, counter)])
+    platform.load(guest.polling(50_000))
+    platform.inject({"at": {"cycle": 900_000}, "do": "interrupt_spurious", "cycles": 9})
+    platform.run(until=10_000)
+    told = list[int]()
+    touched = platform.clock.touched
+
+    def counted(number: int, cycle: int) -> None:
+        told.append(cycle)
+        touched(number, cycle)
+
+    monkeypatch.setattr(platform.clock, "touched", counted)
+    platform.run(until=100_000)
+    assert counter.reads > 500 and len(told) < 50
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+def test_a_fault_acts_in_its_cycle_though_no_device_is_accessed(engine: str) -> None:
+    platform = Platform(config("loose", **{"core.engine": engine}))
+    platform.load(guest.program(*guest.li(1, 9), guest.ENCODE("jal", imm=0)))
+    injection = platform.inject({"at": {"pc": guest.RAM + 8}, "do": "interrupt_spurious", "cycles": 9})
+    platform.run(until=40)
+    assert injection.armed[0].fired and injection.over
 
 
 def test_equal_plans_give_equal_runs() -> None:
