@@ -165,9 +165,8 @@ def _load(places: Places) -> str:
     reply = _call(ir, places, now, [now])
     free(ir, now)
     ir.unless(ir.value(f"icmp ne ptr {reply}, null"), ("raised", ()))
-    ir.unless(is_integer(ir, reply), ("more", (reply,)))
     value = ir.value(f"call i64 {api(ir, 'PyLong_AsUnsignedLongLongMask')}(ptr {reply})")
-    ir.unless(ir.value(f"icmp ne i64 {value}, -1"), ("more", (reply,)))  # maybe it only says that it is one
+    ir.unless(ir.value(f"icmp ne i64 {value}, -1"), ("more", (reply,)))  # it may be no integer: TypeError is set
     _unless_more(ir, places, reply)
     free(ir, reply)
     ir.do(f"ret i64 {ir.value(f'and i64 {value}, {_WORD}')}")
@@ -253,15 +252,10 @@ def _unless_more(ir: Ir, places: Places, reply: str) -> None:
     free(ir, event)
     ir.branch(ir.value(f"icmp eq i64 {due}, {NEVER}"), ("settled", ()), more)
     ir.block("some")
-    ir.branch(is_integer(ir, event), ("known", ()), ("other", ()))
-    ir.block("other")
-    free(ir, event)
-    ir.goto(*more)
-    ir.block("known")
     cycle = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {event})")
     free(ir, event)
     here = ir.value(f"icmp eq i64 {cycle}, {due}")
-    cycle_at_all = ir.value(f"icmp sge i64 {cycle}, 0")  # -1 is one that is no i64
+    cycle_at_all = ir.value(f"icmp sge i64 {cycle}, 0")  # -1 where it is no i64: an exception is set
     ir.branch(ir.value(f"and i1 {here}, {cycle_at_all}"), ("settled", ()), more)
 
     ir.block("odd")
@@ -291,7 +285,7 @@ def _more(ir: Ir) -> None:
     free(ir, traceback)
     ir.goto("more", (error,))
     (outcome,) = ir.block("more", "ptr")
-    ir.do(f"call void {api(ir, 'PyErr_Clear')}()")  # of what is no integer that was expected to be one
+    ir.do(f"call void {api(ir, 'PyErr_Clear')}()")  # of what is no integer
     finished = _vector(ir, _row(ir, direct.FINISH), [outcome])
     free(ir, outcome)
     ir.unless(ir.value(f"icmp ne ptr {finished}, null"), ("raised", ()))  # Ctrl-C came before it had begun
