@@ -112,8 +112,8 @@ class Clock:
         self._deferrable: list[Callable[[int, int], bool] | None] = []
         self._in_a_row: list[Callable[[int, int, list[int], int], None] | None] = []
         self._due: list[int] = []
-        self._first = 0
-        """The number of the device that is due next."""
+        self.first = 0
+        """The number of the device that is due next, if one is."""
         self._soonest = self._others = NEVER
         """When it is, and when the next of the others."""
         self._levels: list[bool] = []
@@ -200,7 +200,7 @@ class Clock:
             elif self._others <= now or (posted and posted[0][0] <= now):
                 self._coincide(now)
             else:
-                number = self._first
+                number = self.first
                 self._devices[number].advance(now)
                 if number in self._alone:
                     self.touched(number, now)
@@ -354,7 +354,7 @@ class Clock:
             event = NEVER
         if event != self._due[number]:
             self._expect(number, event)
-            if number == self._first and event < self._others:
+            if number == self.first and event < self._others:
                 posted = self._posted
                 self._soonest = event
                 self.next = posted[0][0] if posted and posted[0][0] < event else event
@@ -382,9 +382,9 @@ class Clock:
     def besides(self, numbers: Sequence[int]) -> int:
         """The cycle of the next event of anything but these devices; posted stores count."""
         soonest, posted, due = self._soonest, self._posted, self._due
-        if soonest < NEVER and self._first in numbers:
+        if soonest < NEVER and self.first in numbers:
             soonest = self._others
-            if soonest < NEVER and any(due[number] == soonest for number in numbers):
+            if soonest < NEVER and soonest in [due[number] for number in numbers]:
                 soonest = min((when for number, when in enumerate(due) if number not in numbers), default=NEVER)
         return posted[0][0] if posted and posted[0][0] < soonest else soonest
 
@@ -461,7 +461,7 @@ class Clock:
         posted, due = self._posted, self._due
         soonest = min(due, default=NEVER)
         if soonest < NEVER:
-            self._first = first = due.index(soonest)
+            self.first = first = due.index(soonest)
             due[first] = NEVER
             self._others = min(due)
             due[first] = soonest

@@ -18,7 +18,7 @@ from pyv_ext.engines.tracer import Tracer, batches_of
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart import slots
 from pyv_ext.hart.hart import Hart, Wait
-from pyv_ext.hart.slots import NOTHING
+from pyv_ext.hart.slots import GUARDED, MIE, MIP, NOTHING
 from pyv_ext.hart.traps import cause_name
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.timing import CoreTiming
@@ -161,8 +161,8 @@ class Engine:
 
         `tried`: its closure has been asked, it takes the slow path.
         """
-        hart = self.hart
-        if hart.guarded:
+        hart, x = self.hart, self.hart.x
+        if x[GUARDED]:
             return self._execute_guarded()
         pc, start = hart.pc, hart.cycle
         decoded = self.code.slow.get(pc)
@@ -188,10 +188,9 @@ class Engine:
                     self.tracer.retire(pc, start, end, decoded.instruction)
             elif hart.waiting is not None:
                 return False
-        if self.stopping is not None or hart.guarded:
+        if self.stopping is not None or x[GUARDED]:
             return False
-        csrs = hart.csrs
-        return not csrs.mip & csrs.mie or hart.interrupt() is None
+        return not x[MIP] & x[MIE] or hart.interrupt() is None
 
     def _execute_guarded(self) -> bool:
         """The same while PMP forbids something; whether it forbids the same then."""

@@ -317,11 +317,9 @@ class Upcalls:
         near = self._near
         if self._words[EPOCH]:
             clock.hold(None if near is None or not self._words[NEAR] else near.posted)
-        limit = clock.next
+        limit = others = clock.next if clock.next < until else until
         if self._queue[LOUD] and self._queue[FIRST + ARRIVAL] < limit:
             limit = self._queue[FIRST + ARRIVAL]
-        if limit > until:
-            limit = until
         if (
             limit <= end
             or core.stopping is not None
@@ -332,7 +330,8 @@ class Upcalls:
             limit = end
         self._words[LIMIT] = self._words[OTHERS] = limit
         if near is not None and limit > end and self._words[NEAR]:
-            self._words[OTHERS] = min(until, clock.besides(near.numbers))
+            mine = clock.first in near.numbers
+            self._words[OTHERS] = min(until, clock.besides(near.numbers)) if mine else others
         if clock.changes != self._changes and self._caching:
             self._show_changes()
         return limit - end
