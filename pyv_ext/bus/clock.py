@@ -118,7 +118,7 @@ class Clock:
         """When it is, and when the next of the others."""
         self._levels: list[bool] = []
         """The interrupt line of each device, as the listeners know it."""
-        self._dependent: list[tuple[int, Sequence[Timed] | None]] = []
+        self._dependent: list[tuple[int, Sequence[Timed] | None, bool]] = []
         self._posted: deque[tuple[int, int, int, int, int]] = deque()
         self._listeners: list[tuple[Listener, Sequence[Timed] | None]] = []
         self._alone: set[int] = set()
@@ -127,12 +127,14 @@ class Clock:
         self._silent: set[int] = set()
         """Devices without a line and events of their own that nothing follows, as far as they have been touched."""
 
-    def attach(self, device: Timed, *, alone: bool = False, heeds: Sequence[Timed] | None = None) -> int:
+    def attach(
+        self, device: Timed, *, alone: bool = False, heeds: Sequence[Timed] | None = None, lines: bool = True
+    ) -> int:
         """Give a device its turn; the order of attachment settles equal cycles. The number is for `touched`.
 
         `alone`: it changes only when it is advanced or told to be touched, not because another device has changed;
-        `heeds`: only because one of these has, or the interrupt line of any; if there are none of these, because
-        nothing else has: it calls `look`.
+        `heeds`: only because one of these has, or, with `lines`, the interrupt line of any. One that heeds nothing
+        calls `look` when its next event is another one.
         """
         number = len(self._devices)
         self._devices.append(device)
@@ -144,7 +146,7 @@ class Clock:
         if alone:
             self._alone.add(number)
         else:
-            self._dependent.append((number, heeds))
+            self._dependent.append((number, heeds, lines))
         self._forget_followers()
         self.changed(self.now)
         return number
@@ -405,11 +407,11 @@ class Clock:
         """The listeners of a change of the device of that number, and the devices to update; `LINE`: its line has
         changed."""
 
-        def heed(heeds: Sequence[Timed] | None) -> bool:
-            return heeds is None or (bool(heeds) if number == LINE else self._devices[number] in heeds)
+        def heed(heeds: Sequence[Timed] | None, lines: bool = True) -> bool:
+            return heeds is None or (lines if number == LINE else self._devices[number] in heeds)
 
         listeners = [listener for listener, heeds in self._listeners if heed(heeds)]
-        dependents = [dependent for dependent, heeds in self._dependent if heed(heeds)]
+        dependents = [dependent for dependent, heeds, lines in self._dependent if heed(heeds, lines)]
         self._quiet[number] = listeners, dependents
         if number != LINE and not listeners and not dependents:
             passive = getattr(self._devices[number], "passive", False)

@@ -91,7 +91,7 @@ class Htif:
         """Which halves have been stored since the last command."""
         self._due: int | None = None
         bus.watch_stores(tohost, self._on_store)
-        bus.clock.attach(self, heeds=())
+        bus.clock.attach(self, heeds=(), lines=False)
 
     def next_event(self) -> int | None:
         return self._due

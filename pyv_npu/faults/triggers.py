@@ -104,7 +104,7 @@ class Triggers(Injector):
         """That the core has taken since the injection was made."""
         machine.hart.listen(self._interrupt)
         self._clear()
-        self._place = machine.clock.attach(self, heeds=())
+        self._place = machine.clock.attach(self, heeds=(), lines=False)
         """At the clock."""
 
     def _clear(self) -> None:

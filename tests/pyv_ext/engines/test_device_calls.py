@@ -60,8 +60,8 @@ class Moody(Own):
         return self._event
 
     def advance(self, now: int) -> None:
+        self.log.append((-1, now, self._clock.now))
         if self._event is not None and self._event <= now:
-            self.log.append((-1, now, self._clock.now))
             self._event, self._level = None, False
 
     def _mood(self, now: int) -> None:
@@ -139,7 +139,9 @@ def interrupted_program(isa: Isa, seed: int) -> list[int]:
         words += [one("addi", rd=16, imm=value), one("sw", rs1=base, rs2=16, imm=imm)]
     while len(words) < 60:
         what, register = chance.random(), chance.randrange(16, 28)
-        if what < 0.6:
+        if what < 0.1:
+            words += 3 * [one("sw", rs1=AT_OWN, rs2=register, imm=24)] + [one("lw", rd=register, rs1=AT_OWN, imm=24)]
+        elif what < 0.6:
             offset, width = chance.choice(PLACES if chance.random() < 0.9 else ODD_PLACES)
             name = chance.choice("sl") + width
             words += chance.randrange(1, 4) * [one(name, rd=register, rs1=AT_OWN, rs2=register, imm=offset)]
@@ -505,7 +507,8 @@ def test_native_calls_keep_and_lose_no_objects(near, seed, monkeypatch):
         device.log.clear()
         fails()
     leaked = [after - was for after, was in zip(references(), before, strict=True)]
-    assert max(map(abs, leaked)) < 35 and sys.getallocatedblocks() - blocks < 300, leaked
+    assert max(map(abs, leaked[:-3])) < 6 and max(map(abs, leaked)) < 35, leaked
+    assert sys.getallocatedblocks() - blocks < 300
 
 
 class Writing(Own):
@@ -560,7 +563,7 @@ def test_an_event_of_something_else_that_a_device_changes_comes_in_its_cycle(mon
     machines = reference, native = pair(monkeypatch, 0, own=Waking)
     accessing(machines, ("lw", 0))
     for machine in machines:
-        machine.clock.attach(Woken(machine.own.log), heeds=())
+        machine.clock.attach(Woken(machine.own.log), heeds=(), lines=False)
         machine.run(2000)
     assert native.own.log == reference.own.log
     assert len(native.own.log) > 100
