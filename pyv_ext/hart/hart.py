@@ -136,9 +136,9 @@ class Hart:
 
     def interrupt(self) -> Interrupt | None:
         """The interrupt that the next instruction is squashed for, unless it is a WFI that waits."""
-        csrs = self.csrs
-        pending = csrs.mip & csrs.mie
-        if not pending or (self.priv == MACHINE and not csrs.mstatus & MIE):
+        x = self.x
+        pending = x[slots.MIP] & x[slots.MIE]
+        if not pending or (x[slots.PRIV] == MACHINE and not x[slots.MSTATUS] & MIE):
             return None
         return next(interrupt for interrupt in Interrupt if pending >> interrupt & 1)
 
