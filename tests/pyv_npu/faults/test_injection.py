@@ -233,6 +233,7 @@ def test_a_symbol_that_the_program_does_not_have_is_named() -> None:
 def test_a_range_of_addresses_costs_what_there_is_of_memory_in_it() -> None:
     platform = Platform(config("loose"))
     platform.load(find("submit_latency"), N)
+    platform.inject({"at": {"cycle": 1}, "do": "interrupt_spurious"})  # the first one has the NPU made
     fault = {"at": {"address": [0x9000_0000, 0x9000_0000 + (1 << 32)]}, "do": "interrupt_spurious"}
     assert lines(lambda: platform.inject(fault)) < 1000
 
