@@ -41,8 +41,8 @@ class _Line(NamedTuple):
     """The line as it is; None where there is no memory."""
     content: bytes | None
     """As it was then."""
-    pcs: dict[int, None]
-    """The instructions that have bytes in the line (a set with an order)."""
+    sizes: dict[int, int]
+    """The bytes of each instruction that has some in the line, by address."""
 
 
 OFTEN = 8
@@ -74,8 +74,8 @@ class Code:
         self.plain: dict[int, Step] = {}
         """The closures of instructions that change registers alone."""
         self.slow: dict[int, Decoded] = {}
-        """What may be executed the slow path in the midst of a burst: nothing hooked, and no store that may be about to
-        overwrite the next instruction."""
+        """What has been decoded and may be executed the slow path in the midst of a burst: nothing hooked, and no store
+        that may be about to overwrite the next instruction."""
         self.hooks: dict[int, list[Hook]] = {}
         self.on_drop: list[Callable[[Iterable[int]], None]] = []
         """`f(pcs)`: whatever else was made from the instructions at these addresses must go."""
@@ -86,33 +86,52 @@ class Code:
         return self._decoded.get(pc) or self._decode(pc)
 
     def _decode(self, pc: int) -> Decoded:
-        peek = self._bus.peek
-        raw = peek(pc, 4) or peek(pc, 2)
-        if raw is not None and raw[0] & 3 == 3 and len(raw) == 2:  # of two memories, or half of it is nowhere
-            second = peek(pc + 2, 2)
-            raw = raw if second is None else raw + second
-        if raw is None or (raw[0] & 3 == 3 and len(raw) == 2):
-            fault = pc if raw is None else pc + 2
+        word = self.word(pc)
+        if word is None:
+            fault = pc if self._bus.peek(pc, 2) is None else pc + 2
             decoded = Decoded(None, leave, lambda: self._core.trap(Cause.FETCH_FAULT, fault))
-            if raw is None:
+            if fault == pc:
                 return decoded
         else:
-            decoded = self.executable(pc, int.from_bytes(raw, "little"))
+            decoded = self.executable(pc, word)
         if self.volatile(pc):
             return decoded
-        # With the line of the next instruction: a store there must not be fast (`Engine._fetched_before`).
-        first, last = pc & -LINE, pc + 4 & -LINE
-        for base in (first,) if first == last else (first, last):
-            if base in self._volatile_lines:
-                continue
-            line = self._lines.get(base)
-            if line is None:
-                line = self._lines[base] = self._line(base)
-                self._bus.mark_code(base)
-            line.pcs[pc] = None
+        self.cover(pc, 4 if decoded.instruction is None else decoded.instruction.length)
         self._decoded[pc] = decoded
         self._offer(pc, decoded)
         return decoded
+
+    def word(self, pc: int) -> int | None:
+        """What is at `pc`, of 2 or 4 bytes as its low bits say; None where a part of it is nowhere."""
+        ram, peek = self._bus.rams[0], self._bus.peek
+        if ram.base <= pc <= ram.end - 4 and not pc & 1:
+            at = pc - ram.base >> 1
+            low = ram.u16[at]
+            return low if low & 3 != 3 else low | ram.u16[at + 1] << 16
+        raw = peek(pc, 4) or peek(pc, 2)
+        if raw is None:
+            return None
+        word = int.from_bytes(raw, "little")
+        if word & 3 != 3:
+            return word & 0xFFFF
+        if len(raw) == 2:  # of two memories, or half of it is nowhere
+            second = peek(pc + 2, 2)
+            return None if second is None else word | int.from_bytes(second, "little") << 16
+        return word
+
+    def cover(self, pc: int, size: int) -> None:
+        """Something is made from the `size` bytes at `pc`, which are not volatile: `on_drop` is to be told when they
+        are overwritten."""
+        # With the line of the next instruction: a store there must not be fast (`Engine._fetched_before`).
+        first, last = pc & -LINE, pc + 4 & -LINE
+        for base in (first,) if first == last else (first, last):
+            line = self._lines.get(base)
+            if line is None:
+                if base in self._volatile_lines:
+                    continue
+                line = self._lines[base] = self._line(base)
+                self._bus.mark_code(base)
+            line.sizes[pc] = size
 
     def _line(self, base: int) -> _Line:
         ram = self._bus.ram_at(base, LINE)
@@ -176,13 +195,9 @@ class Code:
             bases = [base for base in self._lines if address - LINE < base < end]
         for base in bases:
             line = self._lines.get(base)
-            if line is not None and any(pc < end and address < pc + self._length(pc) for pc in line.pcs):
+            if line is not None and any(pc < end and address < pc + size for pc, size in line.sizes.items()):
                 self._drop(base)
                 self._count(base)
-
-    def _length(self, pc: int) -> int:
-        decoded = self._decoded.get(pc)
-        return 0 if decoded is None else decoded.instruction.length if decoded.instruction else 4
 
     def refresh(self) -> None:
         """Drop what memory holds no longer, even if it was changed behind the bus's back."""
@@ -191,9 +206,14 @@ class Code:
                 self._drop(base)
 
     def _drop(self, base: int) -> None:
-        pcs = [pc for pc in self._lines.pop(base).pcs if self._decoded.pop(pc, None)]
+        pcs = self._lines.pop(base).sizes
         for pc in pcs:
-            del self.steps[pc]
+            first = pc & -LINE
+            other = self._lines.get(first if first != base else pc + 4 & -LINE)
+            if other is not None:
+                other.sizes.pop(pc, None)
+            self._decoded.pop(pc, None)
+            self.steps.pop(pc, None)
             self._withdraw(pc)
         self._bus.unmark_code(base)
         self._dropped(pcs)
@@ -250,7 +270,7 @@ class Code:
         if pc in self.steps:
             self.steps[pc] = leave
             self._withdraw(pc)
-            self._dropped([pc])
+        self._dropped([pc])
 
     def remove_hook(self, pc: int, hook: Hook) -> None:
         """Undo one `add_hook`; PyvExtError if there is none such."""

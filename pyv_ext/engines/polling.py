@@ -65,8 +65,12 @@ class PollingDetection:
     def _step(self) -> bool:
         """Execute an instruction, if it may be one of such a turn; whether it was."""
         core, hart = self._core, self._core.hart
-        decoded = self._code.slow.get(hart.pc)
-        if decoded is None or decoded.instruction is None or decoded.instruction.row.kind not in PLAIN:
+        decoded = self._code.at(hart.pc)
+        if (
+            decoded.instruction is None
+            or decoded.instruction.row.kind not in PLAIN
+            or self._code.slow.get(hart.pc) is not decoded
+        ):
             return False
         clock = core.bus.clock
         changes = clock.changes

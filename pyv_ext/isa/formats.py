@@ -24,7 +24,7 @@ class Bits:
     base: int = 0
 
     @cached_property
-    def _pieces(self) -> tuple[tuple[int, int, int], ...]:
+    def pieces(self) -> tuple[tuple[int, int, int], ...]:
         """(lowest operand bit, bit mask, position in the word) of each piece."""
         pieces = []
         for piece in self.layout.split():
@@ -35,21 +35,21 @@ class Bits:
         return tuple(pieces)
 
     @cached_property
-    def _sign(self) -> int:
+    def sign(self) -> int:
         """The operand's sign bit, or 0."""
-        return 1 << max(low + mask.bit_length() - 1 for low, mask, _ in self._pieces) if self.signed else 0
+        return 1 << max(low + mask.bit_length() - 1 for low, mask, _ in self.pieces) if self.signed else 0
 
     def extract(self, word: int) -> int:
         """The operand of `word`, sign-extended where it is signed."""
         value = 0
-        for low, mask, position in self._pieces:
+        for low, mask, position in self.pieces:
             value |= (word >> position & mask) << low
-        return (value ^ self._sign) - self._sign + self.base
+        return (value ^ self.sign) - self.sign + self.base
 
     def insert(self, value: int) -> int:
         """The bits of a word that hold `value`, which must be one that `fits`."""
         word = 0
-        for low, mask, position in self._pieces:
+        for low, mask, position in self.pieces:
             word |= (value - self.base >> low & mask) << position
         return word
 
@@ -91,16 +91,19 @@ class Format:
     csr: Bits | None = None
 
     @cached_property
-    def _held(self) -> tuple[tuple[int, Bits], ...]:
-        """The operands that it has, by their places among OPERANDS."""
-        fields = [getattr(self, name) for name in OPERANDS]
-        return tuple((place, field) for place, field in enumerate(fields) if field is not None)
+    def _held(self) -> tuple[tuple[int, tuple[tuple[int, int, int], ...], int, int], ...]:
+        """The operands that it has: place among OPERANDS, pieces, sign and base."""
+        fields = enumerate(getattr(self, name) for name in OPERANDS)
+        return tuple((place, bits.pieces, bits.sign, bits.base) for place, bits in fields if bits is not None)
 
     def extract(self, word: int) -> list[int]:
         """OPERANDS of `word`; 0 for each that the format does not have."""
         values = [0] * len(OPERANDS)
-        for place, bits in self._held:
-            values[place] = bits.extract(word)
+        for place, pieces, sign, base in self._held:  # as `Bits.extract`, in a third of its time
+            value = 0
+            for low, mask, position in pieces:
+                value |= (word >> position & mask) << low
+            values[place] = (value ^ sign) - sign + base
         return values
 
     @property

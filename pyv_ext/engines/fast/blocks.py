@@ -12,7 +12,7 @@ from pyv_state.named import NamedTuple
 CONTROL = (Kind.BRANCH, Kind.JUMP)
 ATOMIC = (Kind.LR, Kind.SC, Kind.AMO)
 TRANSLATED = (Kind.OP, Kind.LOAD, Kind.STORE, Kind.FLOAT, *CONTROL)
-"""The kinds of instruction that translators always take; `ATOMIC`, and of those of machine mode what `machine` knows,
+"""The kinds of instruction that translators take; `ATOMIC`, and of those of machine mode what `machine` knows,
 unless a sanitizer looks on; all others take the slow path."""
 
 
@@ -32,20 +32,20 @@ class Block(NamedTuple):
     """The address after the last."""
 
 
-def translatable(pc: int, instruction: Instruction, mask: int, alignment: int) -> bool:
-    """Whether a translator takes the instruction, as long as it has an operation for one of floating point: one of a
-    direct jump that must trap takes the slow path."""
-    kind = instruction.row.kind
-    target = target_of(pc, instruction, mask)
-    return kind in TRANSLATED and (target is None or target % alignment == 0)
+def misdirected(instruction: Instruction, alignment: int) -> bool:
+    """Whether it is a branch or direct jump whose target is misaligned: that traps, on the slow path."""
+    return _direct(instruction) and instruction.imm % alignment != 0
 
 
 def target_of(pc: int, instruction: Instruction, mask: int) -> int | None:
     """Where a branch or direct jump goes; None for all other instructions."""
+    return pc + instruction.imm & mask if _direct(instruction) else None
+
+
+def _direct(instruction: Instruction) -> bool:
+    """Whether it goes to an address that is its own plus a constant."""
     row = instruction.row
-    if row.kind is Kind.BRANCH or (row.kind is Kind.JUMP and row.format.rs1 is None):
-        return pc + instruction.imm & mask
-    return None
+    return row.kind is Kind.BRANCH or (row.kind is Kind.JUMP and row.format.rs1 is None)
 
 
 def find_blocks(

@@ -28,6 +28,11 @@ what is there (see `VolatileEntries`). Rows begin at `FIRST`."""
 _PER_PAGE = PAGE // STEP
 
 
+def entry_of(operation: int, rd: int = 0, rs1: int = 0, rs2: int = 0, immediate: int = 0) -> bytes:
+    """The entry of an instruction that has not been executed."""
+    return FORMAT.pack(operation, rd, rs1, rs2, 0, immediate, 0, 0)
+
+
 class Entries:
     """The entries of one hart."""
 
@@ -35,18 +40,8 @@ class Entries:
         self.table = memoryview(mmap.mmap(-1, 8 * (ADDRESS_SPACE >> PAGE_BITS))).cast("Q")  # most of it stays untouched
         self._pages: dict[int, bytearray] = {}
 
-    def instruction(self, pc: int, operation: int, rd: int = 0, rs1: int = 0, rs2: int = 0, imm: int = 0) -> None:
-        """Fill the entry of `pc`."""
-        page, at = self._place(pc)
-        FORMAT.pack_into(page, at, operation, rd, rs1, rs2, 0, imm, 0, 0)
-
-    def copy(self, pc: int) -> bytes:
-        """The entry of `pc`, to `put` it there again."""
-        page, at = self._place(pc)
-        return bytes(page[at : at + SIZE])
-
     def put(self, pc: int, entry: bytes) -> None:
-        """Fill the entry of `pc` as it was."""
+        """Fill the entry of `pc`."""
         page, at = self._place(pc)
         page[at : at + SIZE] = entry
 
@@ -70,8 +65,8 @@ class Entries:
 
     def forget(self, pc: int) -> None:
         """Nothing is known about `pc` any more."""
-        page, at = self._place(pc)
-        page[at : at + SIZE] = bytes(SIZE)
+        if pc >> PAGE_BITS in self._pages:
+            self.put(pc, bytes(SIZE))
 
     def _field(self, pc: int, offset: int) -> int:
         page = self._pages.get(pc >> PAGE_BITS)
@@ -85,8 +80,7 @@ class Entries:
         page = self._pages.get(number)
         if page is None:
             page = self._pages[number] = bytearray(SIZE * (_PER_PAGE + 2))
-            for last in (_PER_PAGE, _PER_PAGE + 1):
-                FORMAT.pack_into(page, SIZE * last, NEXT, 0, 0, 0, 0, 0, 0, 0)
+            page[SIZE * _PER_PAGE :] = 2 * entry_of(NEXT)
             self.table[number] = address_of(page)
         return page, pc % PAGE // STEP * SIZE
 
@@ -107,8 +101,7 @@ class VolatileEntries:
     slots; the one that was made first leaves."""
 
     def __init__(self) -> None:
-        back = FORMAT.pack(NEXT, 0, 0, 0, 0, 0, 0, 0)
-        self.table = bytearray((bytes(OF_SLOT + SIZE) + 2 * back) * SLOTS)
+        self.table = bytearray((bytes(OF_SLOT + SIZE) + 2 * entry_of(NEXT)) * SLOTS)
 
     def put(self, pc: int, word: int, entry: bytes) -> None:
         """Keep the entry of a word at an address."""

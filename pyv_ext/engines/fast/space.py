@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from zlib import crc32
 
 from pyv_ext.bus.memory import LINE
-from pyv_ext.engines.code import MOST_MADE, Code, Decoded
+from pyv_ext.engines.code import MOST_MADE, Code
 from pyv_ext.engines.fast import entries, floating, machine
-from pyv_ext.engines.fast.blocks import ATOMIC, Block, ends, find_blocks, translatable
+from pyv_ext.engines.fast.blocks import ATOMIC, CONTROL, TRANSLATED, Block, ends, find_blocks, misdirected
 from pyv_ext.engines.fast.custom import CustomCalls
-from pyv_ext.engines.fast.entries import Entries, VolatileEntries
+from pyv_ext.engines.fast.entries import Entries, VolatileEntries, entry_of
 from pyv_ext.engines.fast.frame import address_of, reading_of
 from pyv_ext.engines.fast.operations import Numbers
 from pyv_ext.engines.fast.region import RegionTranslator
@@ -35,6 +35,24 @@ ABSORB = 8
 """A new region takes in an older one of at most so many times its size: what is translated again stays bounded."""
 
 REGIONS = 1 << 12
+
+
+_LEAVE, _VOLATILE = entry_of(entries.LEAVE), entry_of(entries.VOLATILE)
+
+
+class Form(NamedTuple):
+    """What there is to know of a word wherever it is: as long as nothing is hooked, or forbidden, there."""
+
+    instruction: Instruction | None
+    """None: the word is illegal, or there in part."""
+    length: int
+    """Bytes."""
+    ends: bool
+    """Whether something else than what follows may come next (`blocks.ends`)."""
+    taken: bool
+    """Whether regions may have it."""
+    entry: bytes | None
+    """None where that depends on the address."""
 
 
 class Region(NamedTuple):
@@ -72,8 +90,8 @@ class Space:
         self._fetchable = fetchable
         self._shadowed = core.bus.shadow is not None
         self._entries = Entries()
-        self._made: dict[tuple[int, int], bytes] = {}
-        """Entries by address and word."""
+        self._forms: dict[int, Form] = {}
+        """By word."""
         self._volatile_entries: VolatileEntries | None = None
         self._volatile_table = memoryview(bytearray(8)).cast("Q")
         """Its address."""
@@ -110,79 +128,95 @@ class Space:
     def decode(self, pc: int) -> bool:
         """Fill the entries of `pc` and of what follows it in its line, up to where that goes elsewhere; False where
         there is no memory."""
-        if not self._decode(pc):
+        form = self._decode(pc)
+        if form is None:
             return False
         end = (pc | LINE - 1) + 1
-        while True:
-            instruction = self._code.at(pc).instruction
-            if instruction is None or ends(instruction):
-                return True
-            pc += instruction.length
-            known = self._entries.operation(pc) not in (entries.UNKNOWN, entries.VOLATILE)
-            if pc >= end or known or not self._decode(pc):
-                return True
-
-    def _decode(self, pc: int) -> bool:
-        """Fill the entry of `pc`; False where there is no memory."""
-        decoded = self._code.at(pc)
-        instruction = decoded.instruction
-        if self._code.volatile(pc):
-            self._decode_volatile(pc, decoded)
-            return True
-        if pc not in self._code.steps:
-            return False
-        if instruction is None or pc in self._code.hooks:
-            self._fill(pc, decoded)
-            return True
-        key = pc, instruction.word
-        made = self._made.get(key)
-        if made is None:
-            self._fill(pc, decoded)
-            if len(self._made) >= MOST_MADE:
-                self._made.clear()
-            self._made[key] = self._entries.copy(pc)
-        else:
-            self._entries.put(pc, made)
+        while form is not None and not form.ends:
+            pc += form.length
+            if pc >= end or self._entries.operation(pc) not in (entries.UNKNOWN, entries.VOLATILE):
+                break
+            form = self._decode(pc)
         return True
 
-    def _decode_volatile(self, pc: int, decoded: Decoded) -> None:
+    def _decode(self, pc: int) -> Form | None:
+        """Fill the entry of `pc`; None where there is no memory."""
+        word = self._code.word(pc)
+        if word is None:
+            return self._decode_half(pc)
+        if self._code.volatile(pc):
+            return self._decode_volatile(pc, word)
+        form = self._form(word)
+        self._code.cover(pc, form.length)
+        self._entries.put(pc, self._entry(pc, form))
+        return form
+
+    def _decode_half(self, pc: int) -> Form | None:
+        """Leave what is only in part in memory to the slow path."""
+        self._code.at(pc)
+        if pc not in self._code.steps:
+            return None
+        self._entries.put(pc, _LEAVE)
+        return Form(None, 4, True, False, _LEAVE)
+
+    def _decode_volatile(self, pc: int, word: int) -> Form:
         """Keep the entry of what is at `pc` now."""
-        word = decoded.illegal if decoded.instruction is None else decoded.instruction.word
-        assert word is not None  # volatile lines are in memory
-        self._fill(pc, decoded)
+        form = self._form(word)
         if self._volatile_entries is None:
             self._volatile_entries = VolatileEntries()
             self._volatile_table[0] = address_of(self._volatile_entries.table)
-        self._volatile_entries.put(pc, word, self._entries.copy(pc))
-        self._entries.instruction(pc, entries.VOLATILE)
+        self._volatile_entries.put(pc, word, self._entry(pc, form))
+        self._entries.put(pc, _VOLATILE)
+        return form
 
-    def _fill(self, pc: int, decoded: Decoded) -> None:
-        instruction, word = decoded.instruction, decoded.illegal
-        length = instruction.length if instruction is not None else 4 if word is not None and word & 3 == 3 else 2
-        if pc in self._code.hooks or not self._may_fetch(pc, length):
-            self._entries.instruction(pc, entries.LEAVE)
-            return
-        rd = SINK if instruction is None else instruction.rd or SINK
-        operation = self._machine_operation(decoded)
-        if operation is not None:
-            name, rs1, rs2, imm = operation
-            self._entries.instruction(pc, self._numbers.machine[name], rd, rs1, rs2, imm)
-        elif instruction is None:
-            self._entries.instruction(pc, entries.LEAVE)
-        elif self._takes(pc, instruction):
-            imm = instruction.rs3 or instruction.imm
-            self._entries.instruction(pc, self._number(instruction), rd, instruction.rs1, instruction.rs2, imm)
-        else:
-            self._decode_custom(pc, instruction)
+    def _entry(self, pc: int, form: Form) -> bytes:
+        """The entry of a word at an address."""
+        if not self._free(pc, form.length):
+            return _LEAVE
+        if form.entry is None:
+            assert form.instruction is not None
+            return self._custom(pc, form.instruction)
+        return form.entry
 
-    def _decode_custom(self, pc: int, instruction: Instruction) -> None:
+    def _custom(self, pc: int, instruction: Instruction) -> bytes:
         """Its operands are where an R-type has them, whatever its syntax."""
         number, word = self._custom_calls.number(pc, instruction), instruction.word
         if number is None:
-            self._entries.instruction(pc, entries.LEAVE)
-            return
+            return _LEAVE
         rd = instruction.rd or SINK
-        self._entries.instruction(pc, self._numbers.custom, rd, word >> 15 & 31, word >> 20 & 31, number)
+        return entry_of(self._numbers.custom, rd, word >> 15 & 31, word >> 20 & 31, number)
+
+    def _form(self, word: int) -> Form:
+        """What there is to know of a word, wherever it is."""
+        form = self._forms.get(word)
+        if form is None:
+            if len(self._forms) >= MOST_MADE:
+                self._forms.clear()
+            form = self._forms[word] = self._make_form(word)
+        return form
+
+    def _make_form(self, word: int) -> Form:
+        instruction = self._isa.decode(word)
+        if instruction is None:
+            trap = machine.Operation(machine.TRAP, rs2=Cause.ILLEGAL, immediate=word - (word >> 31 << 32))
+            return Form(None, 4 if word & 3 == 3 else 2, True, False, self._machine_entry(trap, SINK))
+        row, _, rd, rs1, rs2, imm, _, rs3 = instruction
+        rd = rd or SINK
+        if row.kind in TRANSLATED and not row.floating:
+            taken = not misdirected(instruction, self._isa.alignment)
+            plain = entry_of(self._numbers.by_name[row.name], rd, rs1, rs2, imm) if taken else _LEAVE
+            return Form(instruction, row.length, row.kind in CONTROL, taken, plain)
+        taken, operation = self._takes(instruction), self._machine_operation(instruction)
+        entry = None
+        if operation is not None:
+            entry = self._machine_entry(operation, rd)
+        elif taken:
+            entry = entry_of(self._number(instruction), rd, rs1, rs2, rs3 or imm)
+        return Form(instruction, instruction.length, ends(instruction), taken, entry)
+
+    def _machine_entry(self, operation: machine.Operation, rd: int) -> bytes:
+        name, rs1, rs2, immediate = operation
+        return entry_of(self._numbers.machine[name], rd, rs1, rs2, immediate)
 
     def _number(self, instruction: Instruction) -> int:
         """The operation of an instruction that is taken."""
@@ -199,33 +233,30 @@ class Space:
             return self._numbers.by_name[".".join(instruction.name.split(".")[:2])]
         return self._numbers.by_name[instruction.name]
 
-    def _machine_operation(self, decoded: Decoded) -> machine.Operation | None:
-        """The operation of machine mode that is at an address, if native code executes it."""
-        if decoded.illegal is not None:
-            word = decoded.illegal
-            return machine.Operation(machine.TRAP, rs2=Cause.ILLEGAL, immediate=word - (word >> 31 << 32))
-        if decoded.instruction is None or (self._shadowed and decoded.instruction.row.kind is Kind.MRET):
+    def _machine_operation(self, instruction: Instruction) -> machine.Operation | None:
+        """The operation of machine mode that the instruction is, if native code executes it."""
+        if self._shadowed and instruction.row.kind is Kind.MRET:
             return None
-        return machine.operation_of(decoded.instruction)
+        return machine.operation_of(instruction)
 
-    def _takes(self, pc: int, instruction: Instruction) -> bool:
-        if pc in self._code.hooks or not self._may_fetch(pc, instruction.length):
-            return False
-        isa, kind = self._isa, instruction.row.kind
+    def _takes(self, instruction: Instruction) -> bool:
+        """Whether regions may have an instruction that is not of the plain kinds."""
+        kind = instruction.row.kind
         if instruction.row.floating:
             return floating.operation_of(instruction) in self._numbers.by_float
         if kind in ATOMIC or kind is Kind.MRET:
             return not self._shadowed
         return (
-            translatable(pc, instruction, isa.mask, isa.alignment)
-            or reading_of(instruction) is not None
+            reading_of(instruction) is not None
             or waits_for_nothing(instruction)
             or (kind is Kind.ECALL and self._fetchable is None)
             or machine.slot_of(instruction) is not None
         )
 
-    def _may_fetch(self, pc: int, length: int) -> bool:
-        """What may not is left to the slow path, as all that PMP forbids."""
+    def _free(self, pc: int, length: int) -> bool:
+        """Whether nothing is hooked at `pc`, nor forbidden: all that is left to the slow path."""
+        if pc in self._code.hooks or pc % self._isa.alignment:
+            return False
         spans, end = self._fetchable, pc + length
         return spans is None or any(low <= pc and end <= high for low, high in spans)
 
@@ -262,10 +293,10 @@ class Space:
                 return []
             instructions, at = [], pc
             while at < pc + size:
-                if self._entries.operation(at) == entries.UNKNOWN and not self._decode(at):
+                if self._entries.operation(at) == entries.UNKNOWN and self._decode(at) is None:
                     return []
                 instruction = self._known(at)
-                if instruction is None or not self._takes(at, instruction):
+                if instruction is None or not self._translates(at, instruction):
                     return []
                 instructions.append((at, instruction))
                 at += instruction.length
@@ -273,12 +304,17 @@ class Space:
         return blocks
 
     def _find(self, pc: int, hot: Callable[[int], bool]) -> list[Block]:
-        return find_blocks(pc, self._isa.mask, self._known, self._takes, hot, REGION)
+        return find_blocks(pc, self._isa.mask, self._known, self._translates, hot, REGION)
 
     def _known(self, pc: int) -> Instruction | None:
         if self._entries.operation(pc) in (entries.UNKNOWN, entries.VOLATILE):
             return None
-        return self._code.at(pc).instruction
+        word = self._code.word(pc)
+        return None if word is None else self._form(word).instruction
+
+    def _translates(self, pc: int, instruction: Instruction) -> bool:
+        """Whether a region may have the instruction that is at `pc`."""
+        return self._form(instruction.word).taken and self._free(pc, instruction.length)
 
     def _install(self, blocks: Sequence[Block]) -> bool:
         """Translate the blocks; False where there are none, or no room for another region."""

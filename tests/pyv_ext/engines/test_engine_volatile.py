@@ -8,6 +8,7 @@ from native_forms import NATIVE_FORMS, Form
 from pyv_ext.engines import code
 from pyv_ext.engines.fast import engine, space
 from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.hart.traps import Cause
 from pyv_ext.timing import CoreTiming
 
 TIMING = CoreTiming(load=2, irq=4)
@@ -118,6 +119,30 @@ def test_words_that_come_back_are_not_decoded_anew(native_at_once, monkeypatch):
     made.engine.run(80 * 2000)
     assert made.x[5] == 3000
     assert decoded.count(TARGET) <= code.OFTEN + 4 + 2
+
+
+def test_python_decodes_nothing_of_what_native_code_executes(native_at_once):
+    made = Rig("again:; addi x1,x1,1; addi x1,x1,1; jal x0,again")
+    made.engine.run(300)
+    assert not made.engine.code.steps
+    seen = []
+    made.engine.add_hook(RAM + 4, lambda hart: seen.append(hart.cycle))
+    made.engine.run(306)
+    assert seen == [301, 304]
+
+
+def test_a_trap_of_native_code_shows_the_half_that_is_illegal(native_at_once):
+    made = Rig("again:; addi x1,x1,1; .word 0x12340000; jal x0,again")
+    made.engine.run(3)
+    assert (made.hart.csrs.mcause, made.hart.csrs.mtval, made.hart.csrs.mepc) == (Cause.ILLEGAL, 0, RAM + 4)
+
+
+@pytest.mark.usefixtures("each_form")
+def test_a_jump_from_where_a_debugger_should_not_have_put_pc_traps():
+    made = Rig(".word 0x006f0000; .word 0; addi x0,x0,0", isa="rv32i_zicsr_zifencei")  # jal x0,0 at RAM + 2
+    made.hart.pc = RAM + 2
+    made.engine.run(3)
+    assert (made.hart.csrs.mcause, made.hart.csrs.mtval) == (Cause.MISALIGNED_FETCH, RAM + 2)
 
 
 def test_code_that_has_come_to_rest_is_translated(native_at_once, monkeypatch):
