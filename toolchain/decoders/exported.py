@@ -6,7 +6,7 @@ GroupQueryAttention. Here each becomes an Attention with its past and present; w
 becomes a function of `position_ids`. Anything else that depends on it is refused by name.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.dimensions import shape_text
 from toolchain.onnx_model.model import OnnxModel, prepare
+from toolchain.onnx_nodes.evaluation import known_size
 from toolchain.onnx_nodes.view import node_name
 
 IDS, POSITIONS, LOGITS, MASK, BRANCH = "input_ids", "position_ids", "logits", "attention_mask", "use_cache_branch"
@@ -51,6 +52,7 @@ def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any
                 f"{name}: input {value.name} has {shape_text(value)}: an exported decoder has {IDS}, {MASK}, "
                 f"{POSITIONS} and caches [1, heads, past, size], nothing else"
             )
+    _check_free(inputs.values(), name)
     branch = {BRANCH: 1.0} if BRANCH in inputs else {}
     first = prepare(made, name, _shapes(inputs, _PASTS[-1]), external, branch)
     outputs = _outputs(proto, first)
@@ -61,6 +63,18 @@ def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any
     form.graph.output.extend(outputs)
     _window(form.proto, windows)
     return form.proto
+
+
+def _check_free(values: Iterable[Any], name: str) -> None:
+    """ModelError where numbers of tokens, new or past, are fixed."""
+    for value in values:
+        dims = value.type.tensor_type.shape.dim
+        axis = 2 if len(dims) == 4 else 1
+        if value.name != BRANCH and len(dims) > axis and known_size(dims[axis]):
+            raise ModelError(
+                f"{name}: input {value.name} has {shape_text(value)}: a decoder that generates has any number of "
+                f"tokens in dimension {axis}: export it with dynamic shapes of new tokens and of the past"
+            )
 
 
 def feeds(proto: Any, tokens: int, seen: int) -> dict[str, Values]:

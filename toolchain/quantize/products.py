@@ -3,6 +3,7 @@ nodes that are added around them."""
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -214,17 +215,18 @@ class Quantizer:
         ranges = {name: seen[name].range(self._method, self._share) for name in names}
         scales = {name: self._scale(*ranges[name]) for name in names}
         for residual, end in self._sums.values():
-            source = self._origin(residual)
+            source = self._origin(residual, scales)
             if end in scales and source in scales:
                 scales[source] = scale_of(*ranges[source], scales[end].kind)
-        return {name: scales[self._origin(name)] for name in names}
+        return {name: scales[self._origin(name, scales)] for name in names}
 
     def _scale(self, low: float, high: float) -> Scale:
         return scale_of(low, high)
 
-    def _origin(self, name: str) -> str:
+    def _origin(self, name: str, scales: Mapping[str, Scale]) -> str:
+        """The first tensor with these values that has a scale; an output of the model has none."""
         before = self._moved_from(name)
-        return name if before == name else self._origin(before)
+        return name if before == name or before not in scales else self._origin(before, scales)
 
     # -- what is added -------------------------------------------------------------------------------------------------
 
@@ -315,7 +317,7 @@ class FloatQuantizer(Quantizer):
     def _scale(self, low: float, high: float) -> Scale:
         return Scale(step_of(max(-low, high) / self._largest), self._type, 0)
 
-    def _origin(self, name: str) -> str:
+    def _origin(self, name: str, scales: Mapping[str, Scale]) -> str:
         return name
 
     def _weight_scales(self, node: Any) -> Values:

@@ -111,6 +111,15 @@ def test_calibration_has_the_operators_of_the_reference(tmp_path: Path) -> None:
     assert Simulator(saved(tmp_path, proto), level="IA", precision="int8").run().correct
 
 
+def test_an_output_that_a_product_reads_turned(tmp_path: Path) -> None:
+    """It keeps its values; what is turned has codes."""
+    nodes = [helper.make_node("MatMul", ["x", "v"], ["y"]), helper.make_node("Transpose", ["y"], ["t"], perm=[1, 0]),
+             helper.make_node("MatMul", ["t", "w"], ["z"])]  # fmt: skip
+    constants = {"v": random(6, 5), "w": random(4, 3, seed=5)}
+    proto = graph(nodes, [("x", [4, 6])], [("y", [4, 5]), ("z", [5, 3])], constants)
+    assert Simulator(saved(tmp_path, proto), level="IA", precision="int8").run().correct
+
+
 def test_an_unknown_precision_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"--precision int4: must be one of fp32, fp16, bf16, int8"):
         Simulator(saved(tmp_path, one_node("Relu", {"x": random(3)})), precision="int4").run()

@@ -165,6 +165,12 @@ def _no_softmax(model: Any) -> None:
             node.op_type = "LogSoftmax"
 
 
+def _one_token(model: Any) -> None:
+    """As torch.onnx.export writes it without dynamic shapes."""
+    for dim in next(value for value in model.graph.input if value.name == "input_ids").type.tensor_type.shape.dim:
+        dim.dim_value = 1
+
+
 def _mask_is_added(model: Any) -> None:
     """A length that is neither a position nor a mask reaches the logits."""
     nodes = [
@@ -185,6 +191,7 @@ def _mask_is_added(model: Any) -> None:
         (_mask_is_added, r"node Shape_sizes \(Shape\): sizes depends on the length of the past, and is no function"),
         (lambda m: m.graph.input.append(helper.make_tensor_value_info("images", 1, [1, 4])),
          r"input images has shape \[1, 4\]: an exported decoder has input_ids, attention_mask, position_ids and"),
+        (_one_token, r"input input_ids has shape \[1, 1\]: a decoder that generates has any number of tokens"),
     ],
 )  # fmt: skip
 def test_what_is_no_such_decoder_is_refused_in_one_line(change: Callable[[Any], object], message: str) -> None:
