@@ -177,9 +177,12 @@ class Graph:
         return [layer for layer in self.layers if any(self.storage(name) == stored for name in layer.inputs)]
 
     def index_bound(self, tensor: str) -> int | None:
-        """Rows of the smallest table that is looked up by values which depend on a tensor; None: there is none."""
+        """Rows of the smallest table that is looked up by values which follow those of a tensor; None: there is none.
+        Places that a layer finds, and answers of comparisons, are in their range whatever the tensor holds."""
         bounds: dict[str, int] = {}
         for layer in reversed(self.layers):
+            if layer.attributes.get("function") in ("ARGMAX", "EQUAL", "GREATER", "LESS") or layer.op_type == "CORE":
+                continue
             at = layer.integer("k") if layer.op_type == "GATHER" else bounds.get(self.storage(layer.outputs[0]))
             if at is None:
                 continue

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_conv
+from onnx.reference.ops import op_conv, op_max_pool
 
 
 class GlobalMaxPool(OpRun):
@@ -122,6 +122,20 @@ class GatherElements(OpRun):
         return (np.take_along_axis(data[kept], indices.astype(np.int64), axis),)
 
 
+class MaxPool(op_max_pool.MaxPool):
+    """onnx.reference counts places from the begin of each channel where windows are one pixel apart."""
+
+    op_domain = ""
+
+    def _run(  # type: ignore[override]  # as onnx.reference itself overrides that of all pools
+        self, x: Any, auto_pad: Any = None, ceil_mode: Any = None, dilations: Any = None, kernel_shape: Any = None,
+        pads: Any = None, storage_order: Any = None, strides: Any = None,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        run = self._max_pool if len(self.output) > 1 else super()._run
+        made: tuple[Any, ...] = run(x, auto_pad, ceil_mode, dilations, kernel_shape, pads, storage_order, strides)
+        return made
+
+
 class OneHot(OpRun):
     """onnx.reference takes no depth that is a list of one number."""
 
@@ -172,6 +186,6 @@ class STFT(OpRun):
 
 
 CORRECTED: list[type[OpRun]] = [
-    Conv, ConvTranspose, CumSum, GatherElements, GlobalLpPool, GlobalMaxPool, OneHot, Pad, STFT,
+    Conv, ConvTranspose, CumSum, GatherElements, GlobalLpPool, GlobalMaxPool, MaxPool, OneHot, Pad, STFT,
 ]  # fmt: skip
 """Operators of which onnx.reference has no right implementation."""

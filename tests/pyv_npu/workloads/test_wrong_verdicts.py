@@ -150,6 +150,14 @@ def test_a_result_of_which_rounding_leaves_less_is_judged_by_double_precision() 
     assert not judged(20 * rounding)["ok"] and judged(20 * rounding)["limit"] <= 8 * rounding
 
 
+def test_places_of_the_largest_count_through_all_channels(tmp_path: Path) -> None:
+    """Windows that are a pixel apart; what is looked up by them does not make the image a list of places."""
+    x = {"x": random(1, 2, 4, 5)}
+    made = one_node("MaxPool", x, ("y", "i"), kernel_shape=[2, 2], kinds=[TensorProto.FLOAT, TensorProto.INT64])
+    result = Simulator(saved(tmp_path, made), level="IA").run()
+    assert result.correct and not any(one["trivial"] for one in result.json["model"]["checks"].values())
+
+
 # -- outputs that prove nothing ----------------------------------------------------------------------------------------
 
 
