@@ -95,7 +95,7 @@ def compare(
     found = {name: check(outputs[name], made[want], least, steps=name in steps) for name, want in wanted.items()}
     if converted and not all(one["ok"] for one in found.values()):
         found = _of_arithmetic(compiled, source, inputs, outputs, {name: made[want] for name, want in wanted.items()})
-    if not converted and not narrow and not codes and not all(one["ok"] for one in found.values()):
+    if not (converted or narrow or steps) and not all(one["ok"] for one in found.values()):
         found = _of_rounding(source, inputs, outputs, {name: made[want] for name, want in wanted.items()}, found)
     for name in found:
         if name.endswith(UNFINISHED) and outputs[name].any():
