@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
+from npu_device.abi import EXTENDED_SIZE
 from npu_device.abi.errors import TICKET_ERROR_TEXT, TicketError
-from npu_device.abi.sizes import EXTENDED_SIZE
 from npu_device.trace.stream import EventStream
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import Stop, StopReason

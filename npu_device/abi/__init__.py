@@ -4,3 +4,6 @@ The C header, the pages in docs/ and the debugger's view are generated from thes
 """
 
 ABI_VERSION = 1
+DESCRIPTOR_SIZE = 64
+EXTENDED_SIZE = 128
+"""Bytes of what a submission has in memory (`descriptor`, `extended`)."""

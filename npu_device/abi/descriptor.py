@@ -3,8 +3,8 @@
 import struct
 from typing import Self
 
+from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from npu_device.abi.errors import AbiError
-from npu_device.abi.sizes import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from pyv_state.named import NamedTuple
 
 

@@ -1,4 +1,4 @@
-"""The four custom instructions and the CSR window (docs/interface.md, "Custom instructions")."""
+"""The four custom instructions, the answers to them, and the CSR window (docs/interface.md, "Custom instructions")."""
 
 from itertools import combinations
 
@@ -94,3 +94,28 @@ def check_instructions(rows: tuple[CustomEncoding, ...], csrs: tuple[CsrEntry, .
 
 
 check_instructions(CUSTOM_INSTRUCTIONS, CSRS)
+
+
+# -- what the command port answers ------------------------------------------------------------
+
+
+class PortReply(NamedTuple):
+    """The instruction retires."""
+
+    value: int
+    """For rd; may be negative."""
+    cycles: int = 0
+    """Beyond the cycle after `now`: until then the core is not answered."""
+
+
+class PortWait(NamedTuple):
+    """Ask again after the next event, or at the start of cycle `until`. Nothing that others see was changed."""
+
+    until: int | None = None
+
+
+class PortTrap(NamedTuple):
+    """The instruction traps."""
+
+    cause: int
+    value: int

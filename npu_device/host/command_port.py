@@ -7,7 +7,6 @@ stamped `now + 1`.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from npu_device.abi.answers import PortReply, PortTrap, PortWait
 from npu_device.abi.errors import NpuDeviceError, ReturnCode
 from npu_device.abi.instructions import (
     TBAR_STREAM_SHIFT,
@@ -17,6 +16,9 @@ from npu_device.abi.instructions import (
     TSTAT_IN_FLIGHT_BITS,
     TSTAT_IN_FLIGHT_SHIFT,
     TWAIT_TIMEOUT_UNIT,
+    PortReply,
+    PortTrap,
+    PortWait,
 )
 from npu_device.abi.opcodes import TRAP_QUEUE_FULL, FullPolicy, Scope
 from npu_device.host.front_end import FrontEnd

@@ -7,9 +7,9 @@ order. An entry of the device queue is reserved when a fetch begins, so the ring
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.abi.errors import TicketError
 from npu_device.abi.memory_map import DRAM_BASE
-from npu_device.abi.sizes import DESCRIPTOR_SIZE
 from npu_device.config import FrontEndConfig
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.host.ring import INDEX_MASK, Ring

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from npu_device.abi.sizes import DESCRIPTOR_SIZE
+from npu_device.abi import DESCRIPTOR_SIZE
 from pyv_state import WORD64, Fields, StateError
 
 INDEX_MASK = 0xFFFF_FFFF

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from npu_device.abi.sizes import DESCRIPTOR_SIZE
+from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.issue.barriers import STREAMS
 from npu_device.issue.retirement import MODULUS
 from npu_device.trace.events import TIGHT

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from npu_device.abi.errors import TicketError
-from npu_device.abi.sizes import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from npu_device.decode.command import SUM_BYTES, AccumulatorSum, Command
 from npu_device.decode.decoder import Decoder
 from npu_device.issue.barriers import STREAMS

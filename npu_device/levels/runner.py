@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_device.abi.answers import PortReply
 from npu_device.abi.descriptor import EXTENDED_SIZE, Descriptor
 from npu_device.abi.extended import Extended
+from npu_device.abi.instructions import PortReply
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE, SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.registers import REGISTERS
 from npu_device.config import MOST_QUEUED, FrontEndConfig, NpuConfig

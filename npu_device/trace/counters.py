@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
+from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.abi.memory_map import DRAM_BASE
-from npu_device.abi.sizes import DESCRIPTOR_SIZE
 from npu_device.config import NpuConfig
 from npu_device.trace.events import (
     BEGINS,

@@ -5,9 +5,16 @@ The core knows encodings and outcomes, the device knows submissions: neither kno
 
 from collections.abc import Callable, Sequence
 
-from npu_device.abi.answers import PortReply, PortTrap, PortWait
-from npu_device.abi.instructions import CSRS, CUSTOM_INSTRUCTIONS, CustomEncoding, match_mask
-from npu_device.abi.sizes import DESCRIPTOR_SIZE
+from npu_device.abi import DESCRIPTOR_SIZE
+from npu_device.abi.instructions import (
+    CSRS,
+    CUSTOM_INSTRUCTIONS,
+    CustomEncoding,
+    PortReply,
+    PortTrap,
+    PortWait,
+    match_mask,
+)
 from npu_device.device import NpuDevice
 from pyv_ext.protocols import CustomInstruction, Operands, Outcome, Stall, Trap, Value
 from pyv_ext.timing import CoreTiming

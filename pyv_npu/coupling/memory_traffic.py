@@ -10,7 +10,7 @@ The digest of what the NPU left behind does not depend on how commands were subm
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from npu_device.abi.sizes import DESCRIPTOR_SIZE
+from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.device import NpuDevice
 from npu_device.trace.stream import NOTHING
 from pyv_ext.bus.bus import Bus, WatchedLoad

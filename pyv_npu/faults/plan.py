@@ -6,8 +6,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.abi.opcodes import Opcode
-from npu_device.abi.sizes import DESCRIPTOR_SIZE
 from pyv_ext.hart.csr import REGISTERS
 from pyv_ext.isa.csr_names import NAMES
 from pyv_ext.isa.text import ABI_NAMES

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from npu_device.abi.memory_map import DRAM_BASE
-from npu_device.abi.sizes import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from npu_device.config import NpuConfig
 from npu_device.memory.memory import sparse
 from pyv_npu.config import Config

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npu_device.abi.answers import PortReply
 from npu_device.abi.errors import TicketError
+from npu_device.abi.instructions import PortReply
 from npu_device.device import NpuDevice
 from npu_device.host.command_port import CommandPort
 from npu_device.host.ring import Ring

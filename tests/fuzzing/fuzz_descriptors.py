@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from fuzz_inputs import FoundError, compiled, flipped
 
-from npu_device.abi.answers import PortReply
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, Descriptor
 from npu_device.abi.extended import Epilogue, Extended
+from npu_device.abi.instructions import PortReply
 from npu_device.abi.kv_block import KvHalf, OutlierCode
 from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE
 from npu_device.abi.opcodes import DataType, Opcode

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from npu_device.abi.answers import PortReply, PortTrap, PortWait
 from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.instructions import PortReply, PortTrap, PortWait
 from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.registers import REGISTERS, TOTALS, TOTALS_OFFSET
 from npu_device.config import NpuConfig, SpmConfig

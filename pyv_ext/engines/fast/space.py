@@ -219,7 +219,7 @@ class Space:
         return entry_of(self._numbers.machine[name], rd, rs1, rs2, immediate)
 
     def _number(self, instruction: Instruction) -> int:
-        """The operation of an instruction that is taken."""
+        """The operation of an instruction that is taken, and not of the plain kinds."""
         if instruction.row.floating:
             operation = floating.operation_of(instruction)
             assert operation is not None  # else it was not taken
@@ -229,9 +229,8 @@ class Space:
         reading = reading_of(instruction)
         if reading is not None:
             return self._numbers.readings[reading]
-        if instruction.row.kind in ATOMIC:  # their orders differ in nothing
-            return self._numbers.by_name[".".join(instruction.name.split(".")[:2])]
-        return self._numbers.by_name[instruction.name]
+        assert instruction.row.kind in ATOMIC
+        return self._numbers.by_name[".".join(instruction.name.split(".")[:2])]  # their orders differ in nothing
 
     def _machine_operation(self, instruction: Instruction) -> machine.Operation | None:
         """The operation of machine mode that the instruction is, if native code executes it."""

@@ -8,7 +8,7 @@ same channel. Sums over the roles are those of all DMA events.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from npu_device.abi.sizes import DESCRIPTOR_SIZE
+from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.trace.events import ROLE, WRITES, Role, What
 
 if TYPE_CHECKING:

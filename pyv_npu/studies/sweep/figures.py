@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from npu_device.abi.sizes import DESCRIPTOR_SIZE
+from npu_device.abi import DESCRIPTOR_SIZE
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError, did_you_mean
 from pyv_npu.observe.latency.rows import Submission

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from npu_rig import BUFFER, DRAM, SMALL_SPM, SPM, Rig
 
-from npu_device.abi.answers import PortReply, PortTrap, PortWait
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import NpuDeviceError, ReturnCode, TicketError
+from npu_device.abi.instructions import PortReply, PortTrap, PortWait
 from npu_device.abi.opcodes import DataType, FullPolicy, Opcode, Scope
 from npu_device.config import DmaConfig, FrontEndConfig, NpuConfig, QueueConfig, TeConfig
 from npu_device.host.command_port import CommandPort

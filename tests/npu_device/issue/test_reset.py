@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from npu_rig import BUFFER, DRAM, REG, RING, SMALL_SPM, SPM, Rig
 from shares import draws
 
-from npu_device.abi.answers import PortReply, PortWait
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import ReturnCode, TicketError
+from npu_device.abi.instructions import PortReply, PortWait
 from npu_device.abi.opcodes import DataType, Gemm, Opcode, Scope
 from npu_device.config import FrontEndConfig, NpuConfig, QueueConfig
 from npu_device.trace.events import What
