@@ -28,7 +28,9 @@ class DirectCall:
     ) -> None:
         """`number`: of the device at the clock; `place`: offset and size."""
         device: Any = clock.device(number)
-        self._objects = method, *place, finish, clock, "now", "changes", device, "irq", device.next_event
+        self._objects: tuple[object, ...] = (
+            method, *place, finish, clock, "now", "changes", device, "irq", device.next_event,
+        )  # fmt: skip
         """Kept alive for native code."""
         self._row = array("Q", [*map(id, self._objects), clock.known[number].buffer_info()[0]])
         self.address = self._row.buffer_info()[0]

@@ -239,6 +239,25 @@ def test_a_hook_at_such_an_instruction_is_called(monkeypatch):
     assert len(seen) == 1000 and seen[-1] - seen[0] == 999
 
 
+def test_operands_are_kept_for_native_code(monkeypatch):
+    """Compiled modules hold integers in C: of each, one object is made for all executions, and lives as long."""
+    monkeypatch.setattr(engine_choice, "NAME", "fast")
+    seen = []
+
+    def handler(operands):
+        seen.append((operands.pc, operands.word))
+        return len(seen)
+
+    row = CustomInstruction("own", MATCH, MASK, "rd,rs1,rs2", handler, touches="nothing")
+    rig = Rig("own x7,x5,x6; own x8,x5,x6; jal x0,-8", custom=[row])
+    others = []
+    for _ in range(4):
+        rig.engine.run(rig.hart.cycle + 20_000)
+        others += [1_000_000 + number for number in range(10_000)]  # take the places of objects that are not kept
+    words = [rig.bus.peek(RAM + 4 * number, 4) for number in range(2)]
+    assert set(seen) == {(RAM + 4 * number, int.from_bytes(word, "little")) for number, word in enumerate(words)}
+
+
 def test_a_handler_may_change_the_code_that_follows(monkeypatch):
     """And its own instruction, in which rd is another register then."""
 
