@@ -134,8 +134,6 @@ class Platform:
         self.traffic = CoreTraffic(self.bus, self.ram, self.npu) if accesses else None
         self._probe: LatencyProbe | None = None
         self._arrivals: Sequence[int] = ()
-        self._external: tuple[int, bool] | None = None
-        """The last change of the external interrupt before there was a probe."""
         self.on_custom: list[Callable[[str, Operands, Outcome], None]] = []
         """`f(name, operands, outcome)` after each answer of the NPU to a custom instruction, stalls too."""
         self.injection: Injection | None = None
@@ -245,7 +243,6 @@ class Platform:
             self.hart.semihosting = self._semihosting.call
         self._arrivals = arrivals.install(self.config, program, self.bus)
         self.bus.observe(self.npu, self._observe_access)
-        self.interrupts.on_external.append(self._observe_external)
         if self.npu.used or submit_functions(program):  # which are followed from their first instruction on
             self._follow()
         else:
@@ -258,8 +255,9 @@ class Platform:
             from pyv_npu.observe.latency.probe import LatencyProbe  # most firmware does not use the NPU
 
             self._probe = LatencyProbe(self, self.program, self._arrivals)
-            if self._external is not None:
-                self._probe.stamps.external(*self._external)
+            if self.interrupts.external is not None:
+                self._probe.stamps.external(*self.interrupts.external)
+            self.interrupts.on_external.append(self._probe.stamps.external)
 
     # -- running -----------------------------------------------------------------------------------------------
 
@@ -455,12 +453,6 @@ class Platform:
     def _observe_access(self, access: Access) -> None:
         if self._probe is not None:
             self._probe.access(access)
-
-    def _observe_external(self, cycle: int, level: bool) -> None:
-        if self._probe is None:
-            self._external = cycle, level
-        else:
-            self._probe.stamps.external(cycle, level)
 
     def _observe_csr_write(self, address: int, now: int) -> None:
         if self.sanitizer is not None:

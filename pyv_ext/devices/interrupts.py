@@ -13,20 +13,23 @@ from pyv_state import LATEST, Fields
 
 MSIP, MTIP, MEIP = 1 << 3, 1 << 7, 1 << 11
 
-WORDS = ("due", "seen", "lines", "direct", "delay")
+WORDS = ("due", "seen", "lines", "changed", "direct", "delay")
 """When the PLIC's output, high now, reaches mip, `NEVER` while it is low; when the lines were looked at last; the bits
-of mip as the hart sees them; whether a line that goes past the PLIC is high; cycles from the PLIC's output to mip."""
+of mip as the hart sees them; when MEIP changed last, 0 if it never did; whether a line that goes past the PLIC is high;
+cycles from the PLIC's output to mip."""
 FOLLOW = f"""
 seen = now if now > seen else seen
 due = (seen + delay if due == {NEVER} else due) if value & 1 else {NEVER}
+before = lines
 lines = value & {MSIP | MTIP} | ((due <= seen) | direct) * {MEIP}
+changed = seen if (lines ^ before) & {MEIP} else changed
 lines
 """
 """The bits of mip from the start of cycle `now` on; `value` are those of the CLINT, and in bit 0 the PLIC's output.
 
 Native code is made from it, too; cycles do not go back, though the host may call in the middle of an access.
 """
-_DUE, _SEEN, _LINES, _DIRECT, _DELAY = range(len(WORDS))
+_DUE, _SEEN, _LINES, _CHANGED, _DIRECT, _DELAY = range(len(WORDS))
 
 
 class InterruptWiring:
@@ -56,6 +59,7 @@ class InterruptWiring:
         self._clint = clint
         self._plic = plic
         self._sources = dict(sources)
+        self._bits = [(1 << source, device) for source, device in sources.items()]
         self._direct = tuple(direct)
         self._execute = Programs(WORDS)
         self.words = self._execute.words
@@ -67,6 +71,12 @@ class InterruptWiring:
     def lines(self) -> int:
         """The bits of mip as the hart sees them."""
         return self.words[_LINES]
+
+    @property
+    def external(self) -> tuple[int, bool] | None:
+        """The last change of MEIP, as `on_external` tells it; None if there was none."""
+        changed = self.words[_CHANGED]
+        return (changed, bool(self.words[_LINES] & MEIP)) if changed else None
 
     @property
     def parts(self) -> tuple[Clint, Plic, dict[int, Device]]:
@@ -86,8 +96,11 @@ class InterruptWiring:
 
     def _follow(self, cycle: int) -> None:
         plic, words = self._plic, self.words
-        for source, device in self._sources.items():
-            plic.set_level(source, device.irq)
+        levels = 0
+        for bit, device in self._bits:
+            if device.irq:
+                levels |= bit
+        plic.set_levels(levels)
         if self._direct:
             words[_DIRECT] = any(device.irq for device in self._direct)
         local = (MSIP if self._clint.software else 0) | (MTIP if self._clint.timer else 0)
@@ -111,12 +124,16 @@ class InterruptWiring:
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps."""
-        due, seen, lines = self.words[_DUE], self.words[_SEEN], self.words[_LINES]
-        return {"lines": lines, "now": seen, "plic_due": due if due < NEVER else None}
+        words, due = self.words, self.words[_DUE]
+        return {
+            "lines": words[_LINES], "now": words[_SEEN], "changed": words[_CHANGED],
+            "plic_due": due if due < NEVER else None,
+        }  # fmt: skip
 
     def load_state(self, state: Any) -> None:
-        fields = Fields(state, "lines", "now", "plic_due")
+        fields = Fields(state, "lines", "now", "changed", "plic_due")
         words = self.words
         words[_LINES] = fields.integer("lines", 0, MSIP | MTIP | MEIP)
         words[_SEEN], due = fields.integer("now", 0, LATEST), fields.optional("plic_due", 0, LATEST)
         words[_DUE] = NEVER if due is None else due
+        words[_CHANGED] = fields.integer("changed", 0, LATEST)

@@ -105,11 +105,10 @@ class Plic(RegisterDevice):
         """The context's interrupt notification: an enabled pending source is above the threshold."""
         return bool(self.words[_PENDING] and self._execute(_OUTPUT))
 
-    def set_level(self, source: int, level: bool) -> None:
-        """The interrupt line of `source` (1..31) as it is now."""
-        levels = self.words[_LEVELS]
-        if bool(levels >> source & 1) != level:
-            self._execute(SET_LEVELS, value=levels ^ 1 << source)
+    def set_levels(self, levels: int) -> None:
+        """The interrupt lines of all sources as they are now: bit `source` (1..31) of `levels` is 1 for a high one."""
+        if levels != self.words[_LEVELS]:
+            self._execute(SET_LEVELS, value=levels)
 
     def stable(self, offset: int, size: int) -> bool:
         return offset in _FORM.quiet

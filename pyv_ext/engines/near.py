@@ -47,6 +47,7 @@ class NearDevices:
         self.posted = frozenset(window.number for window in windows.values() if _posted(window))
         """Devices whose stores native code lets arrive."""
         self.table = memoryview(bytearray(8 * TABLE_WORDS)).cast("Q")
+        self._characters = self.table[CHARACTERS:CHANGES].cast("B")
         served: dict[int, Any] = {place: window.device for place, window in windows.items()}
         words: dict[int, memoryview[int]] = {place: device.words for place, device in served.items()}
         for place, own in (words | {WIRING: wiring.words}).items():
@@ -79,12 +80,12 @@ class NearDevices:
         """Tell what they have done, the last with effect from `cycle` on."""
         table, wiring = self.table, self._wiring
         if table[SENT]:
-            self._uart.sent(bytes(table[CHARACTERS : CHARACTERS + table[SENT]].tolist()))
+            self._uart.sent(self._characters[: table[SENT]].tobytes())
             table[SENT] = 0
         if table[TOLD]:
             changes = table[CHANGES : CHANGES + table[TOLD]].tolist()
             table[TOLD] = 0
-            for change in changes:
+            for change in changes if wiring.on_external else ():
                 wiring.tell(change >> 1, bool(change & 1))
         self._clock.served(self.numbers, cycle)
 

@@ -32,12 +32,14 @@ CALLED = -1
 """In the place of the cycle from which on devices have changed: all that has happened is that some were called."""
 
 CLINT, PLIC, UART, WIRING, SENT, TOLD = range(6)
-"""Words of the table: where the words of each are; how many bytes the UART has sent, and how often MEIP has changed,
-that Python has not been told of; these follow."""
-MOST = 512
+"""Words of the table: where the words of each are; how many characters the UART has sent, and how often MEIP has
+changed, that Python has not been told of; these follow."""
+MOST = 4096
 """Of either."""
-CHARACTERS, CHANGES = 6, 6 + MOST
-TABLE_WORDS = 6 + 2 * MOST
+CHARACTERS = 6
+"""A byte of each."""
+CHANGES = CHARACTERS + MOST // 8
+TABLE_WORDS = CHANGES + MOST
 
 
 class Places(NamedTuple):
@@ -272,8 +274,8 @@ class NearCode:
         if offset not in device.form.sends:
             return
         leaves, count = made.execute(device.form.sends[offset]), ir.load("i64", table, 8 * SENT)
-        place = ir.value(f"add i64 {ir.value(f'shl i64 {count}, 3')}, {8 * CHARACTERS}")
-        ir.store("i64", value, ir.at(table, place))
+        place = ir.at(table, ir.value(f"add i64 {count}, {8 * CHARACTERS}"))
+        ir.store("i8", ir.value(f"trunc i64 {value} to i8"), place)
         ir.store("i64", ir.value(f"add i64 {count}, {leaves}"), table, 8 * SENT)
 
     # -- accesses --------------------------------------------------------------------------------------------------

@@ -95,9 +95,9 @@ def _present(name: str, state: Any, cycle: int) -> Any:
         running = [[unit, *begin] for unit, _, *begin in counters["running"]]
         return state | {"counters": counters | {"cycle": 0, "running": running}}
     if name == "interrupts":
-        # when the lines were looked at last; the next look is at `cycle` or later
+        # when the lines were looked at last, and when MEIP changed; the next look is at `cycle` or later
         due, seen = state["plic_due"], state["now"]
-        return state | {"now": max(seen, cycle), "waits": due is not None and due > seen}
+        return state | {"now": max(seen, cycle), "changed": 0, "waits": due is not None and due > seen}
     return state
 
 

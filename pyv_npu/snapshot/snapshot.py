@@ -21,7 +21,7 @@ from pyv_npu.errors import BadInputError
 from pyv_npu.snapshot import memory
 from pyv_state import LATEST, Fields, StateError, inside, integers, shown
 
-FORMAT = 4
+FORMAT = 5
 MOST_TEXT, MOST_EVENTS = 1 << 28, 1 << 31
 """Bytes of a member that holds text, and of all batches of events."""
 MOST_PAGES = 1 << 20

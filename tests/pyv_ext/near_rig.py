@@ -119,7 +119,7 @@ class Machine:
     def count(self, patch: pytest.MonkeyPatch, *devices: object) -> None:
         """Count calls of these devices, of the CLINT if none is given."""
         for device in devices or (self.clint,):
-            for name in {"read", "write", "advance", "set_level"} & {*dir(device)}:
+            for name in {"read", "write", "advance", "set_levels"} & {*dir(device)}:
                 original = getattr(device, name)
 
                 def counted(*given: Any, original: Any = original) -> Any:

@@ -14,14 +14,18 @@ from near_rig import (
     MAIN,
     PARTS,
     RAM,
+    TIMINGS,
     Machine,
+    Own,
     both,
     interrupting_program,
     looped,
     until_it_stops,
 )
 
-UART_SOURCE = 10
+from pyv_ext.protocols import Reply
+
+UART_SOURCE, OWN_SOURCE = 10, 11
 
 
 def fed(machines: tuple[Machine, Machine], chance: random.Random) -> None:
@@ -110,6 +114,57 @@ def test_interrupts_of_the_uart_ask_python_for_nothing(monkeypatch):
     assert native.hart.traps > 100 and len(sent) > 100
     assert sent == bytes(number % 256 for number in range(1, len(sent) + 1))
     assert native.asked < 20
+
+
+class Alarm(Own):
+    """It interrupts again and again: some cycles after a store to it, which lowers its line."""
+
+    level, due = False, 0
+
+    @property
+    def irq(self) -> bool:
+        return self.level
+
+    def next_event(self) -> int | None:
+        return self.due or None
+
+    def advance(self, now: int) -> None:
+        if 0 < self.due <= now:
+            self.level, self.due = True, 0
+
+    def write(self, offset: int, size: int, value: int, now: int) -> Reply | None:
+        self.level, self.due = False, now + 50 + len(self.log) % 70
+        return super().write(offset, size, value, now)
+
+
+@pytest.mark.parametrize("seed", range(len(TIMINGS)))
+def test_interrupts_of_a_device_in_python_are_claimed_and_completed_by_native_code(seed, monkeypatch):
+    """The PLIC is told in Python of each change of the line, and of nothing else."""
+    NATIVE_FORMS[1].choose(monkeypatch)
+    machines = reference, native = Machine("reference", seed, own=Alarm), Machine("fast", seed, own=Alarm)
+    for machine in machines:
+        one = machine.hart.isa.encode
+        words = [
+            one("lw", rd=31, rs1=AT_CONTEXT, imm=CLAIM),
+            one("addi", rd=29, rs1=29, imm=1),
+            one("sw", rs1=AT_OWN, rs2=29),
+            one("lw", rd=30, rs1=AT_OWN, imm=4),  # by then the line is low
+            one("sw", rs1=AT_CONTEXT, rs2=31, imm=CLAIM),
+            one("mret"),
+        ]
+        machine.bus.poke(RAM, b"".join(word.to_bytes(4, "little") for word in words))
+        start = [one("addi", rd=20, imm=1), one("slli", rd=20, rs1=20, imm=OWN_SOURCE), one("sw", rs1=AT_PLIC, rs2=20)]
+        start += [one("sw", rs1=AT_PRIORITY, rs2=29, imm=4 * OWN_SOURCE) for _ in range(2)]
+        machine.hart.x[29] = 1
+        start.append(one("sw", rs1=AT_OWN, rs2=29))
+        machine.load(start + looped(machine.hart.isa, [one("addi", rd=21, rs1=21, imm=1)] * 9))
+        machine.run(2000)
+    native.count(monkeypatch, native.plic)
+    traps = native.hart.traps
+    for until in (10_000, 12_345, 40_000):
+        assert native.run(until) == reference.run(until)
+    assert native.hart.traps > traps + 100
+    assert native.asked < 3 * (native.hart.traps - traps)
 
 
 @pytest.mark.parametrize("access", ["lw", "sw"])

@@ -25,7 +25,7 @@ from pyv_npu.workloads.workload import Session
 
 ARGS = {"run.args.n": 17, "run.args.phases": 31, "run.args.tile": 16, "driver.timeout": DRIVER_TIMEOUT}
 CYCLES = (1, 7, 60, 500, 4000, 30_000)
-PAST = {("npu", "counters", "cycle"), ("interrupts", "now")}
+PAST = {("npu", "counters", "cycle"), ("interrupts", "now"), ("interrupts", "changed")}
 """What tells only how the machine came into its state."""
 
 
