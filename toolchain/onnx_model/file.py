@@ -1,8 +1,9 @@
 """The files of an ONNX model: the protobuf, and its external data, files with the values of tensors.
 
 A protobuf holds at most 2 GiB. Large tensors in external data therefore stay outside: they are mapped from their
-files, and the protobuf has an input in the place of each. Those in the protobuf are taken out in the same way: what
-copies it, as the inference of shapes does, would copy them, and they are needed as arrays all the same.
+files, and the protobuf has an input in the place of each. Those in the protobuf are never parsed but taken from the
+file in the same way, which is mapped where it is large: what copies a protobuf, as the inference of shapes does, would
+copy them, and they are needed as arrays all the same.
 """
 
 import math
@@ -18,9 +19,13 @@ from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_t
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
+from toolchain.onnx_model.wire import Stored, without_values
 
 SMALL = 1 << 16
 """Bytes up to which a tensor goes into the protobuf: shapes are inferred from the values of small ones."""
+MAPPED = 1 << 26
+"""Bytes from which on a file is mapped. A smaller one is read: a program that exports a model over the file of one that
+it has loaded then changes nothing of that."""
 RESHAPES = ("Identity", "Reshape", "Squeeze", "Unsqueeze")
 """Operators that leave the values of a constant as they are: what they read stays in the protobuf, where it becomes a
 constant too."""
@@ -37,7 +42,10 @@ class ModelFile(NamedTuple):
 
 def read_file(path: Path) -> ModelFile:
     """The model in a file. ModelError: why there is none, in one line."""
-    proto = _parsed(path)
+    data = _content(path)
+    rest, inside = without_values(data, SMALL)
+    proto = _parsed(path, rest)
+    kept = {name for node in proto.graph.node if node.op_type in RESHAPES for name in node.input}
     external: dict[str, Values] = {}
     try:
         initializers = [tensor for tensor in proto.graph.initializer if uses_external_data(tensor)]
@@ -47,18 +55,40 @@ def read_file(path: Path) -> ModelFile:
         inner = [tensor for tensor in _inner(proto) if uses_external_data(tensor)]
         for tensor in (*(one for one in initializers if _bytes(one) <= SMALL), *inner):
             load_external_data_for_tensor(tensor, str(path.parent))  # ONNX would look in the working directory
-        kept = {name for node in proto.graph.node if node.op_type in RESHAPES for name in node.input}
-        inside = [one for one in proto.graph.initializer if len(one.raw_data) > SMALL and one.name not in kept]
-        for tensor in inside:
-            external[tensor.name] = np.asarray(numpy_helper.to_array(tensor))
+        for stored in inside:
+            if stored.tensor.name in kept:
+                proto.graph.initializer.append(_whole(data, stored))
+            else:
+                external[stored.tensor.name] = _values_inside(data, stored)
+                large.append(stored.tensor)
     except Exception as error:
         raise ModelError(f"{path}: {one_line(error)}: put its external data into the folder of the model") from None
-    _exchange(proto.graph, [*large, *inside])
-    if inside:
-        smaller = onnx.ModelProto()
-        smaller.CopyFrom(proto)  # a protobuf gives no memory back
-        proto = smaller
+    _exchange(proto.graph, large)
     return ModelFile(proto, external)
+
+
+def _content(path: Path) -> Any:
+    """The bytes of a file; of a large one, a map. ModelError: it cannot be read."""
+    try:
+        if path.stat().st_size < MAPPED:
+            return path.read_bytes()
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}: give the path of an ONNX model") from None
+
+
+def _whole(data: Any, stored: Stored) -> Any:
+    """The tensor with its values."""
+    return onnx.TensorProto.FromString(bytes(data[stored.start : stored.end]))
+
+
+def _values_inside(data: Any, stored: Stored) -> Values:
+    """The values of a tensor where they lie, unless their elements are no whole bytes."""
+    if _bytes(stored.tensor) != stored.size:
+        return np.asarray(numpy_helper.to_array(_whole(data, stored)))
+    kind = helper.tensor_dtype_to_np_dtype(stored.tensor.data_type)
+    return np.ndarray(tuple(stored.tensor.dims), kind, data, stored.offset)
 
 
 def give_back(arrays: Iterable[Values]) -> None:
@@ -73,7 +103,7 @@ def give_back(arrays: Iterable[Values]) -> None:
 
 def external_files(path: Path) -> list[Path]:
     """The files of a model's external data, each once. ModelError as `read_file`."""
-    proto = _parsed(path)
+    proto = _parsed(path, without_values(_content(path), SMALL)[0])
     tensors = (*proto.graph.initializer, *_inner(proto))
     infos = (ExternalDataInfo(tensor) for tensor in tensors if uses_external_data(tensor))
     return list(dict.fromkeys(path.parent / info.location for info in infos))
@@ -85,11 +115,8 @@ def one_line(error: Exception) -> str:
     return text[:200] or type(error).__name__
 
 
-def _parsed(path: Path) -> Any:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{path}: {error.strerror}: give the path of an ONNX model") from None
+def _parsed(path: Path, data: bytes) -> Any:
+    """The protobuf in the bytes of a file. ModelError: it is none."""
     try:
         model = onnx.load_model_from_string(data)
         for node in model.graph.node:

@@ -112,6 +112,7 @@ def prepare(
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{name}: no ONNX model (it has no graph): export it again")
     opset = _opset(model, name)
+    model.graph.name = model.graph.name or "model"  # onnx.checker wants one, onnxruntime does not
     if not model.graph.output:
         raise ModelError(f"{name}: the model has no output: name the tensors that are wanted as outputs of its graph")
     loops = {node_name(node) for node in model.graph.node if node.op_type == "Loop" and any(node.output)}

@@ -68,6 +68,12 @@ def test_a_node_of_an_older_operator_set_is_raised(case: str) -> None:
     agree(proto)
 
 
+def test_a_graph_without_a_name_runs() -> None:
+    proto = OLD["Elu, 13"]
+    proto.graph.name = ""
+    agree(proto)
+
+
 def test_what_has_no_form_in_a_newer_set_is_refused() -> None:
     constants = {name: np.ones(3, np.float32) for name in "sbmv"}
     proto = one_node("BatchNormalization", X, opset=7, spatial=0, constants=constants)
