@@ -81,7 +81,10 @@ def _stored(data: Buffer, tensor: _Field, small: int) -> Stored | None:
             rest += data[field.start : field.end]
     if raw is None or raw.end - raw.content <= small:
         return None
-    header = onnx.TensorProto.FromString(bytes(rest))
+    try:
+        header = onnx.TensorProto.FromString(bytes(rest))
+    except Exception as error:  # protobuf's own kind of error, from which nothing else is derived
+        raise ValueError(f"tensor at byte {tensor.start}: {error}") from error
     return Stored(header, raw.content, raw.end - raw.content, tensor.content, tensor.end)
 
 
@@ -106,14 +109,15 @@ def _fields(data: Buffer, at: int, end: int) -> Iterator[_Field]:
 
 
 def _number(data: Buffer, at: int) -> tuple[int, int]:
-    """A varint, and where it ends."""
-    value = shift = 0
-    while True:
+    """A varint, and where it ends. ValueError: it has more than 64 bits."""
+    value = 0
+    for shift in range(0, 64, 7):
         byte = data[at]
         value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+        at += 1
         if byte < 128:
             return value, at
+    raise ValueError(f"the number that ends at byte {at} has more than 64 bits")
 
 
 def _varint(value: int) -> bytes:

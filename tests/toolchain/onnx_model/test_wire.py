@@ -75,6 +75,20 @@ def test_bytes_that_are_no_protobuf_are_left_as_they_are(data: st.DataObject) ->
         assert stored.start <= stored.offset <= stored.offset + stored.size <= stored.end <= len(broken)
 
 
+def test_a_tensor_whose_other_fields_are_broken_is_left() -> None:
+    """What the parser of the onnx package refuses, it refuses in its own words."""
+    tensor = numpy_helper.from_array(np.arange(200.0), "w")
+    tensor.external_data.add(key="k", value="v")
+    whole = model([tensor]).SerializeToString()
+    broken = whole.replace(b"\x0a\x01k\x12\x01v", b"\x0a\x7fk\x12\x01v")
+    assert broken != whole
+    assert without_values(broken, 100) == (broken, [])
+
+
+def test_numbers_have_64_bits_at_most() -> None:
+    assert without_values(b"\x80" * 1000 + b"\0", 100) == (b"\x80" * 1000 + b"\0", [])
+
+
 @pytest.mark.parametrize("large", [False, True])
 def test_values_stay_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, large: bool) -> None:
     weights = np.random.default_rng(1).standard_normal((200, 101)).astype(np.float32)
