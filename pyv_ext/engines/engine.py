@@ -19,7 +19,7 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.hart import slots
 from pyv_ext.hart.hart import Hart, Wait
 from pyv_ext.hart.slots import GUARDED, MIE, MIP, NOTHING
-from pyv_ext.hart.traps import cause_name
+from pyv_ext.hart.traps import Cause, cause_name
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.timing import CoreTiming
 from pyv_state import LATEST, WORD32, Fields, StateError, inside, shown
@@ -36,11 +36,6 @@ class Ahead(NamedTuple):
     word: int
     overwritten: bytes | None
     """What the store left at pc; if that changes once more, the instruction is fetched again."""
-
-
-def _place(pc: int, cause: int, value: int) -> str:
-    """A synchronous trap, as messages show it."""
-    return f"pc {pc:#010x}: cause {cause} ({cause_name(cause)}), mtval {value:#010x}"
 
 
 class Engine:
@@ -373,13 +368,23 @@ class Engine:
         if x[slots.TRAPPED_AT] != hart.instret:
             x[slots.LOOP_PC], x[slots.LOOP_CAUSE], x[slots.LOOP_VALUE] = pc, cause, value
         elif (x[slots.TRAPPED_PC], x[slots.TRAPPED_CAUSE]) == (pc, cause):
-            here = _place(pc, cause, value)
-            first = _place(x[slots.LOOP_PC], x[slots.LOOP_CAUSE], x[slots.LOOP_VALUE])
+            here = self._place(pc, cause, value)
+            first = self._place(x[slots.LOOP_PC], x[slots.LOOP_CAUSE], x[slots.LOOP_VALUE])
             began = "" if first == here else f"; it began at {first}"
             self.stop(Stop(StopReason.TRAP_LOOP, text=f"trap loop at {here}{began}"))
             return True
         x[slots.TRAPPED_AT], x[slots.TRAPPED_PC], x[slots.TRAPPED_CAUSE] = hart.instret, pc, cause
         return False
+
+    def _place(self, pc: int, cause: int, value: int) -> str:
+        """A synchronous trap, as messages show it."""
+        meant = ""
+        if cause == Cause.ILLEGAL:
+            from pyv_ext.isa.illegal import meaning  # most programs end without one
+
+            meant = meaning(self.isa, value)
+        text = f"pc {pc:#010x}: cause {cause} ({cause_name(cause)}), mtval {value:#010x}"
+        return f"{text} ({meant})" if meant else text
 
     # -- what the slow path asks for ---------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ _IMPLIED = (
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxy")
 """Of extensions that have no more than one; names that begin with z follow an underscore."""
 
-_TOGETHER = {"zcf": "cf", "zcd": "cd"}
+TOGETHER = {"zcf": "cf", "zcd": "cd"}
 """Extensions that two letters have together, and that need both."""
 
 _RESERVED_MODES = (5, 6)
@@ -193,7 +193,7 @@ def extensions_of(name: str) -> tuple[str, ...]:
     for letter, implied in _IMPLIED:
         if letter in extensions:
             extensions |= dict.fromkeys(implied)
-    for extension, letters in _TOGETHER.items():
+    for extension, letters in TOGETHER.items():
         if all(letter in extensions for letter in letters):
             extensions[extension] = None
         elif extension in extensions:

@@ -146,6 +146,26 @@ def test_a_guest_without_a_handler_stops_with_the_trap_loop_and_its_origin():
     assert (rig.hart.instret, rig.hart.traps) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("isa", "code", "says"),
+    [
+        ("rv32im_zicsr", "csrrw x0,satp,x0", "0x18001073 (csrrw zero,satp,zero)"),
+        ("rv32imu_zicsr", "csrrw x5,mstatus,x0", "0x300012f3 (csrrw t0,mstatus,zero)"),
+        ("rv32i_zicsr", ".word 0x02c58533", "0x02c58533 (mul a0,a1,a2: extension m, which rv32i_zicsr lacks)"),
+        ("rv32ic_zicsr", ".word 0x00016108", "0x00006108 (c.flw fa0,0(a0): extension f, which rv32ic_zicsr lacks)"),
+        ("rv32i_zicsr", ".word 0", "0x00000000"),
+    ],
+)
+def test_a_trap_loop_says_what_the_illegal_word_means(isa, code, says):
+    rig = Rig(code, isa=isa)
+    rig.hart.csrs.mtvec = 0
+    rig.hart.priv = 0 if "u" in isa else 3
+    text = rig.engine.run(1000).text
+    assert text.endswith(f"it began at pc {RAM:#010x}: cause 2 (illegal instruction), mtval {says}")
+        f"it began at pc {RAM:#010x}: cause 2 (illegal instruction), mtval {says}"
+    )
+
+
 def test_a_handler_that_traps_at_its_first_instruction_is_a_trap_loop():
     rig = Rig("ecall", handler="ebreak")
     stop = rig.engine.run(1000)
