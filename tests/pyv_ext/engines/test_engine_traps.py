@@ -162,8 +162,6 @@ def test_a_trap_loop_says_what_the_illegal_word_means(isa, code, says):
     rig.hart.priv = 0 if "u" in isa else 3
     text = rig.engine.run(1000).text
     assert text.endswith(f"it began at pc {RAM:#010x}: cause 2 (illegal instruction), mtval {says}")
-        f"it began at pc {RAM:#010x}: cause 2 (illegal instruction), mtval {says}"
-    )
 
 
 def test_a_handler_that_traps_at_its_first_instruction_is_a_trap_loop():
