@@ -29,8 +29,10 @@ STORE_WORDS = 4
 COUNT, LOUD, FIRST = 0, 1, 2
 """Words of the queue: how many stores there are, how many of them are not deferrable; where they begin."""
 CAPACITY = 1024
+CROWDED = 64
+"""Stores in the queue from which on native code lets those arrive itself that it can."""
 NOT_DEFERRABLE = 1 << 63
-"""Added to device and register of such a store in the queue."""
+"""Added to device and register of such a store in the queue, and of all behind it: it may change which are."""
 
 KIND, LEVEL, DUE = range(3)
 """Words of `Clock.known`: what has to be done when native code has called the device; its interrupt line and its next
@@ -265,10 +267,11 @@ class Clock:
         posted = self._posted
         if not posted or len(posted) > CAPACITY // 2:
             return
-        stores = []
+        stores, loud = [], False
         for arrival, number, offset, size, value in posted:
             what, call = what_of(number, offset, size), 0
-            if not self._is_deferrable(number, offset, size):
+            loud = loud or not self._is_deferrable(number, offset, size)
+            if loud:
                 call = self.calls.get(what, 0)
                 if arriving is None or (not call and number not in arriving):
                     return

@@ -1,6 +1,5 @@
 """The IR of devices that native code serves (`pyv_ext.engines.near`), made from their programs."""
 
-import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pyv_ext.bus import clock
@@ -9,7 +8,7 @@ from pyv_ext.devices import interrupts
 from pyv_ext.devices.interrupts import MEIP
 from pyv_ext.devices.plic import SET_LEVELS
 from pyv_ext.devices.programs import NativeForm
-from pyv_ext.devices.programs_python import statements
+from pyv_ext.engines.program_code import Lowered
 from pyv_ext.hart import slots
 from pyv_ext.hart.csr import MIE
 from pyv_ext.hart.traps import MACHINE
@@ -22,6 +21,9 @@ LOAD, STORE, EVENT = "load_near", "store_near", "near_event"
 `near_event(frame, cycle, bits) -> limit`: what is due by the cycle, if it is all of these devices; then how far native
 code may go. 0 where Python must do what is left. With `bits` of mip: the event must raise one of them, and 0 says that
 nothing has changed."""
+DRAIN = "near_drain"
+"""`near_drain(frame, cycle) -> i1`: deferrable stores arrive that are first in the queue and due at the start of the
+cycle, if they are for these devices. False: there is no room for what Python must be told of."""
 _SETTLE, _SETTLE_LINE = "near_settle", "near_settle_line"
 DEVICE_LOAD, DEVICE_STORE, DEVICE_PUT = "device_load", "device_store", "device_put"
 """`device_load(frame, row of pyv_ext.bus.direct, cycle) -> value`: what the device's `read` returns in that cycle;
@@ -75,72 +77,6 @@ class Registers(NamedTuple):
     """Whether stores arrive later than they leave the core."""
 
 
-_OPERATORS: dict[type[ast.operator], str] = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "udiv",
-    ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor", ast.LShift: "shl", ast.RShift: "lshr",
-}  # fmt: skip
-_COMPARISONS: dict[type[ast.cmpop], str] = {
-    ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "ult", ast.LtE: "ule", ast.Gt: "ugt", ast.GtE: "uge",
-}  # fmt: skip
-
-
-class Lowered:
-    """Programs over the words of a device in IR, one after the other; words are written by `save`."""
-
-    def __init__(self, ir: Ir, names: Sequence[str], words: str) -> None:
-        """`names`: of the words; `words`: the pointer to them."""
-        self._ir = ir
-        self._numbers = {name: number for number, name in enumerate(names)}
-        self._words = words
-        self.values: dict[str, str] = {}
-        self._changed: dict[str, None] = {}
-
-    def execute(self, program: str, **given: str) -> str:
-        """The result of a program with these inputs, an i64."""
-        self.values.update(given)
-        result = "0"
-        for line in statements(program):
-            match line:
-                case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    self.values[name] = self._value(value)
-                    if name in self._numbers:
-                        self._changed[name] = None
-                case ast.Expr(value=value):
-                    result = self._value(value)
-                case _:
-                    raise ValueError(f"{ast.unparse(line)!r} is no line of a program: see pyv_ext.devices.programs")
-        return result
-
-    def save(self) -> None:
-        """Write the words that have changed."""
-        for name in self._changed:
-            self._ir.store("i64", self.values[name], self._words, 8 * self._numbers[name])
-
-    def _value(self, node: ast.expr) -> str:
-        ir = self._ir
-        match node:
-            case ast.Constant(value=int(number)):
-                return str(number if number < 1 << 63 else number - (1 << 64))
-            case ast.Name(id=name):
-                if name not in self.values:
-                    self.values[name] = ir.load("i64", self._words, 8 * self._numbers[name])
-                return self.values[name]
-            case ast.BinOp(left=left, op=op, right=right):
-                one, two = self._value(left), self._value(right)
-                return ir.value(f"{_OPERATORS[type(op)]} i64 {one}, {two}")
-            case ast.UnaryOp(op=ast.Invert(), operand=operand):
-                return ir.value(f"xor i64 {self._value(operand)}, -1")
-            case ast.Compare(left=left, ops=[op], comparators=[right]):
-                one, two = self._value(left), self._value(right)
-                flag = ir.value(f"icmp {_COMPARISONS[type(op)]} i64 {one}, {two}")
-                return ir.value(f"zext i1 {flag} to i64")
-            case ast.IfExp(test=test, body=body, orelse=other):
-                flag = ir.value(f"icmp ne i64 {self._value(test)}, 0")
-                one, two = self._value(body), self._value(other)
-                return ir.value(f"select i1 {flag}, i64 {one}, i64 {two}")
-        raise ValueError(f"{ast.unparse(node)!r} has no native form: see pyv_ext.devices.programs")
-
-
 class NearCode:
     """Makes the functions for these devices."""
 
@@ -154,7 +90,7 @@ class NearCode:
     def text(self) -> str:
         """The IR of all functions."""
         served = self._settle() + (self._settle_line() if UART in self._forms else "")
-        return served + self._load() + self._store() + self._event() + _pop()
+        return served + self._load() + self._store() + self._event() + self._drain() + _pop()
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
@@ -167,11 +103,11 @@ class NearCode:
         ir.unless(ir.value(f"icmp ne ptr {table}, null"), ("python", ()))
         return table
 
-    def _unless_full(self, ir: Ir, table: str) -> None:
-        """To `python` where there is no room for what it must be told of."""
+    def _unless_full(self, ir: Ir, table: str, full: str = "python") -> None:
+        """To `full` where there is no room for what Python must be told of."""
         for count in (SENT, TOLD):
-            full = ir.value(f"icmp ult i64 {ir.load('i64', table, 8 * count)}, {MOST}")
-            ir.unless(full, ("python", ()))
+            room = ir.value(f"icmp ult i64 {ir.load('i64', table, 8 * count)}, {MOST}")
+            ir.unless(room, (full, ()))
 
     def _words(self, ir: Ir, table: str, place: int) -> Lowered:
         names = interrupts.WORDS if place == WIRING else self._forms[place].names
@@ -191,6 +127,10 @@ class NearCode:
         epoch = ir.load("i64", "%frame", self._at.epoch)
         ir.store("i64", ir.value(f"add i64 {epoch}, 1"), "%frame", self._at.epoch)
         ir.store("i64", "0", "%frame", self._at.changes)
+
+    def _is_posted(self, place: int) -> bool:
+        """Whether a device is served whose stores arrive later than they leave the core."""
+        return any(device.place == place and device.posted for device in self._devices)
 
     def _follow(self, ir: Ir, table: str, clint: Lowered, cycle: str) -> tuple[Lowered, str]:
         """The wiring as `InterruptWiring` executes it, and the bits of mip (an i64); nothing is written."""
@@ -436,11 +376,11 @@ class NearCode:
             made = self._words(ir, table, device.place)
             self._guard(ir, made, device.form, program)
             self._send(ir, table, device, made, offset, value)
-            made.execute(program, now=arrival, value=value, place=ir.value(f"and i64 {what}, {(1 << 32) - 1}"))
+            made.execute(program, now=arrival, value=value, place=_offset_of(ir, what))
             self._done(ir, device, made, arrival)
             ir.goto("taken")
         ir.block("taken")
-        ir.do(f"call void @{_POP}(ptr {queue})")
+        _pop_loud(ir, queue)
         ir.goto("look", ("true",))
         self._user(ir, queue, value, arrival)
 
@@ -451,14 +391,65 @@ class NearCode:
         call = ir.load("ptr", queue, 8 * (clock.FIRST + clock.CALL))
         ir.unless(untouched(ir, self._at.touched), ("python", ()))
         ir.unless(ir.value(f"icmp ne ptr {call}, null"), ("python", ()))
-        ir.do(f"call void @{_POP}(ptr {queue})")
+        _pop_loud(ir, queue)
         answer = ir.value(f"call i64 @{DEVICE_STORE}(ptr %frame, ptr {call}, i64 {value}, i64 {arrival})")
         ir.branch(ir.value(f"icmp eq i64 {answer}, 0"), ("look", ("true",)), ("python", ()))
+
+    def _drain(self) -> str:
+        """The UART alone has deferrable stores; its line changes with none of them. What caches know of it holds: the
+        store that follows is in the queue."""
+        if not self._is_posted(UART):
+            return _no_drain()
+        ir = Ir()
+        table = self._begin(ir)
+        queue = ir.load("ptr", "%frame", self._at.queue)
+        ir.goto("look", ("0", "0"))
+        done, last = ir.block("look", "i64", "i64")
+        at_end = "end", (done, last)
+        ir.unless(ir.value(f"icmp ult i64 {done}, {ir.load('i64', queue, 8 * clock.COUNT)}"), at_end)
+        self._unless_full(ir, table, "other")
+        words = ir.at(queue, ir.value(f"mul i64 {done}, {8 * clock.STORE_WORDS}"))
+        arrival, what, value = (
+            ir.load("i64", words, 8 * (clock.FIRST + word))
+            for word in (clock.ARRIVAL, clock.WHAT_OF_STORE, clock.VALUE)
+        )
+        ir.unless(ir.value(f"icmp ule i64 {arrival}, %cycle"), at_end)
+        posted = [(device, device.form.stores) for device in self._devices if device.place == UART]
+        for device, offset, program in self._dispatch(ir, what, _what_deferrable, posted, "other"):
+            made = self._words(ir, table, UART)
+            self._send(ir, table, device, made, offset, value)
+            made.execute(program, now=arrival, value=value, place=_offset_of(ir, what))
+            made.save()
+            ir.goto("look", (ir.value(f"add i64 {done}, 1"), arrival))
+        ir.block("other")
+        ir.goto("end", (done, last))
+        number, cycle = ir.block("end", "i64", "i64")
+        ir.unless(ir.value(f"icmp ne i64 {number}, 0"), ("none", ()))
+        ir.do(f"call void @{_POP}(ptr {queue}, i64 {number})")
+        ir.store("i64", cycle, "%frame", self._at.touched)
+        ir.goto("none")
+        ir.block("none")
+        self._unless_full(ir, table, "full")
+        ir.do("ret i1 true")
+        for label, answer in (("python", "true"), ("full", "false")):
+            ir.block(label)
+            ir.do(f"ret i1 {answer}")
+        return ir.text(f"i1 @{DRAIN}(ptr %frame, i64 %cycle)")
+
+
+def _offset_of(ir: Ir, what: str) -> str:
+    """The offset of the register of a store in the queue."""
+    return ir.value(f"and i64 {what}, {(1 << 32) - 1}")
+
+
+def _what_deferrable(device: Registers, offset: int) -> int:
+    """A deferrable store in the queue."""
+    return what_of(device.number, offset, device.form.size)
 
 
 def _what(device: Registers, offset: int) -> int:
     """A store that is not deferrable in the queue; as a signed number."""
-    return (NOT_DEFERRABLE | what_of(device.number, offset, device.form.size)) - (1 << 64)
+    return (NOT_DEFERRABLE | _what_deferrable(device, offset)) - (1 << 64)
 
 
 def untouched(ir: Ir, touched: int) -> str:
@@ -472,21 +463,28 @@ _POP = "near_pop"
 
 
 def _pop() -> str:
-    """`near_pop(queue)`: its first store, which is not deferrable, leaves it."""
+    """`near_pop(queue, number)`: so many stores, the first ones, leave it."""
     ir = Ir()
     ir.block("entry")
-    for word in (clock.COUNT, clock.LOUD):
-        ir.store("i64", ir.value(f"sub i64 {ir.load('i64', '%queue', 8 * word)}, 1"), "%queue", 8 * word)
-    words = ir.value(f"mul i64 {ir.load('i64', '%queue', 8 * clock.COUNT)}, {clock.STORE_WORDS}")
+    left = ir.value(f"sub i64 {ir.load('i64', '%queue', 8 * clock.COUNT)}, %number")
+    ir.store("i64", left, "%queue", 8 * clock.COUNT)
+    words = ir.value(f"mul i64 {left}, {clock.STORE_WORDS}")
+    distance = ir.value(f"mul i64 %number, {8 * clock.STORE_WORDS}")
     ir.goto("look", ("0",))
     (at,) = ir.block("look", "i64")
     ir.unless(ir.value(f"icmp ult i64 {at}, {words}"), ("end", ()))
     place = ir.at("%queue", ir.value(f"add i64 {ir.value(f'shl i64 {at}, 3')}, {8 * clock.FIRST}"))
-    ir.store("i64", ir.load("i64", place, 8 * clock.STORE_WORDS), place)
+    ir.store("i64", ir.load("i64", ir.at(place, distance)), place)
     ir.goto("look", (ir.value(f"add i64 {at}, 1"),))
     ir.block("end")
     ir.do("ret void")
-    return ir.text(f"void @{_POP}(ptr %queue)")
+    return ir.text(f"void @{_POP}(ptr %queue, i64 %number)")
+
+
+def _pop_loud(ir: Ir, queue: str) -> None:
+    """The first store, which is not deferrable, leaves the queue."""
+    ir.store("i64", ir.value(f"sub i64 {ir.load('i64', queue, 8 * clock.LOUD)}, 1"), queue, 8 * clock.LOUD)
+    ir.do(f"call void @{_POP}(ptr {queue}, i64 1)")
 
 
 def stubs() -> str:
@@ -498,4 +496,8 @@ def stubs() -> str:
         (EVENT, "i64 %c, i32 %b"),
     ):
         text += f"define i64 @{name}(ptr %frame, {given}) nounwind {{\nentry:\nret i64 0\n}}\n"
-    return text
+    return text + _no_drain()
+
+
+def _no_drain() -> str:
+    return f"define i1 @{DRAIN}(ptr %frame, i64 %c) nounwind {{\nentry:\nret i1 true\n}}\n"

@@ -307,13 +307,11 @@ class Upcalls:
         """The cycles that native code may go on for from cycle `end`, after the events that are due then; 0 where
         something else comes before the next instruction, `interrupts` included."""
         core, x, clock, until = self._core, self._hart.x, self._clock, self._until
-        limit = clock.next
-        if limit <= end < until:
+        if self._queue[COUNT]:
+            clock.flush()  # what has happened since may have changed which are deferrable
+        if clock.next <= end < until:
             self._hart.cycle = end
             clock.advance(end)
-            limit = clock.next
-        if self._queue[COUNT]:
-            clock.flush()
         near = self._near
         if self._words[EPOCH]:
             clock.hold(None if near is None or not self._words[NEAR] else near.posted)

@@ -20,6 +20,7 @@ from near_rig import (
     CLAIM,
     MAIN,
     PARTS,
+    TIMINGS,
     Machine,
     Own,
     interrupting_program,
@@ -43,7 +44,7 @@ VALUES = (0, 1, True, 0xFFFF_FFFF, 1 << 40 | 5, 1 << 70 | 9, -3, np.int64(-2), n
 
 class Moody(Own):
     """Its line, its events and its answers follow from what it was asked before. Stores to 24 are deferrable now and
-    then, and 28 is stable."""
+    then, else they may do as much as all others, and 28 is stable."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
@@ -93,6 +94,8 @@ class Moody(Own):
     def write(self, offset: int, size: int, value: int, now: int) -> Reply | None:
         if offset == 24:
             self._kept = value + now & 0xFFFF_FFFF
+            if not self.deferrable(offset, size):
+                self._mood(now)
             return None
         super().write(offset, size, value, now)
         self._stored += 1
@@ -159,6 +162,19 @@ def interrupted_program(isa: Isa, seed: int) -> list[int]:
     return looped(isa, words)
 
 
+def changing_program(isa: Isa, seed: int) -> list[int]:
+    """Stores that may be deferrable right behind accesses that may change that."""
+    chance, one = random.Random(seed), isa.encode
+    words = list[int]()
+    while len(words) < 80:
+        for _ in range(chance.choice((1, 2, 2, 3, 8))):
+            words.append(one("sw", rs1=AT_OWN, rs2=chance.randrange(16, 28), imm=chance.choice((0, 24, 24, 24))))
+        words += [one("addi", rd=17, rs1=17, imm=5)] * chance.choice((0, 0, 3, 20, 150))
+        words += chance.randrange(2) * [one("lw", rd=18, rs1=AT_OWN, imm=chance.choice((0, 0, 24, 28)))]
+        words += [one("addi", rd=17, rs1=17, imm=5)] * chance.choice((0, 0, 70))
+    return looped(isa, words)
+
+
 def pair(monkeypatch: pytest.MonkeyPatch, seed: int, form: Any = SETTLED, **given: Any) -> tuple[Machine, Machine]:
     form.choose(monkeypatch)
     return Machine("reference", seed, **given), Machine("fast", seed, **given)
@@ -186,6 +202,18 @@ def test_a_device_with_line_and_events_is_called_in_the_cycles_of_the_reference(
     for until in until_it_stops(reference, seed, 600):
         assert native.run(until) == reference.run(until), (seed, until)
     assert len(reference.own.log) > 60 and any(entry[0] == -1 for entry in reference.own.log)
+
+
+@pytest.mark.parametrize("seed", [seed for seed in range(80, 107) if seed % len(TIMINGS)])
+def test_what_an_access_changes_counts_for_stores_on_their_way(seed, monkeypatch):
+    """Whether a store is deferrable is decided by the device as it is when the store arrives."""
+    machines = reference, native = pair(monkeypatch, seed, own=Moody)
+    for machine in machines:
+        machine.load(changing_program(machine.hart.isa, seed))
+    chance, longest = random.Random(seed), (60, 300, 4001)[seed // 3 % 3]
+    while reference.hart.instret < 4000:
+        until = reference.hart.cycle + chance.randint(1, longest)
+        assert native.run(until) == reference.run(until), (seed, until)
 
 
 @pytest.mark.parametrize("own", [Own, Calm])

@@ -143,7 +143,7 @@ MADE: list[Any] = []
 def native_programs() -> list[Any]:
     import ctypes
 
-    from pyv_ext.engines.near_code import Lowered
+    from pyv_ext.engines.program_code import Lowered
     from pyv_jit.compiler import make_compiler
     from pyv_jit.ir import Ir
 

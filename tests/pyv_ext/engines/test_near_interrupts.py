@@ -23,6 +23,8 @@ from near_rig import (
     until_it_stops,
 )
 
+from pyv_ext.engines.near import NearDevices
+from pyv_ext.isa import Isa
 from pyv_ext.protocols import Reply
 
 UART_SOURCE, OWN_SOURCE = 10, 11
@@ -114,6 +116,113 @@ def test_interrupts_of_the_uart_ask_python_for_nothing(monkeypatch):
     assert native.hart.traps > 100 and len(sent) > 100
     assert sent == bytes(number % 256 for number in range(1, len(sent) + 1))
     assert native.asked < 20
+
+
+def text_program(isa: Isa, seed: int) -> list[int]:
+    """Much text to the UART, hundreds of stores in a row, and now and then something else than text: scratch, format,
+    divisor, loopback, the interrupt of the transmitter, which nobody enables in the PLIC; another device."""
+    chance, one, words = random.Random(seed), isa.encode, list[int]()
+
+    def text(length: int) -> None:
+        for _ in range(length):
+            words.append(one("sb", rs1=AT_UART, rs2=17, imm=0 if chance.random() < 0.9 else 7))
+            if chance.random() < 0.3:
+                words.append(one("addi", rd=17, rs1=17, imm=chance.randrange(1, 90)))
+
+    def pause() -> None:
+        """All stores arrive, or not; maybe Python is asked then."""
+        words.extend([one("addi", rd=18, rs1=18, imm=1)] * chance.choice((0, 5, 70)))
+        words.extend([one("lbu", rd=18, rs1=AT_UART, imm=2)] * chance.randrange(2))
+
+    def put(register: int, value: int) -> None:
+        words.extend((one("addi", rd=16, imm=value), one("sb", rs1=AT_UART, rs2=16, imm=register)))
+
+    while len(words) < 700:
+        text(chance.choice((3, 20, 70, 200)))
+        what = chance.random()
+        if what < 0.3:
+            words.append(one("lbu", rd=chance.randrange(18, 28), rs1=AT_UART, imm=chance.randrange(8)))
+        elif what < 0.9:
+            pause()
+            put(*chance.choice(((3, 0x83), (1, 2), (1, 3), (2, 1), (4, 0x10), (4, 0x10))))
+            text(chance.choice((0, 1, 3, 9, 80)))
+            pause()
+            for register, value in ((4, 0), (3, 3), (1, 0)):
+                put(register, value)
+        else:
+            words.append(one(chance.choice(("lw", "sw")), rd=18, rs1=AT_OWN, rs2=17))
+    return looped(isa, words)
+
+
+@pytest.mark.parametrize("seed", range(50, 68))
+def test_text_that_native_code_lets_arrive_is_that_of_the_reference(seed, monkeypatch):
+    machines = reference, native = both(NATIVE_FORMS[1], seed, monkeypatch, text_program)
+    chance, longest = random.Random(seed), (300, 500, 4001)[seed // 3 % 3]
+    while reference.hart.instret < 5000:
+        until = reference.hart.cycle + chance.randint(1, longest)
+        assert native.run(until) == reference.run(until), (seed, until)
+        if chance.random() < 0.1:
+            fed(machines, chance)
+    assert len(reference.uart.console.data) > 300
+
+
+def loopback_program(isa: Isa, seed: int) -> list[int]:
+    """Characters right behind a store that switches loopback on."""
+    chance, one = random.Random(seed), isa.encode
+    nothing, text = [one("addi", rd=17, rs1=17, imm=1)], [one("sb", rs1=AT_UART, rs2=17)]
+    words = [one("addi", rd=16, imm=0x10), *chance.choice((1, 3)) * text, *chance.choice((0, 60, 60)) * nothing]
+    words += [one("sb", rs1=AT_UART, rs2=16, imm=4), *chance.choice((1, 2, 9)) * text]
+    words += chance.choice((5, 60)) * nothing
+    return looped(isa, [*words, one("lbu", rd=18, rs1=AT_UART, imm=chance.choice((0, 2, 5))), *150 * nothing])
+
+
+@pytest.mark.parametrize("timing", (1, 2))
+def test_characters_are_sent_back_from_the_store_on_that_says_so(timing, monkeypatch):
+    for seed in range(timing, timing + 25 * len(TIMINGS), len(TIMINGS)):
+        reference, native = both(NATIVE_FORMS[1], seed, monkeypatch, loopback_program)
+        chance = random.Random(seed)
+        while reference.hart.instret < 150:
+            until = reference.hart.cycle + chance.randint(20, 110)
+            assert native.run(until) == reference.run(until), (seed, until)
+        assert reference.uart.state()["mcr"] == 0x10
+
+
+@pytest.mark.parametrize("timing", (1, 2))
+def test_text_on_its_way_has_not_arrived(timing, monkeypatch):
+    """Wherever a run ends."""
+    machines = reference, native = both(NATIVE_FORMS[1], timing, monkeypatch, lambda isa, seed: [])
+    for machine in machines:
+        one = machine.hart.isa.encode
+        machine.load(looped(machine.hart.isa, [one("addi", rd=17, rs1=17, imm=1), one("sb", rs1=AT_UART, rs2=17)] * 9))
+    chance = random.Random(timing)
+    for _ in range(60):
+        until = reference.hart.cycle + chance.randint(*((150, 400), (2000, 4001))[timing - 1])
+        assert native.run(until) == reference.run(until), until
+
+
+@pytest.mark.parametrize("register", [0, 7], ids=["text", "scratch"])
+def test_stores_to_the_uart_ask_python_once_in_thousands(register, monkeypatch):
+    NATIVE_FORMS[1].choose(monkeypatch)
+    machine = Machine("fast", 1)  # stores arrive 12 cycles later
+    one = machine.hart.isa.encode
+    store, step = one("sb", rs1=AT_UART, rs2=17, imm=register), one("addi", rd=17, rs1=17, imm=1)
+    machine.load([store, step, store, step, one("jal", imm=-16)])
+    machine.run(2000)
+    machine.count(monkeypatch, machine.uart, machine.clint, machine.plic)
+    asked, synchronize = list[int](), NearDevices.synchronize
+
+    def counted(near: NearDevices, cycle: int) -> None:
+        asked.append(cycle)
+        synchronize(near, cycle)
+
+    monkeypatch.setattr(NearDevices, "synchronize", counted)
+    stored = machine.hart.x[17]
+    machine.run(200_000)
+    stored = machine.hart.x[17] - stored
+    assert stored > 30_000 and machine.asked + len(asked) < 60
+    if not register:
+        sent = machine.uart.console.data
+        assert sent == bytes(number % 256 for number in range(len(sent))) and len(sent) > stored
 
 
 class Alarm(Own):
