@@ -1,6 +1,6 @@
 """Decoded instructions: what has been decoded where, what a write to memory makes stale, and hooked addresses."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from pyv_ext.bus.memory import LINE
@@ -125,13 +125,32 @@ class Code:
         # With the line of the next instruction: a store there must not be fast (`Engine._fetched_before`).
         first, last = pc & -LINE, pc + 4 & -LINE
         for base in (first,) if first == last else (first, last):
-            line = self._lines.get(base)
-            if line is None:
-                if base in self._volatile_lines:
-                    continue
-                line = self._lines[base] = self._line(base)
-                self._bus.mark_code(base)
-            line.sizes[pc] = size
+            sizes = self._sizes(base)
+            if sizes is not None:
+                sizes[pc] = size
+
+    def cover_line(self, base: int, sizes: Mapping[int, int]) -> None:
+        """The same for many instructions of the line at `base`: their sizes by address."""
+        over = {pc: size for pc, size in sizes.items() if pc + 4 >= base + LINE}
+        for line, given in ((base, sizes), (base + LINE, over)):
+            covered = self._sizes(line) if given else None
+            if covered is not None:
+                covered.update(given)
+
+    def covered(self) -> Iterator[tuple[int, list[int]]]:
+        """The lines of code: the address of each, and of the instructions that begin in it."""
+        for base, line in self._lines.items():
+            yield base, [pc for pc in line.sizes if pc & -LINE == base]
+
+    def _sizes(self, base: int) -> dict[int, int] | None:
+        """Of the instructions that have bytes in a line, which is one of code from now on; None: it is volatile."""
+        line = self._lines.get(base)
+        if line is None:
+            if base in self._volatile_lines:
+                return None
+            line = self._lines[base] = self._line(base)
+            self._bus.mark_code(base)
+        return line.sizes
 
     def _line(self, base: int) -> _Line:
         ram = self._bus.ram_at(base, LINE)

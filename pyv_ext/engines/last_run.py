@@ -40,19 +40,22 @@ class LastRun:
     def __init__(self, core: Core) -> None:
         """Of the program whose first instruction is the next one."""
         page = core.hart.pc & -PAGE
-        about = f"regions by map of {core.isa.name} at {page:#x}\n".encode()
+        watched = " and a shadow" if core.bus.shadow is not None else ""
+        about = f"regions by map of {core.isa.name}{watched} at {page:#x}\n".encode()
         begin = int.from_bytes(about + (core.bus.peek(page, PAGE) or b""), "little")
-        self._key = b"last run" + (begin % _PRIME).to_bytes(8, "little")  # who hashes with zlib loads it first
-        self._cache = code_cache() if KEEPS else None
+        self.key = b"last run" + (begin % _PRIME).to_bytes(8, "little")  # who hashes with zlib loads it first
+        self.cache = code_cache() if KEEPS else None
         self._keeps = 0
-        kept = self._cache.get(self._key) if self._cache is not None else None
+        kept = self.cache.get(self.key) if self.cache is not None else None
+        self.native = kept is not None
+        """Whether the last run has come to native code."""
         self.regions: Regions = {} if kept is None else _unpacked(kept)
 
     def keep(self, regions: Regions) -> None:
         """Let the next run begin with these."""
         self._keeps += 1
-        if self._cache is not None and self._keeps <= KEEPS:
-            self._cache.put(self._key, _packed(regions))
+        if self.cache is not None and self._keeps <= KEEPS:
+            self.cache.put(self.key, _packed(regions))
 
 
 def _packed(regions: Regions) -> bytes:

@@ -2,7 +2,7 @@
 their accesses are checked together."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.fast.machine import enables
@@ -30,6 +30,10 @@ class Block(NamedTuple):
     """Each with its address."""
     end: int
     """The address after the last."""
+
+
+Words = tuple[int, int, Sequence[int]]
+"""A block: its address, that after its last instruction, and the words of all."""
 
 
 def misdirected(instruction: Instruction, alignment: int) -> bool:
@@ -306,3 +310,22 @@ def _block(head: int, found: dict[int, Instruction], heads: dict[int, None], mas
         if ends(instruction):
             break
     return Block(head, tuple(instructions), pc)
+
+
+def words_of(content: bytes) -> list[int]:
+    """The words of instructions that follow each other."""
+    words, at = [], 0
+    while at < len(content):
+        length = 4 if content[at] & 3 == 3 else 2
+        words.append(int.from_bytes(content[at : at + length], "little"))
+        at += length
+    return words
+
+
+def places_of(blocks: Iterable[Words]) -> Iterator[int]:
+    """The addresses of all instructions."""
+    for pc, _, words in blocks:
+        at = pc
+        for word in words:
+            yield at
+            at += 4 if word & 3 == 3 else 2

@@ -11,6 +11,7 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.last_run import LastRun, Regions
 from pyv_ext.engines.polling import PollingDetection
+from pyv_ext.engines.stop import Stop
 from pyv_ext.engines.tracer import batches_of
 from pyv_ext.hart.hart import Hart
 
@@ -35,6 +36,12 @@ class FastEngine(Engine):
         self._polling = PollingDetection(self, self.code)
         self.code.on_drop.append(self._drop)
         self.code.may_be_volatile = True
+
+    def run(self, until: int) -> Stop | None:
+        stop = super().run(until)
+        if stop is not None and self._native is not None:
+            self._native.keep()
+        return stop
 
     def _burst(self, until: int) -> None:
         native = self._native_code(until)
@@ -63,7 +70,7 @@ class FastEngine(Engine):
         """What executes native code; None while the program is young: then closures have executed a part of it."""
         if self._last is None:
             self._last = LastRun(self)
-            if self._last.regions:
+            if self._last.native:
                 self._warm_up = 0
                 self._form = False, any(fetchable is not None for fetchable in self._last.regions)
         if self._warm_up > 0:

@@ -45,6 +45,11 @@ class Entries:
         page, at = self._place(pc)
         page[at : at + SIZE] = entry
 
+    def put_line(self, base: int, made: bytes) -> None:
+        """Fill the entries of the line at `base`."""
+        page, at = self._place(base)
+        page[at : at + len(made)] = made
+
     def operation(self, pc: int) -> int:
         """What the entry of `pc` says."""
         return self._field(pc, OPERATION)

@@ -100,6 +100,8 @@ class Native:
         self._interpreter = self._compiler.load_made(recipe, text, "call", pointers=pointers)
         self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._interpreter.address("call"))
         self._last = last
+        self._kept = last is not None and last.native
+        """Whether the next run begins with what is translated."""
         self._modes = {mode: Mode() for mode in (MACHINE, USER)}
         self._other_data = Mode()
         """While loads and stores are those of another mode (MPRV)."""
@@ -119,6 +121,14 @@ class Native:
         """What is translated, and what spaces would begin with."""
         return self._begins_with | {fetchable: space.extents for fetchable, space in self.spaces.items()}
 
+    def keep(self) -> None:
+        """Let the next run begin with what is translated and decoded."""
+        if self._last is not None and not self._kept:
+            self._kept = True
+            self._last.keep(self.regions)
+        for each in self.spaces.values():
+            each.keep()
+
     def close(self) -> None:
         """Something else takes over."""
         self._memories.close()
@@ -137,8 +147,9 @@ class Native:
                 hart.instret = frame[INSTRET] + frame[DONE]
                 upcalls.end()
             if reason == _HOT:
-                if self._current().translate(hart.pc) and self._last is not None:
-                    self._last.keep(self.regions)
+                if self._current().translate(hart.pc):
+                    self._kept = False
+                    self.keep()
             elif reason == _DECODE:
                 if not self._current().decode(hart.pc) and not upcalls.execute_slow():
                     return
@@ -192,7 +203,7 @@ class Native:
                 del self.spaces[each]
             found = self.spaces[fetchable] = Space(
                 self._core, self._code, self._numbers, self._compiler, self._recipe,
-                self._translators[fetchable is not None], self._custom_calls, fetchable,
+                self._translators[fetchable is not None], self._custom_calls, self._last, fetchable,
             )  # fmt: skip
             found.begin(self._begins_with.pop(fetchable, ()))
         return found

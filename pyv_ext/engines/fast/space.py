@@ -1,18 +1,31 @@
 """What native code knows of a program while PMP permits one map of fetches: decoded entries, and regions."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from zlib import crc32
 
 from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.code import MOST_MADE, Code
 from pyv_ext.engines.fast import entries, floating, machine
-from pyv_ext.engines.fast.blocks import ATOMIC, CONTROL, TRANSLATED, Block, ends, find_blocks, misdirected
+from pyv_ext.engines.fast.blocks import (
+    ATOMIC,
+    CONTROL,
+    TRANSLATED,
+    Block,
+    Words,
+    ends,
+    find_blocks,
+    misdirected,
+    places_of,
+    words_of,
+)  # fmt: skip
 from pyv_ext.engines.fast.custom import CustomCalls
+from pyv_ext.engines.fast.decoded_lines import LINE_SIZE, SEEN, DecodedLines
 from pyv_ext.engines.fast.entries import Entries, VolatileEntries, entry_of
 from pyv_ext.engines.fast.frame import address_of, reading_of
 from pyv_ext.engines.fast.operations import Numbers
 from pyv_ext.engines.fast.region import RegionTranslator
-from pyv_ext.engines.last_run import Extent
+from pyv_ext.engines.last_run import Extent, LastRun
 from pyv_ext.engines.recipe import Recipe
 from pyv_ext.engines.slow import Core, waits_for_nothing
 from pyv_ext.hart.pmp import Spans
@@ -76,9 +89,11 @@ class Space:
         recipe: Recipe,
         translator: RegionTranslator,
         custom_calls: CustomCalls,
+        last: LastRun | None,
         fetchable: Spans | None,
     ) -> None:
-        """`fetchable`: where PMP permits fetches, None while it forbids nothing at all."""
+        """`last`: what begins with what the last run has decoded; `fetchable`: where PMP permits fetches, None while it
+        forbids nothing at all."""
         self._core = core
         self._isa = core.isa
         self._code = code
@@ -90,6 +105,7 @@ class Space:
         self._fetchable = fetchable
         self._shadowed = core.bus.shadow is not None
         self._entries = Entries()
+        self._lines = DecodedLines(last, recipe.entries(fetchable))
         self._forms: dict[int, Form] = {}
         """By word."""
         self._volatile_entries: VolatileEntries | None = None
@@ -106,10 +122,10 @@ class Space:
         """Those of all regions."""
         return [region.extents for region in self.regions.values()]
 
-    def begin(self, regions: Iterable[Iterable[Extent]]) -> None:
+    def begin(self, regions: Iterable[Sequence[Extent]]) -> None:
         """Translate what was translated elsewhere."""
         for region in regions:
-            self._install(self._blocks(region))
+            self._resume(region)
 
     def drop(self, pcs: Iterable[int]) -> None:
         """The instructions at these addresses are others now, or hooked."""
@@ -128,6 +144,8 @@ class Space:
     def decode(self, pc: int) -> bool:
         """Fill the entries of `pc` and of what follows it in its line, up to where that goes elsewhere; False where
         there is no memory."""
+        if self._take_lines(pc):
+            return True
         form = self._decode(pc)
         if form is None:
             return False
@@ -147,9 +165,44 @@ class Space:
         if self._code.volatile(pc):
             return self._decode_volatile(pc, word)
         form = self._form(word)
+        self._lines.decoded()
         self._code.cover(pc, form.length)
         self._entries.put(pc, self._entry(pc, form))
         return form
+
+    def _take_lines(self, pc: int) -> bool:
+        """Fill the entries of the page of `pc` that the last run has decoded; whether that of `pc` is among them."""
+        for base, sizes, made in self._lines.take(pc, self._core.bus.rams[0]):
+            if self._whole(base):
+                self._entries.put_line(base, made)
+                self._code.cover_line(base, sizes)
+        return self._entries.operation(pc) not in (entries.UNKNOWN, entries.VOLATILE)
+
+    def _whole(self, base: int) -> bool:
+        """Whether in the line at `base` nothing is hooked, forbidden or volatile."""
+        end, code, spans = base + SEEN, self._code, self._fetchable
+        if code.volatile(base) or code.volatile(end - 2) or any(base <= pc < end for pc in code.hooks):
+            return False
+        return spans is None or any(low <= base and end <= high for low, high in spans)
+
+    def keep(self) -> None:
+        """Let the next run begin with what is decoded."""
+        if self._lines.wanted():
+            self._lines.keep(self._decoded_lines())
+
+    def _decoded_lines(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """Address, bytes and entries of the lines of code. What depends on the address is not among the entries."""
+        for base, pcs in self._code.covered():
+            seen, made = self._core.bus.peek(base, SEEN), bytearray(LINE_SIZE)
+            if seen is None:
+                continue
+            for pc in pcs:
+                word = self._code.word(pc)
+                entry = None if word is None or pc % self._isa.alignment else self._form(word).entry
+                if entry is not None:
+                    at = (pc - base) // entries.STEP * entries.SIZE
+                    made[at : at + entries.SIZE] = entry
+            yield base, seen, bytes(made)
 
     def _decode_half(self, pc: int) -> Form | None:
         """Leave what is only in part in memory to the slow path."""
@@ -284,23 +337,31 @@ class Space:
         blocks = self._find(pc, lambda head: fresh(head) or self._entries.region(head) in absorbed)
         return self._install(blocks)
 
-    def _blocks(self, region: Iterable[Extent]) -> list[Block]:
-        """The blocks of a region of the last run; none where anything else is in memory now, or hooked."""
+    def _resume(self, region: Sequence[Extent]) -> None:
+        """Make a region of the last run, unless anything else is in memory now, or hooked."""
         blocks = []
-        for pc, size, check in region:
-            if crc32(self._core.bus.peek(pc, size) or b"") != check:
-                return []
-            instructions, at = [], pc
-            while at < pc + size:
-                if self._entries.operation(at) == entries.UNKNOWN and self._decode(at) is None:
-                    return []
-                instruction = self._known(at)
-                if instruction is None or not self._translates(at, instruction):
-                    return []
-                instructions.append((at, instruction))
-                at += instruction.length
-            blocks.append(Block(pc, tuple(instructions), at & self._isa.mask))
-        return blocks
+        for extent in region:
+            content = self._core.bus.peek(extent.pc, extent.size) or b""
+            if crc32(content) != extent.check:
+                return
+            blocks.append((extent.pc, extent.pc + extent.size & self._isa.mask, words_of(content)))
+        for pc in places_of(blocks):
+            if self._entries.operation(pc) == entries.UNKNOWN and not self._take_lines(pc):
+                self._decode(pc)
+            if self._entries.operation(pc) in (entries.UNKNOWN, entries.LEAVE, entries.VOLATILE):
+                return
+        with suppress(LookupError):
+            self._add(blocks, region, lambda: self._translator.text([self._block(*each) for each in blocks]))
+
+    def _block(self, pc: int, end: int, words: Sequence[int]) -> Block:
+        """LookupError where regions may not have one of its instructions."""
+        instructions = []
+        for at, word in zip(places_of([(pc, end, words)]), words, strict=True):
+            form = self._form(word)
+            if form.instruction is None or not form.taken:
+                raise LookupError(f"{word:#x} at {at:#x}")
+            instructions.append((at, form.instruction))
+        return Block(pc, tuple(instructions), end)
 
     def _find(self, pc: int, hot: Callable[[int], bool]) -> list[Block]:
         return find_blocks(pc, self._isa.mask, self._known, self._translates, hot, REGION)
@@ -317,15 +378,17 @@ class Space:
 
     def _install(self, blocks: Sequence[Block]) -> bool:
         """Translate the blocks; False where there are none, or no room for another region."""
+        words = [(block.pc, block.end, [each.word for _, each in block.instructions]) for block in blocks]
+        return self._add(words, [*map(self._extent, blocks)], lambda: self._translator.text(blocks))
+
+    def _add(self, blocks: Sequence[Words], extents: Sequence[Extent], text: Callable[[], str]) -> bool:
+        """Add a region; `text`: its IR, unless it is compiled already. False as for `_install`."""
         number = next((number for number in range(1, REGIONS) if number not in self.regions), None)
         if number is None or not blocks:
             return False  # there is enough translated code; the interpreter executes the rest
-        words = [(block.pc, block.end, [each.word for _, each in block.instructions]) for block in blocks]
-        recipe = self._recipe.region(self._translator.access.about, words)
-        native = self._compiler.load_made(recipe, lambda: self._translator.text(blocks), "region")
-        heads = tuple(block.pc for block in blocks)
-        pcs = frozenset(pc for block in blocks for pc, _ in block.instructions)
-        self.regions[number] = Region(native, heads, pcs, tuple(map(self._extent, blocks)))
+        native = self._compiler.load_made(self._recipe.region(self._translator.access.about, blocks), text, "region")
+        heads = tuple(pc for pc, _, _ in blocks)
+        self.regions[number] = Region(native, heads, frozenset(places_of(blocks)), tuple(extents))
         self._functions[number] = native.address("region")
         for index, head in enumerate(heads):
             self._entries.enter(head, number, index)
