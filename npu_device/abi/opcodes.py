@@ -64,6 +64,12 @@ class Eltwise(IntEnum):
     HARD_SIGMOID = 29
     HARD_SWISH = 30
     MISH = 31
+    AND = 32
+    OR = 33
+    XOR = 34
+    SHL = 35
+    SHR = 36
+    """Keeps the sign."""
 
 
 @unique

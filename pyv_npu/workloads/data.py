@@ -18,7 +18,11 @@ from toolchain.onnx_frontend import OnnxModel, import_model
 Values = NDArray[Any]
 Tensors = Mapping[str, Values]
 
-_HOST = {"BOOL": np.dtype(np.bool_), "DOUBLE": np.dtype(np.float64), "INT64": np.dtype(np.int64)}
+_HOST = {
+    "BOOL": np.dtype(np.bool_), "DOUBLE": np.dtype(np.float64), "INT64": np.dtype(np.int64),
+    "INT16": np.dtype(np.int16), "UINT16": np.dtype(np.uint16), "UINT32": np.dtype(np.uint32),
+    "UINT64": np.dtype(np.uint64),
+}  # fmt: skip
 """ONNX types that the device holds in another form."""
 
 
@@ -145,13 +149,14 @@ def _picture(path: Path, wanted: Values) -> Values:
 
 
 def to_device(compiled: Compiled, name: str, values: Values) -> bytes:
-    """The bytes of an input. UsageError for an INT64 that INT32, which the device has for it, cannot hold."""
+    """The bytes of an input. UsageError for an integer that INT32, which the device has for it, cannot hold."""
     kind = NUMPY[compiled.graph.tensors[name].dtype]
     stored = np.ascontiguousarray(values).astype(kind).reshape(values.shape)
-    if values.dtype == np.int64 and not np.array_equal(stored, values):
+    if values.dtype.kind in "iu" and not np.array_equal(stored, values):
         worst = values.reshape(-1)[stored.reshape(-1) != values.reshape(-1)][0]
+        whole = str(values.dtype).upper()
         raise UsageError(
-            f"input {name}: {worst} does not fit INT32, which the device has for INT64: use smaller values"
+            f"input {name}: {worst} does not fit INT32, which the device has for {whole}: use smaller values"
         )
     return stored.tobytes()
 

@@ -244,6 +244,11 @@ class Sequential:
             case Eltwise.DIV:
                 made = x / y if not integer else np.where(
                     y == 0, 0, np.trunc(x / np.where(y == 0, 1, y))).astype(np.int64)  # fmt: skip
+            case Eltwise.AND | Eltwise.OR | Eltwise.XOR:
+                made = x & y if f is Eltwise.AND else x | y if f is Eltwise.OR else x ^ y
+            case Eltwise.SHL | Eltwise.SHR:
+                places = np.where((y < 0) | (y > 31), 32, y)
+                made = x << places if f is Eltwise.SHL else x >> places
             case Eltwise.EQUAL:
                 made = (x == y).astype(np.int64)
             case Eltwise.GREATER:

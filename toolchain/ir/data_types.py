@@ -38,9 +38,18 @@ ONNX = {
     "INT8": DataType.INT8,
     "UINT8": DataType.UINT8,
     "BOOL": DataType.UINT8,
+    "INT16": DataType.INT32,
+    "UINT16": DataType.INT32,
+    "UINT32": DataType.INT32,
+    "UINT64": DataType.INT32,
 }
-"""ONNX's name of an element type -> the device's. A bool is a byte, 0 or 1; INT64 has the range of INT32, DOUBLE
-range and precision of FLOAT."""
+"""ONNX's name of an element type -> the device's. A bool is a byte, 0 or 1; INT64, UINT32 and UINT64 have the range of
+INT32, DOUBLE range and precision of FLOAT."""
+
+LARGER = frozenset(("INT64", "UINT32", "UINT64"))
+"""Types of which INT32 does not hold all values."""
+SHORT = {"INT16": (-(1 << 15), (1 << 15) - 1), "UINT16": (0, (1 << 16) - 1)}
+"""Types that INT32 holds, and their ranges."""
 
 PACKED = {"INT4": DataType.INT4, "UINT4": DataType.UINT4}
 """Types that only constant factors of products have."""

@@ -6,6 +6,7 @@ model of ONNX (docs/mlir.md, "NPU-IR as a module").
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -211,7 +212,14 @@ def _where(condition: Values, a: Values, b: Values) -> Values:
     return np.where(condition != 0, a, b)
 
 
+def _shifted(a: Values, b: Values, shift: Callable[..., Values]) -> Values:
+    """Numbers of places beyond 32 bits shift everything out."""
+    return shift(a, np.where((b < 0) | (b > 31), 32, b))
+
+
 FUNCTIONS: dict[str, Callable[..., Values]] = {
+    "AND": np.bitwise_and, "OR": np.bitwise_or, "XOR": np.bitwise_xor,
+    "SHL": partial(_shifted, shift=np.left_shift), "SHR": partial(_shifted, shift=np.right_shift),
     "ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "DIV": _divide, "MAX": np.maximum, "MIN": np.minimum,
     "POW": lambda a, b: np.power(a.astype(np.float64), b.astype(np.float64)), "EQUAL": np.equal,
     "GREATER": np.greater, "LESS": np.less, "WHERE": _where, "ERF": erf, "EXP": np.exp, "SQRT": np.sqrt,

@@ -14,12 +14,12 @@ from onnx import NodeProto, defs, helper
 from onnx.inliner import inline_selected_functions
 
 from toolchain.errors import ModelError
-from toolchain.ir.data_types import FLOATS, ONNX
+from toolchain.ir.data_types import FLOATS, ONNX, SHORT
 from toolchain.ir.graph import Graph, Role, TensorIR, Values
 from toolchain.onnx_domains import on_core
 from toolchain.onnx_frontend import patterns, qdq
 from toolchain.onnx_frontend import qdq_graph as qdq_cache
-from toolchain.onnx_frontend.table import OPERATORS
+from toolchain.onnx_frontend.table import IN_RANGE, OPERATORS
 from toolchain.onnx_model.model import OnnxModel, opset_of
 from toolchain.onnx_model.node import Node
 from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, inferred
@@ -210,7 +210,7 @@ def _node(node: Node, known: dict[str, Values]) -> None:
         info = node.model.info.get(name)
         if name and info is not None and name not in known:
             kind = node.kind(info, name)
-            if kind not in row.types:
+            if kind not in row.types or (info.type in SHORT and proto.op_type not in IN_RANGE):
                 node.refuse(f"data type {info.type} of input {index} ({name}) is not supported")
         if name and info is not None and 0 in info.shape and (name not in known or _reads_elements(node, index)):
             node.refuse(f"shape {list(info.shape)} of {name} holds no element")

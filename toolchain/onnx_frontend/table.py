@@ -92,6 +92,9 @@ OPERATORS: dict[str, Operator] = {
         rows.batch_normalization, {"epsilon": ALL, "momentum": ALL, "training_mode": "0"}, FLOAT,
         "folded into weights where possible, else ELTWISE",
     ),
+    "BitShift": Operator(elementwise.bit_shift, {"direction": ALL}, INTEGERS, "ELTWISE shl, shr"),
+    **{f"Bitwise{name}": _binary(name.upper(), INTEGERS) for name in ("And", "Or", "Xor")},
+    "BitwiseNot": Operator(elementwise.bitwise_not, {}, INTEGERS, "ELTWISE xor with ones"),
     "Cast": Operator(elementwise.cast, {"to": ALL, "saturate": ALL}, MOVED, "ELTWISE cast"),
     "CastLike": Operator(elementwise.cast, {"saturate": ALL}, MOVED, "ELTWISE cast"),
     "Ceil": _unary("CEIL"),
@@ -132,6 +135,7 @@ OPERATORS: dict[str, Operator] = {
         conversions.dequantize, {"axis": ALL, "block_size": ALL}, INTEGERS | F8,
         "ELTWISE dequant; several scales: cast, sub, mul; FP8: cast, mul", constant=(1, 2),
     ),
+    "Det": _composed(arithmetic.determinant, note="ELTWISE mul, add; up to 6 x 6"),
     "DFT": _composed(spectra.dft, "inverse", "onesided", note="MatMul with cosines and sines", constant=(1, 2)),
     "Div": _binary("DIV"),
     "Dropout": _composed(selection.dropout, "seed", types=MOVED, note="compile time", constant=(2,)),
@@ -157,7 +161,7 @@ OPERATORS: dict[str, Operator] = {
     "GlobalMaxPool": _composed(pools.global_max_pool, note="REDUCE max"),
     "Greater": _binary("GREATER"),
     "GridSample": _composed(
-        sampling.grid_sample, "align_corners", note="GATHER, ELTWISE", mode="linear, nearest",
+        sampling.grid_sample, "align_corners", note="GATHER, ELTWISE", mode="cubic, linear, nearest",
         padding_mode="zeros, border, reflection",
     ),
     "GRU": _composed(recurrent.recurrent, *recurrent.RECURRENT, **STEPS),
@@ -300,6 +304,13 @@ _ON_CORE = {
 }
 """Of operators that are kernels on the core: element types, constant inputs."""
 
+IN_RANGE = frozenset(name for name, row in OPERATORS.items() if row.types >= MOVED) | {
+    "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Clip", "DequantizeLinear",
+    "Equal", "Greater", "Less", "Max", "Min", "QuantizeLinear", "ReduceMax", "ReduceMin", "TopK", "Where",
+}  # fmt: skip
+"""Operators whose results are in the range of their inputs' type: INT16 and UINT16 are INT32 on the device."""
+
+
 _HEAD = f"""# ONNX operators
 
 Made by `scripts/onnx-coverage` from the operator table. Models have opset {OLDEST} or newer. An operator, attribute
@@ -308,8 +319,10 @@ check every row: each passes, or what it needs is refused by name (`tests/toolch
 
 An operator that is not here and that ONNX defines by others (LeakyRelu, Celu, Elu, GroupNormalization, ...)
 becomes those. Operators whose inputs are all constant are evaluated by the compiler, any operator of ONNX among them.
-BOOL is one byte, 0 or 1. INT64 is INT32 on the device: constants and inputs must fit, results that INT32 cannot hold
-wrap. DOUBLE is FP32 on the device: constants must be in its range, results have its precision.
+BOOL is one byte, 0 or 1. INT64, UINT32 and UINT64 are INT32 on the device: constants and inputs must fit, results that
+INT32 cannot hold wrap. INT16 and UINT16 are INT32 too, for operators whose results stay in their range: those that
+move, compare, choose and convert, and those on bits; arithmetic on them is refused. DOUBLE is FP32 on the device:
+constants must be in its range, results have its precision.
 The largest and the smallest of elements with a NaN among them is NaN, its place that of the first NaN, as in numpy and
 the reference of ONNX. onnxruntime's result depends there on where the NaN lies and on how many elements there are.
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npu_device.abi.opcodes import DataType
-from toolchain.ir.data_types import NUMPY, ONNX, PACKED
+from toolchain.ir.data_types import LARGER, NUMPY, ONNX, PACKED
 from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, Values
 from toolchain.onnx_model.model import OnnxModel
 from toolchain.onnx_nodes.evaluation import TensorInfo
@@ -60,8 +60,8 @@ class Node(NodeView):
                 self.refuse(f"data type {self._info(name).type} of {name} is not supported")
             info = self._info(name)
             kind = PACKED.get(info.type) or self.kind(info, name)
-            if info.type == "INT64" and values.size and not -(1 << 31) <= values.min() <= values.max() < 1 << 31:
-                self.refuse(f"{name} has values beyond INT32, which the device has for INT64")
+            if info.type in LARGER and values.size and not -(1 << 31) <= values.min() <= values.max() < 1 << 31:
+                self.refuse(f"{name} has values beyond INT32, which the device has for {info.type}")
             if info.type == "DOUBLE" and np.any(np.isfinite(values) & (np.abs(values) > np.finfo(np.float32).max)):
                 self.refuse(f"{name} has values beyond FLOAT, which the device has for DOUBLE")
             self.weight(values, kind, name)

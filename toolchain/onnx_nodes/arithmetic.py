@@ -1,5 +1,6 @@
 """Operators on elements, reductions and sums that are others in a row."""
 
+import itertools
 import math
 
 import numpy as np
@@ -321,3 +322,31 @@ def _contracted(
     )  # fmt: skip
     term = [*batch, *rows, *columns]
     return parts.reshaped(product, *(sizes[one] for one in term)), "".join(term)
+
+
+MOST_ROWS = 6
+"""Of a determinant: its products double with each."""
+
+
+def determinant(parts: Parts) -> None:
+    """Row by row from the last: the determinants of the rows below, in all choices of as many columns."""
+    node, shape = parts.node, parts.node.shape(0)
+    size, count = shape[-1], math.prod(shape[:-2])
+    if size > MOST_ROWS:
+        node.refuse(f"a determinant of {size} rows: supported are up to {MOST_ROWS}")
+    table = parts.reshaped(parts.input(0), count, size * size)
+    below: dict[tuple[int, ...], str] = {}
+    for row in reversed(range(size)):
+        made: dict[tuple[int, ...], str] = {}
+        for columns in itertools.combinations(range(size), size - row):
+            terms = []
+            for place, column in enumerate(columns):
+                at = row * size + column
+                rest = columns[:place] + columns[place + 1 :]
+                term = parts.sliced(table, 1, at, at + 1)
+                terms.append(parts.make("Mul", term, below[rest]) if rest else term)
+            made[columns] = terms[0]
+            for place, term in enumerate(terms[1:]):
+                made[columns] = parts.make("Add" if place % 2 else "Sub", made[columns], term)
+        below = made
+    parts.reshaped_result(below[tuple(range(size))])

@@ -6,7 +6,7 @@ import numpy as np
 
 from toolchain.onnx_nodes.parts import Parts
 
-_MODES = {"linear": "linear", "bilinear": "linear", "nearest": "nearest"}
+_MODES = {"linear": "linear", "bilinear": "linear", "nearest": "nearest", "cubic": "cubic", "bicubic": "cubic"}
 _PADDING = ("zeros", "border", "reflection")
 
 
@@ -55,7 +55,7 @@ def grid_sample(parts: Parts) -> None:
     if len(shape) != 4:
         node.refuse(f"{len(shape) - 2} dimensions: supported are images, batch x channels x height x width")
     if mode not in _MODES or padding not in _PADDING:
-        node.refuse(f"mode {mode} with padding_mode {padding}: modes are linear and nearest, paddings "
+        node.refuse(f"mode {mode} with padding_mode {padding}: modes are cubic, linear and nearest, paddings "
                     f"{', '.join(_PADDING)}")  # fmt: skip
     batch, channels, height, width = shape
     count = math.prod(grid[1:3])
@@ -63,7 +63,7 @@ def grid_sample(parts: Parts) -> None:
         _Axis(parts, parts.reshaped(parts.sliced(parts.input(1), 3, at, at + 1), batch, count), size)
         for at, size in ((0, width), (1, height))
     )
-    if padding != "zeros":
+    if padding != "zeros" and _MODES[mode] != "cubic":  # there it acts on each pixel
         for axis in (x, y):
             axis.at = axis.bounded(axis.at) if padding == "border" else axis.reflected(axis.at)
     table = parts.reshaped(parts.make("Transpose", parts.input(0), perm=[0, 2, 3, 1]), batch * height * width, channels)
@@ -73,7 +73,9 @@ def grid_sample(parts: Parts) -> None:
             weights = [one for one in (near_x, near_y) if one]
             if padding == "zeros":
                 weights += [x.inside(column), y.inside(row)]
-            terms.append(_pixels(parts, table, (x.bounded(column), y.bounded(row)), weights, (batch, height, width)))
+            place = (x.reflected(column), y.reflected(row)) if padding == "reflection" else (column, row)
+            place = (x.bounded(place[0]), y.bounded(place[1]))
+            terms.append(_pixels(parts, table, place, weights, (batch, height, width)))
     total = terms[0]
     for term in terms[1:]:
         total = parts.make("Add", total, term)
@@ -87,10 +89,33 @@ def _neighbours(parts: Parts, axis: _Axis, mode: str) -> list[tuple[str, str]]:
         return [(parts.make("Round", axis.at), "")]
     first = parts.make("Floor", axis.at)
     far = parts.make("Sub", axis.at, first)
+    if mode == "cubic":
+        return [
+            (parts.make("Add", first, parts.number(step)), _cubic(parts, parts.make("Sub", far, parts.number(step))))
+            for step in (-1, 0, 1, 2)
+        ]
     return [
         (first, parts.make("Sub", parts.number(1), far)),
         (parts.make("Add", first, parts.number(1)), far),
     ]
+
+
+_A = -0.75
+"""Of the cubic convolution, as ONNX has it (Keys, Cubic convolution interpolation for digital image processing)."""
+
+
+def _cubic(parts: Parts, apart: str) -> str:
+    """The weight of a pixel that is so far away, less than 2."""
+
+    def polynomial(x: str, *factors: float) -> str:
+        made = parts.number(factors[0])
+        for factor in factors[1:]:
+            made = parts.make("Add", parts.make("Mul", made, x), parts.number(factor))
+        return made
+
+    away = parts.make("Abs", apart)
+    near, far = polynomial(away, _A + 2, -_A - 3, 0, 1), polynomial(away, _A, -5 * _A, 8 * _A, -4 * _A)
+    return parts.make("Where", parts.make("Less", away, parts.number(1)), near, far)
 
 
 def _pixels(parts: Parts, table: str, at: tuple[str, str], weights: list[str], sizes: tuple[int, int, int]) -> str:

@@ -5,14 +5,15 @@ from typing import NamedTuple
 import numpy as np
 
 from npu_device.abi.opcodes import DataType
-from toolchain.ir.data_types import INTEGERS
+from toolchain.ir.data_types import INTEGERS, SHORT
 from toolchain.ir.graph import Attribute, TensorIR, Values
 from toolchain.onnx_model.model import check_scale
 from toolchain.onnx_model.node import Node
 from toolchain.onnx_operators.elementwise import apply
 
 F8 = frozenset((DataType.E4M3FN, DataType.E5M2))
-LIMITS = {DataType.INT8: (-128, 127), DataType.UINT8: (0, 255)}
+LIMITS = {"INT8": (-128, 127), "UINT8": (0, 255), **SHORT}
+"""Of codes, by ONNX's name of their type."""
 
 
 class _Grid(NamedTuple):
@@ -47,11 +48,15 @@ def _grid(node: Node, shape: tuple[int, ...]) -> _Grid:
 
 def quantize(node: Node) -> None:
     x, out = node.tensor(0), node.output()
-    if out.dtype not in (*LIMITS, *F8):
-        node.refuse(f"result of type {out.dtype.name}: supported are INT8, UINT8, E4M3FN, E5M2")
+    code = node.out_info().type
+    if code not in LIMITS and out.dtype not in F8:
+        node.refuse(f"result of type {code}: supported are {', '.join(LIMITS)}, E4M3FN, E5M2")
     grid = _grid(node, x.shape)
     if out.dtype in F8:
         _rounded(node, x, grid, out)
+        return
+    if grid.single and code in SHORT:
+        _codes(node, x, node.weight(grid.scale, DataType.FP32), node.weight(grid.zero, DataType.INT32), code, out)
         return
     if grid.single:
         scale, zero = float(grid.scale[0]), int(grid.zero[0])
@@ -62,7 +67,7 @@ def quantize(node: Node) -> None:
         node.refuse(f"several scales with data type {x.dtype.name}: supported is FP32")
     steps = node.temporary(x.shape, DataType.FP32)
     apply(node, "DIV", x, node.weight(grid.scale, DataType.FP32), steps)
-    _codes(node, steps, node.weight(np.ones(1), DataType.FP32), node.weight(grid.zero, DataType.INT32), out)
+    _codes(node, steps, node.weight(np.ones(1), DataType.FP32), node.weight(grid.zero, DataType.INT32), code, out)
 
 
 def _rounded(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
@@ -79,31 +84,41 @@ def _rounded(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
     node.layer("ELTWISE", [steps], out, function="CAST", m=1, n=x.elements)
 
 
-def _codes(node: Node, x: TensorIR, scale: TensorIR, zero: TensorIR, out: TensorIR) -> None:
-    """rint(x / scale) + zero, clipped, where the zero points are a tensor."""
-    steps, moved, clipped = (node.temporary(x.shape, DataType.INT32) for _ in range(3))
-    low, high = LIMITS[out.dtype]
+def _codes(node: Node, x: TensorIR, scale: TensorIR, zero: TensorIR, code: str, out: TensorIR) -> None:
+    """rint(x / scale) + zero, clipped, where the zero points are a tensor or codes have 16 bits."""
+    steps, near, moved, clipped = (node.temporary(x.shape, DataType.INT32) for _ in range(4))
     node.layer("ELTWISE", [x, scale], steps, function="QUANT", m=1, n=x.elements, zero=0)
-    apply(node, "ADD", steps, zero, moved)
-    node.layer("ELTWISE", [moved], clipped, function="CLIP", m=1, n=x.elements, low=low, high=high)
+    _clip(node, steps, (-_FAR, _FAR), near)
+    apply(node, "ADD", near, zero, moved)
+    _clip(node, moved, LIMITS[code], clipped)
     node.layer("ELTWISE", [clipped], out, function="CAST", m=1, n=x.elements)
+
+
+_FAR = 1 << 17
+"""Steps from the zero point, beyond all codes: what lies further must not wrap where the zero point is added."""
+
+
+def _clip(node: Node, x: TensorIR, limits: tuple[int, int], out: TensorIR) -> None:
+    low, high = limits
+    node.layer("ELTWISE", [x], out, function="CLIP", m=1, n=x.elements, low=low, high=high)
 
 
 def dequantize(node: Node) -> None:
     x, out = node.tensor(0), node.output()
     if x.dtype not in INTEGERS | F8:
-        node.refuse(f"input of type {x.dtype.name}: supported are INT8, UINT8, INT32, E4M3FN, E5M2")
+        node.refuse(f"input of type {x.dtype.name}: supported are {', '.join(LIMITS)}, INT32, E4M3FN, E5M2")
     grid = _grid(node, x.shape)
     if x.dtype in F8:
         _widened(node, x, grid, out)
         return
-    if grid.single:
+    if grid.single and (x.dtype is not DataType.INT32 or not grid.zero.any()):
         scale, zero = float(grid.scale[0]), int(grid.zero[0])
         factor = node.weight(grid.scale, DataType.FP32)
         node.layer("ELTWISE", [x, factor], out, function="DEQUANT", m=1, n=out.elements, scale=scale, zero=zero)
         return
     if out.dtype is not DataType.FP32:
-        node.refuse(f"several scales with a result of {out.dtype.name}: supported is FP32")
+        several = "several scales" if not grid.single else f"codes of {node.info(0).type}"
+        node.refuse(f"{several} with a result of {out.dtype.name}: supported is FP32")
     wide, apart = (node.temporary(x.shape, DataType.INT32) for _ in range(2))
     real = node.temporary(x.shape, DataType.FP32)
     node.layer("ELTWISE", [x], wide, function="CAST", m=1, n=x.elements)
@@ -152,4 +167,4 @@ def dynamic_quantize(node: Node) -> None:
     step("QUANT", step("DIV", bottom, scale), node.scalar(1, one), out=node.view(zero, rounded), zero=0, scale=1.0)
     offset = node.temporary(rounded, DataType.INT32)
     step("CAST", node.view(zero, rounded), out=offset)
-    _codes(node, x, scale, offset, y)
+    _codes(node, x, scale, offset, "UINT8", y)

@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable, Sequence
 
 from npu_device.abi.opcodes import DataType
-from toolchain.ir.data_types import FLOATS, INTEGERS, ONNX
+from toolchain.ir.data_types import FLOATS, INTEGERS, LARGER, ONNX, SHORT
 from toolchain.ir.graph import TensorIR
 from toolchain.onnx_model.node import Node
 from toolchain.onnx_operators.copies import check_broadcast, copy, expanded, steps
 
 Lower = Callable[[Node], None]
-_COMMUTATIVE = frozenset(("ADD", "MUL", "MAX", "MIN", "EQUAL"))
+_COMMUTATIVE = frozenset(("ADD", "MUL", "MAX", "MIN", "EQUAL", "AND", "OR", "XOR"))
 
 
 def split(shape: Sequence[int], wanted: Sequence[int]) -> tuple[str, int, int] | None:
@@ -161,6 +161,49 @@ def cast(node: Node) -> None:
         apply(node, "EQUAL", node.tensor(0), zero, equal)
         apply(node, "EQUAL", equal, node.scalar(0, DataType.UINT8), out)
         return
+    if target in SHORT and source not in (target, "BOOL", "UINT8") and (source, target) != ("INT8", "INT16"):
+        whole = node.temporary(out.shape, out.dtype)
+        node.layer("ELTWISE", [node.tensor(0)], whole, function="CAST", m=1, n=out.elements)
+        shortened(node, whole, target, out)
+        return
     if "FLOAT8" in source + target:
         node.refuse(f"cast from {source} to {target}: FLOAT8 saturates on the device, ONNX's rules differ")
     node.layer("ELTWISE", [node.tensor(0)], out, function="CAST", m=1, n=out.elements)
+
+
+# -- bits --------------------------------------------------------------------------------------------------------------
+
+
+def shortened(node: Node, x: TensorIR, kind: str, out: TensorIR) -> None:
+    """INT32 modulo the range of INT16 or UINT16."""
+    if kind == "UINT16":
+        apply(node, "AND", x, node.scalar(SHORT[kind][1], x.dtype), out)
+        return
+    places, high = node.scalar(16, x.dtype), node.temporary(x.shape, x.dtype)
+    apply(node, "SHL", x, places, high)
+    apply(node, "SHR", high, places, out)
+
+
+def bitwise_not(node: Node) -> None:
+    out, unsigned = node.output(), {"UINT8": 255, "UINT16": SHORT["UINT16"][1]}
+    apply(node, "XOR", node.tensor(0), node.scalar(unsigned.get(node.info(0).type, -1), out.dtype), out)
+
+
+def bit_shift(node: Node) -> None:
+    """Of unsigned integers; what INT32 holds of UINT32 and UINT64 has its highest bit filled with 0."""
+    x, places, out, kind = node.tensor(0), node.tensor(1), node.output(), node.info(0).type
+    left = str(node.attribute("direction", "")) == "LEFT"
+    if left and kind == "UINT16":
+        moved = node.temporary(out.shape, out.dtype)
+        apply(node, "SHL", x, places, moved)
+        shortened(node, moved, kind, out)
+    elif left or kind not in LARGER:
+        apply(node, "SHL" if left else "SHR", x, places, out)
+    else:
+        moved = node.temporary(out.shape, out.dtype)
+        apply(node, "SHR", x, places, moved)
+        kept, above, mask = (node.temporary(places.shape, out.dtype) for _ in range(3))
+        apply(node, "SUB", node.scalar(32, out.dtype), places, kept)
+        apply(node, "SHL", node.scalar(1, out.dtype), kept, above)
+        apply(node, "SUB", above, node.scalar(1, out.dtype), mask)
+        apply(node, "AND", moved, mask, out)

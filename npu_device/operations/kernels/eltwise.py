@@ -103,6 +103,14 @@ def _power(a: Values, b: Values) -> Values:
     return np.power(a.astype(np.float64), b.astype(np.float64)).astype(np.float32)
 
 
+def _shift_left(a: Values, b: Values) -> Values:
+    return np.where((b < 0) | (b > 31), 0, a << (b & 31))
+
+
+def _shift_right(a: Values, b: Values) -> Values:
+    return a >> np.where((b < 0) | (b > 31), 63, b)
+
+
 BINARY: dict[Eltwise, Callable[[Values, Values], Values]] = {
     Eltwise.ADD: np.add,
     Eltwise.SUB: np.subtract,
@@ -111,6 +119,11 @@ BINARY: dict[Eltwise, Callable[[Values, Values], Values]] = {
     Eltwise.MAX: lambda a, b: positive_zero(np.maximum(a, b)),
     Eltwise.MIN: lambda a, b: positive_zero(np.minimum(a, b)),
     Eltwise.POW: _power,
+    Eltwise.AND: np.bitwise_and,
+    Eltwise.OR: np.bitwise_or,
+    Eltwise.XOR: np.bitwise_xor,
+    Eltwise.SHL: _shift_left,
+    Eltwise.SHR: _shift_right,
 }
 
 

@@ -32,10 +32,10 @@ from npu_device.operations.tile_form import (
     BINARY,
     COMPARE,
     CONVERSIONS,
-    FLOAT_ONLY,
     REQUANTIZED,
     Broadcast,
     reduce_types,
+    source_types,
 )
 
 
@@ -153,7 +153,7 @@ def decode_eltwise(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
     unused_word(d, "param0", "tile_k")
     unused_word(block, "k", "loop_order", "bias")
     nonzero(block, "m", "n")
-    sources, targets = CONVERSIONS.get(function, (FLOATS if function in FLOAT_ONLY else TYPES, None))
+    sources, targets = CONVERSIONS.get(function, (source_types(function), None))
     kind = element_type(d, "type_in0", REQUANTIZED if function is Eltwise.WHERE else sources)
     second = function in BINARY or function in COMPARE
     kind1 = kind

@@ -192,6 +192,11 @@ INTEGER_BINARY = {
     Eltwise.DIV: int_divide,
     Eltwise.MAX: max,
     Eltwise.MIN: min,
+    Eltwise.AND: lambda a, b: a & b,
+    Eltwise.OR: lambda a, b: a | b,
+    Eltwise.XOR: lambda a, b: a ^ b,
+    Eltwise.SHL: lambda a, b: a << b if 0 <= b < 32 else 0,
+    Eltwise.SHR: lambda a, b: a >> (b if 0 <= b < 32 else 32),
 }
 
 
@@ -201,6 +206,7 @@ def test_integer_arithmetic_is_exact_and_wraps(function: Eltwise, kind: DataType
     shape = (9, 31)
     a, b = integers(kind, shape, 6), integers(kind, shape, 7)
     a[0, 0], b[0, 0] = elements.limits(kind)[0], -1 if elements.limits(kind)[0] else 1
+    b[1] = np.arange(31) % min(34, elements.limits(kind)[1] + 1)  # numbers of places
     got = run(eltwise(function, shape, kind, kind, kind), a, b)
     low, high = elements.limits(kind)
     for x, y, z in zip(a.ravel().tolist(), b.ravel().tolist(), got.ravel().tolist(), strict=True):

@@ -62,9 +62,9 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         "node n (Pad, opset 18): attribute mode=around: supported are constant, reflect, edge, wrap",
     ),
     "an element type": (
-        lambda: model([node("Abs")], [2], kind=TensorProto.UINT16),
-        "input x: data type UINT16: supported are FLOAT, DOUBLE, FLOAT16, BFLOAT16, FLOAT8E4M3FN, FLOAT8E5M2, INT32, "
-        "INT64, INT8, UINT8, BOOL",
+        lambda: model([node("Identity")], [2], kind=TensorProto.COMPLEX64),
+        "input x: data type COMPLEX64: supported are FLOAT, DOUBLE, FLOAT16, BFLOAT16, FLOAT8E4M3FN, FLOAT8E5M2, "
+        "INT32, INT64, INT8, UINT8, BOOL, INT16, UINT16, UINT32, UINT64",
     ),
     "a type that the operator does not take": (
         lambda: model([node("MatMul", "x")], [2, 2], kind=TensorProto.INT32),

@@ -473,3 +473,14 @@ def test_our_reference_takes_a_depth_in_a_list(axis: int) -> None:
     proto = one_node("OneHot", {"x": x}, constants=constants, axis=axis)
     (made,) = evaluated(proto, ["y"], {"x": x}).values()
     near(made, by_onnxruntime(proto, {"x": x})["y"], 0, "y")
+
+
+@pytest.mark.parametrize("size", range(1, 7))
+def test_a_determinant(size: int) -> None:
+    check("Det", {"x": random(2, 3, size, size)}, opset=11)
+    check("Det", {"x": random(size, size)}, opset=22)
+
+
+def test_a_large_determinant_is_refused() -> None:
+    with pytest.raises(ModelError, match="a determinant of 7 rows: supported are up to 6"):
+        check("Det", {"x": random(7, 7)}, opset=11)
