@@ -24,6 +24,12 @@ STRICT = "tests/pyv_npu/coupling/test_strict.py::"
 UNTOUCHED = "tests/pyv_npu/observe/test_untouched_npu.py::"
 DEFECTS = (
     Defect(
+        "a store behind one that changes which are deferrable is deferrable", "pyv_ext/engines/fast/access.py",
+        """loud = ir.value(f"or i1 {always}, {behind}")""", "loud = always",
+        "tests/pyv_ext/engines/test_near_interrupts.py::"
+        "test_characters_are_sent_back_from_the_store_on_that_says_so[1]",
+    ),
+    Defect(
         "results keep a view of their source", "npu_device/issue/results.py",
         "own = data.copy() if self._arrays.shares(data) else data", "own = data", SAMPLING,
     ),
