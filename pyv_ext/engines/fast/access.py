@@ -396,13 +396,7 @@ def _call(ir: Ir, at: str, call: str, after: str, undisturbed: str) -> None:
     ir.store("i64", ir.value(f"add i64 {start}, %left"), "%frame", 8 * frame.LIMIT)
     ir.goto("direct", ("%left",))
     (taken,) = ir.block("direct", "i64")
-    queue = ir.load("ptr", "%frame", 8 * frame.QUEUE)
-    count = ir.load("i64", queue, 8 * clock.COUNT)
-    none = ir.value(f"icmp eq i64 {count}, 0")
-    first = ir.load("i64", queue, 8 * (clock.FIRST + clock.ARRIVAL))
-    later = ir.value(f"icmp ugt i64 {first}, {acts}")
-    lasting = ir.value(f"icmp eq i64 {count}, {ir.load('i64', queue, 8 * clock.LOUD)}")
-    ir.unless(ir.value(f"or i1 {none}, {ir.value(f'and i1 {later}, {lasting}')}"), ("bus", ()))
+    _unless_waiting(ir, ir.load("ptr", "%frame", 8 * frame.QUEUE))
     ir.unless(near_code.untouched(ir, 8 * frame.TOUCHED), ("bus", ()))
     value = ir.value(f"call i64 @{near_code.DEVICE_LOAD}(ptr %frame, ptr {call}, i64 {acts})")
     ir.unless(ir.value(f"icmp sge i64 {value}, 0"), ("bus", ()))
@@ -411,11 +405,17 @@ def _call(ir: Ir, at: str, call: str, after: str, undisturbed: str) -> None:
     ir.do(f"ret i64 {ir.value(f'or i64 {value}, ' + ir.value(f'shl i64 {taken}, 32'))}")
 
 
-def _put(ir: Ir, row: str, value: str, start: str, cycles: str, queued: str) -> None:
-    """Block `put`: a store that arrives in its last cycle, likewise. Nothing that is due or on its way comes before."""
+def _unless_waiting(ir: Ir, queue: str) -> None:
+    """To `bus` where deferrable stores wait: they come before anything in Python. All others come in their cycle."""
+    count, loud = (ir.load("i64", queue, 8 * word) for word in (clock.COUNT, clock.LOUD))
+    ir.unless(ir.value(f"icmp eq i64 {count}, {loud}"), ("bus", ()))
+
+
+def _put(ir: Ir, row: str, value: str, start: str, cycles: str, queue: str) -> None:
+    """Block `put`: a store that arrives in its last cycle, likewise. Nothing that is due comes before."""
     ir.block("put")
-    undisturbed = ir.value(f"icmp ule i64 {cycles}, %left")
-    ir.unless(ir.value(f"and i1 {undisturbed}, {ir.value(f'icmp eq i64 {queued}, 0')}"), ("bus", ()))
+    ir.unless(ir.value(f"icmp ule i64 {cycles}, %left"), ("bus", ()))
+    _unless_waiting(ir, queue)
     ir.unless(near_code.untouched(ir, 8 * frame.TOUCHED), ("bus", ()))
     acts = ir.value(f"sub i64 {ir.value(f'add i64 {start}, {cycles}')}, 1")
     answer = ir.value(f"call i64 @{near_code.DEVICE_PUT}(ptr %frame, ptr {row}, i64 {value}, i64 {acts})")
@@ -499,7 +499,7 @@ def _defer(ir: Ir, arriving: frozenset[int]) -> None:
     row = ir.load("ptr", at, 8 * window.STORE_CALL)
     called = ir.value(f"and i1 {ir.value(f'icmp ne ptr {row}, null')}, {ir.value(f'icmp eq i64 {one_way}, 0')}")
     ir.branch(called, ("put", ()), ("queued", ()))
-    _put(ir, row, given, start, busy, count)
+    _put(ir, row, given, start, busy, queue)
     ir.block("queued")
     ring = ir.load("i64", posted, 8 * window.NEXT)
     place = ir.at(posted, ir.value(f"shl i64 {ir.value(f'add i64 {ring}, {window.RING}')}, 3"))
