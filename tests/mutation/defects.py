@@ -27,7 +27,7 @@ DEFECTS = (
         "a store behind one that changes which are deferrable is deferrable", "pyv_ext/engines/fast/access.py",
         """loud = ir.value(f"or i1 {always}, {behind}")""", "loud = always",
         "tests/pyv_ext/engines/test_near_interrupts.py::"
-        "test_characters_are_sent_back_from_the_store_on_that_says_so[1]",
+        "test_characters_are_sent_back_from_the_store_on_that_says_so",
     ),
     Defect(
         "results keep a view of their source", "npu_device/issue/results.py",
