@@ -196,8 +196,9 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
         for name in ("gradient_boosting_regressor", "k_neighbors_classifier", "k_neighbors_regressor")
     ),
     "surfaces-surrogates": tuple(
-        Model(f"{name}.onnx") for name in
-        ("decision_tree_classifier", "k_neighbors_classifier.validity", "k_neighbors_regressor", "svm_regressor")
+        Model(f"{name}.onnx", {"input": (1, width)})
+        for name, width in (("decision_tree_classifier", 6), ("k_neighbors_classifier.validity", 4),
+                            ("k_neighbors_regressor", 5), ("svm_regressor", 6))
     ),
     "akiki": (Model("akiki-vad.onnx", inputs={"audio_with_context": _sound}),),
     "flashvad": (Model("flashvad-stream.onnx", {"batch": (1,)}),),

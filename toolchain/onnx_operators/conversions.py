@@ -86,10 +86,13 @@ def _rounded(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
 
 def _codes(node: Node, x: TensorIR, scale: TensorIR, zero: TensorIR, code: str, out: TensorIR) -> None:
     """rint(x / scale) + zero, clipped, where the zero points are a tensor or codes have 16 bits."""
-    steps, near, moved, clipped = (node.temporary(x.shape, DataType.INT32) for _ in range(4))
+    steps, moved, clipped = (node.temporary(x.shape, DataType.INT32) for _ in range(3))
     node.layer("ELTWISE", [x, scale], steps, function="QUANT", m=1, n=x.elements, zero=0)
-    _clip(node, steps, (-_FAR, _FAR), near)
-    apply(node, "ADD", near, zero, moved)
+    if node.graph.constant(scale.id) is not None:  # a scale that the run makes of the values reaches all of them
+        near = node.temporary(x.shape, DataType.INT32)
+        _clip(node, steps, (-_FAR, _FAR), near)
+        steps = near
+    apply(node, "ADD", steps, zero, moved)
     _clip(node, moved, LIMITS[code], clipped)
     node.layer("ELTWISE", [clipped], out, function="CAST", m=1, n=x.elements)
 
