@@ -96,19 +96,19 @@ class NpuDevice:
 
     @property
     def registers(self) -> "RegisterFile":
-        return self.host.registers
+        return (self._host or self.host).registers
 
     @property
     def port(self) -> "CommandPort":
-        return self.host.port
+        return (self._host or self.host).port
 
     @property
     def csr(self) -> "CsrWindow":
-        return self.host.csr
+        return (self._host or self.host).csr
 
     @property
     def ring(self) -> "Ring":
-        return self.host.ring
+        return (self._host or self.host).ring
 
     @property
     def l2(self) -> "L2 | None":
@@ -131,10 +131,10 @@ class NpuDevice:
         return self.host.registers.stable(offset)
 
     def read(self, offset: int, size: int, now: int) -> int:
-        return self.host.registers.read(offset, now)
+        return (self._host or self.host).registers.read(offset, now)
 
     def write(self, offset: int, size: int, value: int, now: int) -> None:
-        self.host.registers.write(offset, value, now)
+        (self._host or self.host).registers.write(offset, value, now)
 
     def peek(self, offset: int, size: int, now: int) -> int | None:
         """What a debugger sees of a register, None where there is none."""

@@ -10,7 +10,7 @@ from npu_device.device import NpuDevice
 from npu_device.memory.memory import Memory, sparse
 from npu_device.trace.stream import EventStream
 from pyv_ext import elf
-from pyv_ext.bus.bus import Access, Bus
+from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER, Clock
 from pyv_ext.bus.memory import INFO_OFFSET, Ram, boot_rom
 from pyv_ext.cores import make_engine
@@ -242,7 +242,6 @@ class Platform:
             self._semihosting = semihosting(self.config, program, self.hart, self.bus, self.console, exits)
             self.hart.semihosting = self._semihosting.call
         self._arrivals = arrivals.install(self.config, program, self.bus)
-        self.bus.observe(self.npu, self._observe_access)
         if self.npu.used or submit_functions(program):  # which are followed from their first instruction on
             self._follow()
         else:
@@ -255,6 +254,7 @@ class Platform:
             from pyv_npu.observe.latency.probe import LatencyProbe  # most firmware does not use the NPU
 
             self._probe = LatencyProbe(self, self.program, self._arrivals)
+            self.bus.observe(self.npu, self._probe.access)
             if self.interrupts.external is not None:
                 self._probe.stamps.external(*self.interrupts.external)
             self.interrupts.on_external.append(self._probe.stamps.external)
@@ -449,10 +449,6 @@ class Platform:
             self.sanitizer.custom(name, operands, outcome)
         for listener in self.on_custom:
             listener(name, operands, outcome)
-
-    def _observe_access(self, access: Access) -> None:
-        if self._probe is not None:
-            self._probe.access(access)
 
     def _observe_csr_write(self, address: int, now: int) -> None:
         if self.sanitizer is not None:

@@ -28,14 +28,11 @@ class Interrupts:
     def __init__(self, timeline: Timeline, events: EventStream) -> None:
         self.status = 0
         self.mask = 0
+        self.level = False
+        """The line now."""
         self._events = events
         self._line = False
         self._check = Agenda(timeline, "irq", Phase.IRQ, self._settle)
-
-    @property
-    def level(self) -> bool:
-        """The line now."""
-        return self.status & self.mask != 0
 
     def set(self, cycle: int, bits: int) -> None:
         self._change(cycle, self.status | bits, self.mask)
@@ -58,11 +55,13 @@ class Interrupts:
     def load_state(self, state: Any) -> None:
         fields = Fields(state, "status", "mask", "line")
         self.status, self.mask = fields.integer("status", 0, IRQ_ALL), fields.integer("mask", 0, IRQ_ALL)
+        self.level = self.status & self.mask != 0
         self._line = fields.flag("line")
 
     def _change(self, cycle: int, status: int, mask: int) -> None:
         self.status = status
         self.mask = mask
+        self.level = status & mask != 0
         if self.level != self._line:
             self._check.request(cycle)
 

@@ -222,9 +222,10 @@ class Bus:
         """Take note that memory changed; decoded code in it is dropped."""
         if self.shadow is not None:
             self.shadow.initialise(address, size)
-        ram = self.ram_at(address, size)
-        if ram is not None:
-            self._written(ram, address, size)
+        for ram in self.rams:
+            if ram.base <= address and address + size <= ram.end:
+                self._written(ram, address, size)
+                return
 
     def _written(self, ram: Ram, address: int, size: int) -> None:
         if size <= 0:

@@ -121,7 +121,8 @@ class Clock:
         self._levels: list[bool] = []
         """The interrupt line of each device, as the listeners know it."""
         self._dependent: list[tuple[int, Sequence[Timed] | None, bool]] = []
-        self._posted: deque[tuple[int, int, int, int, int]] = deque()
+        self.posted: deque[QueuedStore] = deque()
+        """Stores on their way that are not in the queue, in the order of arrival."""
         self._listeners: list[tuple[Listener, Sequence[Timed] | None]] = []
         self._alone: set[int] = set()
         self._quiet: dict[int, tuple[list[Listener], list[int]]] = {}
@@ -173,7 +174,7 @@ class Clock:
         """Let a store to a device arrive at the start of cycle `arrival`; calls come in the order of arrival."""
         if self._queued:
             self.flush()
-        self._posted.append((arrival, number, offset, size, value))
+        self.posted.append((arrival, number, offset, size, value))
         if arrival < self.next:
             self.next = arrival
 
@@ -188,7 +189,7 @@ class Clock:
 
     def advance(self, cycle: int) -> None:
         """Do all that is due at the start of `cycle` or earlier."""
-        posted = self._posted
+        posted = self.posted
         while (now := self.next) <= cycle:
             if self._queued:
                 self._deliver(cycle)
@@ -220,7 +221,7 @@ class Clock:
     def _arrive_in_a_row(self, number: int, offset: int, size: int, value: int, cycle: int) -> None:
         """A posted deferrable store is at its device, and with it those to the same register that follow up to `cycle`
         before anything else."""
-        posted, values, last = self._posted, [value], self.now
+        posted, values, last = self.posted, [value], self.now
         before = min(cycle, self._soonest - 1)
         while posted:
             arrival, target, at, width, value = posted[0]
@@ -239,7 +240,8 @@ class Clock:
 
     def _arrive(self, number: int, offset: int, size: int, value: int, now: int) -> None:
         """A posted store is at its device."""
-        quiet = self._is_deferrable(number, offset, size)
+        deferrable = self._deferrable[number]
+        quiet = deferrable is not None and deferrable(offset, size)
         self._devices[number].write(offset, size, value, now - 1)  # type: ignore[attr-defined]  # on the bus
         if quiet:
             self.changes += 1
@@ -257,16 +259,17 @@ class Clock:
     def flush(self) -> None:
         """Let what is in the queue be posted stores as any others."""
         self._queued = False
-        self._posted.extend(self.queue.take())
-        first = self._posted[0][0]
+        self.posted.extend(self.queue.take())
+        first = self.posted[0][0]
         self.next = first if first < self._soonest else self._soonest
 
-    def hold(self, arriving: Container[int] | None) -> None:
+    def hold(self, arriving: Container[int] | None) -> bool:
         """Keep posted stores in the queue, if none is for the clock: all are deferrable, or native code lets them
-        arrive, at devices of these numbers, or calls what `calls` has. None: it lets none arrive."""
-        posted = self._posted
+        arrive, at devices of these numbers, or calls what `calls` has. None: it lets none arrive. Whether they are
+        there and some are not deferrable."""
+        posted = self.posted
         if not posted or len(posted) > CAPACITY // 2:
-            return
+            return False
         stores, loud = [], False
         for arrival, number, offset, size, value in posted:
             what, call = what_of(number, offset, size), 0
@@ -274,18 +277,19 @@ class Clock:
             if loud:
                 call = self.calls.get(what, 0)
                 if arriving is None or (not call and number not in arriving):
-                    return
+                    return False
                 what |= NOT_DEFERRABLE
             stores.append((arrival, what, value, call))
         self.queue.put(stores)
         posted.clear()
         self.next = self._soonest
+        return loud
 
     def settle(self, cycle: int) -> None:
         """Let deferrable stores arrive that are due at the start of `cycle`, as long as nothing else is."""
         if self._queued:
             self._deliver(cycle)
-        posted = self._posted
+        posted = self.posted
         while posted and posted[0][0] <= cycle and posted[0][0] < self._soonest:
             arrival, number, offset, size, value = posted[0]
             if not self._is_deferrable(number, offset, size):
@@ -300,7 +304,7 @@ class Clock:
         table = self.queue.table
         count = table[COUNT]
         before = min(cycle, self._soonest - 1)
-        if table[LOUD] or self._posted or table[FIRST + ARRIVAL] > before:
+        if table[LOUD] or self.posted or table[FIRST + ARRIVAL] > before:
             self.flush()
             return
         due = count
@@ -320,7 +324,7 @@ class Clock:
         words = table[FIRST : FIRST + STORE_WORDS * due].tolist()
         later = self.queue.take(due)
         self._queued = False
-        self._posted.extend(later)
+        self.posted.extend(later)
         self.next = self._soonest if not later else min(self._soonest, later[0][0])
         in_a_row = self._in_a_row[number]
         if in_a_row is not None and words[WHAT_OF_STORE::STORE_WORDS].count(what) == due:
@@ -331,7 +335,7 @@ class Clock:
 
     def _coincide(self, now: int) -> None:
         """Several things are due."""
-        posted, due, devices = self._posted, self._due, self._devices
+        posted, due, devices = self.posted, self._due, self._devices
         while posted and posted[0][0] <= now:
             _, target, offset, size, value = posted.popleft()
             devices[target].write(offset, size, value, now - 1)  # type: ignore[attr-defined]
@@ -358,9 +362,10 @@ class Clock:
         if event is None:
             event = NEVER
         if event != self._due[number]:
-            self._expect(number, event)
+            self._due[number] = event
+            self.known[number][DUE] = event if event.__class__ is int and 0 <= event <= NEVER else -1
             if number == self.first and event < self._others:
-                posted = self._posted
+                posted = self.posted
                 self._soonest = event
                 self.next = posted[0][0] if posted and posted[0][0] < event else event
             else:
@@ -386,7 +391,7 @@ class Clock:
 
     def besides(self, numbers: Sequence[int]) -> int:
         """The cycle of the next event of anything but these devices; posted stores count."""
-        soonest, posted, due = self._soonest, self._posted, self._due
+        soonest, posted, due = self._soonest, self.posted, self._due
         if soonest < NEVER and self.first in numbers:
             soonest = self._others
             if soonest < NEVER and soonest in [due[number] for number in numbers]:
@@ -463,7 +468,7 @@ class Clock:
         self.known[number][DUE] = event if event.__class__ is int and 0 <= event <= NEVER else -1
 
     def _find_next(self) -> None:
-        posted, due = self._posted, self._due
+        posted, due = self.posted, self._due
         soonest = min(due, default=NEVER)
         if soonest < NEVER:
             self.first = first = due.index(soonest)
@@ -479,7 +484,7 @@ class Clock:
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps: when devices are due follows from them."""
-        return {"now": self.now, "posted": [list(store) for store in self._posted]}
+        return {"now": self.now, "posted": [list(store) for store in self.posted]}
 
     def load_state(self, state: Any) -> None:
         """Take on a state; everything attached has taken on its own."""
@@ -501,7 +506,7 @@ class Clock:
         self.now = now
         self.queue.take()
         self._queued = False
-        self._posted = deque(posted)
+        self.posted = deque(posted)
         self.changes += 1
         for number, device in enumerate(self._devices):
             self._show(number, getattr(device, "irq", False))

@@ -144,13 +144,18 @@ class Posted:
         at = RING + self.table[NEXT]
         return [arrival for arrival in (*self.table[at:], *self.table[RING:at]) if arrival]
 
-    def leave(self, start: int) -> int:
-        """When a store of cycle `start` can leave the core: at once, unless as many as are allowed are on their way."""
+    def send(self, start: int, cycles: int, one_way: int) -> int:
+        """When the core goes on that stores in cycle `start`, which takes it `cycles`; the store arrives `one_way`
+        later. It can leave the core at once, unless as many as are allowed are on their way."""
         table = self.table
-        oldest = table[RING + table[NEXT]]
-        return oldest if oldest > start else start
+        at = table[NEXT]
+        oldest = table[RING + at]
+        end = (oldest if oldest > start else start) + cycles
+        table[RING + at] = table[DRAINED] = end + one_way
+        table[NEXT] = at + 1 if at + 1 < table[DEPTH] else 0
+        return end
 
-    def add(self, arrival: int) -> None:
+    def _add(self, arrival: int) -> None:
         """One more, which arrives after all others."""
         table = self.table
         at = table[NEXT]
@@ -164,7 +169,7 @@ class Posted:
             self.table[RING + at] = 0
         self.table[NEXT] = 0
         for arrival in arrivals[-depth:]:
-            self.add(arrival)
+            self._add(arrival)
         self.table[DRAINED] = drained
 
 
@@ -345,14 +350,14 @@ class Window:
             except BaseException as error:
                 clock.failure = error
 
+        since = slot_of(address) * WORDS + SINCE
         direct = DirectCall(clock, number, device.write, (offset, size), finish)
         clock.calls[what] = direct.address
 
         def store(value: int, start: int) -> int:
-            read_cache.stored(address)
-            end = posted.leave(start) + cycles
+            read_cache.table[since] = 0  # something else than native code stores there
+            end = posted.send(start, cycles, one_way)
             arrival = end + one_way
-            posted.add(arrival)
             clock.post(arrival, number, offset, size, value)
             if observers or own:
                 access = Access(device, offset, size, True, value, start, end, arrival)

@@ -92,6 +92,11 @@ class Clint(RegisterDevice):
         return bool(self.words[_MSIP])
 
     @property
+    def lines(self) -> int:
+        """Both, as the bits of mip."""
+        return self.words[_MSIP] << 3 | self.words[_TIMER] << 7
+
+    @property
     def mtimecmp(self) -> int:
         return self.words[_MTIMECMP]
 

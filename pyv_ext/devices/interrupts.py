@@ -102,13 +102,15 @@ class InterruptWiring:
                 levels |= bit
         plic.set_levels(levels)
         if self._direct:
-            words[_DIRECT] = any(device.irq for device in self._direct)
-        local = (MSIP if self._clint.software else 0) | (MTIP if self._clint.timer else 0)
-        before = words[_LINES]
-        if not (before or local or plic.irq or words[_DIRECT]) and words[_DUE] == NEVER:
+            words[_DIRECT] = 0
+            for device in self._direct:
+                if device.irq:
+                    words[_DIRECT] = 1
+        before, value = words[_LINES], self._clint.lines | plic.irq
+        if not (before or value or words[_DIRECT]) and words[_DUE] == NEVER:
             words[_SEEN] = max(cycle, words[_SEEN])  # what FOLLOW does while all is low, as in most programs always
             return
-        lines = self._execute(FOLLOW, cycle, local | plic.irq)
+        lines = self._execute(FOLLOW, cycle, value)
         if lines == before:
             return
         self._set_lines(lines)

@@ -59,7 +59,8 @@ class Code:
         self._core = core
         self._bus = core.bus
         self._closures = Closures(core.isa, core.hart, core.bus)
-        self._decoded: dict[int, Decoded] = {}
+        self.decoded: dict[int, Decoded] = {}
+        """What `at` has decoded, by address, as long as it is in memory."""
         self._made: dict[tuple[int, int], Decoded] = {}
         """What `executable` has made, by address and word."""
         self._lines: dict[int, _Line] = {}
@@ -83,7 +84,7 @@ class Code:
 
     def at(self, pc: int) -> Decoded:
         """The instruction at `pc`; where there is none, the trap."""
-        return self._decoded.get(pc) or self._decode(pc)
+        return self.decoded.get(pc) or self._decode(pc)
 
     def _decode(self, pc: int) -> Decoded:
         word = self.word(pc)
@@ -97,7 +98,7 @@ class Code:
         if self.volatile(pc):
             return decoded
         self.cover(pc, 4 if decoded.instruction is None else decoded.instruction.length)
-        self._decoded[pc] = decoded
+        self.decoded[pc] = decoded
         self._offer(pc, decoded)
         return decoded
 
@@ -231,7 +232,7 @@ class Code:
             other = self._lines.get(first if first != base else pc + 4 & -LINE)
             if other is not None:
                 other.sizes.pop(pc, None)
-            self._decoded.pop(pc, None)
+            self.decoded.pop(pc, None)
             self.steps.pop(pc, None)
             self._withdraw(pc)
         self._bus.unmark_code(base)
@@ -299,8 +300,8 @@ class Code:
         hooks.remove(hook)
         if not hooks:
             del self.hooks[pc]
-            if pc in self._decoded:
-                self._offer(pc, self._decoded[pc])
+            if pc in self.decoded:
+                self._offer(pc, self.decoded[pc])
             self._dropped([pc])
 
 

@@ -150,11 +150,11 @@ class Engine:
         finally:
             hart.pc, hart.cycle, hart.instret = pc, cycle, instret
 
-    def _execute_slow(self, tried: bool = False) -> bool:
+    def _execute_slow(self, tried: bool = False, hooked: bool = False) -> bool:
         """Execute the instruction that a burst has come to; whether the burst may go on after it, once the events that
         are due have happened.
 
-        `tried`: its closure has been asked, it takes the slow path.
+        `tried`: its closure has been asked, it takes the slow path; `hooked`: its hooks have been called.
         """
         hart, x = self.hart, self.hart.x
         if x[GUARDED]:
@@ -163,7 +163,7 @@ class Engine:
         decoded = self.code.slow.get(pc)
         if decoded is None and not self.fetches_ahead and pc in self.code.hooks:
             decoded, tried = self.code.at(pc), False
-            if not self._hooked(pc):
+            if not hooked and not self._hooked(pc):
                 return False
         if decoded is None:
             self._one()

@@ -39,7 +39,8 @@ class NearDevices:
         self._wiring = wiring
         self._windows = windows
         self._source = source
-        self._observers = [window.observers for window in windows.values()]
+        self.observers = [window.observers for window in windows.values()]
+        """Who is told of accesses of each of them."""
         self._uart: Any = windows[UART].device if UART in windows else None
         number = next(one for one in bus.clock.followers(windows[CLINT].number)[1] if bus.clock.device(one) is wiring)
         self.numbers = (*(window.number for window in windows.values()), number)
@@ -74,7 +75,7 @@ class NearDevices:
     @property
     def observed(self) -> bool:
         """Whether something is told of accesses of one of them."""
-        return any(self._observers)
+        return any(self.observers)
 
     def synchronize(self, cycle: int) -> None:
         """Tell what they have done, the last with effect from `cycle` on."""

@@ -9,7 +9,7 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart.hart import Hart
 from pyv_ext.hart.pmp import READ, WRITE
-from pyv_ext.hart.slots import FS
+from pyv_ext.hart.slots import FS, GUARDED
 from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
 
@@ -38,9 +38,12 @@ def fault_of(core: Core, instruction: Instruction | None) -> Fault | None:
 
 def load_port(hart: Hart, bus: Bus) -> Callable[[int, int], bytes | None]:
     """`f(address, size)`: memory as custom instructions may read it, without side effects or cost."""
+    x = hart.x
 
     def peek(address: int, size: int) -> bytes | None:
-        return bus.peek(address, size) if hart.may_access(address, size, READ) else None
+        if x[GUARDED] and not hart.may_access(address, size, READ):
+            return None
+        return bus.peek(address, size)
 
     return peek
 

@@ -14,10 +14,11 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.bus.window import Load, Store
 from pyv_ext.engines.closures import After, Step, leave
+from pyv_ext.engines.stop import Stop
 from pyv_ext.engines.tracer import Tracer
 from pyv_ext.hart.csr import CBCFE, CBIE, FLOAT, REGISTERS, TW, Csr
 from pyv_ext.hart.hart import Hart, Wait
-from pyv_ext.hart.slots import SINK
+from pyv_ext.hart.slots import PRIV, SINK
 from pyv_ext.hart.traps import MACHINE, Cause
 from pyv_ext.isa import Instruction, Isa, Kind
 from pyv_ext.isa.expressions import evaluator
@@ -53,6 +54,9 @@ class Core(Protocol):
 
     def wait(self, wait: Wait, cycle: int) -> After | None:
         """Let the instruction wait; the hart has come to `cycle`. None: nothing retired."""
+
+    def stop(self, stop: Stop) -> None:
+        """Let the run end after the current instruction, or before one whose hook says so."""
 
     def flush(self) -> None:
         """Drop all decoded instructions."""
@@ -303,7 +307,7 @@ def _window_csr(core: Core, pc: int, instruction: Instruction, window: CsrWindow
     after = pc + instruction.length & core.isa.mask, cost
 
     def step() -> After | None:
-        if hart.priv != MACHINE and not csrs.accessible(address, writes):
+        if x[PRIV] != MACHINE and not csrs.accessible(address, writes):
             return _illegal(core, instruction)
         now = hart.cycle + cost - 1
         clock.advance(now)

@@ -132,7 +132,7 @@ class Hart:
 
     def set_lines(self, bits: int) -> None:
         """Set the interrupt lines: the bits MSIP (3), MTIP (7) and MEIP (11) of mip."""
-        self.csrs.mip = bits
+        self.x[slots.MIP] = bits
 
     def interrupt(self) -> Interrupt | None:
         """The interrupt that the next instruction is squashed for, unless it is a WFI that waits."""
@@ -158,9 +158,13 @@ class Hart:
         base = csrs.mtvec & -4
         self.pc = base + 4 * cause & self.isa.mask if interrupt and csrs.mtvec & 1 else base
         if interrupt:
-            for listener, causes in self._on_interrupt:
-                if cause in causes:
-                    listener(cause, self.cycle + self.timing.irq)
+            self.tell_interrupt(cause)
+
+    def tell_interrupt(self, cause: int) -> None:
+        """Tell those who listen that the hart goes to the handler of an interrupt now."""
+        for listener, causes in self._on_interrupt:
+            if cause in causes:
+                listener(cause, self.cycle + self.timing.irq)
 
     def leave_trap(self) -> int:
         """What MRET does: unstack privilege and interrupt enable. The pc to go on at."""

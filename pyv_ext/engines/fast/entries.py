@@ -123,3 +123,27 @@ class VolatileEntries:
 
     def _tag(self, slot: int) -> bytes:
         return bytes(self.table[slot : slot + 8])
+
+
+# -- instructions with hooks ------------------------------------------------------------------------------------
+
+MOST_HOOKED = 1 << 10
+ROW = 3 * SIZE
+"""Bytes: the entry and two that lead back to those of the page."""
+
+
+class HookedEntries:
+    """The entries of instructions whose hooks are called first; the entries of their places have the numbers."""
+
+    def __init__(self) -> None:
+        self.table = bytearray((bytes(SIZE) + 2 * entry_of(NEXT)) * MOST_HOOKED)
+        self._numbers: dict[int, int] = {}
+
+    def number(self, pc: int, entry: bytes) -> int | None:
+        """Keep the entry of what is at `pc`; None where there is no room."""
+        number = self._numbers.get(pc, len(self._numbers))
+        if number == MOST_HOOKED:
+            return None
+        self._numbers[pc] = number
+        self.table[ROW * number : ROW * number + SIZE] = entry
+        return number

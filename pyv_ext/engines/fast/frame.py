@@ -68,7 +68,10 @@ SHOWN = 45
 """`Clock.changes` as native code has been told last; a device that it calls changes it where more has changed than the
 device."""
 
-WORDS = 46
+HOOKED = 46
+"""The address of the table of `entries.HookedEntries`."""
+
+WORDS = 47
 
 PLACES = Places(8 * X, 8 * LIMIT, 8 * OTHERS, 8 * TOUCHED, 8 * NEAR, 8 * EPOCH, 8 * CHANGES, 8 * QUEUE, 8 * SHOWN)
 
@@ -180,7 +183,9 @@ _START, _WHAT, _CYCLES = range(3)
 """Words of a `Record`."""
 RECORD_WORDS = 3
 RECORDS = 4096
-_OFF, _NEVER = 0, (1 << 64) - 1
+OFF = 0
+"""In the place of the address of the log."""
+_NEVER = (1 << 64) - 1
 
 
 class Log:
@@ -191,21 +196,17 @@ class Log:
     def __init__(self, frame: memoryview) -> None:
         self._frame = frame
         self._table = memoryview(bytearray(8 * RECORD_WORDS * (RECORDS + 1))).cast("Q")
-        self._first = address_of(self._table) + 8 * RECORD_WORDS
-        """The record before it has no line and is never added to."""
+        self.first = address_of(self._table) + 8 * RECORD_WORDS
+        """The address of an empty log. The record before it has no line and is never added to."""
         self._table[_WHAT] = _NEVER
-        self._frame[LOG], self._frame[LOG_END] = _OFF, self._first + 8 * RECORD_WORDS * RECORDS
-
-    def switch(self, on: bool) -> None:
-        """Begin an empty log, or keep none."""
-        self._frame[LOG] = self._first if on else _OFF
+        self._frame[LOG], self._frame[LOG_END] = OFF, self.first + 8 * RECORD_WORDS * RECORDS
 
     def take(self) -> Sequence[Record]:
         """What was logged; the log is empty then."""
-        length = self._frame[LOG] - self._first
+        length = self._frame[LOG] - self.first
         if not length:
             return ()
-        self._frame[LOG] = self._first
+        self._frame[LOG] = self.first
         words = iter(self._table[RECORD_WORDS : RECORD_WORDS + length // 8].tolist())
         return list(zip(words, words, words, strict=True))
 

@@ -13,7 +13,7 @@ from enum import IntEnum
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
 from pyv_ext.engines.fast import access, entries, floating, frame, upcalls
 from pyv_ext.engines.fast.access import Pointers, RamAccess
-from pyv_ext.engines.fast.frame import BIAS, left_of, with_left
+from pyv_ext.engines.fast.frame import BIAS, with_left
 from pyv_ext.engines.fast.lowering import declarations
 from pyv_ext.engines.fast.machine import Switching
 from pyv_ext.engines.fast.operations import Numbers, Operations, Step
@@ -100,6 +100,7 @@ class Interpreter:
             made.reading(number, reading)
         made.fence(numbers.fence)
         made.custom(numbers.custom)
+        made.hooked(numbers.hooked)
         for name, number in numbers.machine.items():
             made.machine_mode(number, name)
         for operation, number in numbers.by_float.items():
@@ -211,7 +212,7 @@ class Interpreter:
         ir.block("happened")
         ir.goto("arrive", (pc, with_left(ir, progress, ir.value(f"sub i64 {limit}, {end}"))))
         ir.block("due")
-        left = ir.value(f"call i64 @{upcalls.DUE}(i64 {left_of(ir, progress)})")
+        left = ir.value(f"call i64 @{upcalls.DUE}(i64 {end}, i64 0)")
         ir.unless(ir.value(f"icmp sge i64 {left}, 0"), ("fault", (pc, progress)))
         self._go_on(left, pc, progress)
 
@@ -221,6 +222,7 @@ class Interpreter:
         self._waiting()
         self._asking("waits", upcalls.WAIT)
         self._refreshing()
+        self._answered()
 
     def _refreshing(self) -> None:
         """A fence.i, where Python may have changed memory since the last one. All is fresh then, unless events follow
@@ -255,6 +257,12 @@ class Interpreter:
         answer = ir.value(f"call i64 @{function}(i64 {place}, i64 {progress})")
         if fresh:
             ir.store("i64", fresh, f"@{FRESH}")
+        ir.goto("answered", (answer, pc, progress))
+
+    def _answered(self) -> None:
+        """Python has executed the next instruction, or what comes before it."""
+        ir = self._ir
+        answer, pc, progress = ir.block("answered", "i64", WORD, "i64")
         ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), ("fault", (pc, progress)))
         retired = ir.value(f"shl i64 {ir.value(f'and i64 {answer}, 1')}, 32")
         done = ir.value(f"add i64 {progress}, {retired}")
@@ -271,8 +279,17 @@ class Interpreter:
         pc, progress = ir.block("arrive", WORD, "i64")
         left = ir.value(f"trunc i64 {progress} to i32")
         ir.unless(ir.value(f"icmp ugt i32 {left}, {BIAS}"), ("head", (pc, progress)))
-        handler, row = mode.interrupt(pc, ("head", (pc, progress)), ("over", (pc, progress)))
-        mode.go(row, (handler, ir.value(f"sub i64 {progress}, {self._timing.irq}")), "head")
+        handler, row, cause, heard = mode.interrupt(pc, ("head", (pc, progress)), ("over", (pc, progress)))
+        after = ir.value(f"sub i64 {progress}, {self._timing.irq}")
+        ir.branch(heard, ("heard", ()), ("entered", (handler, after, row)))
+        ir.block("heard")
+        given = ", ".join(f"i64 {ir.value(f'zext i32 {value} to i64')}" for value in (cause, handler))
+        left = ir.value(f"call i64 @{upcalls.HEARD}({given}, i64 {after})")
+        ir.unless(ir.value(f"icmp sge i64 {left}, 0"), ("fault", (handler, after)))
+        on = with_left(ir, after, left)
+        ir.branch(ir.value(f"icmp ne i64 {left}, 0"), ("entered", (handler, on, row)), ("over", (handler, on)))
+        handler, after, row = ir.block("entered", WORD, "i64", "ptr")
+        mode.go(row, (handler, after), "head")
 
     def _switch(self, x: str) -> None:
         """To another privilege mode."""

@@ -7,9 +7,11 @@ from pyv_ext.engines.code import Code
 from pyv_ext.engines.fast import space
 from pyv_ext.engines.fast.access import OtherMemories, RamAccess
 from pyv_ext.engines.fast.custom import CustomCalls
+from pyv_ext.engines.fast.entries import HookedEntries
 from pyv_ext.engines.fast.frame import (
     BIAS,
     DONE,
+    HOOKED,
     INSTRET,
     LEFT,
     LIMIT,
@@ -54,7 +56,7 @@ class Native:
         self,
         core: Core,
         code: Code,
-        slow: Callable[[bool], bool],
+        slow: Callable[[bool, bool], bool],
         last: LastRun | None,
         regions: Regions,
         *,
@@ -78,8 +80,10 @@ class Native:
         )
         self._translators = [RegionTranslator(isa, timing, each, fused=fused) for each in (plain, access)]
         near = find_near_devices(core.hart, core.bus)
-        self._upcalls = Upcalls(core, self._frame, self._words, slow, near)
+        self._upcalls = Upcalls(core, self._frame, self._words, code, slow, near)
         self._custom_calls = CustomCalls(core, self._upcalls, self._frame)
+        self._hooked = HookedEntries()
+        self._frame[HOOKED] = address_of(self._hooked.table)
         self._recipe = Recipe(isa, timing, fused=fused)
         hot = space.HOT
 
@@ -203,7 +207,7 @@ class Native:
                 del self.spaces[each]
             found = self.spaces[fetchable] = Space(
                 self._core, self._code, self._numbers, self._compiler, self._recipe,
-                self._translators[fetchable is not None], self._custom_calls, self._last, fetchable,
+                self._translators[fetchable is not None], self._custom_calls, self._hooked, self._last, fetchable,
             )  # fmt: skip
             found.begin(self._begins_with.pop(fetchable, ()))
         return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from pyv_ext.bus import clock
 from pyv_ext.engines.fast import access, entries, floating, frame, machine, upcalls
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
 from pyv_ext.engines.fast.blocks import ATOMIC, TRANSLATED
@@ -34,11 +35,12 @@ class Numbers:
         self.readings = {reading: number for number, reading in enumerate(READINGS, first)}
         self.fence = first + len(READINGS)
         self.custom = self.fence + 1
-        self.machine = {name: number for number, name in enumerate(machine.operations(isa), self.custom + 1)}
+        self.hooked = self.custom + 1
+        self.machine = {name: number for number, name in enumerate(machine.operations(isa), self.hooked + 1)}
         self.by_float = {
-            operation: number for number, operation in enumerate(floats, self.custom + 1 + len(self.machine))
+            operation: number for number, operation in enumerate(floats, self.hooked + 1 + len(self.machine))
         }
-        self.end = self.custom + 1 + len(self.machine) + len(floats)
+        self.end = self.hooked + 1 + len(self.machine) + len(floats)
         """The number behind the last."""
 
 
@@ -239,9 +241,7 @@ class Operations:
     def _ask(self, function: str, address: str, size: int, *more: str) -> tuple[str, str]:
         """Let Python access a device: (answer, progress after the instruction)."""
         ir = self._ir
-        self._unless_logged()
-        if self._access.shadowed:
-            ir.store("i32", self._pc, "%frame", 8 * frame.PC)
+        ir.store("i32", self._pc, "%frame", 8 * frame.PC)
         place = ir.value(f"or i64 {address}, {size << 32}")
         answer = ir.value(f"call i64 @{function}({', '.join(f'i64 {given}' for given in (place, *more))})")
         fine, wrong = ir.fresh(), ir.fresh()
@@ -307,6 +307,27 @@ class Operations:
         ir.store("i32", ir.value(f"trunc i64 {answer} to i32"), place)
         cycles = ir.value(f"add i64 {ir.value(f'lshr i64 {answer}, 32')}, {ir.value(f'add i64 {later}, 1')}")
         self._next(ir.value(f"add i32 {self._pc}, 4"), self._later(cycles), 4)
+
+    def hooked(self, number: int) -> None:
+        """Python calls the hooks; then the entry that `entries.HookedEntries` has, as long as nothing else comes. Where
+        Python must be told of something before, it takes the slow path."""
+        ir = self._ir
+        ir.block(f"op{number}")
+        touched, guarded = ir.load("i64", "%frame", 8 * frame.TOUCHED), ir.load("i64", self._at.x, 8 * slots.GUARDED)
+        queued = ir.load("i64", ir.load("ptr", "%frame", 8 * frame.QUEUE), 8 * clock.COUNT)
+        more = ir.value(f"or i64 {ir.value(f'or i64 {touched}, {guarded}')}, {queued}")
+        ir.unless(ir.value(f"icmp eq i64 {more}, 0"), self._leave)
+        index = ir.value(f"mul i32 {self._immediate()}, {entries.ROW}")
+        place = ir.value(f"zext i32 {self._pc} to i64")
+        answer = ir.value(f"call i64 @{upcalls.HOOK}(i64 {place}, i64 {self._progress})")
+        called, other = ir.fresh(), ir.fresh()
+        ir.branch(ir.value(f"icmp eq i64 {answer}, {upcalls.CALLED_HOOKS}"), (called, ()), (other, ()))
+        ir.block(called)
+        table = ir.load("ptr", "%frame", 8 * frame.HOOKED)
+        entry = ir.at(table, ir.value(f"zext i32 {index} to i64"))
+        ir.goto("step", (self._pc, self._progress, entry))
+        ir.block(other)
+        ir.goto("answered", (answer, self._pc, self._progress))
 
     def _publish(self) -> None:
         """Tell the shadow of a fence, if it is one of stores to memory before stores to devices."""

@@ -21,7 +21,7 @@ from pyv_ext.engines.fast.blocks import (
 )  # fmt: skip
 from pyv_ext.engines.fast.custom import CustomCalls
 from pyv_ext.engines.fast.decoded_lines import LINE_SIZE, SEEN, DecodedLines
-from pyv_ext.engines.fast.entries import Entries, VolatileEntries, entry_of
+from pyv_ext.engines.fast.entries import Entries, HookedEntries, VolatileEntries, entry_of
 from pyv_ext.engines.fast.frame import address_of, reading_of
 from pyv_ext.engines.fast.operations import Numbers
 from pyv_ext.engines.fast.region import RegionTranslator
@@ -89,6 +89,7 @@ class Space:
         recipe: Recipe,
         translator: RegionTranslator,
         custom_calls: CustomCalls,
+        hooked: HookedEntries,
         last: LastRun | None,
         fetchable: Spans | None,
     ) -> None:
@@ -102,6 +103,7 @@ class Space:
         self._recipe = recipe
         self._translator = translator
         self._custom_calls = custom_calls
+        self._hooked_entries = hooked
         self._fetchable = fetchable
         self._shadowed = core.bus.shadow is not None
         self._entries = Entries()
@@ -224,12 +226,25 @@ class Space:
 
     def _entry(self, pc: int, form: Form) -> bytes:
         """The entry of a word at an address."""
-        if not self._free(pc, form.length):
+        if not self._permitted(pc, form.length):
             return _LEAVE
+        if pc in self._code.hooks:
+            return self._hooked(pc, form)
         if form.entry is None:
             assert form.instruction is not None
             return self._custom(pc, form.instruction)
         return form.entry
+
+    def _hooked(self, pc: int, form: Form) -> bytes:
+        """The entry of a hooked instruction: others than the plain ones take the slow path, and those after which
+        another one must not see what they store."""
+        instruction, entry = form.instruction, form.entry
+        if instruction is None or entry is None or self._core.fetches_ahead:
+            return _LEAVE
+        if not form.taken or instruction.row.kind not in TRANSLATED or instruction.row.floating:
+            return _LEAVE
+        number = self._hooked_entries.number(pc, entry)
+        return _LEAVE if number is None else entry_of(self._numbers.hooked, immediate=number)
 
     def _custom(self, pc: int, instruction: Instruction) -> bytes:
         """Its operands are where an R-type has them, whatever its syntax."""
@@ -305,9 +320,9 @@ class Space:
             or machine.slot_of(instruction) is not None
         )
 
-    def _free(self, pc: int, length: int) -> bool:
-        """Whether nothing is hooked at `pc`, nor forbidden: all that is left to the slow path."""
-        if pc in self._code.hooks or pc % self._isa.alignment:
+    def _permitted(self, pc: int, length: int) -> bool:
+        """Whether an instruction may be fetched at `pc`."""
+        if pc % self._isa.alignment:
             return False
         spans, end = self._fetchable, pc + length
         return spans is None or any(low <= pc and end <= high for low, high in spans)
@@ -374,7 +389,8 @@ class Space:
 
     def _translates(self, pc: int, instruction: Instruction) -> bool:
         """Whether a region may have the instruction that is at `pc`."""
-        return self._form(instruction.word).taken and self._free(pc, instruction.length)
+        taken = self._form(instruction.word).taken and pc not in self._code.hooks
+        return taken and self._permitted(pc, instruction.length)
 
     def _install(self, blocks: Sequence[Block]) -> bool:
         """Translate the blocks; False where there are none, or no room for another region."""

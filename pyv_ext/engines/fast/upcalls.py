@@ -6,16 +6,19 @@ The interpreter is entered with the GIL (`ctypes.PYFUNCTYPE`), which also raises
 from collections.abc import Callable
 from functools import partial
 
-from pyv_ext.bus.clock import ARRIVAL, COUNT, FIRST, LOUD, NEVER
+from pyv_ext.bus.clock import ARRIVAL, COUNT, FIRST, NEVER
 from pyv_ext.bus.window import Load, Store
+from pyv_ext.engines.code import Code
 from pyv_ext.engines.fast.frame import (
     BIAS,
     CHANGES,
     EPOCH,
     INSTRET,
     LIMIT,
+    LOG,
     MODES,
     NEAR,
+    OFF,
     OTHERS,
     PC,
     PLACES,
@@ -29,22 +32,31 @@ from pyv_ext.engines.near import NearDevices
 from pyv_ext.engines.near_code import CALLED
 from pyv_ext.engines.python_calls import device_calls, function, handler_call, interface, pointers
 from pyv_ext.engines.slow import Core, register_load, register_store
-from pyv_ext.engines.tracer import OnBlock, Tracer, batches_of
+from pyv_ext.engines.tracer import OnBlock, Tracer
 from pyv_ext.hart.hart import Wait
-from pyv_ext.hart.slots import MIE, MIP
+from pyv_ext.hart.slots import GUARDED, MIE, MIP
 from pyv_ext.hart.traps import Cause
+from pyv_ext.isa import Instruction
 
-LOAD, STORE, DUE, SLOW, WAIT, CALL = "ask_load", "ask_store", "ask_due", "ask_slow", "ask_wait", "ask_call"
-"""`ask_load(address | size << 32, cycles left) -> answer` and `ask_store(..., value) -> answer`: cycles left after the
-access << 32 | value loaded, or one of the numbers below 0.
-`ask_due(cycles left) -> cycles left` when there are none: events happen.
+LOAD, STORE, DUE, SLOW, WAIT, HOOK, HEARD, CALL = (
+    f"ask_{name}" for name in ("load", "store", "due", "slow", "wait", "hook", "heard", "call")
+)
+"""`ask_load(address | size << 32, cycles left) -> answer` and `ask_store(..., value) -> answer`, of the instruction at
+the frame's pc: cycles left after the access << 32 | value loaded, or one of the numbers below 0.
+`ask_due(end, 0) -> cycles left` when there are none in cycle `end`: events happen. Native code takes the interrupts
+that are pending then, or leaves them.
 `ask_slow(pc, progress) -> cycles left << 1 | whether the instruction at pc has retired`: the frame has the next pc. No
 cycles left: something else comes before the next instruction.
 `ask_wait(pc, progress)`: the same for a WFI while no interrupt is pending.
+`ask_hook(pc, progress)`: the hooks of the instruction are called; `CALLED_HOOKS`, or the same as `ask_slow`.
+`ask_heard(cause, handler, progress) -> cycles left`: those who listen are told of an interrupt, whose handler begins.
 `ask_call(Python function, ...) -> what it returns` for a custom instruction (see `custom`)."""
 
 LEAVE, FAULT = -1, -2
 """Nothing was done, the instruction takes the slow path; `Upcalls.ended` does what the instruction comes to."""
+
+CALLED_HOOKS = -3
+"""Nothing else has changed: native code executes the instruction."""
 
 SPAN = 50_000_000
 """Cycles that native code goes on for at most, so that Ctrl-C is noticed."""
@@ -60,17 +72,21 @@ class Upcalls:
         core: Core,
         frame: memoryview,
         words: memoryview,
-        slow: Callable[[bool], bool],
+        code: Code,
+        slow: Callable[[bool, bool], bool],
         near: NearDevices | None = None,
     ) -> None:
-        """`words`: the signed words of the frame; `slow(True)` executes the instruction at the hart's pc, and says
-        whether others may follow it at once; `near`: what native code serves itself."""
+        """`words`: the signed words of the frame; `slow(True, whether its hooks have been called)` executes the
+        instruction at the hart's pc, and says whether others may follow it at once; `near`: what native code serves
+        itself."""
         self._core = core
         self._near = near
         self._hart = core.hart
+        self._x = core.hart.x
         self._bus = core.bus
         self._clock = core.bus.clock
         self._csrs = core.hart.csrs
+        self._code = code
         self._frame = frame
         self._words = words
         self._execute_slow = slow
@@ -94,17 +110,19 @@ class Upcalls:
         self._told = 0
         self._instret = 0
         """Instructions that had retired when native code began."""
+        self._hooked_pc = self._hooked_progress = -1
+        """The instruction whose hooks have been called last, and the progress then."""
         self._caching = False
         """Whether the MMIO read cache is used."""
         self._changes = 0
         self._called: dict[str, Callable[..., int]] = {
-            LOAD: self._load, STORE: self._store, DUE: self._due, SLOW: self._slow,
-            WAIT: self._wait,
+            LOAD: self._load, STORE: self._store, DUE: self._left, SLOW: self._slow,
+            WAIT: self._wait, HOOK: self._hook, HEARD: self._heard,
         }  # fmt: skip
 
     def functions(self) -> str:
         """The IR of what native code calls."""
-        arguments = {LOAD: 2, STORE: 3, DUE: 1, SLOW: 2, WAIT: 2}
+        arguments = {LOAD: 2, STORE: 3, DUE: 2, SLOW: 2, WAIT: 2, HOOK: 2, HEARD: 3}
         asking = "".join(function(name, arguments[name]) for name in self._called)
         return interface() + asking + function(CALL, 3, given=True) + handler_call() + device_calls(PLACES)
 
@@ -118,8 +136,11 @@ class Upcalls:
         """Native code may begin now, to come to cycle `until`; the cycles that it may go on for at first."""
         hart, words, csrs = self._hart, self._words, self._csrs
         cycle = self._told = hart.cycle
+        self._hooked_progress = -1
         until = self._until = min(until, cycle + SPAN)
         self._follow_tracer()
+        if self._caching:
+            self._show_changes()
         self._protected = csrs.pmp.version
         words[PC] = hart.pc
         self._instret = words[INSTRET] = hart.instret
@@ -147,22 +168,9 @@ class Upcalls:
 
     def execute_slow(self) -> bool:
         """Execute the instruction at the hart's pc by the slow path; whether native code may go on."""
-        self.end()
-        going = self._execute_slow(True)
-        self._told = self._hart.cycle
-        if self._words[EPOCH] and (self._bus.observers or self._bus.guards):
-            self._words[EPOCH] = 0
-        if self._core.tracer is not self._tracer:
-            self._follow_tracer()
-            going = going and (self._tracer is None or self._on_block is not None)
-        csrs = self._csrs
-        if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
-            self._show_counters()
-        if csrs.pmp.version != self._protected:
-            self._protected = csrs.pmp.version
-            for word in MODES.values():
-                self._words[word] = 0
-        return going
+        hart = self._hart
+        progress = hart.instret - self._instret << 32 | self._words[LIMIT] + BIAS - hart.cycle
+        return self._slow(hart.pc, progress) > 1
 
     def _synchronize(self) -> None:
         """Tell the clock of the devices that native code has served or called."""
@@ -187,19 +195,22 @@ class Upcalls:
     def _follow_tracer(self) -> None:
         """With a tracer, stores are logged, and every access of a device takes the slow path."""
         tracer = self._tracer = self._core.tracer
-        self._on_block = batches_of(tracer)
-        self._log.switch(self._on_block is not None)
+        self._on_block = getattr(tracer, "on_block", None)
+        self._words[LOG] = self._log.first if self._on_block is not None else OFF
         self._caching = tracer is None and not self._bus.guards
-        self._show_changes()
+        self._changes = -1  # they are shown when Python is left next
+        self._words[CHANGES] = self._words[SHOWN] = self._words[EPOCH] = 0
 
     def _show_changes(self) -> None:
-        """Let native code see what of its caches holds."""
-        words, clock, caching = self._words, self._clock, self._caching
-        if words[NEAR] and self._near is not None and self._near.observed:
-            words[NEAR] = 0
-        self._changes = changes = clock.changes if caching else 0
+        """Let native code see what of its caches holds; to be called while they are used."""
+        words, clock = self._words, self._clock
+        if words[NEAR] and self._near is not None:
+            for observers in self._near.observers:
+                if observers:
+                    words[NEAR] = 0
+        self._changes = changes = clock.changes
         words[CHANGES] = words[SHOWN] = changes
-        words[EPOCH] = 0 if not caching or self._shadowed or self._bus.observers else changes - clock.deferred
+        words[EPOCH] = 0 if self._shadowed or self._bus.observers else changes - clock.deferred
 
     # -- what it asks ------------------------------------------------------------------------------------------
 
@@ -208,12 +219,69 @@ class Upcalls:
         hart.pc = pc
         hart.cycle = self._words[LIMIT] + BIAS - (progress & _WORD)
         hart.instret = retired = self._instret + (progress >> 32)
-        going = self.execute_slow()
-        self._words[PC] = hart.pc
+        hooked = pc == self._hooked_pc and progress == self._hooked_progress
+        self._hooked_progress = -1
+        words, csrs = self._words, self._csrs
+        if self._on_block is not None or words[TOUCHED] or self._queue[COUNT]:
+            self.end()
+        going = self._execute_slow(True, hooked)
+        self._told = hart.cycle
+        if words[EPOCH] and (self._bus.observers or self._bus.guards):
+            words[EPOCH] = 0
+        if self._core.tracer is not self._tracer:
+            self._follow_tracer()
+            going = going and (self._tracer is None or self._on_block is not None)
+        if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
+            self._show_counters()
+        if csrs.pmp.version != self._protected:
+            self._protected = csrs.pmp.version
+            for word in MODES.values():
+                words[word] = 0
+        words[PC] = hart.pc
         if going:
             return self._left(hart.cycle) << 1 | hart.instret - retired
-        self._words[LIMIT] = self._words[OTHERS] = hart.cycle
+        words[LIMIT] = words[OTHERS] = hart.cycle
         return hart.instret - retired
+
+    def _hook(self, pc: int, progress: int) -> int:
+        """Call the hooks of the instruction, which native code executes unless they have changed more than the tracer;
+        nothing that native code has done is untold, but to the tracer."""
+        core, hart, bus, clock, csrs = self._core, self._hart, self._bus, self._clock, self._csrs
+        hart.pc = pc
+        cycle = hart.cycle = self._words[LIMIT] + BIAS - (progress & _WORD)
+        hart.instret = self._instret + (progress >> 32)
+        on_block = self._on_block
+        if on_block is not None and cycle > self._told:
+            on_block(self._told, cycle, self._log.take())
+            self._told = cycle
+        changes, due = clock.changes, clock.next
+        for hook in tuple(self._code.hooks[pc]):
+            stop = hook(hart)
+            if stop is not None:
+                core.stop(stop)
+                self._words[PC] = pc
+                self._words[LIMIT] = self._words[OTHERS] = cycle
+                return 0
+        self._hooked_pc, self._hooked_progress = pc, progress
+        tracer, x = core.tracer, self._x
+        if tracer is not self._tracer:
+            if tracer is not None and not hasattr(tracer, "on_block"):
+                return self._slow(pc, progress)
+            self._follow_tracer()
+            self._told = cycle
+        if (
+            clock.changes != changes
+            or clock.next != due
+            or core.stopping is not None
+            or (tracer is None and (bus.observers or bus.guards))
+            or bus.watching is not self._watching
+            or csrs.mcycle.changes + csrs.minstret.changes != self._counted
+            or csrs.pmp.version != self._protected
+            or x[GUARDED]
+            or x[MIP] & x[MIE]
+        ):
+            return self._slow(pc, progress)
+        return CALLED_HOOKS
 
     def _wait(self, pc: int, progress: int) -> int:
         """Let time pass as `Engine` does while a WFI waits: it is asked again after every event."""
@@ -244,19 +312,28 @@ class Upcalls:
                     break
                 hart.instret += 1
                 self._words[PC] = pc + 4 & core.isa.mask
-                return self._left(cycle + hart.timing.wfi, interrupts=False) << 1 | 1
+                return self._left(cycle + hart.timing.wfi, 0) << 1 | 1
             cycle = again = cycle + 1
         hart.waiting = Wait(start, again, NEVER)
         hart.cycle = self._words[LIMIT] = self._words[OTHERS] = cycle
         return 0
 
-    def _due(self, left: int) -> int:
-        """Native code takes the interrupts that are pending then, or leaves them."""
-        if self._words[TOUCHED]:
-            self._synchronize()
-        if self._queue[COUNT]:
-            self._clock.wake()
-        return self._left(self._words[LIMIT] - left, interrupts=False)
+    def _heard(self, cause: int, handler: int, progress: int) -> int:
+        hart, x, csrs = self._hart, self._x, self._csrs
+        end = self._words[LIMIT] + BIAS - (progress & _WORD)
+        hart.pc = handler
+        hart.cycle = end - hart.timing.irq
+        hart.instret = self._instret + (progress >> 32)
+        if self._words[TOUCHED] or self._queue[COUNT]:
+            self.end()
+        guarded = x[GUARDED]
+        hart.tell_interrupt(cause)
+        if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
+            self._show_counters()
+        if csrs.pmp.version != self._protected or x[GUARDED] != guarded:
+            self._words[LIMIT] = self._words[OTHERS] = end
+            return 0
+        return self._left(end)
 
     def _load(self, place: int, left: int) -> int:
         load = self._loads.get(place)
@@ -267,18 +344,26 @@ class Upcalls:
             self._loads[place] = load
         if self._bus.guards:
             return LEAVE
+        words = self._words
         if self._shadowed:
-            self._hart.pc = self._words[PC]
-        if self._words[TOUCHED]:
+            self._hart.pc = words[PC]
+        if words[TOUCHED]:
             self._synchronize()
         if self._queue[COUNT]:
             self._clock.wake()
-        start = self._words[LIMIT] - left
+        start = words[LIMIT] - left
+        on_block = self._on_block
+        instruction = None if on_block is None else self._begins(on_block, start)
         answer = load(start)
         if answer is None:
             self.ended = partial(self._core.trap, Cause.LOAD_FAULT, place & _WORD)
             return FAULT
-        return self._left(start + answer[1]) << 32 | answer[0] & _WORD
+        end = start + answer[1]
+        if instruction is not None:
+            self._told = end
+            if self._core.tracer is not None:
+                self._core.tracer.retire(words[PC], start, end, instruction)
+        return self._left(end) << 32 | answer[0] & _WORD
 
     def _store(self, place: int, left: int, value: int) -> int:
         store = self._stores.get(place)
@@ -289,47 +374,66 @@ class Upcalls:
             self._stores[place] = store
         if self._bus.guards:
             return LEAVE
+        words = self._words
         if self._shadowed:
-            self._hart.pc = self._words[PC]
-        start = self._words[LIMIT] - left
-        if self._words[TOUCHED]:
+            self._hart.pc = words[PC]
+        start = words[LIMIT] - left
+        if words[TOUCHED]:
             self._synchronize()
         if self._queue[COUNT]:
             self._clock.wake()
             self._clock.settle(start)
+        on_block = self._on_block
+        instruction = None if on_block is None else self._begins(on_block, start)
         cycles = store(value, start)
         if cycles is None:
             self.ended = partial(self._core.trap, Cause.STORE_FAULT, place & _WORD)
             return FAULT
-        return self._left(start + cycles) << 32
+        end = start + cycles
+        if instruction is not None:
+            self._told = end
+            if self._core.tracer is not None:
+                self._core.tracer.retire(words[PC], start, end, instruction)
+        return self._left(end) << 32
 
-    def _left(self, end: int, *, interrupts: bool = True) -> int:
+    def _begins(self, on_block: OnBlock, start: int) -> Instruction | None:
+        """Tell the tracer of what comes before an access of a device; the instruction of that."""
+        hart = self._hart
+        pc = hart.pc = self._words[PC]
+        hart.cycle = start
+        if start > self._told:
+            on_block(self._told, start, self._log.take())
+        return (self._code.decoded.get(pc) or self._code.at(pc)).instruction
+
+    def _left(self, end: int, interrupts: int = 1) -> int:
         """The cycles that native code may go on for from cycle `end`, after the events that are due then; 0 where
         something else comes before the next instruction, `interrupts` included."""
-        core, x, clock, until = self._core, self._hart.x, self._clock, self._until
+        core, clock, until, words = self._core, self._clock, self._until, self._words
+        if words[TOUCHED]:
+            self._synchronize()
         if self._queue[COUNT]:
             clock.flush()  # what has happened since may have changed which are deferrable
         if clock.next <= end < until:
             self._hart.cycle = end
             clock.advance(end)
-        near = self._near
-        if self._words[EPOCH]:
-            clock.hold(None if near is None or not self._words[NEAR] else near.posted)
-        limit = others = clock.next if clock.next < until else until
-        if self._queue[LOUD] and self._queue[FIRST + ARRIVAL] < limit:
-            limit = self._queue[FIRST + ARRIVAL]
+        near, first = self._near, NEVER
+        if clock.posted and words[EPOCH] and clock.hold(None if near is None or not words[NEAR] else near.posted):
+            first = self._queue[FIRST + ARRIVAL]
+        others = clock.next if clock.next < until else until
+        limit = first if first < others else others
         if (
             limit <= end
             or core.stopping is not None
             or core.tracer is not self._tracer
             or self._bus.watching is not self._watching
-            or (interrupts and x[MIP] & x[MIE] and self._hart.interrupt() is not None)
+            or (interrupts and self._x[MIP] & self._x[MIE] and self._hart.interrupt() is not None)
         ):
+            words[LIMIT] = words[OTHERS] = end
             limit = end
-        self._words[LIMIT] = self._words[OTHERS] = limit
-        if near is not None and limit > end and self._words[NEAR]:
-            mine = clock.first in near.numbers
-            self._words[OTHERS] = min(until, clock.besides(near.numbers)) if mine else others
+        else:
+            words[LIMIT], words[OTHERS] = limit, others
+            if near is not None and words[NEAR] and clock.first in near.numbers:
+                words[OTHERS] = min(until, clock.besides(near.numbers))
         if clock.changes != self._changes and self._caching:
             self._show_changes()
         return limit - end

@@ -6,6 +6,7 @@ it first uses the NPU, which it must enable before a submission); the rest of th
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Protocol
 
 from npu_device.abi.descriptor import PARTS, WORDS
@@ -17,13 +18,14 @@ from pyv_ext.isa import Instruction, Kind
 from pyv_ext.protocols import Operands, Outcome, Stall, Value
 from pyv_ext.tracing.tracers import add_tracer, remove_tracer
 from pyv_npu.observe.latency.rows import COLUMN, REASONS, Rows
-from pyv_npu.observe.latency.steps import CORE_REASONS, DEVICE, LINE, MASK, Question, StepLog, Window, ring_slots
+from pyv_npu.observe.latency.steps import CORE_REASONS, DEVICE, LINE, MASK, Question, StepLog, Window
 from pyv_state import LATEST, Fields, inside, integer, integers, listed
 
 _FLAGS = next(word.offset for word in WORDS if word.name == "flags")
 _BITS = {part.name: part.low for part in PARTS if part.word == "flags"}
 _STREAM = _BITS["stream"]
 _T0, _T1 = COLUMN["t0"], COLUMN["t1"]
+_FIRST, _LAST = REASONS.start, REASONS.start + CORE_REASONS
 _IRQ, _WRITE_STATUS = 1 << _BITS["irq"], 1 << _BITS["write_status"]
 
 _NUMBERS = ("depth", "serial", "tail", "rung")
@@ -242,7 +244,11 @@ class Recorder:
         self._tracing = on
         observers = self._bus.observers
         (observers.append if on else observers.remove)(self._device_accessed)
-        (add_tracer if on else remove_tracer)(self._engine, self)
+        engine = self._engine
+        if engine.tracer is (None if on else self):  # mostly it is the only one
+            engine.tracer = self if on else None
+        else:
+            (add_tracer if on else remove_tracer)(engine, self)
 
     def touched(self) -> None:
         """A program without submit symbols uses the NPU: from now on it may prepare submissions anywhere."""
@@ -256,11 +262,16 @@ class Recorder:
     # -- what the engine reports while it is traced ------------------------------------------------------------
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
+        if self._mmio:
+            self._mmio = False
+            serial = self._stack[-1].serial if self._stack else 0
+            self._log.add(start, end, self._depth, serial, ((start, DEVICE, end - start),))
+            if self._after:
+                self._explain_after(end)
+            return
         kind = instruction.row.kind
         records: tuple[Record, ...] = ()
-        if self._mmio:
-            records, self._mmio = ((start, DEVICE, end - start),), False
-        elif kind is Kind.STORE:
+        if kind is Kind.STORE:
             line = (int(self._hart.x[instruction.rs1]) + instruction.imm & MASK) & -LINE
             records = ((start, line, end - start),)
         elif kind is Kind.FENCE:
@@ -286,15 +297,12 @@ class Recorder:
 
     def _explain_after(self, end: int) -> None:
         """The doorbell has retired: its own step is in the log."""
+        data = self._rows.data
         for row, question in self._after:
-            self._explain(row, question)
+            data[row + _FIRST : row + _LAST] = array("q", self._log.explain(question))
             if question.window == 0:
-                self._rows.data[row + _T1] = end
+                data[row + _T1] = end
         self._after = []
-
-    def _explain(self, row: int, question: Question) -> None:
-        first = row + REASONS.start
-        self._rows.data[first : first + CORE_REASONS] = array("q", self._log.explain(question))
 
     # -- loose: doorbells --------------------------------------------------------------------------------------
 
@@ -321,22 +329,27 @@ class Recorder:
 
     def doorbell(self, access: Access) -> None:
         """A write of DOORBELL has left the core. Where the way takes no time, the device has acted on it already."""
-        posted = access.arrival > access.end
+        ring, posted, tail = self._ring, access.arrival > access.end, access.value & MASK
         if posted and access.start >= self._rung:
-            self._tail = self._ring.tail
-        slots = ring_slots(self._ring.base, self._ring.size, self._tail, access.value & MASK)
+            self._tail = ring.tail
+        first, count = self._tail, (tail - self._tail) & MASK
         self._rung = access.arrival
-        if not posted and self._ring.tail != access.value & MASK:
+        if not posted and ring.tail != tail:
             return
-        if not slots:
-            return
-        self._tail = access.value & MASK
+        if not 0 < count <= ring.size:
+            return  # it hands over nothing, or claims more than the ring holds
+        self._tail = tail
         owners = self._pending + self._stack[-1:]
-        for index, address in slots:
-            window = next((w for w in owners if address in w.lines), None)
-            self._commit(window, address, index, access.end, access.arrival, 0)
+        for index in range(first, first + count):
+            address = ring.base + index % ring.size * LINE
+            owner = None
+            for window in owners:
+                if address in window.lines:
+                    owner = window
+                    break
+            self._commit(owner, address, index & MASK, access.end, access.arrival, 0)
         if self._stack and self._stack[-1].serial:  # all of them end when the function that rang returns
-            self._stack[-1].commits = [row for row, _ in self._after]
+            self._stack[-1].commits = [*map(itemgetter(0), self._after)]
         for window in owners:
             if window.serial == 0:
                 window.lines.clear()
@@ -387,7 +400,7 @@ class Recorder:
         if carried is not None and carried.descriptor == descriptor and not window.taken:
             window.t0, window.refused = carried.t0, carried.refused
             self._carried = None
-        else:
+        elif carried is not None:
             self._give_up()
         t0 = window.begin(descriptor)
         if t0 is None and window.serial == 0:
@@ -397,7 +410,7 @@ class Recorder:
         self._rows.data[row + _T0] = t0
         question = Question(t0, leave, descriptor & -LINE, window.depth, window.serial, window.refused, window.attempt)
         if tight and window.serial:
-            self._explain(row, question)
+            self._rows.data[row + _FIRST : row + _LAST] = array("q", self._log.explain(question))
             window.commits.append(row)
         else:
             self._after.append((row, question))

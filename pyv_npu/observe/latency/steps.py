@@ -114,7 +114,11 @@ class StepLog:
         total = [0] * CORE_REASONS
         if last > first:
             total[_RETRY] = last - first
-        for run in self._since(t0):
+        runs = self._runs
+        oldest = len(runs) - 1
+        while oldest > 0 and runs[oldest].start > t0:  # mostly the last run has all
+            oldest -= 1
+        for run in runs[max(0, oldest) :]:
             begin, end, notes = run.start, run.end, run.notes
             if begin < t0:
                 begin = t0
@@ -143,14 +147,6 @@ class StepLog:
                 total[_BATCH] += ordinary
         total[_SETUP] = leave - t0 - sum(total)
         return total
-
-    def _since(self, cycle: int) -> list[Run]:
-        """What was executed from `cycle` on: mostly the last run."""
-        runs = self._runs
-        first = len(runs) - 1
-        while first > 0 and runs[first].start > cycle:
-            first -= 1
-        return runs[max(0, first) :]
 
 
 _OF = {FENCE: _FENCE, DEVICE: _MMIO}
@@ -240,11 +236,3 @@ _NUMBERS = ("serial", "return_pc", "sp", "depth", "attempt", "descriptor")
 _OPTIONAL = ("t0", "refused")
 _BOOLEANS = ("prebuilt", "taken")
 """Fields of a window, for a snapshot."""
-
-
-def ring_slots(base: int, size: int, tail: int, new_tail: int) -> list[tuple[int, int]]:
-    """(index, address) of the descriptors that a doorbell hands over; none when it claims more than the ring holds."""
-    count = (new_tail - tail) & MASK
-    if count > size:
-        return []
-    return [((tail + i) & MASK, base + ((tail + i) % size) * LINE) for i in range(count)]

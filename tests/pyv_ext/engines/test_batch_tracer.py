@@ -88,6 +88,7 @@ def rig(lines, tracer, always):
     def look(on):
         def hook(hart):
             rig.engine.tracer = looks if on else None
+            looks.end = hart.cycle  # what comes before is not told
 
         return hook
 

@@ -182,7 +182,7 @@ def test_calls_and_interrupts_do_not_leave_native_code(monkeypatch):
     slow = []
     original = Engine._execute_slow
     monkeypatch.setattr(
-        Engine, "_execute_slow", lambda self, tried=False: slow.append(self.hart.pc) or original(self, tried)
+        Engine, "_execute_slow", lambda self, *given: slow.append(self.hart.pc) or original(self, *given)
     )
     made.engine.run(2000)
     slow.clear()

@@ -163,7 +163,7 @@ def test_device_accesses_that_ignore_events_are_found(monkeypatch, native):
 
     original = Upcalls._left
 
-    def late(self, end, *, interrupts=True):
+    def late(self, end, interrupts=1):
         original(self, end)
         self._words[LIMIT] = self._until
         return max(self._until - end, 0)
