@@ -363,7 +363,12 @@ class Space:
         for pc in places_of(blocks):
             if self._entries.operation(pc) == entries.UNKNOWN and not self._take_lines(pc):
                 self._decode(pc)
-            if self._entries.operation(pc) in (entries.UNKNOWN, entries.LEAVE, entries.VOLATILE):
+            if self._entries.operation(pc) in (
+                entries.UNKNOWN,
+                entries.LEAVE,
+                entries.VOLATILE,
+                self._numbers.hooked,
+            ):
                 return
         with suppress(LookupError):
             self._add(blocks, region, lambda: self._translator.text([self._block(*each) for each in blocks]))
