@@ -26,8 +26,8 @@ class Form(NamedTuple):
         """Let engines that are made from now on, and as long as `patch` holds, be of this form."""
         if not self.native:
             return
-        from pyv_ext.engines import last_run
         from pyv_ext.engines.fast import engine, entries, space
+        from pyv_ext.engines.kept import last_run
 
         patch.setattr(engine, "WARM_UP", 0)
         patch.setattr(last_run, "KEEPS", 0)  # no test begins with what another has translated

@@ -8,7 +8,7 @@ import mmap
 import struct
 
 from pyv_ext.bus.bus import ADDRESS_SPACE
-from pyv_ext.bus.memory import PAGE, PAGE_BITS
+from pyv_ext.bus.memory import LINE, PAGE, PAGE_BITS
 from pyv_ext.engines.fast.frame import address_of
 
 STEP = 2
@@ -24,6 +24,9 @@ OPERATION, RD, RS1, RS2, REGION, IMMEDIATE, HEAT, BLOCK = 0, 2, 3, 4, 6, 8, 12, 
 UNKNOWN, LEAVE, NEXT, VOLATILE, FIRST = range(5)
 """Operations that are no instructions: not decoded yet; not for native code; the entry of pc is elsewhere; memory says
 what is there (see `VolatileEntries`). Rows begin at `FIRST`."""
+
+LINE_SIZE = LINE // STEP * SIZE
+"""Bytes of the entries of a line of memory."""
 
 _PER_PAGE = PAGE // STEP
 

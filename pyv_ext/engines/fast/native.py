@@ -30,10 +30,10 @@ from pyv_ext.engines.fast.operations import Numbers
 from pyv_ext.engines.fast.region import RegionTranslator
 from pyv_ext.engines.fast.space import Space
 from pyv_ext.engines.fast.upcalls import Upcalls
-from pyv_ext.engines.last_run import LastRun, Regions
+from pyv_ext.engines.kept.last_run import LastRun, Regions
+from pyv_ext.engines.kept.recipe import Recipe
 from pyv_ext.engines.near import find_near_devices
 from pyv_ext.engines.python_calls import FRESH
-from pyv_ext.engines.recipe import Recipe
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart.pmp import EXECUTE, Spans
 from pyv_ext.hart.traps import MACHINE, USER

@@ -20,13 +20,13 @@ from pyv_ext.engines.fast.blocks import (
     words_of,
 )  # fmt: skip
 from pyv_ext.engines.fast.custom import CustomCalls
-from pyv_ext.engines.fast.decoded_lines import LINE_SIZE, SEEN, DecodedLines
 from pyv_ext.engines.fast.entries import Entries, HookedEntries, VolatileEntries, entry_of
 from pyv_ext.engines.fast.frame import address_of, reading_of
 from pyv_ext.engines.fast.operations import Numbers
 from pyv_ext.engines.fast.region import RegionTranslator
-from pyv_ext.engines.last_run import Extent, LastRun
-from pyv_ext.engines.recipe import Recipe
+from pyv_ext.engines.kept.decoded_lines import SEEN, DecodedLines, Line
+from pyv_ext.engines.kept.last_run import Extent, LastRun
+from pyv_ext.engines.kept.recipe import Recipe
 from pyv_ext.engines.slow import Core, waits_for_nothing
 from pyv_ext.hart.pmp import Spans
 from pyv_ext.hart.slots import SINK
@@ -107,7 +107,7 @@ class Space:
         self._fetchable = fetchable
         self._shadowed = core.bus.shadow is not None
         self._entries = Entries()
-        self._lines = DecodedLines(last, recipe.entries(fetchable))
+        self._lines = DecodedLines(last, recipe.entries(fetchable), entries.LINE_SIZE)
         self._forms: dict[int, Form] = {}
         """By word."""
         self._volatile_entries: VolatileEntries | None = None
@@ -174,10 +174,10 @@ class Space:
 
     def _take_lines(self, pc: int) -> bool:
         """Fill the entries of the page of `pc` that the last run has decoded; whether that of `pc` is among them."""
-        for base, sizes, made in self._lines.take(pc, self._core.bus.rams[0]):
-            if self._whole(base):
-                self._entries.put_line(base, made)
-                self._code.cover_line(base, sizes)
+        for line in self._lines.take(pc, self._core.bus.rams[0]):
+            if self._whole(line.base):
+                self._entries.put_line(line.base, line.entries)
+                self._code.cover_line(line.base, line.sizes)
         return self._entries.operation(pc) not in (entries.UNKNOWN, entries.VOLATILE)
 
     def _whole(self, base: int) -> bool:
@@ -192,19 +192,21 @@ class Space:
         if self._lines.wanted():
             self._lines.keep(self._decoded_lines())
 
-    def _decoded_lines(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Address, bytes and entries of the lines of code. What depends on the address is not among the entries."""
+    def _decoded_lines(self) -> Iterator[Line]:
+        """The lines of code. Instructions whose entries depend on the address are not in them."""
         for base, pcs in self._code.covered():
-            seen, made = self._core.bus.peek(base, SEEN), bytearray(LINE_SIZE)
+            seen = self._core.bus.peek(base, SEEN)
             if seen is None:
                 continue
+            made, places = bytearray(entries.LINE_SIZE), 0
             for pc in pcs:
                 word = self._code.word(pc)
                 entry = None if word is None or pc % self._isa.alignment else self._form(word).entry
                 if entry is not None:
-                    at = (pc - base) // entries.STEP * entries.SIZE
-                    made[at : at + entries.SIZE] = entry
-            yield base, seen, bytes(made)
+                    place = (pc - base) // entries.STEP
+                    made[place * entries.SIZE : (place + 1) * entries.SIZE] = entry
+                    places |= 1 << place
+            yield Line(base, places, seen, bytes(made))
 
     def _decode_half(self, pc: int) -> Form | None:
         """Leave what is only in part in memory to the slow path."""

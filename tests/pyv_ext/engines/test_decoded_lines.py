@@ -11,9 +11,9 @@ from hart_rig import RAM, Rig, assemble
 
 from pyv_ext.bus.memory import LINE, PAGE, Ram
 from pyv_ext.engines.fast import engine, space
-from pyv_ext.engines.fast.decoded_lines import LINE_SIZE, SEEN, DecodedLines
-from pyv_ext.engines.fast.entries import SIZE, VOLATILE, entry_of
-from pyv_ext.engines.last_run import LastRun
+from pyv_ext.engines.fast.entries import LINE_SIZE, SIZE, VOLATILE, entry_of
+from pyv_ext.engines.kept.decoded_lines import SEEN, DecodedLines, Line
+from pyv_ext.engines.kept.last_run import LastRun
 from pyv_ext.engines.stop import StopReason
 
 TURNS = 40
@@ -108,18 +108,22 @@ def test_lines_are_those_of_memory_and_of_their_recipe() -> None:
     last, ram = LastRun(rig.engine), rig.bus.rams[0]
     made = entry_of(7, 1, 2, 3, 4) + bytes(LINE_SIZE - SIZE)
     seen = bytes(ram.u8[:SEEN])
-    kept = DecodedLines(last, "one")
-    kept.keep([(RAM, seen, made), (ram.end - LINE, bytes(SEEN), made), (RAM - LINE, seen, made)])
-    assert [*DecodedLines(last, "another").take(RAM, ram)] == []
-    assert [*DecodedLines(last, "").take(RAM, ram)] == []
-    again = DecodedLines(last, "one")
+    line = Line(RAM, 1, seen, made)
+
+    def lines(recipe: str) -> DecodedLines:
+        return DecodedLines(last, recipe, LINE_SIZE)
+
+    lines("one").keep([line, line._replace(base=ram.end - LINE), line._replace(base=RAM - LINE)])
+    assert [*lines("another").take(RAM, ram)] == [*lines("").take(RAM, ram)] == []
+    again = lines("one")
     assert [*again.take(ram.end - 4, ram)] == [*again.take(RAM - 4, ram)] == []
-    assert [*again.take(RAM + 100, ram)] == [(RAM, {RAM: 4}, made)]
+    assert [*again.take(RAM + 100, ram)] == [line] and line.sizes == {RAM: 4}
     assert [*again.take(RAM, ram)] == [], "each once"
     other = Ram("other", RAM, 4096)
     other.u8[:SEEN] = seen
+    assert [*lines("one").take(RAM, other)] == [line]
     other.u8[SEEN - 1] ^= 1
-    assert [*DecodedLines(last, "one").take(RAM, other)] == []
+    assert [*lines("one").take(RAM, other)] == []
 
 
 def test_what_stops_is_kept_without_any_translation() -> None:
@@ -140,7 +144,7 @@ def test_a_run_with_a_shadow_of_memory_begins_with_what_another_such_has_decoded
 
 
 def test_little_is_not_worth_keeping() -> None:
-    lines = DecodedLines(LastRun(Rig("addi x5,x5,1").engine), "one")
+    lines = DecodedLines(LastRun(Rig("addi x5,x5,1").engine), "one", LINE_SIZE)
     for _ in range(63):
         lines.decoded()
     assert not lines.wanted()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyv_ext.engines.recipe import FOLDERS, Recipe, generator, sources_digest
+from pyv_ext.engines.kept.recipe import FOLDERS, Recipe, generator, sources_digest
 from pyv_ext.isa import Isa
 from pyv_ext.protocols import CustomInstruction
 from pyv_ext.timing import CoreTiming
@@ -82,7 +82,7 @@ print(*(name for name in sys.modules if name.startswith(("pyv_", "npu_device", "
 
 
 def test_without_a_digest_there_is_no_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyv_ext.engines import recipe as module
+    from pyv_ext.engines.kept import recipe as module
 
     monkeypatch.setattr(module, "generator", str)
     assert recipe().interpreter("input") == region(recipe(), ADDI) == ""
