@@ -10,6 +10,7 @@ from engine_world import compare
 from hart_rig import RAM, Rig, assemble
 
 from pyv_ext.bus.memory import LINE, PAGE, Ram
+from pyv_ext.bus.shadow import Shadow
 from pyv_ext.engines.fast import engine, space
 from pyv_ext.engines.fast.entries import LINE_SIZE, SIZE, VOLATILE, entry_of
 from pyv_ext.engines.kept.decoded_lines import SEEN, DecodedLines, Line
@@ -139,7 +140,7 @@ def test_what_stops_is_kept_without_any_translation() -> None:
 def test_a_run_with_a_shadow_of_memory_begins_with_what_another_such_has_decoded() -> None:
     """Under it atomics are left to the slow path."""
     plain, watched = Rig("addi x5,x5,1"), Rig("addi x5,x5,1")
-    watched.bus.shadow = object()
+    watched.bus.shadow = Shadow(watched.hart, watched.bus.rams, bytes_written=False)
     assert LastRun(plain.engine).key != LastRun(watched.engine).key
 
 
