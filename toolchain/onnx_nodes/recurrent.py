@@ -15,7 +15,7 @@ _WITH_ALPHA = {"Elu": 1.0, "LeakyRelu": 0.01, "ThresholdedRelu": 1.0}
 _HARD = (0.2, 0.5)
 DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 """Operator -> functions of one direction."""
-MAX_STEPS = 1024
+MAX_STEPS = 4096
 LSTM = (
     "activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget",
 )  # fmt: skip

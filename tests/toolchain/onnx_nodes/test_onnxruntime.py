@@ -50,6 +50,18 @@ def test_gru_resets_before_or_behind_the_product(linear: int) -> None:
           linear_before_reset=linear)  # fmt: skip
 
 
+@pytest.mark.slow
+def test_a_recurrent_layer_of_many_steps() -> None:
+    constants = {"W": random(1, 3, 2, seed=4), "R": random(1, 3, 3, seed=5)}
+    check("RNN", {"X": random(1500, 1, 2)}, ("Y", "Yh"), constants=constants, order=["X", "W", "R"], hidden_size=3)
+
+
+def test_a_recurrent_layer_of_too_many_steps_is_refused() -> None:
+    constants = {"W": random(1, 3, 2, seed=4), "R": random(1, 3, 3, seed=5)}
+    with pytest.raises(ModelError, match="4097 steps: supported are 4096; bind a shorter sequence with --shape"):
+        check("RNN", {"X": random(4097, 1, 2)}, ("Y", "Yh"), constants=constants, order=["X", "W", "R"], hidden_size=3)
+
+
 def test_lstm_with_peepholes() -> None:
     constants = {"W": random(1, 20, 4, seed=4), "R": random(1, 20, 5, seed=5), "P": random(1, 15, seed=6)}
     check("LSTM", {"X": random(4, 2, 4)}, ("Y", "Yh", "Yc"), constants=constants,
