@@ -195,9 +195,10 @@ class Clock:
                 self._deliver(cycle)
                 continue
             self.now = now
-            if self._soonest > now:
+            if self._soonest > now or (posted and posted[0][0] <= now and self._is_deferrable(*posted[0][1:4])):
                 _, number, offset, size, value = posted.popleft()
-                if self._in_a_row[number] is not None and posted and self._is_deferrable(number, offset, size):
+                alone = not posted or self._soonest <= now
+                if self._in_a_row[number] is not None and not alone and self._is_deferrable(number, offset, size):
                     self._arrive_in_a_row(number, offset, size, value, cycle)
                     continue
                 self.next = self._soonest if not posted else min(self._soonest, posted[0][0])
@@ -339,7 +340,7 @@ class Clock:
         while posted and posted[0][0] <= now:
             _, target, offset, size, value = posted.popleft()
             devices[target].write(offset, size, value, now - 1)  # type: ignore[attr-defined]
-            self._expect(target, now)
+            self._look(target)
         for number in [number for number, when in enumerate(due) if when <= now]:
             devices[number].advance(now)
         self.changed(now)

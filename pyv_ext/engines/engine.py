@@ -68,20 +68,26 @@ class Engine:
     def run(self, until: int) -> Stop | None:
         """Execute until the hart's cycle is `until` or the end of the instruction that reaches it; None then.
 
-        Splitting a run at any cycles changes nothing. A waiting hart stops exactly at `until`.
+        Splitting a run at any cycles changes nothing. A waiting hart stops exactly at `until`. What a device raises is
+        raised by the run, and the hart is before the instruction that has accessed it; where a posted store or an event
+        has raised it, before the next one (docs/extending.md).
         """
         hart = self.hart
-        while self.stopping is None and hart.cycle < until:
-            if not self._ready(until):
-                continue
-            if hart.waiting is not None or self._ahead is not None:
-                self._one()
-            elif hart.guarded:
-                self._guarded(until)
-            elif self.tracer is None:
-                self._burst(until)
-            else:
-                self._traced(until)
+        try:
+            while self.stopping is None and hart.cycle < until:
+                if not self._ready(until):
+                    continue
+                if hart.waiting is not None or self._ahead is not None:
+                    self._one()
+                elif hart.guarded:
+                    self._guarded(until)
+                elif self.tracer is None:
+                    self._burst(until)
+                else:
+                    self._traced(until)
+        except BaseException:
+            self._failed()
+            raise
         return self._stopped()
 
     def step(self, until: int = NEVER) -> Stop | None:
@@ -91,10 +97,20 @@ class Engine:
         """
         hart = self.hart
         done = hart.instret + hart.traps
-        while self.stopping is None and hart.instret + hart.traps == done and hart.cycle < until:
-            if self._ready(until):
-                self._one()
+        try:
+            while self.stopping is None and hart.instret + hart.traps == done and hart.cycle < until:
+                if self._ready(until):
+                    self._one()
+        except BaseException:
+            self._failed()
+            raise
         return self._stopped()
+
+    def _failed(self) -> None:
+        """A device has raised something, and may have done a part of what it was asked for."""
+        clock = self.bus.clock
+        clock.settle(self.hart.cycle)
+        clock.changed(clock.now)
 
     def stop(self, stop: Stop) -> None:
         """Let the run end with `stop` after the current instruction."""

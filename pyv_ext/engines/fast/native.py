@@ -145,6 +145,9 @@ class Native:
             frame[LEFT] = upcalls.begin(until)
             try:
                 reason = self._call()
+            except BaseException:
+                upcalls.failed()
+                raise
             finally:
                 hart.pc = frame[PC]
                 hart.cycle = frame[LIMIT] - frame[LEFT]

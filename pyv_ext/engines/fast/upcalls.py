@@ -156,15 +156,22 @@ class Upcalls:
 
     def end(self) -> None:
         """Native code has been left: stores that are due arrive, the tracer is told of what has retired."""
-        if self._words[TOUCHED]:
-            self._synchronize()
+        try:
+            if self._words[TOUCHED]:
+                self._synchronize()
+        finally:
+            if self._queue[COUNT]:
+                self._clock.wake()
+                self._clock.settle(self._hart.cycle)
+            on_block, cycle = self._on_block, self._hart.cycle
+            if on_block is not None and cycle > self._told:
+                on_block(self._told, cycle, self._log.take())
+                self._told = cycle
+
+    def failed(self) -> None:
+        """What native code has called has raised something, and may have changed which stores are deferrable."""
         if self._queue[COUNT]:
-            self._clock.wake()
-            self._clock.settle(self._hart.cycle)
-        on_block, cycle = self._on_block, self._hart.cycle
-        if on_block is not None and cycle > self._told:
-            on_block(self._told, cycle, self._log.take())
-            self._told = cycle
+            self._clock.flush()
 
     def execute_slow(self) -> bool:
         """Execute the instruction at the hart's pc by the slow path; whether native code may go on."""
@@ -173,15 +180,26 @@ class Upcalls:
         return self._slow(hart.pc, progress) > 1
 
     def _synchronize(self) -> None:
-        """Tell the clock of the devices that native code has served or called."""
+        """Tell the clock of the devices that native code has served or called; raise what one of them has raised."""
         clock, touched, self._words[TOUCHED] = self._clock, self._words[TOUCHED], 0
-        if clock.failure is not None:
-            failure, clock.failure = clock.failure, None
-            raise failure
         if touched == CALLED:
             clock.changes += 1
         elif self._near is not None:
             self._near.synchronize(touched)
+        if clock.failure is not None:
+            failure, clock.failure = clock.failure, None
+            raise failure
+
+    def _happens(self, cycle: int) -> bool:
+        """Let happen what is due at the start of the cycle. False: it has raised something, which the run raises when
+        native code has been left, after the instruction before."""
+        try:
+            self._clock.advance(cycle)
+        except BaseException as failure:
+            self._clock.failure = failure
+            self._words[TOUCHED] = CALLED
+            return False
+        return True
 
     def restored(self) -> None:
         """The hart is in another state altogether."""
@@ -303,8 +321,8 @@ class Upcalls:
                 if cycle == until:
                     break
             hart.cycle = cycle
-            if clock.next <= cycle:
-                clock.advance(cycle)
+            if clock.next <= cycle and not self._happens(cycle):
+                break
             if core.stopping is not None:
                 break
             if x[MIP] & x[MIE]:
@@ -415,7 +433,9 @@ class Upcalls:
             clock.flush()  # what has happened since may have changed which are deferrable
         if clock.next <= end < until:
             self._hart.cycle = end
-            clock.advance(end)
+            if not self._happens(end):
+                words[LIMIT] = words[OTHERS] = end
+                return 0
         near, first = self._near, NEVER
         if clock.posted and words[EPOCH] and clock.hold(None if near is None or not words[NEAR] else near.posted):
             first = self._queue[FIRST + ARRIVAL]

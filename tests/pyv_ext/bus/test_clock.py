@@ -140,7 +140,7 @@ def test_posted_stores_to_one_register_are_one_call_up_to_whatever_else_is_due()
     deferred, epoch = clock.deferred, clock.epoch
     clock.advance(7)
     assert log == [(4, [10, 20, 30, 40]), (5, 0, 50), (5, "acts", 1), (7, [60, 70])]
-    assert (clock.now, clock.next, clock.deferred) == (7, 8, deferred + 6)
+    assert (clock.now, clock.next, clock.deferred) == (7, 8, deferred + 7)
     clock.advance(20)
     assert log[4:] == [(8, [80]), (9, 4, 90)]
     assert clock.next == NEVER and clock.epoch > epoch
