@@ -190,16 +190,10 @@ class Upcalls:
             failure, clock.failure = clock.failure, None
             raise failure
 
-    def _happens(self, cycle: int) -> bool:
-        """Let happen what is due at the start of the cycle. False: it has raised something, which the run raises when
-        native code has been left, after the instruction before."""
-        try:
-            self._clock.advance(cycle)
-        except BaseException as failure:
-            self._clock.failure = failure
-            self._words[TOUCHED] = CALLED
-            return False
-        return True
+    def _hold(self, failure: BaseException) -> None:
+        """The run raises what an event has raised when native code has been left, after the instruction before."""
+        self._clock.failure = failure
+        self._words[TOUCHED] = CALLED
 
     def restored(self) -> None:
         """The hart is in another state altogether."""
@@ -321,7 +315,11 @@ class Upcalls:
                 if cycle == until:
                     break
             hart.cycle = cycle
-            if clock.next <= cycle and not self._happens(cycle):
+            try:
+                if clock.next <= cycle:
+                    clock.advance(cycle)
+            except BaseException as failure:
+                self._hold(failure)
                 break
             if core.stopping is not None:
                 break
@@ -433,7 +431,10 @@ class Upcalls:
             clock.flush()  # what has happened since may have changed which are deferrable
         if clock.next <= end < until:
             self._hart.cycle = end
-            if not self._happens(end):
+            try:
+                clock.advance(end)
+            except BaseException as failure:
+                self._hold(failure)
                 words[LIMIT] = words[OTHERS] = end
                 return 0
         near, first = self._near, NEVER
