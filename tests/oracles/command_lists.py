@@ -36,7 +36,6 @@ ENCODED_SHAPES = ((2, 32), (4, 32), (1, 64), (2, 96))
 """(KV heads, elements of a row)."""
 SCALES = tuple(int(np.float32(value).view(np.uint32)) for value in (0.5, 0.03, 2.0))
 FLOATS = (T.FP32, T.FP16)
-BITWISE = (Eltwise.AND, Eltwise.OR, Eltwise.XOR, Eltwise.SHL, Eltwise.SHR)
 
 
 class Case(NamedTuple):
@@ -225,14 +224,11 @@ class Lists:
     def _eltwise(self) -> dict[str, Any]:
         f = self._of(Eltwise.ADD, Eltwise.SUB, Eltwise.MUL, Eltwise.DIV, Eltwise.MAX, Eltwise.MIN, Eltwise.RELU,
                      Eltwise.CLIP, Eltwise.WHERE, Eltwise.CAST, Eltwise.QUANT, Eltwise.DEQUANT, Eltwise.EQUAL,
-                     Eltwise.GREATER, Eltwise.LESS, Eltwise.EXP, *BITWISE)  # fmt: skip
+                     Eltwise.GREATER, Eltwise.LESS, Eltwise.EXP)  # fmt: skip
         kind = self._of(T.INT8, T.INT32, T.UINT4, T.FP16, T.FP32)
         fields = {"function": f, "tile_m": 1 + self._below(4), "tile_n": self._of(7, 16), "in0_addr": self._spm(),
                   "out_addr": self._spm(), "type_in0": kind, "type_out": kind}  # fmt: skip
-        two = f <= Eltwise.MIN or f in (Eltwise.EQUAL, Eltwise.GREATER, Eltwise.LESS, *BITWISE)
-        if f in BITWISE:
-            kind = self._of(T.INT8, T.INT32, T.UINT4)
-            fields |= {"type_in0": kind, "type_out": kind}
+        two = f <= Eltwise.MIN or f in (Eltwise.EQUAL, Eltwise.GREATER, Eltwise.LESS)
         if two:
             fields |= {"type_in1": kind, "in1_addr": self._spm(), "param1": self._below(4)}
         if f in (Eltwise.EQUAL, Eltwise.GREATER, Eltwise.LESS):
