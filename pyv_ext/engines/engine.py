@@ -394,11 +394,7 @@ class Engine:
 
     def _place(self, pc: int, cause: int, value: int) -> str:
         """A synchronous trap, as messages show it."""
-        meant = ""
-        if cause == Cause.ILLEGAL:
-            from pyv_ext.isa.illegal import meaning  # most programs end without one
-
-            meant = meaning(self.isa, value)
+        meant = self.isa.meaning(value) if cause == Cause.ILLEGAL else ""
         text = f"pc {pc:#010x}: cause {cause} ({cause_name(cause)}), mtval {value:#010x}"
         return f"{text} ({meant})" if meant else text
 

@@ -62,7 +62,7 @@ _IMPLIED = (
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxy")
 """Of extensions that have no more than one; names that begin with z follow an underscore."""
 
-TOGETHER = {"zcf": "cf", "zcd": "cd"}
+_TOGETHER = {"zcf": "cf", "zcd": "cd"}
 """Extensions that two letters have together, and that need both."""
 
 _RESERVED_MODES = (5, 6)
@@ -175,6 +175,24 @@ class Isa:
             return text.text(instruction, pc + instruction.imm & self.mask, numeric=numeric)
         return f".4byte\t{word & 0xFFFFFFFF:#x}" if word & 3 == 3 else f".2byte\t{word & 0xFFFF:#x}"
 
+    def meaning(self, word: int) -> str:
+        """What a word that a hart has found illegal would be: its assembly text, and the extension that is lacking.
+
+        A word that decodes is illegal for what it asks for: a CSR that does not exist or that the privilege mode may
+        not access, an instruction of a higher mode, floating point that is off. Empty for a word without a meaning.
+        """
+        if self.decode(word) is not None:
+            # relative to 0: a jump shows its distance
+            return " ".join(self.disassemble(word, 0).split())
+        letters = "".join(name for name in EXTENSIONS if len(name) == 1)
+        whole = Isa("_".join((f"rv32{letters}", *(name for name in EXTENSIONS if len(name) > 1))))
+        instruction = whole.decode(word)
+        if instruction is None:
+            return ""
+        extension = next(name for name, rows in EXTENSIONS.items() if instruction.row in rows)
+        missing = [name for name in _TOGETHER.get(extension, (extension,)) if name not in self.extensions]
+        return f"{whole.meaning(word)}: extension {' and '.join(missing)}, which {self.name} lacks"
+
 
 def extensions_of(name: str) -> tuple[str, ...]:
     """The extensions that an ISA string names, in its order. PyvExtError as for `Isa`."""
@@ -193,7 +211,7 @@ def extensions_of(name: str) -> tuple[str, ...]:
     for letter, implied in _IMPLIED:
         if letter in extensions:
             extensions |= dict.fromkeys(implied)
-    for extension, letters in TOGETHER.items():
+    for extension, letters in _TOGETHER.items():
         if all(letter in extensions for letter in letters):
             extensions[extension] = None
         elif extension in extensions:

@@ -36,6 +36,7 @@ ENCODED_SHAPES = ((2, 32), (4, 32), (1, 64), (2, 96))
 """(KV heads, elements of a row)."""
 SCALES = tuple(int(np.float32(value).view(np.uint32)) for value in (0.5, 0.03, 2.0))
 FLOATS = (T.FP32, T.FP16)
+BITWISE = (Eltwise.AND, Eltwise.OR, Eltwise.XOR, Eltwise.SHL, Eltwise.SHR)
 
 
 class Case(NamedTuple):
@@ -50,6 +51,8 @@ class Lists:
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
+        self._bitwise = np.random.default_rng([seed, 1])
+        """Draws of its own: whether a function is bitwise changes no other draw, nor a time."""
         self.clusters = 1 + self._below(2)
         self._cluster = 0
 
@@ -231,6 +234,8 @@ class Lists:
         two = f <= Eltwise.MIN or f in (Eltwise.EQUAL, Eltwise.GREATER, Eltwise.LESS)
         if two:
             fields |= {"type_in1": kind, "in1_addr": self._spm(), "param1": self._below(4)}
+        if f <= Eltwise.MIN and kind not in FLOATS and self._bitwise.integers(2):
+            fields["function"] = BITWISE[self._bitwise.integers(len(BITWISE))]
         if f in (Eltwise.EQUAL, Eltwise.GREATER, Eltwise.LESS):
             fields["type_out"] = T.UINT8
         elif f is Eltwise.WHERE:

@@ -21,6 +21,17 @@ DATA = RAM + 0x4000
 PORT = 0x4000_0000
 LINES = 0x4100_0000
 MODES = ("rne", "rtz", "rdn", "rup", "rmm", "", "", "dyn")
+UNEVEN = CoreTiming(mul=4, load=2, store=2, irq=4, mmio_read=30, mmio_write=2, mmio_one_way=12, csr=3)
+"""Kinds of instructions that differ in cycles."""
+INTERRUPTED = f"""
+li x10,{DATA}
+li x11,{PORT}
+li x12,{LINES}
+csrrsi x0,mstatus,8
+li x13,0x880
+csrrs x0,mie,x13
+"""
+"""How a program begins whose interrupts of the timer and of devices are enabled; x10 to x12 hold the addresses."""
 FULL = "rv32imac_zicsr_zifencei_zba_zbb_zbc_zbs_zicbom"
 
 

@@ -256,7 +256,7 @@ class Switching(Machine):
 
     def interrupt(self, pc: str, none: Target, leave: Target) -> tuple[str, str, str, str]:
         """Take the interrupt that squashes the instruction at `pc`, or go to `none`; what `trap_any` gives, the cause
-        (an i32), and whether somebody listens to it (an i1)."""
+        (an i32), and whether it has listeners (an i1)."""
         ir, pending = self._ir, self._pending()
         ir.unless(ir.value(f"icmp ne i32 {pending}, 0"), none)
         enabled = self._all(self._get(slots.MSTATUS), MIE)

@@ -182,10 +182,10 @@ class Space:
 
     def _whole(self, base: int) -> bool:
         """Whether in the line at `base` nothing is hooked, forbidden or volatile."""
-        end, code, spans = base + SEEN, self._code, self._fetchable
+        end, code = base + SEEN, self._code
         if code.volatile(base) or code.volatile(end - 2) or any(base <= pc < end for pc in code.hooks):
             return False
-        return spans is None or any(low <= base and end <= high for low, high in spans)
+        return self._permitted(base, SEEN)
 
     def keep(self) -> None:
         """Let the next run begin with what is decoded."""

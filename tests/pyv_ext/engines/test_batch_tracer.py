@@ -1,26 +1,18 @@
 """A batch tracer learns the same as one that sees every instruction, and native code is not left for it."""
 
 import pytest
-from hart_rig import DATA, LINES, PORT, Rig
+from hart_rig import INTERRUPTED, UNEVEN, Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shares import draws
 
 from pyv_ext.engines.tracer import FENCE
 from pyv_ext.isa import Kind
-from pyv_ext.timing import CoreTiming
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 
 LINE = 64
-TIMING = CoreTiming(mul=4, load=2, store=2, irq=4, mmio_read=30, mmio_write=2, mmio_one_way=12, csr=3)
-PROGRAM = f"""
-li x10,{DATA}
-li x11,{PORT}
-li x12,{LINES}
-csrrsi x0,mstatus,8
-li x13,0x880
-csrrs x0,mie,x13
+PROGRAM = f"""{INTERRUPTED}
 again:
 addi x1,x1,1
 sw x1,0(x10)
@@ -82,7 +74,7 @@ class Batch(Single):
 
 
 def rig(lines, tracer, always):
-    rig = Rig(PROGRAM, handler=HANDLER, lines=lines, timing=TIMING)
+    rig = Rig(PROGRAM, handler=HANDLER, lines=lines, timing=UNEVEN)
     looks = tracer(rig)
 
     def look(on):

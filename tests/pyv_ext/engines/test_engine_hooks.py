@@ -4,23 +4,15 @@ from contextlib import contextmanager
 
 import engine_choice
 import pytest
-from hart_rig import DATA, LINES, PORT, RAM, Rig
+from hart_rig import INTERRUPTED, RAM, UNEVEN, Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from native_forms import FORMS
 from shares import draws
 
 from pyv_ext.engines.stop import Stop, StopReason
-from pyv_ext.timing import CoreTiming
 
-TIMING = CoreTiming(mul=4, load=2, store=2, irq=4, mmio_read=30, mmio_write=2, mmio_one_way=12, csr=3)
-PROGRAM = f"""
-li x10,{DATA}
-li x11,{PORT}
-li x12,{LINES}
-csrrsi x0,mstatus,8
-li x13,0x880
-csrrs x0,mie,x13
+PROGRAM = f"""{INTERRUPTED}
 again:
 addi x1,x1,1
 sw x1,0(x10)
@@ -45,7 +37,7 @@ def rig(form, lines=()):
     with pytest.MonkeyPatch.context() as patch:
         form.choose(patch)
         patch.setattr(engine_choice, "NAME", form.engine)
-        yield Rig(PROGRAM, handler=HANDLER, lines=lines, timing=TIMING)
+        yield Rig(PROGRAM, handler=HANDLER, lines=lines, timing=UNEVEN)
 
 
 def seen(form, lines, strides, hooked):

@@ -120,7 +120,7 @@ def test_interrupts_of_the_uart_ask_python_for_nothing(monkeypatch):
 
 def text_program(isa: Isa, seed: int) -> list[int]:
     """Much text to the UART, hundreds of stores in a row, and now and then something else than text: scratch, format,
-    divisor, loopback, the interrupt of the transmitter, which nobody enables in the PLIC; another device."""
+    divisor, loopback, the interrupt of the transmitter, which is not enabled in the PLIC; another device."""
     chance, one, words = random.Random(seed), isa.encode, list[int]()
 
     def text(length: int) -> None:
