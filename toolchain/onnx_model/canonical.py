@@ -44,7 +44,7 @@ def canonical(
     """Bring an onnx.ModelProto to that form, in place. `version`: its operator set; `steps`: the most that a Loop makes
     of which the run decides how many, by its name. ModelError: it has no such form."""
     _without_optional_inputs(model)
-    _constants_as_initializers(model.graph, model.opset_import)
+    _constants_as_initializers(model.graph, model.opset_import, external)
     follow = has_control_flow(model.graph.node) or any(map(is_foreign, model.graph.node))
     if version >= NEWEST and not follow:
         return
@@ -83,13 +83,18 @@ def _without_optional_inputs(model: Any) -> None:
     model.ir_version = max(model.ir_version, 7)
 
 
-def _constants_as_initializers(graph: Any, opsets: Sequence[Any]) -> None:
-    """Tensors of Constant nodes, and such in another shape: weights are found in one place."""
+def _constants_as_initializers(graph: Any, opsets: Sequence[Any], external: Mapping[str, Values]) -> None:
+    """Tensors of Constant nodes, and such in another shape: weights are found in one place. Those that layers share are
+    there once: exporters write an Identity for each further use."""
     kept, outputs = [], {value.name for value in graph.output}
-    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    tensors, shared = {tensor.name: tensor for tensor in graph.initializer}, dict[str, str]()
     for node in graph.node:
+        _rename(node, shared)
         made = None
         if node.domain in _ONNX and len(node.output) == 1 and node.output[0] not in outputs:
+            if node.op_type == "Identity" and (node.input[0] in tensors or node.input[0] in external):
+                shared[node.output[0]] = node.input[0]
+                continue
             made = _constant_of(node, tensors, opsets)
         if made is None:
             kept.append(node)
@@ -101,6 +106,23 @@ def _constants_as_initializers(graph: Any, opsets: Sequence[Any]) -> None:
         nodes = [NodeProto.FromString(node.SerializeToString()) for node in kept]
         del graph.node[:]
         graph.node.extend(nodes)
+
+
+def _rename(node: Any, names: Names) -> None:
+    """Let a node, and its subgraphs, read tensors by other names."""
+    if not names:
+        return
+    for index, name in enumerate(node.input):
+        node.input[index] = names.get(name, name)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            own = {value.name for values in (graph.input, graph.initializer) for value in values}
+            own.update(name for inner in graph.node for name in inner.output)
+            outer = {name: new for name, new in names.items() if name not in own}
+            for inner in graph.node:
+                _rename(inner, outer)
+            for value in graph.output:
+                value.name = outer.get(value.name, value.name)
 
 
 def _constant_of(node: Any, tensors: Mapping[str, Any], opsets: Sequence[Any]) -> Any | None:

@@ -26,7 +26,7 @@ SMALL = 1 << 16
 MAPPED = 1 << 26
 """Bytes from which on a file is mapped. A smaller one is read: a program that exports a model over the file of one that
 it has loaded then changes nothing of that."""
-RESHAPES = ("Identity", "Reshape", "Squeeze", "Unsqueeze")
+RESHAPES = ("Reshape", "Squeeze", "Unsqueeze")
 """Operators that leave the values of a constant as they are: what they read stays in the protobuf, where it becomes a
 constant too."""
 

@@ -17,6 +17,8 @@ from toolchain.onnx_nodes.corrected import CORRECTED
 QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 """Operators that round numbers to codes."""
 NUMBERS = 8
+TOGETHER = 16
+"""Nodes."""
 OWN = ".own"
 """Behind the name of a tensor that the reference makes itself and reads from another model."""
 
@@ -102,9 +104,41 @@ def in_double(proto: Any) -> Any:
 
 
 def evaluated(proto: Any, names: Collection[str], inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """Tensors of an onnx.ModelProto by name; its external data counts among its inputs."""
-    results = ReferenceEvaluator(proto, new_ops=[*CORRECTED, RoundToSingle]).run(list(names), dict(inputs))
-    return {name: np.asarray(values) for name, values in zip(names, results, strict=True)}
+    """Tensors of an onnx.ModelProto by name; its external data counts among its inputs.
+
+    The nodes are computed `TOGETHER` at a time, and what none of those to come reads is forgotten: ReferenceEvaluator
+    keeps all that a model makes.
+    """
+    nodes, constants = list(proto.graph.node), {tensor.name: tensor for tensor in proto.graph.initializer}
+    pieces = [nodes[at : at + TOGETHER] for at in range(0, len(nodes), TOGETHER)]
+    reads = [set[str]().union(*map(_reads, piece)) for piece in pieces]
+    last = {name: at for at, piece in enumerate(reads) for name in piece} | dict.fromkeys(names, len(pieces))
+    held: dict[str, Any] = {name: numpy_helper.to_array(constants[name]) for name in names if name in constants}
+    held |= inputs
+    for at, (piece, read) in enumerate(zip(pieces, reads, strict=True)):
+        made = [name for node in piece for name in node.output if name and last.get(name, at) > at]
+        given = [name for name in read if name in held]
+        graph = helper.make_graph(
+            piece, proto.graph.name, [helper.make_empty_tensor_value_info(name) for name in given],
+            [helper.make_empty_tensor_value_info(name) for name in made],
+            [constants[name] for name in read if name in constants and name not in held],
+        )  # fmt: skip
+        model = helper.make_model(
+            graph, opset_imports=proto.opset_import, functions=proto.functions, ir_version=proto.ir_version
+        )
+        evaluator = ReferenceEvaluator(model, new_ops=[*CORRECTED, RoundToSingle])
+        results = evaluator.run(made, {name: held[name] for name in given})
+        held |= zip(made, results, strict=True)
+        for name in given:
+            if last[name] == at:
+                del held[name]
+    return {name: np.asarray(held[name]) for name in names}
+
+
+def _reads(node: Any) -> set[str]:
+    """The tensors that a node reads, in its subgraphs too."""
+    graphs = [graph for attribute in node.attribute for graph in (attribute.g, *attribute.graphs)]
+    return {*node.input, *(name for graph in graphs for one in graph.node for name in _reads(one))}
 
 
 def with_weights(

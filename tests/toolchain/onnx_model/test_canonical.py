@@ -10,8 +10,11 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from onnxruntime_reference import agree, by_onnxruntime, by_us, one_node, random
 
 from pyv_npu.cli import main
+from toolchain.codegen import Target
+from toolchain.compiler import compile_model
 from toolchain.errors import ModelError
-from toolchain.onnx_model.model import prepare
+from toolchain.onnx_model import file
+from toolchain.onnx_model.model import load_model, prepare
 from toolchain.onnx_model.opset import NEWEST
 
 FLOAT, BOOL, I64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
@@ -150,6 +153,26 @@ g (float[2, 3] x) => (float[2, 3] y, float[S, 2, 3] every) {
 """
 
 
+SHARED = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[4, 64] x, bool flag) => (float[4, 64] y, float[64, 64] copy)
+<float[64, 64] w>
+{
+  again = Identity(w)
+  third = Identity(again)
+  a = MatMul(x, w)
+  b = MatMul(a, again)
+  c = If (flag) <
+    then_branch = t () => (float[4, 64] yes) { yes = MatMul(b, third) },
+    else_branch = e () => (float[4, 64] no) { third_ = Neg(third)  no = MatMul(b, third_) }
+  >
+  y = MatMul(c, third)
+  copy = Identity(third)
+}
+"""
+"""Weights that five products share; exporters write an Identity for each further use."""
+
+
 def parsed(text: str) -> Any:
     return parser.parse_model(text)
 
@@ -157,6 +180,24 @@ def parsed(text: str) -> Any:
 @pytest.mark.parametrize("rate", [16000, 8000])
 def test_a_branch_is_taken_for_a_fixed_input(rate: int) -> None:
     agree(parsed(BRANCH), {"sr": np.array(rate)}, constants={"sr": rate})
+
+
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize("large", [True, False])
+def test_weights_that_layers_share_are_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, flag: bool, large: bool
+) -> None:
+    proto, weights = parsed(SHARED), random(64, 64) / 8
+    del proto.graph.initializer[:]
+    proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    agree(proto, {"x": random(4, 64), "flag": np.array(flag)})
+    if large:
+        monkeypatch.setattr(file, "SMALL", 64)
+    onnx.save(proto, tmp_path / "m.onnx")
+    model = load_model(tmp_path / "m.onnx", constants={"flag": int(flag)})
+    assert ("w" in model.external) == large
+    compiled = compile_model(model, Target())
+    assert sum(np.array_equal(values, weights) for values in compiled.graph.constants.values()) == 1
 
 
 def test_a_branch_that_the_run_decides_is_refused_where_shapes_differ() -> None:

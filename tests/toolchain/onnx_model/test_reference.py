@@ -1,0 +1,71 @@
+"""The reference computes a model some nodes at a time: the results are those of the evaluator of onnx for the whole."""
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnxruntime_reference import random
+from shares import draws
+
+from toolchain.onnx_model.reference import TOGETHER, evaluated
+
+FLOAT = TensorProto.FLOAT
+
+
+def model(nodes: list[Any], outputs: list[str], constants: dict[str, Any]) -> Any:
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", FLOAT, None)],
+        [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs],
+        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def branch(taken: str, other: str) -> list[Any]:
+    """The nodes of an If that reads two tensors of the graph around it in its branches."""
+    graphs = [
+        helper.make_graph([helper.make_node("Neg", [name], [f"{name}_{side}"])], side, [],
+                          [helper.make_tensor_value_info(f"{name}_{side}", FLOAT, None)])
+        for side, name in (("yes", taken), ("no", other))
+    ]  # fmt: skip
+    return [
+        helper.make_node("If", ["flag"], ["chosen"], then_branch=graphs[0], else_branch=graphs[1]),
+    ]
+
+
+@settings(max_examples=draws(50), deadline=None, derandomize=True, database=None)
+@given(st.data())
+def test_any_graph_gives_the_same(data: st.DataObject) -> None:
+    """Tensors are read far behind where they are made, by nodes and by branches; any of them are outputs."""
+    names, nodes = ["x", "w"], list[Any]()
+    for index in range(data.draw(st.integers(1, 3 * TOGETHER))):
+        pair = [data.draw(st.sampled_from(names)) for _ in range(2)]
+        nodes.append(helper.make_node(data.draw(st.sampled_from(("Add", "Sub", "Max"))), pair, [f"t{index}"]))
+        names.append(f"t{index}")
+    nodes += branch(data.draw(st.sampled_from(names)), data.draw(st.sampled_from(names)))
+    outputs = [*data.draw(st.lists(st.sampled_from(names[1:]), unique=True, max_size=5)), "chosen"]
+    proto = model(nodes, outputs, {"w": random(3, 4), "flag": np.array(data.draw(st.booleans()))})
+    feeds = {"x": random(3, 4, seed=8)}
+    whole: Any = ReferenceEvaluator(proto).run(outputs, feeds)
+    made = evaluated(proto, outputs, feeds)
+    assert list(made) == outputs
+    for name, wanted in zip(outputs, whole, strict=True):
+        assert made[name].tobytes() == wanted.tobytes()
+
+
+def test_what_is_read_no_more_is_forgotten() -> None:
+    count, size = 8 * TOGETHER, 1 << 18
+    nodes = [helper.make_node("Neg", [f"t{index}" if index else "x"], [f"t{index + 1}"]) for index in range(count)]
+    proto, x = model(nodes, [f"t{count}"], {}), np.ones(size, np.float32)
+    tracemalloc.start()
+    try:
+        (made,) = evaluated(proto, [f"t{count}"], {"x": x}).values()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(made, x)
+    assert peak < 2 * TOGETHER * x.nbytes
