@@ -183,9 +183,9 @@ def refusal(folder: "str | Path") -> str:
 
 
 def _digest(key: bytes, code: bytes) -> bytes:
-    import hashlib  # not where nothing is found: OpenSSL takes a while
+    from pyv_jit.digest import sha256  # not where nothing is found
 
-    return hashlib.sha256(key + code).digest()
+    return bytes(sha256(key + code).digest())
 
 
 def _try(action: Callable[..., object], path: str) -> None:

@@ -6,13 +6,13 @@ cache.
 """
 
 import ctypes
-import hashlib
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyv_jit import loader
 from pyv_jit.code_cache import CodeCache, code_cache
+from pyv_jit.digest import sha256
 from pyv_jit.host import Host, known_host
 from pyv_jit.loader import NativeCode
 
@@ -73,7 +73,8 @@ class Compiler:
         return code
 
     def _key(self, source: str) -> bytes:
-        return hashlib.sha256(b"%d\n%s\n%s" % (len(self._about), self._about, source.encode())).digest()
+        text = b"%d\n%s\n%s" % (len(self._about), self._about, source.encode())
+        return bytes(sha256(text).digest())
 
     def _compiled(self, text: str) -> bytes:
         if "inttoptr" in text:

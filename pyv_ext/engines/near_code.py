@@ -1,6 +1,7 @@
 """The IR of devices that native code serves (`pyv_ext.engines.near`), made from their programs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pyv_ext.bus import clock
 from pyv_ext.bus.clock import NEVER, NOT_DEFERRABLE, what_of
@@ -8,12 +9,14 @@ from pyv_ext.devices import interrupts
 from pyv_ext.devices.interrupts import MEIP
 from pyv_ext.devices.plic import SET_LEVELS
 from pyv_ext.devices.programs import NativeForm
-from pyv_ext.engines.program_code import Lowered
 from pyv_ext.hart import slots
 from pyv_ext.hart.csr import MIE
 from pyv_ext.hart.traps import MACHINE
 from pyv_jit.ir import Ir
 from pyv_state.named import NamedTuple
+
+if TYPE_CHECKING:
+    from pyv_ext.engines.program_code import Lowered
 
 LOAD, STORE, EVENT = "load_near", "store_near", "near_event"
 """`load_near(frame, address, size, cycles left) -> value | cycles << 32` and
@@ -109,15 +112,17 @@ class NearCode:
             room = ir.value(f"icmp ult i64 {ir.load('i64', table, 8 * count)}, {MOST}")
             ir.unless(room, (full, ()))
 
-    def _words(self, ir: Ir, table: str, place: int) -> Lowered:
+    def _words(self, ir: Ir, table: str, place: int) -> "Lowered":
         names = interrupts.WORDS if place == WIRING else self._forms[place].names
+        from pyv_ext.engines.program_code import Lowered  # not where the cache has the code
+
         return Lowered(ir, names, ir.load("ptr", table, 8 * place))
 
     def _python(self, ir: Ir) -> None:
         ir.block("python")
         ir.do("ret i64 0")
 
-    def _guard(self, ir: Ir, made: Lowered, form: NativeForm, program: str) -> None:
+    def _guard(self, ir: Ir, made: "Lowered", form: NativeForm, program: str) -> None:
         if program in form.python:
             held = made.execute(form.python[program])
             ir.unless(ir.value(f"icmp eq i64 {held}, 0"), ("python", ()))
@@ -132,14 +137,14 @@ class NearCode:
         """Whether a device is served whose stores arrive later than they leave the core."""
         return any(device.place == place and device.posted for device in self._devices)
 
-    def _follow(self, ir: Ir, table: str, clint: Lowered, cycle: str) -> tuple[Lowered, str]:
+    def _follow(self, ir: Ir, table: str, clint: "Lowered", cycle: str) -> "tuple[Lowered, str]":
         """The wiring as `InterruptWiring` executes it, and the bits of mip (an i64); nothing is written."""
         wiring, plic = self._words(ir, table, WIRING), self._words(ir, table, PLIC)
         local = clint.execute(self._forms[CLINT].lines)
         output = plic.execute(self._forms[PLIC].lines)
         return wiring, wiring.execute(interrupts.FOLLOW, now=cycle, value=ir.value(f"or i64 {local}, {output}"))
 
-    def _show(self, ir: Ir, table: str, wiring: Lowered, lines: str, cycle: str) -> None:
+    def _show(self, ir: Ir, table: str, wiring: "Lowered", lines: str, cycle: str) -> None:
         """Write wiring and mip; take note of MEIP."""
         wiring.save()
         x = ir.load("ptr", "%frame", self._at.x)
@@ -202,7 +207,7 @@ class NearCode:
         ir.do("ret void")
         return ir.text(f"void @{_SETTLE_LINE}(ptr %frame, i64 %cycle)")
 
-    def _done(self, ir: Ir, device: Registers, made: Lowered, cycle: str) -> None:
+    def _done(self, ir: Ir, device: Registers, made: "Lowered", cycle: str) -> None:
         """A register has been accessed, with effect from the cycle on."""
         made.save()
         if device.place == UART:
@@ -210,7 +215,7 @@ class NearCode:
         function = _SETTLE_LINE if device.place == UART else _SETTLE
         ir.do(f"call void @{function}(ptr %frame, i64 {cycle})")
 
-    def _send(self, ir: Ir, table: str, device: Registers, made: Lowered, offset: int, value: str) -> None:
+    def _send(self, ir: Ir, table: str, device: Registers, made: "Lowered", offset: int, value: str) -> None:
         if offset not in device.form.sends:
             return
         leaves, count = made.execute(device.form.sends[offset]), ir.load("i64", table, 8 * SENT)

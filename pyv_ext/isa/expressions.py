@@ -12,12 +12,10 @@ Functions: `S(v)` the signed view of a register value; `QUOT(x, y)` x / y rounde
 (XLEN of zero), `CPOP` ones, `BSWAP` the bytes reversed.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from functools import cache
 
 OPERANDS = ("a", "b", "pc", "old")
-_WORDS = re.compile(r"(\w+)")
 
 
 def constants(xlen: int) -> dict[str, int]:
@@ -45,9 +43,20 @@ def functions(xlen: int) -> dict[str, Callable[..., int]]:
     }
 
 
+def _parts(expr: str) -> list[str]:
+    """What is between words, and words, by turns."""
+    parts, in_word = [""], False
+    for letter in expr:
+        if (letter.isalnum() or letter == "_") is not in_word:
+            parts.append("")
+            in_word = not in_word
+        parts[-1] += letter
+    return parts
+
+
 def operands(expr: str) -> list[str]:
     """The operands that an expression mentions, once for each mention, in order."""
-    return [word for word in _WORDS.findall(expr) if word in OPERANDS]
+    return [word for word in _parts(expr)[1::2] if word in OPERANDS]
 
 
 def python_source(expr: str, xlen: int, names: Mapping[str, str]) -> str:
@@ -58,7 +67,7 @@ def python_source(expr: str, xlen: int, names: Mapping[str, str]) -> str:
     known = {**constants(xlen), **names}
     sign = 1 << xlen - 1
     made, opened, signed = [], [], False
-    for place, part in enumerate(_WORDS.split(expr)):
+    for place, part in enumerate(_parts(expr)):
         if part == "S":
             signed = True
         elif place % 2:

@@ -15,7 +15,6 @@ from pyv_ext.engines.fast import frame
 from pyv_ext.engines.fast.blocks import Reach
 from pyv_ext.engines.fast.floating import boxed
 from pyv_ext.engines.fast.frame import CHANGES, MEMORIES, MEMORY_COUNT, READ_CACHE, address_of
-from pyv_ext.engines.fast.lowering import Lowering
 from pyv_ext.engines.fast.machine import Machine
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Kind, Row
@@ -258,6 +257,8 @@ def atomic(
         mode.reserve(address, old)
         return old
     if row.kind is Kind.AMO:
+        from pyv_ext.engines.fast.lowering import Lowering  # not where the cache has the code
+
         new = Lowering(ir, 32).value(row.expr, {"a": address, "b": b, "old": old})
         access.store(ir, at, row, address, new, place, leave)
         return old

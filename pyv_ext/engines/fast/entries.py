@@ -9,7 +9,10 @@ import struct
 
 from pyv_ext.bus.bus import ADDRESS_SPACE
 from pyv_ext.bus.memory import LINE, PAGE, PAGE_BITS
-from pyv_ext.engines.fast.frame import address_of
+from pyv_ext.engines.fast import floating, machine
+from pyv_ext.engines.fast.blocks import ATOMIC, TRANSLATED
+from pyv_ext.engines.fast.frame import READINGS, address_of
+from pyv_ext.isa import Isa
 
 STEP = 2
 """Bytes of code per entry: instructions begin at multiples of it."""
@@ -29,6 +32,28 @@ LINE_SIZE = LINE // STEP * SIZE
 """Bytes of the entries of a line of memory."""
 
 _PER_PAGE = PAGE // STEP
+
+
+class Numbers:
+    """The numbers of the interpreter's operations, in the order in which it has them."""
+
+    def __init__(self, isa: Isa, *, fused: bool) -> None:
+        """`fused`: see `floating`."""
+        self.rows = [row for row in isa.rows if row.kind in TRANSLATED and not row.floating]
+        self.rows += [row for row in isa.rows if row.kind in ATOMIC and "." not in row.name.partition(".")[2]]
+        floats = floating.operations(isa.rows, fused=fused)
+        self.by_name = {row.name: number for number, row in enumerate(self.rows, FIRST)}
+        first = FIRST + len(self.rows)
+        self.readings = {reading: number for number, reading in enumerate(READINGS, first)}
+        self.fence = first + len(READINGS)
+        self.custom = self.fence + 1
+        self.hooked = self.custom + 1
+        self.machine = {name: number for number, name in enumerate(machine.operations(isa), self.hooked + 1)}
+        self.by_float = {
+            operation: number for number, operation in enumerate(floats, self.hooked + 1 + len(self.machine))
+        }
+        self.end = self.hooked + 1 + len(self.machine) + len(floats)
+        """The number behind the last."""
 
 
 def entry_of(operation: int, rd: int = 0, rs1: int = 0, rs2: int = 0, immediate: int = 0) -> bytes:

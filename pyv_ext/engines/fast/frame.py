@@ -20,6 +20,7 @@ from pyv_ext.hart.traps import MACHINE, USER
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_jit.ir import Ir, Target
+from pyv_state.enumerations import IntEnum
 from pyv_state.named import NamedTuple
 
 PC, PROGRESS, X, RAM, CODE, LOAD_OK, TABLE, FUNCTIONS, CYCLES, CYCLES_ON, RETIRED, RETIRED_ON = range(12)
@@ -77,6 +78,31 @@ PLACES = Places(8 * X, 8 * LIMIT, 8 * OTHERS, 8 * TOUCHED, 8 * NEAR, 8 * EPOCH, 
 
 BIAS = 1 << 31
 """Added to the cycles left, so that an instruction that oversteps the budget does not borrow from the upper half."""
+
+
+class Exit(IntEnum):
+    """Why native code returned."""
+
+    BUDGET = 0
+    """No cycles are left for the next instruction, or something else comes before it."""
+    DECODE = 1
+    """The next instruction has no entry yet."""
+    HOT = 2
+    """The next instruction begins a block that is worth a translation."""
+    FAULT = 3
+    """The next instruction has run into a fault of a device, or of Python: then an exception is raised."""
+
+
+class Left(IntEnum):
+    """Why a region returned to the interpreter."""
+
+    JUMP = 0
+    """The next instruction is in no block of the region."""
+    STEP = 1
+    """The interpreter executes the next instruction, or finds that it cannot: it is not for regions, or its block does
+    not fit into the cycles left."""
+    INTERRUPT = 2
+    """An interrupt may come before the next instruction."""
 
 
 def advance(cycles: int, instructions: int = 1) -> int:

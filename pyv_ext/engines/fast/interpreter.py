@@ -8,15 +8,14 @@ translated.
 pc and progress are in the frame between calls.
 """
 
-from enum import IntEnum
-
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
 from pyv_ext.engines.fast import access, entries, floating, frame, upcalls
 from pyv_ext.engines.fast.access import Pointers, RamAccess
-from pyv_ext.engines.fast.frame import BIAS, with_left
+from pyv_ext.engines.fast.entries import Numbers
+from pyv_ext.engines.fast.frame import BIAS, Exit, Left, with_left
 from pyv_ext.engines.fast.lowering import declarations
 from pyv_ext.engines.fast.machine import Switching
-from pyv_ext.engines.fast.operations import Numbers, Operations, Step
+from pyv_ext.engines.fast.operations import Operations, Step
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.near_code import EVENT, stubs
 from pyv_ext.engines.python_calls import FRESH
@@ -27,31 +26,6 @@ from pyv_jit.ir import Ir
 
 WORD = "i32"
 """pc and counters of blocks."""
-
-
-class Exit(IntEnum):
-    """Why native code returned."""
-
-    BUDGET = 0
-    """No cycles are left for the next instruction, or something else comes before it."""
-    DECODE = 1
-    """The next instruction has no entry yet."""
-    HOT = 2
-    """The next instruction begins a block that is worth a translation."""
-    FAULT = 3
-    """The next instruction has run into a fault of a device, or of Python: then an exception is raised."""
-
-
-class Left(IntEnum):
-    """Why a region returned to the interpreter."""
-
-    JUMP = 0
-    """The next instruction is in no block of the region."""
-    STEP = 1
-    """The interpreter executes the next instruction, or finds that it cannot: it is not for regions, or its block does
-    not fit into the cycles left."""
-    INTERRUPT = 2
-    """An interrupt may come before the next instruction."""
 
 
 class Interpreter:

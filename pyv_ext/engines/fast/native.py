@@ -1,13 +1,14 @@
 """Native code of one hart: runs it, and gives it what it needs of the program, by privilege mode."""
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from pyv_ext.engines.code import Code
 from pyv_ext.engines.fast import space
 from pyv_ext.engines.fast.access import OtherMemories, RamAccess
+from pyv_ext.engines.fast.blocks import Block
 from pyv_ext.engines.fast.custom import CustomCalls
-from pyv_ext.engines.fast.entries import HookedEntries
+from pyv_ext.engines.fast.entries import HookedEntries, Numbers
 from pyv_ext.engines.fast.frame import (
     BIAS,
     DONE,
@@ -20,14 +21,12 @@ from pyv_ext.engines.fast.frame import (
     PLACES,
     PROGRESS,
     TABLE,
+    Exit,
     Mode,
     Permissions,
     address_of,
     make_frame,
 )
-from pyv_ext.engines.fast.interpreter import Exit, Interpreter
-from pyv_ext.engines.fast.operations import Numbers
-from pyv_ext.engines.fast.region import RegionTranslator
 from pyv_ext.engines.fast.space import Space
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.kept.last_run import LastRun, Regions
@@ -78,7 +77,7 @@ class Native:
         access, plain = (
             RamAccess(core.hart, core.bus, misaligned=core.misaligned, guarded=each) for each in (guarded, False)
         )
-        self._translators = [RegionTranslator(isa, timing, each, fused=fused) for each in (plain, access)]
+        self._accesses = plain, access
         near = find_near_devices(core.hart, core.bus)
         self._upcalls = Upcalls(core, self._frame, self._words, code, slow, near)
         self._custom_calls = CustomCalls(core, self._upcalls, self._frame)
@@ -88,6 +87,8 @@ class Native:
         hot = space.HOT
 
         def text() -> str:
+            from pyv_ext.engines.fast.interpreter import Interpreter
+
             made = Interpreter(
                 isa,
                 timing,
@@ -99,6 +100,12 @@ class Native:
             )
             return made.text(hot) + caller("interpret")
 
+        def region(access: RamAccess, blocks: Sequence[Block]) -> str:
+            from pyv_ext.engines.fast.region import region_text
+
+            return region_text(isa, timing, access, blocks, fused=fused)
+
+        self._region_text = region
         recipe = self._recipe.interpreter(access.about, hot, None if near is None else near.about)
         pointers = {FRAME: address_of(self._frame)} | self._upcalls.pointers()
         self._interpreter = self._compiler.load_made(recipe, text, "call", pointers=pointers)
@@ -210,7 +217,8 @@ class Native:
                 del self.spaces[each]
             found = self.spaces[fetchable] = Space(
                 self._core, self._code, self._numbers, self._compiler, self._recipe,
-                self._translators[fetchable is not None], self._custom_calls, self._hooked, self._last, fetchable,
+                self._accesses[fetchable is not None], self._region_text,
+                self._custom_calls, self._hooked, self._last, fetchable,
             )  # fmt: skip
             found.begin(self._begins_with.pop(fetchable, ()))
         return found

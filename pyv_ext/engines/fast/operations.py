@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 from pyv_ext.bus import clock
-from pyv_ext.engines.fast import access, entries, floating, frame, machine, upcalls
+from pyv_ext.engines.fast import access, entries, floating, frame, upcalls
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
-from pyv_ext.engines.fast.blocks import ATOMIC, TRANSLATED
+from pyv_ext.engines.fast.blocks import ATOMIC
 from pyv_ext.engines.fast.custom import WORDS
 from pyv_ext.engines.fast.floating import Floating, Operation
-from pyv_ext.engines.fast.frame import READINGS, Reading, advance, left_of, read_counter, with_left
+from pyv_ext.engines.fast.frame import Reading, advance, left_of, read_counter, with_left
 from pyv_ext.engines.fast.lowering import Lowering
 from pyv_ext.engines.fast.machine import FENCE_I, MRET, STATUS, TRAP, WFI, Switching
 from pyv_ext.engines.python_calls import FRESH, HANDLER
@@ -20,28 +20,6 @@ from pyv_ext.isa.formats import F0
 from pyv_ext.timing import CoreTiming
 from pyv_jit.ir import Ir
 from pyv_state.named import NamedTuple
-
-
-class Numbers:
-    """The numbers of the interpreter's operations, in the order in which it has them."""
-
-    def __init__(self, isa: Isa, *, fused: bool) -> None:
-        """`fused`: see `floating`."""
-        self.rows = [row for row in isa.rows if row.kind in TRANSLATED and not row.floating]
-        self.rows += [row for row in isa.rows if row.kind in ATOMIC and "." not in row.name.partition(".")[2]]
-        floats = floating.operations(isa.rows, fused=fused)
-        self.by_name = {row.name: number for number, row in enumerate(self.rows, entries.FIRST)}
-        first = entries.FIRST + len(self.rows)
-        self.readings = {reading: number for number, reading in enumerate(READINGS, first)}
-        self.fence = first + len(READINGS)
-        self.custom = self.fence + 1
-        self.hooked = self.custom + 1
-        self.machine = {name: number for number, name in enumerate(machine.operations(isa), self.hooked + 1)}
-        self.by_float = {
-            operation: number for number, operation in enumerate(floats, self.hooked + 1 + len(self.machine))
-        }
-        self.end = self.hooked + 1 + len(self.machine) + len(floats)
-        """The number behind the last."""
 
 
 class Step(NamedTuple):

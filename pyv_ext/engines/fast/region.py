@@ -11,8 +11,8 @@ from pyv_ext.engines.fast import floating, frame
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
 from pyv_ext.engines.fast.blocks import ATOMIC, Block, Loop, accesses, ends, loops, returns, target_of
 from pyv_ext.engines.fast.floating import Floating
-from pyv_ext.engines.fast.frame import BIAS, advance, read_counter, reading_of
-from pyv_ext.engines.fast.interpreter import WORD, Left
+from pyv_ext.engines.fast.frame import BIAS, Left, advance, read_counter, reading_of
+from pyv_ext.engines.fast.interpreter import WORD
 from pyv_ext.engines.fast.lowering import Lowering, declarations
 from pyv_ext.engines.fast.machine import Machine, enables, slot_of
 from pyv_ext.engines.slow import publishes
@@ -78,19 +78,10 @@ class _Safe(NamedTuple):
     unsaved: dict[int, str]
 
 
-class RegionTranslator:
-    """Makes the IR of regions."""
-
-    def __init__(self, isa: Isa, timing: CoreTiming, access: RamAccess, *, fused: bool) -> None:
-        """`fused`: see `floating`."""
-        self._isa = isa
-        self._timing = timing
-        self.access = access
-        self._fused = fused
-
-    def text(self, blocks: Sequence[Block]) -> str:
-        """A module with `region(frame, progress, number of block) -> (progress, Left << 32 | pc)`."""
-        return _Region(self._isa, self._timing, self.access, blocks, fused=self._fused).text()
+def region_text(isa: Isa, timing: CoreTiming, access: RamAccess, blocks: Sequence[Block], *, fused: bool) -> str:
+    """A module with `region(frame, progress, number of block) -> (progress, Left << 32 | pc)`; `fused`: see
+    `floating`."""
+    return _Region(isa, timing, access, blocks, fused=fused).text()
 
 
 class _Region:

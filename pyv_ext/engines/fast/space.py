@@ -7,6 +7,7 @@ from zlib import crc32
 from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.code import MOST_MADE, Code
 from pyv_ext.engines.fast import entries, floating, machine
+from pyv_ext.engines.fast.access import RamAccess
 from pyv_ext.engines.fast.blocks import (
     ATOMIC,
     CONTROL,
@@ -20,10 +21,8 @@ from pyv_ext.engines.fast.blocks import (
     words_of,
 )  # fmt: skip
 from pyv_ext.engines.fast.custom import CustomCalls
-from pyv_ext.engines.fast.entries import Entries, HookedEntries, VolatileEntries, entry_of
+from pyv_ext.engines.fast.entries import Entries, HookedEntries, Numbers, VolatileEntries, entry_of
 from pyv_ext.engines.fast.frame import address_of, reading_of
-from pyv_ext.engines.fast.operations import Numbers
-from pyv_ext.engines.fast.region import RegionTranslator
 from pyv_ext.engines.kept.decoded_lines import SEEN, DecodedLines, Line
 from pyv_ext.engines.kept.last_run import Extent, LastRun
 from pyv_ext.engines.kept.recipe import Recipe
@@ -87,21 +86,23 @@ class Space:
         numbers: Numbers,
         compiler: Compiler,
         recipe: Recipe,
-        translator: RegionTranslator,
+        access: RamAccess,
+        translate: Callable[[RamAccess, Sequence[Block]], str],
         custom_calls: CustomCalls,
         hooked: HookedEntries,
         last: LastRun | None,
         fetchable: Spans | None,
     ) -> None:
-        """`last`: what begins with what the last run has decoded; `fetchable`: where PMP permits fetches, None while it
-        forbids nothing at all."""
+        """`access`: of translated code, whose IR `translate` makes; `last`: what begins with what the last run has
+        decoded; `fetchable`: where PMP permits fetches, None while it forbids nothing at all."""
         self._core = core
         self._isa = core.isa
         self._code = code
         self._numbers = numbers
         self._compiler = compiler
         self._recipe = recipe
-        self._translator = translator
+        self._access = access
+        self._translate = translate
         self._custom_calls = custom_calls
         self._hooked_entries = hooked
         self._fetchable = fetchable
@@ -373,7 +374,7 @@ class Space:
             ):
                 return
         with suppress(LookupError):
-            self._add(blocks, region, lambda: self._translator.text([self._block(*each) for each in blocks]))
+            self._add(blocks, region, lambda: self._text([self._block(*each) for each in blocks]))
 
     def _block(self, pc: int, end: int, words: Sequence[int]) -> Block:
         """LookupError where regions may not have one of its instructions."""
@@ -402,14 +403,14 @@ class Space:
     def _install(self, blocks: Sequence[Block]) -> bool:
         """Translate the blocks; False where there are none, or no room for another region."""
         words = [(block.pc, block.end, [each.word for _, each in block.instructions]) for block in blocks]
-        return self._add(words, [*map(self._extent, blocks)], lambda: self._translator.text(blocks))
+        return self._add(words, [*map(self._extent, blocks)], lambda: self._text(blocks))
 
     def _add(self, blocks: Sequence[Words], extents: Sequence[Extent], text: Callable[[], str]) -> bool:
         """Add a region; `text`: its IR, unless it is compiled already. False as for `_install`."""
         number = next((number for number in range(1, REGIONS) if number not in self.regions), None)
         if number is None or not blocks:
             return False  # there is enough translated code; the interpreter executes the rest
-        native = self._compiler.load_made(self._recipe.region(self._translator.access.about, blocks), text, "region")
+        native = self._compiler.load_made(self._recipe.region(self._access.about, blocks), text, "region")
         heads = tuple(pc for pc, _, _ in blocks)
         self.regions[number] = Region(native, heads, frozenset(places_of(blocks)), tuple(extents))
         self._functions[number] = native.address("region")
@@ -419,6 +420,9 @@ class Space:
             if all(self._entries.region(head) != old for head in region.heads):
                 del self.regions[old]
         return True
+
+    def _text(self, blocks: Sequence[Block]) -> str:
+        return self._translate(self._access, blocks)
 
     def _extent(self, block: Block) -> Extent:
         size = sum(instruction.length for _, instruction in block.instructions)

@@ -7,10 +7,10 @@ that are executed now (`pyv_ext.engines.kept.recipe`): what is decoded does not 
 import struct
 import zlib
 from collections.abc import Iterable
-from hashlib import sha256
 
 from pyv_ext.bus.memory import LINE, PAGE_BITS, Ram
 from pyv_ext.engines.kept.last_run import LastRun
+from pyv_jit.digest import sha256
 from pyv_state.named import NamedTuple
 
 SEEN = LINE + 2

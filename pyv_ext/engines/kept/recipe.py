@@ -8,13 +8,13 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import cache
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pyv_ext.isa import Isa
 from pyv_ext.protocols import CustomInstruction
 from pyv_ext.timing import CoreTiming
 from pyv_jit import aot
+from pyv_jit.digest import sha256
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,19 +61,20 @@ def generator() -> str:
 
 
 def sources_digest(root: "str | Path", started: float) -> str:
-    """The digest of the sources below a folder for a process that has begun to import them at `started`."""
-    digest = sha256(sys.version.encode())
+    """The digest of the sources below a folder for a process that has begun to import them at `started`.
+
+    Not of what they hold, but of which files they are and when these have changed last: whatever writes one sets that
+    time, and to read all takes longer than what else a warm start does with native code.
+    """
+    lines = [sys.version]
     try:
         for folder in FOLDERS:
-            place = f"{root}/{folder}"
-            for name in sorted(os.listdir(place)):
-                if not name.endswith(".py"):
-                    continue
-                with open(f"{place}/{name}", "rb") as file:
-                    about, text = os.fstat(file.fileno()), file.read()
+            with os.scandir(f"{root}/{folder}") as files:
+                found = sorted((file.name, file.stat()) for file in files if file.name.endswith(".py"))
+            for name, about in found:
                 if about.st_ctime > started - _SETTLED:
                     return ""
-                digest.update(f"{folder}/{name} {about.st_mtime_ns} {len(text)}\n".encode() + text)
+                lines.append(f"{folder}/{name} {about.st_ino} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}")
     except OSError:
         return ""  # no sources: a zip file
-    return digest.hexdigest()
+    return str(sha256("\n".join(lines).encode()).hexdigest())

@@ -1,5 +1,6 @@
 """Code that is kept is found by its recipe: whatever can change the text of native code must be a part of it."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -52,9 +53,13 @@ def test_each_source_counts_by_its_text_and_its_time(sources: Path) -> None:
         known.add(sources_digest(sources, LATER))
     file.touch()
     known.add(sources_digest(sources, LATER))
+    about, text = file.stat(), file.read_bytes()
+    file.write_bytes(text.replace(b"e", b"f", 1))
+    os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
+    known.add(sources_digest(sources, LATER))
     (sources / FOLDERS[0] / "more.py").touch()
     known.add(sources_digest(sources, LATER))
-    assert len(known) == len(FOLDERS) + 3 and "" not in known
+    assert len(known) == len(FOLDERS) + 4 and "" not in known
 
 
 def test_sources_that_may_not_be_those_of_the_process_have_no_digest(sources: Path, tmp_path: Path) -> None:
@@ -71,6 +76,7 @@ import os, sys
 from pyv_ext.engines.fast import native
 from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming
+import pyv_ext.engines.fast.interpreter, pyv_ext.engines.fast.region, pyv_ext.engines.program_code
 import pyv_ext.engines.near, pyv_ext.isa.floating, pyv_jit.llvm
 print(*(name for name in sys.modules if name.startswith(("pyv_", "npu_device", "toolchain"))))
 """

@@ -151,6 +151,37 @@ def test_an_elf_by_its_path_needs_no_more(hello: set[str]) -> None:
     assert len(found) <= len(hello) + 5, sorted(found - hello)  # json
 
 
+WARM = """
+li x1, 100000
+loop: addi x1, x1, -1
+bnez x1, loop
+lui x1, 0x100
+lui x2, 0x5
+addi x2, x2, 0x555
+sw x2, 0(x1)
+end: jal x0, end
+"""
+"""More instructions than closures execute."""
+TEXT = (
+    "pyv_ext.engines.fast.interpreter", "pyv_ext.engines.fast.operations", "pyv_ext.engines.fast.region",
+    "pyv_ext.engines.fast.lowering", "pyv_ext.engines.program_code", "pyv_ext.devices.programs_python",
+)  # fmt: skip
+"""What makes the text of native code."""
+
+
+def test_native_code_of_the_last_run_needs_nothing_that_makes_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "warm.s"
+    source.write_text(WARM)
+    program = str(source.with_suffix(".elf"))
+    assert main(["asm", str(source), "-o", program]) == 0
+    monkeypatch.setenv("PYV_NPU_CACHE", str(tmp_path / "cache"))
+    cold, warm = (modules("run", "--json", program) for _ in range(2))
+    assert set(TEXT) <= cold and "pyv_ext.engines.fast.native" in warm
+    assert not {*TEXT, "llvmlite", "hashlib", "ast", "json"} & warm
+
+
 def test_neither_a_snapshot_nor_a_debugger_needs_numbers(tmp_path: Path) -> None:
     """A debugger takes its first snapshot where the program begins: what this imports delays every session."""
     assert not {"numpy", "yaml", "npu_device.issue.execution"} & modules("run", "hello", "--save", f"{tmp_path}/x@1000")
