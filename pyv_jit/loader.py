@@ -140,13 +140,20 @@ def _relocate(
     symbols: list[tuple[Any, ...]], relocations: bytes,
 ) -> None:  # fmt: skip
     """Fill in the addresses that a section asks for."""
-    last = sections[target].size - _WORD.size
+    last, place, put = sections[target].size - _WORD.size, places[target], _WORD.pack_into
+    addresses: dict[int, int] = {}
+    """Of symbols, by symbol and kind of relocation: most have many."""
     entries: Iterator[tuple[int, int, int]] = _RELOCATION.iter_unpack(relocations)
     for offset, info, addend in entries:
-        _, _, _, index, value, _ = symbols[info >> 32]
-        if info & 0xFFFFFFFF != _R_X86_64_64 or offset > last or index not in places:
+        address = addresses.get(info)
+        if address is None:
+            _, _, _, index, value, _ = symbols[info >> 32]
+            if info & 0xFFFFFFFF != _R_X86_64_64 or index not in places:
+                raise _Unknown
+            address = addresses[info] = base + places[index] + value
+        if offset > last:
             raise _Unknown
-        _WORD.pack_into(memory, places[target] + offset, base + places[index] + value + addend)
+        put(memory, place + offset, address + addend)
 
 
 @cache

@@ -91,15 +91,30 @@ class Format:
     csr: Bits | None = None
 
     @cached_property
-    def _held(self) -> tuple[tuple[int, tuple[tuple[int, int, int], ...], int, int], ...]:
-        """The operands that it has: place among OPERANDS, pieces, sign and base."""
-        fields = enumerate(getattr(self, name) for name in OPERANDS)
-        return tuple((place, bits.pieces, bits.sign, bits.base) for place, bits in fields if bits is not None)
+    def _held(
+        self,
+    ) -> tuple[list[tuple[int, int, int, int]], list[tuple[int, tuple[tuple[int, int, int], ...], int, int]]]:
+        """The operands that it has: those of one piece without sign, most of them registers, by place among OPERANDS,
+        position, mask and base; and others by place, pieces, sign and base."""
+        whole, others = [], []
+        for place, name in enumerate(OPERANDS):
+            bits: Bits | None = getattr(self, name)
+            if bits is None:
+                continue
+            if not bits.signed and len(bits.pieces) == 1 and not bits.pieces[0][0]:
+                _, mask, position = bits.pieces[0]
+                whole.append((place, position, mask, bits.base))
+            else:
+                others.append((place, bits.pieces, bits.sign, bits.base))
+        return whole, others
 
     def extract(self, word: int) -> list[int]:
         """OPERANDS of `word`; 0 for each that the format does not have."""
-        values = [0] * len(OPERANDS)
-        for place, pieces, sign, base in self._held:  # as `Bits.extract`, in a third of its time
+        values = [0, 0, 0, 0, 0, 0]
+        whole, others = self._held  # as `Bits.extract`, in a fraction of its time
+        for place, position, mask, base in whole:
+            values[place] = (word >> position & mask) + base
+        for place, pieces, sign, base in others:
             value = 0
             for low, mask, position in pieces:
                 value |= (word >> position & mask) << low

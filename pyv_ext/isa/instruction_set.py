@@ -1,11 +1,12 @@
 """An instruction set: the rows that a hart knows, and what is made from them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import ModuleType
 
 from pyv_ext.errors import PyvExtError
-from pyv_ext.isa import atomics, bit_manipulation, compressed, expressions, formats, integer
+from pyv_ext.isa import atomics, compressed, expressions, formats, integer
 from pyv_ext.isa.row import Instruction, Kind, Row
 from pyv_ext.protocols import CustomInstruction, Operands
 from pyv_state.frozen import replace
@@ -20,26 +21,24 @@ _TABLE: dict[str, tuple[Row, ...] | None] = {
     "u": (),
     "zicsr": integer.ZICSR,
     "zifencei": integer.ZIFENCEI,
-    "zba": bit_manipulation.ZBA,
-    "zbb": bit_manipulation.ZBB,
-    "zbc": bit_manipulation.ZBC,
-    "zbs": bit_manipulation.ZBS,
+    "zba": None,
+    "zbb": None,
+    "zbc": None,
+    "zbs": None,
     "zicbom": integer.ZICBOM,
     "zcf": None,
     "zcd": None,
 }
-"""None: rows of `pyv_ext.isa.floating`, under the extension's name in capitals."""
+"""None: rows of `pyv_ext.isa.bit_manipulation` or `floating`, under the extension's name in capitals."""
 
 
 class _Extensions(Mapping[str, tuple[Row, ...]]):
-    """Those of floating point are made when a hart has them."""
+    """Those of bit manipulation and floating point are made when a hart has them."""
 
     def __getitem__(self, name: str) -> tuple[Row, ...]:
         rows = _TABLE[name]
         if rows is None:
-            from pyv_ext.isa import floating
-
-            rows = _TABLE[name] = getattr(floating, name.upper())
+            rows = _TABLE[name] = getattr(_late(name), name.upper())
         return rows
 
     def __iter__(self) -> Iterator[str]:
@@ -47,6 +46,16 @@ class _Extensions(Mapping[str, tuple[Row, ...]]):
 
     def __len__(self) -> int:
         return len(_TABLE)
+
+
+def _late(name: str) -> ModuleType:
+    if name.startswith("zb"):
+        from pyv_ext.isa import bit_manipulation
+
+        return bit_manipulation
+    from pyv_ext.isa import floating
+
+    return floating
 
 
 EXTENSIONS = _Extensions()
@@ -71,6 +80,9 @@ _RESERVED_MODES = (5, 6)
 XLEN = 32
 
 _OPCODE = 0x7F
+
+_instruction: Callable[[type[Instruction], tuple[object, ...]], Instruction] = tuple.__new__
+"""Makes one of all its values, in half of the time of its own `_make`."""
 
 _KEY = {2: 0xE003, 4: 0x707F}
 """Per instruction length, the bits by which rows are grouped: opcode and funct3."""
@@ -137,7 +149,7 @@ class Isa:
         word &= (1 << 8 * length) - 1
         for row in self._groups.get((length, word & _KEY[length]), ()):
             if word & row.mask == row.match:
-                instruction = Instruction._make((row, word, *row.format.extract(word)))
+                instruction = _instruction(Instruction, (row, word, *row.format.extract(word)))
                 if row.nonzero and not all(getattr(instruction, name) for name in row.nonzero):
                     continue
                 if row.kind is not Kind.FLOAT or instruction.imm not in _RESERVED_MODES:
