@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,8 @@ be, because code from the cache needs none."""
 import os
 import sys
 from importlib.util import find_spec
-from typing import NamedTuple
+
+from pyv_state.named import NamedTuple
 
 CPUINFO = "/proc/cpuinfo"
 _LIBRARY = "llvmlite."

@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
         "riscv_assembler",
         *NUMERIC,
     },
-    "pyv_jit": {"llvmlite", "_sha2"},  # Python's own from 3.12 on
+    "pyv_jit": {"llvmlite", "_sha2", *STATE},  # `_sha2`: Python's own from 3.12 on
     "pyv_state": set(),
     "firmware": set(),
     "pyv_npu": {
