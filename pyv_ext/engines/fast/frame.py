@@ -233,7 +233,10 @@ class Log:
         if not length:
             return ()
         self._frame[LOG] = self.first
-        words = iter(self._table[RECORD_WORDS : RECORD_WORDS + length // 8].tolist())
+        table, end = self._table, RECORD_WORDS + length // 8
+        if end == 2 * RECORD_WORDS:  # mostly, while a submission is followed
+            return [(table[end - 3], table[end - 2], table[end - 1])]
+        words = iter(table[RECORD_WORDS:end].tolist())
         return list(zip(words, words, words, strict=True))
 
 
