@@ -1,18 +1,49 @@
 """What `bench-submit --against` runs in each checkout: `submission_part.py ROOT MODE PHASE PIECES`, which writes JSON.
 
-`calls`: calls of Python for a submission by the folder of the called function; `cpu`: microseconds for one, the least
-of the pieces; `submissions` of those that were counted.
+The core's part is what the core, the bus and the clock do, without devices and latency probe. A function is of the
+core's part where the innermost frame of the checkout is in `pyv_ext` and not in `pyv_ext/devices`; native code counts
+for the function that it returns to or calls.
+
+`calls`: calls of Python for a submission in the core's part; `cpu`: CPU microseconds of all for one, the least of the
+pieces; `core`: the core's share of those, by samples of pieces of their own; `submissions` of those that were counted.
 """
 
 import json
+import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 WARM_UP, PIECE = 2_000_000, 300_000
 """Cycles."""
+INTERVAL = 0.0005
+"""Seconds from sample to sample. They are of real time: the kernel takes CPU time at its ticks only, every 4 ms. A
+process that is kept waiting waits in what it was doing, so the shares are the same."""
+
+
+def in_core(root: str, frame: FrameType | None) -> bool:
+    """Whether a frame is of the core's part."""
+    while frame is not None and not frame.f_code.co_filename.startswith(root):
+        frame = frame.f_back
+    if frame is None:
+        return False
+    name = frame.f_code.co_filename.removeprefix(root)
+    return name.startswith("pyv_ext/") and not name.startswith("pyv_ext/devices/")
+
+
+def share_of_core(root: str, run: Callable[[], object]) -> float:
+    """The share of samples that were taken in the core's part while something runs."""
+    samples: Counter[bool] = Counter()
+    signal.signal(signal.SIGALRM, lambda _, frame: samples.update((in_core(root, frame),)))
+    signal.setitimer(signal.ITIMER_REAL, INTERVAL, INTERVAL)
+    try:
+        run()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return samples[True] / samples.total()
 
 
 def main(root: str, mode: str, phase: str, pieces: str) -> None:
@@ -21,6 +52,7 @@ def main(root: str, mode: str, phase: str, pieces: str) -> None:
     from pyv_npu.config import load
     from pyv_npu.platform import Platform
 
+    inside = f"{root}/"
     platform = Platform(load([], "soc-axi", {"core.engine": "fast", "npu.mode": mode}).config)
     platform.load(find_program("submit_latency"), {"n": 1 << 30, "phases": int(phase)})
     platform.run(until=WARM_UP)
@@ -35,24 +67,23 @@ def main(root: str, mode: str, phase: str, pieces: str) -> None:
         began = time.process_time()
         submissions = piece()
         cpu.append((time.process_time() - began) / submissions)
+    share = share_of_core(inside, lambda: [piece() for _ in range(int(pieces))])
 
-    calls: Counter[str] = Counter()
+    calls = 0
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal calls
         if event == "call":
-            calls[frame.f_code.co_filename] += 1
+            name = frame.f_code.co_filename
+            calls += name.startswith(inside) and in_core(inside, frame)
 
     sys.setprofile(count)
     try:
         submissions = piece()
     finally:
         sys.setprofile(None)
-    folders: Counter[str] = Counter()
-    for name, number in calls.items():
-        parts = name.removeprefix(root + "/").split("/")
-        folders["/".join(parts[:2])] += number
-    found = {folder: number / submissions for folder, number in folders.items()}
-    print(json.dumps({"calls": found, "cpu": 1e6 * min(cpu), "submissions": submissions}))
+    found = {"calls": calls / submissions, "cpu": 1e6 * min(cpu), "core": 1e6 * min(cpu) * share}
+    print(json.dumps(found | {"submissions": submissions}))
 
 
 if __name__ == "__main__":
