@@ -14,6 +14,9 @@ MAX_INSTRUCTIONS = 32
 MIN_INTERVAL, MAX_INTERVAL = 1 << 11, 1 << 22
 """Cycles between two checks whether the program polls; one costs some microseconds."""
 
+WORTH = 1 << 14
+"""Cycles to the next event from which on a check pays: native code executes as many in the time of one."""
+
 
 class PollingDetection:
     """Finds such a loop where the hart is. Checks back off: each that finds none, or is not possible because something
@@ -35,7 +38,7 @@ class PollingDetection:
         limit = min(until, core.bus.clock.next)
         disturbed = hart.waiting is not None or core.stopping is not None or hart.csrs.mip & hart.csrs.mie
         disturbed = disturbed or hart.guarded
-        possible = hart.cycle < limit and not disturbed and core.tracer is None and not core.has_fetched_ahead
+        possible = hart.cycle + WORTH < limit and not disturbed and core.tracer is None and not core.has_fetched_ahead
         polls = possible and self.skip(limit)
         self._interval = MIN_INTERVAL if polls else min(2 * self._interval, MAX_INTERVAL)
         self.due = self._interval

@@ -205,6 +205,11 @@ class RamAccess:
         if self._shadow:
             ir.store("i64", self._cycle(ir, place), ir.load("ptr", "%frame", 8 * frame.FENCED))
 
+    def waits(self, ir: Ir, place: Place) -> str:
+        """Cycles (an i64, which may be below 0) until the last posted store has arrived."""
+        drained = ir.load("i64", ir.load("ptr", "%frame", 8 * frame.POSTED), 8 * window.DRAINED)
+        return ir.value(f"sub i64 {drained}, {self._cycle(ir, place)}")
+
     def _unless_told(self, ir: Ir, at: Pointers, offset: str, bit: int, leave: Target) -> None:
         """Leave where a sanitizer is told of the access."""
         line = ir.value(f"lshr i64 {offset}, {LINE_BITS}")

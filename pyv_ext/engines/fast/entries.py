@@ -46,7 +46,8 @@ class Numbers:
         first = FIRST + len(self.rows)
         self.readings = {reading: number for number, reading in enumerate(READINGS, first)}
         self.fence = first + len(READINGS)
-        self.custom = self.fence + 1
+        self.drain = self.fence + 1
+        self.custom = self.drain + 1
         self.hooked = self.custom + 1
         self.machine = {name: number for number, name in enumerate(machine.operations(isa), self.hooked + 1)}
         self.by_float = {

@@ -73,6 +73,7 @@ class Interpreter:
         for reading, number in numbers.readings.items():
             made.reading(number, reading)
         made.fence(numbers.fence)
+        made.drain(numbers.drain)
         made.custom(numbers.custom)
         made.hooked(numbers.hooked)
         for name, number in numbers.machine.items():

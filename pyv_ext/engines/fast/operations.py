@@ -253,6 +253,7 @@ class Operations:
         self._next(next_pc, after, length)
 
     def fence(self, number: int) -> None:
+        """A fence that waits for nothing."""
         self._ir.block(f"op{number}")
         self._unless_full()
         if self._access.shadowed:
@@ -260,6 +261,18 @@ class Operations:
         cycles = self._timing.fence
         after = self._ir.value(f"add i64 {self._progress}, {advance(cycles)}")
         self._note(str(FENCE), str(cycles), self._ir.value(f"add i32 {self._pc}, 4"), after, 4)
+
+    def drain(self, number: int) -> None:
+        """A fence that waits for posted stores."""
+        ir = self._ir
+        ir.block(f"op{number}")
+        self._unless_logged()
+        if self._access.shadowed:
+            self._publish()
+        waits = self._access.waits(ir, Place(self._pc, self._progress))
+        longer = ir.value(f"icmp sgt i64 {waits}, {self._timing.fence}")
+        cycles = ir.value(f"select i1 {longer}, i64 {waits}, i64 {self._timing.fence}")
+        self._next(ir.value(f"add i32 {self._pc}, 4"), self._later(cycles), 4)
 
     def custom(self, number: int) -> None:
         ir = self._ir

@@ -15,7 +15,7 @@ from pyv_ext.engines.fast.frame import BIAS, Left, advance, read_counter, readin
 from pyv_ext.engines.fast.interpreter import WORD
 from pyv_ext.engines.fast.lowering import Lowering, declarations
 from pyv_ext.engines.fast.machine import Machine, enables, slot_of
-from pyv_ext.engines.slow import publishes
+from pyv_ext.engines.slow import publishes, waits_for_nothing
 from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Isa, Kind, Row
 from pyv_ext.isa.formats import F0
@@ -217,6 +217,9 @@ class _Region:
             return
         place = Place(str(pc), self._progress, self._done)
         if row.kind is Kind.FENCE:
+            if not waits_for_nothing(instruction):
+                waits = self._access.waits(ir, place)
+                ir.unless(ir.value(f"icmp sle i64 {waits}, {self._timing.fence}"), self._leave(pc, count))
             if publishes(instruction):
                 self._access.fence(ir, place)
             return

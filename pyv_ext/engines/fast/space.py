@@ -295,8 +295,8 @@ class Space:
             operation = floating.operation_of(instruction)
             assert operation is not None  # else it was not taken
             return self._numbers.by_float[operation]
-        if waits_for_nothing(instruction):
-            return self._numbers.fence
+        if instruction.row.kind is Kind.FENCE:
+            return self._numbers.fence if waits_for_nothing(instruction) else self._numbers.drain
         reading = reading_of(instruction)
         if reading is not None:
             return self._numbers.readings[reading]
@@ -318,7 +318,7 @@ class Space:
             return not self._shadowed
         return (
             reading_of(instruction) is not None
-            or waits_for_nothing(instruction)
+            or kind is Kind.FENCE
             or (kind is Kind.ECALL and self._fetchable is None)
             or machine.slot_of(instruction) is not None
         )

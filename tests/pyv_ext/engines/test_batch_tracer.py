@@ -22,6 +22,7 @@ sw x2,64(x10)
 fence rw,rw
 fence rw,rw
 sw x2,0(x11)
+fence iorw,iorw
 lw x3,0(x11)
 csrrs x4,minstret,x0
 csrrw x0,mscratch,x4
@@ -32,7 +33,7 @@ sw x6,128(x10)
 jal x0,again
 """
 HANDLER = "sw x0,0(x12); sw x1,192(x10); csrrsi x0,mscratch,3; mret"
-AGAIN, CLOSED = 0x8000_0028, 0x8000_0064
+AGAIN, CLOSED = 0x8000_0028, 0x8000_0068
 
 
 class Single:

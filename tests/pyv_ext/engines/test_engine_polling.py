@@ -18,6 +18,7 @@ from pyv_ext.timing import CoreTiming
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 
+MOST = polling.WORTH
 MTI, MEI = 1 << 7, 1 << 11
 STATUS = 0x4200_0000
 SPM = 0x5000_0000
@@ -119,6 +120,7 @@ def machine(program, schedule, lines, timing, device=Status, engine=None):
 def frequent_checks(monkeypatch):
     monkeypatch.setattr(polling, "MIN_INTERVAL", 16)
     monkeypatch.setattr(polling, "MAX_INTERVAL", 64)
+    monkeypatch.setattr(polling, "WORTH", 0)
 
 
 def seen(rig):
@@ -227,6 +229,23 @@ def test_stores_to_code_in_the_scratchpad_are_executed():
     rig.hart.x[14] = SPM + 0x100
     rig.engine.run(1 + 7 * 100)
     assert (rig.x[6], rig.x[7]) == (500, 100)
+
+
+@pytest.mark.parametrize("distance", [MOST // 4, 4 * MOST])
+def test_short_waits_are_executed(monkeypatch, distance):
+    """A check takes longer than native code takes for the turns up to an event that is near."""
+    monkeypatch.setattr(polling, "WORTH", MOST)
+    tried, original = [], polling.PollingDetection.skip
+
+    def skip(self, limit):
+        tried.append(limit)
+        return original(self, limit)
+
+    monkeypatch.setattr(polling.PollingDetection, "skip", skip)
+    events = range(distance, 20 * distance, distance)
+    rig = machine(PROGRAM.format(pointer="x12", filler=""), events, [], CoreTiming())
+    rig.engine.run(events[-1])
+    assert bool(tried) == (distance > MOST and engine_choice.NAME != "reference")
 
 
 def test_engines_differ_where_a_skip_is_wrong(monkeypatch):

@@ -35,6 +35,7 @@ BODIES = {
     "illegal": ".word 0x0000007f",
     "csr": "csrrw x5,0x340,x6; csrrs x7,0x340,x5; csrrci x8,0x305,0; csrrs x9,0x344,x0",
     "status": "csrrci x5,0x300,8; csrrsi x6,0x300,8; csrrw x7,0x304,x5; csrrs x8,0x300,x0",
+    "fences": "sw x6,0(x10); fence iorw,iorw; fence iorw,ow; lw x5,0(x10); fence o,o; fence w,o",
     "amo": "amoadd.w x5,x6,(x10); amoswap.w.aq x7,x5,(x10); amomaxu.w.rl x8,x5,(x10)",
     "reservation": "lr.w x5,(x10); sc.w x6,x5,(x10); sc.w x7,x5,(x10); lr.w.aq x5,(x10); sw x5,0(x10); "
     "sc.w x6,x7,(x10); lr.w x5,(x10); sw x6,0(x10); sc.w x7,x5,(x10)",
