@@ -125,7 +125,7 @@ class Csrs(CsrSlots):
         self.menvcfg = 0
         self.mcycle = Counter()
         self.minstret = Counter()
-        self.pmp = Pmp()
+        self.pmp = Pmp(self.x)
 
     def add_window(self, window: CsrWindow) -> None:
         """Give the addresses of `window` to it; PyvExtError if one is taken."""
@@ -288,7 +288,7 @@ def _pmp_addr(region: int) -> Csr:
         csrs.pmp.write_addr(region, value)
         csrs.hart.guard()
 
-    return Csr(lambda csrs: csrs.pmp.addr[region], write)
+    return Csr(lambda csrs: csrs.pmp.read_addr(region), write)
 
 
 def _float(mode: bool, flags: bool) -> Csr:

@@ -14,8 +14,6 @@ from pyv_ext.timing import CoreTiming
 from pyv_state import LATEST, Fields, StateError, inside, row
 from pyv_state.named import NamedTuple
 
-_SLOTS = F0 + 32
-
 
 class Wait(NamedTuple):
     """An instruction that has begun and cannot retire yet: a WFI or a custom instruction, at the hart's pc."""
@@ -51,9 +49,9 @@ class Hart:
         self.isa = isa
         self.timing = timing
         self.hart_id = hart_id
-        self.x = memoryview(bytearray(8 * _SLOTS)).cast("Q")
+        self.x = memoryview(bytearray(8 * slots.WORDS)).cast("Q")
         if isa.flen < 64:
-            for number in range(F0, _SLOTS):
+            for number in range(F0, F0 + 32):
                 self.x[number] = BOX
         self.pc = reset_pc
         self.cycle = reset_cycles
@@ -199,7 +197,7 @@ class Hart:
 
     def _float_state(self) -> dict[str, Any]:
         x = self.x
-        return {"f": x[F0:].tolist(), "fflags": x[FFLAGS], "frm": x[FRM], "fs": x[FS]}
+        return {"f": x[F0 : F0 + 32].tolist(), "fflags": x[FFLAGS], "frm": x[FRM], "fs": x[FS]}
 
     def _load_float(self, state: Any) -> None:
         fields = Fields(state, "f", "fflags", "frm", "fs")

@@ -1,6 +1,6 @@
 """Where the state of a hart lies in the words of `Hart.x`, so that native code reads and writes it in place.
 
-x0..x31 have the slots 0..31, f0..f31 those from `pyv_ext.isa.formats.F0` on; those between them are here.
+x0..x31 have the slots 0..31, f0..f31 those from `pyv_ext.isa.formats.F0` on; those between and behind them are here.
 """
 
 from typing import Final
@@ -46,6 +46,15 @@ LOOP_VALUE: Final = 54
 
 GUARDED: Final = 55
 """1 while PMP forbids anything (`Hart.guarded`)."""
+
+PMPCFG: Final = 96
+PMPADDR: Final = 100
+"""The first of four registers pmpcfg, and of 16 pmpaddr."""
+PMP_WRITES: Final = 116
+"""How often they have been written."""
+
+WORDS: Final = 117
+"""Of `Hart.x`."""
 
 NOTHING: Final = 1 << 62
 

@@ -419,12 +419,13 @@ class World:
         hart, pmp = self.hart, self.hart.csrs.pmp
         places = [chance.choice((MAIN, DATA, SPM, NEIGHBOUR, PORT)) + 4 * chance.randrange(300) for _ in range(4)]
         edges = [MAIN, *sorted(places)]
+        cfg, addr = bytearray(pmp.cfg), pmp.addr
         for region, edge in enumerate(edges):
-            pmp.addr[region] = edge >> 2
-            pmp.cfg[region] = 0x88 | chance.choice((7, 7, 7, 5, 4, 3, 1)) if region else 0
+            addr[region] = edge >> 2
+            cfg[region] = 0x88 | chance.choice((7, 7, 7, 5, 4, 3, 1)) if region else 0
         if chance.random() < 0.2:
-            pmp.cfg[:] = [0] * len(pmp.cfg)
-        pmp.load_state({"cfg": bytes(byte & 0x9F for byte in pmp.cfg), "addr": pmp.addr})
+            cfg = bytearray(len(cfg))
+        pmp.load_state({"cfg": bytes(byte & 0x9F for byte in cfg), "addr": addr})
         hart.guard()
 
     def hart_state(self) -> tuple[object, ...]:

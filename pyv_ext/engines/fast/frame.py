@@ -15,7 +15,7 @@ from pyv_ext.engines.tracer import FENCE, Record
 from pyv_ext.hart import slots
 from pyv_ext.hart.csr import WRAP, Csrs
 from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.pmp import ENTRIES, READ, WRITE, Pmp
+from pyv_ext.hart.pmp import ENTRIES, EXECUTE, READ, WRITE, PmpMap
 from pyv_ext.hart.traps import MACHINE, USER
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.csr_names import ADDRESSES
@@ -278,22 +278,18 @@ PERMITTED = "permitted"
 
 
 class Permissions:
-    """The tables of ranges of one privilege mode."""
+    """The tables of ranges of one privilege mode, and where it may fetch."""
 
-    def __init__(self) -> None:
+    def __init__(self, permitted: PmpMap, mode: int) -> None:
         self._tables = [memoryview(bytearray(8 * ROW * ROWS)).cast("Q") for _ in range(2)]
-
-    @property
-    def addresses(self) -> tuple[int, int]:
-        """Of the tables for loads and stores."""
-        loads, stores = map(address_of, self._tables)
-        return loads, stores
-
-    def fill(self, pmp: Pmp, mode: int) -> None:
-        """Hold what is permitted now."""
         for right, table in zip((READ, WRITE), self._tables, strict=True):
-            for index, (low, high) in enumerate((*pmp.spans(mode, right), (0, 0))):
+            for index, (low, high) in enumerate((*permitted.spans(mode, right), (0, 0))):
                 table[ROW * index + LOW], table[ROW * index + HIGH] = low, high
+        self.addresses = tuple(map(address_of, self._tables))
+        """Of the tables for loads and stores."""
+        self.fetches = permitted.spans(mode, EXECUTE)
+        self.fetchable = self.fetches if permitted.restricts[mode] else None
+        """The same; None where nothing at all is forbidden."""
 
 
 def permit(ir: Ir, word: int, address: str, size: int, leave: Target) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pyv_ext.engines.fast import frame
 from pyv_ext.hart import slots
 from pyv_ext.hart.csr import DIRTY, FS_SHIFT, INTERRUPTS, MIE, MPIE, MPP, MPRV, SD, TW
+from pyv_ext.hart.pmp import ENTRIES, LOCK, READ, WRITABLE, WRITE
 from pyv_ext.hart.slots import NOTHING
 from pyv_ext.hart.traps import INTERRUPT, MACHINE, USER, Cause, Interrupt
 from pyv_ext.isa import Instruction, Isa, Kind
@@ -21,11 +22,18 @@ _CSRS = {
     ADDRESSES[name]: getattr(slots, name.upper())
     for name in ("mstatus", "mie", "mip", "mtvec", "mscratch", "mepc", "mcause", "mtval")
 }
+_PMP = {
+    **{ADDRESSES[f"pmpcfg{number}"]: slots.PMPCFG + number for number in range(ENTRIES // 4)},
+    **{ADDRESSES[f"pmpaddr{number}"]: slots.PMPADDR + number for number in range(ENTRIES)},
+}
+_SLOTS = _CSRS | _PMP
 """The slots of the CSRs that native code accesses, by address."""
+_EACH = 0x0101_0101
+"""For each byte of a register pmpcfg."""
 
 CSR_ROWS = ("csrrw", "csrrs", "csrrc")
-STATUS = " mstatus"
-"""Appended to the name of a row: mstatus differs from all other CSRs."""
+STATUS, PROTECTION = " mstatus", " pmp"
+"""Appended to the names of rows: mstatus differs from all other CSRs, and so do writes of pmpcfg and pmpaddr."""
 TRAP, MRET, WFI, FENCE_I = "trap", "mret", "wfi", "fence.i"
 
 _NAMES = {Kind.MRET: MRET, Kind.WFI: WFI, Kind.FENCE_I: FENCE_I}
@@ -34,7 +42,7 @@ _NAMES = {Kind.MRET: MRET, Kind.WFI: WFI, Kind.FENCE_I: FENCE_I}
 def operations(isa: Isa) -> tuple[str, ...]:
     """What the interpreter has an operation for; an entry of `TRAP` has the cause in rs2 and mtval in its immediate."""
     rows = [row for row in CSR_ROWS if row in isa.by_name]
-    return (*rows, *(row + STATUS for row in rows), TRAP, MRET, WFI, FENCE_I)
+    return (*rows, *(row + special for special in (STATUS, PROTECTION) for row in rows), TRAP, MRET, WFI, FENCE_I)
 
 
 class Operation(NamedTuple):
@@ -57,20 +65,28 @@ def operation_of(instruction: Instruction) -> Operation | None:
     slot = slot_of(instruction)
     if slot is None:
         return None
-    name = instruction.name.removesuffix("i") + (STATUS if slot == slots.MSTATUS else "")
-    return Operation(name, instruction.rs1, slot, instruction.imm)
+    special = STATUS if slot == slots.MSTATUS else PROTECTION if protects(instruction) else ""
+    return Operation(instruction.name.removesuffix("i") + special, instruction.rs1, slot, instruction.imm)
 
 
 def slot_of(instruction: Instruction) -> int | None:
     """The slot of the CSR that the instruction accesses, if native code does that."""
     csr = instruction.row.kind in (Kind.CSR_WRITE, Kind.CSR_UPDATE)
-    return _CSRS.get(instruction.csr) if csr else None
+    return _SLOTS.get(instruction.csr) if csr else None
 
 
 def enables(instruction: Instruction) -> bool:
     """Whether it writes a CSR so that an interrupt may come right after it."""
-    writes = instruction.row.kind is Kind.CSR_WRITE or instruction.word >> 15 & 31
-    return bool(writes) and slot_of(instruction) in (slots.MSTATUS, slots.MIE)
+    return _writes(instruction) and slot_of(instruction) in (slots.MSTATUS, slots.MIE)
+
+
+def protects(instruction: Instruction) -> bool:
+    """Whether it may change what PMP permits."""
+    return _writes(instruction) and (slot_of(instruction) or 0) >= slots.PMPCFG
+
+
+def _writes(instruction: Instruction) -> bool:
+    return instruction.row.kind is Kind.CSR_WRITE or bool(instruction.word >> 15 & 31)
 
 
 class Machine:
@@ -144,6 +160,24 @@ class Machine:
         for known, bits in self._masks().items():
             mask = ir.value(f"select i1 {ir.value(f'icmp eq i32 {slot}, {known}')}, i32 {bits}, i32 {mask}")
         ir.store("i32", self._merge(ir.load("i32", place), value, mask), place)
+
+    def write_pmp(self, slot: str, place: str, value: str, leave: Target) -> None:
+        """Write the register pmpcfg or pmpaddr of an i32 slot, which lies at `place`, in machine mode, which may go on:
+        it has all rights as long as nothing is locked. Leaves where something is, or becomes so."""
+        ir = self._ir
+        self._unless_plain(leave)
+        config = ir.value(f"icmp ult i32 {slot}, {slots.PMPADDR}")
+        locks = ir.value(f"select i1 {config}, i32 {value}, i32 0")
+        for register in range(slots.PMPCFG, slots.PMPADDR):
+            locks = ir.value(f"or i32 {locks}, {self._get(register)}")
+        ir.unless(self._none(locks, LOCK * _EACH), leave)
+        readable = ir.value(f"shl i32 {ir.value(f'and i32 {value}, {READ * _EACH}')}, 1")
+        kept = ir.value(f"and i32 {value}, {ir.value(f'or i32 {readable}, {WRITABLE * _EACH & ~(WRITE * _EACH)}')}")
+        ir.store("i32", ir.value(f"select i1 {config}, i32 {kept}, i32 {value}"), place)
+        count = ir.load("i64", self._x, 8 * slots.PMP_WRITES)
+        ir.store("i64", ir.value(f"add i64 {count}, 1"), self._x, 8 * slots.PMP_WRITES)
+        for word in frame.MODES.values():
+            ir.store("i64", "0", "%frame", 8 * word)
 
     def _write_status(self, value: str, leave: Target) -> None:
         ir, isa, old, writable = self._ir, self._isa, self._get(slots.MSTATUS), MIE | MPIE

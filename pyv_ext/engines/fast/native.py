@@ -1,7 +1,7 @@
 """Native code of one hart: runs it, and gives it what it needs of the program, by privilege mode."""
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pyv_ext.engines.code import Code
 from pyv_ext.engines.fast import space
@@ -34,13 +34,15 @@ from pyv_ext.engines.kept.recipe import Recipe
 from pyv_ext.engines.near import find_near_devices
 from pyv_ext.engines.python_calls import FRESH
 from pyv_ext.engines.slow import Core
-from pyv_ext.hart.pmp import EXECUTE, Spans
+from pyv_ext.hart.pmp import PmpMap, Spans
 from pyv_ext.hart.traps import MACHINE, USER
 from pyv_jit.compiler import make_compiler, variable
 from pyv_jit.ir import Ir
 
 MOST_SPACES = 8
 """Maps of where PMP permits fetches whose code is kept."""
+MOST_MAPS = 32
+"""Maps of what PMP permits whose tables are kept."""
 
 FRAME = "frame"
 """The variable of native code that points to the frame."""
@@ -79,7 +81,7 @@ class Native:
         )
         self._accesses = plain, access
         near = find_near_devices(core.hart, core.bus)
-        self._upcalls = Upcalls(core, self._frame, self._words, code, slow, near)
+        self._upcalls = Upcalls(core, self._frame, self._words, code, slow, self._show_modes, near)
         self._custom_calls = CustomCalls(core, self._upcalls, self._frame)
         self._hooked = HookedEntries()
         self._frame[HOOKED] = address_of(self._hooked.table)
@@ -116,11 +118,8 @@ class Native:
         self._modes = {mode: Mode() for mode in (MACHINE, USER)}
         self._other_data = Mode()
         """While loads and stores are those of another mode (MPRV)."""
-        self._permissions = {mode: Permissions() for mode in self._modes}
-        self._fetchable: dict[int, Spans | None] = {}
-        """By mode."""
-        self._shown = -1
-        """The version of PMP that both show."""
+        self._permissions: dict[PmpMap, dict[int, Permissions]] = {}
+        """Of each privilege mode, by what PMP permits; those used last at the end."""
         self.spaces: dict[Spans | None, Space] = {}
         """By where PMP permits fetches, None while it forbids nothing at all."""
         self._begins_with = dict(regions)
@@ -190,25 +189,38 @@ class Native:
 
     def _follow(self) -> None:
         """Let native code be in the hart's mode, and know what it needs to go to the other one by itself."""
-        hart, pmp = self._hart, self._hart.csrs.pmp
+        hart = self._hart
         mode, data_mode = hart.priv, hart.data_mode
-        if pmp.version != self._shown:
-            self._shown = pmp.version
-            for each, permissions in self._permissions.items():
-                permissions.fill(pmp, each)
-                self._fetchable[each] = pmp.spans(each, EXECUTE) if pmp.restricts(each) else None
-        plain = mode == data_mode
-        current = self._space(self._fetchable[mode] if plain else pmp.spans(mode, EXECUTE) if hart.guarded else None)
-        for each, row in self._modes.items():
-            fetchable = self._fetchable[each]
-            other = self.spaces.get(fetchable)
-            if other is None or (fetchable is not None and not self._guarded):
-                self._frame[MODES[each]] = 0
-            else:
-                row.fill(other.addresses, self._permissions[each], fetchable is not None)
-                self._frame[MODES[each]] = row.address
-        self._other_data.fill(current.addresses, self._permissions[data_mode], hart.guarded)
+        permissions = self._permitted()
+        fetches = permissions[mode].fetchable
+        if mode != data_mode:
+            fetches = permissions[mode].fetches if hart.guarded else None
+        current = self._space(fetches)
+        self._show_modes()
+        self._other_data.fill(current.addresses, permissions[data_mode], hart.guarded)
         self._other_data.load(self._frame)
+
+    def _permitted(self) -> Mapping[int, Permissions]:
+        """What PMP permits each mode now."""
+        permitted = self._hart.csrs.pmp.map
+        found = self._permissions.pop(permitted, None)
+        if found is None:
+            found = {mode: Permissions(permitted, mode) for mode in self._modes}
+            if len(self._permissions) == MOST_MAPS:
+                del self._permissions[next(iter(self._permissions))]
+        self._permissions[permitted] = found
+        return found
+
+    def _show_modes(self) -> None:
+        """Let native code know what it needs in each mode, where it has been there before."""
+        for mode, permissions in self._permitted().items():
+            row, fetchable = self._modes[mode], permissions.fetchable
+            space = self.spaces.get(fetchable)
+            if space is None or (fetchable is not None and not self._guarded):
+                self._frame[MODES[mode]] = 0
+            else:
+                row.fill(space.addresses, permissions, fetchable is not None)
+                self._frame[MODES[mode]] = row.address
 
     def _space(self, fetchable: Spans | None) -> Space:
         found = self.spaces.get(fetchable)

@@ -10,7 +10,7 @@ from pyv_ext.engines.fast.custom import WORDS
 from pyv_ext.engines.fast.floating import Floating, Operation
 from pyv_ext.engines.fast.frame import Reading, advance, left_of, read_counter, with_left
 from pyv_ext.engines.fast.lowering import Lowering
-from pyv_ext.engines.fast.machine import FENCE_I, MRET, STATUS, TRAP, WFI, Switching
+from pyv_ext.engines.fast.machine import FENCE_I, MRET, PROTECTION, STATUS, TRAP, WFI, Switching
 from pyv_ext.engines.python_calls import FRESH, HANDLER
 from pyv_ext.engines.slow import W_BEFORE_O
 from pyv_ext.engines.tracer import FENCE
@@ -113,7 +113,7 @@ class Operations:
         ir, mode = self._ir, self._mode
         mode.unless_machine(self._leave)
         given = {"a": ir.value(f"or i32 {self._register(entries.RS1)}, {self._immediate()}")}
-        expr = self._isa.by_name[name.removesuffix(STATUS)].expr
+        expr = self._isa.by_name[name.partition(" ")[0]].expr
         if name.endswith(STATUS):
             given["old"] = mode.read(slots.MSTATUS)
             mode.write(slots.MSTATUS, self._lower.value(expr, given), self._leave)
@@ -121,7 +121,11 @@ class Operations:
             place = self._slot(entries.RS2)
             given["old"] = ir.load("i32", place)
             slot = ir.value(f"zext i8 {ir.load('i8', self._current, entries.RS2)} to i32")
-            mode.write_any(slot, place, self._lower.value(expr, given))
+            value = self._lower.value(expr, given)
+            if name.endswith(PROTECTION):
+                mode.write_pmp(slot, place, value, self._leave)
+            else:
+                mode.write_any(slot, place, value)
         self._write(given["old"])
         after = ir.value(f"add i64 {self._progress}, {advance(self._timing.csr)}")
         ir.unless(ir.value(f"xor i1 {mode.pending()}, true"), ("arrive", (next_pc, after)))

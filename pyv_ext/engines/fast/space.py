@@ -320,7 +320,7 @@ class Space:
             reading_of(instruction) is not None
             or kind is Kind.FENCE
             or (kind is Kind.ECALL and self._fetchable is None)
-            or machine.slot_of(instruction) is not None
+            or (machine.slot_of(instruction) is not None and not machine.protects(instruction))
         )
 
     def _permitted(self, pc: int, length: int) -> bool:

@@ -36,7 +36,7 @@ from pyv_ext.engines.tracer import OnBlock, Tracer
 from pyv_ext.hart.hart import Wait
 from pyv_ext.hart.slots import GUARDED, MIE, MIP
 from pyv_ext.hart.traps import Cause
-from pyv_ext.isa import Instruction
+from pyv_ext.isa import Instruction, Kind
 
 LOAD, STORE, DUE, SLOW, WAIT, HOOK, HEARD, CALL = (
     f"ask_{name}" for name in ("load", "store", "due", "slow", "wait", "hook", "heard", "call")
@@ -74,11 +74,12 @@ class Upcalls:
         words: memoryview,
         code: Code,
         slow: Callable[[bool, bool], bool],
+        show_modes: Callable[[], None],
         near: NearDevices | None = None,
     ) -> None:
         """`words`: the signed words of the frame; `slow(True, whether its hooks have been called)` executes the
-        instruction at the hart's pc, and says whether others may follow it at once; `near`: what native code serves
-        itself."""
+        instruction at the hart's pc, and says whether others may follow it at once; `show_modes` fills `MODES` of the
+        frame; `near`: what native code serves itself."""
         self._core = core
         self._near = near
         self._hart = core.hart
@@ -101,7 +102,9 @@ class Upcalls:
         self.ended: Callable[[], object] = int
         """What ends the instruction that native code has left: a trap, a wait."""
         self._protected = -1
-        """The version of PMP when native code began."""
+        """The version of PMP that `MODES` of the frame are for: a write of PMP removes them, the next MRET needs them
+        anew."""
+        self._show_modes = show_modes
         self._counted = -1
         """How often the counters had been written or inhibited when native code was shown them."""
         self._tracer: Tracer | None = None
@@ -234,6 +237,11 @@ class Upcalls:
         hooked = pc == self._hooked_pc and progress == self._hooked_progress
         self._hooked_progress = -1
         words, csrs = self._words, self._csrs
+        if csrs.pmp.version != self._protected and not hooked and self._is_mret(pc):
+            self._protected = csrs.pmp.version
+            self._show_modes()
+            words[PC] = pc
+            return self._left(hart.cycle) << 1
         if self._on_block is not None or words[TOUCHED] or self._queue[COUNT]:
             self.end()
         going = self._execute_slow(True, hooked)
@@ -246,7 +254,6 @@ class Upcalls:
         if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
             self._show_counters()
         if csrs.pmp.version != self._protected:
-            self._protected = csrs.pmp.version
             for word in MODES.values():
                 words[word] = 0
         words[PC] = hart.pc
@@ -254,6 +261,10 @@ class Upcalls:
             return self._left(hart.cycle) << 1 | hart.instret - retired
         words[LIMIT] = words[OTHERS] = hart.cycle
         return hart.instret - retired
+
+    def _is_mret(self, pc: int) -> bool:
+        decoded = self._code.decoded.get(pc)
+        return decoded is not None and decoded.instruction is not None and decoded.instruction.row.kind is Kind.MRET
 
     def _hook(self, pc: int, progress: int) -> int:
         """Call the hooks of the instruction, which native code executes unless they have changed more than the tracer;

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from shares import draws
 
 from pyv_ext.hart.pmp import ALL, ENTRIES, EXECUTE, READ, WRITE, Pmp
+from pyv_ext.hart.slots import WORDS
 from pyv_ext.hart.traps import MACHINE, USER, Cause
 from pyv_ext.protocols import CustomInstruction, Operands
 
@@ -59,7 +60,7 @@ REGIONS = st.lists(st.tuples(st.integers(0, ENTRIES - 1), ADDRESSES, CONFIGS, st
 def test_rights_are_those_of_the_first_region_that_matches(
     regions: list[tuple[int, int, int, bool]], offsets: list[int]
 ) -> None:
-    pmp = Pmp()
+    pmp = Pmp(memoryview(bytearray(8 * WORDS)).cast("Q"))
     for region, address, config, locked in regions:
         pmp.write_addr(region, address)
         keep = pmp.read_cfg(region // 4) & ~(0xFF << 8 * (region % 4))
@@ -77,7 +78,7 @@ def test_rights_are_those_of_the_first_region_that_matches(
 
 
 def test_nothing_restricts_machine_mode_and_all_restricts_user_mode_at_reset() -> None:
-    pmp = Pmp()
+    pmp = Pmp(memoryview(bytearray(8 * WORDS)).cast("Q"))
     assert not pmp.restricts(MACHINE)
     assert pmp.restricts(USER)
     pmp.write_addr(3, EVERYWHERE)
@@ -95,10 +96,8 @@ def protected(program: str, *regions: tuple[int, int], mode: int = USER, **given
     rig = Rig(program, isa=ISA, **given)
     csrs = rig.hart.csrs
     last = (NAPOT | RWX, RAM >> 2 | (0x4000 >> 3) - 1)
-    for number, (config, address) in enumerate([*regions, last]):
-        csrs.pmp.write_addr(number, address)
-        csrs.pmp.cfg[number] = config
-    csrs.pmp.write_cfg(3, 0)
+    entries = [*regions, last, *[(0, 0)] * (ENTRIES - 1 - len(regions))]
+    csrs.pmp.load_state({"cfg": bytes(config for config, _ in entries), "addr": [address for _, address in entries]})
     csrs.mtvec = HANDLER
     rig.hart.priv = mode
     rig.hart.guard()
