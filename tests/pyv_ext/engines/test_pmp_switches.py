@@ -14,11 +14,11 @@ from test_fast_machine import calls
 from pyv_ext.timing import CoreTiming
 
 ISA = "rv32imacu_zicsr_zifencei"
-MPP = 0x1800
+MPP, MPRV = 0x1800, 1 << 17
 ALL_OF_RAM = RAM >> 2 | (0x800_0000 >> 3) - 1
 PAGES = [(DATA + 0x1000 * page) >> 2 | 0x1FF for page in range(3)]
 """pmpaddr of pages, NAPOT."""
-CFG = ["pmpcfg0", "pmpcfg1"]
+CFG, ADDR = ["pmpcfg0", "pmpcfg1"], [f"pmpaddr{number}" for number in range(8)]
 WRITES = ("csrrw", "csrrs", "csrrc")
 BYTES = (0x00, 0x18, 0x19, 0x1B, 0x1F, 0x0B, 0x11, 0x1A, 0x08)
 """Of regions: off, NAPOT, TOR and NA4 with several rights, W without R."""
@@ -27,8 +27,7 @@ TIMING = CoreTiming(csr=2, load=2, trap=4, jump=2)
 
 def program(items):
     """Write registers of PMP, go to user mode, load, store and call back."""
-    body = [f"{name} x{rd},{csr},x{rs1}" for name, rd, csr, rs1 in items]
-    body += ["csrrw x0,mepc,x24", "csrrc x0,mstatus,x22", "mret"]
+    body = [*items, "csrrw x0,mepc,x24", "csrrc x0,mstatus,x22", "mret"]
     user = RAM + 4 * len(body)
     code = ["again:", *body, "lw x5,0(x10)", "addi x5,x5,1", "sw x5,0(x11)", "sw x5,0(x12)", "ecall",
             "addi x6,x6,1", "jal x0,again"]  # fmt: skip
@@ -46,7 +45,7 @@ def rig(form, items, values):
         form.choose(patch)
         patch.setattr(engine_choice, "NAME", form.engine)
         made = Rig(text, isa=ISA, handler=TRAP, timing=TIMING)
-        registers = {10: DATA, 11: DATA + 0x1000, 12: DATA + 0x2000, 22: MPP, 23: back, 24: user}
+        registers = {10: DATA, 11: DATA + 0x1000, 12: DATA + 0x2000, 22: MPP, 23: back, 24: user, 25: MPRV}
         for number, value in (registers | dict(enumerate(values, 16))).items():
             made.hart.x[number] = value
         csrs = made.hart.csrs
@@ -66,26 +65,38 @@ configs = st.lists(st.sampled_from(BYTES), min_size=4, max_size=4)
 locked = st.sampled_from((0, 0, 0, 0, 0x80))
 words = st.tuples(configs, locked).map(lambda one: int.from_bytes(bytes((*one[0][:3], one[0][3] | one[1])), "little"))
 numbers = st.tuples(words, words, st.sampled_from(PAGES), st.sampled_from([*PAGES, (DATA >> 2) + 0x600]))
-writes = st.one_of(
-    st.tuples(st.sampled_from(WRITES), st.sampled_from((0, 7)), st.sampled_from(CFG), st.sampled_from((0, 16, 17))),
-    st.tuples(st.sampled_from(WRITES), st.sampled_from((0, 8)), st.integers(0, 7).map("pmpaddr{}".format),
-              st.sampled_from((0, 18, 19))),
-)  # fmt: skip
-mprv = st.sampled_from((("csrrs", 0, "mstatus", 25), ("csrrc", 0, "mstatus", 25)))
-
-
-items = st.lists(st.one_of(writes, writes, writes, mprv), max_size=12)
+config_writes = st.tuples(
+    st.sampled_from(WRITES), st.sampled_from((0, 16, 17)), st.sampled_from(CFG), st.sampled_from((0, 16, 17))
+)
+address_writes = st.tuples(
+    st.sampled_from(WRITES), st.sampled_from((0, 18, 19)), st.sampled_from(ADDR), st.sampled_from((0, 18, 19))
+)
+writes = st.one_of(config_writes, address_writes).map(lambda one: "{} x{},{},x{}".format(*one))
+others = st.sampled_from(
+    (
+        "csrrs x0,mstatus,x25",
+        "csrrc x0,mstatus,x25",
+        "csrrc x0,mstatus,x22",
+        "csrrs x0,mstatus,x22",
+        "lw x5,0(x11)",
+        "sw x5,0(x12)",
+    )
+)
+"""MPRV, MPP, and accesses in machine mode."""
+items = st.lists(st.one_of(writes, writes, others), max_size=12)
 
 
 @settings(max_examples=draws(60), deadline=None, derandomize=True, database=None)
-@given(
-    st.lists(st.one_of(writes, writes, writes, mprv), max_size=12), numbers, st.lists(st.integers(1, 900), max_size=6)
-)
+@given(items, numbers, st.lists(st.integers(1, 900), max_size=6))
 def test_every_engine_permits_the_same(items, values, strides):
+    same_in_all(items, values, strides)
+
+
+def same_in_all(items, values, strides):
+    """What the program comes to."""
     seen = []
     for form in FORMS:
         with rig(form, items, values) as made:
-            made.hart.x[25] = 1 << 17  # MPRV
             states = []
             for stride in (*strides, 3000):
                 stop = made.engine.run(made.hart.cycle + stride)
@@ -94,12 +105,18 @@ def test_every_engine_permits_the_same(items, values, strides):
     assert seen[1:] == [seen[0]] * (len(FORMS) - 1)
 
 
-TASKS = [
-    ("csrrw", 0, "pmpaddr0", 18),
-    ("csrrw", 0, "pmpcfg0", 16),
-    ("csrrw", 18, "pmpaddr1", 19),
-    ("csrrs", 19, "pmpaddr1", 0),
-]
+SWAP = ["csrrw x18,pmpaddr0,x18", "csrrw x0,pmpcfg0,x16"]
+AS_USER = ["csrrc x0,mstatus,x22", "csrrs x0,mstatus,x25", *SWAP, "lw x5,0(x11)", "csrrc x0,mstatus,x25"]
+
+
+@pytest.mark.parametrize("items", [SWAP, AS_USER, [*SWAP, *AS_USER]], ids=("user", "mprv", "both"))
+@pytest.mark.parametrize("strides", [(), (7,) * 60], ids=("whole", "cut"))
+def test_a_page_is_forbidden_in_every_other_turn(items, strides):
+    """To user mode, and to machine mode with the rights of user mode."""
+    same_in_all(items, (0x18, 0, PAGES[1], 0), strides)
+
+
+TASKS = ["csrrw x0,pmpaddr0,x18", "csrrw x0,pmpcfg0,x16", "csrrw x18,pmpaddr1,x19", "csrrs x19,pmpaddr1,x0"]
 """Each turn forbids the page that the last one has permitted, and the other way round."""
 
 
