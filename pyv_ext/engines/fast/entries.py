@@ -24,9 +24,12 @@ SIZE = FORMAT.size
 OPERATION, RD, RS1, RS2, REGION, IMMEDIATE, HEAT, BLOCK = 0, 2, 3, 4, 6, 8, 12, 14
 """Offsets of the fields."""
 
-UNKNOWN, LEAVE, NEXT, VOLATILE, FIRST = range(5)
+UNKNOWN, LEAVE, NEXT, VOLATILE, VOLATILE_HERE, FIRST = range(6)
 """Operations that are no instructions: not decoded yet; not for native code; the entry of pc is elsewhere; memory says
-what is there (see `VolatileEntries`). Rows begin at `FIRST`."""
+what is there, whose entry is the same anywhere, or may be another one elsewhere (see `VolatileEntries`). Rows begin at
+`FIRST`."""
+UNSETTLED = UNKNOWN, VOLATILE, VOLATILE_HERE
+"""Operations of places that must be decoded to know what is there."""
 
 LINE_SIZE = LINE // STEP * SIZE
 """Bytes of the entries of a line of memory."""
@@ -124,23 +127,25 @@ class Entries:
 SLOTS = 1 << 12
 OF_SLOT = 16
 SLOT = OF_SLOT + 3 * SIZE
-"""Bytes: pc | word << 32, then from `OF_SLOT` on the entry and two that lead back to those of the page."""
+"""Bytes: address | word << 32, then from `OF_SLOT` on the entry and two that lead back to those of the page."""
+ANYWHERE = 1
+"""In the place of the address, for `VOLATILE`."""
 MIX = 0x9E37_79B1
-"""A slot is that of the upper bits of (word ^ pc) * MIX; an instruction may be in its neighbour as well."""
+"""A slot is that of the upper bits of (word ^ address) * MIX; an instruction may be in its neighbour as well."""
 MIX_BITS = 32 - (SLOTS.bit_length() - 1)
 
 
 class VolatileEntries:
-    """The entries of what has been in lines that are overwritten often, by address and word. A place is hashed to two
-    slots; the one that was made first leaves."""
+    """The entries of what has been in lines that are overwritten often, by word, and by address where that matters.
+    Each is hashed to two slots; the one that was made first leaves."""
 
     def __init__(self) -> None:
         self.table = bytearray((bytes(OF_SLOT + SIZE) + 2 * entry_of(NEXT)) * SLOTS)
 
-    def put(self, pc: int, word: int, entry: bytes) -> None:
-        """Keep the entry of a word at an address."""
-        tag = (pc | word << 32).to_bytes(8, "little")
-        slot = ((word ^ pc) * MIX & 0xFFFF_FFFF) >> MIX_BITS
+    def put(self, address: int, word: int, entry: bytes) -> None:
+        """Keep the entry of a word at an address, or `ANYWHERE`."""
+        tag = (address | word << 32).to_bytes(8, "little")
+        slot = ((word ^ address) * MIX & 0xFFFF_FFFF) >> MIX_BITS
         here, other = slot * SLOT, (slot ^ 1) * SLOT
         if self._tag(other) == tag:
             here = other

@@ -138,25 +138,28 @@ class Interpreter:
         pc, progress, entry = ir.block("step", WORD, "i64", "ptr")
         self._unless_over(pc, progress)
         operations = [(number, f"op{number}") for number in range(entries.FIRST, self._numbers.end)]
-        others = [(entries.UNKNOWN, "decode"), (entries.NEXT, "next"), (entries.VOLATILE, "volatile")]
+        others = [(entries.UNKNOWN, "decode"), (entries.NEXT, "next")]
+        others += [(kind, "volatile") for kind in (entries.VOLATILE, entries.VOLATILE_HERE)]
         operation = ir.load("i16", entry, entries.OPERATION)
         ir.switch("i16", operation, [*others, *operations], ("leave", (pc, progress)))
         ir.block("decode")
         ir.goto("unknown", (pc, progress))
         ir.block("next")
         ir.goto("fetch", (pc, progress))
-        self._volatile(pc, progress, at)
+        self._volatile(operation, pc, progress, at)
         return Step(pc, progress, entry)
 
-    def _volatile(self, pc: str, progress: str, at: Pointers) -> None:
+    def _volatile(self, operation: str, pc: str, progress: str, at: Pointers) -> None:
         """Execute what is in memory now, if it has an entry already."""
         ir = self._ir
         ir.block("volatile")
         word = self._access.instruction_at(ir, at, pc)
-        mixed = ir.value(f"mul i32 {ir.value(f'xor i32 {word}, {pc}')}, {entries.MIX - (1 << 32)}")
+        here = ir.value(f"icmp eq i16 {operation}, {entries.VOLATILE_HERE}")
+        address = ir.value(f"select i1 {here}, i32 {pc}, i32 {entries.ANYWHERE}")
+        mixed = ir.value(f"mul i32 {ir.value(f'xor i32 {word}, {address}')}, {entries.MIX - (1 << 32)}")
         slot = ir.value(f"zext i32 {ir.value(f'lshr i32 {mixed}, {entries.MIX_BITS}')} to i64")
         upper = ir.value(f"shl i64 {ir.value(f'zext i32 {word} to i64')}, 32")
-        tag = ir.value(f"or i64 {upper}, {ir.value(f'zext i32 {pc} to i64')}")
+        tag = ir.value(f"or i64 {upper}, {ir.value(f'zext i32 {address} to i64')}")
         table = ir.load("ptr", ir.load("ptr", "%frame", 8 * frame.VOLATILE))
         neighbour = ir.value(f"xor i64 {slot}, 1")
         for index, otherwise in ((slot, ("second", ())), (neighbour, ("unknown", (pc, progress)))):

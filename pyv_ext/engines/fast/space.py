@@ -49,7 +49,9 @@ ABSORB = 8
 REGIONS = 1 << 12
 
 
-_LEAVE, _VOLATILE = entry_of(entries.LEAVE), entry_of(entries.VOLATILE)
+_LEAVE, _VOLATILE, _VOLATILE_HERE = map(entry_of, (entries.LEAVE, entries.VOLATILE, entries.VOLATILE_HERE))
+LONGEST = 4
+"""Bytes of an instruction."""
 
 
 class Form(NamedTuple):
@@ -155,7 +157,7 @@ class Space:
         end = (pc | LINE - 1) + 1
         while form is not None and not form.ends:
             pc += form.length
-            if pc >= end or self._entries.operation(pc) not in (entries.UNKNOWN, entries.VOLATILE):
+            if pc >= end or self._entries.operation(pc) not in entries.UNSETTLED:
                 break
             form = self._decode(pc)
         return True
@@ -179,7 +181,7 @@ class Space:
             if self._whole(line.base):
                 self._entries.put_line(line.base, line.entries)
                 self._code.cover_line(line.base, line.sizes)
-        return self._entries.operation(pc) not in (entries.UNKNOWN, entries.VOLATILE)
+        return self._entries.operation(pc) not in entries.UNSETTLED
 
     def _whole(self, base: int) -> bool:
         """Whether in the line at `base` nothing is hooked, forbidden or volatile."""
@@ -223,8 +225,9 @@ class Space:
         if self._volatile_entries is None:
             self._volatile_entries = VolatileEntries()
             self._volatile_table[0] = address_of(self._volatile_entries.table)
-        self._volatile_entries.put(pc, word, self._entry(pc, form))
-        self._entries.put(pc, _VOLATILE)
+        anywhere = form.entry is not None and self._permitted(pc, LONGEST)  # lines with hooks are not volatile
+        self._volatile_entries.put(entries.ANYWHERE if anywhere else pc, word, self._entry(pc, form))
+        self._entries.put(pc, _VOLATILE if anywhere else _VOLATILE_HERE)
         return form
 
     def _entry(self, pc: int, form: Form) -> bytes:
@@ -366,12 +369,7 @@ class Space:
         for pc in places_of(blocks):
             if self._entries.operation(pc) == entries.UNKNOWN and not self._take_lines(pc):
                 self._decode(pc)
-            if self._entries.operation(pc) in (
-                entries.UNKNOWN,
-                entries.LEAVE,
-                entries.VOLATILE,
-                self._numbers.hooked,
-            ):
+            if self._entries.operation(pc) in (*entries.UNSETTLED, entries.LEAVE, self._numbers.hooked):
                 return
         with suppress(LookupError):
             self._add(blocks, region, lambda: self._text([self._block(*each) for each in blocks]))
@@ -390,7 +388,7 @@ class Space:
         return find_blocks(pc, self._isa.mask, self._known, self._translates, hot, REGION)
 
     def _known(self, pc: int) -> Instruction | None:
-        if self._entries.operation(pc) in (entries.UNKNOWN, entries.VOLATILE):
+        if self._entries.operation(pc) in entries.UNSETTLED:
             return None
         word = self._code.word(pc)
         return None if word is None else self._form(word).instruction

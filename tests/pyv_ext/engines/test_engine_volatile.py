@@ -2,17 +2,21 @@
 
 import engine_choice
 import pytest
-from hart_rig import RAM, Rig
+from hart_rig import DATA, RAM, Rig
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from native_forms import NATIVE_FORMS, Form
+from shares import draws
 
 from pyv_ext.engines import code
 from pyv_ext.engines.fast import engine, space
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.hart.traps import Cause
+from pyv_ext.protocols import CustomInstruction, Value
 from pyv_ext.timing import CoreTiming
 
 TIMING = CoreTiming(load=2, irq=4)
-ADDI_X5_X5 = 0x0002_8293
+ADDI_X5_X5, RETURN = 0x0002_8293, 0x0000_8067
 TARGET, NEXT_LINE = RAM + 0x80, RAM + 0xC0
 ROUNDS = 40
 
@@ -33,7 +37,7 @@ PATCHES = """
 
 def rig(program=PATCHES, at=TARGET):
     made = Rig(program, timing=TIMING, misaligned=True)
-    made.bus.poke(at + 4, (0x0000_8067).to_bytes(4, "little"))  # jalr x0,0(x1)
+    made.bus.poke(at + 4, RETURN.to_bytes(4, "little"))
     for register, value in {10: at, 11: ADDI_X5_X5, 13: at, 20: 0, 21: ROUNDS}.items():
         made.hart.x[register] = value
     return made
@@ -119,6 +123,84 @@ def test_words_that_come_back_are_not_decoded_anew(native_at_once, monkeypatch):
     made.engine.run(80 * 2000)
     assert made.x[5] == 3000
     assert decoded.count(TARGET) <= code.OFTEN + 4 + 2
+
+
+def test_words_that_were_elsewhere_are_not_decoded_anew(native_at_once, monkeypatch):
+    """Two places take turns, in which each is overwritten by what was in the other."""
+    decoded = []
+    original = space.Space._decode_volatile
+
+    def decode(self, pc, word):
+        if word != RETURN:  # behind each of the others
+            decoded.append(word)
+        return original(self, pc, word)
+
+    monkeypatch.setattr(space.Space, "_decode_volatile", decode)
+    made = rig(PATCHES.replace("add x12,x12,x11", "add x12,x12,x11; xor x10,x10,x16; xor x13,x13,x16"))
+    made.bus.poke(TARGET + 0x100 + 4, RETURN.to_bytes(4, "little"))
+    made.hart.x[16], made.hart.x[21] = TARGET ^ TARGET + 0x100, 2000
+    made.engine.run(100 * 2000)
+    assert made.x[5] == sum(count - 4096 * (count >> 11) for count in range(2000))
+    assert len(decoded) < 2000 + 20  # not twice, where each place has every other number
+    decoded.clear()
+    made.hart.pc, made.hart.x[20], made.hart.x[13] = RAM, 0, made.x[13] ^ made.x[16]
+    made.hart.x[10] ^= made.x[16]
+    made.engine.run(made.hart.cycle + 100 * 2000)
+    assert len(decoded) < 500  # the numbers of the other place, but for what has left
+
+
+WORDS = [
+    *(ADDI_X5_X5 | number << 20 for number in (1, 2, 3)),
+    0x00E2_82B3,  # add x5,x5,x14
+    0x0062_828B,  # mac x5,x5,x6
+    0x0285_0285,  # c.addi x5,1, twice
+    0x0000_0000,  # illegal
+]
+WRITES = """
+    again:
+    lw x12,0(x14)
+    lw x15,4(x14)
+    lw x13,8(x14)
+    sw x12,0(x15)
+    fence.i
+    jalr x1,0(x13)
+    addi x14,x14,12
+    bne x14,x21,again
+    end:
+    jal x0,end
+"""
+"""Writes each word of a list to its address, and calls what is at another one."""
+BUFFERS = TARGET, TARGET + 0x100
+writes = st.tuples(st.sampled_from(WORDS), st.sampled_from(BUFFERS), st.integers(0, 2), st.sampled_from(BUFFERS))
+
+
+@settings(max_examples=draws(30), deadline=None, derandomize=True, database=None)
+@given(st.lists(writes, min_size=20, max_size=120), st.booleans(), st.sampled_from((0, 4)))
+def test_what_is_written_means_what_it_does_there(listed, forbidden, hooked):
+    """PMP forbids machine mode, too, to fetch the second half of one buffer; a place has a hook; an instruction is a
+    custom one."""
+    seen = []
+    for form in (Form("reference"), *NATIVE_FORMS):
+        with pytest.MonkeyPatch.context() as patch:
+            form.choose(patch)
+            patch.setattr(engine_choice, "NAME", form.engine)
+            mac = CustomInstruction("mac", 0x0B, 0xFE00707F, "rd,rs1,rs2", lambda o: Value(o.rs1 + o.pc & 0xFFFF))
+            made = Rig(WRITES, handler="csrrw x0,mepc,x1; addi x29,x29,1; mret", timing=TIMING, custom=[mac])
+        for buffer in BUFFERS:
+            made.bus.poke(buffer, 3 * (0x13).to_bytes(4, "little") + RETURN.to_bytes(4, "little"))
+        rows = [(word, buffer + 4 * place, called) for word, buffer, place, called in listed]
+        made.bus.poke(DATA, b"".join(value.to_bytes(4, "little") for row in rows for value in row))
+        made.hart.x[14], made.hart.x[21] = DATA, DATA + 12 * len(rows)
+        if forbidden:
+            made.hart.csrs.pmp.write_addr(0, BUFFERS[1] + 8 >> 2)
+            made.hart.csrs.pmp.write_cfg(0, 0x93)  # locked, NA4, R and W
+            made.hart.guard()
+        called = []
+        if hooked:
+            made.engine.add_hook(BUFFERS[0] + hooked, lambda hart, called=called: called.append(hart.cycle))
+        made.engine.run(200 * len(rows))
+        seen.append((made.state(), made.x[5], made.x[29], called))
+    assert seen[1:] == [seen[0]] * len(NATIVE_FORMS)
 
 
 def test_python_decodes_nothing_of_what_native_code_executes(native_at_once):
