@@ -70,13 +70,14 @@ class Pmp:
     def __init__(self, x: "memoryview[int]") -> None:
         """Nothing is locked, and no region on."""
         self._x = x
-        self._cfg, self._addr = x[PMPCFG : PMPCFG + ENTRIES // 4], x[PMPADDR : PMPADDR + ENTRIES]
+        self._words = x[PMPCFG : PMPADDR + ENTRIES]
+        self._cfg, self._addr = self._words[: PMPADDR - PMPCFG], self._words[PMPADDR - PMPCFG :]
         self._map: PmpMap | None = None
         self._of = -1
         """The version that the map is of."""
         self._load([0] * ENTRIES, [0] * ENTRIES)
-        self._maps: dict[tuple[int, ...], PmpMap] = {}
-        """By their entries, those used last at the end."""
+        self._maps: dict[bytes, PmpMap] = {}
+        """By their entries."""
 
     @property
     def version(self) -> int:
@@ -143,11 +144,13 @@ class Pmp:
         """What is permitted now: the same object for the same entries, as long as it is kept."""
         version = self._x[PMP_WRITES]
         if self._map is None or self._of != version:
-            entries = (*self._cfg, *self._addr)
-            self._map = self._maps.pop(entries, None) or PmpMap(self.cfg, self.addr)
-            self._maps[entries], self._of = self._map, version
-            if len(self._maps) > KEPT:
-                del self._maps[next(iter(self._maps))]
+            entries = self._words.tobytes()
+            found = self._maps.get(entries)
+            if found is None:
+                if len(self._maps) == KEPT:
+                    del self._maps[next(iter(self._maps))]
+                found = self._maps[entries] = PmpMap(self.cfg, self.addr)
+            self._map, self._of = found, version
         return self._map
 
     def allows(self, address: int, size: int, rights: int, mode: int) -> bool:

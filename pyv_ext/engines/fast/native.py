@@ -35,7 +35,6 @@ from pyv_ext.engines.near import find_near_devices
 from pyv_ext.engines.python_calls import FRESH
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart.pmp import PmpMap, Spans
-from pyv_ext.hart.traps import MACHINE, USER
 from pyv_jit.compiler import make_compiler, variable
 from pyv_jit.ir import Ir
 
@@ -115,11 +114,12 @@ class Native:
         self._last = last
         self._kept = last is not None and last.native
         """Whether the next run begins with what is translated."""
-        self._modes = {mode: Mode() for mode in (MACHINE, USER)}
         self._other_data = Mode()
         """While loads and stores are those of another mode (MPRV)."""
         self._permissions: dict[PmpMap, dict[int, Permissions]] = {}
-        """Of each privilege mode, by what PMP permits; those used last at the end."""
+        """Of each privilege mode, by what PMP permits."""
+        self._modes: dict[PmpMap, list[tuple[int, Mode | None]]] = {}
+        """What `_show_modes` shows, likewise, while there are the same spaces: words of the frame, and their rows."""
         self.spaces: dict[Spans | None, Space] = {}
         """By where PMP permits fetches, None while it forbids nothing at all."""
         self._begins_with = dict(regions)
@@ -191,6 +191,9 @@ class Native:
         """Let native code be in the hart's mode, and know what it needs to go to the other one by itself."""
         hart = self._hart
         mode, data_mode = hart.priv, hart.data_mode
+        if len(self._permissions) == MOST_MAPS:  # the frame has addresses of their tables, until it is filled anew here
+            self._permissions.clear()
+            self._modes.clear()
         permissions = self._permitted()
         fetches = permissions[mode].fetchable
         if mode != data_mode:
@@ -203,28 +206,37 @@ class Native:
     def _permitted(self) -> Mapping[int, Permissions]:
         """What PMP permits each mode now."""
         permitted = self._hart.csrs.pmp.map
-        found = self._permissions.pop(permitted, None)
+        found = self._permissions.get(permitted)
         if found is None:
-            found = {mode: Permissions(permitted, mode) for mode in self._modes}
-            if len(self._permissions) == MOST_MAPS:
-                del self._permissions[next(iter(self._permissions))]
-        self._permissions[permitted] = found
+            found = self._permissions[permitted] = {mode: Permissions(permitted, mode) for mode in MODES}
         return found
 
     def _show_modes(self) -> None:
-        """Let native code know what it needs in each mode, where it has been there before."""
-        for mode, permissions in self._permitted().items():
-            row, fetchable = self._modes[mode], permissions.fetchable
-            space = self.spaces.get(fetchable)
-            if space is None or (fetchable is not None and not self._guarded):
-                self._frame[MODES[mode]] = 0
-            else:
-                row.fill(space.addresses, permissions, fetchable is not None)
-                self._frame[MODES[mode]] = row.address
+        """Let native code know what it needs in each mode, where it has been there before. Where there is no room for
+        another map, the frame has none: native code is left, and `_follow` makes room."""
+        permitted, frame = self._hart.csrs.pmp.map, self._frame
+        modes = self._modes.get(permitted)
+        if modes is None and len(self._permissions) == MOST_MAPS and permitted not in self._permissions:
+            return
+        if modes is None:
+            modes = [(MODES[mode], self._mode(each)) for mode, each in self._permitted().items()]
+            self._modes[permitted] = modes
+        for word, mode in modes:
+            frame[word] = 0 if mode is None else mode.address
+
+    def _mode(self, permissions: Permissions) -> Mode | None:
+        fetchable = permissions.fetchable
+        space = self.spaces.get(fetchable)
+        if space is None or (fetchable is not None and not self._guarded):
+            return None
+        mode = Mode()
+        mode.fill(space.addresses, permissions, fetchable is not None)
+        return mode
 
     def _space(self, fetchable: Spans | None) -> Space:
         found = self.spaces.get(fetchable)
         if found is None:
+            self._modes.clear()
             for each in [each for each in self.spaces if each is not None][: 1 - MOST_SPACES]:
                 del self.spaces[each]
             found = self.spaces[fetchable] = Space(

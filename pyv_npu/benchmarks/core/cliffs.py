@@ -11,9 +11,9 @@ from pyv_npu.benchmarks.core.programs import SHORT, build, build_for_host
 
 CLIFFS = {
     "empty": 1,
-    "traps": 2_000_000, "csr": 5_000_000, "lock": 100_000_000, "ticks": 40_000_000, "idle": 100_000,
-    "external": 200_000, "yield": 400_000, "user": 300_000, "syscall": 1_000_000, "beside": 600_000,
-    "misaligned": 200_000, "patch": 20_000, "lines": 20_000,
+    "traps": 2_000_000, "csr": 5_000_000, "lock": 100_000_000, "fences": 10_000_000, "ticks": 40_000_000,
+    "waits": 50_000, "idle": 100_000, "external": 200_000, "yield": 400_000, "user": 300_000, "syscall": 1_000_000,
+    "regions": 200_000, "beside": 600_000, "misaligned": 200_000, "patch": 20_000, "generate": 40_000, "lines": 20_000,
     "table": 16_000_000, "float": 1_500_000, "sha256": 400_000, "mixed": 10_000,
     "records": 1_000_000, "memory": 4_000, "alu": 20_000_000,
 }  # fmt: skip
@@ -24,7 +24,7 @@ SLIGHT = 0.2
 tenth."""
 ON_HOST = ("table", "sha256", "mixed", "records", "memory", "alu")
 """Programs that are the same work on the host: `float` would use its FPU."""
-NOT_ON_SPIKE = ("ticks", "idle", "external", "yield", "lines")
+NOT_ON_SPIKE = ("ticks", "waits", "idle", "external", "yield", "lines")
 """Programs that need devices of QEMU's `virt` machine."""
 CLIFF_ISA = "rv32imacu_zicsr_zifencei"
 """Of the hart that runs them: with user mode."""

@@ -7,10 +7,11 @@ import pytest
 from hart_rig import DATA, HANDLER, RAM, Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native_forms import FORMS, NATIVE_FORMS
+from native_forms import FORMS, NATIVE_FORMS, Form
 from shares import draws
 from test_fast_machine import calls
 
+from pyv_ext.engines.fast import native
 from pyv_ext.timing import CoreTiming
 
 ISA = "rv32imacu_zicsr_zifencei"
@@ -130,3 +131,20 @@ def test_a_switch_of_regions_asks_python_once(form):
         turns = made.hart.x[6] - turns
         assert turns > 100
         assert asked <= turns + 10  # at mret to user mode
+
+
+@pytest.mark.parametrize("form", NATIVE_FORMS, ids=str)
+def test_more_maps_than_are_kept(form, monkeypatch):
+    """Each turn has another one: native code goes on without the tables of those that have left."""
+    monkeypatch.setattr(native, "MOST_MAPS", 3)
+    body = ["addi x18,x18,1", "csrrw x0,pmpaddr0,x18", "csrrw x0,pmpcfg0,x16", "csrrw x0,mepc,x21", "mret"]
+    items = [*body, "lw x5,0(x10)", "addi x17,x17,1", "andi x18,x17,31"]
+    ends = []
+    for each in (Form("reference"), form):
+        with rig(each, items, (0x18, 0, PAGES[1], 0)) as made:
+            made.hart.x[21] = RAM + 4 * len(body)
+            made.hart.csrs.mstatus |= MPP
+            made.engine.run(9000)
+            ends.append(state(made))
+    assert ends[0] == ends[1]
+    assert made.hart.x[6] > 100
