@@ -369,7 +369,8 @@ class Space:
         for pc in places_of(blocks):
             if self._entries.operation(pc) == entries.UNKNOWN and not self._take_lines(pc):
                 self._decode(pc)
-            if self._entries.operation(pc) in (*entries.UNSETTLED, entries.LEAVE, self._numbers.hooked):
+            operation = self._entries.operation(pc)
+            if operation in entries.UNSETTLED or operation in (entries.LEAVE, self._numbers.hooked):
                 return
         with suppress(LookupError):
             self._add(blocks, region, lambda: self._text([self._block(*each) for each in blocks]))

@@ -34,7 +34,7 @@ from pyv_ext.engines.python_calls import device_calls, function, handler_call, i
 from pyv_ext.engines.slow import Core, register_load, register_store
 from pyv_ext.engines.tracer import OnBlock, Tracer
 from pyv_ext.hart.hart import Wait
-from pyv_ext.hart.slots import GUARDED, MIE, MIP
+from pyv_ext.hart.slots import GUARDED, MIE, MIP, PMP_WRITES
 from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
 
@@ -144,7 +144,7 @@ class Upcalls:
         self._follow_tracer()
         if self._caching:
             self._show_changes()
-        self._protected = csrs.pmp.version
+        self._protected = self._x[PMP_WRITES]
         words[PC] = hart.pc
         self._instret = words[INSTRET] = hart.instret
         if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
@@ -237,8 +237,8 @@ class Upcalls:
         hooked = pc == self._hooked_pc and progress == self._hooked_progress
         self._hooked_progress = -1
         words, csrs = self._words, self._csrs
-        if csrs.pmp.version != self._protected and not hooked and self._is_mret(pc):
-            self._protected = csrs.pmp.version
+        if self._x[PMP_WRITES] != self._protected and not hooked and self._is_mret(pc):
+            self._protected = self._x[PMP_WRITES]
             self._show_modes()
             words[PC] = pc
             return self._left(hart.cycle) << 1
@@ -253,7 +253,7 @@ class Upcalls:
             going = going and (self._tracer is None or self._on_block is not None)
         if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
             self._show_counters()
-        if csrs.pmp.version != self._protected:
+        if self._x[PMP_WRITES] != self._protected:
             for word in MODES.values():
                 words[word] = 0
         words[PC] = hart.pc
@@ -299,7 +299,7 @@ class Upcalls:
             or (tracer is None and (bus.observers or bus.guards))
             or bus.watching is not self._watching
             or csrs.mcycle.changes + csrs.minstret.changes != self._counted
-            or csrs.pmp.version != self._protected
+            or self._x[PMP_WRITES] != self._protected
             or x[GUARDED]
             or x[MIP] & x[MIE]
         ):
@@ -357,7 +357,7 @@ class Upcalls:
         hart.tell_interrupt(cause)
         if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
             self._show_counters()
-        if csrs.pmp.version != self._protected or x[GUARDED] != guarded:
+        if self._x[PMP_WRITES] != self._protected or x[GUARDED] != guarded:
             self._words[LIMIT] = self._words[OTHERS] = end
             return 0
         return self._left(end)
