@@ -98,11 +98,15 @@ class Pmp:
 
     def write_cfg(self, register: int, value: int) -> None:
         """Locked bytes keep their content; W without R is reserved and loses its W."""
-        old, written = self._cfg[register].to_bytes(4, "little"), bytearray(value.to_bytes(4, "little"))
-        for place, byte in enumerate(written):
-            byte &= WRITABLE
-            written[place] = old[place] if old[place] & LOCK else byte & ~2 if byte & 3 == 2 else byte
-        self._cfg[register] = int.from_bytes(written, "little")
+        old, written = self._cfg[register], 0
+        for shift in range(0, 32, 8):
+            kept, byte = old >> shift & 0xFF, value >> shift & WRITABLE
+            if kept & LOCK:
+                byte = kept
+            elif byte & 3 == 2:
+                byte &= ~2
+            written |= byte << shift
+        self._cfg[register] = written
         self._x[PMP_WRITES] += 1
 
     def read_addr(self, region: int) -> int:
