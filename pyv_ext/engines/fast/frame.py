@@ -7,6 +7,7 @@ is decoded; there is native code of its own for each map of fetches.
 
 import ctypes
 from collections.abc import Sequence
+from typing import Final
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import LINE
@@ -20,7 +21,6 @@ from pyv_ext.hart.traps import MACHINE, USER
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_jit.ir import Ir, Target
-from pyv_state.enumerations import IntEnum
 from pyv_state.named import NamedTuple
 
 PC, PROGRESS, X, RAM, CODE, LOAD_OK, TABLE, FUNCTIONS, CYCLES, CYCLES_ON, RETIRED, RETIRED_ON = range(12)
@@ -80,28 +80,28 @@ BIAS = 1 << 31
 """Added to the cycles left, so that an instruction that oversteps the budget does not borrow from the upper half."""
 
 
-class Exit(IntEnum):
+class Exit:
     """Why native code returned."""
 
-    BUDGET = 0
+    BUDGET: Final = 0
     """No cycles are left for the next instruction, or something else comes before it."""
-    DECODE = 1
+    DECODE: Final = 1
     """The next instruction has no entry yet."""
-    HOT = 2
+    HOT: Final = 2
     """The next instruction begins a block that is worth a translation."""
-    FAULT = 3
+    FAULT: Final = 3
     """The next instruction has run into a fault of a device, or of Python: then an exception is raised."""
 
 
-class Left(IntEnum):
+class Left:
     """Why a region returned to the interpreter."""
 
-    JUMP = 0
+    JUMP: Final = 0
     """The next instruction is in no block of the region."""
-    STEP = 1
+    STEP: Final = 1
     """The interpreter executes the next instruction, or finds that it cannot: it is not for regions, or its block does
     not fit into the cycles left."""
-    INTERRUPT = 2
+    INTERRUPT: Final = 2
     """An interrupt may come before the next instruction."""
 
 

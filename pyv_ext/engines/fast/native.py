@@ -46,7 +46,7 @@ MOST_MAPS = 32
 FRAME = "frame"
 """The variable of native code that points to the frame."""
 
-_BUDGET, _DECODE, _HOT, _FAULT = (int(reason) for reason in Exit)
+_DECODE, _HOT, _FAULT = Exit.DECODE, Exit.HOT, Exit.FAULT
 
 
 class Native:
