@@ -236,10 +236,10 @@ def _roots(pattern: Pattern) -> frozenset[str]:
 
 
 def _has_attributes(node: Any, wanted: Mapping[str, float]) -> bool:
+    """Whether a node has these attributes, which ONNX holds in fp32, and else its defaults."""
     given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
     return all(
-        name in DEFAULTS
-        and math.isclose(given.get(name, DEFAULTS[name]), wanted.get(name, DEFAULTS[name]), rel_tol=1e-6)
+        name in DEFAULTS and np.float32(given.get(name, DEFAULTS[name])) == np.float32(wanted.get(name, DEFAULTS[name]))
         for name in {*given, *wanted}
     )
 

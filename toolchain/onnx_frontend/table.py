@@ -167,7 +167,7 @@ OPERATORS: dict[str, Operator] = {
     "GRU": _composed(recurrent.recurrent, *recurrent.RECURRENT, **STEPS),
     "HardSigmoid": Operator(
         elementwise.unary("HARD_SIGMOID"), {"alpha": ALL, "beta": ALL}, FLOAT,
-        "ELTWISE hard_sigmoid; other than x / 6 + 1/2: mul, add, clip", (), arithmetic.hard_sigmoid,
+        "ELTWISE hard_sigmoid; other alpha: mul; other beta: mul, add, clip", (), arithmetic.hard_sigmoid,
         arithmetic.not_by_sixths,
     ),
     "HardSwish": _unary("HARD_SWISH"),

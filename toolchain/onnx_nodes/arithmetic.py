@@ -14,19 +14,30 @@ def open_limits(node: NodeView) -> bool:
     return any(node.has(index) and node.constant(index) is None for index in (1, 2))
 
 
-SIXTHS = (1 / 6, 0.5)
-"""alpha and beta of the HardSigmoid that the device has."""
+SIXTHS = {"alpha": 1 / 6, "beta": 0.5}
+"""Of the HardSigmoid that the device has."""
+
+
+def _line(node: NodeView) -> tuple[float, float]:
+    """Slope and offset of a HardSigmoid."""
+    return node.attribute("alpha", 0.2), node.attribute("beta", 0.5)
 
 
 def not_by_sixths(node: NodeView) -> bool:
-    """Whether a HardSigmoid has other attributes than SIXTHS."""
-    given = node.attribute("alpha", 0.2), node.attribute("beta", 0.5)
-    return not np.allclose(given, SIXTHS, rtol=1e-6, atol=0)
+    """Whether a HardSigmoid is another than that of SIXTHS, as the type of its input has the factor between the two. A
+    factor of two steps, as Paddle's slope of 0.1666667 is, shows where a gate is nearly closed."""
+    alpha, beta = _line(node)
+    return bool(beta != SIXTHS["beta"] or np.array(6 * alpha, node.numpy_type(0)) != 1)
 
 
 def hard_sigmoid(parts: Parts) -> None:
-    """max(0, min(1, alpha x + beta))."""
-    alpha, beta = parts.node.attribute("alpha", 0.2), parts.node.attribute("beta", 0.5)
+    """max(0, min(1, alpha x + beta)). Where beta is that of SIXTHS, it is the device's of 6 alpha x: the factor goes
+    into the weights of a product before it, and the rest behind its sum."""
+    alpha, beta = _line(parts.node)
+    if beta == SIXTHS["beta"]:
+        scaled = parts.make("Mul", parts.input(0), parts.number(6 * alpha))
+        parts.result("HardSigmoid", scaled, alpha=SIXTHS["alpha"], beta=beta)
+        return
     line = parts.make("Add", parts.make("Mul", parts.input(0), parts.number(alpha)), parts.number(beta))
     parts.result("Clip", line, parts.number(0), parts.number(1))
 

@@ -54,21 +54,24 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _numbers_as_rows(graph: Graph, product: LayerIR, readers: Mapping[str, Sequence[int]]) -> None:
-    """The sums and factors behind a product that are one constant number become a row of it. `readers`: places of the
-    layers that read the bytes of a tensor."""
+    """The sums and factors behind a product that are one constant number, or as large as its only row, become a row of
+    it. `readers`: places of the layers that read the bytes of a tensor."""
     columns, source = matrix_of(product)[1] * product.integer("groups", 1), product.outputs[0]
     while len(places := readers.get(graph.storage(source), ())) == 1:
         (at,) = places
         layer = graph.layers[at]
         if layer.op_type != "ELTWISE" or layer.text("function") not in ("ADD", "MUL"):
             return
-        if graph.storage(layer.inputs[0]) != graph.storage(source) or graph.constant(layer.inputs[1]) is None:
+        constant = graph.constant(layer.inputs[1])
+        if graph.storage(layer.inputs[0]) != graph.storage(source) or constant is None:
             return
-        if layer.text("broadcast") == "SCALAR":
+        if layer.text("broadcast") == "FULL" and constant.size == columns:
+            graph.layers[at] = layer.having(m=1, n=columns, broadcast="ROW")
+        elif layer.text("broadcast") == "SCALAR":
             old = graph.tensors[layer.inputs[1]]
             name = f"{old.id}.row.{layer.id}"
             graph.tensors[name] = TensorIR(name, Role.WEIGHT, (columns,), old.dtype)
-            graph.constants[name] = np.full(columns, np.asarray(graph.constant(old.id)).reshape(-1)[0])
+            graph.constants[name] = np.full(columns, np.asarray(constant).reshape(-1)[0])
             rows = graph.tensors[layer.outputs[0]].elements // columns
             row = replace(layer, inputs=(layer.inputs[0], name))
             graph.layers[at] = row.having(m=rows, n=columns, broadcast="ROW")

@@ -10,12 +10,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from pyv_npu import Simulator
+from toolchain.codegen import Target
+from toolchain.compiler import compile_model
 from toolchain.examples.builder import Builder
 from toolchain.onnx_frontend.importer import import_model
 from toolchain.onnx_model.model import prepare
 
 ort = pytest.importorskip("onnxruntime")
 ROWS, COLUMNS = 6, 32
+PADDLE = 0.1666667
+"""A sixth, in fp32 two steps above."""
 
 
 def number(b: Builder, value: float) -> str:
@@ -146,6 +150,11 @@ def other_number(b: Builder) -> str:
     return b.node("Div", b.node("Mul", "x", _clipped(b)), number(b, 5.99))
 
 
+def other_slope(b: Builder) -> str:
+    """As Paddle writes a sixth."""
+    return b.node("Mul", "x", b.node("HardSigmoid", "x", alpha=PADDLE, beta=0.5))
+
+
 def other_axis(b: Builder) -> str:
     apart = b.node("Sub", "x", _mean(b, "x", axis=0))
     return b.node("Mul", b.node("Div", apart, _root(b, apart, axis=0)), b.positive(COLUMNS))
@@ -155,7 +164,7 @@ def other_operand(b: Builder) -> str:
     return b.node("Mul", b.node("Neg", "x"), b.node("Sigmoid", "x"))
 
 
-@pytest.mark.parametrize("make", [shared_inside, other_number, other_axis, other_operand])
+@pytest.mark.parametrize("make", [shared_inside, other_number, other_slope, other_axis, other_operand])
 def test_what_only_looks_alike_stays(make: Callable[[Builder], str], tmp_path: Path) -> None:
     path = tmp_path / "primitives.onnx"
     path.write_bytes(model(make))
@@ -163,6 +172,41 @@ def test_what_only_looks_alike_stays(make: Callable[[Builder], str], tmp_path: P
     assert made.correct
     functions = {layer.text("function") for layer in import_model(prepare(onnx.load(path), "m")).layers}
     assert not functions & {"SILU", "HARD_SWISH", "LAYER", "RMS"}
+
+
+@pytest.mark.parametrize("alpha", [PADDLE, 0.2, -0.3])
+def test_a_gate_that_is_nearly_closed_has_the_slope_of_the_model(alpha: float, tmp_path: Path) -> None:
+    path, b, slope = tmp_path / "gate.onnx", Builder(), float(np.float32(alpha))
+    path.write_bytes(
+        b.model("gate", [256], b.node("HardSigmoid", "x", alpha=alpha, beta=0.5), [256]).SerializeToString()
+    )
+    x = (np.linspace(-0.5, -0.4999, 256) / slope).astype(np.float32)
+    want = np.clip(slope * x.astype(np.float64) + 0.5, 0, 1)
+    (theirs,) = ort.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    got = Simulator(path, level="IA").run({"x": x}).outputs["y"]
+    limit = 2 * np.abs(theirs - want).max()
+    assert np.abs(got - want).max() <= limit
+    of_a_sixth = np.clip(x.astype(np.float64) / 6 + 0.5, 0, 1)
+    assert np.abs(of_a_sixth - want).max() > limit
+
+
+@pytest.mark.parametrize("alpha", [PADDLE, 0.2, 1 / 6])
+def test_a_gate_behind_a_mean_is_two_products(alpha: float, tmp_path: Path) -> None:
+    """Squeeze and excitation, with biases that are added: the slope of the gate is in the weights."""
+    b, path = Builder(), tmp_path / "gate.onnx"
+    squeezed = b.node(
+        "Add", b.node("Conv", b.node("GlobalAveragePool", "x"), b.weight(8, 16, 1, 1)), b.weight(1, 8, 1, 1)
+    )
+    excited = b.node("Add", b.node("Conv", b.node("Relu", squeezed), b.weight(16, 8, 1, 1)), b.weight(1, 16, 1, 1))
+    gate = b.node("HardSigmoid", excited, alpha=alpha, beta=0.5)
+    path.write_bytes(b.model("gate", [1, 16, 6, 6], gate, [1, 16, 1, 1]).SerializeToString())
+    layers = compile_model(prepare(onnx.load(path), "m"), Target()).graph.layers
+    assert [(one.op_type, one.text("activation")) for one in layers] == [
+        ("REDUCE", ""), ("CONV2D_T", "RELU"), ("CONV2D_T", "HARD_SIGMOID")
+    ]  # fmt: skip
+    x = np.random.default_rng(4).standard_normal((1, 16, 6, 6)).astype(np.float32)
+    (expected,) = ort.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    assert np.abs(Simulator(path, level="IA").run({"x": x}).outputs["y"] - expected).max() <= 1e-6
 
 
 def test_an_output_of_the_user_stays() -> None:
