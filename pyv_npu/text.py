@@ -9,37 +9,10 @@ MISSING = "-"
 
 
 def as_json(value: Mapping[str, Any]) -> str:
-    """The text of `--json` and of result.json: that of `json.dumps`, whose import compiles six patterns."""
-    return _json(value, "\n") + "\n"
+    """The text of `--json` and of result.json."""
+    import json
 
-
-_ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | str.maketrans(
-    {'"': '\\"', "\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\f": r"\f", "\b": r"\b"}
-)
-_NAMED = {None: "null", True: "true", False: "false"}
-_ENDLESS = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
-
-
-def _json(value: Any, line: str) -> str:
-    """A value whose lines begin with `line`."""
-    if isinstance(value, str):
-        return f'"{value.translate(_ESCAPES)}"'
-    if value is None or isinstance(value, bool):
-        return _NAMED[value]
-    if isinstance(value, int):
-        return int.__repr__(value)
-    if isinstance(value, float):
-        text = float.__repr__(value)
-        return _ENDLESS.get(text, text)
-    inner = f"{line}  "
-    if isinstance(value, dict):
-        items = [f"{_json(key if isinstance(key, str) else _json(key, line), line)}: {_json(item, inner)}"
-                 for key, item in value.items()]  # fmt: skip
-        return f"{{{inner}{f',{inner}'.join(items)}{line}}}" if items else "{}"
-    if isinstance(value, list | tuple):
-        items = [_json(item, inner) for item in value]
-        return f"[{inner}{f',{inner}'.join(items)}{line}]" if items else "[]"
-    raise TypeError(f"{type(value).__name__} has no form in JSON: give what json.dumps takes")
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def lines_of(head: str, rows: Sequence[tuple[str, str]]) -> str:

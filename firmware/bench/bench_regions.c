@@ -1,23 +1,13 @@
 /* Two tasks in user mode take turns. PMP gives each its own page and forbids that of the other, written anew at every
    switch, as an RTOS with memory protection does. Needs a hart with U. */
 #include "bench.h"
+#include "user.h"
 
 BENCH_ROUNDS(200000)
 
 enum { PAGE = 4096, TASKS = 2, NAPOT_ALL = 0x1F, NAPOT_READ_WRITE = 0x1B, NAPOT_NONE = 0x18 };
 
 static uint32_t pages[TASKS][PAGE / 4] __attribute__((aligned(PAGE)));
-
-/* Go on behind an ecall of user mode, in machine mode. */
-static void __attribute__((naked, aligned(4))) back(void)
-{
-    __asm__ volatile("li t0, 0x1800\n"
-                     "csrs mstatus, t0\n"
-                     "csrr t0, mepc\n"
-                     "addi t0, t0, 4\n"
-                     "csrw mepc, t0\n"
-                     "mret");
-}
 
 static uint32_t page_of(uint32_t task)
 {
@@ -37,22 +27,16 @@ int main(void)
     const uint32_t rounds = arg_rounds();
     uint32_t sum = 0;
     __asm__ volatile("csrw pmpaddr2, %0\n"
-                     "csrw mtvec, %1" ::"r"(UINT32_MAX), "r"(back));
+                     "csrw mtvec, %1" ::"r"(UINT32_MAX), "r"(back_in_machine_mode));
     for (uint32_t round = 0; round < rounds; round++) {
         const uint32_t task = round % TASKS;
         permit(task);
-        __asm__ volatile("la t0, 1f\n"
-                         "csrw mepc, t0\n"
-                         "li t0, 0x1800\n"
-                         "csrc mstatus, t0\n"
-                         "mret\n"
-                         "1:" ::
-                             : "t0", "memory");
+        to_user_mode();
         for (uint32_t word = 0; word < 16; word++) {
             pages[task][(round + word) % (PAGE / 4)] += round ^ word;
         }
         sum = random_next(sum + pages[task][round % (PAGE / 4)]);
-        __asm__ volatile(".option push\n.option norvc\necall\n.option pop" ::: "t0", "memory");
+        to_machine_mode();
     }
     return finish("regions", rounds == FULL_ROUNDS, sum, 0xebfdf050);
 }

@@ -1,6 +1,7 @@
 /* Calls from user mode into machine mode and back, under PMP, as an RTOS with protected tasks makes them. Needs a hart
    with U. */
 #include "bench.h"
+#include "user.h"
 
 BENCH_ROUNDS(1000000)
 
@@ -46,13 +47,7 @@ int main(void)
                      "csrw pmpcfg0, %2\n"
                      "csrw mtvec, %3" ::"r"((uint32_t)(uintptr_t)forbidden >> 2 | 0x1FF),
                      "r"(UINT32_MAX), "r"(0x1F18), "r"(serve));
-    __asm__ volatile("la t0, 1f\n"
-                     "csrw mepc, t0\n"
-                     "li t0, 0x1800\n"
-                     "csrc mstatus, t0\n"
-                     "mret\n"
-                     "1:" ::
-                         : "t0", "memory");
+    to_user_mode();
     uint32_t sum = 0;
     for (uint32_t round = 0; round < rounds; round++) {
         sum = random_next(call(0, sum ^ round));

@@ -1,42 +1,20 @@
 /* Work under timer interrupts: a CRC of numbers while the CLINT interrupts every `period` counts of mtime. What it
    computes does not depend on when they come. */
 #include "bench.h"
-#include "trap.h"
+#include "timer.h"
 
 BENCH_ROUNDS(40000000)
 NPU_ARG(1, period, 100)
 
-enum { TIMER = 7 };
-
-static volatile uint32_t ticks;
-static uint32_t period;
-
-static void set_timer(uint32_t from_now)
-{
-    volatile uint32_t *compare = (volatile uint32_t *)(NPU_MAP_CLINT_BASE + 0x4000);
-    volatile uint32_t *time = (volatile uint32_t *)(NPU_MAP_CLINT_BASE + 0xBFF8);
-    compare[1] = 0;
-    compare[0] = time[0] + from_now; /* runs are too short for its upper half */
-}
-
-static void tick(void)
-{
-    ticks++;
-    set_timer(period);
-}
-
 int main(void)
 {
     const uint32_t rounds = arg_rounds();
-    period = arg_period();
-    trap_on_interrupt(TIMER, tick);
-    set_timer(period);
-    __asm__ volatile("csrsi mstatus, 8");
+    start_ticks(arg_period());
     uint32_t sum = 0;
     for (uint32_t round = 0; round < rounds; round++) {
         sum = (sum ^ round) * 16777619u;
         sum ^= sum >> 15;
     }
-    __asm__ volatile("csrci mstatus, 8");
+    interrupts_off();
     return finish("ticks", rounds == FULL_ROUNDS, sum, 0xcd57eaf7) || (rounds == FULL_ROUNDS && ticks < 100);
 }

@@ -24,6 +24,7 @@ from toolchain.onnx_model.opset import NEWEST, raised
 from toolchain.onnx_model.sequences import OPERATORS as SEQUENCES
 from toolchain.onnx_model.sequences import Sequences
 from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, inferred, tensor_info, type_name
+from toolchain.onnx_nodes.view import subgraphs
 
 MAX_NODES = 50_000
 """Of a model without control flow."""
@@ -114,15 +115,14 @@ def _rename(node: Any, names: Names) -> None:
         return
     for index, name in enumerate(node.input):
         node.input[index] = names.get(name, name)
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            own = {value.name for values in (graph.input, graph.initializer) for value in values}
-            own.update(name for inner in graph.node for name in inner.output)
-            outer = {name: new for name, new in names.items() if name not in own}
-            for inner in graph.node:
-                _rename(inner, outer)
-            for value in graph.output:
-                value.name = outer.get(value.name, value.name)
+    for graph in subgraphs(node):
+        own = {value.name for values in (graph.input, graph.initializer) for value in values}
+        own.update(name for inner in graph.node for name in inner.output)
+        outer = {name: new for name, new in names.items() if name not in own}
+        for inner in graph.node:
+            _rename(inner, outer)
+        for value in graph.output:
+            value.name = outer.get(value.name, value.name)
 
 
 def _constant_of(node: Any, tensors: Mapping[str, Any], opsets: Sequence[Any]) -> Any | None:

@@ -20,6 +20,7 @@ from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_t
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.wire import Stored, without_values
+from toolchain.onnx_nodes.view import subgraphs
 
 SMALL = 1 << 16
 """Bytes up to which a tensor goes into the protobuf: shapes are inferred from the values of small ones."""
@@ -147,10 +148,10 @@ def _of_nodes(nodes: Any) -> Iterator[Any]:
         for attribute in node.attribute:
             yield from (attribute.t, *attribute.tensors)
             yield from _of_sparse((attribute.sparse_tensor, *attribute.sparse_tensors))
-            for graph in (attribute.g, *attribute.graphs):
-                yield from graph.initializer
-                yield from _of_sparse(graph.sparse_initializer)
-                yield from _of_nodes(graph.node)
+        for graph in subgraphs(node):
+            yield from graph.initializer
+            yield from _of_sparse(graph.sparse_initializer)
+            yield from _of_nodes(graph.node)
 
 
 def _bytes(tensor: Any) -> int:

@@ -18,7 +18,7 @@ from toolchain.onnx_model.canonical import MAX_NODES, canonical
 from toolchain.onnx_model.file import SMALL, one_line, read_file
 from toolchain.onnx_model.opset import NEWEST, OLDEST
 from toolchain.onnx_nodes.evaluation import TensorInfo, tensor_info, type_name
-from toolchain.onnx_nodes.view import node_name
+from toolchain.onnx_nodes.view import node_name, subgraphs
 
 MAX_PROTOBUF = (1 << 31) - 1
 """Bytes."""
@@ -199,8 +199,7 @@ def _check_functions(model: Any, name: str) -> None:
             if called in functions and called not in sizes:
                 sizes[called] = size_of(functions[called], (*inside, called))
             total += sizes.get(called, 1)
-            graphs = [graph for attribute in node.attribute for graph in (attribute.g, *attribute.graphs)]
-            total += sum(size_of(graph.node, inside) for graph in graphs)
+            total += sum(size_of(graph.node, inside) for graph in subgraphs(node))
             if total > MAX_NODES:
                 raise ModelError(
                     f"{name}: function {called[1]}: more than {MAX_NODES} nodes in the place of calls: export fewer"

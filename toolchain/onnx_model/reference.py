@@ -13,6 +13,7 @@ from onnx.reference.op_run import OpRun
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.model import OnnxModel
 from toolchain.onnx_nodes.corrected import CORRECTED
+from toolchain.onnx_nodes.view import subgraphs
 
 QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 """Operators that round numbers to codes."""
@@ -137,8 +138,7 @@ def evaluated(proto: Any, names: Collection[str], inputs: Mapping[str, Values]) 
 
 def _reads(node: Any) -> set[str]:
     """The tensors that a node reads, in its subgraphs too."""
-    graphs = [graph for attribute in node.attribute for graph in (attribute.g, *attribute.graphs)]
-    return {*node.input, *(name for graph in graphs for one in graph.node for name in _reads(one))}
+    return {*node.input, *(name for graph in subgraphs(node) for one in graph.node for name in _reads(one))}
 
 
 def with_weights(

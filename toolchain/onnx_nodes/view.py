@@ -86,6 +86,11 @@ class NodeView:
         return values
 
 
+def subgraphs(proto: Any) -> list[Any]:
+    """The graphs that a node has as attributes, of the types of ONNX."""
+    return [graph for attribute in proto.attribute for graph in (attribute.g, *attribute.graphs)]
+
+
 def node_name(proto: Any) -> str:
     """What a node is called in messages."""
     return str(proto.name or f"{proto.op_type}_{proto.output[0]}")

@@ -18,15 +18,14 @@ from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_jit.ir import Ir, Target
 from pyv_state.named import NamedTuple
 
-_CSRS = {
-    ADDRESSES[name]: getattr(slots, name.upper())
-    for name in ("mstatus", "mie", "mip", "mtvec", "mscratch", "mepc", "mcause", "mtval")
-}
-_PMP = {
+_SLOTS = {
+    **{
+        ADDRESSES[name]: getattr(slots, name.upper())
+        for name in ("mstatus", "mie", "mip", "mtvec", "mscratch", "mepc", "mcause", "mtval")
+    },
     **{ADDRESSES[f"pmpcfg{number}"]: slots.PMPCFG + number for number in range(ENTRIES // 4)},
     **{ADDRESSES[f"pmpaddr{number}"]: slots.PMPADDR + number for number in range(ENTRIES)},
 }
-_SLOTS = _CSRS | _PMP
 """The slots of the CSRs that native code accesses, by address."""
 _EACH = 0x0101_0101
 """For each byte of a register pmpcfg."""

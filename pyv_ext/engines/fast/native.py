@@ -46,8 +46,6 @@ MOST_MAPS = 32
 FRAME = "frame"
 """The variable of native code that points to the frame."""
 
-_DECODE, _HOT, _FAULT = Exit.DECODE, Exit.HOT, Exit.FAULT
-
 
 class Native:
     """Executes the instructions of a core that need no slow path."""
@@ -159,15 +157,15 @@ class Native:
                 hart.cycle = frame[LIMIT] - frame[LEFT]
                 hart.instret = frame[INSTRET] + frame[DONE]
                 upcalls.end()
-            if reason == _HOT:
+            if reason == Exit.HOT:
                 if self._current().translate(hart.pc):
                     self._kept = False
                     self.keep()
-            elif reason == _DECODE:
+            elif reason == Exit.DECODE:
                 if not self._current().decode(hart.pc) and not upcalls.execute_slow():
                     return
             else:
-                if reason == _FAULT:
+                if reason == Exit.FAULT:
                     upcalls.ended()
                 return
 

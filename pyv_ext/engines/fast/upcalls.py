@@ -299,7 +299,7 @@ class Upcalls:
             or (tracer is None and (bus.observers or bus.guards))
             or bus.watching is not self._watching
             or csrs.mcycle.changes + csrs.minstret.changes != self._counted
-            or self._x[PMP_WRITES] != self._protected
+            or x[PMP_WRITES] != self._protected
             or x[GUARDED]
             or x[MIP] & x[MIE]
         ):
@@ -357,7 +357,7 @@ class Upcalls:
         hart.tell_interrupt(cause)
         if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
             self._show_counters()
-        if self._x[PMP_WRITES] != self._protected or x[GUARDED] != guarded:
+        if x[PMP_WRITES] != self._protected or x[GUARDED] != guarded:
             self._words[LIMIT] = self._words[OTHERS] = end
             return 0
         return self._left(end)
