@@ -61,7 +61,7 @@ def test_what_a_test_notices_is_killed_and_what_none_notices_survives(tmp_path: 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
-        patch.setattr(mutant_runs, "OPTIONS", ("-q", "-p", "no:cacheprovider"))
+        patch.setattr(mutant_runs, "OPTIONS", ("-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}"))
         seen = mutant_runs.watched(tmp_path, [test.name], 0.5)  # without the long one
         assert len(seen) == 2 and all(len(one.functions) == 2 for one in seen.values())
         assert fate("min(a, b)").endswith("::test_least")
