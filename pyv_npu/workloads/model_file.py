@@ -18,11 +18,11 @@ from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, packed, target_of, targ
 from pyv_npu.workloads.data import RUNS, samples
 from toolchain.compiler import Compiled, compile_model
 from toolchain.onnx_frontend import OnnxModel, load_model
-from toolchain.onnx_model.dimensions import shape_text
-from toolchain.onnx_model.file import ModelFile, read_file
+from toolchain.onnx_model.dimensions import given_inputs, shape_text
+from toolchain.onnx_model.file import read_file
 from toolchain.onnx_model.model import opset_of
 from toolchain.onnx_model.opset import NEWEST
-from toolchain.onnx_nodes.view import subgraphs
+from toolchain.onnx_nodes.view import all_nodes
 from toolchain.quantize.precision import CALIBRATED
 from toolchain.quantize.qconfig import QConfigError
 
@@ -147,13 +147,12 @@ def inspect(config: Config, path: Path, choices: Choices) -> Inspection:
 
 def _onnx(path: Path) -> tuple[list[tuple[str, str]], Counter[str]]:
     """Rows, and how often each operator is there."""
-    file = read_file(path)
-    proto = file.proto
-    opset, nodes = opset_of(proto), list(_nodes(proto.graph))
+    proto, external = read_file(path)
+    opset, nodes = opset_of(proto), list(all_nodes(proto.graph))
     rows = [
         ("opset", f"{opset}, raised to {NEWEST}" if opset < NEWEST else str(opset)),
         ("nodes", str(len(nodes))),
-        *((f"input {value.name}", _input(value)) for value in _inputs(file)),
+        *((f"input {name}", _input(value)) for name, value in given_inputs(proto, external).items()),
     ]
     return rows, Counter(f"{node.domain}.{node.op_type}".lstrip(".") for node in nodes)
 
@@ -164,20 +163,6 @@ def _module(path: Path) -> tuple[list[tuple[str, str]], Counter[str]]:
 
     inputs, names = operations_of(path)
     return [("operations", str(len(names))), *((f"input {name}", kind) for name, kind in inputs)], Counter(names)
-
-
-def _nodes(graph: Any) -> Iterator[Any]:
-    """Those of branches and loops too."""
-    for node in graph.node:
-        yield node
-        for inner in subgraphs(node):
-            yield from _nodes(inner)
-
-
-def _inputs(file: ModelFile) -> Iterator[Any]:
-    """What a user gives: large weights have an input in the protobuf, too (`toolchain.onnx_model.file`)."""
-    weights = {*file.external, *(tensor.name for tensor in file.proto.graph.initializer)}
-    return (value for value in file.proto.graph.input if value.name not in weights)
 
 
 def _input(value: Any) -> str:

@@ -17,10 +17,10 @@ from toolchain.decoders.exported_attention import Finder, Heads, as_operator, tu
 from toolchain.decoders.lengths import Known, constant, different, rows_of
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
-from toolchain.onnx_model.dimensions import shape_text
+from toolchain.onnx_model.dimensions import given_inputs, shape_text
 from toolchain.onnx_model.model import OnnxModel, prepare
 from toolchain.onnx_nodes.evaluation import known_size
-from toolchain.onnx_nodes.view import node_name
+from toolchain.onnx_nodes.view import all_nodes, node_name
 
 IDS, POSITIONS, LOGITS, MASK, BRANCH = "input_ids", "position_ids", "logits", "attention_mask", "use_cache_branch"
 """Names of an exported decoder's tensors. BRANCH is that of models that are exported with and without past in one."""
@@ -37,7 +37,7 @@ def is_exported(proto: Any) -> bool:
     """Whether a model has a cache in one of these forms."""
     pasts = {value.name for value in proto.graph.input if len(value.type.tensor_type.shape.dim) == 4}
     return any(node.op_type in ("Concat", "GroupQueryAttention") and pasts.intersection(node.input)
-               for node in _nodes(proto.graph))  # fmt: skip
+               for node in all_nodes(proto.graph))  # fmt: skip
 
 
 def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any:
@@ -45,7 +45,7 @@ def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any
     made = onnx.ModelProto()
     made.CopyFrom(proto)
     windows = _without_grouped(made, name)
-    inputs = {value.name: value for value in made.graph.input if value.name not in _fixed(made, external)}
+    inputs = given_inputs(made, external)
     for value in inputs.values():
         if value.name not in (IDS, POSITIONS, MASK, BRANCH) and len(value.type.tensor_type.shape.dim) != 4:
             raise ModelError(
@@ -85,19 +85,6 @@ def feeds(proto: Any, tokens: int, seen: int) -> dict[str, Values]:
     }  # fmt: skip
     return {key: values.astype(helper.tensor_dtype_to_np_dtype(names[key])) for key, values in made.items()
             if key in names}  # fmt: skip
-
-
-def _nodes(graph: Any) -> Iterator[Any]:
-    """The nodes of a graph and of its branches."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _nodes(attribute.g)
-
-
-def _fixed(proto: Any, external: Mapping[str, Values]) -> set[str]:
-    return {*(tensor.name for tensor in proto.graph.initializer), *external}
 
 
 def _shapes(inputs: Mapping[str, Any], past: int) -> dict[str, tuple[int, ...]]:

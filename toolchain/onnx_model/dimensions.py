@@ -17,8 +17,7 @@ _CACHED = "; a decoder with a key/value cache makes tokens with --prompt 3,1,4 -
 def bind(model: Any, name: str, shapes: Shapes, external: Collection[str]) -> None:
     """Give the dimensions of an onnx.ModelProto their sizes, in place. ModelError: a name or size that does not fit,
     or the dimensions that are still open, all of them."""
-    fixed = {*(tensor.name for tensor in model.graph.initializer), *external}
-    inputs = {value.name: value for value in model.graph.input if value.name not in fixed}
+    inputs = given_inputs(model, external)
     names = dict.fromkeys(text for value in inputs.values() for dim in _dims(value) if (text := dimension_name(dim)))
     for key, sizes in shapes.items():
         rank = len(_dims(inputs[key])) if key in inputs else -1
@@ -31,6 +30,12 @@ def bind(model: Any, name: str, shapes: Shapes, external: Collection[str]) -> No
             raise ModelError(f"{name}: --shape {key}: no such input; {known}")
     _clear(model)
     _check(model, name, inputs.values())
+
+
+def given_inputs(model: Any, external: Collection[str]) -> dict[str, Any]:
+    """What a user gives, by name: inputs of an onnx.ModelProto that have no values, neither in it nor in `external`."""
+    fixed = {*(tensor.name for tensor in model.graph.initializer), *external}
+    return {value.name: value for value in model.graph.input if value.name not in fixed}
 
 
 def dimension_name(dim: Any) -> str:

@@ -1,6 +1,6 @@
 """What is known of a node before the run: attributes, types and shapes, values of constants."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -89,6 +89,14 @@ class NodeView:
 def subgraphs(proto: Any) -> list[Any]:
     """The graphs that a node has as attributes, of the types of ONNX."""
     return [graph for attribute in proto.attribute for graph in (attribute.g, *attribute.graphs)]
+
+
+def all_nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph, each followed by those of its subgraphs."""
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from all_nodes(inner)
 
 
 def node_name(proto: Any) -> str:
