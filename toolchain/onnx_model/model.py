@@ -119,7 +119,7 @@ def prepare(
     steps = {key: sizes[0] for key, sizes in (shapes or {}).items() if key in loops and len(sizes) == 1}
     sizes = {key: sizes for key, sizes in (shapes or {}).items() if key not in steps}
     dimensions.bind(model, name, sizes, external or {})
-    _fix(model, name, constants or {})
+    _fix(model, name, constants or {}, external or {})
     if model.functions:
         _check_functions(model, name)
         try:
@@ -223,9 +223,9 @@ def _has_long_vectors(model: Any) -> bool:
     return any(info is not None and len(info.shape) == 1 and info.shape[0] > LONG_VECTOR for info in infos)
 
 
-def _fix(model: Any, name: str, constants: Mapping[str, float]) -> None:
+def _fix(model: Any, name: str, constants: Mapping[str, float], external: Mapping[str, Values]) -> None:
     """Inputs of one element become constants."""
-    inputs = {value.name: value for value in model.graph.input}
+    inputs = dimensions.given_inputs(model, external)
     for key, value in constants.items():
         info = tensor_info(inputs[key]) if key in inputs else None
         if info is None:

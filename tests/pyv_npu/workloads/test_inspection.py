@@ -55,6 +55,8 @@ def test_inputs_are_those_of_onnxruntime(
     onnx.save(model, path, save_as_external_data=outside, location="w.bin", size_threshold=0)
     assert main(["check", str(path), "--json", "--shape", "batch=2", "--constant", "flag=1"]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert main(["check", str(path), "--shape", "batch=2", "--constant", "w=1"]) == 65
+    assert capsys.readouterr().out.endswith("\n--constant w: no such input; inputs are x, flag\n")
     session = onnxruntime.InferenceSession(path)
     kinds = {"tensor(float)": "FLOAT", "tensor(bool)": "BOOL"}
     expected = {
