@@ -266,7 +266,9 @@ OPERATORS: dict[str, Operator] = {
     "Sign": _composed(arithmetic.sign, types=ANY, note="ELTWISE greater, less, sub"),
     "Sin": _unary("SIN"),
     "Size": _evaluated(),
-    "Slice": Operator(shaping.slice_, {}, MOVED, "COPY", constant=(1, 2, 3, 4)),
+    "Slice": Operator(
+        shaping.slice_, {}, MOVED, "COPY; to a computed end: all rows, and how many count", constant=(1, 2, 3, 4)
+    ),
     "Softmax": Operator(rows.softmax, {"axis": ALL}, FLOAT, "SOFTMAX"),
     "Softplus": _composed(arithmetic.softplus, note="ELTWISE exp, log"),
     "SpaceToDepth": _composed(images_of_parts.space_to_depth, "blocksize", types=MOVED, note="COPY"),

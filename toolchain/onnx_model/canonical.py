@@ -20,6 +20,7 @@ from toolchain.onnx_domains.domains import decomposed, is_foreign
 from toolchain.onnx_model.control_flow import ControlFlow, Names
 from toolchain.onnx_model.file import RESHAPES
 from toolchain.onnx_model.open_rows import OpenRows
+from toolchain.onnx_model.open_slice import OpenSlices, has_open_slice
 from toolchain.onnx_model.opset import NEWEST, raised
 from toolchain.onnx_model.sequences import OPERATORS as SEQUENCES
 from toolchain.onnx_model.sequences import Sequences
@@ -46,7 +47,8 @@ def canonical(
     of which the run decides how many, by its name. ModelError: it has no such form."""
     _without_optional_inputs(model)
     _constants_as_initializers(model.graph, model.opset_import, external)
-    follow = has_control_flow(model.graph.node) or any(map(is_foreign, model.graph.node))
+    nodes = model.graph.node
+    follow = has_control_flow(nodes) or any(map(is_foreign, nodes)) or has_open_slice(model.graph)
     if version >= NEWEST and not follow:
         return
     work = _Canonical(model, name, version, external, steps, follow=follow)
@@ -139,7 +141,7 @@ def _constant_of(node: Any, tensors: Mapping[str, Any], opsets: Sequence[Any]) -
         return None
 
 
-class _Canonical(ControlFlow, Sequences):
+class _Canonical(ControlFlow, Sequences, OpenSlices):
     """The nodes of a model on their way. `follow`: values and shapes are followed, because a node depends on them."""
 
     def __init__(
@@ -232,7 +234,7 @@ class _Canonical(ControlFlow, Sequences):
 
     def _add(self, proto: Any) -> None:
         """A node with the names of the graph."""
-        if self._follow and proto.domain in _ONNX and self._sequence(proto):
+        if self._follow and proto.domain in _ONNX and (self._sequence(proto) or self._open_slice(proto)):
             return
         self._nodes.append(proto)
         if len(self._nodes) > MAX_NODES:

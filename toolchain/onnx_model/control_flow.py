@@ -72,6 +72,7 @@ class ControlFlow(ABC):
         condition, prefix = proto.input[0], self._prefix(proto)
         kept = len(self._nodes)
         made = [self._inlined(_branch(proto, yes), f"{prefix}{yes}/", dict(names)) for yes in (True, False)]
+        self._in_one_shape(made, prefix)
         infos = [[self.info.get(name) for name in results] for results in made]
         if None in infos[0] or infos[0] != infos[1]:
             del self._nodes[kept:]
@@ -86,6 +87,17 @@ class ControlFlow(ABC):
         for yes, no, outer in zip(*made, proto.output, strict=True):
             if outer:
                 self._add(helper.make_node("Where", [one, yes, no], [outer], f"{prefix}{outer}"))
+
+    def _in_one_shape(self, made: Sequence[list[str]], prefix: str) -> None:
+        """One element has the shape of the branch with more dimensions, where they differ: exporters of PaddlePaddle
+        write a scalar in one branch and a vector of one element in the other. `made`: the results of each branch."""
+        for index, names in enumerate(zip(*made, strict=True)):
+            shapes = [info.shape for name in names if (info := self.info.get(name)) is not None]
+            if len(shapes) < len(names) or shapes[0] == shapes[1] or any(np.prod(shape) != 1 for shape in shapes):
+                continue
+            less, more = sorted((0, 1), key=lambda branch: len(shapes[branch]))
+            shape = self._number(f"{prefix}{less}/{index}/shape", np.array(shapes[more], np.int64))
+            made[less][index] = self._made("Reshape", [names[less], shape], f"{prefix}{less}/{index}/reshaped")
 
     def _loop(self, proto: Any, names: Names) -> None:
         """Its steps, one behind the other; what each step leaves is joined at the end."""
@@ -208,22 +220,28 @@ class ControlFlow(ABC):
     def _open_loop(self, proto: Any, body: Any, names: Names) -> None:
         """A Loop of which the run decides how many steps count: as many as there can be, and behind each a choice
         between what it leaves and what was there. What each step leaves beside the state are rows of which so many
-        count."""
+        count.
+
+        A step that is made for certain needs no choice, so that the state may have another shape behind it. What a
+        step leaves as a number that is known before the run is that in the next step, which counts only behind
+        it: counters stay known there."""
         given, prefix = list(proto.input), self._prefix(proto)
         most, limit = self._most(proto, given), given[0] if given[0] and given[0] not in self._known else ""
         state, going = given[2:], self._flag(f"{prefix}going", given[1])
         count = self._number(f"{prefix}count", np.array([0]))
         scans: list[list[str]] = [[] for _ in body.output[1 + len(state) :]]
+        next_state = state
         for step in range(most):
             here = f"{prefix}{step}/"
             going = self._below(going, step, limit, here)
+            certain = going in self._known and bool(self._known[going])
             inside = dict(names)
             for inner, values in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
                 inside[inner.name] = self._number(here + inner.name, values)
-            inside |= {inner.name: name for inner, name in zip(body.input[2:], state, strict=True)}
+            inside |= {inner.name: name for inner, name in zip(body.input[2:], next_state, strict=True)}
             condition, *left = self._inlined(body, here, inside)
             for old, new in zip(state, left, strict=False):
-                if self.info.get(old) is None or self.info.get(old) != self.info.get(new):
+                if not certain and (self.info.get(old) is None or self.info.get(old) != self.info.get(new)):
                     raise self._refuse(
                         proto, f"a step changes the shape of {old}, so that the number of steps must be known before "
                         f"the run{self._advice(given[0] or given[1] or condition)}"
@@ -231,9 +249,10 @@ class ControlFlow(ABC):
             for all_of, row in zip(scans, left[len(state) :], strict=True):
                 all_of.append(self._row(going, row, here))
             state = [
-                self._made("Where", [going, new, old], f"{here}{index}/state")
+                new if certain else self._made("Where", [going, new, old], f"{here}{index}/state")
                 for index, (old, new) in enumerate(zip(state, left, strict=False))
             ]
+            next_state = [new if new in self._known else chosen for chosen, new in zip(state, left, strict=False)]
             counts = self._made("Cast", [going], f"{here}counts", to=onnx.TensorProto.INT64)
             count = self._made("Add", [count, counts], f"{here}count")
             going = self._made("And", [going, self._flag(f"{here}condition", condition)], f"{here}going")

@@ -77,6 +77,8 @@ def _axis(
         return axis
     if kind == "Concat":
         return axis if int(attributes["axis"]) % len(shape) != axis else None
+    if kind in ("Softmax", "LogSoftmax"):
+        return axis if int(attributes.get("axis", -1)) % len(shape) != axis else None
     if kind == "Slice" and at == 0:
         return axis if _in_front(proto, axis, len(shape), known) else None
     return None

@@ -1,0 +1,120 @@
+"""Loops as decoders of PaddlePaddle have them, and a Slice to an end that the run computes: onnxruntime judges."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import parser
+from onnxruntime_reference import by_onnxruntime, by_us, near
+
+from toolchain.errors import ModelError
+
+DECODER = """<ir_version: 8, opset_import: ["" : 16]>
+g (float[1, 3] x, float least) => (float[1, N, 3] rows, float[1, K, 3] chances, float[] last) {
+  most = Constant <value_int: int = 9> ()
+  zero = Constant <value_int: int = 0> ()
+  no = Constant <value = bool {0}> ()
+  go = Not(no)
+  undefined = Constant <value_float: float = 0.0> ()
+  width = Constant <value = int64[3] {1, 12, 3}> ()
+  table = ConstantOfShape(width)
+  end_now, count, end_stop, filled, last = Loop(most, go, x, zero, no, table, undefined) <
+    body = b (int64 i, bool c, float[1, 3] now, int64 at, bool ended, float[1, 12, 3] made, float[] unset)
+        => (bool[] more, float[1, 3] next, int64 behind, bool[] stop, float[1, 12, 3] left, float[] set) {
+      one = Constant <value_int: int = 1> ()
+      vector = Constant <value = int64[1] {1}> ()
+      behind = Add(at, one)
+      start = Reshape(at, vector)
+      end = Reshape(behind, vector)
+      f = Cast <to: int = 1> (at)
+      next = Add(now, f)
+      old = Slice(made, start, end, vector)
+      shape = Shape(old)
+      wide = Unsqueeze(next, vector)
+      placed = Expand(wide, shape)
+      ones = Constant <value = int64[3] {1, 1, 1}> ()
+      place = Reshape(at, ones)
+      places = Expand(place, shape)
+      left = ScatterElements <axis: int = 1> (made, places, placed)
+      sum = ReduceSum <keepdims: int = 0> (next)
+      large = Greater(sum, least)
+      stop = If(large) <
+        then_branch = t () => (bool[] yes) { yes = Constant <value = bool {1}> () },
+        else_branch = e () => (bool[] was) {
+          n = Constant <value = int64[1] {0}> ()
+          number = Cast <to: int = 7> (ended)
+          numbers = Add(number, n)
+          was = Cast <to: int = 9> (numbers)
+        }
+      >
+      more = Not(stop)
+      set = Mul(next, next)
+    }
+  >
+  zeros = Constant <value = int64[1] {0}> ()
+  axis = Constant <value = int64[1] {1}> ()
+  until = Reshape(count, axis)
+  rows = Slice(filled, zeros, until, axis)
+  chances = Softmax <axis: int = 2> (rows)
+}
+"""
+"""A state that is a scalar before the first step and a vector of one element behind it, another that has no value
+before the first step, a counter at whose place each step writes a row, and the rows up to the counter."""
+
+
+@pytest.mark.parametrize("least", [-100, 5, 30, 1e9])
+def test_a_decoder_gives_the_rows_that_it_has_written(least: float) -> None:
+    proto = parser.parse_model(DECODER)
+    feeds = {"x": np.array([[1, -2, 3]], np.float32), "least": np.array(least, np.float32)}
+    got, want = by_us(proto, feeds)[0], by_onnxruntime(proto, feeds)
+    count = int(got["rows.count"][0])
+    assert count == want["rows"].shape[1] and got["rows"].shape == (1, 12, 3)
+    near(got["rows"][:, :count], want["rows"], 0, "rows")
+    near(got["chances"][:, :count], want["chances"], 1e-6, "chances")
+    near(got["last"], want["last"], 1e-6, "last")
+    assert (got["rows"][:, count:] == -1).all()
+
+
+def test_the_first_step_must_be_certain_where_a_state_changes_its_shape() -> None:
+    text = DECODER.replace("float least)", "float least, bool go)", 1).replace("go = Not(no)", "")
+    with pytest.raises(ModelError, match="a step changes the shape of"):
+        by_us(parser.parse_model(text), {})
+
+
+SLICE = """<ir_version: 8, opset_import: ["" : 16]>
+g (float[2, 5] x, int64 n) => ({kind}[2, K] y) {{
+  values = Cast <to: int = {code}> (x)
+  starts = Constant <value = int64[1] {{{start}}}> ()
+  axis = Constant <value = int64[1] {{1}}> ()
+  vector = Constant <value = int64[1] {{1}}> ()
+  step = Constant <value = int64[1] {{{step}}}> ()
+  ends = Reshape(n, vector)
+  y = Slice(values, starts, ends, axis, step)
+}}
+"""
+
+
+def slice_to(n: int, kind: str = "float", code: int = 1, start: int = 0, step: int = 1) -> tuple[Any, Any]:
+    """(our outputs, onnxruntime's y) of a Slice to a computed end."""
+    proto = parser.parse_model(SLICE.format(kind=kind, code=code, start=start, step=step))
+    feeds = {"x": np.arange(10, dtype=np.float32).reshape(2, 5), "n": np.array(n)}
+    return by_us(proto, feeds)[0], by_onnxruntime(proto, feeds)["y"]
+
+
+@pytest.mark.parametrize("start", [0, 2, -2, -9])
+@pytest.mark.parametrize("n", [0, 1, 4, 5, 99, -1, -3, -9])
+def test_a_slice_to_a_computed_end(n: int, start: int) -> None:
+    got, want = slice_to(n, start=start)
+    count = int(got["y.count"][0])
+    assert np.array_equal(got["y"][:, :count], want) and (got["y"][:, count:] == -1).all()
+
+
+@pytest.mark.parametrize(("kind", "code"), [("int64", 7), ("int32", 6), ("float16", 10), ("uint8", 2)])
+def test_a_slice_of_other_types_to_a_computed_end(kind: str, code: int) -> None:
+    got, want = slice_to(3, kind, code)
+    assert got["y.count"].tolist() == [3] and np.array_equal(got["y"][:, :3], want)
+
+
+def test_a_slice_to_a_computed_end_by_steps_of_two_is_refused() -> None:
+    with pytest.raises(ModelError, match="the shape of y is not known before the run"):
+        slice_to(3, step=2)
