@@ -150,7 +150,7 @@ def _of_rounding(
         return found
     judged = dict(found)
     for name, values in outputs.items():
-        if found[name]["ok"] or values.dtype != np.float32:
+        if found[name]["ok"] or values.dtype not in (np.float32, np.float16):
             continue
         errors = [check(one[name], right[name])["error"] for one in (want, *moved)]
         rounding = max(errors[1:])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from ml_dtypes import finfo
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
@@ -24,13 +25,37 @@ OWN = ".own"
 """Behind the name of a tensor that the reference makes itself and reads from another model."""
 
 
+FLOATS: dict[int, np.dtype[Any]] = {
+    onnx.TensorProto.FLOAT: np.dtype(np.float32), onnx.TensorProto.FLOAT16: np.dtype(np.float16),
+    onnx.TensorProto.BFLOAT16: helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16),
+}  # fmt: skip
+"""Types of numbers that double precision has without rounding."""
+
+
 class RoundToSingle(OpRun):
     """Numbers in double precision as fp32 has them."""
 
     op_domain = "pyv_npu.round"
+    narrow = FLOATS[onnx.TensorProto.FLOAT]
 
     def _run(self, x: Any) -> tuple[Any]:
-        return (x.astype(np.float32).astype(x.dtype) if x.dtype == np.float64 else x,)
+        return (x.astype(self.narrow).astype(x.dtype) if x.dtype == np.float64 else x,)
+
+
+class RoundToHalf(RoundToSingle):
+    """As fp16 has them."""
+
+    narrow = FLOATS[onnx.TensorProto.FLOAT16]
+
+
+class RoundToBfloat(RoundToSingle):
+    """As bf16 has them."""
+
+    narrow = FLOATS[onnx.TensorProto.BFLOAT16]
+
+
+ROUNDINGS = {"FLOAT16": RoundToHalf, "BFLOAT16": RoundToBfloat}
+"""By the type of a tensor; others are rounded to fp32."""
 
 
 def reference(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
@@ -39,17 +64,17 @@ def reference(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Value
 
 
 def exact(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """The same in double precision: what tells which of two results in fp32 is the nearer one. Raises what
-    onnx.reference raises for operators that it has in fp32 only."""
+    """The same in double precision, of tensors of 16 bits too: what tells which of two results in fp32 or narrower is
+    the nearer one. Raises what onnx.reference raises for operators that it has in fp32 only."""
     wide = {
-        name: values.astype(np.float64) if values.dtype == np.float32 else values
+        name: values.astype(np.float64) if values.dtype in FLOATS.values() else values
         for name, values in {**model.external, **inputs}.items()
     }
     return evaluated(in_double(model.proto), model.outputs, wide)
 
 
 def in_single(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """As `exact`, but what each node makes is rounded to fp32 once: as near as fp32 comes to it."""
+    """As `exact`, but what each node makes is rounded once, to its type: as near as that comes to it."""
     changed = in_double(model.proto)
     nodes = list(changed.graph.node)
     del changed.graph.node[:]
@@ -58,48 +83,57 @@ def in_single(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Value
         node.output[:] = [name and f"{name}/double" for name in node.output]
         changed.graph.node.append(node)
         changed.graph.node.extend(
-            helper.make_node(RoundToSingle.__name__, [f"{name}/double"], [name], domain=RoundToSingle.op_domain)
+            helper.make_node(_rounding(model, name), [f"{name}/double"], [name], domain=RoundToSingle.op_domain)
             for name in made
         )
     changed.opset_import.append(helper.make_opsetid(RoundToSingle.op_domain, 1))
     return exact(OnnxModel(changed, model.name, model.external, model.opset), inputs)
 
 
-def rounded_otherwise(model: OnnxModel, seed: int = 3) -> OnnxModel:
-    """The model with every weight of FLOAT moved by up to half of one rounding: what a result in fp32 cannot be told
-    from. Tensors of up to NUMBERS elements stay as they are: they may be factors of a size."""
-    random, step = np.random.default_rng(seed), float(np.finfo(np.float32).eps) / 2
+def _rounding(model: OnnxModel, name: str) -> str:
+    """The operator that rounds a tensor to its type."""
+    info = model.info.get(name)
+    return ROUNDINGS.get(info.type if info else "", RoundToSingle).__name__
 
-    def moved(values: Values) -> Values:
+
+def rounded_otherwise(model: OnnxModel, seed: int = 3) -> OnnxModel:
+    """The model with every weight moved by up to half of one rounding to its type: what a result cannot be told from.
+    Tensors of up to NUMBERS elements stay as they are: they may be factors of a size."""
+    random = np.random.default_rng(seed)
+
+    def moved(values: Values, kind: np.dtype[Any]) -> Values:
+        step = float(finfo(kind).eps) / 2
         return values.astype(np.float64) * (1 + step * random.uniform(-1, 1, values.shape))
 
-    changed, single = in_double(model.proto), onnx.TensorProto.FLOAT
+    changed = in_double(model.proto)
     kinds = {tensor.name: tensor.data_type for tensor in model.proto.graph.initializer}
     for tensor in changed.graph.initializer:
-        if kinds[tensor.name] == single and math.prod(tensor.dims) > NUMBERS:
-            tensor.CopyFrom(numpy_helper.from_array(moved(numpy_helper.to_array(tensor)), tensor.name))
+        if (kind := kinds[tensor.name]) in FLOATS and math.prod(tensor.dims) > NUMBERS:
+            values = moved(numpy_helper.to_array(tensor), FLOATS[kind])
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     external = {
-        name: moved(values) if values.dtype == np.float32 else values for name, values in model.external.items()
+        name: moved(values, values.dtype) if values.dtype in FLOATS.values() else values
+        for name, values in model.external.items()
     }
     return OnnxModel(changed, model.name, external, model.opset)
 
 
 def in_double(proto: Any) -> Any:
-    """The model with DOUBLE in the place of FLOAT everywhere."""
-    single, double = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE
+    """The model with DOUBLE in the place of FLOAT, FLOAT16 and BFLOAT16 everywhere."""
+    double = onnx.TensorProto.DOUBLE
     changed = onnx.ModelProto()
     changed.CopyFrom(proto)
     graph = changed.graph
     attributes = [one for node in graph.node for one in node.attribute]
     for tensor in (*graph.initializer, *(one.t for one in attributes if one.HasField("t"))):
-        if tensor.data_type == single:
+        if tensor.data_type in FLOATS:
             values = numpy_helper.to_array(tensor).astype(np.float64)
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     for value in (*graph.input, *graph.output, *graph.value_info):
-        if value.type.tensor_type.elem_type == single:
+        if value.type.tensor_type.elem_type in FLOATS:
             value.type.tensor_type.elem_type = double
     for one in attributes:
-        if one.name == "to" and one.i == single:
+        if one.name == "to" and one.i in FLOATS:
             one.i = double
     return changed
 
@@ -127,7 +161,7 @@ def evaluated(proto: Any, names: Collection[str], inputs: Mapping[str, Values]) 
         model = helper.make_model(
             graph, opset_imports=proto.opset_import, functions=proto.functions, ir_version=proto.ir_version
         )
-        evaluator = ReferenceEvaluator(model, new_ops=[*CORRECTED, RoundToSingle])
+        evaluator = ReferenceEvaluator(model, new_ops=[*CORRECTED, RoundToSingle, *ROUNDINGS.values()])
         results = evaluator.run(made, {name: held[name] for name in given})
         held |= zip(made, results, strict=True)
         for name in given:

@@ -4,7 +4,15 @@ from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_conv, op_max_pool
+from onnx.reference.ops import op_conv, op_gemm, op_matmul, op_max_pool
+
+_NARROW = ("float16", "bfloat16")
+"""Types of which numpy's products take fifty times as long as those of FP32, which adds them as exactly."""
+
+
+def _widened(*tensors: Any) -> list[Any]:
+    """The tensors, those of 16 bits as FP32; None stays."""
+    return [x.astype(np.float32) if x is not None and x.dtype.name in _NARROW else x for x in tensors]
 
 
 class GlobalMaxPool(OpRun):
@@ -27,7 +35,8 @@ class GlobalLpPool(OpRun):
 
 
 class Conv(op_conv.Conv):
-    """onnx.reference fills a dilated kernel up with zeros: a wide one takes more memory than there is."""
+    """onnx.reference fills a dilated kernel up with zeros: a wide one takes more memory than there is. Numbers of 16
+    bits are multiplied and added in FP32, which numpy does fast, and rounded once: an image took minutes."""
 
     op_domain = ""
 
@@ -36,8 +45,9 @@ class Conv(op_conv.Conv):
         kernel_shape: Any = None, pads: Any = None, strides: Any = None,
     ) -> tuple[Any]:  # fmt: skip
         if auto_pad not in (None, "NOTSET") or max(dilations or (1,)) == 1:
-            made: tuple[Any] = super()._run(x, w, b, auto_pad, dilations, group, kernel_shape, pads, strides)
-            return made
+            image, weights, bias = _widened(x, w, b)
+            (made,) = super()._run(image, weights, bias, auto_pad, dilations, group, kernel_shape, pads, strides)
+            return (made.astype(x.dtype, copy=False),)
         rank, groups, wide = x.ndim - 2, group or 1, np.promote_types(x.dtype, np.float32)
         steps, sides = strides or [1] * rank, list(pads or [0] * 2 * rank)
         widths = zip(sides[:rank], sides[rank:], strict=True)
@@ -122,6 +132,31 @@ class GatherElements(OpRun):
         return (np.take_along_axis(data[kept], indices.astype(np.int64), axis),)
 
 
+class Gemm(op_gemm.Gemm_7):
+    """Numbers of 16 bits as those of Conv."""
+
+    op_domain = ""
+
+    def _run(
+        self, a: Any, b: Any, c: Any = None, alpha: Any = None, beta: Any = None, transA: Any = None,  # noqa: N803
+        transB: Any = None,  # noqa: N803
+    ) -> tuple[Any]:  # fmt: skip
+        left, right, added = _widened(a, b, c)
+        (made,) = super()._run(left, right, added, alpha, beta, transA, transB)
+        return (made.astype(a.dtype, copy=False),)
+
+
+class MatMul(op_matmul.MatMul):
+    """Numbers of 16 bits as those of Conv."""
+
+    op_domain = ""
+
+    def _run(self, a: Any, b: Any) -> tuple[Any]:
+        left, right = _widened(a, b)
+        (made,) = super()._run(left, right)
+        return (made.astype(a.dtype, copy=False),)
+
+
 class MaxPool(op_max_pool.MaxPool):
     """onnx.reference counts places from the begin of each channel where windows are one pixel apart."""
 
@@ -186,6 +221,6 @@ class STFT(OpRun):
 
 
 CORRECTED: list[type[OpRun]] = [
-    Conv, ConvTranspose, CumSum, GatherElements, GlobalLpPool, GlobalMaxPool, MaxPool, OneHot, Pad, STFT,
+    Conv, ConvTranspose, CumSum, GatherElements, Gemm, GlobalLpPool, GlobalMaxPool, MatMul, MaxPool, OneHot, Pad, STFT,
 ]  # fmt: skip
 """Operators of which onnx.reference has no right implementation."""

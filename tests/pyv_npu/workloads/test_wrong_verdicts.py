@@ -150,6 +150,30 @@ def test_a_result_of_which_rounding_leaves_less_is_judged_by_double_precision() 
     assert not judged(20 * rounding)["ok"] and judged(20 * rounding)["limit"] <= 8 * rounding
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_model_of_16_bits_is_judged_as_such(*, kept: bool) -> None:
+    """Also where its inputs and outputs are FP32, as converters keep them: limits of fp32 are none of it."""
+    kind, half = TensorProto.FLOAT if kept else TensorProto.FLOAT16, TensorProto.FLOAT16
+    nodes, name, depth = [helper.make_node("Cast", ["x"], ["t0"], to=half)], "t0", 24
+    for index in range(depth):
+        nodes += [helper.make_node("MatMul", [name, f"w{index}"], [f"p{index}"]),
+                  helper.make_node("Tanh", [f"p{index}"], [f"t{index + 1}"])]  # fmt: skip
+        name = f"t{index + 1}"
+    nodes.append(helper.make_node("Cast", [name], ["y"], to=kind))
+    constants = {f"w{index}": (random(32, 32, seed=index) / 5).astype(np.float16) for index in range(depth)}
+    proto, x = graph(nodes, [("x", [4, 32])], [("y", [4, 32])], constants), {"x": random(4, 32)}
+    proto.graph.output[0].type.tensor_type.elem_type = kind
+    compiled = compile_model(prepare(proto, "m"), Target())
+    got = ia.execute(compiled, NpuConfig(), x)["y"]
+
+    def judged(error: float) -> dict[str, Any]:
+        return compare(compiled, {"y": (got + error * np.abs(got).max()).astype(got.dtype)}, x, {}).outputs["y"]
+
+    found = judged(0)
+    assert found["ok"] and found["error"] > 1e-3 and 2e-3 < found["arithmetic"] < 1e-2, found
+    assert not judged(8 * found["arithmetic"])["ok"]
+
+
 def test_places_of_the_largest_count_through_all_channels(tmp_path: Path) -> None:
     """Windows that are a pixel apart; what is looked up by them does not make the image a list of places."""
     x = {"x": random(1, 2, 4, 5)}
