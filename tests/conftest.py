@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from pyv_ext.engines.fast import engine
 from pyv_jit import aot
 from pyv_jit.compiler import Compiler
 from pyv_jit.loader import NativeCode
@@ -53,6 +54,7 @@ def recipes() -> Iterator[dict[str, str]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Compiler, "load_made", checked)
+        patch.setattr(engine, "READY", engine.WARM_UP)  # as the text of the interpreter is made, whatever is ready
         yield texts
 
 

@@ -1,6 +1,6 @@
 """Decoded instructions: what has been decoded where, what a write to memory makes stale, and hooked addresses."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from pyv_ext.bus.memory import LINE
@@ -45,6 +45,23 @@ class _Line(NamedTuple):
     """The bytes of each instruction that has some in the line, by address."""
 
 
+class _Run:
+    """Instructions one behind the other, as they were when these were decoded."""
+
+    def __init__(self, pc: int, content: bytes) -> None:
+        self._pc = pc
+        self.content = content
+        """Empty once the lines have been told."""
+
+    def instructions(self) -> Iterator[tuple[int, int]]:
+        """The address of each, and its bytes."""
+        content, at = self.content, 0
+        while at < len(content):
+            size = 4 if content[at] & 3 == 3 else 2
+            yield self._pc + at, size
+            at += size
+
+
 OFTEN = 8
 """How often instructions of a line are overwritten before nothing of it is kept (`Code.volatile`)."""
 
@@ -64,9 +81,11 @@ class Code:
         self._made: dict[tuple[int, int], Decoded] = {}
         """What `executable` has made, by address and word."""
         self._lines: dict[int, _Line] = {}
+        self._runs: dict[int, list[_Run]] = {}
+        """What `cover_all` was told and its lines were not yet, by line."""
         self._overwritten: dict[int, int] = {}
         """How often, by line."""
-        self._volatile_lines: dict[int, bytes | None] = {}
+        self.volatile_lines: dict[int, bytes | None] = {}
         """Lines that are not kept, and what they held when `settle` was asked last."""
         self.may_be_volatile = False
         """Whether something executes volatile lines better than this does."""
@@ -130,24 +149,28 @@ class Code:
             if sizes is not None:
                 sizes[pc] = size
 
-    def cover_line(self, base: int, sizes: Mapping[int, int]) -> None:
-        """The same for many instructions of the line at `base`: their sizes by address."""
-        over = {pc: size for pc, size in sizes.items() if pc + 4 >= base + LINE}
-        for line, given in ((base, sizes), (base + LINE, over)):
-            covered = self._sizes(line) if given else None
-            if covered is not None:
-                covered.update(given)
+    def cover_all(self, pc: int, size: int) -> None:
+        """The same for the instructions that fill the `size` bytes at `pc`."""
+        run = _Run(pc, self._bus.peek(pc, size) or b"")
+        for base in range(pc & -LINE, pc + size + 3, LINE):
+            if self._sizes(base) is not None:
+                self._runs.setdefault(base, []).append(run)
 
-    def covered(self) -> Iterator[tuple[int, list[int]]]:
-        """The lines of code: the address of each, and of the instructions that begin in it."""
-        for base, line in self._lines.items():
-            yield base, [pc for pc in line.sizes if pc & -LINE == base]
+    def _split(self, base: int) -> None:
+        """Let the lines know of each instruction that is in runs with the line at `base`."""
+        for run in self._runs.pop(base, ()):
+            for pc, size in run.instructions():
+                first, last = pc & -LINE, pc + 4 & -LINE
+                for line in (first,) if first == last else (first, last):
+                    if line in self._lines:
+                        self._lines[line].sizes[pc] = size
+            run.content = b""
 
     def _sizes(self, base: int) -> dict[int, int] | None:
         """Of the instructions that have bytes in a line, which is one of code from now on; None: it is volatile."""
         line = self._lines.get(base)
         if line is None:
-            if base in self._volatile_lines:
+            if base in self.volatile_lines:
                 return None
             line = self._lines[base] = self._line(base)
             self._bus.mark_code(base)
@@ -215,6 +238,8 @@ class Code:
             bases = [base for base in self._lines if address - LINE < base < end]
         for base in bases:
             line = self._lines.get(base)
+            if base in self._runs:
+                self._split(base)
             if line is not None and any(pc < end and address < pc + size for pc, size in line.sizes.items()):
                 self._drop(base)
                 self._count(base)
@@ -226,6 +251,7 @@ class Code:
                 self._drop(base)
 
     def _drop(self, base: int) -> None:
+        self._split(base)
         pcs = self._lines.pop(base).sizes
         for pc in pcs:
             first = pc & -LINE
@@ -247,20 +273,20 @@ class Code:
     def volatile(self, pc: int) -> bool:
         """Whether what is at `pc` is in a line that was overwritten often. Nothing is kept of those, and they do not
         count as code: writes are not told, and each execution looks at what is in memory."""
-        return bool(self._volatile_lines) and (
-            pc & -LINE in self._volatile_lines or pc + 2 & -LINE in self._volatile_lines
+        return bool(self.volatile_lines) and (
+            pc & -LINE in self.volatile_lines or pc + 2 & -LINE in self.volatile_lines
         )
 
     def settle(self, pc: int) -> None:
         """What is at `pc` is volatile and runs often: its lines count as code again where they hold what they held when
         this was asked last."""
         for base in {pc & -LINE: None, pc + 2 & -LINE: None}:
-            if base in self._volatile_lines:
+            if base in self.volatile_lines:
                 content = self._bus.peek(base, LINE)
-                if content == self._volatile_lines[base]:
+                if content == self.volatile_lines[base]:
                     self._keep(base)
                 else:
-                    self._volatile_lines[base] = content
+                    self.volatile_lines[base] = content
 
     def _count(self, base: int) -> None:
         """An instruction of the line was overwritten once more. Hooked lines stay, and those at an end of memory."""
@@ -270,11 +296,11 @@ class Code:
         if times < OFTEN or not self.may_be_volatile or not inside or self._core.fetches_ahead:
             return
         if not any(pc in self.hooks for pc in _places(base)):
-            self._volatile_lines[base] = None
+            self.volatile_lines[base] = None
 
     def _keep(self, base: int) -> None:
         """The line is not volatile any more."""
-        del self._volatile_lines[base]
+        del self.volatile_lines[base]
         self._overwritten[base] = 0
         self._dropped(_places(base))
 
@@ -283,7 +309,7 @@ class Code:
     def add_hook(self, pc: int, hook: Hook, *, first: bool = False) -> None:
         """Call `hook(hart)` right before each instruction that begins at `pc`, after the hooks there or `first`."""
         for base in {pc & -LINE: None, pc + 2 & -LINE: None}:
-            if base in self._volatile_lines:
+            if base in self.volatile_lines:
                 self._keep(base)
         hooks = self.hooks.setdefault(pc, [])
         hooks.insert(0 if first else len(hooks), hook)

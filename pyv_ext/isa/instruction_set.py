@@ -84,7 +84,7 @@ _OPCODE = 0x7F
 _instruction: Callable[[type[Instruction], tuple[object, ...]], Instruction] = tuple.__new__
 """Makes one of all its values, in half of the time of its own `_make`."""
 
-_KEY = {2: 0xE003, 4: 0x707F}
+KEY = {2: 0xE003, 4: 0x707F}
 """Per instruction length, the bits by which rows are grouped: opcode and funct3."""
 
 
@@ -108,7 +108,8 @@ class Isa:
             *_custom_rows(self.custom),
         )
         _refuse_overlap(self.rows)
-        self._groups = _grouped(self.rows)
+        self.groups = _grouped(self.rows)
+        """By length and the bits of `KEY`, the rows among which the first that has a word is the instruction."""
 
     @property
     def misa(self) -> int:
@@ -147,7 +148,7 @@ class Isa:
         """The instruction in the low bits of `word`, or None where the word is illegal."""
         length = 4 if word & 3 == 3 else 2
         word &= (1 << 8 * length) - 1
-        for row in self._groups.get((length, word & _KEY[length]), ()):
+        for row in self.groups.get((length, word & KEY[length]), ()):
             if word & row.mask == row.match:
                 instruction = _instruction(Instruction, (row, word, *row.format.extract(word)))
                 if row.nonzero and not all(getattr(instruction, name) for name in row.nonzero):
@@ -306,7 +307,7 @@ def _grouped(rows: Iterable[Row]) -> dict[tuple[int, int], list[Row]]:
     """Rows by length and key bits, those with more fixed bits first."""
     groups: defaultdict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: -row.mask.bit_count()):
-        key = _KEY[row.length]
+        key = KEY[row.length]
         free = key & ~row.mask
         subset = free
         while True:

@@ -262,7 +262,7 @@ def atomic(
         mode.reserve(address, old)
         return old
     if row.kind is Kind.AMO:
-        from pyv_ext.engines.fast.lowering import Lowering  # not where the cache has the code
+        from pyv_ext.engines.lowering import Lowering  # not where the cache has the code
 
         new = Lowering(ir, 32).value(row.expr, {"a": address, "b": b, "old": old})
         access.store(ir, at, row, address, new, place, leave)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.fast.machine import enables
 from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa.row import Row
 from pyv_state.named import NamedTuple
 
 CONTROL = (Kind.BRANCH, Kind.JUMP)
@@ -38,17 +39,16 @@ Words = tuple[int, int, Sequence[int]]
 
 def misdirected(instruction: Instruction, alignment: int) -> bool:
     """Whether it is a branch or direct jump whose target is misaligned: that traps, on the slow path."""
-    return _direct(instruction) and instruction.imm % alignment != 0
+    return is_direct(instruction.row) and instruction.imm % alignment != 0
 
 
 def target_of(pc: int, instruction: Instruction, mask: int) -> int | None:
     """Where a branch or direct jump goes; None for all other instructions."""
-    return pc + instruction.imm & mask if _direct(instruction) else None
+    return pc + instruction.imm & mask if is_direct(instruction.row) else None
 
 
-def _direct(instruction: Instruction) -> bool:
+def is_direct(row: Row) -> bool:
     """Whether it goes to an address that is its own plus a constant."""
-    row = instruction.row
     return row.kind is Kind.BRANCH or (row.kind is Kind.JUMP and row.format.rs1 is None)
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 WARM_UP = 1 << 15
 """Instructions that closures execute before native code is made: about what making it costs. A program whose last run
 has needed native code has it at once."""
+READY = 1 << 11
+"""The same where the interpreter is likely to be in the cache: about what loading it costs."""
 
 
 class FastEngine(Engine):
@@ -70,6 +72,8 @@ class FastEngine(Engine):
         """What executes native code; None while the program is young: then closures have executed a part of it."""
         if self._last is None:
             self._last = LastRun(self)
+            if self._last.ready:
+                self._warm_up = min(self._warm_up, READY)
             if self._last.native:
                 self._warm_up = 0
                 self._form = False, any(fetchable is not None for fetchable in self._last.regions)
@@ -96,6 +100,8 @@ class FastEngine(Engine):
                 self._native.close()
             self._form = form
             self._native = Native(self, self.code, self._execute_slow, self._last, regions, guarded=form[1])
+            if self._last is not None:
+                self._last.made()
         return self._native
 
     def flush(self) -> None:

@@ -8,7 +8,7 @@ import mmap
 import struct
 
 from pyv_ext.bus.bus import ADDRESS_SPACE
-from pyv_ext.bus.memory import LINE, PAGE, PAGE_BITS
+from pyv_ext.bus.memory import PAGE, PAGE_BITS
 from pyv_ext.engines.fast import floating, machine
 from pyv_ext.engines.fast.blocks import ATOMIC, TRANSLATED
 from pyv_ext.engines.fast.frame import READINGS, address_of
@@ -31,8 +31,10 @@ what is there, whose entry is the same anywhere, or may be another one elsewhere
 UNSETTLED = UNKNOWN, VOLATILE, VOLATILE_HERE
 """Operations of places that must be decoded to know what is there."""
 
-LINE_SIZE = LINE // STEP * SIZE
-"""Bytes of the entries of a line of memory."""
+DECODE = "decode"
+"""`decode(code, entries, size) -> bytes | ended << 32`: fills the entries, from the first of `entries` on, of the
+instructions in the `size` bytes at `code`, as long as they are plain and have no entry; how many bytes those have, and
+whether the last of them is a jump that leaves no return address, so that what follows may be data."""
 
 _PER_PAGE = PAGE // STEP
 
@@ -77,10 +79,10 @@ class Entries:
         page, at = self._place(pc)
         page[at : at + SIZE] = entry
 
-    def put_line(self, base: int, made: bytes) -> None:
-        """Fill the entries of the line at `base`."""
-        page, at = self._place(base)
-        page[at : at + len(made)] = made
+    def address(self, pc: int) -> int:
+        """Where the entry of `pc` lies; those behind it follow, up to the end of its page."""
+        _, at = self._place(pc)
+        return self.table[pc >> PAGE_BITS] + at
 
     def operation(self, pc: int) -> int:
         """What the entry of `pc` says."""

@@ -11,12 +11,13 @@ pc and progress are in the frame between calls.
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
 from pyv_ext.engines.fast import access, entries, floating, frame, upcalls
 from pyv_ext.engines.fast.access import Pointers, RamAccess
+from pyv_ext.engines.fast.decoder import decoder
 from pyv_ext.engines.fast.entries import Numbers
 from pyv_ext.engines.fast.frame import BIAS, Exit, Left, with_left
-from pyv_ext.engines.fast.lowering import declarations
 from pyv_ext.engines.fast.machine import Switching
 from pyv_ext.engines.fast.operations import Operations, Step
 from pyv_ext.engines.fast.upcalls import Upcalls
+from pyv_ext.engines.lowering import declarations
 from pyv_ext.engines.near_code import EVENT, stubs
 from pyv_ext.engines.python_calls import FRESH
 from pyv_ext.hart import slots
@@ -84,6 +85,7 @@ class Interpreter:
         self._switch(pointers.x)
         self._exits()
         others = access.functions(self._arriving) + frame.note() + self._answers.functions() + self._near
+        others += decoder(self._isa, numbers)
         others += floating.declarations() if self._numbers.by_float else ""
         others += frame.permission() if self._access.guarded else ""
         return declarations(self._isa.xlen) + others + ir.text("i64 @interpret(ptr %frame)")

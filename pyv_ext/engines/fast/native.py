@@ -8,7 +8,7 @@ from pyv_ext.engines.fast import space
 from pyv_ext.engines.fast.access import OtherMemories, RamAccess
 from pyv_ext.engines.fast.blocks import Block
 from pyv_ext.engines.fast.custom import CustomCalls
-from pyv_ext.engines.fast.entries import HookedEntries, Numbers
+from pyv_ext.engines.fast.entries import DECODE, HookedEntries, Numbers
 from pyv_ext.engines.fast.frame import (
     BIAS,
     DONE,
@@ -27,7 +27,7 @@ from pyv_ext.engines.fast.frame import (
     address_of,
     make_frame,
 )
-from pyv_ext.engines.fast.space import Space
+from pyv_ext.engines.fast.space import Decode, Space
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.kept.last_run import LastRun, Regions
 from pyv_ext.engines.kept.recipe import Recipe
@@ -107,8 +107,10 @@ class Native:
         self._region_text = region
         recipe = self._recipe.interpreter(access.about, hot, None if near is None else near.about)
         pointers = {FRAME: address_of(self._frame)} | self._upcalls.pointers()
-        self._interpreter = self._compiler.load_made(recipe, text, "call", pointers=pointers)
+        self._interpreter = self._compiler.load_made(recipe, text, "call", DECODE, pointers=pointers)
         self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._interpreter.address("call"))
+        given = 3 * (ctypes.c_int64,)
+        self._decode: Decode = ctypes.PYFUNCTYPE(ctypes.c_int64, *given)(self._interpreter.address(DECODE))
         self._last = last
         self._kept = last is not None and last.native
         """Whether the next run begins with what is translated."""
@@ -130,12 +132,10 @@ class Native:
         return self._begins_with | {fetchable: space.extents for fetchable, space in self.spaces.items()}
 
     def keep(self) -> None:
-        """Let the next run begin with what is translated and decoded."""
+        """Let the next run begin with what is translated."""
         if self._last is not None and not self._kept:
             self._kept = True
             self._last.keep(self.regions)
-        for each in self.spaces.values():
-            each.keep()
 
     def close(self) -> None:
         """Something else takes over."""
@@ -240,7 +240,7 @@ class Native:
             found = self.spaces[fetchable] = Space(
                 self._core, self._code, self._numbers, self._compiler, self._recipe,
                 self._accesses[fetchable is not None], self._region_text,
-                self._custom_calls, self._hooked, self._last, fetchable,
+                self._custom_calls, self._hooked, self._decode, fetchable,
             )  # fmt: skip
             found.begin(self._begins_with.pop(fetchable, ()))
         return found

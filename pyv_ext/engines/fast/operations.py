@@ -9,8 +9,8 @@ from pyv_ext.engines.fast.blocks import ATOMIC
 from pyv_ext.engines.fast.custom import WORDS
 from pyv_ext.engines.fast.floating import Floating, Operation
 from pyv_ext.engines.fast.frame import Reading, advance, left_of, read_counter, with_left
-from pyv_ext.engines.fast.lowering import Lowering
 from pyv_ext.engines.fast.machine import FENCE_I, MRET, PROTECTION, STATUS, TRAP, WFI, Switching
+from pyv_ext.engines.lowering import Lowering
 from pyv_ext.engines.python_calls import FRESH, HANDLER
 from pyv_ext.engines.slow import W_BEFORE_O
 from pyv_ext.engines.tracer import FENCE

@@ -13,8 +13,8 @@ from pyv_ext.engines.fast.blocks import ATOMIC, Block, Loop, accesses, ends, loo
 from pyv_ext.engines.fast.floating import Floating
 from pyv_ext.engines.fast.frame import BIAS, Left, advance, read_counter, reading_of
 from pyv_ext.engines.fast.interpreter import WORD
-from pyv_ext.engines.fast.lowering import Lowering, declarations
 from pyv_ext.engines.fast.machine import Machine, enables, slot_of
+from pyv_ext.engines.lowering import Lowering, declarations
 from pyv_ext.engines.slow import publishes, waits_for_nothing
 from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Isa, Kind, Row

@@ -1,10 +1,10 @@
 """What native code knows of a program while PMP permits one map of fetches: decoded entries, and regions."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from zlib import crc32
 
-from pyv_ext.bus.memory import LINE
+from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.code import MOST_MADE, Code
 from pyv_ext.engines.fast import entries, floating, machine
 from pyv_ext.engines.fast.access import RamAccess
@@ -21,10 +21,9 @@ from pyv_ext.engines.fast.blocks import (
     words_of,
 )  # fmt: skip
 from pyv_ext.engines.fast.custom import CustomCalls
-from pyv_ext.engines.fast.entries import Entries, HookedEntries, Numbers, VolatileEntries, entry_of
+from pyv_ext.engines.fast.entries import STEP, Entries, HookedEntries, Numbers, VolatileEntries, entry_of
 from pyv_ext.engines.fast.frame import address_of, reading_of
-from pyv_ext.engines.kept.decoded_lines import SEEN, DecodedLines, Line
-from pyv_ext.engines.kept.last_run import Extent, LastRun
+from pyv_ext.engines.kept.last_run import Extent
 from pyv_ext.engines.kept.recipe import Recipe
 from pyv_ext.engines.slow import Core, waits_for_nothing
 from pyv_ext.hart.pmp import Spans
@@ -52,6 +51,10 @@ REGIONS = 1 << 12
 _LEAVE, _VOLATILE, _VOLATILE_HERE = map(entry_of, (entries.LEAVE, entries.VOLATILE, entries.VOLATILE_HERE))
 LONGEST = 4
 """Bytes of an instruction."""
+
+Decode = Callable[[int, int, int], int]
+"""See `entries.DECODE`."""
+_SIZE = (1 << 32) - 1
 
 
 class Form(NamedTuple):
@@ -92,11 +95,11 @@ class Space:
         translate: Callable[[RamAccess, Sequence[Block]], str],
         custom_calls: CustomCalls,
         hooked: HookedEntries,
-        last: LastRun | None,
+        decode: Decode,
         fetchable: Spans | None,
     ) -> None:
-        """`access`: of translated code, whose IR `translate` makes; `last`: what begins with what the last run has
-        decoded; `fetchable`: where PMP permits fetches, None while it forbids nothing at all."""
+        """`access`: of translated code, whose IR `translate` makes; `fetchable`: where PMP permits fetches, None while
+        it forbids nothing at all."""
         self._core = core
         self._isa = core.isa
         self._code = code
@@ -110,7 +113,9 @@ class Space:
         self._fetchable = fetchable
         self._shadowed = core.bus.shadow is not None
         self._entries = Entries()
-        self._lines = DecodedLines(last, recipe.entries(fetchable), entries.LINE_SIZE)
+        self._native_decode = decode
+        self._addresses: dict[int, int] = {}
+        """Where the host would have address 0, for the memory that begins at a base."""
         self._forms: dict[int, Form] = {}
         """By word."""
         self._volatile_entries: VolatileEntries | None = None
@@ -147,20 +152,50 @@ class Space:
     # -- decoding ----------------------------------------------------------------------------------------------
 
     def decode(self, pc: int) -> bool:
-        """Fill the entries of `pc` and of what follows it in its line, up to where that goes elsewhere; False where
-        there is no memory."""
-        if self._take_lines(pc):
-            return True
-        form = self._decode(pc)
-        if form is None:
-            return False
-        end = (pc | LINE - 1) + 1
-        while form is not None and not form.ends:
-            pc += form.length
-            if pc >= end or self._entries.operation(pc) not in entries.UNSETTLED:
+        """Fill the entries of `pc` and of what follows it in its page, up to what may be no code; False where there is
+        no memory."""
+        first, end = pc, (pc | PAGE - 1) + 1
+        while pc < end and self._entries.operation(pc) in entries.UNSETTLED:
+            after, ended = self._decode_plain(pc)
+            if after == pc:
+                form = self._decode(pc)
+                if form is None:
+                    return pc != first
+                after, ended = pc + form.length, form.ends
+            if ended:
                 break
-            form = self._decode(pc)
+            pc = after
         return True
+
+    def _decode_plain(self, pc: int) -> tuple[int, bool]:
+        """Let native code fill the entries of plain instructions from `pc` on, which nothing is hooked or forbidden at:
+        the address behind them, and whether what is there may be no code."""
+        ram, end = self._core.bus.ram_at(pc, STEP), self._plain_end(pc)
+        if ram is None or end <= pc:
+            return pc, False
+        place = self._addresses.get(ram.base)
+        if place is None:
+            place = self._addresses[ram.base] = address_of(ram.data) - ram.base
+        done = self._native_decode(place + pc, self._entries.address(pc), min(end, ram.end) - pc)
+        size = done & _SIZE
+        if size:
+            self._code.cover_all(pc, size)
+        return pc + size, done > _SIZE
+
+    def _plain_end(self, pc: int) -> int:
+        """Up to where in the page of `pc` nothing is hooked, forbidden or volatile."""
+        end, code = (pc | PAGE - 1) + 1, self._code
+        if pc % self._isa.alignment or code.volatile(pc):
+            return pc
+        for hook in code.hooks:
+            if pc <= hook < end:
+                end = hook
+        for base in code.volatile_lines:
+            if pc < base < end:
+                end = base
+        if self._fetchable is not None:
+            end = min(end, next((high for low, high in self._fetchable if low <= pc < high), pc))
+        return end
 
     def _decode(self, pc: int) -> Form | None:
         """Fill the entry of `pc`; None where there is no memory."""
@@ -170,46 +205,9 @@ class Space:
         if self._code.volatile(pc):
             return self._decode_volatile(pc, word)
         form = self._form(word)
-        self._lines.decoded()
         self._code.cover(pc, form.length)
         self._entries.put(pc, self._entry(pc, form))
         return form
-
-    def _take_lines(self, pc: int) -> bool:
-        """Fill the entries of the page of `pc` that the last run has decoded; whether that of `pc` is among them."""
-        for line in self._lines.take(pc, self._core.bus.rams[0]):
-            if self._whole(line.base):
-                self._entries.put_line(line.base, line.entries)
-                self._code.cover_line(line.base, line.sizes)
-        return self._entries.operation(pc) not in entries.UNSETTLED
-
-    def _whole(self, base: int) -> bool:
-        """Whether in the line at `base` nothing is hooked, forbidden or volatile."""
-        end, code = base + SEEN, self._code
-        if code.volatile(base) or code.volatile(end - 2) or any(base <= pc < end for pc in code.hooks):
-            return False
-        return self._permitted(base, SEEN)
-
-    def keep(self) -> None:
-        """Let the next run begin with what is decoded."""
-        if self._lines.wanted():
-            self._lines.keep(self._decoded_lines())
-
-    def _decoded_lines(self) -> Iterator[Line]:
-        """The lines of code. Instructions whose entries depend on the address are not in them."""
-        for base, pcs in self._code.covered():
-            seen = self._core.bus.peek(base, SEEN)
-            if seen is None:
-                continue
-            made, places = bytearray(entries.LINE_SIZE), 0
-            for pc in pcs:
-                word = self._code.word(pc)
-                entry = None if word is None or pc % self._isa.alignment else self._form(word).entry
-                if entry is not None:
-                    place = (pc - base) // entries.STEP
-                    made[place * entries.SIZE : (place + 1) * entries.SIZE] = entry
-                    places |= 1 << place
-            yield Line(base, places, seen, bytes(made))
 
     def _decode_half(self, pc: int) -> Form | None:
         """Leave what is only in part in memory to the slow path."""
@@ -367,8 +365,8 @@ class Space:
                 return
             blocks.append((extent.pc, extent.pc + extent.size & self._isa.mask, words_of(content)))
         for pc in places_of(blocks):
-            if self._entries.operation(pc) == entries.UNKNOWN and not self._take_lines(pc):
-                self._decode(pc)
+            if self._entries.operation(pc) == entries.UNKNOWN:
+                self.decode(pc)
             operation = self._entries.operation(pc)
             if operation in entries.UNSETTLED or operation in (entries.LEAVE, self._numbers.hooked):
                 return

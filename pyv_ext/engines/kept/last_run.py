@@ -42,20 +42,33 @@ class LastRun:
         page = core.hart.pc & -PAGE
         watched = " and a shadow" if core.bus.shadow is not None else ""
         about = f"regions by map of {core.isa.name}{watched} at {page:#x}\n".encode()
-        begin = int.from_bytes(about + (core.bus.peek(page, PAGE) or b""), "little")
-        self.key = b"last run" + (begin % _PRIME).to_bytes(8, "little")  # who hashes with zlib loads it first
+        self.key = b"last run" + _short(about + (core.bus.peek(page, PAGE) or b""))
+        self._form = b"interpreter" + _short(repr((core.isa.name, watched, core.hart.timing)).encode())
         self.cache = code_cache() if KEEPS else None
         self._keeps = 0
         kept = self.cache.get(self.key) if self.cache is not None else None
         self.native = kept is not None
         """Whether the last run has come to native code."""
         self.regions: Regions = {} if kept is None else _unpacked(kept)
+        self.ready = self.native or (self.cache is not None and self.cache.get(self._form) is not None)
+        """Whether a run of a hart like this one has come to native code, so that little of it is likely to be made."""
+
+    def made(self) -> None:
+        """This run has come to native code."""
+        if self.cache is not None and not self.ready:
+            self.cache.put(self._form, b"")
+            self.ready = True
 
     def keep(self, regions: Regions) -> None:
         """Let the next run begin with these."""
         self._keeps += 1
         if self.cache is not None and self._keeps <= KEEPS:
             self.cache.put(self.key, _packed(regions))
+
+
+def _short(text: bytes) -> bytes:
+    """Tells texts from each other; who hashes with zlib loads that first."""
+    return (int.from_bytes(text, "little") % _PRIME).to_bytes(8, "little")
 
 
 def _packed(regions: Regions) -> bytes:

@@ -40,10 +40,6 @@ class Recipe:
         """Of the interpreter: all that its text depends on besides. Empty: there is no recipe, only text."""
         return self._about and f"{self._about}\ninterpreter {inputs!r}"
 
-    def entries(self, *inputs: object) -> str:
-        """Of decoded instructions: all that they depend on besides their words."""
-        return self._about and f"{self._about}\nentries {inputs!r}"
-
     def region(self, access: object, blocks: Sequence[tuple[int, int, Sequence[int]]]) -> str:
         """Of a region: address, end and instruction words of its blocks; `access`: what its accesses depend on."""
         return self._about and f"{self._about}\nregion {access!r} {blocks!r}"

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from pyv_ext.engines.fast.lowering import Lowering, declarations
+from pyv_ext.engines.lowering import Lowering, declarations
 from pyv_ext.isa import Isa, Kind
 from pyv_ext.isa.expressions import evaluator
 from pyv_jit.compiler import make_compiler

@@ -164,7 +164,7 @@ end: jal x0, end
 """More instructions than closures execute."""
 TEXT = (
     "pyv_ext.engines.fast.interpreter", "pyv_ext.engines.fast.operations", "pyv_ext.engines.fast.region",
-    "pyv_ext.engines.fast.lowering", "pyv_ext.engines.program_code", "pyv_ext.devices.programs_python",
+    "pyv_ext.engines.lowering", "pyv_ext.engines.program_code", "pyv_ext.devices.programs_python",
 )  # fmt: skip
 """What makes the text of native code."""
 

@@ -1,0 +1,126 @@
+"""The decoder as native code, made from the instruction table: it fills the entries of plain instructions that lie one
+behind the other. Whatever else there is, Python decodes.
+
+It decodes as `pyv_ext.isa.Isa.decode` does: words are grouped by opcode and funct3, and of the rows of a group the
+first counts that has the word.
+"""
+
+from collections.abc import Sequence
+
+from pyv_ext.engines.fast import entries
+from pyv_ext.engines.fast.blocks import TRANSLATED, is_direct
+from pyv_ext.engines.fast.entries import DECODE, Numbers
+from pyv_ext.hart.slots import SINK
+from pyv_ext.isa import Isa, Kind
+from pyv_ext.isa.formats import OPERANDS, Bits, Format
+from pyv_ext.isa.instruction_set import KEY
+from pyv_ext.isa.row import Row
+from pyv_jit.ir import Ir
+
+
+def decoder(isa: Isa, numbers: Numbers) -> str:
+    """The IR of `DECODE`."""
+    return _Decoder(isa, numbers).text()
+
+
+class _Decoder:
+    def __init__(self, isa: Isa, numbers: Numbers) -> None:
+        self._isa = isa
+        self._numbers = numbers
+        self._ir = Ir()
+        self._formats: dict[tuple[Format, int], str] = {}
+        """The label of the block that fills an entry, by format and length."""
+
+    def text(self) -> str:
+        ir = self._ir
+        ir.block("entry")
+        ir.goto("next", ("0", "0"))
+        at, ended = ir.block("next", "i64", "i64")
+        self._at, stop = at, ("stop", (at, ended))
+        ir.unless(ir.value(f"icmp ule i64 {ir.value(f'add i64 {at}, 2')}, %size"), stop)
+        offset = ir.value(f"mul i64 {ir.value(f'lshr i64 {at}, {entries.STEP.bit_length() - 1}')}, {entries.SIZE}")
+        self._entry = ir.at("%entries", offset)
+        known = ir.load("i16", self._entry, entries.OPERATION)
+        ir.unless(ir.value(f"icmp eq i16 {known}, {entries.UNKNOWN}"), stop)
+        self._place = ir.at("%code", at)
+        low = ir.value(f"zext i16 {ir.load('i16', self._place)} to i32")
+        whole = ir.value(f"icmp eq i32 {ir.value(f'and i32 {low}, 3')}, 3")
+        ir.branch(whole, ("long", ()), ("short", ()))
+        ir.block("long")
+        ir.unless(ir.value(f"icmp ule i64 {ir.value(f'add i64 {at}, 4')}, %size"), stop)
+        groups = self._groups(ir.load("i32", self._place), 4, stop)
+        ir.block("short")
+        groups += self._groups(low, 2, stop)
+        for label, rows, word in groups:
+            self._group(label, rows, word, stop)
+        for (form, length), label in self._formats.items():
+            self._fill(label, form, length, stop)
+        size, last = ir.block("stop", "i64", "i64")
+        ir.do(f"ret i64 {ir.value(f'or i64 {size}, {last}')}")
+        return ir.text(f"i64 @{DECODE}(ptr %code, ptr %entries, i64 %size)")
+
+    def _groups(self, word: str, length: int, stop: tuple[str, Sequence[str]]) -> list[tuple[str, Sequence[Row], str]]:
+        """To the block of the word's group; those blocks."""
+        labels: dict[tuple[Row, ...], str] = {}
+        cases = []
+        for (size, key), rows in self._isa.groups.items():
+            if size == length:
+                label = labels.setdefault(tuple(rows), f"group{length}_{len(labels)}")
+                cases.append((key, label))
+        self._ir.switch("i32", self._ir.value(f"and i32 {word}, {KEY[length]}"), cases, stop)
+        return [(label, rows, word) for rows, label in labels.items()]
+
+    def _group(self, label: str, rows: Sequence[Row], word: str, stop: tuple[str, Sequence[str]]) -> None:
+        """To the block of the format of the first row that has the word."""
+        ir = self._ir
+        ir.block(label)
+        for row in rows:
+            other = ir.fresh()
+            fixed = ir.value(f"and i32 {word}, {row.mask}")
+            ir.unless(ir.value(f"icmp eq i32 {fixed}, {row.match}"), (other, ()))
+            for name in row.nonzero:
+                value = self._operand(getattr(row.format, name), word)
+                ir.unless(ir.value(f"icmp ne i32 {value}, 0"), (other, ()))
+            if row.kind in TRANSLATED and not row.floating:
+                block = self._formats.setdefault((row.format, row.length), f"format{len(self._formats)}")
+                direct = is_direct(row) and self._isa.alignment > entries.STEP
+                given = (word, str(self._numbers.by_name[row.name]), *(
+                    str(flag).lower() for flag in (row.kind is Kind.JUMP, direct)
+                ))  # fmt: skip
+                ir.goto(block, given)
+            else:
+                ir.goto(*stop)
+            ir.block(other)
+        ir.goto(*stop)
+
+    def _operand(self, bits: Bits | None, word: str) -> str:
+        """What `Bits.extract` makes of a word (an i32)."""
+        ir = self._ir
+        value = "0"
+        for low, mask, position in () if bits is None else bits.pieces:
+            piece = ir.value(f"and i32 {ir.value(f'lshr i32 {word}, {position}')}, {mask}")
+            value = ir.value(f"or i32 {value}, {ir.value(f'shl i32 {piece}, {low}')}")
+        if bits is None:
+            return value
+        if bits.sign:
+            value = ir.value(f"sub i32 {ir.value(f'xor i32 {value}, {bits.sign}')}, {bits.sign}")
+        return ir.value(f"add i32 {value}, {bits.base}") if bits.base else value
+
+    def _fill(self, label: str, form: Format, length: int, stop: tuple[str, Sequence[str]]) -> None:
+        """Fill the entry of an instruction of the format, unless it is a direct jump to a misaligned address."""
+        ir = self._ir
+        word, number, jump, direct = ir.block(label, "i32", "i16", "i1", "i1")
+        values = {name: self._operand(getattr(form, name), word) for name in OPERANDS[:4]}
+        imm = values["imm"]
+        odd = ir.value(f"icmp ne i32 {ir.value(f'and i32 {imm}, {self._isa.alignment - 1}')}, 0")
+        ir.unless(ir.value(f"xor i1 {ir.value(f'and i1 {direct}, {odd}')}, true"), stop)
+        none = ir.value(f"icmp eq i32 {values['rd']}, 0")
+        values["rd"] = ir.value(f"select i1 {none}, i32 {SINK}, i32 {values['rd']}")
+        for offset in range(0, entries.SIZE, 8):
+            ir.store("i64", "0", self._entry, offset)
+        ir.store("i16", number, self._entry, entries.OPERATION)
+        for name, offset in (("rd", entries.RD), ("rs1", entries.RS1), ("rs2", entries.RS2)):
+            ir.store("i8", ir.value(f"trunc i32 {values[name]} to i8"), self._entry, offset)
+        ir.store("i32", imm, self._entry, entries.IMMEDIATE)
+        ended = ir.value(f"zext i1 {ir.value(f'and i1 {jump}, {none}')} to i64")
+        ir.goto("next", (ir.value(f"add i64 {self._at}, {length}"), ir.value(f"shl i64 {ended}, 32")))
