@@ -46,20 +46,33 @@ class _Line(NamedTuple):
 
 
 class _Run:
-    """Instructions one behind the other, as they were when these were decoded."""
+    """Instructions one behind the other of which the lines have not been told."""
 
-    def __init__(self, pc: int, content: bytes) -> None:
+    def __init__(self, pc: int, memory: memoryview) -> None:
         self._pc = pc
-        self.content = content
-        """Empty once the lines have been told."""
+        self._memory = memory
+        self._content = bytes(memory)
+        self.lines = range(pc & -LINE, pc + len(memory) + 3, LINE)
+        """The lines that have to be told: with that of the next instruction (see `Code.cover`)."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether memory holds something else by now."""
+        return self._memory != self._content
 
     def instructions(self) -> Iterator[tuple[int, int]]:
         """The address of each, and its bytes."""
-        content, at = self.content, 0
+        content, at = self._content, 0
         while at < len(content):
             size = 4 if content[at] & 3 == 3 else 2
             yield self._pc + at, size
             at += size
+
+    def before(self, base: int, line: bytes) -> bytes:
+        """What the line at `base`, which holds `line` now, held when these were decoded, as far as they are in it."""
+        low, high = max(self._pc - base, 0), min(self._pc + len(self._content) - base, LINE)
+        first = base - self._pc
+        return line if low >= high else line[:low] + self._content[first + low : first + high] + line[high:]
 
 
 OFTEN = 8
@@ -83,6 +96,8 @@ class Code:
         self._lines: dict[int, _Line] = {}
         self._runs: dict[int, list[_Run]] = {}
         """What `cover_all` was told and its lines were not yet, by line."""
+        self._whole: dict[_Run, None] = {}
+        """All of these."""
         self._overwritten: dict[int, int] = {}
         """How often, by line."""
         self.volatile_lines: dict[int, bytes | None] = {}
@@ -151,28 +166,41 @@ class Code:
 
     def cover_all(self, pc: int, size: int) -> None:
         """The same for the instructions that fill the `size` bytes at `pc`."""
-        run = _Run(pc, self._bus.peek(pc, size) or b"")
-        for base in range(pc & -LINE, pc + size + 3, LINE):
-            if self._sizes(base) is not None:
+        ram = self._bus.ram_at(pc, size)
+        assert ram is not None  # where else would they be
+        run = _Run(pc, ram.u8[pc - ram.base : pc - ram.base + size])
+        self._whole[run] = None
+        for base in run.lines:
+            if base not in self.volatile_lines:
                 self._runs.setdefault(base, []).append(run)
+                self._bus.mark_code(base)
 
     def _split(self, base: int) -> None:
-        """Let the lines know of each instruction that is in runs with the line at `base`."""
-        for run in self._runs.pop(base, ()):
+        """Tell lines of each instruction that is in runs with the line at `base`."""
+        for run in tuple(self._runs.get(base, ())):
+            del self._whole[run]
+            for line in run.lines:
+                runs = [other for other in self._runs.pop(line, ()) if other is not run]
+                if runs:
+                    self._runs[line] = runs
             for pc, size in run.instructions():
                 first, last = pc & -LINE, pc + 4 & -LINE
                 for line in (first,) if first == last else (first, last):
-                    if line in self._lines:
-                        self._lines[line].sizes[pc] = size
-            run.content = b""
+                    sizes = self._sizes(line, run)
+                    if sizes is not None:
+                        sizes[pc] = size
 
-    def _sizes(self, base: int) -> dict[int, int] | None:
-        """Of the instructions that have bytes in a line, which is one of code from now on; None: it is volatile."""
+    def _sizes(self, base: int, run: _Run | None = None) -> dict[int, int] | None:
+        """Of the instructions that have bytes in a line, which is one of code from now on, or since there is `run`;
+        None: it is volatile."""
         line = self._lines.get(base)
         if line is None:
             if base in self.volatile_lines:
                 return None
-            line = self._lines[base] = self._line(base)
+            line = self._line(base)
+            if run is not None and line.content is not None:
+                line = line._replace(content=run.before(base, line.content))
+            self._lines[base] = line
             self._bus.mark_code(base)
         return line.sizes
 
@@ -234,18 +262,21 @@ class Code:
         """Memory has changed: drop the lines of which an instruction was overwritten; data next to code is ignored."""
         end = address + size
         bases: Iterable[int] = range(address & -LINE, end, LINE)
-        if size // LINE > len(self._lines):
-            bases = [base for base in self._lines if address - LINE < base < end]
+        if size // LINE > len(self._lines) + len(self._runs):
+            bases = [base for base in (*self._lines, *self._runs) if address - LINE < base < end]
         for base in bases:
-            line = self._lines.get(base)
             if base in self._runs:
                 self._split(base)
+            line = self._lines.get(base)
             if line is not None and any(pc < end and address < pc + size for pc, size in line.sizes.items()):
                 self._drop(base)
                 self._count(base)
 
     def refresh(self) -> None:
         """Drop what memory holds no longer, even if it was changed behind the bus's back."""
+        for run in tuple(self._whole):
+            if run in self._whole and run.changed:
+                self._split(run.lines[0])
         for base, line in tuple(self._lines.items()):
             if line.memory != line.content:
                 self._drop(base)

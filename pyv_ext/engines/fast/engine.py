@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WARM_UP = 1 << 15
 """Instructions that closures execute before native code is made: about what making it costs. A program whose last run
 has needed native code has it at once."""
-READY = 1 << 11
+READY = 1 << 10
 """The same where the interpreter is likely to be in the cache: about what loading it costs."""
 
 

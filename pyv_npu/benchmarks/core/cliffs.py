@@ -6,19 +6,22 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pyv_npu.benchmarks.core.processes import Runner, limit, run, runners
+from pyv_npu.benchmarks.core.processes import Runner, limit, run, run_first, runners
 from pyv_npu.benchmarks.core.programs import SHORT, build, build_for_host
 
 CLIFFS = {
     "empty": 1,
     "traps": 2_000_000, "csr": 5_000_000, "lock": 100_000_000, "fences": 10_000_000, "ticks": 40_000_000,
     "waits": 50_000, "idle": 100_000, "external": 200_000, "yield": 400_000, "user": 300_000, "syscall": 1_000_000,
-    "regions": 200_000, "beside": 600_000, "misaligned": 200_000, "patch": 20_000, "generate": 40_000, "lines": 20_000,
+    "regions": 200_000, "beside": 600_000, "misaligned": 200_000, "patch": 20_000, "generate": 40_000, "large": 4,
+    "lines": 20_000,
     "table": 16_000_000, "float": 1_500_000, "sha256": 400_000, "mixed": 10_000,
     "records": 1_000_000, "memory": 4_000, "alu": 20_000_000,
 }  # fmt: skip
 """Programs, and rounds for about half a second of QEMU with -icount where these are straight. `empty` is the start
 alone."""
+BEFORE = ("csr", "user")
+"""What has run before first runs: native code without protection, and with it."""
 SLIGHT = 0.2
 """CPU seconds of QEMU with -icount below which own work is told from the start by ten times as many rounds, not a
 tenth."""
@@ -40,23 +43,30 @@ def cliffs(folder: Path, given: argparse.Namespace) -> None:
     )
     sides = [side._replace(command=[side.command[0], SPIKE_CLIFFS, side.command[-1]]) if side.spike else side
              for side in sides]  # fmt: skip
+    sides.insert(1, sides[0]._replace(name="ours, first run", first=True))
     names = [side.name for side in sides]
     compared = [side for side in sides if side.name in ("ours", "QEMU -icount", "host")]
-    print("\nCPU seconds of whole processes, native code from the cache; and without their start (own)\n")
-    titles = ["program", "instructions", *names, "ours / QEMU -icount", *(f"own, {side.name}" for side in compared),
-              "own, ours / QEMU -icount", "own, host / ours"]  # fmt: skip
+    print(
+        "\nCPU seconds of whole processes, native code from the cache; of first runs; and without their start (own)\n"
+    )
+    titles = ["program", "instructions", *names, "ours / QEMU -icount", "first run / QEMU -icount",
+              *(f"own, {side.name}" for side in compared), "own, ours / QEMU -icount", "own, host / ours"]  # fmt: skip
     print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
     cache = folder / "cache"
+    kept = folder / "kept"
+    for name in BEFORE:
+        run([*sides[0].command, str(build(folder, name, CLIFFS[name] + 1))], kept)
     for name, full in CLIFFS.items():
         rounds = max(full // given.divide, 1)
-        instructions, cpu = least(folder, cache, sides, name, rounds, given.repeats)
+        instructions, cpu = least(folder, cache, kept, sides, name, rounds, given.repeats)
         own: dict[str, float] = {}
         if name != "empty":
             other = rounds * SHORT if cpu["QEMU -icount"] < SLIGHT else max(rounds // SHORT, 1)
-            _, again = least(folder, cache, compared, name, other, given.repeats)
+            _, again = least(folder, cache, kept, compared, name, other, given.repeats)
             own = {side: (again[side] - cpu[side]) / (other - rounds) * rounds for side in again}
         row = [name, f"{instructions / 1e6:.1f} M", *(_shown(cpu.get(side), 2) for side in names),
-               _ratio(cpu, "ours", "QEMU -icount"), *(_shown(own.get(side.name), 3) for side in compared),
+               _ratio(cpu, "ours", "QEMU -icount"), _ratio(cpu, "ours, first run", "QEMU -icount"),
+               *(_shown(own.get(side.name), 3) for side in compared),
                _ratio(own, "ours", "QEMU -icount"), _ratio(own, "host", "ours")]  # fmt: skip
         print(f"| {' | '.join(row)} |", flush=True)
 
@@ -74,17 +84,24 @@ def _ratio(seconds: Mapping[str, float], one: str, other: str) -> str:
 
 
 def least(
-    folder: Path, cache: Path, sides: Sequence[Runner], name: str, rounds: int, repeats: int
+    folder: Path, cache: Path, kept: Path, sides: Sequence[Runner], name: str, rounds: int, repeats: int
 ) -> tuple[int, dict[str, float]]:
     """Instructions of a program, and the least CPU seconds of each side that it can run on, by turns; ours is the
-    first."""
+    first. `kept`: the folder with what first runs begin with."""
     commands: dict[str, list[str]] = {}
+    runs_on = {side.spike for side in sides if not side.compiler and not (side.spike and name in NOT_ON_SPIKE)}
+    programs = {spike: str(build(folder, name, rounds, spike=spike)) for spike in runs_on}
     for side in sides:
         if side.compiler:
             if name in ON_HOST:
                 commands[side.name] = [str(build_for_host(folder, side.compiler, name, rounds))]
-        elif not side.spike or name not in NOT_ON_SPIKE:
-            commands[side.name] = [*side.command, str(build(folder, name, rounds, spike=side.spike))]
+        elif side.spike in programs:
+            commands[side.name] = [*side.command, programs[side.spike]]
     instructions = json.loads(run(commands[sides[0].name], cache).output)["instret"]
-    turns = [{side: run(command, cache).cpu for side, command in commands.items()} for _ in range(repeats)]
+    first = {side.name for side in sides if side.first}
+    turns = [
+        {side: (run_first(command, kept) if side in first else run(command, cache)).cpu
+         for side, command in commands.items()}
+        for _ in range(repeats)
+    ]  # fmt: skip
     return instructions, {side: min(turn[side] for turn in turns) for side in commands}

@@ -35,6 +35,8 @@ class Runner(NamedTuple):
     spike: bool = False
     cold: bool = False
     """Every run finds an empty cache."""
+    first: bool = False
+    """Every run is the first of its program, with what runs of another one have kept."""
     compiler: str = ""
     """Of the host: the program is compiled by it, and runs by itself."""
 
@@ -55,6 +57,13 @@ def run(command: Sequence[str], cache: Path) -> Ran:
 def run_cold(command: Sequence[str]) -> Ran:
     """The same with an empty cache."""
     with tempfile.TemporaryDirectory() as cache:
+        return run(command, Path(cache))
+
+
+def run_first(command: Sequence[str], kept: Path) -> Ran:
+    """The same with a copy of the folder `kept`, to which nothing is added."""
+    with tempfile.TemporaryDirectory() as cache:
+        shutil.copytree(kept, cache, dirs_exist_ok=True)
         return run(command, Path(cache))
 
 

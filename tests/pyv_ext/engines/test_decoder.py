@@ -140,6 +140,30 @@ def test_lines_know_of_each_instruction_of_a_run(seed: int) -> None:
     assert known[0] == known[1]
 
 
+@pytest.mark.parametrize("place", [0, 4, 60, 64, 196])
+def test_what_changes_behind_the_back_of_the_bus_is_found_by_fence_i(place: int) -> None:
+    rig, of = made(program="addi x5,x5,1; " * 50)
+    of.decode(RAM)
+    operation, code = of._entries.operation, rig.engine.code
+    code.refresh()
+    assert operation(RAM + place)
+    rig.bus.rams[0].u8[place] ^= 0x80
+    code.refresh()
+    assert [at for at in range(0, 200, 4) if not operation(RAM + at)] == [
+        at for at in range(0, 200, 4) if place & -LINE in (at & -LINE, at + 4 & -LINE)
+    ]
+
+
+def test_code_that_is_written_for_ever_takes_no_more_memory() -> None:
+    rig, of = made(program="addi x5,x5,1; " * 50)
+    code, sizes = rig.engine.code, []
+    for turn in range(200):
+        of.decode(RAM)
+        rig.bus.poke(RAM + 4 * (turn % 40), rig.bus.peek(RAM, 4))
+        sizes.append((len(code._whole), sum(map(len, code._runs.values())), len(code._lines)))
+    assert max(sizes[:60]) == max(sizes)
+
+
 def test_a_hook_is_not_passed() -> None:
     rig, of = made(program="addi x5,x5,1; " * 20)
     hooked = RAM + 24
