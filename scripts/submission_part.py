@@ -4,8 +4,9 @@ The core's part is what the core, the bus and the clock do, without devices and 
 core's part where the innermost frame of the checkout is in `pyv_ext` and not in `pyv_ext/devices`; native code counts
 for the function that it returns to or calls.
 
-`calls`: calls of Python for a submission in the core's part; `cpu`: CPU microseconds of all for one, the least of the
-pieces; `core`: the core's share of those, by samples of pieces of their own; `submissions` of those that were counted.
+`bytecodes`: instructions of Python's machine for a submission in the core's part; `cpu`: CPU microseconds of all for
+one, the least of the pieces; `core`: the core's share of those, by samples of pieces of their own; `submissions` of
+those that were counted.
 """
 
 import json
@@ -69,20 +70,25 @@ def main(root: str, mode: str, phase: str, pieces: str) -> None:
         cpu.append((time.process_time() - began) / submissions)
     share = share_of_core(inside, lambda: [piece() for _ in range(int(pieces))])
 
-    calls = 0
+    bytecodes = 0
 
-    def count(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal calls
-        if event == "call":
-            name = frame.f_code.co_filename
-            calls += name.startswith(inside) and in_core(inside, frame)
+    def traced(frame: FrameType, event: str, argument: Any) -> Any:
+        if not in_core(inside, frame):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return count
 
-    sys.setprofile(count)
+    def count(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal bytecodes
+        bytecodes += event == "opcode"
+        return count
+
+    sys.settrace(traced)
     try:
         submissions = piece()
     finally:
-        sys.setprofile(None)
-    found = {"calls": calls / submissions, "cpu": 1e6 * min(cpu), "core": 1e6 * min(cpu) * share}
+        sys.settrace(None)
+    found = {"bytecodes": bytecodes / submissions, "cpu": 1e6 * min(cpu), "core": 1e6 * min(cpu) * share}
     print(json.dumps(found | {"submissions": submissions}))
 
 

@@ -118,8 +118,9 @@ class Clock:
         """The number of the device that is due next, if one is."""
         self._soonest = self._others = NEVER
         """When it is, and when the next of the others."""
-        self._levels: list[bool] = []
-        """The interrupt line of each device, as the listeners know it."""
+        self._told: list[tuple[Any, array[int], list[Listener], list[int]] | tuple[()] | None] = []
+        """What `touched` needs of each device: itself, what is known of it, its followers; empty for one that is
+        silent, None before it has been touched."""
         self._dependent: list[tuple[int, Sequence[Timed] | None, bool]] = []
         self.posted: deque[QueuedStore] = deque()
         """Stores on their way that are not in the queue, in the order of arrival."""
@@ -142,7 +143,7 @@ class Clock:
         number = len(self._devices)
         self._devices.append(device)
         self._due.append(NEVER)
-        self._levels.append(False)
+        self._told.append(None)
         self.known.append(array("q", (TOLD, False, NEVER)))
         self._deferrable.append(getattr(device, "deferrable", None))
         self._in_a_row.append(getattr(device, "write_in_a_row", None))
@@ -167,6 +168,7 @@ class Clock:
     def _forget_followers(self) -> None:
         self._quiet.clear()
         self._silent.clear()
+        self._told = [None] * len(self._devices)
         for known in self.known:
             known[KIND] = TOLD
 
@@ -348,32 +350,44 @@ class Clock:
     def touched(self, number: int, cycle: int) -> None:
         """Take note that the device of that number has changed and no other, from the start of `cycle` on."""
         self.changes += 1
-        if number in self._silent:
+        told = self._told[number]
+        if told is None:
+            told = self._tell(number)
+        if not told:
             return
-        device, levels = self._devices[number], self._levels
-        level = device.irq  # type: ignore[attr-defined]  # what is alone is a Device
-        if level != levels[number]:
-            self._show(number, level)
-            listeners, dependents = self._quiet.get(LINE) or self._followers(LINE)
-        else:
-            listeners, dependents = self._quiet.get(number) or self._followers(number)
+        device, known, listeners, dependents = told
+        level = device.irq
+        if level != known[LEVEL]:
+            known[LEVEL] = bool(level)
+            listeners, dependents = self.followers(LINE)
         for listener in listeners:
             listener(cycle)
         event = device.next_event()
         if event is None:
             event = NEVER
-        if event != self._due[number]:
-            self._due[number] = event
-            self.known[number][DUE] = event if event.__class__ is int and 0 <= event <= NEVER else -1
+        due = self._due
+        if event != due[number]:
+            due[number] = event
+            try:
+                known[DUE] = event
+            except (TypeError, OverflowError):
+                known[DUE] = -1
             if number == self.first and event < self._others:
-                posted = self.posted
-                self._soonest = event
-                self.next = posted[0][0] if posted and posted[0][0] < event else event
+                self._soonest = self.next = event
+                if self.posted and self.posted[0][0] < event:
+                    self.next = self.posted[0][0]
             else:
                 self._find_next()
         for dependent in dependents:
             if self._look(dependent):
                 self._find_next()
+
+    def _tell(self, number: int) -> tuple[Any, "array[int]", list[Listener], list[int]] | tuple[()]:
+        """Look up what `touched` needs of a device."""
+        followers = self.followers(number)
+        told = () if number in self._silent else (self._devices[number], self.known[number], *followers)
+        self._told[number] = told
+        return told
 
     def look(self, number: int) -> None:
         """Look when the device of that number is next due: another one than was said."""
@@ -459,14 +473,15 @@ class Clock:
 
     def _show(self, number: int, level: bool) -> None:
         """The interrupt line of a device has that level."""
-        if level != self._levels[number]:
-            self._levels[number] = level
-            self.known[number][LEVEL] = bool(level)
+        self.known[number][LEVEL] = bool(level)
 
     def _expect(self, number: int, event: int) -> None:
         """The next event of a device is that."""
         self._due[number] = event
-        self.known[number][DUE] = event if event.__class__ is int and 0 <= event <= NEVER else -1
+        try:
+            self.known[number][DUE] = event
+        except (TypeError, OverflowError):
+            self.known[number][DUE] = -1
 
     def _find_next(self) -> None:
         posted, due = self.posted, self._due
