@@ -1,5 +1,6 @@
 """What a short command imports: a run starts in a fraction of a second because most of the package stays unread."""
 
+import os
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pyv_jit.code_cache import OFF, VARIABLE
 from pyv_npu.cli.main import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -27,10 +29,13 @@ COMPILED = "pyv_jit.aot_modules"
 OWN = ("npu_device", "pyv_ext", "pyv_jit", "pyv_npu", "pyv_state", "toolchain", "firmware")
 
 
-def modules(*arguments: str) -> set[str]:
-    """What a command has imported at its end."""
+def modules(*arguments: str, cache: str = OFF) -> set[str]:
+    """What a command has imported at its end, on a machine where no program has come to native code."""
     program = f"import sys, pyv_npu.cli as c; code = c.main({list(arguments)!r}); print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60,
+        env={**os.environ, VARIABLE: cache},
+    )  # fmt: skip
     assert "exit" in done.stdout
     return set(done.stderr.split())
 
@@ -169,15 +174,12 @@ TEXT = (
 """What makes the text of native code."""
 
 
-def test_native_code_of_the_last_run_needs_nothing_that_makes_any(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_native_code_of_the_last_run_needs_nothing_that_makes_any(tmp_path: Path) -> None:
     source = tmp_path / "warm.s"
     source.write_text(WARM)
     program = str(source.with_suffix(".elf"))
     assert main(["asm", str(source), "-o", program]) == 0
-    monkeypatch.setenv("PYV_NPU_CACHE", str(tmp_path / "cache"))
-    cold, warm = (modules("run", "--json", program) for _ in range(2))
+    cold, warm = (modules("run", "--json", program, cache=str(tmp_path / "cache")) for _ in range(2))
     assert set(TEXT) <= cold and "pyv_ext.engines.fast.native" in warm
     assert not {*TEXT, "llvmlite", "hashlib", "ast"} & warm
 
