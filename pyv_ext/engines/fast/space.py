@@ -33,7 +33,7 @@ from pyv_ext.isa import Instruction, Kind
 from pyv_jit.compiler import Compiler, NativeCode
 from pyv_state.named import NamedTuple
 
-HOT = 1 << 14
+HOT = 1 << 15
 """How often the interpreter comes to a place before it is translated: by then, translating costs as much."""
 
 WARM = HOT >> 6
@@ -42,7 +42,7 @@ WARM = HOT >> 6
 REGION = 1000
 """About how many instructions a region has at most."""
 
-ABSORB = 8
+ABSORB = 2
 """A new region takes in an older one of at most so many times its size: what is translated again stays bounded."""
 
 REGIONS = 1 << 12
