@@ -53,7 +53,7 @@ def test_interrupts_ask_python_for_nothing(elf: Path) -> None:
     told of each change."""
     machine, calls = Platform(load().config), 0
     machine.load(elf, {"rounds": 100_000})
-    machine.run(until=3_000_000)
+    machine.run(until=6_000_000)
     traps, cycle = machine.hart.traps, machine.cycle
     machine.run(until=cycle + 1)  # native code of all that it does has been made
 
