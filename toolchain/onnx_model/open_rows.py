@@ -30,6 +30,9 @@ class OpenRows:
     def __init__(self) -> None:
         self._axes: dict[str, int] = {}
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._axes
+
     def begin(self, name: str, axis: int) -> None:
         """A dimension of a tensor has rows that may not count."""
         self._axes[name] = axis

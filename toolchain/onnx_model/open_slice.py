@@ -10,6 +10,7 @@ from onnx import helper
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_domains import on_core
+from toolchain.onnx_model.open_rows import OpenRows
 from toolchain.onnx_nodes.evaluation import TensorInfo
 
 _REST = np.iinfo(np.int32).max
@@ -32,6 +33,7 @@ class OpenSlices(ABC):
 
     info: dict[str, TensorInfo]
     _known: dict[str, Values]
+    _rows: OpenRows
 
     @abstractmethod
     def _counted(self, name: str, axis: int, count: str) -> None:
@@ -52,8 +54,8 @@ class OpenSlices(ABC):
         if proto.op_type != "Slice" or len(proto.input) < 3:
             return False
         data, starts, ends, axes, steps = [*proto.input, "", ""][:5]
-        if ends in self._known or not {data, ends} <= self.info.keys():
-            return False
+        if ends in self._known or data in self._rows or not {data, ends} <= self.info.keys():
+            return False  # of rows that the run counts, OpenRows says what cannot be
         if any(name and name not in self._known for name in (starts, axes, steps)):
             return False
         first, shape = self._known[starts].reshape(-1), self.info[data].shape

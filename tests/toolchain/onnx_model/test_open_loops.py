@@ -118,3 +118,19 @@ def test_a_slice_of_other_types_to_a_computed_end(kind: str, code: int) -> None:
 def test_a_slice_to_a_computed_end_by_steps_of_two_is_refused() -> None:
     with pytest.raises(ModelError, match="the shape of y is not known before the run"):
         slice_to(3, step=2)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_slice_to_a_computed_end_of_rows_that_the_run_counts_is_refused(axis: int) -> None:
+    """The end may lie behind those that count."""
+    proto = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 16]>
+    g (float[2, 5] x, int64[1] n) => (int64[R, K] y) {{
+      places = NonZero(x)
+      starts = Constant <value = int64[1] {{0}}> ()
+      axis = Constant <value = int64[1] {{{axis}}}> ()
+      y = Slice(places, starts, n, axis)
+    }}""")
+    with pytest.raises(
+        ModelError, match="joins rows of places, of which the run decides how many count: cut the model"
+    ):
+        by_us(proto, {})
