@@ -175,6 +175,9 @@ class _Canonical(ControlFlow, Sequences, OpenSlices):
                 )
         return list(self._live()) if self._follow else self._nodes
 
+    def _most_nodes(self) -> int:
+        return MAX_NODES
+
     def _refuse(self, proto: Any, what: str) -> ModelError:
         where = proto.name or f"{proto.op_type}_{''.join(proto.output[:1])}"
         return ModelError(f"{self._name}: node {where} ({proto.op_type}, opset {self._version}): {what}")

@@ -49,6 +49,10 @@ class ControlFlow(ABC):
         """What is known of an initializer."""
 
     @abstractmethod
+    def _most_nodes(self) -> int:
+        """Of a model without control flow."""
+
+    @abstractmethod
     def _refuse(self, proto: Any, what: str) -> ModelError: ...
 
     @abstractmethod
@@ -230,7 +234,7 @@ class ControlFlow(ABC):
         state, going = given[2:], self._flag(f"{prefix}going", given[1])
         count = self._number(f"{prefix}count", np.array([0]))
         scans: list[list[str]] = [[] for _ in body.output[1 + len(state) :]]
-        next_state = state
+        next_state, second = state, 0
         for step in range(most):
             here = f"{prefix}{step}/"
             going = self._below(going, step, limit, here)
@@ -256,6 +260,9 @@ class ControlFlow(ABC):
             counts = self._made("Cast", [going], f"{here}counts", to=onnx.TensorProto.INT64)
             count = self._made("Add", [count, counts], f"{here}count")
             going = self._made("And", [going, self._flag(f"{here}condition", condition)], f"{here}going")
+            if step == 1:
+                self._room_for(proto, most, len(self._nodes) - second)
+            second = len(self._nodes)
         for inner, outer in zip(state, proto.output, strict=False):
             if outer:
                 self._add(helper.make_node("Identity", [inner], [outer]))
@@ -268,6 +275,16 @@ class ControlFlow(ABC):
             flag = self._made("Cast", [going], f"{prefix}behind/number", to=onnx.TensorProto.INT64)
             one = self._number(f"{prefix}behind/one", np.array([1]))
             self._given_out(self._made("Reshape", [flag, one], f"{node_name(proto)}{UNFINISHED}"))
+
+    def _room_for(self, proto: Any, most: int, each: int) -> None:
+        """ModelError: as many steps of so many nodes are too many. What follows has the room of a step or more."""
+        limit = self._most_nodes()
+        fit = (limit - len(self._nodes)) // each + 1
+        if most > fit + 1:
+            raise self._refuse(
+                proto, f"up to {most} steps of {each} nodes, as the run decides: more than {limit} nodes; say how many "
+                f"steps there are at most, 1..{fit}: --shape {node_name(proto)}=N"
+            )  # fmt: skip
 
     def _most(self, proto: Any, given: Sequence[str]) -> int:
         """The steps that there can be."""

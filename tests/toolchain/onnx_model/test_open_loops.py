@@ -81,6 +81,20 @@ def test_the_first_step_must_be_certain_where_a_state_changes_its_shape() -> Non
         by_us(parser.parse_model(text), {})
 
 
+def test_more_steps_than_there_may_be_nodes_are_refused_with_what_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first of them: nodes of all would take half a minute."""
+    monkeypatch.setattr("toolchain.onnx_model.canonical.MAX_NODES", 300)
+    proto = parser.parse_model(DECODER.replace("int = 9>", "int = 900>", 1))
+    feeds = {"x": np.array([[1, -2, 3]], np.float32), "least": np.array(5, np.float32)}
+    match = (
+        r"up to 900 steps of \d+ nodes, as the run decides: more than 300 nodes; say how many steps there are at most, "
+    )
+    with pytest.raises(ModelError, match=match + r"1\.\.\d: --shape Loop_end_now=N") as refused:
+        by_us(proto, feeds)
+    most = int(str(refused.value).split("1..")[1].split(":")[0])
+    assert by_us(proto, feeds, shapes={"Loop_end_now": (most,)})[0]["Loop_end_now.unfinished"].tolist() == [0]
+
+
 SLICE = """<ir_version: 8, opset_import: ["" : 16]>
 g (float[2, 5] x, int64 n) => ({kind}[2, K] y) {{
   values = Cast <to: int = {code}> (x)
