@@ -72,6 +72,17 @@ def write(rig: Rig, pc: int, words: list[int]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("isa", ISAS)
+def test_it_decodes_nothing_where_no_instruction_may_begin(isa: str) -> None:
+    """A debugger may set such a pc."""
+    rig, of = made(isa)
+    write(rig, RAM, [0x0013_0013] * 4)  # addi x0, x6, 1, at every second byte
+    pc = RAM + 2
+    may_begin = rig.isa.alignment == 2
+    assert (of._decode_plain(pc)[0] > pc) == may_begin
+    assert (entry_at(of, pc) != bytes(entries.SIZE)) == may_begin
+
+
+@pytest.mark.parametrize("isa", ISAS)
 def test_it_decodes_every_row_as_the_table_says(isa: str) -> None:
     rig, of = made(isa)
     draw, pc, decoded = random.Random(isa), RAM, 0
