@@ -24,6 +24,7 @@ from toolchain.onnx_model.open_slice import OpenSlices, has_open_slice
 from toolchain.onnx_model.opset import NEWEST, raised
 from toolchain.onnx_model.sequences import OPERATORS as SEQUENCES
 from toolchain.onnx_model.sequences import Sequences
+from toolchain.onnx_model.shared import Shared
 from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, inferred, tensor_info, type_name
 from toolchain.onnx_nodes.view import subgraphs
 
@@ -160,6 +161,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices):
         self._tensors: dict[str, Any] = {}
         self._prefixes = set[str]()
         self._rows = OpenRows()
+        self._shared = Shared(self._nodes)
         if follow:
             self.info = {value.name: info for value in model.graph.input if (info := tensor_info(value)) is not None}
             for tensor in model.graph.initializer:

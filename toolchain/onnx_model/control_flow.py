@@ -13,6 +13,7 @@ from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_domains import on_core
 from toolchain.onnx_model.open_rows import OpenRows
+from toolchain.onnx_model.shared import Shared
 from toolchain.onnx_model.whole_scan import WholeScan
 from toolchain.onnx_nodes.evaluation import TensorInfo
 from toolchain.onnx_nodes.view import node_name
@@ -27,7 +28,8 @@ Names = Mapping[str, str]
 
 class ControlFlow(ABC):
     """What becomes of such nodes in a graph that is made node by node. `info` and `_known`: what is known of tensors;
-    `_makers`: the node of each; `_steps`: the most steps of a Loop, by its name."""
+    `_makers`: the node of each; `_shared`: what subgraphs have in common; `_steps`: the most steps of a Loop, by its
+    name."""
 
     info: dict[str, TensorInfo]
     _graph: Any
@@ -37,6 +39,7 @@ class ControlFlow(ABC):
     _nodes: list[Any]
     _prefixes: set[str]
     _rows: OpenRows
+    _shared: Shared
     _steps: Mapping[str, int]
     _version: int
 
@@ -133,9 +136,9 @@ class ControlFlow(ABC):
                 return
             going = bool(self._known[condition].reshape(-1)[0])
             state = left[: len(state)]
-            for all_of, one in zip(scans, left[len(state) :], strict=True):
-                self._add(helper.make_node("Unsqueeze", [one, self._zero(here)], [f"{here}{one}/row"]))
-                all_of.append(f"{here}{one}/row")
+            for index, (all_of, one) in enumerate(zip(scans, left[len(state) :], strict=True)):
+                self._add(helper.make_node("Unsqueeze", [one, self._zero(here)], [f"{here}{index}/row"]))
+                all_of.append(f"{here}{index}/row")
         outputs = list(proto.output)
         for inner, outer in zip(state, outputs, strict=False):
             if outer:
@@ -250,8 +253,8 @@ class ControlFlow(ABC):
                         proto, f"a step changes the shape of {old}, so that the number of steps must be known before "
                         f"the run{self._advice(given[0] or given[1] or condition)}"
                     )  # fmt: skip
-            for all_of, row in zip(scans, left[len(state) :], strict=True):
-                all_of.append(self._row(going, row, here))
+            for index, (all_of, row) in enumerate(zip(scans, left[len(state) :], strict=True)):
+                all_of.append(self._row(going, row, f"{here}{index}/"))
             state = [
                 new if certain else self._made("Where", [going, new, old], f"{here}{index}/state")
                 for index, (old, new) in enumerate(zip(state, left, strict=False))
@@ -318,9 +321,9 @@ class ControlFlow(ABC):
         kind = np.dtype(np.float32) if info is None else helper.tensor_dtype_to_np_dtype(
             onnx.TensorProto.DataType.Value(info.type)
         )  # fmt: skip
-        fill = self._number(f"{prefix}{row}/fill", np.array(-1).astype(kind))
-        chosen = self._made("Where", [going, row, fill], f"{prefix}{row}/chosen")
-        return self._made("Unsqueeze", [chosen, self._zero(prefix)], f"{prefix}{row}/row")
+        fill = self._number(f"{prefix}fill", np.array(-1).astype(kind))
+        chosen = self._made("Where", [going, row, fill], f"{prefix}chosen")
+        return self._made("Unsqueeze", [chosen, self._zero(prefix)], f"{prefix}row")
 
     def _number(self, name: str, values: Values) -> str:
         return self._made("Constant", [], name, value=numpy_helper.from_array(values))
@@ -347,17 +350,22 @@ class ControlFlow(ABC):
     def _inlined(self, graph: Any, prefix: str, names: dict[str, str]) -> list[str]:
         """The nodes of a subgraph in the place of the node that has it; what its outputs are called."""
         for tensor in graph.initializer:
-            names[tensor.name] = prefix + tensor.name
+            names[tensor.name] = self._shared.tensor(tensor, prefix + tensor.name)
             copied = onnx.TensorProto.FromString(tensor.SerializeToString())
             copied.name = names[tensor.name]
             if copied.name not in self.info:
                 self._graph.initializer.append(copied)
                 self._constant(copied)
         for node in graph.node:
+            key, before = self._shared.key(node, names), len(self._nodes)
+            if made := self._shared.find(key):
+                names.update(zip(node.output, made, strict=True))
+                continue
             names.update((name, prefix + name) for name in node.output if name)
             named = NodeProto.FromString(node.SerializeToString())
             named.name = prefix + node.name if node.name else ""
             self._visit(named, names)
+            self._shared.add(key, [names.get(name, name) for name in node.output], before)
         return [names.get(value.name, value.name) for value in graph.output]
 
     def _prefix(self, proto: Any) -> str:
