@@ -22,7 +22,8 @@ class Shared:
     def __init__(self, nodes: list[Any]) -> None:
         self._nodes = nodes
         self._tensors: dict[bytes, str] = {}
-        self._made: dict[bytes, tuple[list[str], int, Any]] = {}
+        self._made: dict[bytes | None, tuple[list[str], int, Any]] = {}
+        """What the outputs are called, how many nodes there were with it, and the last of them, by `key`."""
 
     def tensor(self, tensor: Any, name: str) -> str:
         """The name of an equal tensor before it, or its own."""
@@ -33,8 +34,8 @@ class Shared:
     @staticmethod
     def key(node: Any, names: Mapping[str, str]) -> bytes | None:
         """Equal for nodes of subgraphs that make the same; None: this one stays. `names`: those of its inputs."""
-        if node.op_type in _EACH_OF_ITS_OWN or any(graph.node for graph in subgraphs(node)):
-            return None
+        if node.op_type in _EACH_OF_ITS_OWN or any(graph.output for graph in subgraphs(node)):
+            return None  # a subgraph reads tensors of the step by names that are no inputs
         plain = NodeProto.FromString(node.SerializeToString())
         plain.ClearField("name")
         plain.ClearField("doc_string")
@@ -44,8 +45,10 @@ class Shared:
 
     def find(self, key: bytes | None) -> Sequence[str] | None:
         """What the outputs of an equal node are called."""
-        made, count, last = self._made.get(key or b"", ([], 0, None))
-        return made if 0 < count <= len(self._nodes) and self._nodes[count - 1] is last else None
+        if key not in self._made:
+            return None
+        outputs, count, last = self._made[key]
+        return outputs if count <= len(self._nodes) and self._nodes[count - 1] is last else None
 
     def add(self, key: bytes | None, outputs: list[str], before: int) -> None:
         """A node that is among the nodes now, of which there were so many before it."""

@@ -100,6 +100,29 @@ def test_a_step_that_is_dropped_leaves_nothing_to_share() -> None:
     near(by_us(model, feeds)[0]["last2"], by_onnxruntime(model, feeds)["last2"], 1e-5, "last2")
 
 
+@pytest.mark.parametrize("limit", [False, True])
+def test_branches_without_nodes_give_what_their_step_has(limit: bool) -> None:
+    """They read it by its name, which is the same in each step; onnxruntime wants an Identity there."""
+    branches = {
+        f"{side}_branch": helper.make_graph([], side, [], [_info(name, (2,))])
+        for side, name in (("then", "doubled"), ("else", "h"))
+    }
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["more"]), helper.make_node("Add", ["h", "h"], ["doubled"]),
+         helper.make_node("If", ["limit"], ["next"], **branches)],
+        "body", [_info("i", (), TensorProto.INT64), _info("c", (), TensorProto.BOOL), _info("h", (2,))],
+        [_info("more", (), TensorProto.BOOL), _info("next", (2,))],
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["steps", "", "x"], ["last"], "loop", body=body)],
+        "g", [_info("x", (2,)), _info("limit", (), TensorProto.BOOL)], [_info("last", (2,))],
+        [numpy_helper.from_array(np.array(3), "steps")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    x = random(2)
+    near(by_us(model, {"x": x, "limit": np.array(limit)})[0]["last"], x * (8 if limit else 1), 1e-6, "last")
+
+
 def test_each_step_draws_its_own_numbers() -> None:
     """A generator gives other numbers in each step, so that equal nodes of it are not one."""
     body = helper.make_graph(
