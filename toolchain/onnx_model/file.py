@@ -27,6 +27,8 @@ SMALL = 1 << 16
 MAPPED = 1 << 26
 """Bytes from which on a file is mapped. A smaller one is read: a program that exports a model over the file of one that
 it has loaded then changes nothing of that."""
+_POINTER = b"version https://git-lfs."
+"""What Git LFS writes in the place of a large file."""
 RESHAPES = ("Reshape", "Squeeze", "Unsqueeze")
 """Operators that leave the values of a constant as they are: what they read stays in the protobuf, where it becomes a
 constant too."""
@@ -44,6 +46,8 @@ class ModelFile(NamedTuple):
 def read_file(path: Path) -> ModelFile:
     """The model in a file. ModelError: why there is none, in one line."""
     data = _content(path)
+    if bytes(data[: len(_POINTER)]) == _POINTER:
+        raise ModelError(f"{path}: a pointer of Git LFS, not the model itself: git lfs pull brings it")
     rest, inside = without_values(data, SMALL)
     proto = _parsed(path, rest)
     kept = {name for node in proto.graph.node if node.op_type in RESHAPES for name in node.input}

@@ -213,6 +213,14 @@ def test_a_broken_file(tmp_path: Path, data: bytes) -> None:
     assert str(caught.value).endswith("): export it again") and "\n" not in str(caught.value)
 
 
+def test_a_pointer_of_git_lfs_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+    with pytest.raises(ModelError) as caught:
+        load_model(path)
+    assert str(caught.value) == f"{path}: a pointer of Git LFS, not the model itself: git lfs pull brings it"
+
+
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         load_model(tmp_path / "m.onnx")
