@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_conv, op_gemm, op_matmul, op_max_pool
+from onnx.reference.ops import op_conv, op_gemm, op_matmul, op_max_pool, op_slice
 
 _NARROW = ("float16", "bfloat16")
 """Types of which numpy's products take fifty times as long as those of FP32, which adds them as exactly."""
@@ -203,6 +203,18 @@ class Pad(OpRun):
         return (np.pad(data[tuple(kept)], widths, mode, **more).astype(data.dtype),)
 
 
+class Slice(op_slice.SliceCommon):
+    """onnx.reference takes nothing where steps go back from before the first element: they begin at that."""
+
+    op_domain = ""
+
+    def _run(self, data: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> tuple[Any]:
+        if steps is not None:
+            sizes = np.array(data.shape)[np.arange(len(starts)) if axes is None else axes]
+            starts = np.where(np.asarray(steps) < 0, np.maximum(starts, -sizes), starts)
+        return (super()._run(data, starts, ends, axes, steps)[0],)
+
+
 class STFT(OpRun):
     """onnx.reference takes the number of frames from the batch of a signal without a last dimension of 1."""
 
@@ -221,6 +233,7 @@ class STFT(OpRun):
 
 
 CORRECTED: list[type[OpRun]] = [
-    Conv, ConvTranspose, CumSum, GatherElements, Gemm, GlobalLpPool, GlobalMaxPool, MatMul, MaxPool, OneHot, Pad, STFT,
+    Conv, ConvTranspose, CumSum, GatherElements, Gemm, GlobalLpPool, GlobalMaxPool, MatMul, MaxPool, OneHot, Pad, Slice,
+    STFT,
 ]  # fmt: skip
 """Operators of which onnx.reference has no right implementation."""

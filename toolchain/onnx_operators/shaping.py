@@ -57,7 +57,7 @@ def slice_(node: Node) -> None:
     take, at = list(steps(source.shape)), 0
     for start, end, axis, step in zip(starts, ends, axes, every, strict=True):
         axis = int(axis) % len(source.shape)
-        first = slice(int(start), int(end), int(step)).indices(source.shape[axis])[0]
+        first = max(slice(int(start), int(end), int(step)).indices(source.shape[axis])[0], 0)
         at += first * take[axis]
         take[axis] *= int(step)
     copy(node, source, out, out.shape, take, steps(out.shape), at_in=at)
