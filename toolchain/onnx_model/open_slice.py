@@ -1,5 +1,6 @@
 """A Slice to an end that the run computes: all rows up to the last there can be, and how many of them count."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from toolchain.onnx_model.open_rows import OpenRows
 from toolchain.onnx_nodes.evaluation import TensorInfo
 
 _REST = np.iinfo(np.int32).max
-"""An end behind every row."""
+"""An end behind every row; less than 0, one before every row."""
 
 
 def has_open_slice(graph: Any) -> bool:
@@ -33,6 +34,7 @@ class OpenSlices(ABC):
 
     info: dict[str, TensorInfo]
     _known: dict[str, Values]
+    _makers: dict[str, Any]
     _rows: OpenRows
 
     @abstractmethod
@@ -48,9 +50,9 @@ class OpenSlices(ABC):
         """A constant; its name."""
 
     def _open_slice(self, proto: Any) -> bool:
-        """Whether a node is a Slice of one dimension by steps of 1, from a start that is known to an end that is not;
-        then nodes are added that make all rows behind the start, -1 in those behind the end, and an output of the
-        model with the number of those before it."""
+        """Whether a node is a Slice from known starts, of which one dimension has an end that is not known; then nodes
+        are added that make all rows which there can be, -1 in those behind the end, and an output of the model with
+        the number of those before it."""
         if proto.op_type != "Slice" or len(proto.input) < 3:
             return False
         data, starts, ends, axes, steps = [*proto.input, "", ""][:5]
@@ -58,38 +60,75 @@ class OpenSlices(ABC):
             return False  # of rows that the run counts, OpenRows says what cannot be
         if any(name and name not in self._known for name in (starts, axes, steps)):
             return False
-        first, shape = self._known[starts].reshape(-1), self.info[data].shape
-        if first.size != 1 or (steps and self._known[steps].reshape(-1)[0] != 1):
+        shape, firsts = self.info[data].shape, self._known[starts].reshape(-1).tolist()
+        along = self._known[axes].reshape(-1).tolist() if axes else range(len(firsts))
+        every = self._known[steps].reshape(-1).tolist() if steps else [1] * len(firsts)
+        lasts = self._elements(ends)
+        unknown = [(index, last) for index, last in enumerate(lasts) if isinstance(last, str)]
+        if len(unknown) != 1 or not len(lasts) == len(firsts) == len(every) or 0 in every:
             return False
-        axis = int(self._known[axes].reshape(-1)[0]) % len(shape) if axes else 0
-        size = shape[axis]
-        begin = min(max(int(first[0]) + (size if first[0] < 0 else 0), 0), size)
-        rows, name = size - begin, proto.output[0]
-        if not rows:
+        (index, end), axis = unknown[0], along[unknown[0][0]] % len(shape)
+        whole = [(_REST if step > 0 else -_REST) if isinstance(last, str) else last
+                 for last, step in zip(lasts, every, strict=True)]  # fmt: skip
+        taken = [_places(first, last, step, shape[one % len(shape)])
+                 for first, last, step, one in zip(firsts, whole, every, along, strict=True)]  # fmt: skip
+        if not all(taken):
             return False
-        info = self.info[data]
-        if begin:
-            bounds = [self._number(f"{name}/{what}", np.array([at], np.int64))
-                      for what, at in (("start", begin), ("end", _REST), ("axis", axis))]  # fmt: skip
-            data = self._made("Slice", [data, *bounds], f"{name}/rows")
-        count = self._made("Identity", [self._count(name, ends, begin, size)], f"{name}{on_core.COUNT}")
-        places = np.arange(rows).reshape([rows, *[1] * (len(shape) - 1 - axis)])
-        before = self._made("Less", [self._number(f"{name}/places", places), count], f"{name}/before")
-        kind = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(info.type))
+        places, name = taken[index], proto.output[0]
+        if len(firsts) > 1 or places != range(shape[axis]):
+            bounds = [self._number(f"{name}/{what}", np.array(values, np.int64))
+                      for what, values in (("start", firsts), ("end", whole), ("axis", along), ("by", every))
+                      ]  # fmt: skip
+            kept = self._made("Slice", [data, *bounds], f"{name}/rows")
+        else:
+            kept = data
+        span = self._span(name, end, places, shape[axis])
+        aside = np.arange(len(places)).reshape([-1, *[1] * (len(shape) - 1 - axis)]) * abs(places.step)
+        before = self._made("Less", [self._number(f"{name}/places", aside), span], f"{name}/before")
+        kind = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(self.info[data].type))
         fill = self._number(f"{name}/fill", np.array(-1).astype(kind))
-        self._made("Where", [before, data, fill], name)
-        self._counted(name, axis, count)
+        self._made("Where", [before, kept, fill], name)
+        self._counted(name, axis, self._count(name, span, abs(places.step)))
         return True
 
-    def _count(self, name: str, ends: str, begin: int, size: int) -> str:
-        """How many rows lie between row `begin` and the computed end, of a dimension of `size` rows: [1], INT64."""
+    def _elements(self, name: str) -> list[int | str]:
+        """Those of a vector: numbers that are known, and a tensor of one element for each other one. None: nothing is
+        known of them."""
+        if name in self._known:
+            return [int(value) for value in self._known[name].reshape(-1)]
+        maker, info = self._makers.get(name), self.info.get(name)
+        if info is None or math.prod(info.shape) == 1:
+            return [name] if info is not None else []
+        if maker is None or maker.op_type not in ("Cast", "Concat", "Identity"):
+            return []
+        parts = [self._elements(one) for one in maker.input]
+        return [one for part in parts for one in part] if all(parts) else []
+
+    def _span(self, name: str, end: str, places: range, size: int) -> str:
+        """How far the computed end is from the first place, at least 0, of a dimension of `size` rows: [1], INT64."""
+        last = size if places.step > 0 else -1
         numbers = {text: self._number(f"{name}/{text}", np.array([value], np.int64))
-                   for text, value in (("zero", 0), ("size", size), ("begin", begin), ("vector", 1))}  # fmt: skip
-        wide = self._made("Cast", [ends], f"{name}/wide", to=onnx.TensorProto.INT64)
-        end = self._made("Reshape", [wide, numbers["vector"]], f"{name}/given")
-        backwards = self._made("Less", [end, numbers["zero"]], f"{name}/backwards")
-        behind = self._made("Add", [end, numbers["size"]], f"{name}/behind")
-        end = self._made("Where", [backwards, behind, end], f"{name}/last")
-        end = self._made("Min", [end, numbers["size"]], f"{name}/least")
-        count = self._made("Sub", [end, numbers["begin"]], f"{name}/many")
-        return self._made("Max", [count, numbers["zero"]], f"{name}/count")
+                   for text, value in (("zero", 0), ("size", size), ("begin", places.start), ("vector", 1),
+                                       ("behind", last))}  # fmt: skip
+        wide = self._made("Cast", [end], f"{name}/wide", to=onnx.TensorProto.INT64)
+        given = self._made("Reshape", [wide, numbers["vector"]], f"{name}/given")
+        backwards = self._made("Less", [given, numbers["zero"]], f"{name}/backwards")
+        counted = self._made("Add", [given, numbers["size"]], f"{name}/counted")
+        given = self._made("Where", [backwards, counted, given], f"{name}/last")
+        given = self._made("Min" if places.step > 0 else "Max", [given, numbers["behind"]], f"{name}/least")
+        order = [given, numbers["begin"]] if places.step > 0 else [numbers["begin"], given]
+        return self._made("Max", [self._made("Sub", order, f"{name}/many"), numbers["zero"]], f"{name}/span")
+
+    def _count(self, name: str, span: str, step: int) -> str:
+        """How many rows lie within a span: [1], INT64."""
+        if step > 1:
+            up = self._made("Add", [span, self._number(f"{name}/up", np.array([step - 1]))], f"{name}/wider")
+            span = self._made("Div", [up, self._number(f"{name}/step", np.array([step]))], f"{name}/rounded")
+        return self._made("Identity", [span], f"{name}{on_core.COUNT}")
+
+
+def _places(first: int, last: int, step: int, size: int) -> range:
+    """What a Slice takes of a dimension: it begins at a place that there is, or none."""
+    begin = min(max(first + (size if first < 0 else 0), 0), size - (step < 0))
+    end = last + (size if last < 0 else 0)
+    return range(begin, min(max(end, 0), size) if step > 0 else min(max(end, -1), size - 1), step)

@@ -129,9 +129,46 @@ def test_a_slice_of_other_types_to_a_computed_end(kind: str, code: int) -> None:
     assert got["y.count"].tolist() == [3] and np.array_equal(got["y"][:, :3], want)
 
 
-def test_a_slice_to_a_computed_end_by_steps_of_two_is_refused() -> None:
+@pytest.mark.parametrize(("start", "step"), [*((start, step) for start in (0, 1, -1, -9) for step in (2, 9, -1, -2)),
+                                             (99, -2)])  # fmt: skip
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 99, -1, -3, -9])
+def test_a_slice_to_a_computed_end_by_steps(n: int, start: int, step: int) -> None:
+    got, want = slice_to(n, start=start, step=step)
+    count = int(got["y.count"][0])
+    assert np.array_equal(got["y"][:, :count], want) and (got["y"][:, count:] == -1).all()
+
+
+SEVERAL = """<ir_version: 8, opset_import: ["" : 16]>
+g (float[4, 5, 6] x, int32[1] n) => (float[J, K, L] y) {
+  starts = Constant <value = int64[3] {1, 0, 5}> ()
+  steps = Constant <value = int64[3] {2, 1, -2}> ()
+  axes = Constant <value = int64[3] {0, 1, -1}> ()
+  first = Constant <value = int32[1] {9}> ()
+  last = Constant <value = int32[1] {-9}> ()
+  narrow = Concat <axis: int = 0> (ENDS)
+  ends = Cast <to: int = 7> (narrow)
+  y = Slice(x, starts, ends, axes, steps)
+}
+"""
+"""As strided slices of TensorFlow are exported."""
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 9, -1, -2, -9])
+@pytest.mark.parametrize(("ends", "axis"), [("n, first, last", 0), ("first, n, last", 1), ("first, first, n", 2)])
+def test_a_slice_of_several_dimensions_of_which_one_has_a_computed_end(n: int, ends: str, axis: int) -> None:
+    proto = parser.parse_model(SEVERAL.replace("ENDS", ends))
+    feeds = {"x": np.arange(120, dtype=np.float32).reshape(4, 5, 6), "n": np.array([n], np.int32)}
+    got, want = by_us(proto, feeds)[0], by_onnxruntime(proto, feeds)["y"]
+    count = int(got["y.count"][0])
+    assert count == want.shape[axis]
+    assert np.array_equal(got["y"].take(range(count), axis), want)
+    assert (got["y"].take(range(count, got["y"].shape[axis]), axis) == -1).all()
+
+
+def test_a_slice_of_which_two_dimensions_have_a_computed_end_is_refused() -> None:
+    proto = parser.parse_model(SEVERAL.replace("ENDS", "n, n, last"))
     with pytest.raises(ModelError, match="the shape of y is not known before the run"):
-        slice_to(3, step=2)
+        by_us(proto, {})
 
 
 @pytest.mark.parametrize("axis", [0, 1])
