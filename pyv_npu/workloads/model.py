@@ -99,8 +99,9 @@ class Model(Workload["ModelDetail"]):
 
     def prepare(self, config: Config) -> "CompiledModel":
         self.check(config)
-        compiled = compile_for(config, self.path, self.choices)
         given = {} if self.inputs is None else read_inputs(self.inputs)
+        shapes = {name: values.shape for name, values in (given | self._own_arrays()).items()}
+        compiled = compile_for(config, self.path, self.choices._replace(arrays=shapes))
         inputs = complete_inputs(compiled, config.run.seed, given)
         for name, value in self.single.items():
             if name not in inputs:
@@ -109,6 +110,11 @@ class Model(Workload["ModelDetail"]):
             given[name] = read_input(value, wanted) if isinstance(value, Path) else _filled(name, value, wanted)
         slot = config.core.custom_slot
         return CompiledModel(compiled, complete_inputs(compiled, config.run.seed, given), self.choices.submit, slot)
+
+    def _own_arrays(self) -> dict[str, Values]:
+        """The arrays in files of single inputs; pictures follow the model."""
+        files = {name: value for name, value in self.single.items() if isinstance(value, Path)}
+        return {name: read_input(path, np.empty(0)) for name, path in files.items() if path.suffix.lower() == ".npy"}
 
 
 def _filled(name: str, value: float, wanted: Values) -> Values:

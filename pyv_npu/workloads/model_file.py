@@ -50,6 +50,8 @@ class Choices(NamedTuple):
     """Values of inputs that are fixed before the model is compiled."""
     submit: str = FIRMWARE_SUBMITS
     """Who submits the commands: the firmware that goes through them, or code that is generated for them."""
+    arrays: Mapping[str, tuple[int, ...]] = {}
+    """Shapes of inputs that are given: for dimensions that `shapes` leaves open."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -74,10 +76,15 @@ class Choices(NamedTuple):
 def compile_for(config: Config, path: Path, choices: Choices) -> Compiled:
     """Compile the model in a file for the device of a configuration. BadModelError, one line."""
     with bad_models():
-        return compile_loaded(config, load(path, choices.shapes, choices.constants), choices)
+        return compile_loaded(config, load(path, choices.shapes, choices.constants, choices.arrays), choices)
 
 
-def load(path: Path, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, float] | None = None) -> OnnxModel:
+def load(
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    constants: Mapping[str, float] | None = None,
+    arrays: Mapping[str, tuple[int, ...]] | None = None,
+) -> OnnxModel:
     """The model in an ONNX file or an MLIR module. ModelError, one line."""
     if path.suffix == MLIR:
         from toolchain.mlir.importer import load_mlir
@@ -85,7 +92,7 @@ def load(path: Path, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[s
         if constants:
             raise UsageError("--constant: is for ONNX models; drop it")
         return load_mlir(path, shapes)
-    made = load_model(path, shapes, constants)
+    made = load_model(path, shapes, constants, arrays)
     made.name = model_name(path)
     return made
 

@@ -14,9 +14,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 _CACHED = "; a decoder with a key/value cache makes tokens with --prompt 3,1,4 --generate 8"
 
 
-def bind(model: Any, name: str, shapes: Shapes, external: Collection[str]) -> None:
-    """Give the dimensions of an onnx.ModelProto their sizes, in place. ModelError: a name or size that does not fit,
-    or the dimensions that are still open, all of them."""
+def bind(model: Any, name: str, shapes: Shapes, external: Collection[str], arrays: Shapes) -> None:
+    """Give the dimensions of an onnx.ModelProto their sizes, in place: those of `shapes`, and to what is open then
+    those of `arrays`, which are given as inputs. ModelError: a name or size that does not fit, or the dimensions that
+    are still open, all of them."""
     inputs = given_inputs(model, external)
     names = dict.fromkeys(text for value in inputs.values() for dim in _dims(value) if (text := dimension_name(dim)))
     for key, sizes in shapes.items():
@@ -28,6 +29,9 @@ def bind(model: Any, name: str, shapes: Shapes, external: Collection[str]) -> No
         else:
             known = f"inputs are {', '.join(inputs)}" + (f"; dimensions are {', '.join(names)}" if names else "")
             raise ModelError(f"{name}: --shape {key}: no such input; {known}")
+    for key, sizes in arrays.items():
+        if key in inputs and tensor_info(inputs[key]) is None:
+            _bind_open(inputs.values(), inputs[key], sizes)
     _clear(model)
     _check(model, name, inputs.values())
 
@@ -67,6 +71,21 @@ def _bind_input(name: str, value: Any, sizes: tuple[int, ...]) -> None:
             raise ModelError(f"{name}: --shape {key}: a dimension is {dim.dim_value} in the model, got {size}")
         dim.Clear()
         dim.dim_value = size
+
+
+def _bind_open(values: Collection[Any], value: Any, sizes: tuple[int, ...]) -> None:
+    """Open dimensions of an input; where they have names, those of other inputs too."""
+    tensor, dims = value.type.tensor_type, _dims(value)
+    if not tensor.HasField("shape"):
+        dims.extend(onnx.TensorShapeProto.Dimension() for _ in sizes)
+    if len(dims) != len(sizes):
+        return
+    for dim, size in zip(dims, sizes, strict=True):
+        if text := dimension_name(dim):
+            _bind_name(values, text, size)
+        elif not known_size(dim):
+            dim.Clear()
+            dim.dim_value = size
 
 
 def _clear(model: Any) -> None:

@@ -89,11 +89,12 @@ def load_model(
     path: Path,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     constants: Mapping[str, float] | None = None,
+    arrays: Mapping[str, tuple[int, ...]] | None = None,
 ) -> OnnxModel:
-    """Read, check and complete the model in a file; `shapes` and `constants` as in `prepare`. ModelError: what is wrong
-    with it, in one line."""
+    """Read, check and complete the model in a file; `shapes`, `constants` and `arrays` as in `prepare`. ModelError:
+    what is wrong with it, in one line."""
     proto, external = read_file(path)
-    return prepare(proto, str(path), shapes, external, constants)
+    return prepare(proto, str(path), shapes, external, constants, arrays)
 
 
 def prepare(
@@ -102,12 +103,13 @@ def prepare(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     external: Mapping[str, Values] | None = None,
     constants: Mapping[str, float] | None = None,
+    arrays: Mapping[str, tuple[int, ...]] | None = None,
 ) -> OnnxModel:
     """A model in memory, checked, in canonical form, with its shapes inferred.
 
     `shapes`: shapes of inputs by name, sizes of dimensions by theirs, and by the name of a Loop the most steps that it
-    makes; `constants`: inputs of one element whose
-    value is fixed; `external` as in OnnxModel. ModelError as `load_model`.
+    makes; `constants`: inputs of one element whose value is fixed; `external` as in OnnxModel; `arrays`: shapes of
+    inputs, for what `shapes` leaves open. ModelError as `load_model`.
     """
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{name}: no ONNX model (it has no graph): export it again")
@@ -118,7 +120,7 @@ def prepare(
     loops = {node_name(node) for node in model.graph.node if node.op_type == "Loop" and any(node.output)}
     steps = {key: sizes[0] for key, sizes in (shapes or {}).items() if key in loops and len(sizes) == 1}
     sizes = {key: sizes for key, sizes in (shapes or {}).items() if key not in steps}
-    dimensions.bind(model, name, sizes, external or {})
+    dimensions.bind(model, name, sizes, external or {}, arrays or {})
     _fix(model, name, constants or {}, external or {})
     if model.functions:
         _check_functions(model, name)

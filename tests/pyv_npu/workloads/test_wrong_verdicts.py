@@ -240,6 +240,39 @@ def test_one_input_from_a_file_a_picture_or_a_number(tmp_path: Path) -> None:
         assert np.array_equal(np.load(tmp_path / value[0] / "outputs.npz")["y"], want)
 
 
+def opened() -> Any:
+    """Two inputs with dimensions that have names, one of them the same."""
+    shapes = [("x", ["batch", "n", 4]), ("y", ["batch", 1, 1])]
+    return graph([helper.make_node("Add", ["x", "y"], ["z"])], shapes, [("z", None)], {})
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_an_array_says_the_sizes_of_open_dimensions(several: bool, tmp_path: Path) -> None:
+    path, x = saved(tmp_path, opened()), random(2, 3, 4)
+    np.save(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "x.npz", x=x)
+    given = ["--inputs", str(tmp_path / "x.npz")] if several else ["--input", f"x={tmp_path / 'x.npy'}"]
+    assert main(["run", path, "--sim-level", "IA", *given, "--input", "y=0.5", "--report", str(tmp_path / "r")]) == 0
+    assert np.array_equal(np.load(tmp_path / "r" / "outputs.npz")["z"], x + np.float32(0.5))
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "message"),
+    [
+        ((2, 3, 4), ["--shape", "batch=1"], "input x: has shape (2, 3, 4); the model takes (1, 3, 4)"),
+        ((2, 3, 4, 1), [], "x has shape [batch, n, 4], y has shape [batch, 1, 1]: give every dimension a size"),
+    ],
+)
+def test_an_array_that_does_not_fit(
+    size: tuple[int, ...], options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What --shape says counts; an array with more dimensions than its input says nothing."""
+    path, name = saved(tmp_path, opened()), tmp_path / "x.npy"
+    np.save(name, random(*size))
+    assert main(["run", path, "--sim-level", "IA", "--input", f"x={name}", *options]) != 0
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("option", "code", "message"),
     [
