@@ -76,7 +76,7 @@ OPERATORS: dict[str, Operator] = {
     "Add": _binary("ADD"),
     "And": Operator(elementwise.binary("MIN"), {}, BYTE, "ELTWISE min of 0 and 1"),
     "ArgMax": Operator(rows.argmax, {"axis": ALL, "keepdims": ALL, "select_last_index": ALL}, ANY, "REDUCE argmax"),
-    "ArgMin": _composed(arithmetic.arg_min, *ROWS, types=ANY, note="mul, REDUCE argmax"),
+    "ArgMin": _composed(arithmetic.arg_min, *ROWS, types=ANY, note="mul or xor, REDUCE argmax"),
     "Attention": Operator(
         attention.attention,
         {"is_causal": ALL, "kv_num_heads": ALL, "left_window_size": ALL, "q_num_heads": ALL,
@@ -225,7 +225,7 @@ OPERATORS: dict[str, Operator] = {
     "ReduceLogSumExp": _composed(arithmetic.log_sum_exp, *REDUCED, note="REDUCE, ELTWISE exp, log", constant=(1,)),
     "ReduceMax": Operator(rows.reduction("MAX"), REDUCED, ANY, "REDUCE max", constant=(1,)),
     "ReduceMean": Operator(rows.reduction("MEAN"), REDUCED, FLOAT, "REDUCE mean", constant=(1,)),
-    "ReduceMin": _composed(arithmetic.reduce_min, *REDUCED, types=ANY, note="mul, REDUCE max", constant=(1,)),
+    "ReduceMin": _composed(arithmetic.reduce_min, *REDUCED, types=ANY, note="mul or xor, REDUCE max", constant=(1,)),
     "ReduceProd": _composed(arithmetic.reduce_product, *REDUCED, types=ANY, note="ELTWISE mul", constant=(1,)),
     "ReduceSum": Operator(rows.reduction("SUM"), REDUCED, FLOAT | {DataType.INT32}, "REDUCE sum", constant=(1,)),
     "Relu": Operator(elementwise.unary("RELU"), {}, ANY - {DataType.UINT8}, "ELTWISE relu"),

@@ -125,20 +125,27 @@ def _axes(node: NodeView) -> list[int] | None:
     """Axes of a reduction, counted from the front; None: there is nothing to reduce."""
     rank = len(node.shape(0))
     given = node.needed(1, "axes").reshape(-1) if node.has(1) else np.zeros(0, np.int64)
+    if not rank:
+        return None
     if not given.size:
         return None if node.attribute("noop_with_empty_axes", 0) else list(range(rank))
     return sorted(int(axis) % rank for axis in given)
 
 
+def _turned(parts: Parts) -> str:
+    """The operator that turns the order around. Its own inverse; of integers, the smallest has no negative."""
+    return "Neg" if np.dtype(parts.kind).kind == "f" else "BitwiseNot"
+
+
 def reduce_min(parts: Parts) -> None:
-    node, attributes = parts.node, parts.node.attributes
+    node, attributes, turn = parts.node, parts.node.attributes, _turned(parts)
     axes = [parts.input(1)] if node.has(1) else []
-    largest = parts.make("ReduceMax", parts.make("Neg", parts.input(0)), *axes, **attributes)
-    parts.result("Neg", largest)
+    largest = parts.make("ReduceMax", parts.make(turn, parts.input(0)), *axes, **attributes)
+    parts.result(turn, largest)
 
 
 def arg_min(parts: Parts) -> None:
-    parts.result("ArgMax", parts.make("Neg", parts.input(0)), **parts.node.attributes)
+    parts.result("ArgMax", parts.make(_turned(parts), parts.input(0)), **parts.node.attributes)
 
 
 def reduce_product(parts: Parts) -> None:

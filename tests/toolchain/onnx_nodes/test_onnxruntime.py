@@ -225,6 +225,19 @@ def test_reductions(operator: str, axes: list[int] | None, keepdims: int) -> Non
     check(operator, {"x": random(3, 4, 5)}, constants=constants, keepdims=keepdims)
 
 
+@pytest.mark.parametrize("operator", ["ReduceMin", "ReduceMax", "ArgMin", "ArgMax"])
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32])
+def test_the_smallest_integer_is_found(operator: str, kind: Any) -> None:
+    x = np.array([[5, np.iinfo(kind).min, np.iinfo(kind).max]], kind)
+    made = I64 if operator.startswith("Arg") else helper.np_dtype_to_tensor_dtype(x.dtype)
+    how = {"axis": 1} if made == I64 else {"axes": [1]}
+    check(operator, {"x": x}, kinds=(made,), opset=13, **how)
+
+
+def test_the_product_of_one_number() -> None:
+    check("ReduceProd", {"x": np.array(3, np.float32)})
+
+
 @pytest.mark.parametrize("exclusive", [0, 1])
 @pytest.mark.parametrize("reverse", [0, 1])
 @pytest.mark.parametrize("axis", [0, 1, -1])
