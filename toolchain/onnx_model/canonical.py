@@ -156,6 +156,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices):
         self._nodes: list[Any] = []
         self._makers: dict[str, Any] = {}
         self._inputs = {value.name for value in model.graph.input}
+        self._initializers = {tensor.name: tensor for tensor in model.graph.initializer}
         self.info: dict[str, TensorInfo] = {}
         self._known: dict[str, Values] = {}
         self._tensors: dict[str, Any] = {}
@@ -201,7 +202,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices):
         if names:
             proto = _renamed(proto, names)
         try:
-            parts = raised(proto, self._version)
+            parts = raised(proto, self._version, self._value)
         except ModelError as error:
             raise self._refuse(proto, str(error)) from None
         for part in parts:
@@ -215,6 +216,12 @@ class _Canonical(ControlFlow, Sequences, OpenSlices):
                     raise self._refuse(part, what) from None
             else:
                 self._add(part)
+
+    def _value(self, name: str) -> Values | None:
+        """The values of a tensor, where they are constant."""
+        if name in self._known or name not in self._initializers:
+            return self._known.get(name)
+        return np.asarray(numpy_helper.to_array(self._initializers[name]))
 
     def _decompose(self, proto: Any) -> None:
         """The operators of ONNX that stand for one of another domain."""

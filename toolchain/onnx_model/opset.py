@@ -12,6 +12,7 @@ import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
 from toolchain.errors import ModelError
+from toolchain.ir.graph import Values
 
 OLDEST = 7
 """The oldest operator set that is read."""
@@ -19,11 +20,16 @@ NEWEST = 23
 """The operator set that older models are raised to: the newest one that the operator table needs."""
 
 
+Known = Callable[[str], Values | None]
+"""The values of a tensor, where they are constant."""
+
+
 class Draft:
     """A node while it is raised; `before` and `after` are the nodes around it."""
 
-    def __init__(self, proto: Any) -> None:
+    def __init__(self, proto: Any, known: Known) -> None:
         self.proto = NodeProto.FromString(proto.SerializeToString())
+        self.known = known
         self.before: list[Any] = []
         self.after: list[Any] = []
 
@@ -125,9 +131,21 @@ def _batch_normalization(draft: Draft) -> None:
 
 
 def _resize(draft: Draft) -> None:
-    """Opset 10 takes steps from the first pixel; nearest is the pixel below."""
+    """Opset 10 takes steps from the first pixel; nearest is the pixel below, and of a smaller image the one above."""
+    scales = draft.known(draft.proto.input[1])
     draft.put(coordinate_transformation_mode="asymmetric", nearest_mode="floor")
     draft.proto.input.insert(1, "")
+    if scales is None or draft.attribute("mode", b"nearest") != b"nearest" or not (scales < 1).any():
+        return
+    if (scales > 1).any():
+        larger = Draft(draft.proto, draft.known)
+        larger.proto.input[0] = f"{draft.proto.output[0]}/smaller"
+        larger.proto.name += "/larger"
+        larger.constant(2, np.maximum(scales, 1))
+        draft.after += [*larger.before, larger.proto]
+        draft.proto.output[0] = larger.proto.input[0]
+        draft.constant(2, np.minimum(scales, 1))
+    draft.put(nearest_mode="ceil")
 
 
 def _roi_align(draft: Draft) -> None:
@@ -223,14 +241,14 @@ RULES: dict[str, tuple[Rule, ...]] = {
 """Operator -> its changes, oldest first."""
 
 
-def raised(proto: Any, version: int) -> list[Any]:
+def raised(proto: Any, version: int, known: Known) -> list[Any]:
     """The nodes that stand for one of operator set `version` in set `NEWEST`. ModelError: it has no such form."""
     if version >= NEWEST or proto.domain not in ("", "ai.onnx"):
         return [proto]
     rules = [rule for rule in RULES.get(proto.op_type, ()) if rule.version > version]
     if not rules:
         return [proto]
-    draft = Draft(proto)
+    draft = Draft(proto, known)
     for rule in rules:
         rule.rewrite(draft)
     return [*draft.before, draft.proto, *draft.after]

@@ -71,7 +71,7 @@ class WholeScan:
             proto.input[index] = self._names.get(name, name)
         for index, name in enumerate(proto.output):
             proto.output[index] = self._inside(name) if name else ""
-        return all(map(self._part, raised(proto, self._version)))
+        return all(map(self._part, raised(proto, self._version, self._known.get)))
 
     def _part(self, proto: Any) -> bool:
         attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}

@@ -38,6 +38,10 @@ OLD: dict[str, Any] = {
     "Resize, 10, nearest": one_node("Resize", X, opset=10, constants={"s": np.array([1, 1, 2, 3], np.float32)}),
     "Resize, 10, linear": one_node(
         "Resize", X, opset=10, mode="linear", constants={"s": np.array([1, 1, 2, 1.5], np.float32)}),
+    "Resize, 10, to a smaller image": one_node(
+        "Resize", X, opset=10, constants={"s": np.array([1, 1, 0.6, 0.7], np.float32)}),
+    "Resize, 10, wider and lower": one_node(
+        "Resize", X, opset=10, constants={"s": np.array([1, 1, 0.6, 1.7], np.float32)}),
     "Slice, 9": one_node("Slice", X, opset=9, starts=[1, -3], ends=[3, 100], axes=[1, 3]),
     "Softmax, 7": one_node("Softmax", X, opset=7),
     "Softmax, 12, axis 2": one_node("Softmax", X, opset=12, axis=2),
