@@ -17,6 +17,7 @@ from toolchain.onnx_model import dimensions
 from toolchain.onnx_model.canonical import MAX_NODES, canonical
 from toolchain.onnx_model.file import SMALL, one_line, read_file
 from toolchain.onnx_model.opset import NEWEST, OLDEST
+from toolchain.onnx_model.order import in_order
 from toolchain.onnx_nodes.evaluation import TensorInfo, tensor_info, type_name
 from toolchain.onnx_nodes.view import node_name, subgraphs
 
@@ -117,6 +118,8 @@ def prepare(
     model.graph.name = model.graph.name or "model"  # onnx.checker wants one, onnxruntime does not
     if not model.graph.output:
         raise ModelError(f"{name}: the model has no output: name the tensors that are wanted as outputs of its graph")
+    for part in (model.graph, *model.functions):
+        in_order(part)
     loops = {node_name(node) for node in model.graph.node if node.op_type == "Loop" and any(node.output)}
     steps = {key: sizes[0] for key, sizes in (shapes or {}).items() if key in loops and len(sizes) == 1}
     sizes = {key: sizes for key, sizes in (shapes or {}).items() if key not in steps}

@@ -81,6 +81,30 @@ def test_a_graph_without_a_name_runs() -> None:
     agree(proto)
 
 
+def test_nodes_in_any_order_run() -> None:
+    """Converters to FP16 put the casts of inputs at the end."""
+    proto = parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (bool c, float[3] x) => (float[3] y) {
+            y = If (c) <
+                then_branch = t () => (float[3] a) { b = Neg (half) a = Exp (b) },
+                else_branch = e () => (float[3] d) { d = Sqrt (half) }
+            >
+            half = Mul (positive, positive)
+            positive = Abs (x)
+        }""")
+    for taken in (True, False):
+        agree(proto, {"c": np.array(taken), "x": random(3)})
+
+
+def test_nodes_in_a_circle_are_refused() -> None:
+    proto = parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[3] x) => (float[3] y) { y = Add (x, z) z = Neg (y) }""")
+    with pytest.raises(ModelError, match="topologically sorted"):
+        prepare(proto, "m")
+
+
 def test_what_has_no_form_in_a_newer_set_is_refused() -> None:
     constants = {name: np.ones(3, np.float32) for name in "sbmv"}
     proto = one_node("BatchNormalization", X, opset=7, spatial=0, constants=constants)
