@@ -187,7 +187,10 @@ OPERATORS: dict[str, Operator] = {
     "LRN": _composed(images_of_parts.local_response, "alpha", "beta", "bias", "size", note="MatMul, ELTWISE"),
     "LSTM": _composed(recurrent.recurrent, *recurrent.RECURRENT, **STEPS),
     "MatMul": Operator(linear.matmul, {}, FLOAT, "GEMM_T"),
-    "MatMulInteger": Operator(quantized.matmul_integer, {}, BYTE, "GEMM_T", constant=(3,)),
+    "MatMulInteger": Operator(
+        quantized.matmul_integer, {}, BYTE, "GEMM_T; a zero point for each column: twice, ELTWISE mul, sub", (3,),
+        arithmetic.integer_product, arithmetic.zeros_differ,
+    ),
     "Max": Operator(elementwise.variadic("MAX"), {}, ANY, "ELTWISE max"),
     "MaxPool": Operator(
         images.maximum_pool, {**PADDING, "ceil_mode": ALL, "storage_order": ALL}, FLOAT | BYTE,

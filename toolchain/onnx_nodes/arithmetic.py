@@ -368,3 +368,21 @@ def determinant(parts: Parts) -> None:
                 made[columns] = parts.make("Add" if place % 2 else "Sub", made[columns], term)
         below = made
     parts.reshaped_result(below[tuple(range(size))])
+
+
+def zeros_differ(node: NodeView) -> bool:
+    """Whether the columns of the second matrix of a MatMulInteger have zero points of their own."""
+    zeros = node.constant(3) if node.has(3) else None
+    return zeros is not None and np.unique(zeros).size > 1
+
+
+def integer_product(parts: Parts) -> None:
+    """(A - za) (B - zb) = (A - za) (B - z) - s (zb - z), where s are the sums of the rows of A - za and z is one number
+    for all columns."""
+    node, zeros = parts.node, parts.node.needed(3, "zero point")
+    common = zeros.reshape(-1)[0]
+    ones = parts.constant(np.ones((node.shape(1)[-2], 1), zeros.dtype))
+    product = parts.make("MatMulInteger", parts.input(0), parts.input(1), parts.input(2), parts.constant(common))
+    sums = parts.make("MatMulInteger", parts.input(0), ones, parts.input(2))
+    rest = parts.constant(zeros.astype(np.int32) - np.int32(common))
+    parts.result("Sub", product, parts.make("Mul", sums, rest))

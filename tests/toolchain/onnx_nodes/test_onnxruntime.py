@@ -212,6 +212,16 @@ def test_sums_of_integers_are_exact() -> None:
     check("ReduceSum", {"x": x}, constants={"axes": np.array([0, 2])}, kinds=(I64,))
 
 
+@pytest.mark.parametrize("zero", ["constant", "computed"])
+def test_columns_with_zero_points_of_their_own(zero: str) -> None:
+    """As dynamic quantization with a scale for each channel makes them."""
+    codes = np.random.default_rng(4)
+    inputs = {"a": codes.integers(0, 256, (2, 3, 5), np.uint8)}
+    constants = {"b": codes.integers(0, 256, (5, 4), np.uint8), "zb": codes.integers(0, 256, 4, np.uint8)}
+    (constants if zero == "constant" else inputs)["za"] = np.array(100, np.uint8)
+    check("MatMulInteger", inputs, constants=constants, order=["a", "b", "za", "zb"], kinds=(6,))
+
+
 def test_logarithm() -> None:
     check("Log", {"x": np.array([1e-30, 0.5, 1, 2, 1e30, 0, -1], np.float32)})
 
