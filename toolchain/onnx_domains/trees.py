@@ -61,8 +61,10 @@ def _least(value: float, *, above: bool = False) -> Any:
 class Forest:
     """Tables of nodes: feature, threshold, and the nodes below and not below it."""
 
-    def __init__(self, count: int) -> None:
-        """`count`: nodes of the model; those that are added get numbers behind them."""
+    def __init__(self, count: int, kind: Any) -> None:
+        """`count`: nodes of the model; those that are added get numbers behind them. `kind`: the type of the features:
+        those of DOUBLE are rounded to FP32, and so are the values that they are compared with."""
+        self._rounded = np.dtype(kind) == np.float64
         self.feature = [0] * count
         self.threshold = [np.float32(0)] * count
         self.below = list(range(count))
@@ -77,7 +79,8 @@ class Forest:
             opposite = {"BRANCH_NEQ": "BRANCH_EQ", "BRANCH_GT": "BRANCH_LEQ", "BRANCH_GTE": "BRANCH_LT"}
             missing = not (missing or mode == "BRANCH_NEQ")
             mode, true, false = opposite[mode], false, true
-        here, above = _least(node.value), _least(node.value, above=True)
+        value = float(np.float32(node.value)) if self._rounded else node.value
+        here, above = _least(value), _least(value, above=True)
         if mode == "BRANCH_EQ":
             second = len(self.feature)
             self._add()
@@ -179,7 +182,7 @@ def _forest(parts: Parts, kind: str) -> tuple[Forest, list[int], dict[tuple[int,
     if not ids or len({*map(len, (trees, ids, features, modes, true, false, values, missing))}) > 1:
         node.refuse(f"lists of nodes of several lengths, or none: a {kind} has one entry of each for every node")
     number = {key: at for at, key in enumerate(zip(trees, ids, strict=True))}
-    forest, children = Forest(len(ids)), set[int]()
+    forest, children = Forest(len(ids), parts.kind), set[int]()
     for at, mode in enumerate(one.decode() if isinstance(one, bytes) else one for one in modes):
         if mode == "LEAF":
             continue
@@ -253,7 +256,7 @@ def ensemble(parts: Parts) -> None:
     )
     missing = list(node.attribute("nodes_missing_value_tracks_true", [])) or [0] * len(modes)
     inner, targets = len(modes), list(node.attribute("leaf_targetids"))
-    forest, sets = Forest(inner + len(targets)), _sets(node)
+    forest, sets = Forest(inner + len(targets), parts.kind), _sets(node)
     for at, mode in enumerate(modes):
         yes = true[at] + (inner if true_leaf[at] else 0)
         no = false[at] + (inner if false_leaf[at] else 0)

@@ -92,6 +92,18 @@ def test_thresholds_lie_between_the_numbers_of_fp32() -> None:
         check(model("TreeEnsembleRegressor", {"x": x}, n_targets=1, **given), {"x": x})
 
 
+def test_numbers_in_double_precision_that_are_thresholds() -> None:
+    x = np.array([[1.2], [3.14], [0.3], [4.2]])
+    given = {
+        "nodes_featureids": [0, 0, 0], "nodes_modes": tensor(np.array([0, 1, 0], np.uint8)),
+        "nodes_splits": tensor(np.array([3.14, 1.2, 4.2])), "nodes_trueleafs": [0, 1, 1],
+        "nodes_truenodeids": [1, 0, 1], "nodes_falseleafs": [0, 1, 1], "nodes_falsenodeids": [2, 2, 3],
+        "leaf_targetids": [0, 0, 0, 0], "leaf_weights": tensor(np.array([1.0, 2.0, 3.0, 4.0])), "tree_roots": [0],
+        "n_targets": 1,
+    }  # fmt: skip
+    check(model("TreeEnsemble", {"x": x}, kinds=[TensorProto.DOUBLE], version=5, **given), {"x": x})
+
+
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC"])
 @pytest.mark.parametrize("labels", [[0, 1, 2], [7, -2, 40]])
 def test_classes_of_a_forest(transform: str, labels: list[int]) -> None:
