@@ -56,7 +56,7 @@ def canonical(
     made = work.run()
     del model.graph.node[:]
     model.graph.node.extend(made)
-    _outputs_as_tensors(model.graph, work.info)
+    _outputs_as_tensors(model.graph, work.info, work.rows)
     if any(node.domain == on_core.DOMAIN for node in made):
         model.functions.extend(on_core.functions(max(version, NEWEST)))
         model.opset_import.append(helper.make_opsetid(on_core.DOMAIN, 1))
@@ -65,12 +65,14 @@ def canonical(
         model.ir_version = max(model.ir_version, 10)
 
 
-def _outputs_as_tensors(graph: Any, info: Mapping[str, TensorInfo]) -> None:
+def _outputs_as_tensors(graph: Any, info: Mapping[str, TensorInfo], rows: OpenRows) -> None:
     """Outputs of text, or of dictionaries, are what operators of other domains have left of them. Where one is not
-    known, it is behind an operator that the importer refuses by name."""
+    known, it is behind an operator that the importer refuses by name. Outputs of which the run decides how many rows
+    count have all that there can be, whatever the model says."""
     for value in graph.output:
         kind, found = value.type.tensor_type.elem_type, info.get(value.name)
-        if found is not None and kind in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
+        other = kind in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING) or value.name in rows
+        if found is not None and other:
             code = onnx.TensorProto.DataType.Value(found.type)
             value.CopyFrom(helper.make_tensor_value_info(value.name, code, found.shape))
         elif not value.type.HasField("tensor_type"):
@@ -161,7 +163,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices):
         self._known: dict[str, Values] = {}
         self._tensors: dict[str, Any] = {}
         self._prefixes = set[str]()
-        self._rows = OpenRows()
+        self.rows = OpenRows()
         self._shared = Shared(self._nodes)
         if follow:
             self.info = {value.name: info for value in model.graph.input if (info := tensor_info(value)) is not None}
@@ -256,7 +258,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices):
         self._makers.update((name, proto) for name in proto.output if name)
         self._follow_node(proto)
         try:
-            self._rows.follow(proto, self.info, self._known)
+            self.rows.follow(proto, self.info, self._known)
         except ModelError as error:
             raise self._refuse(proto, str(error)) from None
 

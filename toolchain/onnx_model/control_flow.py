@@ -38,7 +38,7 @@ class ControlFlow(ABC):
     _makers: dict[str, Any]
     _nodes: list[Any]
     _prefixes: set[str]
-    _rows: OpenRows
+    rows: OpenRows
     _shared: Shared
     _steps: Mapping[str, int]
     _version: int
@@ -335,7 +335,7 @@ class ControlFlow(ABC):
     def _counted(self, name: str, axis: int, count: str) -> None:
         """A tensor with rows of which so many count."""
         self._given_out(count)
-        self._rows.begin(name, axis)
+        self.rows.begin(name, axis)
 
     def _given_out(self, name: str) -> None:
         """A number that becomes an output of the model."""

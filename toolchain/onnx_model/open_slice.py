@@ -35,7 +35,7 @@ class OpenSlices(ABC):
     info: dict[str, TensorInfo]
     _known: dict[str, Values]
     _makers: dict[str, Any]
-    _rows: OpenRows
+    rows: OpenRows
 
     @abstractmethod
     def _counted(self, name: str, axis: int, count: str) -> None:
@@ -56,7 +56,7 @@ class OpenSlices(ABC):
         if proto.op_type != "Slice" or len(proto.input) < 3:
             return False
         data, starts, ends, axes, steps = [*proto.input, "", ""][:5]
-        if ends in self._known or data in self._rows or not {data, ends} <= self.info.keys():
+        if ends in self._known or data in self.rows or not {data, ends} <= self.info.keys():
             return False  # of rows that the run counts, OpenRows says what cannot be
         if any(name and name not in self._known for name in (starts, axes, steps)):
             return False

@@ -120,6 +120,14 @@ def test_more_boxes_than_there_are() -> None:
     selected(suppressed(given, 1 << 40, 0.9, None), given)
 
 
+def test_a_number_of_rows_that_the_model_gives_does_not_count() -> None:
+    given = {"x": np.array([[1, 0], [2, 3]], np.float32)}
+    proto = one_node("NonZero", given, kinds=(I64,))
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", I64, [2, 3]))
+    got = by_us(proto, given)[0]
+    assert got["y"].tolist() == [[0, 1, 1, -1], [0, 0, 1, -1]] and got["y.count"].tolist() == [3]
+
+
 # -- NonZero, Compress ------------------------------------------------------------------------------------------------
 
 
