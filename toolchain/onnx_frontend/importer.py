@@ -80,6 +80,8 @@ MOST_ELEMENTS = 1 << 32
 FOLDED = frozenset(("Cast", "CastLike", "Constant", "ConstantOfShape", "DequantizeLinear", "Gather", "Range"))
 """Operators that are evaluated by the compiler where their inputs are constant. Others are where their results are no
 floats (indices, shapes, conditions, quantized weights), or so small that they may be numbers on the way to a shape."""
+OF_SHAPES = ("EyeLike", "Shape", "Size")
+"""Operators that read the shape of their input, and no element."""
 SMALL = 64
 """Elements of results of floats that may be such numbers."""
 
@@ -187,8 +189,9 @@ def _node(node: Node, known: dict[str, Values]) -> None:
         return
     if any(name and name not in node.model.info for name in proto.output):
         _infer(node, known)
-    if nothing := _without_elements(node):
-        known.update(nothing)
+    nothing = _without_elements(node)
+    known.update(nothing)
+    if nothing and len(nothing) == sum(map(bool, proto.output)):
         return
     if proto.domain == on_core.DOMAIN:
         kernels.KERNELS[proto.op_type](node)
@@ -231,14 +234,11 @@ def _node(node: Node, known: dict[str, Values]) -> None:
 
 
 def _without_elements(node: Node) -> dict[str, Values]:
-    """The outputs of a node of which none has an element, where that is known: no work is needed for them."""
-    infos = {name: node.model.info.get(name) for name in node.proto.output if name}
-    if not infos or not all(info is not None and 0 in info.shape and info.type in ONNX for info in infos.values()):
-        return {}
-    codes = onnx.TensorProto.DataType
+    """The outputs of a node that have no element: no work is needed for them."""
+    codes, infos = onnx.TensorProto.DataType, {name: node.model.info.get(name) for name in node.proto.output if name}
     return {
         name: np.zeros(info.shape, helper.tensor_dtype_to_np_dtype(codes.Value(info.type)))
-        for name, info in infos.items() if info is not None
+        for name, info in infos.items() if info is not None and 0 in info.shape and info.type in ONNX
     }  # fmt: skip
 
 
@@ -249,7 +249,7 @@ def _reads_elements(node: Node, index: int) -> bool:
 
 def _at_compile_time(node: Node, known: dict[str, Values]) -> bool:
     proto = node.proto
-    if proto.op_type in ("Shape", "Size"):
+    if proto.op_type in OF_SHAPES:
         return True
     needed = proto.input[:1] if proto.op_type == "CastLike" else proto.input
     if not all(name in known for name in needed if name):
@@ -273,6 +273,8 @@ def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
     if proto.op_type == "CastLike":
         kind = onnx.TensorProto.DataType.Value(node.info(1).type)
         proto = onnx.helper.make_node("Cast", proto.input[:1], proto.output, to=kind)
+    if proto.op_type == "EyeLike":
+        known = {proto.input[0]: np.zeros(node.info(0).shape, node.numpy_type(0))}
     feeds = {name: known[name] for name in proto.input if name}
     limit = max(MOST_COMPUTED, sum(values.size for values in feeds.values()))
     for name, info in _outputs(node, known).items():

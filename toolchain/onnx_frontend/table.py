@@ -74,6 +74,7 @@ ROWS = ("axis", "keepdims", "select_last_index")
 OPERATORS: dict[str, Operator] = {
     "Abs": Operator(elementwise.absolute, {}, ANY, "ELTWISE mul, max"),
     "Add": _binary("ADD"),
+    "AffineGrid": _composed(sampling.affine_grid, "align_corners", note="MatMul", constant=(1,)),
     "And": Operator(elementwise.binary("MIN"), {}, BYTE, "ELTWISE min of 0 and 1"),
     "ArgMax": Operator(rows.argmax, {"axis": ALL, "keepdims": ALL, "select_last_index": ALL}, ANY, "REDUCE argmax"),
     "ArgMin": _composed(arithmetic.arg_min, *ROWS, types=ANY, note="mul or xor, REDUCE argmax"),
@@ -147,6 +148,7 @@ OPERATORS: dict[str, Operator] = {
     "Erf": _unary("ERF"),
     "Exp": _unary("EXP"),
     "Expand": Operator(shaping.expand, {}, MOVED, "COPY", constant=(1,)),
+    "EyeLike": _evaluated("dtype", "k"),
     "Flatten": Operator(shaping.renamed, {"axis": ALL}, MOVED, "compile time"),
     "Floor": _unary("FLOOR"),
     "Gather": Operator(lookups.gather, {"axis": ALL}, MOVED, "GATHER; one constant index: COPY"),

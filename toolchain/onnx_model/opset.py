@@ -207,6 +207,11 @@ def _dft(draft: Draft) -> None:
     draft.constant(2, np.array(draft.take("axis", 1), np.int64))
 
 
+def _mean_variance(draft: Draft) -> None:
+    """Written out, because the inference of shapes misses the default that the operator has."""
+    draft.put(axes=draft.attribute("axes", [0, 2, 3]))
+
+
 def _stft(draft: Draft) -> None:
     """Written out, because the inference of shapes takes another default than the operator has."""
     draft.put(onesided=draft.attribute("onesided", 1))
@@ -223,6 +228,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "GroupNormalization": (Rule(21, _group_normalization),),
     "Hardmax": (Rule(13, _softmax),),
     "LogSoftmax": (Rule(13, _softmax),),
+    "MeanVarianceNormalization": (Rule(NEWEST, _mean_variance),),
     "Pad": (Rule(11, _pad),),
     **{f"Reduce{kind}": (Rule(18, _input("axes", 1)),) for kind in _AXES},
     "ReduceSum": (Rule(13, _input("axes", 1)),),

@@ -129,3 +129,14 @@ def _pixels(parts: Parts, table: str, at: tuple[str, str], weights: list[str], s
     for weight in weights:
         found = parts.make("Mul", found, parts.reshaped(weight, -1, 1))
     return found
+
+
+def affine_grid(parts: Parts) -> None:
+    """The places of the pixels of an image, from -1 to 1, times a matrix."""
+    node = parts.node
+    sizes = [int(size) for size in node.needed(1, "size")[2:]]
+    corners = bool(node.attribute("align_corners", 0))
+    axes = [np.linspace(-1, 1, size) if corners else (2 * np.arange(size) + 1) / size - 1 for size in sizes]
+    places = np.stack([*np.meshgrid(*axes, indexing="ij")[::-1], np.ones(sizes)], -1)
+    flat = parts.constant(places.reshape(-1, len(sizes) + 1).astype(parts.kind))
+    parts.reshaped_result(parts.make("MatMul", flat, parts.make("Transpose", parts.input(0), perm=[0, 2, 1])))

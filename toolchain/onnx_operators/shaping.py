@@ -42,6 +42,8 @@ def split(node: Node) -> None:
     axis = node.axis(len(source.shape), 0)
     at = 0
     for index in range(len(node.proto.output)):
+        if 0 in node.out_info(index).shape:
+            continue
         part = node.output(index)
         copy(
             node, source, part, part.shape, steps(source.shape), steps(part.shape), at_in=at * steps(source.shape)[axis]

@@ -154,9 +154,14 @@ def one_node(
 
 
 def test_an_unknown_operator_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", one_node(tmp_path, "EyeLike", shape=(3, 4))]) == 65
+    shapes = {"x": [1, 1, 4, 4], "r": [2, 5], "y": [2, 1, 2, 2]}
+    x, regions, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items())
+    node = helper.make_node("MaxRoiPool", ["x", "r"], ["y"], name="n", pooled_shape=[2, 2])
+    graph, path = helper.make_graph([node], "g", [x, regions], [y]), tmp_path / "regions.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    assert main(["run", str(path)]) == 65
     said = capsys.readouterr().err
-    assert "node n (EyeLike, opset 17): this operator is not supported; docs/onnx-coverage.md " in said
+    assert "node n (MaxRoiPool, opset 17): this operator is not supported; docs/onnx-coverage.md " in said
 
 
 def test_an_unknown_type_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,8 +126,9 @@ def test_an_unknown_precision_is_named(tmp_path: Path) -> None:
 
 
 def test_a_refusal_is_a_bad_input_in_python(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match=r"node n \(EyeLike, opset 20\): this operator is not supported"):
-        Simulator(saved(tmp_path, one_node("EyeLike", {"x": random(3, 4)}))).run()
+    with pytest.raises(BadInputError, match=r"node n \(MaxRoiPool, opset 20\): this operator is not supported"):
+        regions = {"x": random(1, 1, 4, 4), "r": random(2, 5)}
+        Simulator(saved(tmp_path, one_node("MaxRoiPool", regions, pooled_shape=[2, 2]))).run()
 
 
 def test_a_result_of_which_rounding_leaves_less_is_judged_by_double_precision() -> None:

@@ -111,8 +111,9 @@ def test_a_model_that_cannot_be_compiled(case: str) -> None:
 
 
 def test_an_unknown_operator_is_named_with_the_page_of_those_that_there_are() -> None:
-    assert refused(model([node("EyeLike")], [2, 2])) == (
-        "node n (EyeLike, opset 18): this operator is not supported; docs/onnx-coverage.md lists those that are: "
+    regions = helper.make_node("Constant", [], ["r"], value=numpy_helper.from_array(np.zeros((1, 5), np.float32)))
+    assert refused(model([regions, node("MaxRoiPool", "r", pooled_shape=[1, 1])], [1, 1, 2, 2])) == (
+        "node n (MaxRoiPool, opset 18): this operator is not supported; docs/onnx-coverage.md lists those that are: "
         "export the model with them"
     )
 
@@ -129,13 +130,14 @@ def test_random_numbers_are_an_input(operator: str) -> None:
 
 
 def test_every_node_that_is_not_supported_is_named_at_once() -> None:
-    names = ["x", "a", "b", "y"]
-    nodes = [
-        helper.make_node(operator, [names[index]], [names[index + 1]], name=f"n{index}")
-        for index, operator in enumerate(("EyeLike", "Bernoulli", "EyeLike"))
+    regions = helper.make_node("Constant", [], ["r"], value=numpy_helper.from_array(np.zeros((1, 5), np.float32)))
+    pooled = [
+        helper.make_node("MaxRoiPool", [before, "r"], [after], name=name, pooled_shape=[1, 1])
+        for name, before, after in (("n0", "x", "a"), ("n2", "b", "y"))
     ]
-    assert refused(model(nodes, [2, 2])) == (
-        "3 nodes are not supported: 2 EyeLike: node n0 (EyeLike, opset 18): this operator is not supported; 1 "
+    nodes = [regions, pooled[0], helper.make_node("Bernoulli", ["a"], ["b"], name="n1"), pooled[1]]
+    assert refused(model(nodes, [1, 1, 2, 2])) == (
+        "3 nodes are not supported: 2 MaxRoiPool: node n0 (MaxRoiPool, opset 18): this operator is not supported; 1 "
         "Bernoulli: node n1 (Bernoulli, opset 18): its numbers are drawn anew in each run: export the model with them "
         "as an input; docs/onnx-coverage.md lists those that are: export the model with them"
     )

@@ -30,6 +30,7 @@ OLD: dict[str, Any] = {
     "Dropout, 7": one_node("Dropout", X, opset=7, ratio=0.3),
     "Dropout, 10": one_node("Dropout", X, opset=10, ratio=0.3),
     "LogSoftmax, 11": one_node("LogSoftmax", X, opset=11, axis=2),
+    "MeanVarianceNormalization, 13": one_node("MeanVarianceNormalization", X, opset=13),
     "Pad, 7": one_node("Pad", X, opset=7, pads=[0, 0, 1, 2, 0, 0, 0, 3], value=1.5),
     "Pad, 9, reflect": one_node("Pad", X, opset=9, pads=[0, 0, 1, 2, 0, 0, 0, 3], mode="reflect"),
     "ReduceMax, 11": one_node("ReduceMax", X, opset=11, axes=[1, -1], keepdims=0),

@@ -299,6 +299,39 @@ def test_sequences_from_behind(time: int, lengths: list[int], computed: bool) ->
         check("ReverseSequence", given, constants=constants, **where)
 
 
+def test_a_part_without_elements_is_joined() -> None:
+    nodes = [helper.make_node("Split", ["x", "sizes"], ["a", "b"], axis=1),
+             helper.make_node("Neg", ["a"], ["n"]), helper.make_node("Concat", ["n", "b"], ["y"], axis=1)]  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, [2, 4])], [helper.make_tensor_value_info("y", 1, None)],
+        [numpy_helper.from_array(np.array([4, 0]), "sizes")],
+    )  # fmt: skip
+    agree(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), {"x": random(2, 4)})
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_a_constant_mask_says_how_many_rows_there_are(axis: int | None) -> None:
+    how = {} if axis is None else {"axis": axis}
+    check("Compress", {"x": random(2, 3)}, constants={"mask": np.array([False, True])}, opset=11, **how)
+
+
+def test_one_element_of_a_tensor() -> None:
+    check("GatherND", {"x": random(3, 2), "at": np.array([1, 0])}, opset=13)
+
+
+@pytest.mark.parametrize("how", [{}, {"k": 1}, {"k": -1, "dtype": TensorProto.INT64}])
+def test_ones_on_a_diagonal(how: dict[str, int]) -> None:
+    check("EyeLike", {"x": random(3, 4)}, kinds=(how.get("dtype", TensorProto.FLOAT),), **how)
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("size", [[2, 1, 3, 4], [2, 2, 2, 3, 4]])
+def test_an_affine_grid(size: list[int], corners: int) -> None:
+    dims = len(size) - 2
+    constants = {"size": np.array(size)}
+    check("AffineGrid", {"theta": random(2, dims, dims + 1)}, constants=constants, align_corners=corners)
+
+
 def test_rows_without_elements_are_joined() -> None:
     nodes = [helper.make_node("Slice", ["x", "zero", "zero", "axis"], ["none"]),
              helper.make_node("Mul", ["none", "none"], ["still"]),
