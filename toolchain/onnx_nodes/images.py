@@ -132,8 +132,7 @@ def _coordinates(node: NodeView, size: int, length: int, scale: float, region: t
         case "pytorch_half_pixel":
             return (x + 0.5) / scale - 0.5 if length > 1 else np.zeros(length)
         case "align_corners":
-            exact = scale * size
-            return x * (size - 1) / (exact - 1) if length > 1 else np.zeros(length)
+            return x * (size - 1) / (length - 1) if length > 1 else np.zeros(length)
         case "asymmetric":
             return x / scale
         case "tf_crop_and_resize":
@@ -259,7 +258,7 @@ def _transposed_pads(
     before, after = [], []
     for axis in range(rank):
         whole = (image[axis] - 1) * strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1
-        total = whole + more[axis] - output[axis]
+        total = max(0, whole + more[axis] - output[axis])
         if node.attribute("output_shape") is not None or mode.startswith("SAME"):
             low = total // 2 if mode == "SAME_UPPER" else total - total // 2
         else:

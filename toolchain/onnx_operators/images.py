@@ -210,8 +210,8 @@ def average_pool(node: Node) -> None:
     x, out = node.tensor(0), node.output()
     shape = windows(node, x.shape, node.attribute("kernel_shape"), out.shape[2:])
     pads = node.attribute("pads", [0] * 2 * len(shape.kernel))
-    if node.attribute("auto_pad", "NOTSET") != "NOTSET":
-        pads = [*shape.before, *shape.after]
+    if (mode := node.attribute("auto_pad", "NOTSET")) != "NOTSET":
+        pads = [*shape.before, *(shape.after if mode != "VALID" else shape.before)]
     counted = bool(node.attribute("count_include_pad", 0)) and any((*shape.before, *shape.after))
     beyond = any(low > high for low, high in zip(_needed(x, shape), pads[len(shape.kernel) :], strict=True))
     if not (counted and beyond) and _pooled(node, x, out, shape, "AVG", **({"count_pads": 1} if counted else {})):
