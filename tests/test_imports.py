@@ -245,8 +245,9 @@ ROOMS: dict[str, str] = {
                      event_loop external issue host device levels""",
     "pyv_ext": """errors protocols timing isa hart bus source_lines inlined elf_tables elf devices engines engines.kept
                   engines.fast pyv_adapter cores tracing gdb""",
-    "toolchain": """errors gnu assembler ir onnx_nodes onnx_domains onnx_model onnx_operators onnx_frontend quantize
-                    codegen passes trace backend compiler program_image mlir.text mlir.npu mlir decoders examples""",
+    "toolchain": """errors gnu assembler ir onnx_reference onnx_nodes onnx_domains onnx_model onnx_operators
+                    onnx_frontend quantize codegen passes trace backend compiler program_image mlir.text mlir.npu mlir
+                    decoders examples""",
     "pyv_npu": """errors engines
                   text versions ctrl_c config instruction_sets
                   plugins

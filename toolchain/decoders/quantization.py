@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from toolchain.decoders.decoder import Decoder, make_decoder
 from toolchain.decoders.reference import Reference
 from toolchain.onnx_frontend.qdq_graph import PARTS
-from toolchain.onnx_nodes.corrected import CORRECTED
+from toolchain.onnx_reference.corrected import CORRECTED
 from toolchain.quantize.post_training import quantized
 from toolchain.quantize.qconfig import QConfig
 from toolchain.quantize.scales import pair, scale_of

@@ -13,8 +13,8 @@ from onnx.reference.op_run import OpRun
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.model import OnnxModel
-from toolchain.onnx_nodes.corrected import CORRECTED
 from toolchain.onnx_nodes.view import subgraphs
+from toolchain.onnx_reference.corrected import CORRECTED
 
 QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 """Operators that round numbers to codes."""

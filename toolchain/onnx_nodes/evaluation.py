@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from toolchain.ir.graph import Values
-from toolchain.onnx_nodes.corrected import CORRECTED
+from toolchain.onnx_reference.corrected import CORRECTED
 
 
 class TensorInfo(NamedTuple):

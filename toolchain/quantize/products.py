@@ -19,7 +19,7 @@ from toolchain.ir.graph import Values
 from toolchain.onnx_frontend.qdq import MOVES
 from toolchain.onnx_model.model import OnnxModel, prepare
 from toolchain.onnx_model.reference import QUANTIZERS
-from toolchain.onnx_nodes.corrected import CORRECTED
+from toolchain.onnx_reference.corrected import CORRECTED
 from toolchain.quantize.codebook import VQ_BITS
 from toolchain.quantize.qconfig import KEPT, QConfig
 from toolchain.quantize.ranges import Observed, parsed

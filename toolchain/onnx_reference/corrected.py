@@ -4,7 +4,10 @@ from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_conv, op_gemm, op_matmul, op_max_pool, op_slice
+from onnx.reference.ops import op_conv, op_gemm, op_matmul, op_resize, op_slice
+
+from toolchain.onnx_reference.steps import GRU, LSTM, RNN
+from toolchain.onnx_reference.windows import LRN, AveragePool, LpPool, MaxPool
 
 _NARROW = ("float16", "bfloat16")
 """Types of which numpy's products take fifty times as long as those of FP32, which adds them as exactly."""
@@ -89,7 +92,9 @@ class ConvTranspose(OpRun):
         begins = list(pads or [0] * 2 * rank)[:rank]
         wanted = output_shape or [length * step for length, step in zip(x.shape[2:], steps, strict=True)]
         if same or output_shape:
-            cut = [size - length for size, length in zip(sizes, wanted[-rank:], strict=True)]
+            if output_shape:
+                sizes = [max(size, length) for size, length in zip(sizes, wanted[-rank:], strict=True)]
+            cut = [max(0, size - length) for size, length in zip(sizes, wanted[-rank:], strict=True)]
             begins = [total // 2 if auto_pad == "SAME_UPPER" else total - total // 2 for total in cut]
         else:
             cut = [before + behind for before, behind in zip(begins, (pads or [0] * 2 * rank)[rank:], strict=True)]
@@ -157,18 +162,26 @@ class MatMul(op_matmul.MatMul):
         return (made.astype(a.dtype, copy=False),)
 
 
-class MaxPool(op_max_pool.MaxPool):
-    """onnx.reference counts places from the begin of each channel where windows are one pixel apart."""
+class LogSoftmax(OpRun):
+    """onnx.reference takes exponentials of numbers of 16 bits."""
 
     op_domain = ""
 
-    def _run(  # type: ignore[override]  # as onnx.reference itself overrides that of all pools
-        self, x: Any, auto_pad: Any = None, ceil_mode: Any = None, dilations: Any = None, kernel_shape: Any = None,
-        pads: Any = None, storage_order: Any = None, strides: Any = None,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        run = self._max_pool if len(self.output) > 1 else super()._run
-        made: tuple[Any, ...] = run(x, auto_pad, ceil_mode, dilations, kernel_shape, pads, storage_order, strides)
-        return made
+    def _run(self, x: Any, axis: int = -1) -> tuple[Any]:
+        moved = x.astype(np.promote_types(x.dtype, np.float32))
+        moved = moved - moved.max(axis=axis, keepdims=True)
+        return ((moved - np.log(np.exp(moved).sum(axis=axis, keepdims=True))).astype(x.dtype),)
+
+
+class LpNormalization(OpRun):
+    """onnx.reference adds numbers with their signs where p is 1."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, axis: int = -1, p: int = 2) -> tuple[Any]:
+        wide = x.astype(np.promote_types(x.dtype, np.float32))
+        norm = (np.abs(wide) ** p).sum(axis=axis, keepdims=True) ** (1 / p)
+        return ((wide / np.where(norm == 0, 1, norm)).astype(x.dtype),)
 
 
 class OneHot(OpRun):
@@ -203,6 +216,48 @@ class Pad(OpRun):
         return (np.pad(data[tuple(kept)], widths, mode, **more).astype(data.dtype),)
 
 
+class ReduceLogSumExp(OpRun):
+    """onnx.reference takes no scalar."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> tuple[Any]:
+        if (axes is None or not len(axes)) and noop_with_empty_axes:
+            return (x,)
+        along = None if axes is None or not len(axes) else tuple(int(axis) for axis in axes)
+        largest = x.max(axis=along, keepdims=True)
+        offset = np.where(np.isfinite(largest), largest, 0)
+        sums = np.log(np.exp(x - offset).sum(axis=along, keepdims=True)) + offset
+        return (np.asarray(sums if keepdims else sums.squeeze(along)).astype(x.dtype),)
+
+
+class ReduceSumSquare(OpRun):
+    """onnx.reference makes INT64 of INT32."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> tuple[Any]:
+        every = axes is None or not len(axes)
+        along = () if every and noop_with_empty_axes else None if every else tuple(int(axis) for axis in axes)
+        return (np.asarray(np.square(x).sum(axis=along, keepdims=bool(keepdims), dtype=x.dtype)),)
+
+
+class Resize(op_resize.Resize):
+    """onnx.reference takes parts of a pixel for the corner of the result, where scales make them."""
+
+    op_domain = ""
+
+    def _run(  # type: ignore[override]  # its attributes are passed on
+        self, x: Any, roi: Any = None, scales: Any = None, sizes: Any = None, **how: Any
+    ) -> tuple[Any]:  # fmt: skip
+        if how["coordinate_transformation_mode"] in ("align_corners", "tf_crop_and_resize") and sizes is None:
+            axes = range(x.ndim) if how["axes"] is None else how["axes"]
+            kept = [x.shape[axis] * np.float64(scale) for axis, scale in zip(axes, scales, strict=True)]
+            scales, sizes = None, np.floor(np.array(kept) + 1e-6).astype(np.int64)
+        made: tuple[Any] = super()._run(x, roi, scales, sizes, **how)
+        return made
+
+
 class Slice(op_slice.SliceCommon):
     """onnx.reference takes nothing where steps go back from before the first element: they begin at that."""
 
@@ -213,6 +268,15 @@ class Slice(op_slice.SliceCommon):
             sizes = np.array(data.shape)[np.arange(len(starts)) if axes is None else axes]
             starts = np.where(np.asarray(steps) < 0, np.maximum(starts, -sizes), starts)
         return (super()._run(data, starts, ends, axes, steps)[0],)
+
+
+class Softsign(OpRun):
+    """onnx.reference takes no scalar."""
+
+    op_domain = ""
+
+    def _run(self, x: Any) -> tuple[Any]:
+        return (np.asarray(x / (1 + np.abs(x))),)
 
 
 class STFT(OpRun):
@@ -233,7 +297,8 @@ class STFT(OpRun):
 
 
 CORRECTED: list[type[OpRun]] = [
-    Conv, ConvTranspose, CumSum, GatherElements, Gemm, GlobalLpPool, GlobalMaxPool, MatMul, MaxPool, OneHot, Pad, Slice,
-    STFT,
+    AveragePool, Conv, ConvTranspose, CumSum, GatherElements, Gemm, GlobalLpPool, GlobalMaxPool, GRU, LogSoftmax,
+    LpNormalization, LpPool, LRN, LSTM, MatMul, MaxPool, OneHot, Pad, ReduceLogSumExp, ReduceSumSquare, Resize, RNN,
+    Slice, Softsign, STFT,
 ]  # fmt: skip
 """Operators of which onnx.reference has no right implementation."""

@@ -1,0 +1,1 @@
+"""Single ONNX nodes: what is known of one, and those that are graphs of other operators."""

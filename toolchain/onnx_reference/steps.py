@@ -1,0 +1,113 @@
+"""LSTM, GRU and RNN. onnx.reference has no lengths of sequences, no clip and no coupled gates, and few functions."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+
+Function = Callable[[Any], Any]
+_PLAIN: dict[str, Function] = {
+    "Relu": lambda x: np.maximum(x, 0), "Sigmoid": lambda x: 1 / (1 + np.exp(-x)), "Tanh": np.tanh,
+    "Softplus": lambda x: np.logaddexp(x, 0), "Softsign": lambda x: x / (1 + np.abs(x)),
+}  # fmt: skip
+_WITH_NUMBERS: dict[str, tuple[Callable[..., Any], tuple[float, ...]]] = {
+    "Elu": (lambda x, a: np.where(x > 0, x, a * np.expm1(np.minimum(x, 0))), (1.0,)),
+    "HardSigmoid": (lambda x, a, b: np.clip(a * x + b, 0, 1), (0.2, 0.5)),
+    "LeakyRelu": (lambda x, a: np.where(x > 0, x, a * x), (0.01,)),
+    "ThresholdedRelu": (lambda x, a: np.where(x > a, x, 0), (1.0,)),
+}
+"""Functions with numbers of their own, alpha and beta, and what those are by default."""
+
+
+def _functions(names: Sequence[str], alpha: Sequence[float], beta: Sequence[float]) -> Iterator[Function]:
+    """Those of a layer; each with numbers takes the next of them."""
+    given = [list(alpha), list(beta)]
+    for name in names:
+        if name in _PLAIN:
+            yield _PLAIN[name]
+            continue
+        function, usual = _WITH_NUMBERS[name]
+        numbers = [left.pop(0) if left else number for left, number in zip(given, usual, strict=False)]
+        yield partial(_applied, function, numbers)
+
+
+def _applied(function: Callable[..., Any], numbers: Sequence[float], x: Any) -> Any:
+    return function(x, *numbers).astype(x.dtype)
+
+
+class _Layer(OpRun):
+    """`usual`: the functions of one direction."""
+
+    op_domain = ""
+    usual: tuple[str, ...] = ()
+
+    def _run(
+        self, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, c: Any = None, p: Any = None,
+        **how: Any,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        kind, wide, self._how = x.dtype, np.promote_types(x.dtype, np.float32), how
+        if how.get("layout"):
+            x, h, c = (None if one is None else one.swapaxes(0, 1) for one in (x, h, c))
+        ways, rows, hidden = r.shape
+        names = how["activations"] or self.usual * ways
+        functions = list(_functions(names, how["activation_alpha"] or (), how["activation_beta"] or ()))
+        every, last = np.zeros((len(x), ways, x.shape[1], hidden), wide), []
+        for way in range(ways):
+            weights = [one[way].astype(wide) for one in (w, r)]
+            weights += np.split(np.zeros(2 * rows, wide) if b is None else b[way].astype(wide), 2)
+            weights += np.split(np.zeros(3 * hidden, wide) if p is None else p[way].astype(wide), 3)
+            starts = [h, c][: 2 if "LSTM" in type(self).__name__ else 1]
+            state = [np.zeros((x.shape[1], hidden), wide) if one is None else one[way].astype(wide) for one in starts]
+            back, used = how["direction"] == "reverse" or way == 1, functions[way * len(self.usual) :]
+            for at in reversed(range(len(x))) if back else range(len(x)):
+                made = self._step(x[at].astype(wide), state, weights, used)
+                alive = np.array(True) if lengths is None else (at < lengths)[:, None]
+                every[at, way] = np.where(alive, made[0], 0)
+                state = [np.where(alive, new, old) for new, old in zip(made, state, strict=True)]
+            last.append(state)
+        outputs = [every, *(np.stack(one) for one in zip(*last, strict=True))]
+        if how.get("layout"):
+            outputs = [every.transpose(2, 0, 1, 3), *(one.swapaxes(0, 1) for one in outputs[1:])]
+        return tuple(one.astype(kind) for one in outputs)
+
+    def _step(self, x: Any, state: list[Any], weights: list[Any], functions: list[Function]) -> list[Any]:
+        raise NotImplementedError
+
+    def _clipped(self, x: Any) -> Any:
+        limit = self._how["clip"]
+        return x if limit is None else np.clip(x, -limit, limit)
+
+
+class LSTM(_Layer):
+    usual = ("Sigmoid", "Tanh", "Tanh")
+
+    def _step(self, x: Any, state: list[Any], weights: list[Any], functions: list[Function]) -> list[Any]:
+        (h, c), (w, r, wb, rb, pi, po, pf), (f, g, k) = state, weights, functions[:3]
+        i, o, forget, new = np.split(x @ w.T + h @ r.T + wb + rb, 4, axis=1)
+        i = f(self._clipped(i + pi * c))
+        forget = 1 - i if self._how["input_forget"] else f(self._clipped(forget + pf * c))
+        cell = forget * c + i * g(self._clipped(new))
+        return [f(self._clipped(o + po * cell)) * k(cell), cell]
+
+
+class GRU(_Layer):
+    usual = ("Sigmoid", "Tanh")
+
+    def _step(self, x: Any, state: list[Any], weights: list[Any], functions: list[Function]) -> list[Any]:
+        (h,), (w, r, wb, rb), (f, g) = state, weights[:4], functions[:2]
+        z, reset, new = np.split(x @ w.T + wb, 3, axis=1)
+        (rz, rr, rn), (bz, br, bn) = np.split(r, 3), np.split(rb, 3)
+        z, reset = (f(self._clipped(one + h @ of.T + bias)) for one, of, bias in ((z, rz, bz), (reset, rr, br)))
+        linear = self._how["linear_before_reset"]
+        inner = reset * (h @ rn.T + bn) if linear else (reset * h) @ rn.T + bn
+        return [(1 - z) * g(self._clipped(new + inner)) + z * h]
+
+
+class RNN(_Layer):
+    usual = ("Tanh",)
+
+    def _step(self, x: Any, state: list[Any], weights: list[Any], functions: list[Function]) -> list[Any]:
+        w, r, wb, rb = weights[:4]
+        return [functions[0](self._clipped(x @ w.T + state[0] @ r.T + wb + rb))]

@@ -1,0 +1,120 @@
+"""Pools and LRN. onnx.reference places windows wrongly where they reach beyond the image, needs a second for a large
+image, and takes neighbours of LRN for one image of a batch only."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+
+
+class _Axis(NamedTuple):
+    """The windows along one dimension of an image."""
+
+    taps: int
+    windows: int
+    step: int
+    apart: int
+    """Elements between two taps."""
+    begin: int
+    """Elements before the image."""
+    end: int
+    """Elements behind it that count as padding; windows may reach further."""
+
+    def beyond(self, size: int) -> int:
+        """Elements behind the image that the last window reaches."""
+        return max(0, (self.windows - 1) * self.step + (self.taps - 1) * self.apart + 1 - size - self.begin)
+
+    def tap(self, at: int) -> slice:
+        """What the tap of that number reads of the padded dimension."""
+        return slice(at * self.apart, at * self.apart + (self.windows - 1) * self.step + 1, self.step)
+
+
+def _axes(image: Sequence[int], how: dict[str, Any]) -> list[_Axis]:
+    rank, kernel, mode = len(image), how["kernel_shape"], how["auto_pad"] or "NOTSET"
+    steps, apart = (how.get(name) or [1] * rank for name in ("strides", "dilations"))
+    pads = how["pads"] if how["pads"] and mode == "NOTSET" else [0] * 2 * rank
+    made = []
+    for axis, size in enumerate(image):
+        reach, step = (kernel[axis] - 1) * apart[axis] + 1, steps[axis]
+        begin, end = pads[axis], pads[rank + axis]
+        if mode.startswith("SAME"):
+            count = -(-size // step)
+            total = max(0, (count - 1) * step + reach - size)
+            begin = total // 2 if mode == "SAME_UPPER" else total - total // 2
+            end = total - begin
+        else:
+            room = size + begin + end - reach
+            count = (-(-room // step) if how.get("ceil_mode") else room // step) + 1
+            count -= (count - 1) * step >= size + begin  # no window begins behind the image
+        made.append(_Axis(kernel[axis], count, step, apart[axis], begin, end))
+    return made
+
+
+def _taps(x: Any, axes: list[_Axis], fill: Any) -> Iterator[Any]:
+    """For each tap of the window, what all windows have there."""
+    widths = [(axis.begin, axis.beyond(size)) for axis, size in zip(axes, x.shape[2:], strict=True)]
+    whole = np.pad(x, [(0, 0), (0, 0), *widths], constant_values=fill)
+    for at in itertools.product(*(range(axis.taps) for axis in axes)):
+        taken: list[Any] = [axis.tap(one) for axis, one in zip(axes, at, strict=True)]
+        yield whole[(..., *taken)]
+
+
+class MaxPool(OpRun):
+    op_domain = ""
+
+    def _run(self, x: Any, **how: Any) -> tuple[Any, ...]:
+        axes, image = _axes(x.shape[2:], how), x.shape[2:]
+        lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -math.inf
+        if len(self.output) < 2:
+            found: Any = None
+            for one in _taps(x, axes, lowest):
+                found = one.copy() if found is None else np.maximum(found, one, out=found)
+            return (found,)
+        order = image[::-1] if how["storage_order"] else image
+        places = np.arange(math.prod(image)).reshape(order)
+        places = places.T if how["storage_order"] else places
+        places = places + np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * len(image)) * math.prod(image)
+        best, where = None, None
+        for one, here in zip(_taps(x, axes, lowest), _taps(places, axes, -1), strict=True):
+            if best is None or where is None:
+                best, where = one.copy(), here.copy()
+                continue
+            better = (one > best) | ((where < 0) & (here >= 0))
+            best, where = np.where(better, one, best), np.where(better, here, where)
+        return best, where
+
+
+class AveragePool(OpRun):
+    op_domain = ""
+
+    def _run(self, x: Any, **how: Any) -> tuple[Any]:
+        axes, wide = _axes(x.shape[2:], how), np.promote_types(x.dtype, np.float32)
+        counts = np.ones(())
+        for axis, size in zip(axes, x.shape[2:], strict=True):
+            low, high = (-axis.begin, size + axis.end) if how["count_include_pad"] else (0, size)
+            at = (np.arange(axis.windows) * axis.step - axis.begin)[:, None] + np.arange(axis.taps) * axis.apart
+            counts = np.multiply.outer(counts, ((at >= low) & (at < high)).sum(axis=1))
+        total = sum(_taps(x.astype(wide), axes, 0))
+        return ((total / counts).astype(x.dtype),)
+
+
+class LpPool(OpRun):
+    op_domain = ""
+
+    def _run(self, x: Any, p: int = 2, **how: Any) -> tuple[Any]:
+        powers = np.abs(x.astype(np.float64)) ** p
+        return ((sum(_taps(powers, _axes(x.shape[2:], how), 0)) ** (1 / p)).astype(x.dtype),)
+
+
+class LRN(OpRun):
+    op_domain = ""
+
+    def _run(self, x: Any, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int = 1) -> tuple[Any]:
+        wide = np.promote_types(x.dtype, np.float32)
+        before, behind = (size - 1) // 2, size - 1 - (size - 1) // 2
+        squares = np.pad(x.astype(wide) ** 2, [(0, 0), (before, behind), *[(0, 0)] * (x.ndim - 2)])
+        sums = sum(squares[:, at : at + x.shape[1]] for at in range(size))
+        return ((x / (bias + alpha / size * sums) ** beta).astype(x.dtype),)
