@@ -4,11 +4,13 @@ from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_conv, op_gemm, op_matmul, op_resize, op_slice
+from onnx.reference.ops import op_conv, op_gemm, op_matmul, op_quantize_linear, op_resize, op_slice
 
 from toolchain.onnx_reference.steps import GRU, LSTM, RNN
 from toolchain.onnx_reference.windows import LRN, AveragePool, LpPool, MaxPool
 
+MOST_STEPS = np.float32(1 << 20)
+"""More than codes of 16 bits have."""
 _NARROW = ("float16", "bfloat16")
 """Types of which numpy's products take fifty times as long as those of FP32, which adds them as exactly."""
 
@@ -216,6 +218,23 @@ class Pad(OpRun):
         return (np.pad(data[tuple(kept)], widths, mode, **more).astype(data.dtype),)
 
 
+class QuantizeLinear(op_quantize_linear.QuantizeLinear_23):
+    """onnx.reference makes the smallest code of numbers that no integer of 32 bits counts the steps of."""
+
+    op_domain = ""
+
+    def _run(  # type: ignore[override]  # its attributes are passed on
+        self, x: Any, scale: Any, zero: Any = None, **how: Any
+    ) -> tuple[Any]:  # fmt: skip
+        if zero is None or zero.dtype.kind in "iu":
+            limit = (
+                np.abs(op_quantize_linear._reshape_input(scale, x.shape, how["axis"], how["block_size"])) * MOST_STEPS
+            )
+            x = np.clip(x, -limit, limit).astype(x.dtype)
+        made: tuple[Any] = super()._run(x, scale, *(() if zero is None else (zero,)), **how)
+        return made
+
+
 class ReduceLogSumExp(OpRun):
     """onnx.reference takes no scalar."""
 
@@ -298,7 +317,7 @@ class STFT(OpRun):
 
 CORRECTED: list[type[OpRun]] = [
     AveragePool, Conv, ConvTranspose, CumSum, GatherElements, Gemm, GlobalLpPool, GlobalMaxPool, GRU, LogSoftmax,
-    LpNormalization, LpPool, LRN, LSTM, MatMul, MaxPool, OneHot, Pad, ReduceLogSumExp, ReduceSumSquare, Resize, RNN,
-    Slice, Softsign, STFT,
+    LpNormalization, LpPool, LRN, LSTM, MatMul, MaxPool, OneHot, Pad, QuantizeLinear, ReduceLogSumExp, ReduceSumSquare,
+    Resize, RNN, Slice, Softsign, STFT,
 ]  # fmt: skip
 """Operators of which onnx.reference has no right implementation."""

@@ -106,3 +106,9 @@ def test_corners_lie_on_pixels() -> None:
 def test_an_image_that_is_larger_than_the_windows_reach() -> None:
     constants = {"w": random(1, 2, 1, 2)}
     check("ConvTranspose", {"x": random(1, 1, 3, 4)}, constants=constants, strides=[2, 3], output_shape=[6, 12])
+
+
+def test_the_largest_code_of_numbers_beyond_all_steps() -> None:
+    x = {"x": np.array([1e30, -1e30, np.inf, 3e9, 0.3], np.float32)}
+    numbers = {"s": np.float32(1e-3), "z": np.uint8(5)}
+    check("QuantizeLinear", x, constants=numbers, kinds=[TensorProto.UINT8])
