@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper, version_converter
+from onnx import helper, numpy_helper
 
 from npu_device.abi.opcodes import DataType
-from toolchain.errors import ModelError
-from toolchain.onnx_model.model import OnnxModel, prepare
+from toolchain.onnx_model.model import OnnxModel
 from toolchain.quantize.products import FloatQuantizer, Quantizer
 from toolchain.quantize.qconfig import QConfig
 from toolchain.quantize.scales import Samples
@@ -66,25 +65,7 @@ def quantized(
     fewer bits, which are codes of so many bits in INT8. ModelError: there is nothing to quantize, or a sample does not
     fit the model."""
     floats = kind is not DataType.INT8
-    model = _with_opset(model) if floats else model
     proto, config = without_batchnorm(model.whole()), config or QConfig()
     if floats:
         return FloatQuantizer(model, proto, samples, config, method, kind).run()
     return Quantizer(model, proto, samples, config, method).run()
-
-
-_FP8_OPSET = 19
-"""The first in which QuantizeLinear makes floats of 8 bits."""
-
-
-def _with_opset(model: OnnxModel) -> OnnxModel:
-    """The model in an opset that has floats of 8 bits. ModelError where onnx cannot convert it."""
-    if model.opset >= _FP8_OPSET:
-        return model
-    try:
-        proto = version_converter.convert_version(model.whole().proto, _FP8_OPSET)
-    except Exception as error:
-        raise ModelError(
-            f"{model.name}: opset {model.opset} to {_FP8_OPSET}, which has fp8: {' '.join(str(error).split())[:200]}"
-        ) from None
-    return prepare(proto, model.name)

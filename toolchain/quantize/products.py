@@ -58,9 +58,15 @@ class Quantizer:
                 f"{model.name}: --precision {self.precision}: the model is quantized already: drop the option"
             )
         if not self._products:
-            raise ModelError(
-                f"{model.name}: --precision {self.precision}: no product of floats to quantize: drop the option"
+            narrow = next(
+                (kind for kind in ("FLOAT16", "BFLOAT16") if any(i.type == kind for i in model.info.values())), ""
             )
+            what = (
+                f"products are of {narrow}: give the model in FP32"
+                if narrow
+                else ("no product of floats to quantize: drop the option")
+            )
+            raise ModelError(f"{model.name}: --precision {self.precision}: {what}")
         self._bits = self._widths(config)
         for name in self._kept(config):
             del self._products[name]
@@ -198,8 +204,13 @@ class Quantizer:
         name = str(node.output[0])
         following = next((one for one in self._proto.graph.node if name in one.input), None)
         if following is not None and self._readers[name] == 1 and following.op_type == "Add":
-            name = following.output[0] if any(one in self._weights for one in following.input) else name
+            name = following.output[0] if any(map(self._is_row, following.input)) else name
         return self._behind_limits(name)
+
+    def _is_row(self, name: str) -> bool:
+        """Whether a tensor is constant and one row, as biases are: masks of attention are no part of a product."""
+        values = self._weights.get(name)
+        return values is not None and values.size in (1, *values.shape[-1:])
 
     def _calibrated(self, samples: Samples) -> dict[str, Scale]:
         names = self._observed()
@@ -213,12 +224,12 @@ class Quantizer:
             for name, values in zip(names, results, strict=True):
                 seen[name].add(values)
         ranges = {name: seen[name].range(self._method, self._share) for name in names}
-        scales = {name: self._scale(*ranges[name]) for name in names}
+        scales = {name: self._scale(*ranges[name]) for name in names if np.isfinite(ranges[name]).all()}
         for residual, end in self._sums.values():
             source = self._origin(residual, scales)
             if end in scales and source in scales:
                 scales[source] = scale_of(*ranges[source], scales[end].kind)
-        return {name: scales[self._origin(name, scales)] for name in names}
+        return {name: scales[self._origin(name, scales)] for name in names if name in scales}
 
     def _scale(self, low: float, high: float) -> Scale:
         return scale_of(low, high)
@@ -274,9 +285,9 @@ class Quantizer:
         return next((self._products.get(name) for name in names if self._readers[name] == 1), None)
 
     def _bias(self, node: Any) -> str:
-        """The constant row that a node adds to a product with constant weights; empty: none."""
+        """The constant row that a node adds to a product of codes with constant weights; empty: none."""
         product = self._product_of(node)
-        if product is None or product.input[1] not in self._weights:
+        if product is None or product.input[1] not in self._weights or product.input[0] not in self._scales:
             return ""
         names = node.input[2:3] if node is product else node.input
         width = self._weight_scales(product).size

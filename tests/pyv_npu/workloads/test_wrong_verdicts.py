@@ -120,6 +120,40 @@ def test_an_output_that_a_product_reads_turned(tmp_path: Path) -> None:
     assert Simulator(saved(tmp_path, proto), level="IA", precision="int8").run().correct
 
 
+def test_a_product_that_reads_an_output(tmp_path: Path) -> None:
+    """The output keeps its values: the product, and its bias, are of floats."""
+    nodes = [helper.make_node("Neg", ["x"], ["y"]), helper.make_node("Gemm", ["y", "w", "b"], ["z"])]
+    constants = {"w": random(6, 3), "b": random(3, seed=5)}
+    proto = graph(nodes, [("x", [4, 6])], [("y", [4, 6]), ("z", [4, 3])], constants)
+    assert Simulator(saved(tmp_path, proto), level="IA", precision="int8").run().correct
+
+
+def test_a_mask_of_attention_is_no_bias(tmp_path: Path) -> None:
+    """It is -infinity where a query has no key, which no code is."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["keys"], perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "keys"], ["scores"]), helper.make_node("Add", ["scores", "mask"], ["seen"]),
+        helper.make_node("Softmax", ["seen"], ["shares"]), helper.make_node("MatMul", ["shares", "x"], ["y"]),
+    ]  # fmt: skip
+    mask = np.triu(np.full((5, 5), -np.inf, np.float32), 1)
+    proto = graph(nodes, [("x", [5, 8])], [("y", [5, 8])], {"mask": mask})
+    result = Simulator(saved(tmp_path, proto), level="IA", precision="int8").run()
+    assert result.correct and result.json["model"]["original_error"]["y"] < 0.05
+
+
+def test_floats_of_8_bits_in_a_model_of_an_older_operator_set(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("GlobalMaxPool", ["c"], ["y"])]
+    proto = graph(nodes, [("x", [1, 3, 6, 6])], [("y", [1, 4, 1, 1])], {"w": random(4, 3, 3, 3)}, opset=11)
+    assert Simulator(saved(tmp_path, proto), level="IA", precision="fp8").run().correct
+
+
+def test_a_model_of_16_bits_is_not_quantized(tmp_path: Path) -> None:
+    half = {"w": random(6, 3).astype(np.float16)}
+    proto = one_node("MatMul", {"x": random(4, 6).astype(np.float16)}, constants=half, kinds=(TensorProto.FLOAT16,))
+    with pytest.raises(BadInputError, match="--precision int8: products are of FLOAT16: give the model in FP32"):
+        Simulator(saved(tmp_path, proto), level="IA", precision="int8").run()
+
+
 def test_an_unknown_precision_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"--precision int4: must be one of fp32, fp16, bf16, int8"):
         Simulator(saved(tmp_path, one_node("Relu", {"x": random(3)})), precision="int4").run()
