@@ -132,7 +132,8 @@ def _coordinates(node: NodeView, size: int, length: int, scale: float, region: t
         case "pytorch_half_pixel":
             return (x + 0.5) / scale - 0.5 if length > 1 else np.zeros(length)
         case "align_corners":
-            return x * (size - 1) / (length - 1) if length > 1 else np.zeros(length)
+            exact = scale * size
+            return x * (size - 1) / (exact - 1) if length > 1 else np.zeros(length)
         case "asymmetric":
             return x / scale
         case "tf_crop_and_resize":

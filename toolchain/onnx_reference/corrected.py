@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_conv, op_gemm, op_matmul, op_quantize_linear, op_resize, op_slice
+from onnx.reference.ops import op_conv, op_gemm, op_matmul, op_quantize_linear, op_slice
 
 from toolchain.onnx_reference.steps import GRU, LSTM, RNN
 from toolchain.onnx_reference.windows import LRN, AveragePool, LpPool, MaxPool
@@ -261,22 +261,6 @@ class ReduceSumSquare(OpRun):
         return (np.asarray(np.square(x).sum(axis=along, keepdims=bool(keepdims), dtype=x.dtype)),)
 
 
-class Resize(op_resize.Resize):
-    """onnx.reference takes parts of a pixel for the corner of the result, where scales make them."""
-
-    op_domain = ""
-
-    def _run(  # type: ignore[override]  # its attributes are passed on
-        self, x: Any, roi: Any = None, scales: Any = None, sizes: Any = None, **how: Any
-    ) -> tuple[Any]:  # fmt: skip
-        if how["coordinate_transformation_mode"] in ("align_corners", "tf_crop_and_resize") and sizes is None:
-            axes = range(x.ndim) if how["axes"] is None else how["axes"]
-            kept = [x.shape[axis] * np.float64(scale) for axis, scale in zip(axes, scales, strict=True)]
-            scales, sizes = None, np.floor(np.array(kept) + 1e-6).astype(np.int64)
-        made: tuple[Any] = super()._run(x, roi, scales, sizes, **how)
-        return made
-
-
 class Slice(op_slice.SliceCommon):
     """onnx.reference takes nothing where steps go back from before the first element: they begin at that."""
 
@@ -318,6 +302,6 @@ class STFT(OpRun):
 CORRECTED: list[type[OpRun]] = [
     AveragePool, Conv, ConvTranspose, CumSum, GatherElements, Gemm, GlobalLpPool, GlobalMaxPool, GRU, LogSoftmax,
     LpNormalization, LpPool, LRN, LSTM, MatMul, MaxPool, OneHot, Pad, QuantizeLinear, ReduceLogSumExp, ReduceSumSquare,
-    Resize, RNN, Slice, Softsign, STFT,
+    RNN, Slice, Softsign, STFT,
 ]  # fmt: skip
 """Operators of which onnx.reference has no right implementation."""

@@ -58,15 +58,9 @@ class Quantizer:
                 f"{model.name}: --precision {self.precision}: the model is quantized already: drop the option"
             )
         if not self._products:
-            narrow = next(
-                (kind for kind in ("FLOAT16", "BFLOAT16") if any(i.type == kind for i in model.info.values())), ""
+            raise ModelError(
+                f"{model.name}: --precision {self.precision}: no product of floats to quantize: drop the option"
             )
-            what = (
-                f"products are of {narrow}: give the model in FP32"
-                if narrow
-                else ("no product of floats to quantize: drop the option")
-            )
-            raise ModelError(f"{model.name}: --precision {self.precision}: {what}")
         self._bits = self._widths(config)
         for name in self._kept(config):
             del self._products[name]

@@ -147,13 +147,6 @@ def test_floats_of_8_bits_in_a_model_of_an_older_operator_set(tmp_path: Path) ->
     assert Simulator(saved(tmp_path, proto), level="IA", precision="fp8").run().correct
 
 
-def test_a_model_of_16_bits_is_not_quantized(tmp_path: Path) -> None:
-    half = {"w": random(6, 3).astype(np.float16)}
-    proto = one_node("MatMul", {"x": random(4, 6).astype(np.float16)}, constants=half, kinds=(TensorProto.FLOAT16,))
-    with pytest.raises(BadInputError, match="--precision int8: products are of FLOAT16: give the model in FP32"):
-        Simulator(saved(tmp_path, proto), level="IA", precision="int8").run()
-
-
 def test_an_unknown_precision_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"--precision int4: must be one of fp32, fp16, bf16, int8"):
         Simulator(saved(tmp_path, one_node("Relu", {"x": random(3)})), precision="int4").run()

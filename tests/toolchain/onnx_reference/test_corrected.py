@@ -97,12 +97,6 @@ def test_logarithms_of_16_bits() -> None:
     check("LogSoftmax", {"x": (9 * random(3, 7)).astype(np.float16)}, kinds=[FP16], limit=2e-3)
 
 
-def test_corners_lie_on_pixels() -> None:
-    scales = {"s": np.array([1, 1, 1.5, 2.5], np.float32)}
-    check("Resize", {"x": random(1, 2, 5, 3)}, constants=scales, order=["x", "", "s"], mode="linear",
-          coordinate_transformation_mode="align_corners")  # fmt: skip
-
-
 def test_an_image_that_is_larger_than_the_windows_reach() -> None:
     constants = {"w": random(1, 2, 1, 2)}
     check("ConvTranspose", {"x": random(1, 1, 3, 4)}, constants=constants, strides=[2, 3], output_shape=[6, 12])
