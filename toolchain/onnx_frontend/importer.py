@@ -159,10 +159,16 @@ def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = N
     cluster = qdq.fuse(model, caches) if fuse else qdq.Fused(list(model.graph.node), {})
     known.update(cluster.constants)
     refusals = Refusals(model.name)
-    for proto in patterns.recognized(model, cluster.nodes):
+    nodes = list(patterns.recognized(model, cluster.nodes))
+    wanted = _weights(nodes)
+    for proto in nodes:
         node = Node(proto, model, graph, known)
         if refusals.behind(node):
             continue
+        if not wanted.isdisjoint(proto.output) and all(name in known for name in proto.input if name):
+            with suppress(ModelError):  # said below, where it is refused
+                known.update(_evaluate(node, known))
+                continue
         try:
             if proto.domain == qdq.DOMAIN:
                 (cached_attention.cached_attention if proto.op_type == qdq_cache.OPERATOR else quantized.fused)(node)
@@ -178,6 +184,20 @@ def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = N
             Node(model.graph.node[0], model, graph, known).named(name)
     graph.outputs = tuple(model.outputs)
     return graph.dropped_unused()
+
+
+def _weights(nodes: list[Any]) -> set[str]:
+    """What operators need as constants, weights of products, and what those are made of: exporters leave the division
+    of weights by their norm in the graph."""
+    wanted = set[str]()
+    for proto in reversed(nodes):
+        if proto.domain not in ("", "ai.onnx") or proto.op_type in _RANDOM:
+            continue
+        row = OPERATORS.get(proto.op_type)
+        places = (1,) if proto.op_type in ("Conv", "Gemm", "MatMul") else row.constant if row else ()
+        made = not wanted.isdisjoint(proto.output) and proto.op_type not in OF_SHAPES
+        wanted.update(proto.input if made else (proto.input[at] for at in places if at < len(proto.input)))
+    return wanted - {""}
 
 
 def _node(node: Node, known: dict[str, Values]) -> None:

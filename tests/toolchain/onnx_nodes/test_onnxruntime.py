@@ -8,7 +8,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime_reference import LIMIT, agree, by_onnxruntime, by_us, near, one_node, random
 
+from toolchain.codegen import Target
+from toolchain.compiler import compile_model
 from toolchain.errors import ModelError
+from toolchain.onnx_model.model import prepare
 from toolchain.onnx_model.reference import evaluated
 
 I64 = TensorProto.INT64
@@ -102,6 +105,23 @@ def test_transposed_convolution(stride: int, kernel: int, more: dict[str, Any]) 
         more = {}
     weights = {"w": random(4, 3, kernel, kernel, seed=9), "b": random(3 * more.get("group", 1), seed=2)}
     check("ConvTranspose", {"x": random(2, 4, 5, 6)}, constants=weights, strides=[stride, stride], **more)
+
+
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+def test_weights_that_the_graph_divides_by_their_norm(operator: str) -> None:
+    make = helper.make_node
+    nodes = [make("ReduceL2", ["v", "axes"], ["norm"]), make("Div", ["g", "norm"], ["factor"]),
+             make("Mul", ["v", "factor"], ["w"]), make(operator, ["x", "w"], ["y"])]  # fmt: skip
+    constants = {"v": random(5, 5, 3, 3), "g": random(5, 1, 1, 1, seed=5), "axes": np.array([1, 2, 3])}
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, [2, 5, 6, 7])],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+    )  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    agree(proto, {"x": random(2, 5, 6, 7)})
+    products = compile_model(prepare(proto, "m"), Target()).graph.layers
+    assert not any(layer.op_type == "REDUCE" for layer in products)
 
 
 @pytest.mark.parametrize("size", [1, 3, 5])
