@@ -113,10 +113,11 @@ class Clock:
         self._devices: list[Timed] = []
         self._deferrable: list[Callable[[int, int], bool] | None] = []
         self._in_a_row: list[Callable[[int, int, list[int], int], None] | None] = []
-        self._due: list[int] = []
+        self.due: list[int] = []
+        """When each device is due."""
         self.first = 0
         """The number of the device that is due next, if one is."""
-        self._soonest = self._others = NEVER
+        self.soonest = self.others = NEVER
         """When it is, and when the next of the others."""
         self._told: list[tuple[Any, array[int], list[Listener], list[int]] | tuple[()] | None] = []
         """What `touched` needs of each device: itself, what is known of it, its followers; empty for one that is
@@ -142,7 +143,7 @@ class Clock:
         """
         number = len(self._devices)
         self._devices.append(device)
-        self._due.append(NEVER)
+        self.due.append(NEVER)
         self._told.append(None)
         self.known.append(array("q", (TOLD, False, NEVER)))
         self._deferrable.append(getattr(device, "deferrable", None))
@@ -197,15 +198,15 @@ class Clock:
                 self._deliver(cycle)
                 continue
             self.now = now
-            if self._soonest > now or (posted and posted[0][0] <= now and self._is_deferrable(*posted[0][1:4])):
+            if self.soonest > now or (posted and posted[0][0] <= now and self._is_deferrable(*posted[0][1:4])):
                 _, number, offset, size, value = posted.popleft()
-                alone = not posted or self._soonest <= now
+                alone = not posted or self.soonest <= now
                 if self._in_a_row[number] is not None and not alone and self._is_deferrable(number, offset, size):
                     self._arrive_in_a_row(number, offset, size, value, cycle)
                     continue
-                self.next = self._soonest if not posted else min(self._soonest, posted[0][0])
+                self.next = self.soonest if not posted else min(self.soonest, posted[0][0])
                 self._arrive(number, offset, size, value, now)
-            elif self._others <= now or (posted and posted[0][0] <= now):
+            elif self.others <= now or (posted and posted[0][0] <= now):
                 self._coincide(now)
             else:
                 number = self.first
@@ -225,7 +226,7 @@ class Clock:
         """A posted deferrable store is at its device, and with it those to the same register that follow up to `cycle`
         before anything else."""
         posted, values, last = self.posted, [value], self.now
-        before = min(cycle, self._soonest - 1)
+        before = min(cycle, self.soonest - 1)
         while posted:
             arrival, target, at, width, value = posted[0]
             if arrival > before or target != number or at != offset or width != size:
@@ -234,7 +235,7 @@ class Clock:
             values.append(value)
             last = arrival
         self.now = last
-        self.next = self._soonest if not posted else min(self._soonest, posted[0][0])
+        self.next = self.soonest if not posted else min(self.soonest, posted[0][0])
         self.changes += len(values)
         self.deferred += len(values)
         in_a_row = self._in_a_row[number]
@@ -264,7 +265,7 @@ class Clock:
         self._queued = False
         self.posted.extend(self.queue.take())
         first = self.posted[0][0]
-        self.next = first if first < self._soonest else self._soonest
+        self.next = first if first < self.soonest else self.soonest
 
     def hold(self, arriving: Container[int] | None) -> bool:
         """Keep posted stores in the queue, if none is for the clock: all are deferrable, or native code lets them
@@ -285,7 +286,7 @@ class Clock:
             stores.append((arrival, what, value, call))
         self.queue.put(stores)
         posted.clear()
-        self.next = self._soonest
+        self.next = self.soonest
         return loud
 
     def settle(self, cycle: int) -> None:
@@ -293,20 +294,20 @@ class Clock:
         if self._queued:
             self._deliver(cycle)
         posted = self.posted
-        while posted and posted[0][0] <= cycle and posted[0][0] < self._soonest:
+        while posted and posted[0][0] <= cycle and posted[0][0] < self.soonest:
             arrival, number, offset, size, value = posted[0]
             if not self._is_deferrable(number, offset, size):
                 break
             posted.popleft()
             self.now = max(self.now, arrival)
             self._arrive(number, offset, size, value, arrival)
-            self.next = self._soonest if not posted else min(self._soonest, posted[0][0])
+            self.next = self.soonest if not posted else min(self.soonest, posted[0][0])
 
     def _deliver(self, cycle: int) -> None:
         """Let stores of the queue arrive that come before anything else and up to `cycle`; the others are posted."""
         table = self.queue.table
         count = table[COUNT]
-        before = min(cycle, self._soonest - 1)
+        before = min(cycle, self.soonest - 1)
         if table[LOUD] or self.posted or table[FIRST + ARRIVAL] > before:
             self.flush()
             return
@@ -321,14 +322,14 @@ class Clock:
         if count == 1:
             self._queued = False
             table[COUNT] = 0
-            self.next = self._soonest
+            self.next = self.soonest
             self._devices[number].write(offset, size, table[FIRST + VALUE], self.now - 1)  # type: ignore[attr-defined]
             return
         words = table[FIRST : FIRST + STORE_WORDS * due].tolist()
         later = self.queue.take(due)
         self._queued = False
         self.posted.extend(later)
-        self.next = self._soonest if not later else min(self._soonest, later[0][0])
+        self.next = self.soonest if not later else min(self.soonest, later[0][0])
         in_a_row = self._in_a_row[number]
         if in_a_row is not None and words[WHAT_OF_STORE::STORE_WORDS].count(what) == due:
             in_a_row(offset, size, words[VALUE::STORE_WORDS], self.now - 1)
@@ -338,7 +339,7 @@ class Clock:
 
     def _coincide(self, now: int) -> None:
         """Several things are due."""
-        posted, due, devices = self.posted, self._due, self._devices
+        posted, due, devices = self.posted, self.due, self._devices
         while posted and posted[0][0] <= now:
             _, target, offset, size, value = posted.popleft()
             devices[target].write(offset, size, value, now - 1)  # type: ignore[attr-defined]
@@ -351,10 +352,11 @@ class Clock:
         """Take note that the device of that number has changed and no other, from the start of `cycle` on."""
         self.changes += 1
         told = self._told[number]
-        if told is None:
-            told = self._tell(number)
         if not told:
-            return
+            if told is None:
+                told = self._tell(number)
+            if not told:
+                return
         device, known, listeners, dependents = told
         level = device.irq
         if level != known[LEVEL]:
@@ -365,15 +367,15 @@ class Clock:
         event = device.next_event()
         if event is None:
             event = NEVER
-        due = self._due
+        due = self.due
         if event != due[number]:
             due[number] = event
             try:
                 known[DUE] = event
             except (TypeError, OverflowError):
                 known[DUE] = -1
-            if number == self.first and event < self._others:
-                self._soonest = self.next = event
+            if number == self.first and event < self.others:
+                self.soonest = self.next = event
                 if self.posted and self.posted[0][0] < event:
                     self.next = self.posted[0][0]
             else:
@@ -399,6 +401,11 @@ class Clock:
         """What has that number."""
         return self._devices[number]
 
+    @property
+    def alone(self) -> list[Timed | None]:
+        """The devices by their numbers, None for one that is not alone (see `attach`)."""
+        return [device if number in self._alone else None for number, device in enumerate(self._devices)]
+
     def followers(self, number: int) -> tuple[list[Listener], list[int]]:
         """Who is told of a change of a device, and which others are looked at then; the same object until anything is
         added."""
@@ -406,9 +413,9 @@ class Clock:
 
     def besides(self, numbers: Sequence[int]) -> int:
         """The cycle of the next event of anything but these devices; posted stores count."""
-        soonest, posted, due = self._soonest, self.posted, self._due
+        soonest, posted, due = self.soonest, self.posted, self.due
         if soonest < NEVER and self.first in numbers:
-            soonest = self._others
+            soonest = self.others
             if soonest < NEVER and soonest in [due[number] for number in numbers]:
                 soonest = min((when for number, when in enumerate(due) if number not in numbers), default=NEVER)
         return posted[0][0] if posted and posted[0][0] < soonest else soonest
@@ -466,7 +473,7 @@ class Clock:
         """When the device next changes; whether that is news."""
         event = self._devices[number].next_event()
         due = NEVER if event is None else event
-        if due == self._due[number]:
+        if due == self.due[number]:
             return False
         self._expect(number, due)
         return True
@@ -477,23 +484,23 @@ class Clock:
 
     def _expect(self, number: int, event: int) -> None:
         """The next event of a device is that."""
-        self._due[number] = event
+        self.due[number] = event
         try:
             self.known[number][DUE] = event
         except (TypeError, OverflowError):
             self.known[number][DUE] = -1
 
     def _find_next(self) -> None:
-        posted, due = self.posted, self._due
+        posted, due = self.posted, self.due
         soonest = min(due, default=NEVER)
         if soonest < NEVER:
             self.first = first = due.index(soonest)
             due[first] = NEVER
-            self._others = min(due)
+            self.others = min(due)
             due[first] = soonest
         else:
-            self._others = NEVER
-        self._soonest = soonest
+            self.others = NEVER
+        self.soonest = soonest
         self.next = posted[0][0] if posted and posted[0][0] < soonest else soonest
 
     # -- snapshots ---------------------------------------------------------------------------------------------

@@ -27,15 +27,20 @@ handler of a custom instruction (see `custom`) itself."""
 RAISED = -(1 << 62)
 """Returned where the function has raised an exception; it must not return this itself."""
 
+_PLACE_BEFORE = -(1 << 63)
+"""Added to the number of arguments of a call: the called function may use the place before them."""
+
 OPERANDS_ARE_MADE = sys.version_info < (3, 14)
 """Whether native code may fill a new tuple itself. Since Python 3.14 a tuple keeps its hash, and the allocation of a
 derived class leaves it 0: handlers are called by Python there."""
 
 _API = (
-    "PyLong_FromLongLong", "PyLong_AsLongLong", "PyLong_AsUnsignedLongLongMask", "PyObject_Vectorcall", "Py_DecRef",
-    "Py_IncRef", "PyType_GenericAlloc", "PyTuple_SetItem", "PyObject_GetAttr", "PyObject_SetAttr", "PyErr_Occurred",
-    "PyErr_Clear", "PyErr_Fetch", "PyErr_NormalizeException", "PyException_SetTraceback", "PyObject_IsInstance",
-    "PyLong_Type", "_Py_FalseStruct", "_Py_TrueStruct", "_Py_NoneStruct",
+    "PyLong_FromLongLong", "PyLong_AsLongLong", "PyLong_AsUnsignedLongLongMask", "PyObject_Vectorcall",
+    "PyObject_VectorcallMethod", "Py_DecRef", "Py_IncRef", "PyType_GenericAlloc", "PyTuple_SetItem",
+    "PyObject_GetAttr", "PyObject_SetAttr", "PyErr_Occurred", "PyErr_Clear", "PyErr_Fetch",
+    "PyErr_NormalizeException", "PyException_SetTraceback", "PyObject_IsInstance", "PyObject_Size",
+    "PySequence_GetItem", "PyTuple_GetItem", "PyList_SetItem", "PyLong_Type", "_Py_FalseStruct", "_Py_TrueStruct",
+    "_Py_NoneStruct",
 )  # fmt: skip
 
 
@@ -69,6 +74,76 @@ def is_integer(ir: Ir, what: str) -> str:
     """Whether an object is one (an i1)."""
     looks, kind = api(ir, "PyObject_IsInstance"), api(ir, "PyLong_Type")
     return ir.value(f"icmp eq i32 {ir.value(f'call i32 {looks}(ptr {what}, ptr {kind})')}, 1")
+
+
+class Objects:
+    """Python objects that the functions of a module look at, and names of their attributes."""
+
+    def __init__(self, prefix: str, **objects: object) -> None:
+        """`prefix`: of the variables that point to them."""
+        self._prefix = prefix
+        self._objects = objects
+
+    def variables(self) -> str:
+        """The IR of the variables."""
+        return "".join(variable(f"{self._prefix}.{name}") for name in self._objects)
+
+    @property
+    def pointers(self) -> dict[str, int]:
+        """What these point to, which this object keeps alive."""
+        return {f"{self._prefix}.{name}": id(value) for name, value in self._objects.items()}
+
+    def load(self, ir: Ir, name: str) -> str:
+        """The pointer to an object."""
+        return ir.load("ptr", f"@{self._prefix}.{name}")
+
+    def get(self, ir: Ir, owner: str, name: str, odd: str) -> str:
+        """An attribute, which its owner keeps alive; to `odd`, with an exception, if it has none."""
+        value = self._get(ir, owner, name, odd)
+        free(ir, value)
+        return value
+
+    def integer(self, ir: Ir, owner: str, name: str, odd: str) -> str:
+        """An attribute that is an integer from 0 on; to `odd`, maybe with an exception, if it is none."""
+        attribute = self._get(ir, owner, name, odd)
+        value = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {attribute})")
+        free(ir, attribute)
+        ir.unless(ir.value(f"icmp sge i64 {value}, 0"), (odd, ()))
+        return value
+
+    def set(self, ir: Ir, owner: str, name: str, value: str) -> None:
+        """Let an attribute be this object."""
+        given = f"ptr {self.load(ir, owner)}, ptr {self.load(ir, name)}, ptr {value}"
+        ir.value(f"call i32 {api(ir, 'PyObject_SetAttr')}({given})")
+
+    def _get(self, ir: Ir, owner: str, name: str, odd: str) -> str:
+        given = f"ptr {self.load(ir, owner)}, ptr {self.load(ir, name)}"
+        value = ir.value(f"call ptr {api(ir, 'PyObject_GetAttr')}({given})")
+        ir.unless(ir.value(f"icmp ne ptr {value}, null"), (odd, ()))
+        return value
+
+
+def call(ir: Ir, target: str, *arguments: str) -> str:
+    """What a Python object returns that is called with these, null where it raises an exception."""
+    vector = ir.value(f"alloca [{len(arguments) + 1} x ptr]")
+    for number, argument in enumerate(arguments, 1):
+        ir.store("ptr", argument, vector, 8 * number)
+    given = f"ptr {target}, ptr {ir.at(vector, 8)}, i64 {_PLACE_BEFORE + len(arguments)}, ptr null"
+    return ir.value(f"call ptr {api(ir, 'PyObject_Vectorcall')}({given})")
+
+
+def call_method(ir: Ir, name: str, owner: str, *arguments: str) -> str:
+    """The same of an object's method."""
+    vector = ir.value(f"alloca [{len(arguments) + 1} x ptr]")
+    for number, argument in enumerate((owner, *arguments)):
+        ir.store("ptr", argument, vector, 8 * number)
+    given = f"ptr {name}, ptr {vector}, i64 {len(arguments) + 1}, ptr null"
+    return ir.value(f"call ptr {api(ir, 'PyObject_VectorcallMethod')}({given})")
+
+
+def size(ir: Ir, value: str) -> str:
+    """How many items an object has (an i64)."""
+    return ir.value(f"call i64 {api(ir, 'PyObject_Size')}(ptr {value})")
 
 
 def function(name: str, arguments: int, *, given: bool = False) -> str:
@@ -142,14 +217,27 @@ def handler_call() -> str:
     return ir.text(f"i64 @{HANDLER}(ptr %row, i64 %acts, i64 %a, i64 %b)")
 
 
+def fetch(ir: Ir, target: str) -> None:
+    """Go to a block with the exception that has been raised, which is so no more; `ir` may have one such place."""
+    parts = [ir.value("alloca ptr") for _ in range(3)]
+    given = ", ".join(f"ptr {part}" for part in parts)
+    for name in ("PyErr_Fetch", "PyErr_NormalizeException"):
+        ir.do(f"call void {api(ir, name)}({given})")
+    kind, error, traceback = (ir.load("ptr", part) for part in parts)
+    free(ir, kind)
+    ir.branch(ir.value(f"icmp ne ptr {traceback}, null"), ("traced", ()), (target, (error,)))
+    ir.block("traced")
+    ir.value(f"call i32 {api(ir, 'PyException_SetTraceback')}(ptr {error}, ptr {traceback})")
+    free(ir, traceback)
+    ir.goto(target, (error,))
+
+
 def _called(name: str) -> str:
     return f"{name}.called"
 
 
 # -- methods of devices -----------------------------------------------------------------------------------------
 
-_PLACE_BEFORE = -(1 << 63)
-"""Added to the number of arguments: the called function may use the place before them."""
 _WORD = (1 << 32) - 1
 
 
@@ -202,15 +290,6 @@ def _row(ir: Ir, word: int) -> str:
     return ir.load("ptr", "%row", 8 * word)
 
 
-def _vector(ir: Ir, function: str, arguments: Sequence[str]) -> str:
-    """What a function returns."""
-    vector = ir.value(f"alloca [{len(arguments) + 1} x ptr]")
-    for number, argument in enumerate(arguments, 1):
-        ir.store("ptr", argument, vector, 8 * number)
-    given = f"ptr {function}, ptr {ir.at(vector, 8)}, i64 {_PLACE_BEFORE + len(arguments)}, ptr null"
-    return ir.value(f"call ptr {api(ir, 'PyObject_Vectorcall')}({given})")
-
-
 def _call(ir: Ir, places: Places, now: str, objects: Sequence[str]) -> str:
     """What the method returns for the register and these objects; `now` is the cycle of the clock."""
     ir.store("i64", "0", f"@{FRESH}")
@@ -220,9 +299,7 @@ def _call(ir: Ir, places: Places, now: str, objects: Sequence[str]) -> str:
     ir.store("i64", "0", "%frame", places.changes)
     attribute = f"ptr {_row(ir, direct.CLOCK)}, ptr {_row(ir, direct.NOW)}"
     ir.value(f"call i32 {api(ir, 'PyObject_SetAttr')}({attribute}, ptr {now})")
-    return _vector(
-        ir, _row(ir, direct.METHOD), [_row(ir, direct.OFFSET), _row(ir, direct.SIZE), *objects]
-    )  # fmt: skip
+    return call(ir, _row(ir, direct.METHOD), _row(ir, direct.OFFSET), _row(ir, direct.SIZE), *objects)
 
 
 def _get(ir: Ir, owner: int, name: int) -> str:
@@ -245,7 +322,7 @@ def _unless_more(ir: Ir, places: Places, reply: str) -> None:
     level = ir.value(f"select i1 {high}, ptr {api(ir, '_Py_TrueStruct')}, ptr {api(ir, '_Py_FalseStruct')}")
     free(ir, line)
     ir.unless(ir.value(f"icmp eq ptr {line}, {level}"), more)
-    event, due = _vector(ir, _row(ir, direct.NEXT_EVENT), []), ir.load("i64", known, 8 * DUE)
+    event, due = call(ir, _row(ir, direct.NEXT_EVENT)), ir.load("i64", known, 8 * DUE)
     ir.unless(ir.value(f"icmp ne ptr {event}, null"), ("odd", ()))
     ir.branch(ir.value(f"icmp eq ptr {event}, {api(ir, '_Py_NoneStruct')}"), ("never", ()), ("some", ()))
     ir.block("never")
@@ -273,20 +350,10 @@ def _more(ir: Ir) -> None:
     """Block `raised`: what the method has raised takes the place of what it has returned; block `more`: Python is given
     that, and has more to do."""
     ir.block("raised")
-    parts = [ir.value("alloca ptr") for _ in range(3)]
-    given = ", ".join(f"ptr {part}" for part in parts)
-    for name in ("PyErr_Fetch", "PyErr_NormalizeException"):
-        ir.do(f"call void {api(ir, name)}({given})")
-    kind, error, traceback = (ir.load("ptr", part) for part in parts)
-    free(ir, kind)
-    ir.branch(ir.value(f"icmp ne ptr {traceback}, null"), ("traced", ()), ("more", (error,)))
-    ir.block("traced")
-    ir.value(f"call i32 {api(ir, 'PyException_SetTraceback')}(ptr {error}, ptr {traceback})")
-    free(ir, traceback)
-    ir.goto("more", (error,))
+    fetch(ir, "more")
     (outcome,) = ir.block("more", "ptr")
     ir.do(f"call void {api(ir, 'PyErr_Clear')}()")  # of what is no integer
-    finished = _vector(ir, _row(ir, direct.FINISH), [outcome])
+    finished = call(ir, _row(ir, direct.FINISH), outcome)
     free(ir, outcome)
     ir.unless(ir.value(f"icmp ne ptr {finished}, null"), ("raised", ()))  # Ctrl-C came before it had begun
     free(ir, finished)

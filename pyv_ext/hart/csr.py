@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.pmp import ENTRIES, Pmp
-from pyv_ext.hart.slots import FFLAGS, FRM, FS, CsrSlots
+from pyv_ext.hart.slots import COUNTER_WRITES, FFLAGS, FRM, FS, CsrSlots
 from pyv_ext.hart.traps import MACHINE, USER
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.protocols import CsrWindow
@@ -32,12 +32,11 @@ class Counter:
     So it costs nothing while the hart runs: its value is computed on a read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, x: "memoryview[int]") -> None:
+        self._x = x
         self._base = 0
         """What it shows minus `at`, or what it shows while it is inhibited."""
         self.inhibited = False
-        self.changes = 0
-        """How often it has been written or inhibited."""
 
     def value(self, at: int) -> int:
         return (self._base if self.inhibited else self._base + at) & WRAP
@@ -45,7 +44,7 @@ class Counter:
     def set(self, value: int, at: int) -> None:
         """Show `value` at `at`."""
         self._base = value if self.inhibited else value - at
-        self.changes += 1
+        self._x[COUNTER_WRITES] += 1
 
     def set_half(self, value: int, before: int, at: int, *, high: bool) -> None:
         """Replace the high or low 32 bits of what it shows at `before`, and show that at `at`."""
@@ -66,7 +65,7 @@ class Counter:
         fields = Fields(state, "base", "inhibited")
         self._base = fields.integer("base", -WRAP, WRAP)
         self.inhibited = fields.flag("inhibited")
-        self.changes += 1
+        self._x[COUNTER_WRITES] += 1
 
 
 MIE, MPIE, MPP, MPRV, TW = 1 << 3, 1 << 7, 3 << 11, 1 << 17, 1 << 21
@@ -123,8 +122,8 @@ class Csrs(CsrSlots):
         self.mtval = 0
         self.mcounteren = 0
         self.menvcfg = 0
-        self.mcycle = Counter()
-        self.minstret = Counter()
+        self.mcycle = Counter(self.x)
+        self.minstret = Counter(self.x)
         self.pmp = Pmp(self.x)
 
     def add_window(self, window: CsrWindow) -> None:

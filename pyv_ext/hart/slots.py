@@ -53,7 +53,10 @@ PMPADDR: Final = 100
 PMP_WRITES: Final = 116
 """How often they have been written."""
 
-WORDS: Final = 117
+COUNTER_WRITES: Final = 117
+"""How often mcycle and minstret have been written or inhibited."""
+
+WORDS: Final = 118
 """Of `Hart.x`."""
 
 NOTHING: Final = 1 << 62

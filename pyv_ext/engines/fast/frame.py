@@ -7,7 +7,7 @@ is decoded; there is native code of its own for each map of fetches.
 
 import ctypes
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import LINE
@@ -72,9 +72,29 @@ device."""
 HOOKED = 46
 """The address of the table of `entries.HookedEntries`."""
 
-WORDS = 47
+UNTIL, END = 47, 48
+"""To which cycle native code may go on at most; the one in which it goes on after what it has asked Python for."""
+
+STOPPING, TRACER, WATCHING = range(49, 52)
+"""The objects that were there when native code was told last: what stops the core, its tracer, whether loads are
+watched. Where there are others, Python has more to do."""
+
+NEAR_NUMBERS = 52
+"""A bit for each number that a device has at the clock which native code serves itself."""
+
+TURNS = 53
+"""The address of the table of `turns.Turns`."""
+
+PROTECTED, COUNTED = 54, 55
+"""How often PMP had been written when native code was shown `MODES`: a write removes them, the next MRET needs them
+anew. How often the counters had been, when it was shown these."""
+
+WORDS = 56
 
 PLACES = Places(8 * X, 8 * LIMIT, 8 * OTHERS, 8 * TOUCHED, 8 * NEAR, 8 * EPOCH, 8 * CHANGES, 8 * QUEUE, 8 * SHOWN)
+
+FRAME = "frame"
+"""The variable of native code that points to the frame."""
 
 BIAS = 1 << 31
 """Added to the cycles left, so that an instruction that oversteps the budget does not borrow from the upper half."""
@@ -226,17 +246,20 @@ class Log:
         """The address of an empty log. The record before it has no line and is never added to."""
         self._table[_WHAT] = _NEVER
         self._frame[LOG], self._frame[LOG_END] = OFF, self.first + 8 * RECORD_WORDS * RECORDS
+        self._one = self._table[RECORD_WORDS : 2 * RECORD_WORDS], self.first + 8 * RECORD_WORDS
+        """The first record, and where an empty log would go on behind it."""
 
     def take(self) -> Sequence[Record]:
         """What was logged; the log is empty then."""
-        length = self._frame[LOG] - self.first
-        if not length:
+        frame, first = self._frame, self.first
+        end = frame[LOG]
+        if end == first:
             return ()
-        self._frame[LOG] = self.first
-        table, end = self._table, RECORD_WORDS + length // 8
-        if end == 2 * RECORD_WORDS:  # mostly, while a submission is followed
-            return [(table[end - 3], table[end - 2], table[end - 1])]
-        words = iter(table[RECORD_WORDS:end].tolist())
+        frame[LOG] = first
+        record, after = self._one
+        if end == after:  # mostly, while a submission is followed
+            return (cast(Record, tuple(record)),)
+        words = iter(self._table[RECORD_WORDS : RECORD_WORDS + (end - first) // 8].tolist())
         return list(zip(words, words, words, strict=True))
 
 

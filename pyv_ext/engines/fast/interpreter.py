@@ -14,6 +14,7 @@ from pyv_ext.engines.fast.access import Pointers, RamAccess
 from pyv_ext.engines.fast.decoder import decoder
 from pyv_ext.engines.fast.entries import Numbers
 from pyv_ext.engines.fast.frame import BIAS, Exit, Left, with_left
+from pyv_ext.engines.fast.going_on import GO_ON, NONE
 from pyv_ext.engines.fast.machine import Switching
 from pyv_ext.engines.fast.operations import Operations, Step
 from pyv_ext.engines.fast.upcalls import Upcalls
@@ -192,7 +193,7 @@ class Interpreter:
         ir.block("happened")
         ir.goto("arrive", (pc, with_left(ir, progress, ir.value(f"sub i64 {limit}, {end}"))))
         ir.block("due")
-        left = ir.value(f"call i64 @{upcalls.DUE}(i64 {end}, i64 0)")
+        left = ir.value(f"call i64 @{GO_ON}(i64 {end}, i64 {NONE})")
         ir.unless(ir.value(f"icmp sge i64 {left}, 0"), ("fault", (pc, progress)))
         self._go_on(left, pc, progress)
 
@@ -264,8 +265,9 @@ class Interpreter:
         ir.branch(heard, ("heard", ()), ("entered", (handler, after, row)))
         ir.block("heard")
         given = ", ".join(f"i64 {ir.value(f'zext i32 {value} to i64')}" for value in (cause, handler))
-        left = ir.value(f"call i64 @{upcalls.HEARD}({given}, i64 {after})")
-        ir.unless(ir.value(f"icmp sge i64 {left}, 0"), ("fault", (handler, after)))
+        answer = ir.value(f"call i64 @{upcalls.HEARD}({given}, i64 {after})")
+        ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), ("fault", (handler, after)))
+        left = ir.value(f"lshr i64 {answer}, 1")
         on = with_left(ir, after, left)
         ir.branch(ir.value(f"icmp ne i64 {left}, 0"), ("entered", (handler, on, row)), ("over", (handler, on)))
         handler, after, row = ir.block("entered", WORD, "i64", "ptr")

@@ -12,6 +12,7 @@ from pyv_ext.engines.fast.entries import DECODE, HookedEntries, Numbers
 from pyv_ext.engines.fast.frame import (
     BIAS,
     DONE,
+    FRAME,
     HOOKED,
     INSTRET,
     LEFT,
@@ -42,9 +43,6 @@ MOST_SPACES = 8
 """Maps of where PMP permits fetches whose code is kept."""
 MOST_MAPS = 32
 """Maps of what PMP permits whose tables are kept."""
-
-FRAME = "frame"
-"""The variable of native code that points to the frame."""
 
 
 class Native:

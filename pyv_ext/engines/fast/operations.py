@@ -304,8 +304,9 @@ class Operations:
         self._next(ir.value(f"add i32 {self._pc}, 4"), self._later(cycles), 4)
 
     def hooked(self, number: int) -> None:
-        """Python calls the hooks; then the entry that `entries.HookedEntries` has, as long as nothing else comes. Where
-        Python must be told of something before, it takes the slow path."""
+        """Python calls the hooks; then the entry that `entries.HookedEntries` has, as long as nothing else comes and
+        the hart is in a state of which native code knows. Where Python must be told of something before, it takes the
+        slow path."""
         ir = self._ir
         ir.block(f"op{number}")
         touched, guarded = ir.load("i64", "%frame", 8 * frame.TOUCHED), ir.load("i64", self._at.x, 8 * slots.GUARDED)
@@ -318,6 +319,12 @@ class Operations:
         called, other = ir.fresh(), ir.fresh()
         ir.branch(ir.value(f"icmp eq i64 {answer}, {upcalls.CALLED_HOOKS}"), (called, ()), (other, ()))
         ir.block(called)
+        guarded, mip, mie = (ir.load("i64", self._at.x, 8 * slot) for slot in (slots.GUARDED, slots.MIP, slots.MIE))
+        other_than_told = ir.value(f"or i64 {guarded}, {ir.value(f'and i64 {mip}, {mie}')}")
+        for slot, word in ((slots.PMP_WRITES, frame.PROTECTED), (slots.COUNTER_WRITES, frame.COUNTED)):
+            times, told = ir.load("i64", self._at.x, 8 * slot), ir.load("i64", "%frame", 8 * word)
+            other_than_told = ir.value(f"or i64 {other_than_told}, {ir.value(f'xor i64 {times}, {told}')}")
+        ir.unless(ir.value(f"icmp eq i64 {other_than_told}, 0"), self._leave)
         table = ir.load("ptr", "%frame", 8 * frame.HOOKED)
         entry = ir.at(table, ir.value(f"zext i32 {index} to i64"))
         ir.goto("step", (self._pc, self._progress, entry))

@@ -12,29 +12,39 @@ from pyv_ext.engines.code import Code
 from pyv_ext.engines.fast.frame import (
     BIAS,
     CHANGES,
+    COUNTED,
+    END,
     EPOCH,
     INSTRET,
     LIMIT,
     LOG,
     MODES,
     NEAR,
+    NEAR_NUMBERS,
     OFF,
     OTHERS,
     PC,
     PLACES,
+    PROTECTED,
     SHOWN,
+    STOPPING,
     TOUCHED,
+    TRACER,
+    UNTIL,
+    WATCHING,
     Log,
     address_of,
     show_counters,
 )
+from pyv_ext.engines.fast.going_on import GOING, NONE, GoingOn, asked
+from pyv_ext.engines.fast.turns import Turns
 from pyv_ext.engines.near import NearDevices
 from pyv_ext.engines.near_code import CALLED
 from pyv_ext.engines.python_calls import device_calls, function, handler_call, interface, pointers
 from pyv_ext.engines.slow import Core, register_load, register_store
 from pyv_ext.engines.tracer import OnBlock, Tracer
 from pyv_ext.hart.hart import Wait
-from pyv_ext.hart.slots import GUARDED, MIE, MIP, PMP_WRITES
+from pyv_ext.hart.slots import COUNTER_WRITES, GUARDED, MIE, MIP, PMP_WRITES
 from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
 
@@ -43,20 +53,20 @@ LOAD, STORE, DUE, SLOW, WAIT, HOOK, HEARD, CALL = (
 )
 """`ask_load(address | size << 32, cycles left) -> answer` and `ask_store(..., value) -> answer`, of the instruction at
 the frame's pc: cycles left after the access << 32 | value loaded, or one of the numbers below 0.
-`ask_due(end, 0) -> cycles left` when there are none in cycle `end`: events happen. Native code takes the interrupts
-that are pending then, or leaves them.
+`ask_due(end, interrupts) -> cycles left`: see `Upcalls.left` and `going_on`.
 `ask_slow(pc, progress) -> cycles left << 1 | whether the instruction at pc has retired`: the frame has the next pc. No
 cycles left: something else comes before the next instruction.
 `ask_wait(pc, progress)`: the same for a WFI while no interrupt is pending.
 `ask_hook(pc, progress)`: the hooks of the instruction are called; `CALLED_HOOKS`, or the same as `ask_slow`.
-`ask_heard(cause, handler, progress) -> cycles left`: those who listen are told of an interrupt, whose handler begins.
+`ask_heard(cause, handler, progress) -> cycles left << 1`: those who listen are told of an interrupt, whose handler
+begins.
 `ask_call(Python function, ...) -> what it returns` for a custom instruction (see `custom`)."""
 
 LEAVE, FAULT = -1, -2
 """Nothing was done, the instruction takes the slow path; `Upcalls.ended` does what the instruction comes to."""
 
 CALLED_HOOKS = -3
-"""Nothing else has changed: native code executes the instruction."""
+"""Nothing else has changed, but maybe the state of the hart: native code looks at it, and executes the instruction."""
 
 SPAN = 50_000_000
 """Cycles that native code goes on for at most, so that Ctrl-C is noticed."""
@@ -86,7 +96,6 @@ class Upcalls:
         self._x = core.hart.x
         self._bus = core.bus
         self._clock = core.bus.clock
-        self._csrs = core.hart.csrs
         self._code = code
         self._frame = frame
         self._words = words
@@ -97,16 +106,11 @@ class Upcalls:
         self._queue = core.bus.clock.queue.table
         self._watching = core.bus.watching
         self._shadowed = core.bus.shadow is not None
-        self._until = 0
-        """The cycle to which native code may go on at most."""
         self.ended: Callable[[], object] = int
         """What ends the instruction that native code has left: a trap, a wait."""
-        self._protected = -1
-        """The version of PMP that `MODES` of the frame are for: a write of PMP removes them, the next MRET needs them
-        anew."""
         self._show_modes = show_modes
-        self._counted = -1
-        """How often the counters had been written or inhibited when native code was shown them."""
+        words[STOPPING], words[WATCHING] = id(None), id(core.bus.watching)
+        words[COUNTED] = -1
         self._tracer: Tracer | None = None
         self._on_block: OnBlock | None = None
         """The tracer's, which knows of what has retired before cycle `_told`."""
@@ -117,37 +121,48 @@ class Upcalls:
         """The instruction whose hooks have been called last, and the progress then."""
         self._caching = False
         """Whether the MMIO read cache is used."""
-        self._changes = 0
         self._called: dict[str, Callable[..., int]] = {
-            LOAD: self._load, STORE: self._store, DUE: self._left, SLOW: self._slow,
-            WAIT: self._wait, HOOK: self._hook, HEARD: self._heard,
+            asked(LOAD): self._load, asked(STORE): self._store, asked(SLOW): self._slow,
+            asked(HOOK): self._hook, asked(HEARD): self._heard, WAIT: self._wait, DUE: self.left,
         }  # fmt: skip
+        observers = [core.bus.observers, *(() if near is None else near.observers)]
+        self._going_on = GoingOn(core, observers, DUE)
+        self._turns = Turns(core.hart, core.bus.clock, frame, self._hold)
+        frame[NEAR_NUMBERS] = 0 if near is None else sum(1 << number for number in near.numbers if number < 64)
 
     def functions(self) -> str:
         """The IR of what native code calls."""
-        arguments = {LOAD: 2, STORE: 3, DUE: 2, SLOW: 2, WAIT: 2, HOOK: 2, HEARD: 3}
-        asking = "".join(function(name, arguments[name]) for name in self._called)
-        return interface() + asking + function(CALL, 3, given=True) + handler_call() + device_calls(PLACES)
+        on = self._going_on
+        accesses = on.access(LOAD, 2) + on.access(STORE, 3)
+        instructions = on.instruction(SLOW, 2) + on.instruction(HOOK, 2) + on.instruction(HEARD, 3)
+        others = (
+            function(WAIT, 2)
+            + function(DUE, 2)
+            + self._turns.text()
+            + on.text()
+            + function(CALL, 3, given=True)
+            + handler_call()
+        )
+        return interface() + accesses + instructions + others + device_calls(PLACES)
 
     def pointers(self) -> dict[str, int]:
         """What the variables of that IR point to."""
-        return pointers(self._called)
+        return pointers(self._called) | self._going_on.pointers | self._turns.pointers
 
     # -- around native code ------------------------------------------------------------------------------------
 
     def begin(self, until: int) -> int:
         """Native code may begin now, to come to cycle `until`; the cycles that it may go on for at first."""
-        hart, words, csrs = self._hart, self._words, self._csrs
+        hart, words = self._hart, self._words
         cycle = self._told = hart.cycle
         self._hooked_progress = -1
-        until = self._until = min(until, cycle + SPAN)
+        until = words[UNTIL] = min(until, cycle + SPAN)
         self._follow_tracer()
-        if self._caching:
-            self._show_changes()
-        self._protected = self._x[PMP_WRITES]
+        self._turns.follow()
+        words[PROTECTED] = self._x[PMP_WRITES]
         words[PC] = hart.pc
         self._instret = words[INSTRET] = hart.instret
-        if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
+        if self._x[COUNTER_WRITES] != words[COUNTED]:
             self._show_counters()
         limit = min(until, self._clock.next)
         words[LIMIT] = words[OTHERS] = limit
@@ -180,7 +195,18 @@ class Upcalls:
         """Execute the instruction at the hart's pc by the slow path; whether native code may go on."""
         hart = self._hart
         progress = hart.instret - self._instret << 32 | self._words[LIMIT] + BIAS - hart.cycle
-        return self._slow(hart.pc, progress) > 1
+        going = self._slow(hart.pc, progress) >= GOING
+        self._look_at_hart()
+        return going
+
+    def _look_at_hart(self) -> None:
+        """Let native code see counters that have been written, and ask before it goes to another mode where PMP has."""
+        words, x = self._words, self._x
+        if x[COUNTER_WRITES] != words[COUNTED]:
+            self._show_counters()
+        if x[PMP_WRITES] != words[PROTECTED]:
+            for word in MODES.values():
+                words[word] = 0
 
     def _synchronize(self) -> None:
         """Tell the clock of the devices that native code has served or called; raise what one of them has raised."""
@@ -200,21 +226,24 @@ class Upcalls:
 
     def restored(self) -> None:
         """The hart is in another state altogether."""
-        self._counted = -1
+        self._words[COUNTED] = -1
 
     def _show_counters(self) -> None:
-        csrs = self._csrs
-        self._counted = csrs.mcycle.changes + csrs.minstret.changes
-        show_counters(csrs, self._frame)
+        self._words[COUNTED] = self._x[COUNTER_WRITES]
+        show_counters(self._hart.csrs, self._frame)
 
     def _follow_tracer(self) -> None:
         """With a tracer, stores are logged, and every access of a device takes the slow path."""
-        tracer = self._tracer = self._core.tracer
-        self._on_block = getattr(tracer, "on_block", None)
-        self._words[LOG] = self._log.first if self._on_block is not None else OFF
+        words, tracer = self._words, self._core.tracer
+        self._tracer = tracer
+        words[TRACER] = id(tracer)
+        on_block = self._on_block = getattr(tracer, "on_block", None)
+        words[LOG] = OFF if on_block is None else self._log.first
         self._caching = tracer is None and not self._bus.guards
-        self._changes = -1  # they are shown when Python is left next
-        self._words[CHANGES] = self._words[SHOWN] = self._words[EPOCH] = 0
+        if self._caching:
+            self._show_changes()
+        else:
+            words[CHANGES] = words[SHOWN] = words[EPOCH] = 0
 
     def _show_changes(self) -> None:
         """Let native code see what of its caches holds; to be called while they are used."""
@@ -223,8 +252,7 @@ class Upcalls:
             for observers in self._near.observers:
                 if observers:
                     words[NEAR] = 0
-        self._changes = changes = clock.changes
-        words[CHANGES] = words[SHOWN] = changes
+        words[CHANGES] = words[SHOWN] = changes = clock.changes
         words[EPOCH] = 0 if self._shadowed or self._bus.observers else changes - clock.deferred
 
     # -- what it asks ------------------------------------------------------------------------------------------
@@ -236,12 +264,13 @@ class Upcalls:
         hart.instret = retired = self._instret + (progress >> 32)
         hooked = pc == self._hooked_pc and progress == self._hooked_progress
         self._hooked_progress = -1
-        words, csrs = self._words, self._csrs
-        if self._x[PMP_WRITES] != self._protected and not hooked and self._is_mret(pc):
-            self._protected = self._x[PMP_WRITES]
+        words, x = self._words, self._x
+        if x[PMP_WRITES] != words[PROTECTED] and not hooked and self._is_mret(pc):
+            words[PROTECTED] = x[PMP_WRITES]
             self._show_modes()
             words[PC] = pc
-            return self._left(hart.cycle) << 1
+            words[END] = hart.cycle
+            return GOING
         if self._on_block is not None or words[TOUCHED] or self._queue[COUNT]:
             self.end()
         going = self._execute_slow(True, hooked)
@@ -251,14 +280,10 @@ class Upcalls:
         if self._core.tracer is not self._tracer:
             self._follow_tracer()
             going = going and (self._tracer is None or self._on_block is not None)
-        if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
-            self._show_counters()
-        if self._x[PMP_WRITES] != self._protected:
-            for word in MODES.values():
-                words[word] = 0
         words[PC] = hart.pc
         if going:
-            return self._left(hart.cycle) << 1 | hart.instret - retired
+            words[END] = hart.cycle
+            return GOING | hart.instret - retired
         words[LIMIT] = words[OTHERS] = hart.cycle
         return hart.instret - retired
 
@@ -269,7 +294,7 @@ class Upcalls:
     def _hook(self, pc: int, progress: int) -> int:
         """Call the hooks of the instruction, which native code executes unless they have changed more than the tracer;
         nothing that native code has done is untold, but to the tracer."""
-        core, hart, bus, clock, csrs = self._core, self._hart, self._bus, self._clock, self._csrs
+        core, hart, clock = self._core, self._hart, self._clock
         hart.pc = pc
         cycle = hart.cycle = self._words[LIMIT] + BIAS - (progress & _WORD)
         hart.instret = self._instret + (progress >> 32)
@@ -286,29 +311,21 @@ class Upcalls:
                 self._words[LIMIT] = self._words[OTHERS] = cycle
                 return 0
         self._hooked_pc, self._hooked_progress = pc, progress
-        tracer, x = core.tracer, self._x
+        tracer = core.tracer
         if tracer is not self._tracer:
             if tracer is not None and not hasattr(tracer, "on_block"):
                 return self._slow(pc, progress)
             self._follow_tracer()
             self._told = cycle
-        if (
-            clock.changes != changes
-            or clock.next != due
-            or core.stopping is not None
-            or (tracer is None and (bus.observers or bus.guards))
-            or bus.watching is not self._watching
-            or csrs.mcycle.changes + csrs.minstret.changes != self._counted
-            or x[PMP_WRITES] != self._protected
-            or x[GUARDED]
-            or x[MIP] & x[MIE]
-        ):
+        if clock.changes != changes or clock.next != due:  # maybe since the run is to stop, or loads are watched
+            return self._slow(pc, progress)
+        if tracer is None and (self._bus.observers or self._bus.guards):
             return self._slow(pc, progress)
         return CALLED_HOOKS
 
     def _wait(self, pc: int, progress: int) -> int:
         """Let time pass as `Engine` does while a WFI waits: it is asked again after every event."""
-        core, hart, clock, x, until = self._core, self._hart, self._clock, self._hart.x, self._until
+        core, hart, clock, x, until = self._core, self._hart, self._clock, self._hart.x, self._words[UNTIL]
         if self._words[TOUCHED]:
             self._synchronize()
         start = self._words[LIMIT] + BIAS - (progress & _WORD)
@@ -339,14 +356,14 @@ class Upcalls:
                     break
                 hart.instret += 1
                 self._words[PC] = pc + 4 & core.isa.mask
-                return self._left(cycle + hart.timing.wfi, 0) << 1 | 1
+                return self.left(cycle + hart.timing.wfi, NONE) << 1 | 1
             cycle = again = cycle + 1
         hart.waiting = Wait(start, again, NEVER)
         hart.cycle = self._words[LIMIT] = self._words[OTHERS] = cycle
         return 0
 
     def _heard(self, cause: int, handler: int, progress: int) -> int:
-        hart, x, csrs = self._hart, self._x, self._csrs
+        hart, words, x = self._hart, self._words, self._x
         end = self._words[LIMIT] + BIAS - (progress & _WORD)
         hart.pc = handler
         hart.cycle = end - hart.timing.irq
@@ -355,12 +372,13 @@ class Upcalls:
             self.end()
         guarded = x[GUARDED]
         hart.tell_interrupt(cause)
-        if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
+        if x[COUNTER_WRITES] != words[COUNTED]:
             self._show_counters()
-        if x[PMP_WRITES] != self._protected or x[GUARDED] != guarded:
+        if x[PMP_WRITES] != words[PROTECTED] or x[GUARDED] != guarded:
             self._words[LIMIT] = self._words[OTHERS] = end
             return 0
-        return self._left(end)
+        self._words[END] = end
+        return GOING
 
     def _load(self, place: int, left: int) -> int:
         load = self._loads.get(place)
@@ -390,7 +408,8 @@ class Upcalls:
             self._told = end
             if self._core.tracer is not None:
                 self._core.tracer.retire(words[PC], start, end, instruction)
-        return self._left(end) << 32 | answer[0] & _WORD
+        words[END] = end
+        return answer[0] & _WORD
 
     def _store(self, place: int, left: int, value: int) -> int:
         store = self._stores.get(place)
@@ -421,7 +440,8 @@ class Upcalls:
             self._told = end
             if self._core.tracer is not None:
                 self._core.tracer.retire(words[PC], start, end, instruction)
-        return self._left(end) << 32
+        words[END] = end
+        return 0
 
     def _begins(self, on_block: OnBlock, start: int) -> Instruction | None:
         """Tell the tracer of what comes before an access of a device; the instruction of that."""
@@ -432,10 +452,12 @@ class Upcalls:
             on_block(self._told, start, self._log.take())
         return (self._code.decoded.get(pc) or self._code.at(pc)).instruction
 
-    def _left(self, end: int, interrupts: int = 1) -> int:
+    def left(self, end: int, interrupts: int) -> int:
         """The cycles that native code may go on for from cycle `end`, after the events that are due then; 0 where
-        something else comes before the next instruction, `interrupts` included."""
-        core, clock, until, words = self._core, self._clock, self._until, self._words
+        something else comes before the next instruction, with `ALL` an interrupt too."""
+        core, clock, words = self._core, self._clock, self._words
+        until = words[UNTIL]
+        self._look_at_hart()
         if words[TOUCHED]:
             self._synchronize()
         if self._queue[COUNT]:
@@ -466,6 +488,6 @@ class Upcalls:
             words[LIMIT], words[OTHERS] = limit, others
             if near is not None and words[NEAR] and clock.first in near.numbers:
                 words[OTHERS] = min(until, clock.besides(near.numbers))
-        if clock.changes != self._changes and self._caching:
+        if self._caching and clock.changes != words[SHOWN]:
             self._show_changes()
         return limit - end

@@ -1,0 +1,178 @@
+"""How far native code may go on after Python has done something for it, found by native code itself.
+
+`Upcalls.left` says it in all cases. Mostly nothing is due, and nothing else has changed than what native code keeps in
+caches: then native code looks at the attributes of the clock by CPython's interface, in a tenth of the time.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyv_ext.bus import clock
+from pyv_ext.engines.fast.frame import (
+    CHANGES,
+    COUNTED,
+    END,
+    EPOCH,
+    FRAME,
+    LIMIT,
+    NEAR,
+    NEAR_NUMBERS,
+    OTHERS,
+    PROTECTED,
+    QUEUE,
+    SHOWN,
+    STOPPING,
+    TOUCHED,
+    TRACER,
+    UNTIL,
+    WATCHING,
+    X,
+)
+from pyv_ext.engines.fast.turns import DONE, FAILED, TURN
+from pyv_ext.engines.python_calls import Objects, api, function, size
+from pyv_ext.engines.slow import Core
+from pyv_ext.hart import slots
+from pyv_jit.ir import Ir
+
+GO_ON = "go_on"
+"""`go_on(end, interrupts) -> cycles left`, as `Upcalls.left`."""
+
+ALL, NONE = -1, 0
+"""Interrupts that `GO_ON` looks at: all, or none where native code takes those that are pending itself."""
+
+GOING = 2
+"""A bit of what Python answers: native code goes on from cycle `END` of the frame."""
+
+_ATTRIBUTES = ("next", "posted", "changes", "deferred", "first", "stopping", "tracer", "watching")
+_FOLLOWED = ("core", "stopping", STOPPING), ("core", "tracer", TRACER), ("bus", "watching", WATCHING)
+_HART = (slots.PMP_WRITES, PROTECTED), (slots.COUNTER_WRITES, COUNTED)
+_MOST_NUMBERS = 64
+"""Devices whose numbers fit into the word `NEAR_NUMBERS`."""
+
+
+def asked(name: str) -> str:
+    """What calls Python for the function of that name."""
+    return f"{name}.python"
+
+
+class GoingOn:
+    """The IR of `GO_ON` and of what calls it, and the objects that it looks at."""
+
+    def __init__(self, core: Core, quiet: Sequence[list[Any]], more: str) -> None:
+        """`quiet`: observers, which Python must look at if there are any; `more`: the function for all other cases."""
+        self._more = more
+        lists = {f"list{index}": observers for index, observers in enumerate(quiet)}
+        self._lists = tuple(lists)
+        names = {name: name for name in _ATTRIBUTES}
+        self._objects = Objects(GO_ON, clock=core.bus.clock, core=core, bus=core.bus, **lists, **names)
+
+    @property
+    def pointers(self) -> dict[str, int]:
+        """What the variables of the IR point to."""
+        return self._objects.pointers
+
+    def text(self) -> str:
+        """The IR of `GO_ON`."""
+        ir, objects = Ir(), self._objects
+        ir.block("entry")
+        ir.goto("look")
+        ir.block("look")
+        at = ir.load("ptr", f"@{FRAME}")
+        more: tuple[str, tuple[str, ...]] = ("more", ())
+        count = ir.load("i64", ir.load("ptr", at, 8 * QUEUE), 8 * clock.COUNT)
+        waiting = ir.value(f"or i64 {count}, {ir.load('i64', at, 8 * TOUCHED)}")
+        ir.unless(ir.value(f"icmp eq i64 {waiting}, 0"), more)
+        until, due = ir.load("i64", at, 8 * UNTIL), objects.integer(ir, "clock", "next", "odd")
+        ir.unless(ir.value(f"icmp slt i64 %end, {until}"), more)
+        ir.branch(ir.value(f"icmp sle i64 {due}, %end"), ("due", ()), ("nothing", ()))
+        ir.block("due")
+        happened = ir.value(f"call i64 @{TURN}(i64 %end)")
+        ir.switch("i64", happened, ((DONE, "look"), (FAILED, "failed")), more)
+        ir.block("failed")
+        for word in (LIMIT, OTHERS):
+            ir.store("i64", "%end", at, 8 * word)
+        ir.do("ret i64 0")
+        ir.block("nothing")
+        sooner = ir.value(f"icmp slt i64 {due}, {until}")
+        limit = ir.value(f"select i1 {sooner}, i64 {due}, i64 {until}")
+        x = ir.load("ptr", at, 8 * X)
+        pending = ir.value(f"and i64 {ir.load('i64', x, 8 * slots.MIP)}, {ir.load('i64', x, 8 * slots.MIE)}")
+        ir.unless(ir.value(f"icmp eq i64 {ir.value(f'and i64 {pending}, %interrupts')}, 0"), more)
+        for slot, word in _HART:
+            ir.unless(ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * slot)}, {ir.load('i64', at, 8 * word)}"), more)
+        for owner, name, word in _FOLLOWED:
+            value = objects.get(ir, owner, name, "odd")
+            ir.unless(ir.value(f"icmp eq ptr {value}, {ir.load('ptr', at, 8 * word)}"), more)
+
+        epoch = ir.load("i64", at, 8 * EPOCH)
+        ir.branch(ir.value(f"icmp ne i64 {epoch}, 0"), ("posts", ()), ("devices", ()))
+        ir.block("posts")
+        posted = objects.get(ir, "clock", "posted", "odd")
+        ir.unless(ir.value(f"icmp eq i64 {size(ir, posted)}, 0"), more)
+        ir.goto("devices")
+
+        ir.block("devices")
+        near = ir.load("i64", at, 8 * NEAR)
+        ir.branch(ir.value(f"icmp ne i64 {near}, 0"), ("near", ()), ("caches", ()))
+        ir.block("near")
+        first = objects.integer(ir, "clock", "first", "odd")
+        ir.unless(ir.value(f"icmp ult i64 {first}, {_MOST_NUMBERS}"), more)
+        numbers = ir.value(f"lshr i64 {ir.load('i64', at, 8 * NEAR_NUMBERS)}, {first}")
+        ir.unless(ir.value(f"icmp eq i64 {ir.value(f'and i64 {numbers}, 1')}, 0"), more)
+        ir.goto("caches")
+
+        ir.block("caches")
+        shown, changes = ir.load("i64", at, 8 * SHOWN), objects.integer(ir, "clock", "changes", "odd")
+        same = ir.value(f"icmp eq i64 {shown}, {changes}")
+        unused = ir.value(f"icmp eq i64 {shown}, 0")
+        ir.branch(ir.value(f"or i1 {same}, {unused}"), ("on", ()), ("changed", ()))
+        ir.block("changed")
+        ir.unless(ir.value(f"icmp ne i64 {epoch}, 0"), more)
+        for quiet in self._lists:
+            ir.unless(ir.value(f"icmp eq i64 {size(ir, objects.load(ir, quiet))}, 0"), more)
+        deferred = objects.integer(ir, "clock", "deferred", "odd")
+        ir.store("i64", changes, at, 8 * CHANGES)
+        ir.store("i64", changes, at, 8 * SHOWN)
+        ir.store("i64", ir.value(f"sub i64 {changes}, {deferred}"), at, 8 * EPOCH)
+        ir.goto("on")
+
+        ir.block("on")
+        ir.store("i64", limit, at, 8 * LIMIT)
+        ir.store("i64", limit, at, 8 * OTHERS)
+        ir.do(f"ret i64 {ir.value(f'sub i64 {limit}, %end')}")
+        ir.block("odd")  # no i64: Python compares it
+        ir.do(f"call void {api(ir, 'PyErr_Clear')}()")
+        ir.goto("more")
+        ir.block("more")
+        ir.do(f"ret i64 {ir.value(f'call i64 @{self._more}(i64 %end, i64 %interrupts)')}")
+        return objects.variables() + ir.text(f"i64 @{GO_ON}(i64 %end, i64 %interrupts)")
+
+    # -- what calls it -----------------------------------------------------------------------------------------
+
+    def access(self, name: str, arguments: int) -> str:
+        """The IR of `name(i64, ...)`, where Python accesses a device: cycles left after it << 32 | what Python answers,
+        or what it answers below 0."""
+        return self._asking(name, arguments, 0, 32, (1 << 32) - 1)
+
+    def instruction(self, name: str, arguments: int) -> str:
+        """The same where Python executes an instruction: cycles left after it << 1 | the lowest bit of what Python
+        answers, or that itself where native code does not go on."""
+        return self._asking(name, arguments, GOING, 1, 1)
+
+    def _asking(self, name: str, arguments: int, least: int, shift: int, kept: int) -> str:
+        """`least`: answers below are what the function returns; `shift`: of the cycles left; `kept`: bits of the answer
+        besides."""
+        ir, itself = Ir(), asked(name)
+        ir.block("entry")
+        given = ", ".join(f"i64 %a{number}" for number in range(arguments))
+        answer = ir.value(f"call i64 @{itself}({given})")
+        ir.unless(ir.value(f"icmp sge i64 {answer}, {least}"), ("as_it_is", (answer,)))
+        end = ir.load("i64", ir.load("ptr", f"@{FRAME}"), 8 * END)
+        left = ir.value(f"call i64 @{GO_ON}(i64 {end}, i64 {ALL})")
+        ir.unless(ir.value(f"icmp sge i64 {left}, 0"), ("as_it_is", (left,)))
+        bits = ir.value(f"and i64 {answer}, {kept}")
+        shifted = ir.value(f"shl i64 {left}, {shift}")
+        ir.do(f"ret i64 {ir.value(f'or i64 {shifted}, {bits}')}")
+        (result,) = ir.block("as_it_is", "i64")
+        ir.do(f"ret i64 {result}")
+        return function(itself, arguments) + ir.text(f"i64 @{name}({given})")
