@@ -89,7 +89,10 @@ PROTECTED, COUNTED = 54, 55
 """How often PMP had been written when native code was shown `MODES`: a write removes them, the next MRET needs them
 anew. How often the counters had been, when it was shown these."""
 
-WORDS = 56
+HOOKED_PC, HOOKED_AT = 56, 57
+"""The instruction whose hooks have been called last, and progress then."""
+
+WORDS = 58
 
 PLACES = Places(8 * X, 8 * LIMIT, 8 * OTHERS, 8 * TOUCHED, 8 * NEAR, 8 * EPOCH, 8 * CHANGES, 8 * QUEUE, 8 * SHOWN)
 

@@ -1,7 +1,7 @@
 """How far native code may go on after Python has done something for it, found by native code itself.
 
 `Upcalls.left` says it in all cases. Mostly nothing is due, and nothing else has changed than what native code keeps in
-caches: then native code looks at the attributes of the clock by CPython's interface, in a tenth of the time.
+caches: then native code looks at the attributes of the clock by CPython's interface, and Python is not called.
 """
 
 from collections.abc import Sequence
@@ -9,11 +9,15 @@ from typing import Any
 
 from pyv_ext.bus import clock
 from pyv_ext.engines.fast.frame import (
+    BIAS,
     CHANGES,
     COUNTED,
     END,
     EPOCH,
     FRAME,
+    HOOKED_AT,
+    HOOKED_PC,
+    INSTRET,
     LIMIT,
     NEAR,
     NEAR_NUMBERS,
@@ -33,6 +37,7 @@ from pyv_ext.engines.python_calls import Objects, api, function, size
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart import slots
 from pyv_jit.ir import Ir
+from pyv_state.named import NamedTuple
 
 GO_ON = "go_on"
 """`go_on(end, interrupts) -> cycles left`, as `Upcalls.left`."""
@@ -42,6 +47,21 @@ ALL, NONE = -1, 0
 
 GOING = 2
 """A bit of what Python answers: native code goes on from cycle `END` of the frame."""
+
+WAITING, HOOKED, REPROTECTED = 1, 2, 4
+"""Bits of what Python must look at before it does something: what native code has done with devices; the hooks of the
+instruction have been called; PMP has been written."""
+
+
+class Going(NamedTuple):
+    """How native code goes on: after answers from `least` on, of which it keeps the bits `kept`."""
+
+    least: int
+    shift: int
+    """Of the cycles left in what is returned."""
+    kept: int
+    interrupts: int = ALL
+
 
 _ATTRIBUTES = ("next", "posted", "changes", "deferred", "first", "stopping", "tracer", "watching")
 _FOLLOWED = ("core", "stopping", STOPPING), ("core", "tracer", TRACER), ("bus", "watching", WATCHING)
@@ -149,30 +169,58 @@ class GoingOn:
 
     # -- what calls it -----------------------------------------------------------------------------------------
 
-    def access(self, name: str, arguments: int) -> str:
-        """The IR of `name(i64, ...)`, where Python accesses a device: cycles left after it << 32 | what Python answers,
-        or what it answers below 0."""
-        return self._asking(name, arguments, 0, 32, (1 << 32) - 1)
+    def access(self, name: str, given: int) -> str:
+        """The IR of `name(i64, ..., cycles left)`, where Python accesses a device: cycles left after it << 32 | what
+        Python answers, or what it answers below 0. Python is given the same, but for the cycles left the cycle in which
+        the access starts, and what it must look at first."""
+        ir, at = self._begin()
+        start = ir.value(f"sub i64 {ir.load('i64', at, 8 * LIMIT)}, %a{given}")
+        return self._ask(ir, at, name, given, (start, self._waiting(ir, at)), Going(0, 32, (1 << 32) - 1))
 
-    def instruction(self, name: str, arguments: int) -> str:
-        """The same where Python executes an instruction: cycles left after it << 1 | the lowest bit of what Python
-        answers, or that itself where native code does not go on."""
-        return self._asking(name, arguments, GOING, 1, 1)
+    def instruction(self, name: str, given: int, interrupts: int = ALL) -> str:
+        """The same of `name(i64, ..., progress)`, where Python executes an instruction: cycles left after it << 1 | the
+        lowest bit of what Python answers, or that itself where native code does not go on. For progress, Python is
+        given the cycle and how many instructions have retired."""
+        ir, at = self._begin()
+        x, progress = ir.load("ptr", at, 8 * X), f"%a{given}"
+        left = ir.value(f"and i64 {progress}, {(1 << 32) - 1}")
+        limit = ir.load("i64", at, 8 * LIMIT)
+        cycle = ir.value(f"sub i64 {ir.value(f'add i64 {limit}, {BIAS}')}, {left}")
+        done = ir.value(f"lshr i64 {progress}, 32")
+        retired = ir.value(f"add i64 {ir.load('i64', at, 8 * INSTRET)}, {done}")
+        same_pc = ir.value(f"icmp eq i64 {ir.load('i64', at, 8 * HOOKED_PC)}, %a0")
+        same = ir.value(f"icmp eq i64 {ir.load('i64', at, 8 * HOOKED_AT)}, {progress}")
+        hooked = ir.value(f"select i1 {ir.value(f'and i1 {same_pc}, {same}')}, i64 {HOOKED}, i64 0")
+        ir.store("i64", "-1", at, 8 * HOOKED_AT)
+        shown = ir.load("i64", at, 8 * PROTECTED)
+        other = ir.value(f"icmp ne i64 {ir.load('i64', x, 8 * slots.PMP_WRITES)}, {shown}")
+        protected = ir.value(f"select i1 {other}, i64 {REPROTECTED}, i64 0")
+        first = ir.value(f"or i64 {ir.value(f'or i64 {self._waiting(ir, at)}, {hooked}')}, {protected}")
+        return self._ask(ir, at, name, given, (cycle, retired, first), Going(GOING, 1, 1, interrupts))
 
-    def _asking(self, name: str, arguments: int, least: int, shift: int, kept: int) -> str:
-        """`least`: answers below are what the function returns; `shift`: of the cycles left; `kept`: bits of the answer
-        besides."""
-        ir, itself = Ir(), asked(name)
+    @staticmethod
+    def _begin() -> tuple[Ir, str]:
+        ir = Ir()
         ir.block("entry")
-        given = ", ".join(f"i64 %a{number}" for number in range(arguments))
-        answer = ir.value(f"call i64 @{itself}({given})")
-        ir.unless(ir.value(f"icmp sge i64 {answer}, {least}"), ("as_it_is", (answer,)))
-        end = ir.load("i64", ir.load("ptr", f"@{FRAME}"), 8 * END)
-        left = ir.value(f"call i64 @{GO_ON}(i64 {end}, i64 {ALL})")
+        return ir, ir.load("ptr", f"@{FRAME}")
+
+    @staticmethod
+    def _waiting(ir: Ir, at: str) -> str:
+        """`WAITING` or 0."""
+        count = ir.load("i64", ir.load("ptr", at, 8 * QUEUE), 8 * clock.COUNT)
+        any_of = ir.value(f"or i64 {count}, {ir.load('i64', at, 8 * TOUCHED)}")
+        return ir.value(f"select i1 {ir.value(f'icmp ne i64 {any_of}, 0')}, i64 {WAITING}, i64 0")
+
+    @staticmethod
+    def _ask(ir: Ir, at: str, name: str, given: int, more: Sequence[str], going: Going) -> str:
+        arguments = [*(f"%a{number}" for number in range(given)), *more]
+        answer = ir.value(f"call i64 @{asked(name)}({', '.join(f'i64 {argument}' for argument in arguments)})")
+        ir.unless(ir.value(f"icmp sge i64 {answer}, {going.least}"), ("as_it_is", (answer,)))
+        left = ir.value(f"call i64 @{GO_ON}(i64 {ir.load('i64', at, 8 * END)}, i64 {going.interrupts})")
         ir.unless(ir.value(f"icmp sge i64 {left}, 0"), ("as_it_is", (left,)))
-        bits = ir.value(f"and i64 {answer}, {kept}")
-        shifted = ir.value(f"shl i64 {left}, {shift}")
-        ir.do(f"ret i64 {ir.value(f'or i64 {shifted}, {bits}')}")
+        kept, shifted = ir.value(f"and i64 {answer}, {going.kept}"), ir.value(f"shl i64 {left}, {going.shift}")
+        ir.do(f"ret i64 {ir.value(f'or i64 {shifted}, {kept}')}")
         (result,) = ir.block("as_it_is", "i64")
         ir.do(f"ret i64 {result}")
-        return function(itself, arguments) + ir.text(f"i64 @{name}({given})")
+        signature = ", ".join(f"i64 %a{number}" for number in range(given + 1))
+        return function(asked(name), len(arguments)) + ir.text(f"i64 @{name}({signature})")

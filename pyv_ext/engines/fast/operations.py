@@ -217,7 +217,7 @@ class Operations:
         ir.block(device)
         low = ir.value(f"and i32 {value}, {-1 if row.size == 4 else (1 << 8 * row.size) - 1}")
         given = ir.value(f"zext i32 {low} to i64")
-        _, later = self._ask(upcalls.STORE, wide, row.size, left, given)
+        _, later = self._ask(upcalls.STORE, wide, row.size, given, left)
         self._next(next_pc, later, row.length)
 
     def _ask(self, function: str, address: str, size: int, *more: str) -> tuple[str, str]:
@@ -319,6 +319,8 @@ class Operations:
         called, other = ir.fresh(), ir.fresh()
         ir.branch(ir.value(f"icmp eq i64 {answer}, {upcalls.CALLED_HOOKS}"), (called, ()), (other, ()))
         ir.block(called)
+        ir.store("i64", place, "%frame", 8 * frame.HOOKED_PC)
+        ir.store("i64", self._progress, "%frame", 8 * frame.HOOKED_AT)
         guarded, mip, mie = (ir.load("i64", self._at.x, 8 * slot) for slot in (slots.GUARDED, slots.MIP, slots.MIE))
         other_than_told = ir.value(f"or i64 {guarded}, {ir.value(f'and i64 {mip}, {mie}')}")
         for slot, word in ((slots.PMP_WRITES, frame.PROTECTED), (slots.COUNTER_WRITES, frame.COUNTED)):

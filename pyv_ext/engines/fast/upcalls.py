@@ -10,11 +10,11 @@ from pyv_ext.bus.clock import ARRIVAL, COUNT, FIRST, NEVER
 from pyv_ext.bus.window import Load, Store
 from pyv_ext.engines.code import Code
 from pyv_ext.engines.fast.frame import (
-    BIAS,
     CHANGES,
     COUNTED,
     END,
     EPOCH,
+    HOOKED_AT,
     INSTRET,
     LIMIT,
     LOG,
@@ -36,7 +36,7 @@ from pyv_ext.engines.fast.frame import (
     address_of,
     show_counters,
 )
-from pyv_ext.engines.fast.going_on import GOING, NONE, GoingOn, asked
+from pyv_ext.engines.fast.going_on import GOING, HOOKED, NONE, REPROTECTED, WAITING, GoingOn, asked
 from pyv_ext.engines.fast.turns import Turns
 from pyv_ext.engines.near import NearDevices
 from pyv_ext.engines.near_code import CALLED
@@ -51,8 +51,8 @@ from pyv_ext.isa import Instruction, Kind
 LOAD, STORE, DUE, SLOW, WAIT, HOOK, HEARD, CALL = (
     f"ask_{name}" for name in ("load", "store", "due", "slow", "wait", "hook", "heard", "call")
 )
-"""`ask_load(address | size << 32, cycles left) -> answer` and `ask_store(..., value) -> answer`, of the instruction at
-the frame's pc: cycles left after the access << 32 | value loaded, or one of the numbers below 0.
+"""`ask_load(address | size << 32, cycles left) -> answer` and `ask_store(address | size << 32, value, cycles left)`, of
+the instruction at the frame's pc: cycles left after the access << 32 | value loaded, or one of the numbers below 0.
 `ask_due(end, interrupts) -> cycles left`: see `Upcalls.left` and `going_on`.
 `ask_slow(pc, progress) -> cycles left << 1 | whether the instruction at pc has retired`: the frame has the next pc. No
 cycles left: something else comes before the next instruction.
@@ -60,7 +60,9 @@ cycles left: something else comes before the next instruction.
 `ask_hook(pc, progress)`: the hooks of the instruction are called; `CALLED_HOOKS`, or the same as `ask_slow`.
 `ask_heard(cause, handler, progress) -> cycles left << 1`: those who listen are told of an interrupt, whose handler
 begins.
-`ask_call(Python function, ...) -> what it returns` for a custom instruction (see `custom`)."""
+`ask_call(Python function, ...) -> what it returns` for a custom instruction (see `custom`).
+
+What Python is given and answers itself is said in `going_on`."""
 
 LEAVE, FAULT = -1, -2
 """Nothing was done, the instruction takes the slow path; `Upcalls.ended` does what the instruction comes to."""
@@ -115,15 +117,11 @@ class Upcalls:
         self._on_block: OnBlock | None = None
         """The tracer's, which knows of what has retired before cycle `_told`."""
         self._told = 0
-        self._instret = 0
-        """Instructions that had retired when native code began."""
-        self._hooked_pc = self._hooked_progress = -1
-        """The instruction whose hooks have been called last, and the progress then."""
         self._caching = False
         """Whether the MMIO read cache is used."""
         self._called: dict[str, Callable[..., int]] = {
             asked(LOAD): self._load, asked(STORE): self._store, asked(SLOW): self._slow,
-            asked(HOOK): self._hook, asked(HEARD): self._heard, WAIT: self._wait, DUE: self.left,
+            asked(HOOK): self._hook, asked(HEARD): self._heard, asked(WAIT): self._wait, DUE: self.left,
         }  # fmt: skip
         observers = [core.bus.observers, *(() if near is None else near.observers)]
         self._going_on = GoingOn(core, observers, DUE)
@@ -133,17 +131,11 @@ class Upcalls:
     def functions(self) -> str:
         """The IR of what native code calls."""
         on = self._going_on
-        accesses = on.access(LOAD, 2) + on.access(STORE, 3)
-        instructions = on.instruction(SLOW, 2) + on.instruction(HOOK, 2) + on.instruction(HEARD, 3)
-        others = (
-            function(WAIT, 2)
-            + function(DUE, 2)
-            + self._turns.text()
-            + on.text()
-            + function(CALL, 3, given=True)
-            + handler_call()
-        )
-        return interface() + accesses + instructions + others + device_calls(PLACES)
+        asking = on.access(LOAD, 1) + on.access(STORE, 2) + on.instruction(HEARD, 2)
+        asking += on.instruction(SLOW, 1) + on.instruction(HOOK, 1) + on.instruction(WAIT, 1, NONE)
+        going_on = function(DUE, 2) + self._turns.text() + on.text()
+        custom = function(CALL, 3, given=True) + handler_call()
+        return interface() + asking + going_on + custom + device_calls(PLACES)
 
     def pointers(self) -> dict[str, int]:
         """What the variables of that IR point to."""
@@ -155,13 +147,13 @@ class Upcalls:
         """Native code may begin now, to come to cycle `until`; the cycles that it may go on for at first."""
         hart, words = self._hart, self._words
         cycle = self._told = hart.cycle
-        self._hooked_progress = -1
+        words[HOOKED_AT] = -1
         until = words[UNTIL] = min(until, cycle + SPAN)
         self._follow_tracer()
         self._turns.follow()
         words[PROTECTED] = self._x[PMP_WRITES]
         words[PC] = hart.pc
-        self._instret = words[INSTRET] = hart.instret
+        words[INSTRET] = hart.instret
         if self._x[COUNTER_WRITES] != words[COUNTED]:
             self._show_counters()
         limit = min(until, self._clock.next)
@@ -194,8 +186,8 @@ class Upcalls:
     def execute_slow(self) -> bool:
         """Execute the instruction at the hart's pc by the slow path; whether native code may go on."""
         hart = self._hart
-        progress = hart.instret - self._instret << 32 | self._words[LIMIT] + BIAS - hart.cycle
-        going = self._slow(hart.pc, progress) >= GOING
+        first = 0 if self._x[PMP_WRITES] == self._words[PROTECTED] else REPROTECTED
+        going = self._slow(hart.pc, hart.cycle, hart.instret, first) >= GOING
         self._look_at_hart()
         return going
 
@@ -218,6 +210,14 @@ class Upcalls:
         if clock.failure is not None:
             failure, clock.failure = clock.failure, None
             raise failure
+
+    def _catch_up(self, cycle: int) -> None:
+        """Do what waits of all that native code has done with devices; stores arrive that are due at `cycle`."""
+        if self._words[TOUCHED]:
+            self._synchronize()
+        if self._queue[COUNT]:
+            self._clock.wake()
+            self._clock.settle(cycle)
 
     def _hold(self, failure: BaseException) -> None:
         """The run raises what an event has raised when native code has been left, after the instruction before."""
@@ -257,23 +257,18 @@ class Upcalls:
 
     # -- what it asks ------------------------------------------------------------------------------------------
 
-    def _slow(self, pc: int, progress: int) -> int:
-        hart = self._hart
-        hart.pc = pc
-        hart.cycle = self._words[LIMIT] + BIAS - (progress & _WORD)
-        hart.instret = retired = self._instret + (progress >> 32)
-        hooked = pc == self._hooked_pc and progress == self._hooked_progress
-        self._hooked_progress = -1
-        words, x = self._words, self._x
-        if x[PMP_WRITES] != words[PROTECTED] and not hooked and self._is_mret(pc):
-            words[PROTECTED] = x[PMP_WRITES]
+    def _slow(self, pc: int, cycle: int, retired: int, first: int) -> int:
+        hart, words = self._hart, self._words
+        hart.pc, hart.cycle, hart.instret = pc, cycle, retired
+        if first & REPROTECTED and not first & HOOKED and self._is_mret(pc):
+            words[PROTECTED] = self._x[PMP_WRITES]
             self._show_modes()
             words[PC] = pc
-            words[END] = hart.cycle
+            words[END] = cycle
             return GOING
-        if self._on_block is not None or words[TOUCHED] or self._queue[COUNT]:
+        if self._on_block is not None or first & WAITING:
             self.end()
-        going = self._execute_slow(True, hooked)
+        going = self._execute_slow(True, first & HOOKED > 0)
         self._told = hart.cycle
         if words[EPOCH] and (self._bus.observers or self._bus.guards):
             words[EPOCH] = 0
@@ -291,13 +286,11 @@ class Upcalls:
         decoded = self._code.decoded.get(pc)
         return decoded is not None and decoded.instruction is not None and decoded.instruction.row.kind is Kind.MRET
 
-    def _hook(self, pc: int, progress: int) -> int:
+    def _hook(self, pc: int, cycle: int, retired: int, first: int) -> int:
         """Call the hooks of the instruction, which native code executes unless they have changed more than the tracer;
         nothing that native code has done is untold, but to the tracer."""
         core, hart, clock = self._core, self._hart, self._clock
-        hart.pc = pc
-        cycle = hart.cycle = self._words[LIMIT] + BIAS - (progress & _WORD)
-        hart.instret = self._instret + (progress >> 32)
+        hart.pc, hart.cycle, hart.instret = pc, cycle, retired
         on_block = self._on_block
         if on_block is not None and cycle > self._told:
             on_block(self._told, cycle, self._log.take())
@@ -310,30 +303,25 @@ class Upcalls:
                 self._words[PC] = pc
                 self._words[LIMIT] = self._words[OTHERS] = cycle
                 return 0
-        self._hooked_pc, self._hooked_progress = pc, progress
         tracer = core.tracer
         if tracer is not self._tracer:
             if tracer is not None and not hasattr(tracer, "on_block"):
-                return self._slow(pc, progress)
+                return self._slow(pc, cycle, retired, HOOKED)
             self._follow_tracer()
             self._told = cycle
         if clock.changes != changes or clock.next != due:  # maybe since the run is to stop, or loads are watched
-            return self._slow(pc, progress)
+            return self._slow(pc, cycle, retired, HOOKED)
         if tracer is None and (self._bus.observers or self._bus.guards):
-            return self._slow(pc, progress)
+            return self._slow(pc, cycle, retired, HOOKED)
         return CALLED_HOOKS
 
-    def _wait(self, pc: int, progress: int) -> int:
+    def _wait(self, pc: int, start: int, retired: int, first: int) -> int:
         """Let time pass as `Engine` does while a WFI waits: it is asked again after every event."""
         core, hart, clock, x, until = self._core, self._hart, self._clock, self._hart.x, self._words[UNTIL]
-        if self._words[TOUCHED]:
-            self._synchronize()
-        start = self._words[LIMIT] + BIAS - (progress & _WORD)
-        if self._queue[COUNT]:
-            clock.wake()
-            clock.settle(start)  # what has arrived already ends no wait
+        if first & WAITING:
+            self._catch_up(start)  # what has arrived already ends no wait
         hart.pc = self._words[PC] = pc
-        hart.instret = self._instret + (progress >> 32)
+        hart.instret = retired
         cycle = again = start + 1
         while cycle < until:
             if not x[MIP] & x[MIE]:
@@ -356,31 +344,29 @@ class Upcalls:
                     break
                 hart.instret += 1
                 self._words[PC] = pc + 4 & core.isa.mask
-                return self.left(cycle + hart.timing.wfi, NONE) << 1 | 1
+                self._words[END] = cycle + hart.timing.wfi
+                return GOING | 1
             cycle = again = cycle + 1
         hart.waiting = Wait(start, again, NEVER)
         hart.cycle = self._words[LIMIT] = self._words[OTHERS] = cycle
         return 0
 
-    def _heard(self, cause: int, handler: int, progress: int) -> int:
+    def _heard(self, cause: int, handler: int, end: int, retired: int, first: int) -> int:
         hart, words, x = self._hart, self._words, self._x
-        end = self._words[LIMIT] + BIAS - (progress & _WORD)
-        hart.pc = handler
-        hart.cycle = end - hart.timing.irq
-        hart.instret = self._instret + (progress >> 32)
-        if self._words[TOUCHED] or self._queue[COUNT]:
+        hart.pc, hart.cycle, hart.instret = handler, end - hart.timing.irq, retired
+        if first & WAITING:
             self.end()
         guarded = x[GUARDED]
         hart.tell_interrupt(cause)
         if x[COUNTER_WRITES] != words[COUNTED]:
             self._show_counters()
         if x[PMP_WRITES] != words[PROTECTED] or x[GUARDED] != guarded:
-            self._words[LIMIT] = self._words[OTHERS] = end
+            words[LIMIT] = words[OTHERS] = end
             return 0
-        self._words[END] = end
+        words[END] = end
         return GOING
 
-    def _load(self, place: int, left: int) -> int:
+    def _load(self, place: int, start: int, first: int) -> int:
         load = self._loads.get(place)
         if load is None:
             load = register_load(self._bus, place & _WORD, place >> 32)
@@ -392,11 +378,11 @@ class Upcalls:
         words = self._words
         if self._shadowed:
             self._hart.pc = words[PC]
-        if words[TOUCHED]:
-            self._synchronize()
-        if self._queue[COUNT]:
-            self._clock.wake()
-        start = words[LIMIT] - left
+        if first:
+            if words[TOUCHED]:
+                self._synchronize()
+            if self._queue[COUNT]:
+                self._clock.wake()
         on_block = self._on_block
         instruction = None if on_block is None else self._begins(on_block, start)
         answer = load(start)
@@ -411,7 +397,7 @@ class Upcalls:
         words[END] = end
         return answer[0] & _WORD
 
-    def _store(self, place: int, left: int, value: int) -> int:
+    def _store(self, place: int, value: int, start: int, first: int) -> int:
         store = self._stores.get(place)
         if store is None:
             store = register_store(self._bus, place & _WORD, place >> 32)
@@ -423,12 +409,8 @@ class Upcalls:
         words = self._words
         if self._shadowed:
             self._hart.pc = words[PC]
-        start = words[LIMIT] - left
-        if words[TOUCHED]:
-            self._synchronize()
-        if self._queue[COUNT]:
-            self._clock.wake()
-            self._clock.settle(start)
+        if first:
+            self._catch_up(start)
         on_block = self._on_block
         instruction = None if on_block is None else self._begins(on_block, start)
         cycles = store(value, start)
