@@ -10,7 +10,8 @@ from pyv_npu.benchmarks.core.programs import DEVICES, SHORT
 from pyv_npu.benchmarks.core.speeds import measure
 
 ACCESSES = (
-    "load", "store", "load, a device with line and events", "store, the same", "call of `read` by Python"
+    "load", "store", "load, a device with line and events", "store, the same", "event of a device",
+    "call of `read` by Python",
 )  # fmt: skip
 DECLARED = ("`expr=`", '`touches="nothing"`', '`touches="memory"`', "`device=`", "nothing")
 """What `own_parts` prints, in this order."""

@@ -1,14 +1,14 @@
 """Microseconds of CPU of an access to a device in Python, or of a custom instruction, in a process of their own.
 
-The loop around them is taken off. `device`: a load and a store, of a device without and then with line and events, and
-a call of its method by Python alone.
+The loop around them is taken off. `device`: a load and a store, of a device without and then with line and events; an
+event of one; and a call of its method by Python alone.
 `instruction`: one that declares more and more less of what it touches.
 """
 
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyv_ext.devices.base import DeviceBase, Register, RegisterDevice
 from pyv_ext.elf import Program, Segment
@@ -18,6 +18,8 @@ from pyv_npu.config import load
 from pyv_npu.platform import Platform
 
 RAM, OWN, TIMES = 0x8000_0000, 0x4800_0000, 8
+PERIOD = 50
+"""Cycles."""
 MATCH, MASK = 0x2B, 0xFE00_707F
 _encode = Isa("rv32im").encode
 
@@ -48,6 +50,18 @@ class TimedDevice(OwnDevice):
         return None
 
 
+class TickingDevice(OwnDevice):
+    """It has an event every `PERIOD` cycles."""
+
+    due = PERIOD
+
+    def next_event(self) -> int | None:
+        return self.due
+
+    def advance(self, now: int) -> None:
+        self.due = now + PERIOD
+
+
 class OwnRegister(RegisterDevice):
     name, size, registers = "own", 0x1000, (Register("VALUE", 0),)
 
@@ -60,14 +74,21 @@ def seconds(
     word: int, turns: int, device: Device, instructions: Sequence[CustomInstruction] = (), slice_: int = 200_000
 ) -> float:
     """Of one execution of an instruction, whose word is given."""
-    once = _loop(word, TIMES, turns, device, instructions, slice_)
-    return (once - _loop(word, 0, 50 * turns, device, instructions, slice_)) / TIMES
+    once = _loop(word, TIMES, turns, device, instructions, slice_).seconds
+    return (once - _loop(word, 0, 50 * turns, device, instructions, slice_).seconds) / TIMES
+
+
+class Turn(NamedTuple):
+    """Of a loop: what it takes."""
+
+    seconds: float
+    cycles: float
 
 
 def _loop(
     word: int, times: int, turns: int, device: Device, instructions: Sequence[CustomInstruction], slice_: int
-) -> float:
-    """Of one turn of a loop with so many of them, after native code has been made."""
+) -> Turn:
+    """One turn of a loop with so many of them, after native code has been made."""
     words = [word] * times + [_encode("addi", rd=5, rs1=5, imm=-1)]
     words.append(_encode("bne", rs1=5, rs2=0, imm=-4 * len(words)))
     code = b"".join(each.to_bytes(4, "little") for each in words)
@@ -77,20 +98,29 @@ def _loop(
     x = platform.hart.x
     x[5], x[6] = 1 << 30, OWN
     platform.run(until=40 * slice_)
-    first, begun = x[5], time.process_time()
+    first, cycle, begun = x[5], platform.cycle, time.process_time()
     while x[5] > first - turns:
         platform.run(until=platform.cycle + slice_)
-    return (time.process_time() - begun) / (first - x[5])
+    done = first - x[5]
+    return Turn((time.process_time() - begun) / done, (platform.cycle - cycle) / done)
 
 
 def of_a_device(turns: int) -> Iterator[float]:
     for device in (OwnDevice, TimedDevice):
         for row in ("lw", "sw"):
             yield seconds(_encode(row, rd=7, rs1=6, rs2=5), turns, device())
+    yield of_an_event(50 * turns)
     read, begun = OwnDevice().read, time.process_time()
     for now in range(10 * turns):
         read(0, 4, now)
     yield (time.process_time() - begun) / (10 * turns)
+
+
+def of_an_event(turns: int) -> float:
+    """Seconds of one."""
+    word = _encode("addi", rd=7, rs1=7, imm=1)
+    ticking, quiet = (_loop(word, TIMES, turns, device, (), 200_000) for device in (TickingDevice(), OwnDevice()))
+    return (ticking.seconds - quiet.seconds) * PERIOD / ticking.cycles
 
 
 def of_an_instruction(turns: int) -> Iterator[float]:
