@@ -102,6 +102,9 @@ class GoingOn:
         count = ir.load("i64", ir.load("ptr", at, 8 * QUEUE), 8 * clock.COUNT)
         waiting = ir.value(f"or i64 {count}, {ir.load('i64', at, 8 * TOUCHED)}")
         ir.unless(ir.value(f"icmp eq i64 {waiting}, 0"), more)
+        for owner, name, word in _FOLLOWED:
+            value = objects.get(ir, owner, name, "odd")
+            ir.unless(ir.value(f"icmp eq ptr {value}, {ir.load('ptr', at, 8 * word)}"), more)
         until, due = ir.load("i64", at, 8 * UNTIL), objects.integer(ir, "clock", "next", "odd")
         ir.unless(ir.value(f"icmp slt i64 %end, {until}"), more)
         ir.branch(ir.value(f"icmp sle i64 {due}, %end"), ("due", ()), ("nothing", ()))
@@ -120,9 +123,6 @@ class GoingOn:
         ir.unless(ir.value(f"icmp eq i64 {ir.value(f'and i64 {pending}, %interrupts')}, 0"), more)
         for slot, word in _HART:
             ir.unless(ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * slot)}, {ir.load('i64', at, 8 * word)}"), more)
-        for owner, name, word in _FOLLOWED:
-            value = objects.get(ir, owner, name, "odd")
-            ir.unless(ir.value(f"icmp eq ptr {value}, {ir.load('ptr', at, 8 * word)}"), more)
 
         epoch = ir.load("i64", at, 8 * EPOCH)
         ir.branch(ir.value(f"icmp ne i64 {epoch}, 0"), ("posts", ()), ("devices", ()))

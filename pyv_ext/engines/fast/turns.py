@@ -21,7 +21,8 @@ DONE, LEFT, FAILED = 1, 0, -1
 """It has happened; nothing has been done; the device has raised an exception, which is held."""
 
 _TOLD = "turn_told"
-"""`turn_told(number of the device, cycle)`: the device has been advanced, and Python looks what has changed."""
+"""`turn_told(number of the device, cycle, end)`: the device has been advanced in that cycle. Python looks what has
+changed, and lets happen all else up to cycle `end`, though the run may be about to stop."""
 
 MOST = 64
 """Devices that native code advances; the events of others are for Python."""
@@ -59,8 +60,9 @@ class Turns:
         """What the variables of the IR point to."""
         return self._objects.pointers | pointers(self._called)
 
-    def _told(self, number: int, cycle: int) -> int:
+    def _told(self, number: int, cycle: int, end: int) -> int:
         self._clock.touched(number, cycle)
+        self._clock.advance(end)
         return 0
 
     def text(self) -> str:
@@ -145,7 +147,7 @@ class Turns:
 
         ir.block("told")
         ir.do(f"call void {api(ir, 'PyErr_Clear')}()")
-        told = ir.value(f"call i64 @{_TOLD}(i64 {number}, i64 {now})")
+        told = ir.value(f"call i64 @{_TOLD}(i64 {number}, i64 {now}, i64 %end)")
         ir.branch(ir.value(f"icmp eq i64 {told}, 0"), ("done", ()), ("raised", ()))
         ir.block("raised")
         fetch(ir, "failed")
@@ -160,4 +162,4 @@ class Turns:
         ir.goto("left")
         ir.block("left")
         ir.do(f"ret i64 {LEFT}")
-        return self._objects.variables() + function(_TOLD, 2) + ir.text(f"i64 @{TURN}(i64 %end)")
+        return self._objects.variables() + function(_TOLD, 3) + ir.text(f"i64 @{TURN}(i64 %end)")

@@ -46,7 +46,7 @@ from pyv_ext.engines.tracer import OnBlock, Tracer
 from pyv_ext.hart.hart import Wait
 from pyv_ext.hart.slots import COUNTER_WRITES, GUARDED, MIE, MIP, PMP_WRITES
 from pyv_ext.hart.traps import Cause
-from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa import Kind
 
 LOAD, STORE, DUE, SLOW, WAIT, HOOK, HEARD, CALL = (
     f"ask_{name}" for name in ("load", "store", "due", "slow", "wait", "hook", "heard", "call")
@@ -384,16 +384,15 @@ class Upcalls:
             if self._queue[COUNT]:
                 self._clock.wake()
         on_block = self._on_block
-        instruction = None if on_block is None else self._begins(on_block, start)
+        if on_block is not None:
+            self._begins(on_block, start)
         answer = load(start)
         if answer is None:
             self.ended = partial(self._core.trap, Cause.LOAD_FAULT, place & _WORD)
             return FAULT
         end = start + answer[1]
-        if instruction is not None:
-            self._told = end
-            if self._core.tracer is not None:
-                self._core.tracer.retire(words[PC], start, end, instruction)
+        if on_block is not None or self._core.tracer is not None:
+            self._accessed(start, end)
         words[END] = end
         return answer[0] & _WORD
 
@@ -412,39 +411,42 @@ class Upcalls:
         if first:
             self._catch_up(start)
         on_block = self._on_block
-        instruction = None if on_block is None else self._begins(on_block, start)
+        if on_block is not None:
+            self._begins(on_block, start)
         cycles = store(value, start)
         if cycles is None:
             self.ended = partial(self._core.trap, Cause.STORE_FAULT, place & _WORD)
             return FAULT
         end = start + cycles
-        if instruction is not None:
-            self._told = end
-            if self._core.tracer is not None:
-                self._core.tracer.retire(words[PC], start, end, instruction)
+        if on_block is not None or self._core.tracer is not None:
+            self._accessed(start, end)
         words[END] = end
         return 0
 
-    def _begins(self, on_block: OnBlock, start: int) -> Instruction | None:
-        """Tell the tracer of what comes before an access of a device; the instruction of that."""
+    def _begins(self, on_block: OnBlock, start: int) -> None:
+        """Tell the tracer of what comes before an access of a device."""
         hart = self._hart
-        pc = hart.pc = self._words[PC]
-        hart.cycle = start
+        hart.pc, hart.cycle = self._words[PC], start
         if start > self._told:
             on_block(self._told, start, self._log.take())
-        return (self._code.decoded.get(pc) or self._code.at(pc)).instruction
+
+    def _accessed(self, start: int, end: int) -> None:
+        """Tell the tracer of an access, which an event before it may have set."""
+        self._told, tracer, pc = end, self._core.tracer, self._words[PC]
+        instruction = (self._code.decoded.get(pc) or self._code.at(pc)).instruction
+        if tracer is not None and instruction is not None:
+            tracer.retire(pc, start, end, instruction)
 
     def left(self, end: int, interrupts: int) -> int:
         """The cycles that native code may go on for from cycle `end`, after the events that are due then; 0 where
         something else comes before the next instruction, with `ALL` an interrupt too."""
         core, clock, words = self._core, self._clock, self._words
         until = words[UNTIL]
-        self._look_at_hart()
         if words[TOUCHED]:
             self._synchronize()
         if self._queue[COUNT]:
             clock.flush()  # what has happened since may have changed which are deferrable
-        if clock.next <= end < until:
+        if clock.next <= end < until and core.stopping is None:
             self._hart.cycle = end
             try:
                 clock.advance(end)
@@ -452,6 +454,7 @@ class Upcalls:
                 self._hold(failure)
                 words[LIMIT] = words[OTHERS] = end
                 return 0
+        self._look_at_hart()
         near, first = self._near, NEVER
         if clock.posted and words[EPOCH] and clock.hold(None if near is None or not words[NEAR] else near.posted):
             first = self._queue[FIRST + ARRIVAL]
