@@ -243,8 +243,8 @@ ROOMS: dict[str, str] = {
     "pyv_jit": "ir digest code_cache host loader llvm compiler aot",
     "npu_device": """abi native config trace memory kv_quant cost operations operations.kernels operations.macro decode
                      event_loop external issue host device levels""",
-    "pyv_ext": """errors protocols timing isa hart bus source_lines inlined elf_tables elf devices engines engines.kept
-                  engines.fast pyv_adapter cores tracing gdb""",
+    "pyv_ext": """errors protocols timing isa hart bus source_lines inlined elf_tables elf devices engines
+                  engines.boundary engines.kept engines.fast pyv_adapter cores tracing gdb""",
     "toolchain": """errors gnu assembler ir onnx_reference onnx_nodes onnx_domains onnx_model onnx_operators
                     onnx_frontend quantize codegen passes trace backend compiler program_image mlir.text mlir.npu mlir
                     decoders examples""",

@@ -1,4 +1,4 @@
-"""Calls of a device's methods that native code makes itself (`pyv_ext.engines.python_calls`)."""
+"""Calls of a device's methods that native code makes itself (`pyv_ext.engines.boundary.python_calls`)."""
 
 from array import array
 from collections.abc import Callable, Sequence

@@ -11,10 +11,10 @@ from pyv_ext.bus import clock, window
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import LINE_BITS, PAGE_BITS
 from pyv_ext.engines import near_code
-from pyv_ext.engines.fast import frame
+from pyv_ext.engines.boundary import frame
+from pyv_ext.engines.boundary.frame import CHANGES, MEMORIES, MEMORY_COUNT, READ_CACHE, address_of
 from pyv_ext.engines.fast.blocks import Reach
 from pyv_ext.engines.fast.floating import boxed
-from pyv_ext.engines.fast.frame import CHANGES, MEMORIES, MEMORY_COUNT, READ_CACHE, address_of
 from pyv_ext.engines.fast.machine import Machine
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Kind, Row

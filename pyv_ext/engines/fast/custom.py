@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pyv_ext.engines.fast.frame import CUSTOM, address_of
+from pyv_ext.engines.boundary.frame import CUSTOM, address_of
+from pyv_ext.engines.boundary.python_calls import OPERANDS_ARE_MADE
 from pyv_ext.engines.fast.upcalls import LEAVE, Upcalls
-from pyv_ext.engines.python_calls import OPERANDS_ARE_MADE
 from pyv_ext.engines.slow import Core, acts_after, unfinished
 from pyv_ext.hart.slots import SINK
 from pyv_ext.isa import Instruction, Kind

@@ -9,9 +9,9 @@ import struct
 
 from pyv_ext.bus.bus import ADDRESS_SPACE
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
+from pyv_ext.engines.boundary.frame import READINGS, address_of
 from pyv_ext.engines.fast import floating, machine
 from pyv_ext.engines.fast.blocks import ATOMIC, TRANSLATED
-from pyv_ext.engines.fast.frame import READINGS, address_of
 from pyv_ext.isa import Isa
 
 STEP = 2

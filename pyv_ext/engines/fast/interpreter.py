@@ -9,18 +9,19 @@ pc and progress are in the frame between calls.
 """
 
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
-from pyv_ext.engines.fast import access, entries, floating, frame, upcalls
+from pyv_ext.engines.boundary import frame
+from pyv_ext.engines.boundary.frame import BIAS, Exit, Left, with_left
+from pyv_ext.engines.boundary.going_on import GO_ON, NONE
+from pyv_ext.engines.boundary.python_calls import FRESH
+from pyv_ext.engines.fast import access, entries, floating, upcalls
 from pyv_ext.engines.fast.access import Pointers, RamAccess
 from pyv_ext.engines.fast.decoder import decoder
 from pyv_ext.engines.fast.entries import Numbers
-from pyv_ext.engines.fast.frame import BIAS, Exit, Left, with_left
-from pyv_ext.engines.fast.going_on import GO_ON, NONE
 from pyv_ext.engines.fast.machine import Switching
 from pyv_ext.engines.fast.operations import Operations, Step
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.lowering import declarations
 from pyv_ext.engines.near_code import EVENT, stubs
-from pyv_ext.engines.python_calls import FRESH
 from pyv_ext.hart import slots
 from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming

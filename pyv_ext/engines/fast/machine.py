@@ -7,7 +7,7 @@ path.
 
 from collections.abc import Mapping, Sequence
 
-from pyv_ext.engines.fast import frame
+from pyv_ext.engines.boundary import frame
 from pyv_ext.hart import slots
 from pyv_ext.hart.csr import DIRTY, FS_SHIFT, INTERRUPTS, MIE, MPIE, MPP, MPRV, SD, TW
 from pyv_ext.hart.pmp import ENTRIES, LOCK, READ, WRITABLE, WRITE

@@ -3,13 +3,7 @@
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pyv_ext.engines.code import Code
-from pyv_ext.engines.fast import space
-from pyv_ext.engines.fast.access import OtherMemories, RamAccess
-from pyv_ext.engines.fast.blocks import Block
-from pyv_ext.engines.fast.custom import CustomCalls
-from pyv_ext.engines.fast.entries import DECODE, HookedEntries, Numbers
-from pyv_ext.engines.fast.frame import (
+from pyv_ext.engines.boundary.frame import (
     BIAS,
     DONE,
     FRAME,
@@ -28,12 +22,18 @@ from pyv_ext.engines.fast.frame import (
     address_of,
     make_frame,
 )
+from pyv_ext.engines.boundary.python_calls import FRESH
+from pyv_ext.engines.code import Code
+from pyv_ext.engines.fast import space
+from pyv_ext.engines.fast.access import OtherMemories, RamAccess
+from pyv_ext.engines.fast.blocks import Block
+from pyv_ext.engines.fast.custom import CustomCalls
+from pyv_ext.engines.fast.entries import DECODE, HookedEntries, Numbers
 from pyv_ext.engines.fast.space import Decode, Space
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.kept.last_run import LastRun, Regions
 from pyv_ext.engines.kept.recipe import Recipe
 from pyv_ext.engines.near import find_near_devices
-from pyv_ext.engines.python_calls import FRESH
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart.pmp import PmpMap, Spans
 from pyv_jit.compiler import make_compiler, variable

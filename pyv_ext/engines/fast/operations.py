@@ -3,15 +3,16 @@
 from collections.abc import Mapping
 
 from pyv_ext.bus import clock
-from pyv_ext.engines.fast import access, entries, floating, frame, upcalls
+from pyv_ext.engines.boundary import frame
+from pyv_ext.engines.boundary.frame import Reading, advance, left_of, read_counter, with_left
+from pyv_ext.engines.boundary.python_calls import FRESH, HANDLER
+from pyv_ext.engines.fast import access, entries, floating, upcalls
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
 from pyv_ext.engines.fast.blocks import ATOMIC
 from pyv_ext.engines.fast.custom import WORDS
 from pyv_ext.engines.fast.floating import Floating, Operation
-from pyv_ext.engines.fast.frame import Reading, advance, left_of, read_counter, with_left
 from pyv_ext.engines.fast.machine import FENCE_I, MRET, PROTECTION, STATUS, TRAP, WFI, Switching
 from pyv_ext.engines.lowering import Lowering
-from pyv_ext.engines.python_calls import FRESH, HANDLER
 from pyv_ext.engines.slow import W_BEFORE_O
 from pyv_ext.engines.tracer import FENCE
 from pyv_ext.hart import slots

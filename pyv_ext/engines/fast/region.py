@@ -7,11 +7,12 @@ blocks, and wherever one is left, they are in the state array.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyv_ext.engines.fast import floating, frame
+from pyv_ext.engines.boundary import frame
+from pyv_ext.engines.boundary.frame import BIAS, Left, advance, read_counter, reading_of
+from pyv_ext.engines.fast import floating
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
 from pyv_ext.engines.fast.blocks import ATOMIC, Block, Loop, accesses, ends, loops, returns, target_of
 from pyv_ext.engines.fast.floating import Floating
-from pyv_ext.engines.fast.frame import BIAS, Left, advance, read_counter, reading_of
 from pyv_ext.engines.fast.interpreter import WORD
 from pyv_ext.engines.fast.machine import Machine, enables, slot_of
 from pyv_ext.engines.lowering import Lowering, declarations

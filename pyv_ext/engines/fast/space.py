@@ -5,6 +5,7 @@ from contextlib import suppress
 from zlib import crc32
 
 from pyv_ext.bus.memory import PAGE
+from pyv_ext.engines.boundary.frame import address_of, reading_of
 from pyv_ext.engines.code import MOST_MADE, Code
 from pyv_ext.engines.fast import entries, floating, machine
 from pyv_ext.engines.fast.access import RamAccess
@@ -22,7 +23,6 @@ from pyv_ext.engines.fast.blocks import (
 )  # fmt: skip
 from pyv_ext.engines.fast.custom import CustomCalls
 from pyv_ext.engines.fast.entries import STEP, Entries, HookedEntries, Numbers, VolatileEntries, entry_of
-from pyv_ext.engines.fast.frame import address_of, reading_of
 from pyv_ext.engines.kept.last_run import Extent
 from pyv_ext.engines.kept.recipe import Recipe
 from pyv_ext.engines.slow import Core, waits_for_nothing

@@ -8,8 +8,7 @@ from functools import partial
 
 from pyv_ext.bus.clock import ARRIVAL, COUNT, FIRST, NEVER
 from pyv_ext.bus.window import Load, Store
-from pyv_ext.engines.code import Code
-from pyv_ext.engines.fast.frame import (
+from pyv_ext.engines.boundary.frame import (
     CHANGES,
     COUNTED,
     END,
@@ -36,11 +35,12 @@ from pyv_ext.engines.fast.frame import (
     address_of,
     show_counters,
 )
-from pyv_ext.engines.fast.going_on import GOING, HOOKED, NONE, REPROTECTED, WAITING, GoingOn, asked
-from pyv_ext.engines.fast.turns import Turns
+from pyv_ext.engines.boundary.going_on import GOING, HOOKED, NONE, REPROTECTED, WAITING, GoingOn, asked
+from pyv_ext.engines.boundary.python_calls import device_calls, function, handler_call, interface, pointers
+from pyv_ext.engines.boundary.turns import Turns
+from pyv_ext.engines.code import Code
 from pyv_ext.engines.near import NearDevices
 from pyv_ext.engines.near_code import CALLED
-from pyv_ext.engines.python_calls import device_calls, function, handler_call, interface, pointers
 from pyv_ext.engines.slow import Core, register_load, register_store
 from pyv_ext.engines.tracer import OnBlock, Tracer
 from pyv_ext.hart.hart import Wait

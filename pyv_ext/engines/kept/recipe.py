@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDERS = (
-    "pyv_jit", "pyv_state", "pyv_ext", "pyv_ext/bus", "pyv_ext/devices", "pyv_ext/engines", "pyv_ext/engines/fast",
-    "pyv_ext/engines/kept", "pyv_ext/hart", "pyv_ext/isa",
+    "pyv_jit", "pyv_state", "pyv_ext", "pyv_ext/bus", "pyv_ext/devices", "pyv_ext/engines", "pyv_ext/engines/boundary",
+    "pyv_ext/engines/fast", "pyv_ext/engines/kept", "pyv_ext/hart", "pyv_ext/isa",
 )  # fmt: skip
 """Of the modules that make text, and of all that these import."""
 _SETTLED = 1.0

@@ -126,7 +126,7 @@ def test_native_stores_that_miss_code_are_found(monkeypatch, native):
         made[frame.CODE] = frame.address_of(nowhere)
         return made
 
-    from pyv_ext.engines.fast import frame
+    from pyv_ext.engines.boundary import frame
 
     monkeypatch.setattr(native, "make_frame", make_frame)
     assert found("fast")
@@ -161,7 +161,7 @@ def test_cached_reads_that_outlive_an_event_are_found(monkeypatch, native):
 
 
 def test_device_accesses_that_ignore_events_are_found(monkeypatch, native):
-    from pyv_ext.engines.fast.going_on import GoingOn
+    from pyv_ext.engines.boundary.going_on import GoingOn
 
     original = GoingOn.text
 

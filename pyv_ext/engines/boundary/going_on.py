@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyv_ext.bus import clock
-from pyv_ext.engines.fast.frame import (
+from pyv_ext.engines.boundary.frame import (
     BIAS,
     CHANGES,
     COUNTED,
@@ -32,8 +32,8 @@ from pyv_ext.engines.fast.frame import (
     WATCHING,
     X,
 )
-from pyv_ext.engines.fast.turns import DONE, FAILED, TURN
-from pyv_ext.engines.python_calls import Objects, api, function, size
+from pyv_ext.engines.boundary.python_calls import Objects, api, function, size
+from pyv_ext.engines.boundary.turns import DONE, FAILED, TURN
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart import slots
 from pyv_jit.ir import Ir

@@ -7,8 +7,19 @@ the clock know; where more has changed, Python does.
 from collections.abc import Callable
 
 from pyv_ext.bus.clock import ASKED, DUE, KIND, LEVEL, NEVER, Clock
-from pyv_ext.engines.fast.frame import FRAME, TURNS, address_of
-from pyv_ext.engines.python_calls import Objects, api, call, call_method, fetch, free, function, integer, pointers, size
+from pyv_ext.engines.boundary.frame import FRAME, TURNS, address_of
+from pyv_ext.engines.boundary.python_calls import (
+    Objects,
+    api,
+    call,
+    call_method,
+    fetch,
+    free,
+    function,
+    integer,
+    pointers,
+    size,
+)
 from pyv_ext.hart.hart import Hart
 from pyv_ext.protocols import Timed
 from pyv_jit.ir import Ir
