@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN. onnx.reference has no lengths of sequences, no clip and no coupled gates, and few functions."""
+"""LSTM, GRU and RNN. onnx.reference has no `sequence_lens`, `clip` and `input_forget`, and few activations."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

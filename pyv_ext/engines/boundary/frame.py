@@ -75,24 +75,24 @@ HOOKED = 46
 UNTIL, END = 47, 48
 """To which cycle native code may go on at most; the one in which it goes on after what it has asked Python for."""
 
-STOPPING, TRACER, WATCHING = range(49, 52)
-"""The objects that were there when native code was told last: what stops the core, its tracer, whether loads are
-watched. Where there are others, Python has more to do."""
+TRACER, WATCHING = 49, 50
+"""The objects that were there when native code was told last: the core's tracer, and whether loads are watched. Where
+there are others, Python has more to do."""
 
-NEAR_NUMBERS = 52
+NEAR_NUMBERS = 51
 """A bit for each number that a device has at the clock which native code serves itself."""
 
-TURNS = 53
+TURNS = 52
 """The address of the table of `turns.Turns`."""
 
-PROTECTED, COUNTED = 54, 55
+PROTECTED, COUNTED = 53, 54
 """How often PMP had been written when native code was shown `MODES`: a write removes them, the next MRET needs them
 anew. How often the counters had been, when it was shown these."""
 
-HOOKED_PC, HOOKED_AT = 56, 57
+HOOKED_PC, HOOKED_AT = 55, 56
 """The instruction whose hooks have been called last, and progress then."""
 
-WORDS = 58
+WORDS = 57
 
 PLACES = Places(8 * X, 8 * LIMIT, 8 * OTHERS, 8 * TOUCHED, 8 * NEAR, 8 * EPOCH, 8 * CHANGES, 8 * QUEUE, 8 * SHOWN)
 

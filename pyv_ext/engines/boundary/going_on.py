@@ -25,7 +25,6 @@ from pyv_ext.engines.boundary.frame import (
     PROTECTED,
     QUEUE,
     SHOWN,
-    STOPPING,
     TOUCHED,
     TRACER,
     UNTIL,
@@ -64,7 +63,7 @@ class Going(NamedTuple):
 
 
 _ATTRIBUTES = ("next", "posted", "changes", "deferred", "first", "stopping", "tracer", "watching")
-_FOLLOWED = ("core", "stopping", STOPPING), ("core", "tracer", TRACER), ("bus", "watching", WATCHING)
+_FOLLOWED = ("core", "tracer", TRACER), ("bus", "watching", WATCHING)
 _HART = (slots.PMP_WRITES, PROTECTED), (slots.COUNTER_WRITES, COUNTED)
 _MOST_NUMBERS = 64
 """Devices whose numbers fit into the word `NEAR_NUMBERS`."""
@@ -102,6 +101,8 @@ class GoingOn:
         count = ir.load("i64", ir.load("ptr", at, 8 * QUEUE), 8 * clock.COUNT)
         waiting = ir.value(f"or i64 {count}, {ir.load('i64', at, 8 * TOUCHED)}")
         ir.unless(ir.value(f"icmp eq i64 {waiting}, 0"), more)
+        stopping = objects.get(ir, "core", "stopping", "odd")
+        ir.unless(ir.value(f"icmp eq ptr {stopping}, {api(ir, '_Py_NoneStruct')}"), more)
         for owner, name, word in _FOLLOWED:
             value = objects.get(ir, owner, name, "odd")
             ir.unless(ir.value(f"icmp eq ptr {value}, {ir.load('ptr', at, 8 * word)}"), more)

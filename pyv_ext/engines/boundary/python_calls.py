@@ -125,20 +125,46 @@ class Objects:
 
 def call(ir: Ir, target: str, *arguments: str) -> str:
     """What a Python object returns that is called with these, null where it raises an exception."""
-    vector = ir.value(f"alloca [{len(arguments) + 1} x ptr]")
-    for number, argument in enumerate(arguments, 1):
-        ir.store("ptr", argument, vector, 8 * number)
-    given = f"ptr {target}, ptr {ir.at(vector, 8)}, i64 {_PLACE_BEFORE + len(arguments)}, ptr null"
+    given = f"ptr {target}, ptr {_vector(ir, *arguments)}, i64 {_PLACE_BEFORE + len(arguments)}, ptr null"
     return ir.value(f"call ptr {api(ir, 'PyObject_Vectorcall')}({given})")
 
 
 def call_method(ir: Ir, name: str, owner: str, *arguments: str) -> str:
     """The same of an object's method."""
-    vector = ir.value(f"alloca [{len(arguments) + 1} x ptr]")
-    for number, argument in enumerate((owner, *arguments)):
-        ir.store("ptr", argument, vector, 8 * number)
-    given = f"ptr {name}, ptr {vector}, i64 {len(arguments) + 1}, ptr null"
+    given = f"ptr {name}, ptr {_vector(ir, owner, *arguments)}, i64 {_PLACE_BEFORE + len(arguments) + 1}, ptr null"
     return ir.value(f"call ptr {api(ir, 'PyObject_VectorcallMethod')}({given})")
+
+
+def _vector(ir: Ir, *arguments: str) -> str:
+    """The pointer to these objects, with a place before them."""
+    vector = ir.value(f"alloca [{len(arguments) + 1} x ptr]")
+    for number, argument in enumerate(arguments, 1):
+        ir.store("ptr", argument, vector, 8 * number)
+    return ir.at(vector, 8)
+
+
+def line_is_known(ir: Ir, line: str, known: str) -> str:
+    """Whether a device's interrupt line, an object that is not used any more, is as `Clock.known` has it (an i1)."""
+    high = ir.value(f"icmp ne i64 {ir.load('i64', known, 8 * LEVEL)}, 0")
+    level = ir.value(f"select i1 {high}, ptr {api(ir, '_Py_TrueStruct')}, ptr {api(ir, '_Py_FalseStruct')}")
+    free(ir, line)
+    return ir.value(f"icmp eq ptr {line}, {level}")
+
+
+def cycle_of_event(ir: Ir, event: str) -> str:
+    """The cycle (an i64) of what `next_event` has returned, which is not used any more: `NEVER` for None; -1, with an
+    exception, where it is no i64."""
+    never, some, known = (ir.fresh() for _ in range(3))
+    ir.branch(ir.value(f"icmp eq ptr {event}, {api(ir, '_Py_NoneStruct')}"), (never, ()), (some, ()))
+    ir.block(never)
+    free(ir, event)
+    ir.goto(known, (str(NEVER),))
+    ir.block(some)
+    cycle = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {event})")
+    free(ir, event)
+    ir.goto(known, (cycle,))
+    (cycle,) = ir.block(known, "i64")
+    return cycle
 
 
 def size(ir: Ir, value: str) -> str:
@@ -150,16 +176,11 @@ def function(name: str, arguments: int, *, given: bool = False) -> str:
     """A module's function `name(i64, ...) -> i64` that calls what `pointers` gives it, or its own first argument."""
     ir = Ir()
     ir.block("entry")
-    vector = ir.value(f"alloca [{arguments} x ptr]")
     ir.store("i64", "0", f"@{FRESH}")
-    for number in range(arguments):
-        ir.store("ptr", integer(ir, f"%a{number}"), vector, 8 * number)
-    target = "%target" if given else ir.load("ptr", f"@{_called(name)}")
-    answer = ir.value(
-        f"call ptr {api(ir, 'PyObject_Vectorcall')}(ptr {target}, ptr {vector}, i64 {arguments}, ptr null)"
-    )
-    for number in range(arguments):
-        free(ir, ir.load("ptr", vector, 8 * number))
+    objects = [integer(ir, f"%a{number}") for number in range(arguments)]
+    answer = call(ir, "%target" if given else ir.load("ptr", f"@{_called(name)}"), *objects)
+    for made in objects:
+        free(ir, made)
     ir.unless(ir.value(f"icmp ne ptr {answer}, null"), ("raised", ()))
     value = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {answer})")
     free(ir, answer)
@@ -176,7 +197,6 @@ def handler_call() -> str:
     """The IR of `HANDLER`. Operands are made here, in a third of the time that Python takes for them."""
     ir = Ir()
     ir.block("entry")
-    vector = ir.value("alloca [2 x ptr]")
     ir.store("i64", "0", f"@{FRESH}")
     handler, pc, word, load, kind, finish = (ir.load("ptr", "%row", 8 * index) for index in range(2, 8))
     operands = ir.value(f"call ptr {api(ir, 'PyType_GenericAlloc')}(ptr {kind}, i64 7)")
@@ -186,8 +206,7 @@ def handler_call() -> str:
         ir.do(f"call void {api(ir, 'Py_IncRef')}(ptr {shared})")
     for index, part in enumerate((pc, word, integer(ir, "%a"), integer(ir, "%b"), integer(ir, "%acts"), load, false)):
         ir.value(f"call i32 {api(ir, 'PyTuple_SetItem')}(ptr {operands}, i64 {index}, ptr {part})")
-    ir.store("ptr", operands, vector)
-    outcome = ir.value(f"call ptr {api(ir, 'PyObject_Vectorcall')}(ptr {handler}, ptr {vector}, i64 1, ptr null)")
+    outcome = call(ir, handler, operands)
     free(ir, operands)
     ir.unless(ir.value(f"icmp ne ptr {outcome}, null"), ("raised", ()))
     ir.unless(is_integer(ir, outcome), ("finish", ()))
@@ -203,9 +222,7 @@ def handler_call() -> str:
     ir.block("finish")
     ir.do(f"call void {api(ir, 'PyErr_Clear')}()")  # of one that is no i64, or does not say what it is
     acts = integer(ir, "%acts")
-    ir.store("ptr", acts, vector)
-    ir.store("ptr", outcome, vector, 8)
-    answer = ir.value(f"call ptr {api(ir, 'PyObject_Vectorcall')}(ptr {finish}, ptr {vector}, i64 2, ptr null)")
+    answer = call(ir, finish, acts, outcome)
     free(ir, acts)
     free(ir, outcome)
     ir.unless(ir.value(f"icmp ne ptr {answer}, null"), ("raised", ()))
@@ -318,19 +335,10 @@ def _unless_more(ir: Ir, places: Places, reply: str) -> None:
     ir.unless(ir.value(f"icmp eq i64 {kind}, {ASKED}"), more)
     line = _get(ir, direct.DEVICE, direct.IRQ)
     ir.unless(ir.value(f"icmp ne ptr {line}, null"), ("odd", ()))
-    high = ir.value(f"icmp ne i64 {ir.load('i64', known, 8 * LEVEL)}, 0")
-    level = ir.value(f"select i1 {high}, ptr {api(ir, '_Py_TrueStruct')}, ptr {api(ir, '_Py_FalseStruct')}")
-    free(ir, line)
-    ir.unless(ir.value(f"icmp eq ptr {line}, {level}"), more)
+    ir.unless(line_is_known(ir, line, known), more)
     event, due = call(ir, _row(ir, direct.NEXT_EVENT)), ir.load("i64", known, 8 * DUE)
     ir.unless(ir.value(f"icmp ne ptr {event}, null"), ("odd", ()))
-    ir.branch(ir.value(f"icmp eq ptr {event}, {api(ir, '_Py_NoneStruct')}"), ("never", ()), ("some", ()))
-    ir.block("never")
-    free(ir, event)
-    ir.branch(ir.value(f"icmp eq i64 {due}, {NEVER}"), ("settled", ()), more)
-    ir.block("some")
-    cycle = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {event})")
-    free(ir, event)
+    cycle = cycle_of_event(ir, event)
     here = ir.value(f"icmp eq i64 {cycle}, {due}")
     cycle_at_all = ir.value(f"icmp sge i64 {cycle}, 0")  # -1 where it is no i64: an exception is set
     ir.branch(ir.value(f"and i1 {here}, {cycle_at_all}"), ("settled", ()), more)

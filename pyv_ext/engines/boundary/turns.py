@@ -6,17 +6,19 @@ the clock know; where more has changed, Python does.
 
 from collections.abc import Callable
 
-from pyv_ext.bus.clock import ASKED, DUE, KIND, LEVEL, NEVER, Clock
+from pyv_ext.bus.clock import ASKED, DUE, KIND, NEVER, Clock
 from pyv_ext.engines.boundary.frame import FRAME, TURNS, address_of
 from pyv_ext.engines.boundary.python_calls import (
     Objects,
     api,
     call,
     call_method,
+    cycle_of_event,
     fetch,
     free,
     function,
     integer,
+    line_is_known,
     pointers,
     size,
 )
@@ -114,23 +116,11 @@ class Turns:
         ir.unless(ir.value(f"icmp eq i64 {objects.integer(ir, 'clock', 'changes', 'told')}, {changes}"), ("told", ()))
         line = ir.value(f"call ptr {api(ir, 'PyObject_GetAttr')}(ptr {device}, ptr {objects.load(ir, 'irq')})")
         ir.unless(ir.value(f"icmp ne ptr {line}, null"), ("raised", ()))
-        high = ir.value(f"icmp ne i64 {ir.load('i64', known, 8 * LEVEL)}, 0")
-        level = ir.value(f"select i1 {high}, ptr {api(ir, '_Py_TrueStruct')}, ptr {api(ir, '_Py_FalseStruct')}")
-        free(ir, line)
-        ir.unless(ir.value(f"icmp eq ptr {line}, {level}"), ("told", ()))
+        ir.unless(line_is_known(ir, line, known), ("told", ()))
         event = call_method(ir, objects.load(ir, "next_event"), device)
         ir.unless(ir.value(f"icmp ne ptr {event}, null"), ("raised", ()))
-        none = ir.value(f"icmp eq ptr {event}, {api(ir, '_Py_NoneStruct')}")
-        ir.branch(none, ("never", ()), ("some", ()))
-        ir.block("never")
-        free(ir, event)
-        ir.goto("expected", (str(NEVER),))
-        ir.block("some")
-        due = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {event})")
-        free(ir, event)
-        later = ir.value(f"icmp sgt i64 {due}, {now}")  # not -1, with an exception, where it is no i64
-        ir.branch(later, ("expected", (due,)), ("told", ()))
-        (due,) = ir.block("expected", "i64")
+        due = cycle_of_event(ir, event)
+        ir.unless(ir.value(f"icmp sgt i64 {due}, {now}"), ("told", ()))
         ir.unless(ir.value(f"icmp slt i64 {due}, {others}"), ("told", ()))
 
         changed = integer(ir, ir.value(f"add i64 {changes}, 1"))
@@ -143,7 +133,7 @@ class Turns:
         first = integer(ir, ir.value(f"select i1 {sooner}, i64 {arrival}, i64 {due}"))
         objects.set(ir, "clock", "next", first)
         free(ir, first)
-        events = objects.get(ir, "clock", "due", "odd")
+        events = objects.get(ir, "clock", "due", "told")
         ir.value(f"call i32 {api(ir, 'PyList_SetItem')}(ptr {events}, i64 {number}, ptr {value})")
         ir.goto("done")
         ir.block("done")

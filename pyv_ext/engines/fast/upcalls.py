@@ -26,7 +26,6 @@ from pyv_ext.engines.boundary.frame import (
     PLACES,
     PROTECTED,
     SHOWN,
-    STOPPING,
     TOUCHED,
     TRACER,
     UNTIL,
@@ -111,7 +110,7 @@ class Upcalls:
         self.ended: Callable[[], object] = int
         """What ends the instruction that native code has left: a trap, a wait."""
         self._show_modes = show_modes
-        words[STOPPING], words[WATCHING] = id(None), id(core.bus.watching)
+        words[WATCHING] = id(core.bus.watching)
         words[COUNTED] = -1
         self._tracer: Tracer | None = None
         self._on_block: OnBlock | None = None
@@ -358,8 +357,6 @@ class Upcalls:
             self.end()
         guarded = x[GUARDED]
         hart.tell_interrupt(cause)
-        if x[COUNTER_WRITES] != words[COUNTED]:
-            self._show_counters()
         if x[PMP_WRITES] != words[PROTECTED] or x[GUARDED] != guarded:
             words[LIMIT] = words[OTHERS] = end
             return 0
