@@ -5,6 +5,7 @@ and of operators that stay in FP32 at the end of the list.
 """
 
 import heapq
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from onnx import NodeProto
@@ -26,6 +27,22 @@ def in_order(graph: Any) -> None:
     for node in graph.node:
         for inner in subgraphs(node):
             in_order(inner)
+
+
+def constants_late(nodes: Sequence[Any], constants: Collection[str]) -> list[Any]:
+    """Nodes in order, with those that read nothing but `constants`, and what such nodes make, right before the first
+    that reads them: some exporters make all weights in front, and they need not be held together."""
+    reads, known = [_reads(node) for node in nodes], set(constants)
+    places, first = list(range(len(nodes))), dict[str, int]()
+    constant = []
+    for node, names in zip(nodes, reads, strict=True):
+        constant.append(names <= known)
+        known.update(node.output if constant[-1] else ())
+    for index in reversed(range(len(nodes))):
+        if constant[index]:
+            places[index] = min((first.get(name, len(nodes)) for name in nodes[index].output), default=len(nodes))
+        first.update((name, min(places[index], first.get(name, len(nodes)))) for name in reads[index])
+    return [nodes[index] for index in sorted(range(len(nodes)), key=places.__getitem__)]
 
 
 def _reads(node: Any) -> set[str]:

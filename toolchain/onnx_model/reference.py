@@ -13,6 +13,7 @@ from onnx.reference.op_run import OpRun
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.model import OnnxModel
+from toolchain.onnx_model.order import constants_late
 from toolchain.onnx_nodes.view import subgraphs
 from toolchain.onnx_reference.corrected import CORRECTED
 
@@ -144,7 +145,8 @@ def evaluated(proto: Any, names: Collection[str], inputs: Mapping[str, Values]) 
     The nodes are computed `TOGETHER` at a time, and what none of those to come reads is forgotten: ReferenceEvaluator
     keeps all that a model makes.
     """
-    nodes, constants = list(proto.graph.node), {tensor.name: tensor for tensor in proto.graph.initializer}
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    nodes = constants_late(proto.graph.node, constants.keys() - inputs.keys())
     pieces = [nodes[at : at + TOGETHER] for at in range(0, len(nodes), TOGETHER)]
     reads = [set[str]().union(*map(_reads, piece)) for piece in pieces]
     last = {name: at for at, piece in enumerate(reads) for name in piece} | dict.fromkeys(names, len(pieces))

@@ -52,6 +52,8 @@ def test_squeezenet_of_onnx_runs_as_shipped() -> None:
     """Opset 9, initializers that are inputs, Dropout, ConstantOfShape."""
     made = run_one(LIGHT / "light_squeezenet.onnx", Model("light_squeezenet.onnx"), [("IA", "loose")])
     assert agrees(made), made
+    weights, activations = 5, 20
+    assert made["memory_limit_mb"] == pytest.approx(300 + 2 * weights + activations, abs=10)
 
 
 RUN = {"error": 1e-3, "near": False, "same": True}

@@ -89,3 +89,24 @@ def test_products_of_16_bits_are_those_of_fp32_rounded_once(operator: str, kind:
         seconds.append(time.process_time() - began)
     assert np.array_equal(made[0], made[1].astype(narrow[0].dtype)) and made[0].dtype == narrow[0].dtype
     assert seconds[0] < 10 * seconds[1] + 0.1
+
+
+def test_weights_that_a_model_makes_in_front_are_not_held_together() -> None:
+    """Exporters of the light models of onnx write all ConstantOfShape first."""
+    count, size = 8, 1 << 20
+    weights = [helper.make_node("ConstantOfShape", ["size"], [f"w{index}"]) for index in range(count)]
+    nodes, last = [], "x"
+    for index in range(count):
+        nodes.append(helper.make_node("Add", [last, f"w{index}"], [f"sum{index}"]))
+        nodes.append(helper.make_node("ReduceMean", [f"sum{index}"], [f"mean{index}"], keepdims=1))
+        last = f"mean{index}"
+        for step in range(TOGETHER):
+            nodes.append(helper.make_node("Neg", [last], [f"neg{index}.{step}"]))
+            last = f"neg{index}.{step}"
+    whole = model([*weights, *nodes], [last], {"size": np.array([size], np.int64)})
+    tracemalloc.start()
+    made = evaluated(whole, [last], {"x": np.ones(1, np.float32)})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert made[last].item() == 1
+    assert peak < 4 * size * 4, "a weight, its sum, and what those take that are being made"
