@@ -41,6 +41,9 @@ class WatchedLoad(NamedTuple):
 class Bus:
     """Memory and devices of one hart. Accesses are naturally aligned unless they go to RAM."""
 
+    __slots__ = "__dict__", "__weakref__", "watching"
+    """Native code looks at `watching` (`pyv_jit.attributes`)."""
+
     def __init__(self, clock: Clock, timing: CoreTiming) -> None:
         self.clock = clock
         self.timing = timing

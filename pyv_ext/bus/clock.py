@@ -91,6 +91,10 @@ class Clock:
     arrives comes first (it acted in the cycle before), then the devices in the order in which they were attached.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "changes", "deferred", "due", "first", "next", "now", "others", "posted",
+                 "soonest")  # fmt: skip
+    """Native code looks at these (`pyv_jit.attributes`)."""
+
     def __init__(self) -> None:
         self.now = 0
         self.next = NEVER

@@ -47,6 +47,9 @@ class Engine:
     handles SIGINT by calling `stop`, and runs in slices short enough to wait for.
     """
 
+    __slots__ = "__dict__", "__weakref__", "stopping", "tracer"
+    """Native code looks at these (`pyv_jit.attributes`)."""
+
     def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False) -> None:
         if not bus.rams or bus.rams[0].near:
             raise PyvExtError("the first memory of the bus must be plain RAM: add_ram it before making an engine")

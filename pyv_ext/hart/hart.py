@@ -36,6 +36,8 @@ class Hart:
     `reset_cycles` is the cycle of the first instruction (1 in the cycle contract of the Py-V core).
     """
 
+    __slots__ = "__dict__", "__weakref__", "cycle"
+    """Native code sets `cycle` (`pyv_jit.attributes`)."""
     isa: Isa
     timing: CoreTiming
     hart_id: int

@@ -62,7 +62,10 @@ class Going(NamedTuple):
     interrupts: int = ALL
 
 
-_ATTRIBUTES = ("next", "posted", "changes", "deferred", "first", "stopping", "tracer", "watching")
+_ATTRIBUTES = (
+    *(("clock", name) for name in ("next", "posted", "changes", "deferred", "first")),
+    ("core", "stopping"), ("core", "tracer"), ("bus", "watching"),
+)  # fmt: skip
 _FOLLOWED = ("core", "tracer", TRACER), ("bus", "watching", WATCHING)
 _HART = (slots.PMP_WRITES, PROTECTED), (slots.COUNTER_WRITES, COUNTED)
 _MOST_NUMBERS = 64
@@ -82,8 +85,7 @@ class GoingOn:
         self._more = more
         lists = {f"list{index}": observers for index, observers in enumerate(quiet)}
         self._lists = tuple(lists)
-        names = {name: name for name in _ATTRIBUTES}
-        self._objects = Objects(GO_ON, clock=core.bus.clock, core=core, bus=core.bus, **lists, **names)
+        self._objects = Objects(GO_ON, _ATTRIBUTES, clock=core.bus.clock, core=core, bus=core.bus, **lists)
 
     @property
     def pointers(self) -> dict[str, int]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pyv_ext.bus import direct
 from pyv_ext.bus.clock import ASKED, DUE, KIND, LEVEL, NEVER, SILENT
 from pyv_ext.engines.near_code import CALLED, DEVICE_LOAD, DEVICE_PUT, DEVICE_STORE, Places
+from pyv_jit.attributes import slot_of
 from pyv_jit.compiler import variable
 from pyv_jit.ir import Ir
 
@@ -65,6 +66,11 @@ def integer(ir: Ir, value: str) -> str:
     return ir.value(f"call ptr {api(ir, 'PyLong_FromLongLong')}(i64 {value})")
 
 
+def number_of(ir: Ir, what: str) -> str:
+    """The i64 of a Python object; -1, with an exception, where it is none."""
+    return ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {what})")
+
+
 def free(ir: Ir, what: str) -> None:
     """An object is not used any more."""
     ir.do(f"call void {api(ir, 'Py_DecRef')}(ptr {what})")
@@ -77,21 +83,23 @@ def is_integer(ir: Ir, what: str) -> str:
 
 
 class Objects:
-    """Python objects that the functions of a module look at, and names of their attributes."""
+    """Python objects that the functions of a module look at, and attributes of them."""
 
-    def __init__(self, prefix: str, **objects: object) -> None:
-        """`prefix`: of the variables that point to them."""
+    def __init__(self, prefix: str, attributes: Sequence[tuple[str, str]] = (), **objects: object) -> None:
+        """`prefix`: of the variables that point to them; `attributes`: (object, name of one)."""
         self._prefix = prefix
-        self._objects = objects
+        self._objects = {**objects, **{name: name for _, name in attributes}}
+        self._slots = {(owner, name): slot_of(objects[owner], name) for owner, name in attributes}
 
     def variables(self) -> str:
         """The IR of the variables."""
-        return "".join(variable(f"{self._prefix}.{name}") for name in self._objects)
+        return "".join(map(variable, self.pointers))
 
     @property
     def pointers(self) -> dict[str, int]:
         """What these point to, which this object keeps alive."""
-        return {f"{self._prefix}.{name}": id(value) for name, value in self._objects.items()}
+        objects = {f"{self._prefix}.{name}": id(value) for name, value in self._objects.items()}
+        return objects | {f"{self._prefix}.{owner}.{name}": slot for (owner, name), slot in self._slots.items()}
 
     def load(self, ir: Ir, name: str) -> str:
         """The pointer to an object."""
@@ -99,28 +107,65 @@ class Objects:
 
     def get(self, ir: Ir, owner: str, name: str, odd: str) -> str:
         """An attribute, which its owner keeps alive; to `odd`, with an exception, if it has none."""
-        value = self._get(ir, owner, name, odd)
+        ask, known = ir.fresh(), ir.fresh()
+        ir.goto(known, (self._in_slot(ir, owner, name, ask),))
+        ir.block(ask)
+        value = self._asked(ir, owner, name, odd)
         free(ir, value)
+        ir.goto(known, (value,))
+        (value,) = ir.block(known, "ptr")
         return value
 
     def integer(self, ir: Ir, owner: str, name: str, odd: str) -> str:
         """An attribute that is an integer from 0 on; to `odd`, maybe with an exception, if it is none."""
-        attribute = self._get(ir, owner, name, odd)
-        value = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {attribute})")
+        ask, known = ir.fresh(), ir.fresh()
+        ir.goto(known, (number_of(ir, self._in_slot(ir, owner, name, ask)),))
+        ir.block(ask)
+        attribute = self._asked(ir, owner, name, odd)
+        value = number_of(ir, attribute)
         free(ir, attribute)
+        ir.goto(known, (value,))
+        (value,) = ir.block(known, "i64")
         ir.unless(ir.value(f"icmp sge i64 {value}, 0"), (odd, ()))
         return value
 
     def set(self, ir: Ir, owner: str, name: str, value: str) -> None:
         """Let an attribute be this object."""
+        ask, done = ir.fresh(), ir.fresh()
+        slot = self._slot(ir, owner, name, ask)
+        put_in_slot(ir, slot, value)
+        ir.goto(done)
+        ir.block(ask)
         given = f"ptr {self.load(ir, owner)}, ptr {self.load(ir, name)}, ptr {value}"
         ir.value(f"call i32 {api(ir, 'PyObject_SetAttr')}({given})")
+        ir.goto(done)
+        ir.block(done)
 
-    def _get(self, ir: Ir, owner: str, name: str, odd: str) -> str:
+    def _slot(self, ir: Ir, owner: str, name: str, ask: str) -> str:
+        """Where it is; to `ask` where that is not known."""
+        slot = self.load(ir, f"{owner}.{name}")
+        ir.unless(ir.value(f"icmp ne ptr {slot}, null"), (ask, ()))
+        return slot
+
+    def _in_slot(self, ir: Ir, owner: str, name: str, ask: str) -> str:
+        """What is there; to `ask` where nothing is."""
+        value = ir.load("ptr", self._slot(ir, owner, name, ask))
+        ir.unless(ir.value(f"icmp ne ptr {value}, null"), (ask, ()))
+        return value
+
+    def _asked(self, ir: Ir, owner: str, name: str, odd: str) -> str:
         given = f"ptr {self.load(ir, owner)}, ptr {self.load(ir, name)}"
         value = ir.value(f"call ptr {api(ir, 'PyObject_GetAttr')}({given})")
         ir.unless(ir.value(f"icmp ne ptr {value}, null"), (odd, ()))
         return value
+
+
+def put_in_slot(ir: Ir, slot: str, value: str) -> None:
+    """Let the attribute that `slot_of` has found be an object."""
+    ir.do(f"call void {api(ir, 'Py_IncRef')}(ptr {value})")
+    before = ir.load("ptr", slot)
+    ir.store("ptr", value, slot)
+    free(ir, before)
 
 
 def call(ir: Ir, target: str, *arguments: str) -> str:
@@ -314,8 +359,15 @@ def _call(ir: Ir, places: Places, now: str, objects: Sequence[str]) -> str:
     epoch = ir.load("i64", "%frame", places.epoch)
     ir.store("i64", ir.value(f"add i64 {epoch}, 1"), "%frame", places.epoch)
     ir.store("i64", "0", "%frame", places.changes)
+    slot, ask, known = _row(ir, direct.NOW_SLOT), ir.fresh(), ir.fresh()
+    ir.unless(ir.value(f"icmp ne ptr {slot}, null"), (ask, ()))
+    put_in_slot(ir, slot, now)
+    ir.goto(known)
+    ir.block(ask)
     attribute = f"ptr {_row(ir, direct.CLOCK)}, ptr {_row(ir, direct.NOW)}"
     ir.value(f"call i32 {api(ir, 'PyObject_SetAttr')}({attribute}, ptr {now})")
+    ir.goto(known)
+    ir.block(known)
     return call(ir, _row(ir, direct.METHOD), _row(ir, direct.OFFSET), _row(ir, direct.SIZE), *objects)
 
 
@@ -347,9 +399,15 @@ def _unless_more(ir: Ir, places: Places, reply: str) -> None:
     free(ir, reply)
     ir.goto("raised")
     ir.block("settled")
-    changes = _get(ir, direct.CLOCK, direct.CHANGES)  # the last, since line and event may be asked for with effect
-    count = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {changes})")
+    slot, ask, known = _row(ir, direct.CHANGES_SLOT), ir.fresh(), ir.fresh()
+    ir.unless(ir.value(f"icmp ne ptr {slot}, null"), (ask, ()))
+    ir.goto(known, (number_of(ir, ir.load("ptr", slot)),))  # now, since line and event may be asked for with effect
+    ir.block(ask)
+    changes = _get(ir, direct.CLOCK, direct.CHANGES)
+    count = number_of(ir, changes)
     free(ir, changes)
+    ir.goto(known, (count,))
+    (count,) = ir.block(known, "i64")
     shown = ir.load("i64", "%frame", places.shown)
     ir.unless(ir.value(f"icmp eq i64 {count}, {shown}"), more)
 

@@ -40,6 +40,11 @@ changed, and lets happen all else up to cycle `end`, though the run may be about
 MOST = 64
 """Devices that native code advances; the events of others are for Python."""
 
+_ATTRIBUTES = (
+    *(("clock", name) for name in ("now", "next", "first", "soonest", "others", "changes", "posted", "due")),
+    ("hart", "cycle"),
+)  # fmt: skip
+
 _DEVICE, _KNOWN = range(2)
 _WORDS = 2
 """Of a row: the device, and the address of `Clock.known` of it, 0 where its events are for Python."""
@@ -51,9 +56,8 @@ class Turns:
     def __init__(self, hart: Hart, time: Clock, frame: memoryview, hold: Callable[[BaseException], None]) -> None:
         """`hold` is given what a device has raised."""
         self._clock = time
-        of_clock = "now", "next", "first", "soonest", "others", "changes", "posted", "due"
-        names = {name: name for name in (*of_clock, "cycle", "advance", "irq", "next_event")}
-        self._objects = Objects(TURN, clock=time, hart=hart, hold=hold, **names)
+        names = {name: name for name in ("advance", "irq", "next_event")}
+        self._objects = Objects(TURN, _ATTRIBUTES, clock=time, hart=hart, hold=hold, **names)
         self._table = memoryview(bytearray(8 * _WORDS * MOST)).cast("Q")
         frame[TURNS] = address_of(self._table)
         self._devices: list[Timed | None] = []
