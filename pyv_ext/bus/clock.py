@@ -257,6 +257,16 @@ class Clock:
         else:
             self.touched(number, now)
 
+    def arrive(self, cycle: int) -> None:
+        """`advance` where the only posted store is due before any event."""
+        arrival, number, offset, size, value = self.posted.popleft()
+        self.now, self.next = arrival, self.soonest
+        self._arrive(number, offset, size, value, arrival)
+        if self.next <= cycle:
+            self.advance(cycle)
+        elif cycle > self.now:
+            self.now = cycle
+
     def wake(self) -> None:
         """There are stores in the queue: they count among what is due."""
         self._queued = True

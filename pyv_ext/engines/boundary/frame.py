@@ -7,7 +7,7 @@ is decoded; there is native code of its own for each map of fetches.
 
 import ctypes
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Any, Final
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import LINE
@@ -261,7 +261,8 @@ class Log:
         frame[LOG] = first
         record, after = self._one
         if end == after:  # mostly, while a submission is followed
-            return (cast(Record, tuple(record)),)
+            only: Any = tuple(record)
+            return (only,)
         words = iter(self._table[RECORD_WORDS : RECORD_WORDS + (end - first) // 8].tolist())
         return list(zip(words, words, words, strict=True))
 

@@ -1,7 +1,7 @@
-"""Events of one device, which native code lets happen itself: `Clock.advance` where nothing else is due.
+"""One thing that is due, which native code lets happen itself: `Clock.advance` where nothing else is.
 
-The device is advanced by a call of Python. Native code then looks at its interrupt line and its next event, and lets
-the clock know; where more has changed, Python does.
+A device that has an event is advanced by a call of Python. Native code then looks at its interrupt line and its next
+event, and lets the clock know; where more has changed, Python does. A posted store is for `Clock.arrive`.
 """
 
 from collections.abc import Callable
@@ -37,6 +37,9 @@ _TOLD = "turn_told"
 """`turn_told(number of the device, cycle, end)`: the device has been advanced in that cycle. Python looks what has
 changed, and lets happen all else up to cycle `end`, though the run may be about to stop."""
 
+_ARRIVED = "turn_arrived"
+"""`turn_arrived(end)`: the only store on its way arrives, before any event; then all else happens up to cycle `end`."""
+
 MOST = 64
 """Devices that native code advances; the events of others are for Python."""
 
@@ -61,7 +64,7 @@ class Turns:
         self._table = memoryview(bytearray(8 * _WORDS * MOST)).cast("Q")
         frame[TURNS] = address_of(self._table)
         self._devices: list[Timed | None] = []
-        self._called = {_TOLD: self._told}
+        self._called: dict[str, Callable[..., int]] = {_TOLD: self._told, _ARRIVED: self._arrived}
 
     def follow(self) -> None:
         """Let native code know of devices that have been added."""
@@ -82,6 +85,16 @@ class Turns:
         self._clock.advance(end)
         return 0
 
+    def _arrived(self, end: int) -> int:
+        self._clock.arrive(end)
+        return 0
+
+    def _set_cycle(self, ir: Ir, cycle: str) -> None:
+        """Let the hart be in that cycle."""
+        value = integer(ir, cycle)
+        self._objects.set(ir, "hart", "cycle", value)
+        free(ir, value)
+
     def text(self) -> str:
         """The IR."""
         ir, objects = Ir(), self._objects
@@ -94,8 +107,15 @@ class Turns:
         arrives = ir.value(f"call ptr {api(ir, 'PyTuple_GetItem')}(ptr {store}, i64 0)")
         arrival = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {arrives})")
         free(ir, store)
-        ir.unless(ir.value(f"icmp slt i64 %end, {arrival}"), ("left", ()))
-        ir.goto("single", (arrival,))
+        ir.branch(ir.value(f"icmp slt i64 %end, {arrival}"), ("single", (arrival,)), ("arrives", ()))
+        ir.block("arrives")
+        alone = ir.value(f"icmp eq i64 {size(ir, posted)}, 1")
+        first = ir.value(f"icmp slt i64 {arrival}, {objects.integer(ir, 'clock', 'soonest', 'odd')}")
+        ir.unless(ir.value(f"and i1 {alone}, {first}"), ("left", ()))
+        self._set_cycle(ir, "%end")
+        arrived = ir.value(f"call i64 @{_ARRIVED}(i64 %end)")
+        ir.branch(ir.value(f"icmp eq i64 {arrived}, 0"), ("gone", ()), ("raised", ()))
+
         (arrival,) = ir.block("single", "i64")
         others, now = (objects.integer(ir, "clock", name, "odd") for name in ("others", "soonest"))
         ir.unless(ir.value(f"icmp slt i64 %end, {others}"), ("left", ()))
@@ -108,11 +128,9 @@ class Turns:
         ir.unless(ir.value(f"icmp eq i64 {ir.load('i64', known, 8 * KIND)}, {ASKED}"), ("left", ()))
 
         changes = objects.integer(ir, "clock", "changes", "odd")
-        for owner, name, cycle in (("clock", "now", now), ("hart", "cycle", "%end")):
-            value = integer(ir, cycle)
-            objects.set(ir, owner, name, value)
-            free(ir, value)
         given = integer(ir, now)
+        objects.set(ir, "clock", "now", given)
+        self._set_cycle(ir, "%end")
         answer = call_method(ir, objects.load(ir, "advance"), device, given)
         free(ir, given)
         ir.unless(ir.value(f"icmp ne ptr {answer}, null"), ("raised", ()))
@@ -167,4 +185,5 @@ class Turns:
         ir.goto("left")
         ir.block("left")
         ir.do(f"ret i64 {LEFT}")
-        return self._objects.variables() + function(_TOLD, 3) + ir.text(f"i64 @{TURN}(i64 %end)")
+        called = function(_TOLD, 3) + function(_ARRIVED, 1)
+        return self._objects.variables() + called + ir.text(f"i64 @{TURN}(i64 %end)")

@@ -2,15 +2,19 @@
 
 import random
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import pytest
 from called_devices import interrupted_program, pair
 from near_rig import AT_OWN, MAIN, OWN, RAM, Machine, Own, looped
 
+from pyv_ext.bus import direct
+from pyv_ext.engines.boundary import going_on, python_calls, turns
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.protocols import Reply
 from pyv_ext.tracing.tracers import add_tracer, remove_tracer
+from pyv_jit.attributes import slot_of
 
 OTHER = OWN + 0x1000
 
@@ -176,3 +180,20 @@ def test_events_are_those_of_the_reference(effects, seed, monkeypatch):
         until = reference.hart.cycle + chance.randint(1, longest)
         assert native.run(until) == reference.run(until), until
     assert native.clock.now == reference.clock.now
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_attributes_without_slots_are_asked_for(seed, monkeypatch):
+    """As those of compiled modules are."""
+    for module in (python_calls, direct):
+        monkeypatch.setattr(module, "slot_of", lambda owner, name: 0)
+    test_events_are_those_of_the_reference(tuple(EFFECTS), seed, monkeypatch)
+
+
+def test_attributes_that_native_code_looks_at_have_slots(monkeypatch):
+    """Unless their modules are compiled."""
+    _, native = machines_with(monkeypatch, 0, ())
+    owners = {"clock": native.clock, "core": native.engine, "bus": native.bus, "hart": native.hart}
+    compiled = not isinstance(type(native.clock).advance, FunctionType)
+    for owner, name in (*going_on._ATTRIBUTES, *turns._ATTRIBUTES):
+        assert (slot_of(owners[owner], name) != 0) is not compiled, (owner, name)
