@@ -1,5 +1,7 @@
 """What onnx.reference computes wrongly, or not at all: onnxruntime judges our implementation, and our results."""
 
+import tracemalloc
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -8,7 +10,8 @@ from onnx import TensorProto
 from onnxruntime_reference import LIMIT, agree, by_onnxruntime, near, one_node, random
 
 from toolchain.onnx_model.model import prepare
-from toolchain.onnx_model.reference import reference
+from toolchain.onnx_model.reference import evaluated, reference
+from toolchain.onnx_reference import corrected
 
 I64, FP16, INT32 = TensorProto.INT64, TensorProto.FLOAT16, TensorProto.INT32
 OUTPUTS = {"LSTM": ("Y", "Yh", "Yc"), "GRU": ("Y", "Yh"), "RNN": ("Y", "Yh")}
@@ -106,3 +109,40 @@ def test_the_largest_code_of_numbers_beyond_all_steps() -> None:
     x = {"x": np.array([1e30, -1e30, np.inf, 3e9, 0.3], np.float32)}
     numbers = {"s": np.float32(1e-3), "z": np.uint8(5)}
     check("QuantizeLinear", x, constants=numbers, kinds=[TensorProto.UINT8])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_convolutions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In as few bytes as a row takes, or in one piece."""
+    chance = Random(seed)
+    monkeypatch.setattr(corrected, "COLUMNS", chance.choice((1, 3000, 1 << 24)))
+    rank, groups = chance.choice((1, 2, 2, 3)), chance.choice((1, 1, 2, 3))
+    taps, steps = ([chance.randint(1, 3) for _ in range(rank)] for _ in range(2))
+    how: dict[str, Any] = {"strides": steps} if chance.random() < 0.7 else {}
+    mode = chance.choice(("NOTSET", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
+    if mode != "NOTSET":
+        how["auto_pad"] = mode
+    elif chance.random() < 0.7:
+        how["pads"] = [chance.randint(0, 3) for _ in range(2 * rank)]
+    if not mode.startswith("SAME") and chance.random() < 0.5:  # onnxruntime pads dilated ones as if they were not
+        how["dilations"] = [chance.randint(1, 2) for _ in range(rank)]
+    x = random(chance.randint(1, 2), 2 * groups, *(chance.randint(5, 9) for _ in range(rank)), seed=seed)
+    constants = {"w": random(groups * chance.randint(1, 2), 2, *taps, seed=seed + 1)}
+    if chance.random() < 0.5:
+        constants["b"] = random(len(constants["w"]), seed=seed + 2)
+    proto = one_node("Conv", {"x": x}, ("y",), constants=constants, group=groups, **how)
+    want, made = by_onnxruntime(proto, {"x": x}), evaluated(proto, ["y"], {"x": x})
+    near(made["y"], want["y"], LIMIT, "y")
+
+
+def test_a_convolution_takes_little_more_than_its_tensors() -> None:
+    x, w = random(1, 32, 256, 256), random(32, 32, 3, 3)
+    proto = one_node("Conv", {"x": x}, ("y",), constants={"w": w}, pads=[1, 1, 1, 1])
+    tracemalloc.start()
+    try:
+        made = evaluated(proto, ["y"], {"x": x})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert made["y"].shape == x.shape
+    assert peak < 3 * x.nbytes + 3 * corrected.COLUMNS, "its columns are nine times the image"
