@@ -82,7 +82,7 @@ NAN_BITS = {
 }  # fmt: skip
 """Quiet, positive, without a payload."""
 
-BLOCK = 1 << 24
+BLOCK = 1 << 22
 """Elements that are computed at a time: what a command needs beyond its operands and its result does not grow."""
 
 
