@@ -89,5 +89,7 @@ def tiled(in0: Values, in1: Values, tile_k: int, total: Values | None = None) ->
 
 
 def shifted(values: Values, zero_point: int) -> Values:
-    """Elements less their zero point; integers as int64 where that matters."""
-    return values.astype(np.int64) - zero_point if zero_point else values
+    """Elements less their zero point; integers in a type that has them exactly."""
+    if not zero_point:
+        return values
+    return values.astype(np.int16 if values.dtype.itemsize == 1 else np.int64) - zero_point
