@@ -5,13 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyv_ext.bus.clock import Clock
-from pyv_jit.attributes import slot_of
 
-METHOD, OFFSET, SIZE, FINISH, CLOCK, NOW, CHANGES, DEVICE, IRQ, NEXT_EVENT, KNOWN, NOW_SLOT, CHANGES_SLOT = range(13)
+METHOD, OFFSET, SIZE, FINISH, CLOCK, NOW, CHANGES, DEVICE, IRQ, NEXT_EVENT, KNOWN = range(11)
 """Words of a row: the objects of the device's `read` or `write`, of the register's offset and of the access's size; of
 what is called with what the method has returned or raised where Python has more to do; of the clock and the names of
-its attributes; of the device, the name of its line, and its `next_event`; the address of `Clock.known` of it; where the
-clock has these attributes, or 0 (`pyv_jit.attributes`)."""
+its attributes; of the device, the name of its line, and its `next_event`; the address of `Clock.known` of it."""
 
 Held = list[Any]
 """What a method that native code has called has returned or raised, until the same access is made by Python."""
@@ -34,6 +32,5 @@ class DirectCall:
             method, *place, finish, clock, "now", "changes", device, "irq", device.next_event,
         )  # fmt: skip
         """Kept alive for native code."""
-        slots = slot_of(clock, "now"), slot_of(clock, "changes")
-        self._row = array("Q", [*map(id, self._objects), clock.known[number].buffer_info()[0], *slots])
+        self._row = array("Q", [*map(id, self._objects), clock.known[number].buffer_info()[0]])
         self.address = self._row.buffer_info()[0]

@@ -133,7 +133,10 @@ class Objects:
         """Let an attribute be this object."""
         ask, done = ir.fresh(), ir.fresh()
         slot = self._slot(ir, owner, name, ask)
-        put_in_slot(ir, slot, value)
+        ir.do(f"call void {api(ir, 'Py_IncRef')}(ptr {value})")
+        before = ir.load("ptr", slot)
+        ir.store("ptr", value, slot)
+        free(ir, before)
         ir.goto(done)
         ir.block(ask)
         given = f"ptr {self.load(ir, owner)}, ptr {self.load(ir, name)}, ptr {value}"
@@ -158,14 +161,6 @@ class Objects:
         value = ir.value(f"call ptr {api(ir, 'PyObject_GetAttr')}({given})")
         ir.unless(ir.value(f"icmp ne ptr {value}, null"), (odd, ()))
         return value
-
-
-def put_in_slot(ir: Ir, slot: str, value: str) -> None:
-    """Let the attribute that `slot_of` has found be an object."""
-    ir.do(f"call void {api(ir, 'Py_IncRef')}(ptr {value})")
-    before = ir.load("ptr", slot)
-    ir.store("ptr", value, slot)
-    free(ir, before)
 
 
 def call(ir: Ir, target: str, *arguments: str) -> str:
@@ -359,15 +354,8 @@ def _call(ir: Ir, places: Places, now: str, objects: Sequence[str]) -> str:
     epoch = ir.load("i64", "%frame", places.epoch)
     ir.store("i64", ir.value(f"add i64 {epoch}, 1"), "%frame", places.epoch)
     ir.store("i64", "0", "%frame", places.changes)
-    slot, ask, known = _row(ir, direct.NOW_SLOT), ir.fresh(), ir.fresh()
-    ir.unless(ir.value(f"icmp ne ptr {slot}, null"), (ask, ()))
-    put_in_slot(ir, slot, now)
-    ir.goto(known)
-    ir.block(ask)
     attribute = f"ptr {_row(ir, direct.CLOCK)}, ptr {_row(ir, direct.NOW)}"
     ir.value(f"call i32 {api(ir, 'PyObject_SetAttr')}({attribute}, ptr {now})")
-    ir.goto(known)
-    ir.block(known)
     return call(ir, _row(ir, direct.METHOD), _row(ir, direct.OFFSET), _row(ir, direct.SIZE), *objects)
 
 
@@ -399,15 +387,9 @@ def _unless_more(ir: Ir, places: Places, reply: str) -> None:
     free(ir, reply)
     ir.goto("raised")
     ir.block("settled")
-    slot, ask, known = _row(ir, direct.CHANGES_SLOT), ir.fresh(), ir.fresh()
-    ir.unless(ir.value(f"icmp ne ptr {slot}, null"), (ask, ()))
-    ir.goto(known, (number_of(ir, ir.load("ptr", slot)),))  # now, since line and event may be asked for with effect
-    ir.block(ask)
-    changes = _get(ir, direct.CLOCK, direct.CHANGES)
+    changes = _get(ir, direct.CLOCK, direct.CHANGES)  # the last, since line and event may be asked for with effect
     count = number_of(ir, changes)
     free(ir, changes)
-    ir.goto(known, (count,))
-    (count,) = ir.block(known, "i64")
     shown = ir.load("i64", "%frame", places.shown)
     ir.unless(ir.value(f"icmp eq i64 {count}, {shown}"), more)
 
