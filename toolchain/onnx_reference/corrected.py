@@ -1,8 +1,5 @@
 """Operators of which onnx.reference has no right implementation."""
 
-import itertools
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +7,10 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_gemm, op_matmul, op_quantize_linear, op_slice
 
 from toolchain.onnx_reference.steps import GRU, LSTM, RNN
-from toolchain.onnx_reference.windows import LRN, AveragePool, LpPool, MaxPool
+from toolchain.onnx_reference.windows import LRN, AveragePool, Conv, LpPool, MaxPool
 
 MOST_STEPS = np.float32(1 << 20)
 """More than codes of 16 bits have."""
-COLUMNS = 1 << 24
-"""Bytes of what the windows of a convolution read, copied out of the image."""
 _NARROW = ("float16", "bfloat16")
 """Types of which numpy's products take fifty times as long as those of FP32, which adds them as exactly."""
 
@@ -42,52 +37,6 @@ class GlobalLpPool(OpRun):
     def _run(self, x: Any, p: int = 2) -> tuple[Any]:
         sums = (np.abs(x.astype(np.float64)) ** p).sum(axis=tuple(range(2, x.ndim)), keepdims=True)
         return ((sums ** (1 / p)).astype(x.dtype),)
-
-
-class Conv(OpRun):
-    """onnx.reference copies what each window reads, with 8 bytes for each index, of the whole image: a gigabyte for a
-    model of 1 MiB, and a dilated kernel it fills up with zeros. Here a few rows of the result are made at a time, to
-    `COLUMNS` bytes. Numbers of 16 bits are multiplied and added in FP32, which numpy does fast, and rounded once."""
-
-    op_domain = ""
-
-    def _run(
-        self, x: Any, w: Any, b: Any = None, auto_pad: Any = None, dilations: Any = None, group: Any = None,
-        kernel_shape: Any = None, pads: Any = None, strides: Any = None,
-    ) -> tuple[Any]:  # fmt: skip
-        rank, groups, wide = x.ndim - 2, group or 1, np.promote_types(x.dtype, np.float32)
-        steps, apart = strides or [1] * rank, dilations or [1] * rank
-        reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], apart, strict=True)]
-        widths = _padding(auto_pad, pads or [0] * 2 * rank, x.shape[2:], reach, steps)
-        image = np.pad(x.astype(wide, copy=False), [(0, 0), (0, 0), *widths])
-        windows = np.lib.stride_tricks.sliding_window_view(image, reach, tuple(range(2, x.ndim)))
-        windows = windows[:, :, *(slice(None, None, one) for one in (*steps, *apart))]
-        sizes, weights = windows.shape[2 : 2 + rank], w.astype(wide, copy=False).reshape(groups, len(w) // groups, -1)
-        found = np.empty((len(x), *weights.shape[:2], *sizes), wide)
-        of_a_row = x.shape[1] * math.prod(w.shape[2:]) * math.prod(sizes[1:]) * wide.itemsize
-        rows = max(1, COLUMNS // max(1, of_a_row))
-        for one, first in itertools.product(range(len(x)), range(0, sizes[0], rows)):
-            taken = windows[one, :, first : first + rows]
-            columns = taken.transpose(0, *range(1 + rank, 1 + 2 * rank), *range(1, 1 + rank))
-            products = weights @ columns.reshape(groups, weights.shape[2], -1)
-            found[one, :, :, first : first + rows] = products.reshape(*weights.shape[:2], *taken.shape[1 : 1 + rank])
-        found = found.reshape(len(x), -1, *sizes)
-        return ((found if b is None else found + b.reshape(-1, *(1,) * rank)).astype(x.dtype),)
-
-
-def _padding(
-    mode: str | None, pads: Sequence[int], image: Sequence[int], reach: Sequence[int], steps: Sequence[int]
-) -> list[tuple[int, int]]:
-    """Elements before and behind each dimension of an image."""
-    if mode in ("SAME_UPPER", "SAME_LOWER"):
-        less = [
-            max(0, (-(-size // step) - 1) * step + length - size)
-            for size, length, step in zip(image, reach, steps, strict=True)
-        ]
-        return [(one // 2, one - one // 2) if mode == "SAME_UPPER" else (one - one // 2, one // 2) for one in less]
-    if mode == "VALID":
-        return [(0, 0)] * len(image)
-    return list(zip(pads[: len(image)], pads[len(image) :], strict=True))
 
 
 class ConvTranspose(OpRun):

@@ -31,7 +31,8 @@ from pyv_ext.engines.boundary.frame import (
     WATCHING,
     X,
 )
-from pyv_ext.engines.boundary.python_calls import Objects, api, function, size
+from pyv_ext.engines.boundary.objects import Objects
+from pyv_ext.engines.boundary.python_calls import api, function, size
 from pyv_ext.engines.boundary.turns import DONE, FAILED, TURN
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart import slots
@@ -62,11 +63,11 @@ class Going(NamedTuple):
     interrupts: int = ALL
 
 
-_ATTRIBUTES = (
-    *(("clock", name) for name in ("next", "posted", "changes", "deferred", "first")),
-    ("core", "stopping"), ("core", "tracer"), ("bus", "watching"),
-)  # fmt: skip
 _FOLLOWED = ("core", "tracer", TRACER), ("bus", "watching", WATCHING)
+_ATTRIBUTES = (
+    *(("clock", name) for name in ("next", "posted", "changes", "deferred", "first")), ("core", "stopping"),
+    *((owner, name) for owner, name, _ in _FOLLOWED),
+)  # fmt: skip
 _HART = (slots.PMP_WRITES, PROTECTED), (slots.COUNTER_WRITES, COUNTED)
 _MOST_NUMBERS = 64
 """Devices whose numbers fit into the word `NEAR_NUMBERS`."""

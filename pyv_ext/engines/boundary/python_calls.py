@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pyv_ext.bus import direct
 from pyv_ext.bus.clock import ASKED, DUE, KIND, LEVEL, NEVER, SILENT
 from pyv_ext.engines.near_code import CALLED, DEVICE_LOAD, DEVICE_PUT, DEVICE_STORE, Places
-from pyv_jit.attributes import slot_of
 from pyv_jit.compiler import variable
 from pyv_jit.ir import Ir
 
@@ -82,87 +81,6 @@ def is_integer(ir: Ir, what: str) -> str:
     return ir.value(f"icmp eq i32 {ir.value(f'call i32 {looks}(ptr {what}, ptr {kind})')}, 1")
 
 
-class Objects:
-    """Python objects that the functions of a module look at, and attributes of them."""
-
-    def __init__(self, prefix: str, attributes: Sequence[tuple[str, str]] = (), **objects: object) -> None:
-        """`prefix`: of the variables that point to them; `attributes`: (object, name of one)."""
-        self._prefix = prefix
-        self._objects = {**objects, **{name: name for _, name in attributes}}
-        self._slots = {(owner, name): slot_of(objects[owner], name) for owner, name in attributes}
-
-    def variables(self) -> str:
-        """The IR of the variables."""
-        return "".join(map(variable, self.pointers))
-
-    @property
-    def pointers(self) -> dict[str, int]:
-        """What these point to, which this object keeps alive."""
-        objects = {f"{self._prefix}.{name}": id(value) for name, value in self._objects.items()}
-        return objects | {f"{self._prefix}.{owner}.{name}": slot for (owner, name), slot in self._slots.items()}
-
-    def load(self, ir: Ir, name: str) -> str:
-        """The pointer to an object."""
-        return ir.load("ptr", f"@{self._prefix}.{name}")
-
-    def get(self, ir: Ir, owner: str, name: str, odd: str) -> str:
-        """An attribute, which its owner keeps alive; to `odd`, with an exception, if it has none."""
-        ask, known = ir.fresh(), ir.fresh()
-        ir.goto(known, (self._in_slot(ir, owner, name, ask),))
-        ir.block(ask)
-        value = self._asked(ir, owner, name, odd)
-        free(ir, value)
-        ir.goto(known, (value,))
-        (value,) = ir.block(known, "ptr")
-        return value
-
-    def integer(self, ir: Ir, owner: str, name: str, odd: str) -> str:
-        """An attribute that is an integer from 0 on; to `odd`, maybe with an exception, if it is none."""
-        ask, known = ir.fresh(), ir.fresh()
-        ir.goto(known, (number_of(ir, self._in_slot(ir, owner, name, ask)),))
-        ir.block(ask)
-        attribute = self._asked(ir, owner, name, odd)
-        value = number_of(ir, attribute)
-        free(ir, attribute)
-        ir.goto(known, (value,))
-        (value,) = ir.block(known, "i64")
-        ir.unless(ir.value(f"icmp sge i64 {value}, 0"), (odd, ()))
-        return value
-
-    def set(self, ir: Ir, owner: str, name: str, value: str) -> None:
-        """Let an attribute be this object."""
-        ask, done = ir.fresh(), ir.fresh()
-        slot = self._slot(ir, owner, name, ask)
-        ir.do(f"call void {api(ir, 'Py_IncRef')}(ptr {value})")
-        before = ir.load("ptr", slot)
-        ir.store("ptr", value, slot)
-        free(ir, before)
-        ir.goto(done)
-        ir.block(ask)
-        given = f"ptr {self.load(ir, owner)}, ptr {self.load(ir, name)}, ptr {value}"
-        ir.value(f"call i32 {api(ir, 'PyObject_SetAttr')}({given})")
-        ir.goto(done)
-        ir.block(done)
-
-    def _slot(self, ir: Ir, owner: str, name: str, ask: str) -> str:
-        """Where it is; to `ask` where that is not known."""
-        slot = self.load(ir, f"{owner}.{name}")
-        ir.unless(ir.value(f"icmp ne ptr {slot}, null"), (ask, ()))
-        return slot
-
-    def _in_slot(self, ir: Ir, owner: str, name: str, ask: str) -> str:
-        """What is there; to `ask` where nothing is."""
-        value = ir.load("ptr", self._slot(ir, owner, name, ask))
-        ir.unless(ir.value(f"icmp ne ptr {value}, null"), (ask, ()))
-        return value
-
-    def _asked(self, ir: Ir, owner: str, name: str, odd: str) -> str:
-        given = f"ptr {self.load(ir, owner)}, ptr {self.load(ir, name)}"
-        value = ir.value(f"call ptr {api(ir, 'PyObject_GetAttr')}({given})")
-        ir.unless(ir.value(f"icmp ne ptr {value}, null"), (odd, ()))
-        return value
-
-
 def call(ir: Ir, target: str, *arguments: str) -> str:
     """What a Python object returns that is called with these, null where it raises an exception."""
     given = f"ptr {target}, ptr {_vector(ir, *arguments)}, i64 {_PLACE_BEFORE + len(arguments)}, ptr null"
@@ -200,7 +118,7 @@ def cycle_of_event(ir: Ir, event: str) -> str:
     free(ir, event)
     ir.goto(known, (str(NEVER),))
     ir.block(some)
-    cycle = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {event})")
+    cycle = number_of(ir, event)
     free(ir, event)
     ir.goto(known, (cycle,))
     (cycle,) = ir.block(known, "i64")
@@ -222,7 +140,7 @@ def function(name: str, arguments: int, *, given: bool = False) -> str:
     for made in objects:
         free(ir, made)
     ir.unless(ir.value(f"icmp ne ptr {answer}, null"), ("raised", ()))
-    value = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {answer})")
+    value = number_of(ir, answer)
     free(ir, answer)
     ir.do(f"ret i64 {value}")
     ir.block("raised")
@@ -250,7 +168,7 @@ def handler_call() -> str:
     free(ir, operands)
     ir.unless(ir.value(f"icmp ne ptr {outcome}, null"), ("raised", ()))
     ir.unless(is_integer(ir, outcome), ("finish", ()))
-    value = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {outcome})")
+    value = number_of(ir, outcome)
     ir.unless(ir.value(f"icmp ne i64 {value}, -1"), ("minus", ()))
     ir.goto("integer")
     ir.block("integer")
@@ -266,7 +184,7 @@ def handler_call() -> str:
     free(ir, acts)
     free(ir, outcome)
     ir.unless(ir.value(f"icmp ne ptr {answer}, null"), ("raised", ()))
-    result = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {answer})")
+    result = number_of(ir, answer)
     free(ir, answer)
     ir.do(f"ret i64 {result}")
     ir.block("raised")

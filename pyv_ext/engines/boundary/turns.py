@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from pyv_ext.bus.clock import ASKED, DUE, KIND, NEVER, Clock
 from pyv_ext.engines.boundary.frame import FRAME, TURNS, address_of
+from pyv_ext.engines.boundary.objects import Objects
 from pyv_ext.engines.boundary.python_calls import (
-    Objects,
     api,
     call,
     call_method,
@@ -19,6 +19,7 @@ from pyv_ext.engines.boundary.python_calls import (
     function,
     integer,
     line_is_known,
+    number_of,
     pointers,
     size,
 )
@@ -105,7 +106,7 @@ class Turns:
         store = ir.value(f"call ptr {api(ir, 'PySequence_GetItem')}(ptr {posted}, i64 0)")
         ir.unless(ir.value(f"icmp ne ptr {store}, null"), ("odd", ()))
         arrives = ir.value(f"call ptr {api(ir, 'PyTuple_GetItem')}(ptr {store}, i64 0)")
-        arrival = ir.value(f"call i64 {api(ir, 'PyLong_AsLongLong')}(ptr {arrives})")
+        arrival = number_of(ir, arrives)
         free(ir, store)
         ir.branch(ir.value(f"icmp slt i64 %end, {arrival}"), ("single", (arrival,)), ("arrives", ()))
         ir.block("arrives")

@@ -9,7 +9,7 @@ import pytest
 from called_devices import interrupted_program, pair
 from near_rig import AT_OWN, MAIN, OWN, RAM, Machine, Own, looped
 
-from pyv_ext.engines.boundary import going_on, python_calls, turns
+from pyv_ext.engines.boundary import going_on, objects, turns
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.protocols import Reply
 from pyv_ext.tracing.tracers import add_tracer, remove_tracer
@@ -184,7 +184,7 @@ def test_events_are_those_of_the_reference(effects, seed, monkeypatch):
 @pytest.mark.parametrize("seed", range(2))
 def test_attributes_without_slots_are_asked_for(seed, monkeypatch):
     """As those of compiled modules are."""
-    monkeypatch.setattr(python_calls, "slot_of", lambda owner, name: 0)
+    monkeypatch.setattr(objects, "slot_of", lambda owner, name: 0)
     test_events_are_those_of_the_reference(tuple(EFFECTS), seed, monkeypatch)
 
 

@@ -11,7 +11,7 @@ from onnxruntime_reference import LIMIT, agree, by_onnxruntime, near, one_node, 
 
 from toolchain.onnx_model.model import prepare
 from toolchain.onnx_model.reference import evaluated, reference
-from toolchain.onnx_reference import corrected
+from toolchain.onnx_reference import windows
 
 I64, FP16, INT32 = TensorProto.INT64, TensorProto.FLOAT16, TensorProto.INT32
 OUTPUTS = {"LSTM": ("Y", "Yh", "Yc"), "GRU": ("Y", "Yh"), "RNN": ("Y", "Yh")}
@@ -115,7 +115,7 @@ def test_the_largest_code_of_numbers_beyond_all_steps() -> None:
 def test_convolutions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In as few bytes as a row takes, or in one piece."""
     chance = Random(seed)
-    monkeypatch.setattr(corrected, "COLUMNS", chance.choice((1, 3000, 1 << 24)))
+    monkeypatch.setattr(windows, "COLUMNS", chance.choice((1, 3000, 1 << 24)))
     rank, groups = chance.choice((1, 2, 2, 3)), chance.choice((1, 1, 2, 3))
     taps, steps = ([chance.randint(1, 3) for _ in range(rank)] for _ in range(2))
     how: dict[str, Any] = {"strides": steps} if chance.random() < 0.7 else {}
@@ -145,4 +145,4 @@ def test_a_convolution_takes_little_more_than_its_tensors() -> None:
     finally:
         tracemalloc.stop()
     assert made["y"].shape == x.shape
-    assert peak < 3 * x.nbytes + 3 * corrected.COLUMNS, "its columns are nine times the image"
+    assert peak < 3 * x.nbytes + 3 * windows.COLUMNS, "its columns are nine times the image"
