@@ -1,5 +1,6 @@
 """The reference computes a model some nodes at a time: the results are those of the evaluator of onnx for the whole."""
 
+import math
 import time
 import tracemalloc
 from typing import Any
@@ -82,11 +83,14 @@ def test_products_of_16_bits_are_those_of_fp32_rounded_once(operator: str, kind:
     narrow = [random(*shape, seed=index).astype(helper.tensor_dtype_to_np_dtype(kind))
               for index, shape in enumerate(shapes)]  # fmt: skip
     proto = model([helper.make_node(operator, ["x", "w"], ["y"])], ["y"], {})
-    seconds, made = [], []
-    for feeds in (narrow, [values.astype(np.float32) for values in narrow]):
+    each = [dict(zip("xw", feeds, strict=True)) for feeds in (narrow, [one.astype(np.float32) for one in narrow])]
+    made, seconds = [np.empty(0)] * 2, [math.inf] * 2
+    for turn in range(
+        6
+    ):  # the least of three each: the first call of a product takes longer, and so does a busy machine
         began = time.process_time()
-        made.append(evaluated(proto, ["y"], dict(zip("xw", feeds, strict=True)))["y"])
-        seconds.append(time.process_time() - began)
+        made[turn % 2] = evaluated(proto, ["y"], each[turn % 2])["y"]
+        seconds[turn % 2] = min(seconds[turn % 2], time.process_time() - began)
     assert np.array_equal(made[0], made[1].astype(narrow[0].dtype)) and made[0].dtype == narrow[0].dtype
     assert seconds[0] < 10 * seconds[1] + 0.1
 
