@@ -54,7 +54,7 @@ from toolchain.onnx_model.file import give_back
 from toolchain.onnx_model.reference import rounded
 from toolchain.program_image import FIRMWARE, build_image
 
-LARGE = 1 << 26
+LARGE = 1 << 24
 """Bytes of weights that are worth a search for garbage."""
 LEVELS = ("IA", "IA_TIMING", *CORE_LEVELS)
 """Where models run."""
@@ -204,6 +204,7 @@ class CompiledModel(Prepared["ModelDetail"]):
         layers = [command.layer for command in compiled.commands]
         ran = run_program(config, self.program(), config.run.args, session, layers=layers, after=take)
         ended = ran.stop.reason is StopReason.EXIT
+        self._collect()
         detail = self._detail(left, self._codes(config, left) if ended else None)
         if ended and self.submit == GENERATED:
             firmware = replace(self, submit=FIRMWARE_SUBMITS).program()
@@ -220,11 +221,14 @@ class CompiledModel(Prepared["ModelDetail"]):
         same = all(values.tobytes() == outputs[name].tobytes() for name, values in again.items())
         return codes if same else {}
 
-    def _detail(self, outputs: Tensors, codes: Tensors | None) -> "ModelDetail":
-        """A run that did not end has no codes and is not compared."""
+    def _collect(self) -> None:
+        """Free the device that ran, whose parts know each other, and its DRAM: the reference needs its own."""
         start, end = self.compiled.memory.weights
         if end - start >= LARGE:
-            gc.collect()  # the device that ran, whose parts know each other, and its DRAM: the reference needs its own
+            gc.collect()
+
+    def _detail(self, outputs: Tensors, codes: Tensors | None) -> "ModelDetail":
+        """A run that did not end has no codes and is not compared."""
         if codes is None:
             return ModelDetail(self.compiled, outputs, Checks({}, {}), {})
         return ModelDetail(
