@@ -9,6 +9,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from functools import partial
+from struct import Struct
 from typing import Any
 
 from pyv_ext.protocols import Timed
@@ -26,6 +27,7 @@ LINE = -1
 ARRIVAL, WHAT_OF_STORE, VALUE, CALL = range(4)
 """Words of a store in the queue; the last is what native code may call instead of the clock, 0 if nothing."""
 STORE_WORDS = 4
+STORE = Struct(f"{STORE_WORDS}Q")
 COUNT, LOUD, FIRST = 0, 1, 2
 """Words of the queue: how many stores there are, how many of them are not deferrable; where they begin."""
 CAPACITY = 1024
@@ -54,33 +56,37 @@ class StoreQueue:
     """What native code has stored and no device has yet, in the order of arrival."""
 
     def __init__(self) -> None:
-        self.table = memoryview(bytearray(8 * (FIRST + STORE_WORDS * CAPACITY))).cast("Q")
+        self._bytes = memoryview(bytearray(8 * FIRST + STORE.size * CAPACITY))
+        self.table = self._bytes.cast("Q")
 
     def put(self, stores: Sequence[tuple[int, int, int, int]]) -> None:
         """Let these, words as above, be in the queue, which is empty."""
-        table, at = self.table, FIRST
+        table, at, loud = self.table, 8 * FIRST, 0
         for store in stores:
-            for word in store:
-                table[at] = word
-                at += 1
-        table[COUNT] = len(stores)
-        table[LOUD] = sum(what >= NOT_DEFERRABLE for _, what, _, _ in stores)
+            STORE.pack_into(self._bytes, at, *store)
+            at += STORE.size
+            if store[WHAT_OF_STORE] >= NOT_DEFERRABLE:
+                loud += 1
+        table[COUNT], table[LOUD] = len(stores), loud
+
+    def words(self, first: int, last: int) -> list[tuple[int, int, int, int]]:
+        """The words of the stores from the `first` on that come before the `last`."""
+        begin = 8 * FIRST
+        found: Any = STORE.iter_unpack(self._bytes[begin + STORE.size * first : begin + STORE.size * last])
+        return list(found)
 
     def take(self, first: int = 0) -> list[QueuedStore]:
         """The stores from the `first` on; the queue is empty then."""
         table = self.table
-        words = table[FIRST + STORE_WORDS * first : FIRST + STORE_WORDS * table[COUNT]].tolist()
+        words = self.words(first, table[COUNT])
         table[COUNT] = table[LOUD] = 0
         return _stores(words)
 
 
-def _stores(words: list[int]) -> list[QueuedStore]:
+def _stores(words: Sequence[tuple[int, int, int, int]]) -> list[QueuedStore]:
     """The stores of these words of a queue."""
     return [
-        (arrival, what >> 40 & 0xFFFF, what & WORD32, what >> 32 & 0xFF, value)
-        for arrival, what, value in zip(
-            *(words[word::STORE_WORDS] for word in (ARRIVAL, WHAT_OF_STORE, VALUE)), strict=True
-        )
+        (arrival, what >> 40 & 0xFFFF, what & WORD32, what >> 32 & 0xFF, value) for arrival, what, value, _ in words
     ]
 
 
@@ -92,7 +98,7 @@ class Clock:
     """
 
     __slots__ = ("__dict__", "__weakref__", "changes", "deferred", "due", "first", "next", "now", "others", "posted",
-                 "soonest")  # fmt: skip
+                 "soonest", "unheld")  # fmt: skip
     """Native code looks at these (`pyv_jit.attributes`)."""
 
     def __init__(self) -> None:
@@ -129,6 +135,8 @@ class Clock:
         self._dependent: list[tuple[int, Sequence[Timed] | None, bool]] = []
         self.posted: deque[QueuedStore] = deque()
         """Stores on their way that are not in the queue, in the order of arrival."""
+        self.unheld = 0
+        """Before this cycle there is no use in `hold`: a store is on its way that native code does not make itself."""
         self._listeners: list[tuple[Listener, Sequence[Timed] | None]] = []
         self._alone: set[int] = set()
         self._quiet: dict[int, tuple[list[Listener], list[int]]] = {}
@@ -258,9 +266,10 @@ class Clock:
             self.touched(number, now)
 
     def arrive(self, cycle: int) -> None:
-        """`advance` where the only posted store is due before any event."""
-        arrival, number, offset, size, value = self.posted.popleft()
-        self.now, self.next = arrival, self.soonest
+        """`advance` where a posted store is due before any event."""
+        posted = self.posted
+        arrival, number, offset, size, value = posted.popleft()
+        self.now, self.next = arrival, self.soonest if not posted else min(self.soonest, posted[0][0])
         self._arrive(number, offset, size, value, arrival)
         if self.next <= cycle:
             self.advance(cycle)
@@ -295,6 +304,7 @@ class Clock:
             if loud:
                 call = self.calls.get(what, 0)
                 if arriving is None or (not call and number not in arriving):
+                    self.unheld = arrival
                     return False
                 what |= NOT_DEFERRABLE
             stores.append((arrival, what, value, call))
@@ -339,14 +349,15 @@ class Clock:
             self.next = self.soonest
             self._devices[number].write(offset, size, table[FIRST + VALUE], self.now - 1)  # type: ignore[attr-defined]
             return
-        words = table[FIRST : FIRST + STORE_WORDS * due].tolist()
+        words = self.queue.words(0, due)
         later = self.queue.take(due)
         self._queued = False
         self.posted.extend(later)
         self.next = self.soonest if not later else min(self.soonest, later[0][0])
         in_a_row = self._in_a_row[number]
-        if in_a_row is not None and words[WHAT_OF_STORE::STORE_WORDS].count(what) == due:
-            in_a_row(offset, size, words[VALUE::STORE_WORDS], self.now - 1)
+        _, all_of_them, values, _ = zip(*words, strict=True)
+        if in_a_row is not None and all_of_them.count(what) == due:
+            in_a_row(offset, size, list(values), self.now - 1)
             return
         for arrival, number, offset, size, value in _stores(words):
             self._devices[number].write(offset, size, value, arrival - 1)  # type: ignore[attr-defined]
@@ -542,7 +553,7 @@ class Clock:
                 posted.append((arrival, number, offset, size, value))
         self.now = now
         self.queue.take()
-        self._queued = False
+        self._queued, self.unheld = False, 0
         self.posted = deque(posted)
         self.changes += 1
         for number, device in enumerate(self._devices):

@@ -364,6 +364,7 @@ class Window:
             arrival = end + one_way
             clock.post(arrival, number, offset, size, value)
             if observers or own:
+                clock.unheld = arrival
                 access = accessed((device, offset, size, True, value, start, end, arrival))
                 for observer in (*observers, *own):
                     observer(access)

@@ -7,6 +7,7 @@ is decoded; there is native code of its own for each map of fetches.
 
 import ctypes
 from collections.abc import Sequence
+from struct import Struct
 from typing import Any, Final
 
 from pyv_ext.bus.bus import Bus
@@ -231,6 +232,7 @@ address of the line that it stored to, or `FENCE`."""
 _START, _WHAT, _CYCLES = range(3)
 """Words of a `Record`."""
 RECORD_WORDS = 3
+_RECORD = Struct(f"{RECORD_WORDS}Q")
 RECORDS = 4096
 OFF = 0
 """In the place of the address of the log."""
@@ -249,8 +251,7 @@ class Log:
         """The address of an empty log. The record before it has no line and is never added to."""
         self._table[_WHAT] = _NEVER
         self._frame[LOG], self._frame[LOG_END] = OFF, self.first + 8 * RECORD_WORDS * RECORDS
-        self._one = self._table[RECORD_WORDS : 2 * RECORD_WORDS], self.first + 8 * RECORD_WORDS
-        """The first record, and where an empty log would go on behind it."""
+        self._records = self._table.cast("B")[8 * RECORD_WORDS :]
 
     def take(self) -> Sequence[Record]:
         """What was logged; the log is empty then."""
@@ -259,12 +260,8 @@ class Log:
         if end == first:
             return ()
         frame[LOG] = first
-        record, after = self._one
-        if end == after:  # mostly, while a submission is followed
-            only: Any = tuple(record)
-            return (only,)
-        words = iter(self._table[RECORD_WORDS : RECORD_WORDS + (end - first) // 8].tolist())
-        return list(zip(words, words, words, strict=True))
+        logged: Any = _RECORD.iter_unpack(self._records[: end - first])
+        return tuple(logged)
 
 
 def note() -> str:

@@ -36,6 +36,8 @@ from pyv_ext.engines.boundary.python_calls import api, function, size
 from pyv_ext.engines.boundary.turns import DONE, FAILED, TURN
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart import slots
+from pyv_ext.hart.csr import MIE
+from pyv_ext.hart.traps import MACHINE
 from pyv_jit.ir import Ir
 from pyv_state.named import NamedTuple
 
@@ -65,7 +67,7 @@ class Going(NamedTuple):
 
 _FOLLOWED = ("core", "tracer", TRACER), ("bus", "watching", WATCHING)
 _ATTRIBUTES = (
-    *(("clock", name) for name in ("next", "posted", "changes", "deferred", "first")), ("core", "stopping"),
+    *(("clock", name) for name in ("next", "posted", "changes", "deferred", "first", "unheld")), ("core", "stopping"),
     *((owner, name) for owner, name, _ in _FOLLOWED),
 )  # fmt: skip
 _HART = (slots.PMP_WRITES, PROTECTED), (slots.COUNTER_WRITES, COUNTED)
@@ -123,8 +125,14 @@ class GoingOn:
         sooner = ir.value(f"icmp slt i64 {due}, {until}")
         limit = ir.value(f"select i1 {sooner}, i64 {due}, i64 {until}")
         x = ir.load("ptr", at, 8 * X)
-        pending = ir.value(f"and i64 {ir.load('i64', x, 8 * slots.MIP)}, {ir.load('i64', x, 8 * slots.MIE)}")
-        ir.unless(ir.value(f"icmp eq i64 {ir.value(f'and i64 {pending}, %interrupts')}, 0"), more)
+        pending, enabled, mode, status = (
+            ir.load("i64", x, 8 * slot) for slot in (slots.MIP, slots.MIE, slots.PRIV, slots.MSTATUS)
+        )
+        taken = ir.value(f"and i64 {ir.value(f'and i64 {pending}, {enabled}')}, %interrupts")
+        none = ir.value(f"icmp eq i64 {taken}, 0")
+        machine = ir.value(f"icmp eq i64 {mode}, {MACHINE}")
+        off = ir.value(f"icmp eq i64 {ir.value(f'and i64 {status}, {MIE}')}, 0")
+        ir.unless(ir.value(f"or i1 {none}, {ir.value(f'and i1 {machine}, {off}')}"), more)
         for slot, word in _HART:
             ir.unless(ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * slot)}, {ir.load('i64', at, 8 * word)}"), more)
 
@@ -132,7 +140,9 @@ class GoingOn:
         ir.branch(ir.value(f"icmp ne i64 {epoch}, 0"), ("posts", ()), ("devices", ()))
         ir.block("posts")
         posted = objects.get(ir, "clock", "posted", "odd")
-        ir.unless(ir.value(f"icmp eq i64 {size(ir, posted)}, 0"), more)
+        ir.branch(ir.value(f"icmp eq i64 {size(ir, posted)}, 0"), ("devices", ()), ("held", ()))
+        ir.block("held")
+        ir.unless(ir.value(f"icmp slt i64 %end, {objects.integer(ir, 'clock', 'unheld', 'odd')}"), more)
         ir.goto("devices")
 
         ir.block("devices")

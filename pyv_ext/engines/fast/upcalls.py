@@ -247,10 +247,8 @@ class Upcalls:
     def _show_changes(self) -> None:
         """Let native code see what of its caches holds; to be called while they are used."""
         words, clock = self._words, self._clock
-        if words[NEAR] and self._near is not None:
-            for observers in self._near.observers:
-                if observers:
-                    words[NEAR] = 0
+        if words[NEAR] and self._near is not None and any(self._near.observers):
+            words[NEAR] = 0
         words[CHANGES] = words[SHOWN] = changes = clock.changes
         words[EPOCH] = 0 if self._shadowed or self._bus.observers else changes - clock.deferred
 
@@ -453,8 +451,9 @@ class Upcalls:
                 return 0
         self._look_at_hart()
         near, first = self._near, NEVER
-        if clock.posted and words[EPOCH] and clock.hold(None if near is None or not words[NEAR] else near.posted):
-            first = self._queue[FIRST + ARRIVAL]
+        if clock.posted and words[EPOCH] and end >= clock.unheld:
+            if clock.hold(None if near is None or not words[NEAR] else near.posted):
+                first = self._queue[FIRST + ARRIVAL]
         others = clock.next if clock.next < until else until
         limit = first if first < others else others
         if (

@@ -9,6 +9,7 @@ from native_forms import NATIVE_FORMS
 from shares import slow
 
 from pyv_ext.engines.fast import engine as fast
+from pyv_ext.engines.kept.recipe import Recipe
 
 SEEDS = range(24)
 INSTRUCTIONS = 6000
@@ -99,6 +100,13 @@ def test_the_programs_do_what_they_are_for():
 # -- broken on purpose -----------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def unkept(monkeypatch):
+    """Native code has no recipe: other tests, in other processes too, would be given what is broken here."""
+    monkeypatch.setattr(Recipe, "interpreter", lambda *_: "")
+    monkeypatch.setattr(Recipe, "region", lambda *_: "")
+
+
 def found(engine):
     """Whether lock-step finds a difference."""
     for seed in SEEDS:
@@ -113,12 +121,12 @@ def no_drop(engine, pcs):
     """A translation outlives a change of its code."""
 
 
-def test_native_translations_that_outlive_their_code_are_found(monkeypatch, native):
+def test_native_translations_that_outlive_their_code_are_found(monkeypatch, native, unkept):
     monkeypatch.setattr(fast.FastEngine, "_drop", no_drop)
     assert found("fast")
 
 
-def test_native_stores_that_miss_code_are_found(monkeypatch, native):
+def test_native_stores_that_miss_code_are_found(monkeypatch, native, unkept):
     nowhere = bytearray(engine_world.SIZE)
 
     def make_frame(*given):
@@ -145,7 +153,7 @@ def lose_one(original, self, values):
     [("_Region", "_after", miscount), ("_Registers", "save", lose_one)],
     ids=["cycles", "registers"],
 )
-def test_regions_that_lose_something_are_found(owner, method, wrong, monkeypatch, native):
+def test_regions_that_lose_something_are_found(owner, method, wrong, monkeypatch, native, unkept):
     from pyv_ext.engines.fast import region
 
     original = getattr(getattr(region, owner), method)
@@ -153,14 +161,14 @@ def test_regions_that_lose_something_are_found(owner, method, wrong, monkeypatch
     assert found("fast")
 
 
-def test_cached_reads_that_outlive_an_event_are_found(monkeypatch, native):
+def test_cached_reads_that_outlive_an_event_are_found(monkeypatch, native, unkept):
     monkeypatch.setattr(
         engine_world.Clock, "changes", property(lambda self: 1, lambda self, value: None), raising=False
     )
     assert found("fast")
 
 
-def test_device_accesses_that_ignore_events_are_found(monkeypatch, native):
+def test_device_accesses_that_ignore_events_are_found(monkeypatch, native, unkept):
     from pyv_ext.engines.boundary.going_on import GoingOn
 
     original = GoingOn.text
@@ -175,7 +183,7 @@ def test_device_accesses_that_ignore_events_are_found(monkeypatch, native):
     assert found("fast")
 
 
-def test_wrong_cycles_of_other_memories_are_found(monkeypatch, native):
+def test_wrong_cycles_of_other_memories_are_found(monkeypatch, native, unkept):
     from pyv_ext.engines.fast import access
 
     original = access.OtherMemories._fill
@@ -189,7 +197,7 @@ def test_wrong_cycles_of_other_memories_are_found(monkeypatch, native):
 
 
 @pytest.mark.parametrize("module", ["region", "interpreter"])
-def test_native_code_that_oversteps_the_budget_is_found(module, monkeypatch, native):
+def test_native_code_that_oversteps_the_budget_is_found(module, monkeypatch, native, unkept):
     from pyv_ext.engines.fast import interpreter, region
 
     target = {"region": region, "interpreter": interpreter}[module]
