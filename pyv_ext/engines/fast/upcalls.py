@@ -451,9 +451,9 @@ class Upcalls:
                 return 0
         self._look_at_hart()
         near, first = self._near, NEVER
-        if clock.posted and words[EPOCH] and end >= clock.unheld:
-            if clock.hold(None if near is None or not words[NEAR] else near.posted):
-                first = self._queue[FIRST + ARRIVAL]
+        arriving = None if near is None or not words[NEAR] else near.posted
+        if clock.posted and words[EPOCH] and end >= clock.unheld and clock.hold(arriving):
+            first = self._queue[FIRST + ARRIVAL]
         others = clock.next if clock.next < until else until
         limit = first if first < others else others
         if (

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from called_devices import interrupted_program, pair
 from near_rig import AT_OWN, MAIN, OWN, RAM, Machine, Own, looped
 
+from pyv_ext.bus.bus import Access
 from pyv_ext.engines.boundary import going_on, objects, turns
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.protocols import Reply
@@ -83,6 +85,21 @@ class Second(Restless):
     name, seed = "second", 2
 
 
+class Written(Restless):
+    """A store may change anything too, and when it has its next event: none is deferrable."""
+
+    deferrable = None  # type: ignore[assignment]
+
+    def write(self, offset: int, size: int, value: int, now: int) -> Reply | None:
+        super().write(offset, size, value, now)
+        chance = self._chance
+        if chance.random() < 0.5:
+            self._event = chance.choice((None, now + 1, now + 1, now + 2, now + 30, 1 << 70))
+        if chance.random() < 0.4:
+            EFFECTS[chance.choice(self.effects)](self, now + 1)
+        return None
+
+
 def _observe(device: Restless, now: int) -> None:
     log, observers = device.log, device.machine.bus.observers
     if observers:
@@ -138,10 +155,12 @@ EFFECTS: dict[str, Callable[[Restless, int], object]] = {
 }
 
 
-def machines_with(patch: pytest.MonkeyPatch, seed: int, effects: tuple[str, ...]) -> tuple[Machine, Machine]:
+def machines_with(
+    patch: pytest.MonkeyPatch, seed: int, effects: tuple[str, ...], own: type[Restless] = Restless
+) -> tuple[Machine, Machine]:
     """Two equal machines with two such devices each."""
     patch.setattr(Restless, "effects", effects)
-    machines = pair(patch, seed, own=Restless)
+    machines = pair(patch, seed, own=own)
     for machine in machines:
         second = Second(machine.clock)
         second.log = machine.own.log
@@ -170,22 +189,56 @@ def program(machine: Machine, seed: int) -> list[int]:
     return looped(machine.hart.isa, words)
 
 
+def cases(*names: str) -> list[tuple[str, ...]]:
+    """Each effect alone, and all of them."""
+    return [*((name,) for name in names), names]
+
+
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("effects", [(name,) for name in EFFECTS] + [tuple(EFFECTS)], ids="-".join)
+@pytest.mark.parametrize("effects", cases(*EFFECTS), ids="-".join)
 def test_events_are_those_of_the_reference(effects, seed, monkeypatch):
     reference, native = machines_with(monkeypatch, seed, effects)
-    chance, longest = random.Random(seed), (40, 700, 4001, 150)[seed]
+    compare(reference, native, seed)
+    assert native.clock.now == reference.clock.now
+
+
+@pytest.mark.parametrize("own", [Restless, Written])
+@pytest.mark.parametrize("effects", cases("nothing", "line", "changed"), ids="-".join)
+@pytest.mark.parametrize("seed", range(4))
+def test_stores_of_observed_devices_arrive_as_in_the_reference(seed, effects, own, monkeypatch):
+    """Python makes them, and native code lets them arrive."""
+    machines = machines_with(monkeypatch, seed, effects, own)
+    for machine in machines:
+        machine.bus.observe(machine.own, partial(_noted, machine.own.log))
+    compare(*machines, seed)
+
+
+def _noted(log: list[Any], access: Access) -> None:
+    log.append((access.offset, access.start, access.end, access.arrival))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "effects", cases("nothing", "line", "poke", "changed", "watch", "counter", "protect"), ids="-".join
+)
+def test_posted_stores_that_are_not_deferrable_arrive_as_in_the_reference(effects, seed, monkeypatch):
+    compare(*machines_with(monkeypatch, seed, effects, Written), seed)
+
+
+def compare(reference: Machine, native: Machine, seed: int) -> None:
+    """Both run in pieces."""
+    chance, longest = random.Random(seed), (40, 700, 4001, 150)[seed % 4]
     while reference.hart.instret < 4000:
         until = reference.hart.cycle + chance.randint(1, longest)
         assert native.run(until) == reference.run(until), until
-    assert native.clock.now == reference.clock.now
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_attributes_without_slots_are_asked_for(seed, monkeypatch):
     """As those of compiled modules are."""
     monkeypatch.setattr(objects, "slot_of", lambda owner, name: 0)
-    test_events_are_those_of_the_reference(tuple(EFFECTS), seed, monkeypatch)
+    compare(*machines_with(monkeypatch, seed, tuple(EFFECTS)), seed)
+    compare(*machines_with(monkeypatch, seed, ("line", "changed"), Written), seed)
 
 
 def test_attributes_that_native_code_looks_at_have_slots(monkeypatch):
