@@ -6,13 +6,16 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
+import near_rig
 import pytest
 from called_devices import interrupted_program, pair
 from near_rig import AT_OWN, MAIN, OWN, RAM, Machine, Own, looped
+from near_rig import program as timer_program
 
 from pyv_ext.bus.bus import Access
 from pyv_ext.engines.boundary import going_on, objects, turns
 from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.hart.traps import USER
 from pyv_ext.protocols import Reply
 from pyv_ext.tracing.tracers import add_tracer, remove_tracer
 from pyv_jit.attributes import slot_of
@@ -211,6 +214,23 @@ def test_stores_of_observed_devices_arrive_as_in_the_reference(seed, effects, ow
     for machine in machines:
         machine.bus.observe(machine.own, partial(_noted, machine.own.log))
     compare(*machines, seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_interrupts_that_come_in_accesses_of_user_mode_are_taken_at_once(seed, monkeypatch):
+    """Whatever mstatus says; Python makes the accesses."""
+    monkeypatch.setattr(near_rig, "FULL", near_rig.FULL.replace("imac", "imacu"))
+    machines = pair(monkeypatch, seed)
+    for machine in machines:
+        hart = machine.hart
+        machine.load(timer_program(hart.isa, seed))
+        machine.bus.observe(machine.clint, id)
+        hart.csrs.pmp.write_addr(0, (1 << 32) - 1)
+        hart.csrs.pmp.write_cfg(0, 0x1F)  # all of memory
+        hart.csrs.mstatus, hart.priv = 0, USER
+        hart.guard()
+    compare(*machines, seed)
+    assert machines[0].hart.traps > 10
 
 
 def _noted(log: list[Any], access: Access) -> None:
