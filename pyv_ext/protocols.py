@@ -214,7 +214,8 @@ class CustomInstruction(NamedTuple):
 class CsrWindow(Protocol):
     """CSRs that belong to a device. Addresses with both top bits set are read-only before the window is asked.
 
-    A window with an attribute `device` changes no other device on the bus.
+    A window with an attribute `device` changes no other device on the bus. One with a method `stable(address)` says
+    whether a read of that CSR changes nothing.
     """
 
     addresses: frozenset[int]

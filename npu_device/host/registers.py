@@ -298,6 +298,10 @@ class CsrWindow:
     def __init__(self, registers: RegisterFile) -> None:
         self._registers = registers
 
+    def stable(self, address: int) -> bool:
+        """See `RegisterFile.stable`."""
+        return self._registers.stable(_OFFSET[_REGISTER[address]])
+
     def read(self, address: int, now: int) -> int:
         return self._registers.read_named(_REGISTER[address], now)
 

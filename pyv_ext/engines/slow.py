@@ -301,7 +301,8 @@ def _window_csr(core: Core, pc: int, instruction: Instruction, window: CsrWindow
     """It acts in the last cycle of the instruction."""
     hart, row, clock, address = core.hart, instruction.row, core.bus.clock, instruction.csr
     csrs, x, rs1, rd, imm = hart.csrs, hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm
-    acted = clock.follow(getattr(window, "device", None))
+    acted, declared = clock.follow(getattr(window, "device", None)), getattr(window, "stable", None)
+    quiet = not writes and declared is not None and declared(address)
     reads, by_register = row.kind is not Kind.CSR_WRITE or bool(instruction.rd), row.format.rs1
     cost, value = hart.timing.csr, evaluator(row.expr, core.isa.xlen)
     after = pc + instruction.length & core.isa.mask, cost
@@ -315,7 +316,8 @@ def _window_csr(core: Core, pc: int, instruction: Instruction, window: CsrWindow
         if writes:
             new = value(x[rs1], imm, pc, old)
             window.write(address, new, now, (x[rs1] if by_register else imm) & new)
-        acted(now + 1)
+        if not quiet:
+            acted(now + 1)
         x[rd] = old
         return after
 
@@ -367,6 +369,10 @@ def _wfi(core: Core, instruction: Instruction) -> After | None:
     return core.wait(Wait(start, hart.cycle + 1, NEVER), hart.cycle + 1)
 
 
+operands_of: Callable[[tuple[int, int, int, int, int, Any, bool]], Operands] = partial(tuple.__new__, Operands)
+"""One of these values; a call of the class takes twice as long."""
+
+
 def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
     """It acts in the last cycle of its issue, or, after it has waited, when it is asked again.
 
@@ -386,7 +392,7 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
         acts = hart.cycle + later if waiting is None else hart.cycle
         if looks:
             clock.advance(acts)
-        operands = Operands(pc, word, x[rs1], x[rs2], acts, peek, waiting is not None)
+        operands = operands_of((pc, word, x[rs1], x[rs2], acts, peek, waiting is not None))
         outcome: Any = Stall()
         if ready is None or ready(operands):
             outcome = handler(operands)

@@ -88,6 +88,9 @@ class ObservedCsrs:
         self._observe_write = observe_write
         self._observe = observe
 
+    def stable(self, address: int) -> bool:
+        return self._npu.csr.stable(address)
+
     def read(self, address: int, now: int) -> int:
         value = self._npu.csr.read(address, now)
         self._observe(address, value, now)

@@ -269,6 +269,7 @@ def test_csrs_mirror_their_registers() -> None:
     rig.submit(Descriptor(opcode=99))
     for name in ("QUEUE_BASE_LO", "QUEUE_BASE_HI", "QUEUE_SIZE", "IRQ_MASK", "IRQ_STATUS", "COMPLETED"):
         assert csr.read(address[name], rig.now) == rig.read(name)
+        assert csr.stable(address[name]) == rig.device.stable(REG[name], 4)
     assert csr.read(address["IRQ_ACK"], rig.now) == 0
     csr.write(address["IRQ_ACK"], 0, rig.now, 0)  # csrrc: new content without the bits, nothing written
     assert rig.read("IRQ_STATUS") == Irq.ERROR

@@ -213,6 +213,22 @@ def test_a_window_acts_in_the_last_cycle(instruction, log, value):
     assert rig.lines.log == ([("advance", 3)] if log else [])
 
 
+@pytest.mark.parametrize(
+    ("instruction", "changes"),
+    [("csrrs x2,0xfc0,x0", 0), ("csrrs x2,0x7c0,x0", 1), ("csrrw x2,0x7c0,x1", 1), ("csrrw x0,0x7c0,x1", 1)],
+)
+def test_the_clock_is_not_told_of_a_read_that_changes_nothing(instruction, changes):
+    class Declared(Window):
+        def stable(self, address):
+            return address == 0xFC0
+
+    rig = Rig(instruction)
+    rig.hart.csrs.add_window(Declared())
+    before = rig.bus.clock.changes
+    rig.steps(1)
+    assert rig.bus.clock.changes - before == changes
+
+
 def test_window_addresses_must_be_free():
     rig = Rig()
     rig.hart.csrs.add_window(Window())
