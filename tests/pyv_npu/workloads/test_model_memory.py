@@ -24,20 +24,20 @@ def without_collections() -> Any:
 @pytest.mark.usefixtures("without_collections")
 def test_the_device_is_gone_before_its_outputs_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the weights are large; IA and the reference have memory of their own."""
-    devices: list[Any] = []
+    platforms: list[Any] = []
     alive: dict[str, bool] = {}
     run, observed, compare = model_module.run_program, ia.observed, model_module.compare
 
     def kept(*arguments: Any, after: Any, **more: Any) -> Any:
         def take(platform: Any) -> None:
-            devices.append(weakref.ref(platform.npu_memory))
+            platforms.append(weakref.ref(platform))
             after(platform)
 
         return run(*arguments, after=take, **more)
 
     def asked(name: str, function: Any) -> Any:
         def called(*arguments: Any) -> Any:
-            alive[name] = devices[0]() is not None
+            alive[name] = platforms[0]() is not None
             return function(*arguments)
 
         return called
