@@ -265,17 +265,6 @@ class Clock:
         else:
             self.touched(number, now)
 
-    def arrive(self, cycle: int) -> None:
-        """`advance` where a posted store is due before any event."""
-        posted = self.posted
-        arrival, number, offset, size, value = posted.popleft()
-        self.now, self.next = arrival, self.soonest if not posted else min(self.soonest, posted[0][0])
-        self._arrive(number, offset, size, value, arrival)
-        if self.next <= cycle:
-            self.advance(cycle)
-        elif cycle > self.now:
-            self.now = cycle
-
     def wake(self) -> None:
         """There are stores in the queue: they count among what is due."""
         self._queued = True
@@ -355,10 +344,11 @@ class Clock:
         self.posted.extend(later)
         self.next = self.soonest if not later else min(self.soonest, later[0][0])
         in_a_row = self._in_a_row[number]
-        _, all_of_them, values, _ = zip(*words, strict=True)
-        if in_a_row is not None and all_of_them.count(what) == due:
-            in_a_row(offset, size, list(values), self.now - 1)
-            return
+        if in_a_row is not None:
+            _, registers, values, _ = zip(*words, strict=True)
+            if registers.count(what) == due:
+                in_a_row(offset, size, list(values), self.now - 1)
+                return
         for arrival, number, offset, size, value in _stores(words):
             self._devices[number].write(offset, size, value, arrival - 1)  # type: ignore[attr-defined]
 

@@ -369,7 +369,7 @@ def _wfi(core: Core, instruction: Instruction) -> After | None:
     return core.wait(Wait(start, hart.cycle + 1, NEVER), hart.cycle + 1)
 
 
-operands_of: Callable[[tuple[int, int, int, int, int, Any, bool]], Operands] = partial(tuple.__new__, Operands)
+_operands: Callable[[tuple[int, int, int, int, int, Any, bool]], Operands] = partial(tuple.__new__, Operands)
 """One of these values; a call of the class takes twice as long."""
 
 
@@ -392,7 +392,7 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
         acts = hart.cycle + later if waiting is None else hart.cycle
         if looks:
             clock.advance(acts)
-        operands = operands_of((pc, word, x[rs1], x[rs2], acts, peek, waiting is not None))
+        operands = _operands((pc, word, x[rs1], x[rs2], acts, peek, waiting is not None))
         outcome: Any = Stall()
         if ready is None or ready(operands):
             outcome = handler(operands)

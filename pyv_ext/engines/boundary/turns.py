@@ -1,8 +1,8 @@
 """One thing that is due, which native code lets happen itself: `Clock.advance` where nothing else is.
 
 A device that has an event is advanced by a call of Python. Native code then looks at its interrupt line and its next
-event, and lets the clock know; where more has changed, Python does. So it is where a posted store arrives at a device
-that says of none that they are deferrable; at others `Clock.arrive` lets it.
+event, and lets the clock know; where more has changed, Python does. So it is where a posted store arrives; a deferrable
+one, of which few come here, is as any other.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,11 +37,8 @@ DONE, LEFT, FAILED = 1, 0, -1
 """It has happened; nothing has been done; the device has raised an exception, which is held."""
 
 _TOLD = "turn_told"
-"""`turn_told(number of the device, cycle, end)`: the device has been advanced in that cycle. Python looks what has
+"""`turn_told(number of the device, cycle, end)`: the device has acted in that cycle. Python looks what has
 changed, and lets happen all else up to cycle `end`, though the run may be about to stop."""
-
-_ARRIVED = "turn_arrived"
-"""`turn_arrived(end)`: the next posted store arrives, before any event; then all else happens up to cycle `end`."""
 
 MOST = 64
 """Devices that native code advances; the events of others are for Python."""
@@ -51,10 +48,9 @@ _ATTRIBUTES = (
     ("hart", "cycle"),
 )  # fmt: skip
 
-_DEVICE, _KNOWN, _WRITTEN = range(3)
-_WORDS = 3
-"""Of a row: the device; the address of `Clock.known` of it, 0 where its events are for Python; whether native code may
-let stores arrive there."""
+_DEVICE, _KNOWN = range(2)
+_WORDS = 2
+"""Of a row: the device, and the address of `Clock.known` of it, 0 where its events are for Python."""
 
 
 class Turns:
@@ -68,7 +64,7 @@ class Turns:
         self._table = memoryview(bytearray(8 * _WORDS * MOST)).cast("Q")
         frame[TURNS] = address_of(self._table)
         self._devices: list[Timed | None] = []
-        self._called: dict[str, Callable[..., int]] = {_TOLD: self._told, _ARRIVED: self._arrived}
+        self._called: dict[str, Callable[..., int]] = {_TOLD: self._told}
 
     def follow(self) -> None:
         """Let native code know of devices that have been added."""
@@ -78,7 +74,6 @@ class Turns:
             if device is not None:
                 self._table[_WORDS * number + _DEVICE] = id(device)
                 self._table[_WORDS * number + _KNOWN] = self._clock.known[number].buffer_info()[0]
-                self._table[_WORDS * number + _WRITTEN] = self._clock.deferrable(number) is None
 
     @property
     def pointers(self) -> dict[str, int]:
@@ -90,25 +85,21 @@ class Turns:
         self._clock.advance(end)
         return 0
 
-    def _arrived(self, end: int) -> int:
-        self._clock.arrive(end)
-        return 0
-
     def _set_cycle(self, ir: Ir, cycle: str) -> None:
         """Let the hart be in that cycle."""
         value = integer(ir, cycle)
         self._objects.set(ir, "hart", "cycle", value)
         free(ir, value)
 
-    def _row(self, ir: Ir, number: str, otherwise: str) -> tuple[str, str, str]:
-        """The row of a device, itself, and what the clock knows of it; to `otherwise` where it is for Python."""
-        ir.unless(ir.value(f"icmp slt i64 {number}, {MOST}"), (otherwise, ()))
+    def _row(self, ir: Ir, number: str) -> tuple[str, str]:
+        """A device, and what the clock knows of it; to `left` where it is for Python."""
+        ir.unless(ir.value(f"icmp slt i64 {number}, {MOST}"), ("left", ()))
         table = ir.load("ptr", ir.load("ptr", f"@{FRAME}"), 8 * TURNS)
         row = ir.at(table, ir.value(f"mul i64 {number}, {8 * _WORDS}"))
         device, known = (ir.load("ptr", row, 8 * word) for word in (_DEVICE, _KNOWN))
-        ir.unless(ir.value(f"icmp ne ptr {known}, null"), (otherwise, ()))
-        ir.unless(ir.value(f"icmp ne i64 {ir.load('i64', known, 8 * KIND)}, {TOLD}"), (otherwise, ()))
-        return row, device, known
+        ir.unless(ir.value(f"icmp ne ptr {known}, null"), ("left", ()))
+        ir.unless(ir.value(f"icmp ne i64 {ir.load('i64', known, 8 * KIND)}, {TOLD}"), ("left", ()))
+        return device, known
 
     def _set(self, ir: Ir, name: str, cycle: str) -> None:
         """Let an attribute of the clock be that number."""
@@ -143,8 +134,7 @@ class Turns:
         ir.goto("left")
         ir.block("left")
         ir.do(f"ret i64 {LEFT}")
-        called = function(_TOLD, 3) + function(_ARRIVED, 1)
-        return self._objects.variables() + called + ir.text(f"i64 @{TURN}(i64 %end)")
+        return self._objects.variables() + function(_TOLD, 3) + ir.text(f"i64 @{TURN}(i64 %end)")
 
     def _arrival(self, ir: Ir, posted: str, parts: Sequence[str], arrival: str, target: str) -> None:
         """Blocks from `arrives` on: a posted store is due, of these objects, in cycle `arrival` at device `target`."""
@@ -152,10 +142,9 @@ class Turns:
         ir.block("arrives")
         soonest, others = (objects.integer(ir, "clock", name, "odd") for name in ("soonest", "others"))
         ir.unless(ir.value(f"icmp slt i64 {arrival}, {soonest}"), ("left", ()))
-        self._set_cycle(ir, "%end")
-        row, device, known = self._row(ir, target, "python")
-        ir.unless(ir.value(f"icmp ne i64 {ir.load('i64', row, 8 * _WRITTEN)}, 0"), ("python", ()))
+        device, known = self._row(ir, target)
         changes = objects.integer(ir, "clock", "changes", "odd")
+        self._set_cycle(ir, "%end")
         store = call_method(ir, objects.load(ir, "popleft"), posted)
         ir.unless(ir.value(f"icmp ne ptr {store}, null"), ("raised", ()))
         ir.branch(ir.value(f"icmp eq i64 {size(ir, posted)}, 0"), ("last", (str(NEVER),)), ("more", ()))
@@ -170,9 +159,6 @@ class Turns:
         free(ir, acts)
         free(ir, store)
         ir.goto("acted", (answer, device, known, target, arrival, arrival, following, others, changes))
-        ir.block("python")
-        arrived = ir.value(f"call i64 @{_ARRIVED}(i64 %end)")
-        ir.branch(ir.value(f"icmp eq i64 {arrived}, 0"), ("gone", ()), ("raised", ()))
 
     def _event(self, ir: Ir) -> None:
         """Block `event`: one of a device is due, before the next posted store arrives."""
@@ -181,7 +167,7 @@ class Turns:
         others, now = (objects.integer(ir, "clock", name, "odd") for name in ("others", "soonest"))
         ir.unless(ir.value(f"icmp slt i64 %end, {others}"), ("left", ()))
         number = objects.integer(ir, "clock", "first", "odd")
-        _, device, known = self._row(ir, number, "left")
+        device, known = self._row(ir, number)
         changes = objects.integer(ir, "clock", "changes", "odd")
         given = integer(ir, now)
         objects.set(ir, "clock", "now", given)
@@ -192,8 +178,8 @@ class Turns:
         ir.goto("acted", (answer, device, known, number, now, later, arrival, others, changes))
 
     def _acted(self, ir: Ir) -> None:
-        """Blocks from `acted` on: a device has acted in cycle `now`, which has answered; `least` is its next event's
-        least cycle, `arrival` the next posted store's."""
+        """Blocks from `acted` on: what a device has answered that has acted in cycle `now`; its next event is in cycle
+        `least` or later, the next posted store arrives in cycle `arrival`."""
         objects = self._objects
         kinds = "ptr", "ptr", "ptr", "i64", "i64", "i64", "i64", "i64", "i64"
         answer, device, known, number, now, least, arrival, others, changes = ir.block("acted", *kinds)

@@ -247,7 +247,7 @@ class Upcalls:
     def _show_changes(self) -> None:
         """Let native code see what of its caches holds; to be called while they are used."""
         words, clock = self._words, self._clock
-        if words[NEAR] and self._near is not None and any(self._near.observers):
+        if words[NEAR] and self._near is not None and self._near.observed:
             words[NEAR] = 0
         words[CHANGES] = words[SHOWN] = changes = clock.changes
         words[EPOCH] = 0 if self._shadowed or self._bus.observers else changes - clock.deferred
