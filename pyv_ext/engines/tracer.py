@@ -28,7 +28,8 @@ class Tracer(Protocol):
 
 
 class BatchTracer(Tracer, Protocol):
-    """A tracer that sees blocks of instructions where they only load from memory, store to it, compute or jump.
+    """A tracer that sees blocks of instructions where they only load from memory, store to it, compute, jump or access
+    CSRs of the hart itself.
 
     How an engine divides them into blocks is up to it; it may also report each by `retire`.
     """

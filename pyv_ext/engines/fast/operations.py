@@ -11,7 +11,7 @@ from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
 from pyv_ext.engines.fast.blocks import ATOMIC
 from pyv_ext.engines.fast.custom import WORDS
 from pyv_ext.engines.fast.floating import Floating, Operation
-from pyv_ext.engines.fast.machine import FENCE_I, MRET, PROTECTION, STATUS, TRAP, WFI, Switching
+from pyv_ext.engines.fast.machine import FENCE_I, MRET, PROTECTION, STATUS, TOLD, TRAP, WFI, Switching
 from pyv_ext.engines.lowering import Lowering
 from pyv_ext.engines.slow import W_BEFORE_O
 from pyv_ext.engines.tracer import FENCE
@@ -88,7 +88,8 @@ class Operations:
         """One of `machine.operations`."""
         ir, mode = self._ir, self._mode
         ir.block(f"op{number}")
-        self._unless_logged()
+        if name in TOLD:
+            self._unless_logged()
         next_pc = ir.value(f"add i32 {self._pc}, 4")
         if name == TRAP:
             retired = ir.value(f"lshr i64 {self._progress}, 32")

@@ -43,7 +43,7 @@ from pyv_ext.engines.near_code import CALLED
 from pyv_ext.engines.slow import Core, register_load, register_store
 from pyv_ext.engines.tracer import OnBlock, Tracer
 from pyv_ext.hart.hart import Wait
-from pyv_ext.hart.slots import COUNTER_WRITES, GUARDED, MIE, MIP, PMP_WRITES
+from pyv_ext.hart.slots import COUNTER_WRITES, GUARDED, MEPC, MIE, MIP, PMP_WRITES
 from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Kind
 
@@ -57,8 +57,8 @@ the instruction at the frame's pc: cycles left after the access << 32 | value lo
 cycles left: something else comes before the next instruction.
 `ask_wait(pc, progress)`: the same for a WFI while no interrupt is pending.
 `ask_hook(pc, progress)`: the hooks of the instruction are called; `CALLED_HOOKS`, or the same as `ask_slow`.
-`ask_heard(cause, handler, progress) -> cycles left << 1`: those who listen are told of an interrupt, whose handler
-begins.
+`ask_heard(cause, handler, progress) -> cycles left << 1`: those who listen, and the tracer, are told of an interrupt,
+whose handler begins.
 `ask_call(Python function, ...) -> what it returns` for a custom instruction (see `custom`).
 
 What Python is given and answers itself is said in `going_on`."""
@@ -350,11 +350,15 @@ class Upcalls:
 
     def _heard(self, cause: int, handler: int, end: int, retired: int, first: int) -> int:
         hart, words, x = self._hart, self._words, self._x
-        hart.pc, hart.cycle, hart.instret = handler, end - hart.timing.irq, retired
-        if first & WAITING:
+        start = end - hart.timing.irq
+        hart.pc, hart.cycle, hart.instret = handler, start, retired
+        if self._on_block is not None or first & WAITING:
             self.end()
         guarded = x[GUARDED]
         hart.tell_interrupt(cause)
+        self._told, tracer = end, self._core.tracer
+        if tracer is not None:
+            tracer.trap(x[MEPC], cause, 0, start, end, True)
         if x[PMP_WRITES] != words[PROTECTED] or x[GUARDED] != guarded:
             words[LIMIT] = words[OTHERS] = end
             return 0

@@ -126,6 +126,46 @@ def test_native_code_is_entered_once(request):
     assert len(entered) == 1
 
 
+def test_csrs_and_interrupts_are_told_without_the_slow_path(request):
+    """Python executes what ends a trap, and what waits."""
+    if "fast" not in request.node.callspec.id:
+        pytest.skip("about the engine fast")
+    machine, batch = rig([(cycle, 1 << 7) for cycle in range(1000, 40_000, 1000)], Batch, always=True)
+    machine.engine.run(20_000)
+    native, code, executed = machine.engine._native, machine.engine.code, set()
+    execute = native._upcalls._execute_slow
+
+    def counted(tried, hooked):
+        executed.add(code.at(machine.hart.pc).instruction.name)
+        return execute(tried, hooked)
+
+    native._upcalls._execute_slow = counted
+    traps = machine.hart.traps
+    machine.engine.run(40_000)
+    assert machine.hart.traps - traps > 10
+    assert executed == {"mret", "fence"}  # the one that waits for posted stores
+    assert batch.end == machine.hart.cycle
+
+
+def test_a_listener_may_set_a_tracer():
+    """It is told of the interrupt that the listener was told of, and of what follows."""
+    machine = Rig(PROGRAM, handler=HANDLER, lines=[(cycle, 1 << 7) for cycle in range(500, 5000, 500)], timing=UNEVEN)
+    tracer, heard = Single(machine), []
+
+    def listen(cause, cycle):
+        heard.append(cycle)
+        if len(heard) == 6:
+            machine.engine.tracer = tracer
+            tracer.end = machine.hart.cycle
+
+    machine.hart.listen(listen)
+    machine.engine.run(8000)
+    assert len(heard) > 6
+    assert tracer.told[0][0] == "trap"
+    assert tracer.told[0][-1] == heard[5]
+    assert len(tracer.told) > 10
+
+
 def test_a_run_goes_on_after_an_exception():
     """What a device raises comes out of `run`."""
     machine, _ = rig([], Batch, always=True)
