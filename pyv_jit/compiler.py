@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 OPTIMIZATION = 1
 """Level of LLVM's code generator: registers are allocated over whole functions. Level 0 compiles three times as fast,
 into code half as fast; level 2 gains nothing (measured, docs/benchmarks.md). No pass runs on the IR."""
+OPTIONS = ("-disable-lsr",)
+"""Of LLVM's code generator: to keep a value for each address of a loop takes more registers than it saves additions."""
 
 
 class Compiler:
@@ -32,7 +34,7 @@ class Compiler:
         host = self._host
         self.fused = host.fused
         """Whether the machine has a fused multiply-add."""
-        self._about = repr((host.about, OPTIMIZATION)).encode()
+        self._about = repr((host.about, OPTIMIZATION, OPTIONS)).encode()
         """What determines the code, besides the text."""
 
     @cached_property
@@ -43,7 +45,7 @@ class Compiler:
     def _llvm(self) -> "Llvm":
         from pyv_jit.llvm import Llvm
 
-        return Llvm(OPTIMIZATION)
+        return Llvm(OPTIMIZATION, OPTIONS)
 
     def load(self, text: str, *functions: str, pointers: Mapping[str, int] | None = None) -> NativeCode:
         """The module's code, of which the named functions will be called.

@@ -1,6 +1,7 @@
 """LLVM for this machine. The one module that imports llvmlite."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from functools import cache
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -9,11 +10,19 @@ from pyv_jit.host import Host
 from pyv_jit.loader import NativeCode
 
 
+@cache
+def _set(option: str) -> None:
+    """Options are the process's; LLVM takes each once."""
+    llvm.set_option("", option)
+
+
 class Llvm:
     """Compiles modules, and links what `loader` does not."""
 
-    def __init__(self, optimization: int) -> None:
-        """`optimization`: the level of the code generator. No pass runs on the IR."""
+    def __init__(self, optimization: int, options: Sequence[str]) -> None:
+        """`optimization`: the level of the code generator, `options`: more for it. No pass runs on the IR."""
+        for option in options:
+            _set(option)
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         found = llvm.get_host_cpu_features()

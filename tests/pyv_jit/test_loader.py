@@ -8,6 +8,7 @@ import pytest
 from test_compiler import SWITCH, TEXT
 
 from pyv_jit import host, loader
+from pyv_jit.compiler import OPTIMIZATION, OPTIONS
 from pyv_jit.llvm import Llvm
 
 pytestmark = pytest.mark.skipif(not host.x86_64_linux(), reason="object files are loaded on x86-64 Linux only")
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.skipif(not host.x86_64_linux(), reason="object files ar
 def test_the_host_is_known_as_llvm_knows_it() -> None:
     known = host.known_host()
     assert known is not None
-    assert known.fused == Llvm(1).host.fused
+    assert known.fused == Llvm(OPTIMIZATION, OPTIONS).host.fused
 
 
 def test_code_of_the_cache_needs_no_llvm(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.address("f"))(14), "
 
 
 def test_memory_is_writable_or_executable() -> None:
-    file = Llvm(1).compile(SWITCH)
+    file = Llvm(OPTIMIZATION, OPTIONS).compile(SWITCH)
     code = loader.load(file, ("f", "place"))
     assert code is not None
     found = {}
@@ -56,12 +57,12 @@ def test_memory_is_writable_or_executable() -> None:
     ids=["a name of others", "thread-local"],
 )
 def test_what_it_does_not_know_is_left_to_llvm(text: str) -> None:
-    assert loader.load(Llvm(1).compile(text), ("f",)) is None
+    assert loader.load(Llvm(OPTIMIZATION, OPTIONS).compile(text), ("f",)) is None
 
 
 def test_no_file_makes_the_loader_fail() -> None:
     """Cut anywhere, and with any byte of headers, symbols and relocations changed: loaded or refused."""
-    file = Llvm(1).compile(SWITCH)
+    file = Llvm(OPTIMIZATION, OPTIONS).compile(SWITCH)
     assert loader.load(file, ("f", "place")) is not None
     assert loader.load(file, ("g",)) is None
     assert all(loader.load(file[:end], ("f",)) is None for end in range(0, len(file), 7))

@@ -72,8 +72,8 @@ class RamAccess:
         self._word = f"i{hart.isa.xlen}"
         self._watching = bus.watching
         shadow = bus.shadow
-        self._misaligned = misaligned and not bus.watching and bus.shadow is None
-        """Else those take the slow path: what looks on does so by aligned words."""
+        self.misaligned = misaligned and not bus.watching and bus.shadow is None
+        """Whether accesses need not be aligned; else such take the slow path: what looks on does so by words."""
         self.guarded = guarded
         self._shadow = () if shadow is None else SHADOW_WORDS if shadow.bytes_written else SHADOW_WORDS[:-1]
 
@@ -81,7 +81,7 @@ class RamAccess:
     def about(self) -> tuple[object, ...]:
         """All that the accesses depend on."""
         return (
-            self._base, self._load_size, self._store_size, self._word, self._watching, self._misaligned, self.guarded,
+            self._base, self._load_size, self._store_size, self._word, self._watching, self.misaligned, self.guarded,
             self._shadow,
         )  # fmt: skip
 
@@ -92,8 +92,8 @@ class RamAccess:
 
     @property
     def plain(self) -> bool:
-        """Whether accesses of this memory are aligned, and nothing looks on: `reach` may be used."""
-        return not (self._watching or self._misaligned or self._shadow) and self._store_size > 0
+        """Whether nothing looks on at accesses of this memory: `reach` may be used."""
+        return not (self._watching or self._shadow) and self._store_size > 0
 
     def holds(self, address: int, size: int) -> bool:
         """Whether an aligned access at the address is one of this memory."""
@@ -104,13 +104,13 @@ class RamAccess:
         return str(address - self._base)
 
     def reach(self, ir: Ir, at: Pointers, address: str, reach: Reach, leave: Target) -> str:
-        """The offset in RAM of an address, the lowest of a reach; to `leave` unless all its accesses are aligned, in
-        RAM, and its stores not in lines of code, and where PMP forbids something between the first and the last. This
-        memory must be `plain`."""
+        """The offset in RAM of an address, the lowest of a reach; to `leave` unless all its accesses are aligned, where
+        they must be, in RAM, and its stores not in lines of code, and where PMP forbids something between the first and
+        the last. This memory must be `plain`."""
         for right in RIGHTS[reach.kind] if self.guarded else ():
             frame.permit(ir, right, self._index(ir, address), reach.bytes, leave)
         limit = max(self._load_size - reach.bytes + reach.size, 0)
-        offset = self._index(ir, self._inside(ir, address, reach.size, limit, leave))
+        offset = self._inside(ir, address, reach.size, limit, leave)
         code = [self._code(ir, at, ir.value(f"add i64 {offset}, {byte}")) for byte in reach.lines]
         if code:
             marked = code[0]
@@ -119,9 +119,12 @@ class RamAccess:
             ir.unless(ir.value(f"icmp eq i8 {marked}, 0"), leave)
         return offset
 
-    def unless_code(self, ir: Ir, at: Pointers, offset: str, leave: Target) -> None:
+    def unless_code(self, ir: Ir, at: Pointers, row: Row, offset: str, leave: Target) -> None:
         """To `leave` where a store at the offset must go through the bus."""
-        ir.unless(ir.value(f"icmp eq i8 {self._code(ir, at, offset)}, 0"), leave)
+        code = self._code(ir, at, offset)
+        if self.misaligned and row.size > 1:
+            code = ir.value(f"or i8 {code}, {self._code(ir, at, ir.value(f'add i64 {offset}, {row.size - 1}'))}")
+        ir.unless(ir.value(f"icmp eq i8 {code}, 0"), leave)
 
     def pointers(self, ir: Ir) -> Pointers:
         """The pointers, in the function's first block; the frame is its argument."""
@@ -150,7 +153,7 @@ class RamAccess:
             page = ir.value(f"lshr {self._word} {address}, {PAGE_BITS}")
             allowed = ir.load("i8", ir.at(at.load_ok, self._index(ir, page)))
             ir.unless(ir.value(f"icmp ne i8 {allowed}, 0"), leave)
-        kind, offset = f"i{8 * row.size}", self._index(ir, offset)
+        kind = f"i{8 * row.size}"
         if self._shadow:
             self._unless_told(ir, at, offset, LOADS, leave)
         if frame.WRITTEN in self._shadow:
@@ -172,11 +175,8 @@ class RamAccess:
         self, ir: Ir, at: Pointers, row: Row, address: str, value: str, place: Place, leave: Target
     ) -> None:  # fmt: skip
         """Store a register's low bytes; to `leave` where the bus must do it."""
-        offset = self._index(ir, self._inside(ir, address, row.size, self._store_size, leave))
-        code = self._code(ir, at, offset)
-        if self._misaligned and row.size > 1:
-            code = ir.value(f"or i8 {code}, {self._code(ir, at, ir.value(f'add i64 {offset}, {row.size - 1}'))}")
-        ir.unless(ir.value(f"icmp eq i8 {code}, 0"), leave)
+        offset = self._inside(ir, address, row.size, self._store_size, leave)
+        self.unless_code(ir, at, row, offset, leave)
         kind = f"i{8 * row.size}"
         if self._shadow:
             self._unless_told(ir, at, offset, STORES, leave)
@@ -234,15 +234,17 @@ class RamAccess:
         return ir.value(f"add i64 {cycle}, {place.done}") if place.done else cycle
 
     def _inside(self, ir: Ir, address: str, size: int, limit: int, leave: Target) -> str:
-        """The offset in RAM of an aligned access; rotating the low bits to the top makes one test of two."""
+        """The offset in RAM (an i64) of an aligned access; rotating the low bits to the top makes one test of two. Made
+        64 bits wide before the test, where the host's instruction does so, it costs nothing."""
         word, shift = self._word, size.bit_length() - 1
         offset = ir.value(f"sub {word} {address}, {self._base}")
-        if self._misaligned:
-            ir.unless(ir.value(f"icmp ult {word} {offset}, {max(limit - size + 1, 0)}"), leave)
-            return offset
+        wide = self._index(ir, offset)
+        if self.misaligned or not shift:
+            ir.unless(ir.value(f"icmp ult i64 {wide}, {max(limit - size + 1, 0)}"), leave)
+            return wide
         rotated = ir.value(f"call {word} @llvm.fshr.{word}({word} {offset}, {word} {offset}, {word} {shift})")
         ir.unless(ir.value(f"icmp ult {word} {rotated}, {limit >> shift}"), leave)
-        return offset
+        return wide
 
     def _index(self, ir: Ir, value: str) -> str:
         return ir.value(f"zext {self._word} {value} to i64")

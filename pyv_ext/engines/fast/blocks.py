@@ -93,6 +93,8 @@ def find_blocks(
 
 LOOP_BLOCKS, LOOP_SIZE = 12, 400
 """Blocks and instructions that a loop has at most."""
+LOOP_REGISTERS = 12
+"""Registers of a loop that the host has room for."""
 
 
 class Loop(NamedTuple):
@@ -100,7 +102,8 @@ class Loop(NamedTuple):
 
     heads: frozenset[int]
     registers: tuple[int, ...]
-    """Those that a block reads or writes."""
+    """Those that a block reads or writes; of many, those that a block reads before it writes them: results of one block
+    alone would take the place of what goes from one to the next."""
     written: frozenset[int]
     """Of these, what any of the blocks writes."""
 
@@ -153,14 +156,20 @@ def _reached(start: int, edges: Mapping[int, Sequence[int]]) -> set[int]:
 
 
 def _loop(blocks: Sequence[Block]) -> Loop:
-    read, written = set(), set()
+    read, written, carried = set(), set(), set()
     for block in blocks:
+        before: set[int] = set()
         for _, instruction in block.instructions:
-            read |= {instruction.rs1, instruction.rs2, instruction.rs3}
+            sources = {instruction.rs1, instruction.rs2, instruction.rs3}
+            read |= sources
+            carried |= sources - before
             if instruction.row.kind is not Kind.STORE:
-                written.add(instruction.rd)
-    written.discard(0)
-    return Loop(frozenset(block.pc for block in blocks), tuple(sorted(read - {0} | written)), frozenset(written))
+                before.add(instruction.rd)
+        written |= before
+    registers = (read | written) - {0}
+    if len(registers) > LOOP_REGISTERS:
+        registers &= carried
+    return Loop(frozenset(block.pc for block in blocks), tuple(sorted(registers)), frozenset(written & registers))
 
 
 # -- returns -------------------------------------------------------------------------------------------------------
@@ -209,9 +218,10 @@ PROBES = 3
 
 
 class Reach(NamedTuple):
-    """Accesses of one size at fixed distances from each other."""
+    """Accesses at fixed distances from each other, of one size where they must be aligned."""
 
     size: int
+    """What they are aligned to: their size, or 1."""
     bytes: int
     """From the first byte of the lowest to the last of the highest."""
     lines: tuple[int, ...]
@@ -233,9 +243,9 @@ class Access(NamedTuple):
     """From the address of the access to the lowest of the reach, below 0 or 0."""
 
 
-def accesses(block: Block, mask: int) -> tuple[dict[int, Access], list[Reach]]:
+def accesses(block: Block, mask: int, *, misaligned: bool = False) -> tuple[dict[int, Access], list[Reach]]:
     """The loads and stores of a block, by their places in it, and what is checked together: where the first access of
-    a reach is, the addresses of all of it are known."""
+    a reach is, the addresses of all of it are known. `misaligned`: they need not be aligned."""
     values: dict[int, tuple[object, int]] = {0: (None, 0)}
     found: dict[int, tuple[int | None, int]] = {}
     groups: list[list[tuple[int, Instruction]]] = []
@@ -249,7 +259,7 @@ def accesses(block: Block, mask: int) -> tuple[dict[int, Access], list[Reach]]:
             if root is None:
                 found[index] = None, offset & mask
             else:
-                size = instruction.row.size
+                size = 1 if misaligned else instruction.row.size
                 key = root, size, offset % size
                 number = open_groups.get(key, -1)
                 if number >= 0:
@@ -280,24 +290,25 @@ def accesses(block: Block, mask: int) -> tuple[dict[int, Access], list[Reach]]:
             made[index] = Access(None, offset)
         else:
             made[index] = Access(reach, offset - lowest[reach], lowest[reach] - offset)
-    return made, [_reach(group, low) for group, low in zip(groups, lowest, strict=True)]
+    return made, [_reach(group, low, misaligned) for group, low in zip(groups, lowest, strict=True)]
 
 
 _ADD, _UPPER, _NEAR = "(a + b) & M", "b & M", "(pc + b) & M"
 """The expressions of ADD and ADDI, LUI, AUIPC."""
 
 
-def _reach(group: Sequence[tuple[int, Instruction]], low: int) -> Reach:
-    size = group[0][1].row.size
-    stores = [offset - low for offset, instruction in group if instruction.row.kind is Kind.STORE]
+def _reach(group: Sequence[tuple[int, Instruction]], low: int, misaligned: bool) -> Reach:
+    ends = [(offset - low, instruction.row.size, instruction.row.kind) for offset, instruction in group]
+    stores = [(start, size) for start, size, kind in ends if kind is Kind.STORE]
     lines: tuple[int, ...] = ()
     if stores:
-        last = max(stores)
-        lines = (*range(min(stores), last, LINE), last)
+        last = max(start + (size - 1 if misaligned else 0) for start, size in stores)
+        lines = (*range(min(stores)[0], last, LINE), last)
     few = len(lines) <= PROBES
-    kinds = {instruction.row.kind for _, instruction in group}
+    kinds = {kind for _, _, kind in ends}
     kind = kinds.pop() if len(kinds) == 1 else Kind.AMO
-    return Reach(size, max(offset for offset, _ in group) - low + size, lines if few else (), few, kind)
+    size = 1 if misaligned else group[0][1].row.size
+    return Reach(size, max(start + size for start, size, _ in ends), lines if few else (), few, kind)
 
 
 def _block(head: int, found: dict[int, Instruction], heads: dict[int, None], mask: int) -> Block:

@@ -138,7 +138,9 @@ class _Region:
         self._safe: _Safe | None = None
         self._ways_out: list[tuple[str, dict[int, str], Target]] = []
         """Out of the loop: label, registers to save, target."""
-        self._accesses, self._reaches = accesses(block, self._isa.mask) if self._access.plain else ({}, [])
+        self._accesses, self._reaches = {}, []
+        if self._access.plain:
+            self._accesses, self._reaches = accesses(block, self._isa.mask, misaligned=self._access.misaligned)
         self._offsets: dict[int, str] = {}
         """In RAM, of the reaches that have been checked."""
         self._shifts: dict[str, tuple[str, str, int]] = {}
@@ -309,7 +311,7 @@ class _Region:
             if found.offset:
                 offset = ir.value(f"add i64 {offset}, {found.offset}")
         if instruction.row.kind is Kind.STORE and not checked:
-            access.unless_code(ir, self._at, offset, self._leave(pc, count))
+            access.unless_code(ir, self._at, instruction.row, offset, self._leave(pc, count))
         return offset
 
     def _system(self, pc: int, instruction: Instruction, count: int) -> None:

@@ -20,7 +20,9 @@ SKIP = "csrrs x30,0x341,x0; addi x30,x30,4; csrrw x0,0x341,x30; addi x29,x29,1; 
 """A handler that goes on behind what has trapped."""
 
 
-def pair(body: str, monkeypatch: pytest.MonkeyPatch, pointer: int = DATA) -> list[Rig]:
+def pair(
+    body: str, monkeypatch: pytest.MonkeyPatch, pointer: int = DATA, *, misaligned: bool = False
+) -> list[Rig]:  # fmt: skip
     """The reference, and translations of everything that is come to six times."""
     monkeypatch.setattr(fast, "WARM_UP", 0)
     monkeypatch.setattr(space, "HOT", 6)
@@ -28,7 +30,7 @@ def pair(body: str, monkeypatch: pytest.MonkeyPatch, pointer: int = DATA) -> lis
     rigs = []
     for engine in ("reference", "fast"):
         monkeypatch.setattr(engine_choice, "NAME", engine)
-        made = Rig(body, handler=SKIP, timing=CoreTiming(load=2, taken=3, mul=4))
+        made = Rig(body, handler=SKIP, timing=CoreTiming(load=2, taken=3, mul=4), misaligned=misaligned)
         for register in range(5, 29):
             made.hart.x[register] = register * 0x0123_4567 & 0xFFFF_FFFF
         made.hart.x[10] = pointer
@@ -49,12 +51,31 @@ def same(rigs: list[Rig], slices: int = 60) -> Rig:
 
 
 @pytest.mark.parametrize("name", ["lw", "lh", "lbu", "sw", "sb"])
-@pytest.mark.parametrize("pointer", [DATA, DATA + 2, RAM + SIZE - 8, RAM - 8, RAM + SIZE])
-def test_accesses_that_are_checked_together_trap_one_by_one(name, pointer, monkeypatch):
+@pytest.mark.parametrize("pointer", [DATA, DATA + 1, DATA + 2, RAM + SIZE - 8, RAM + SIZE - 15, RAM - 8, RAM + SIZE])
+@pytest.mark.parametrize("misaligned", [False, True])
+def test_accesses_that_are_checked_together_trap_one_by_one(name, pointer, misaligned, monkeypatch):
     accesses = [f"{name} x{5 + index},{offset}(x10)" for index, offset in enumerate((4, -4, 12, 0))]
     body = "again:; addi x20,x20,1; " + "; xor x21,x21,x20; ".join(accesses) + "; addi x22,x21,7; jal x0,again"
-    made = same(pair(body, monkeypatch, pointer))
+    made = same(pair(body, monkeypatch, pointer, misaligned=misaligned))
     assert made.hart.x[20] > 50
+
+
+@pytest.mark.parametrize("store", ["sw x5,-10(x10); sw x5,-2(x10)", "sw x5,-2(x10)", "sw x5,-1000(x10); sw x5,-2(x10)"])
+def test_a_store_that_reaches_into_a_line_of_code_changes_the_code(store, monkeypatch):
+    """Its first byte is in the line before. It changes rd of the first instruction of the loop, by turns; when it does
+    so first, the loop has long been translated."""
+    padding = "; ".join(["addi x0,x0,0"] * 511)
+    loop = f"again:; addi x20,x20,1; xor x5,x5,x6; {store}; addi x22,x22,-1; bne x22,x0,again"
+    body = f"jal x0,again; {padding}; {loop}; addi x10,x23,0; addi x22,x0,100; jal x0,again"
+    machines = pair(body, monkeypatch, DATA + 0x2000, misaligned=True)
+    begin = RAM + 4 * 512
+    assert begin % LINE == 0
+    for made in machines:
+        first = int.from_bytes(made.ram.u8[4 * 512 : 4 * 512 + 2], "little")
+        for number, value in ((5, first << 16), (6, 1 << 7 << 16), (20, 0), (21, 0), (22, 100), (23, begin)):
+            made.hart.x[number] = value
+    made = same(machines)
+    assert made.hart.x[20] > 100 and made.hart.x[21] > 20
 
 
 def test_a_store_is_not_executed_again_where_a_later_access_leaves(monkeypatch):
@@ -183,6 +204,14 @@ def test_addresses_are_followed_through_what_adds_a_constant():
     assert (made[2].offset, made[2].ahead) == (8, -8)
 
 
+def test_accesses_that_need_not_be_aligned_are_checked_together_whatever_their_size():
+    made, (reach,) = accesses(
+        block("lw x5,9(x10); sb x5,1(x10); sw x5,63(x10); lh x6,-2(x10)"), 0xFFFF_FFFF, misaligned=True
+    )
+    assert [(each.base, each.offset) for each in made.values()] == [(0, 11), (0, 3), (0, 65), (0, 0)]
+    assert reach == (1, 69, (3, 67, 68), True, Kind.AMO)  # the last byte stored to is 68
+
+
 def test_a_known_address_is_checked_when_it_is_translated():
     made, reaches = accesses(block("lui x5,0x80004; lw x6,-4(x5); auipc x7,1; sw x6,4(x7)"), 0xFFFF_FFFF)
     assert [(each.base, each.offset) for each in made.values()] == [(None, DATA - 4), (None, RAM + 8 + 0x1004)]
@@ -192,6 +221,16 @@ def test_a_known_address_is_checked_when_it_is_translated():
 def test_a_loop_keeps_what_its_blocks_read_and_write():
     (loop,) = loops([block("addi x5,x5,1; mul x6,x5,x7; add x8,x6,x5; bne x5,x9,-12")], 0xFFFF_FFFF)
     assert loop == (frozenset({RAM}), (5, 6, 7, 8, 9), frozenset({5, 6, 8}))
+
+
+def test_a_loop_of_many_registers_keeps_what_goes_from_block_to_block():
+    """Results of one block alone are in memory; with a register less, they are kept, too."""
+    results = "; ".join(f"addi x{number},x5,1" for number in range(10, 20))
+    (loop,) = loops([block(f"addi x5,x5,1; {results}; add x6,x6,x10; bne x5,x7,{-4 * 12}")], 0xFFFF_FFFF)
+    assert loop == (frozenset({RAM}), (5, 6, 7), frozenset({5, 6}))
+    results = results.removesuffix("; addi x19,x5,1")
+    (loop,) = loops([block(f"addi x5,x5,1; {results}; add x6,x6,x10; bne x5,x7,{-4 * 11}")], 0xFFFF_FFFF)
+    assert loop.registers == (5, 6, 7, *range(10, 19))
 
 
 def test_a_block_is_left_for_few_instructions_to_execute_again(monkeypatch):
