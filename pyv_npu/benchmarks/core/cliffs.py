@@ -3,6 +3,7 @@ is straight."""
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -29,6 +30,11 @@ ON_HOST = ("table", "sha256", "mixed", "records", "memory", "alu")
 """Programs that are the same work on the host: `float` would use its FPU."""
 NOT_ON_SPIKE = ("ticks", "waits", "idle", "external", "yield", "lines")
 """Programs that need devices of QEMU's `virt` machine."""
+PYTHON = {
+    "Python": "pass",
+    "Python, with what we import of its library": "import argparse, ctypes, enum, json, typing",
+}
+"""What no program in Python starts without, beside `empty`."""
 CLIFF_ISA = "rv32imacu_zicsr_zifencei"
 """Of the hart that runs them: with user mode."""
 SPIKE_CLIFFS = "--isa=rv32imac_zicsr_zifencei_zicclsm"
@@ -69,6 +75,18 @@ def cliffs(folder: Path, given: argparse.Namespace) -> None:
                *(_shown(own.get(side.name), 3) for side in compared),
                _ratio(own, "ours", "QEMU -icount"), _ratio(own, "host", "ours")]  # fmt: skip
         print(f"| {' | '.join(row)} |", flush=True)
+        if name == "empty":
+            start = cpu
+    print(_starts(start, cache, given.repeats))
+
+
+def _starts(empty: Mapping[str, float], cache: Path, repeats: int) -> str:
+    """A table of the start, which is all of `empty`, beside that of any program in Python."""
+    seconds = {name: min(run([sys.executable, "-c", code], cache).cpu for _ in range(repeats))
+               for name, code in PYTHON.items()}  # fmt: skip
+    seconds |= {side: empty[side] for side in ("ours", "QEMU -icount")}
+    rows = [f"| {side} | {cpu * 1e3:.0f} | {cpu / empty['QEMU -icount']:.2f} |" for side, cpu in seconds.items()]
+    return "\n".join(["\nThe start\n", "| process | CPU ms | / QEMU -icount |", "|---|---|---|", *rows])
 
 
 def _shown(seconds: float | None, digits: int) -> str:
