@@ -2,7 +2,7 @@
 their accesses are checked together."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.fast.machine import enables
@@ -87,126 +87,6 @@ def find_blocks(
                 break
             pc = after
     return [_block(head, found, heads, mask) for head in heads if head in found]
-
-
-# -- loops ---------------------------------------------------------------------------------------------------------
-
-LOOP_BLOCKS, LOOP_SIZE = 12, 400
-"""Blocks and instructions that a loop has at most."""
-LOOP_REGISTERS = 12
-"""Registers of a loop that the host has room for."""
-
-
-class Loop(NamedTuple):
-    """Blocks that lead to each other without calls; registers that need not be in memory between them."""
-
-    heads: frozenset[int]
-    registers: tuple[int, ...]
-    """Those that a block reads or writes; of many, those that a block reads before it writes them: results of one block
-    alone would take the place of what goes from one to the next."""
-    written: frozenset[int]
-    """Of these, what any of the blocks writes."""
-
-
-def loops(blocks: Sequence[Block], mask: int) -> list[Loop]:
-    """The innermost loops among blocks."""
-    inside = {block.pc: block for block in blocks if _goes_on(block)}
-    edges = {head: [pc for pc in _successors(block, mask) if pc in inside] for head, block in inside.items()}
-    backward = sorted(
-        (source - target, target, source) for source in edges for target in edges[source] if target <= source
-    )
-    found: list[Loop] = []
-    taken: set[int] = set()
-    for _, first, last in backward:
-        within = {head: [pc for pc in edges[head] if first <= pc <= last] for head in edges if first <= head <= last}
-        back: dict[int, list[int]] = {}
-        for head, targets in within.items():
-            for target in targets:
-                back.setdefault(target, []).append(head)
-        heads = _reached(first, within) & _reached(last, back)
-        size = sum(len(inside[head].instructions) for head in heads)
-        if heads.isdisjoint(taken) and len(heads) <= LOOP_BLOCKS and size <= LOOP_SIZE:
-            taken |= heads
-            found.append(_loop([inside[head] for head in sorted(heads)]))
-    return found
-
-
-def _goes_on(block: Block) -> bool:
-    """Whether it is known where the block leads to, and it is no call."""
-    last = block.instructions[-1][1]
-    return (
-        not ends(last) or last.row.kind is Kind.BRANCH or (last.row.kind is Kind.JUMP and not last.rd and not last.rs1)
-    )
-
-
-def _successors(block: Block, mask: int) -> list[int]:
-    pc, last = block.instructions[-1]
-    target = target_of(pc, last, mask)
-    return [*(() if target is None else (target,)), *(() if last.row.kind is Kind.JUMP else (block.end,))]
-
-
-def _reached(start: int, edges: Mapping[int, Sequence[int]]) -> set[int]:
-    reached, waiting = {start}, [start]
-    while waiting:
-        for each in edges.get(waiting.pop(), ()):
-            if each not in reached:
-                reached.add(each)
-                waiting.append(each)
-    return reached
-
-
-def _loop(blocks: Sequence[Block]) -> Loop:
-    read, written, carried = set(), set(), set()
-    for block in blocks:
-        before: set[int] = set()
-        for _, instruction in block.instructions:
-            sources = {instruction.rs1, instruction.rs2, instruction.rs3}
-            read |= sources
-            carried |= sources - before
-            if instruction.row.kind is not Kind.STORE:
-                before.add(instruction.rd)
-        written |= before
-    registers = (read | written) - {0}
-    if len(registers) > LOOP_REGISTERS:
-        registers &= carried
-    return Loop(frozenset(block.pc for block in blocks), tuple(sorted(registers)), frozenset(written & registers))
-
-
-# -- returns -------------------------------------------------------------------------------------------------------
-
-LINK = 1
-"""The register with the return address, by the calling convention."""
-MOST_RETURNS = 3
-"""Places that a return is compared with at most."""
-
-
-def returns(blocks: Sequence[Block], mask: int) -> dict[int, tuple[int, ...]]:
-    """Where the returns at the end of blocks may lead, by the heads of these: behind the calls that lead to them, the
-    indirect ones where no other does. None for those with too many."""
-    inside = {block.pc: block for block in blocks}
-    edges: dict[int, list[int]] = {}
-    calls: dict[int | None, list[int]] = {}
-    for block in blocks:
-        pc, last = block.instructions[-1]
-        if last.row.kind is Kind.JUMP and last.rd == LINK:
-            calls.setdefault(target_of(pc, last, mask), []).append(block.end)
-            after = [block.end]
-        else:
-            after = _successors(block, mask)
-        edges[block.pc] = [each for each in after if each in inside]
-    found: dict[int, dict[int, None]] = {head: {} for head, block in inside.items() if _returns(block)}
-    for target, points in calls.items():
-        if target is not None:
-            for head in found.keys() & _reached(target, edges):
-                found[head].update(dict.fromkeys(points))
-    indirect = dict.fromkeys(calls.get(None, ()))
-    chosen = {head: tuple(each for each in points or indirect if each in inside) for head, points in found.items()}
-    return {head: points for head, points in chosen.items() if len(points) <= MOST_RETURNS}
-
-
-def _returns(block: Block) -> bool:
-    last = block.instructions[-1][1]
-    return last.row.kind is Kind.JUMP and not last.rd and last.rs1 == LINK
 
 
 # -- what accesses can be checked together ------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Regions: blocks of code that run often, translated into one native function with an entry for each block.
 
 A block is entered only if all of its instructions begin within the budget; its cost is known beforehand and counted
-once. Within a block, registers are kept in values, and from block to block of an innermost loop; at the end of other
-blocks, and wherever one is left, they are in the state array.
+once. Within a block, registers are kept in values, from block to block of an innermost loop, and to a block that only
+one leads to; at the end of other blocks, and wherever one is left, they are in the state array.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,8 +11,9 @@ from pyv_ext.engines.boundary import frame
 from pyv_ext.engines.boundary.frame import BIAS, Left, advance, read_counter, reading_of
 from pyv_ext.engines.fast import floating
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
-from pyv_ext.engines.fast.blocks import ATOMIC, Block, Loop, accesses, ends, loops, returns, target_of
+from pyv_ext.engines.fast.blocks import ATOMIC, Access, Block, Reach, accesses, ends, target_of
 from pyv_ext.engines.fast.floating import Floating
+from pyv_ext.engines.fast.flow import NOTHING, Handed, handed, returns
 from pyv_ext.engines.fast.interpreter import WORD
 from pyv_ext.engines.fast.machine import Machine, enables, slot_of
 from pyv_ext.engines.lowering import Lowering, declarations
@@ -62,8 +63,6 @@ def _kind(number: int) -> str:
     return WORD if number < F0 else "i64"
 
 
-_NO_LOOP = Loop(frozenset(), (), frozenset())
-
 AGAIN = 24
 """Instructions that the interpreter executes again at most where a block is left."""
 
@@ -95,8 +94,8 @@ class _Region:
         self._access = access
         self._blocks = blocks
         self._labels = {block.pc: f"b{block.pc:x}" for block in blocks}
-        self._loops = {head: loop for loop in loops(blocks, isa.mask) for head in loop.heads}
         self._returns = returns(blocks, isa.mask)
+        self._handed = handed(blocks, self._returns, isa.mask)
         self._ir = Ir()
         self._lower = Lowering(self._ir, isa.xlen)
         self._at: Pointers
@@ -123,24 +122,26 @@ class _Region:
     def _block(self, block: Block) -> None:
         ir = self._ir
         self._head = block.pc
-        loop = self._loop = self._loops.get(block.pc, _NO_LOOP)
+        handed = self._handed.get(block.pc, NOTHING)
         label = self._labels[block.pc]
         (self._progress,) = ir.block(label, "i64")
         given: Sequence[str] = ()
-        if loop.heads:
-            values = [ir.load(_kind(number), self._at.x, 8 * number) for number in loop.registers]
+        if handed.sources:
+            values = [ir.load(_kind(number), self._at.x, 8 * number) for number in handed.registers]
             ir.goto(f"i{label}", (self._progress, *values))
-            self._progress, *given = ir.block(f"i{label}", "i64", *map(_kind, loop.registers))
+            self._progress, *given = ir.block(f"i{label}", "i64", *map(_kind, handed.registers))
         self._done = 0
         """Cycles of the instructions of the block so far."""
-        self._x = _Registers(ir, self._at.x, dict(zip(loop.registers, given, strict=True)), loop.written)
+        self._x = _Registers(ir, self._at.x, dict(zip(handed.registers, given, strict=True)), handed.unsaved)
+        self._unkept: dict[int, str] = {}
         self._exits_of_block: list[_Safe] = []
         self._safe: _Safe | None = None
         self._ways_out: list[tuple[str, dict[int, str], Target]] = []
-        """Out of the loop: label, registers to save, target."""
-        self._accesses, self._reaches = {}, []
+        """To blocks that are given less than others: label, registers to save, target."""
+        checked: tuple[dict[int, Access], list[Reach]] = {}, []
         if self._access.plain:
-            self._accesses, self._reaches = accesses(block, self._isa.mask, misaligned=self._access.misaligned)
+            checked = accesses(block, self._isa.mask, misaligned=self._access.misaligned)
+        self._accesses, self._reaches = checked
         self._offsets: dict[int, str] = {}
         """In RAM, of the reaches that have been checked."""
         self._shifts: dict[str, tuple[str, str, int]] = {}
@@ -159,7 +160,7 @@ class _Region:
             self._instruction(pc, instruction, count)
             self._done += self._cost(instruction)
         if not ends(block.instructions[-1][1]):
-            self._keep()
+            self._keep(block.end)
             ir.goto(*self._to(block.end, self._after(len(block.instructions), self._done)))
         for safe in self._exits_of_block:
             ir.block(safe.label)
@@ -176,23 +177,30 @@ class _Region:
             return self._progress
         return self._ir.value(f"add i64 {self._progress}, {advance(cycles, count)}")
 
+    def _given(self, pc: int) -> Handed:
+        """What the block at `pc` is given by this one."""
+        handed = self._handed.get(pc, NOTHING)
+        return handed if self._head in handed.sources else NOTHING
+
     def _to(self, pc: int, progress: str) -> Target:
         """A block of this region, or out of it, after `_keep`."""
-        label, loop, x = self._labels.get(pc), self._loop, self._x
-        if pc in loop.heads:
-            return f"i{label}", (progress, *(x[number] for number in loop.registers))
+        label, handed, x = self._labels.get(pc), self._given(pc), self._x
         target: Target = (label, (progress,)) if label else ("jump", (str(pc), progress))
-        unsaved = {number: x.unsaved[number] for number in loop.written}
+        if handed.sources:
+            target = f"i{label}", (progress, *(x[number] for number in handed.registers))
+        unsaved = {number: value for number, value in self._unkept.items() if number not in handed.registers}
         if not unsaved:
             return target
         way = self._ir.fresh()
         self._ways_out.append((way, unsaved, target))
         return way, ()
 
-    def _keep(self) -> None:
-        """Save what the block does not hand on to the others of its loop."""
-        written = self._loop.written
-        self._x.save({number: value for number, value in self._x.unsaved.items() if number not in written})
+    def _keep(self, *pcs: int) -> None:
+        """Save what the block hands on to none of the blocks at `pcs`, where it may lead to."""
+        handed = {number for pc in pcs for number in self._given(pc).registers}
+        unsaved = self._x.unsaved
+        self._unkept = {number: value for number, value in unsaved.items() if number in handed}
+        self._x.save({number: value for number, value in unsaved.items() if number not in handed})
 
     def _leave(self, pc: int, count: int) -> Target:
         """Where the block is left before the instruction at `pc`: out of the way of those that go on.
@@ -361,7 +369,7 @@ class _Region:
             assert target is not None
             condition = self._lower.condition(row.expr, given)
             taken = self._after(count + 1, self._done + self._timing.taken)
-            self._keep()
+            self._keep(target, next_pc)
             ir.branch(condition, self._to(target, taken), self._to(next_pc, after))
             return
         if target is None:
@@ -370,12 +378,15 @@ class _Region:
                 odd = ir.value(f"and i32 {indirect}, {self._isa.alignment - 1}")
                 ir.unless(ir.value(f"icmp eq i32 {odd}, 0"), self._leave(pc, count))
         x[instruction.rd] = str(next_pc)
-        self._keep()
         if target is not None:
+            self._keep(target)
             ir.goto(*self._to(target, after))
             return
-        for point in self._returns.get(self._head, ()):
+        points = self._returns.get(self._head, ())
+        self._keep(*points)
+        for point in points:
             ir.unless(ir.value(f"icmp ne {WORD} {indirect}, {point - (point >> 31 << 32)}"), self._to(point, after))
+        x.save(self._unkept)
         ir.goto("dispatch", (indirect, after))
 
     def _dispatch(self) -> None:

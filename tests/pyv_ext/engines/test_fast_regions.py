@@ -3,6 +3,8 @@
 Each program runs translated in short slices beside the reference; whatever is visible between two slices is equal.
 """
 
+import random
+
 import engine_choice
 import pytest
 from hart_rig import DATA, RAM, Rig
@@ -10,8 +12,9 @@ from hart_rig import DATA, RAM, Rig
 from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.closures import Closures, Step
 from pyv_ext.engines.fast import engine as fast
-from pyv_ext.engines.fast import region, space
-from pyv_ext.engines.fast.blocks import Block, accesses, loops, returns
+from pyv_ext.engines.fast import flow, region, space
+from pyv_ext.engines.fast.blocks import Block, accesses
+from pyv_ext.engines.fast.flow import handed, loops, returns
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.timing import CoreTiming
 
@@ -231,6 +234,91 @@ def test_a_loop_of_many_registers_keeps_what_goes_from_block_to_block():
     results = results.removesuffix("; addi x19,x5,1")
     (loop,) = loops([block(f"addi x5,x5,1; {results}; add x6,x6,x10; bne x5,x7,{-4 * 11}")], 0xFFFF_FFFF)
     assert loop.registers == (5, 6, 7, *range(10, 19))
+
+
+def test_a_block_is_given_what_it_uses_by_the_one_that_alone_leads_to_it():
+    first = block("addi x5,x5,1; lw x6,0(x10); addi x7,x0,3; beq x5,x6,24")
+    second = block("add x8,x5,x6; addi x9,x9,1; beq x8,x9,8", RAM + 16)  # over `third`
+    third = block("addi x7,x8,1", RAM + 28)
+    last = block("sub x5,x7,x5", RAM + 32)
+    mask = 0xFFFF_FFFF
+    assert handed([first, second, third], {}, mask) == {
+        RAM + 16: (frozenset({RAM}), (5, 6, 7), frozenset({5, 6, 7})),  # 7 is overwritten in the third
+        RAM + 28: (frozenset({RAM + 16}), (7, 8), frozenset({7, 8})),
+    }
+    given = handed([first, second, third, last], {}, mask)
+    assert RAM + 32 not in given  # the second and the third lead to it
+    assert RAM + 28 not in handed([third, second], {}, mask)  # it comes before what leads to it
+
+
+def test_what_leads_to_a_block_by_a_return_or_in_a_loop_counts():
+    first = block("addi x5,x5,1; bne x5,x6,12")
+    returning = block("addi x7,x7,1; jalr x0,0(x1)", RAM + 8)
+    last = block("add x5,x5,x7; bne x5,x6,-20", RAM + 16)
+    assert loops([first, last], 0xFFFF_FFFF)
+    given = handed([first, returning, last], {RAM + 8: (RAM + 16,)}, 0xFFFF_FFFF)
+    assert given[RAM + 8].sources == {RAM}
+    assert given[RAM + 16].sources == {RAM, RAM + 16}  # of the loop
+    given = handed([block("addi x5,x5,1"), block("bne x5,x6,-4", RAM + 4)], {}, 0xFFFF_FFFF)
+    assert given[RAM].sources == given[RAM + 4].sources == {RAM, RAM + 4}
+    behind = block("add x5,x5,x7", RAM + 4)
+    assert handed([block("ecall"), behind], {}, 0xFFFF_FFFF) == {}
+    assert handed([block("addi x5,x5,1"), behind], {RAM + 8: (RAM + 4,)}, 0xFFFF_FFFF)
+    assert not handed([block("addi x5,x5,1"), returning, behind], {RAM + 8: (RAM + 4,)}, 0xFFFF_FFFF)
+
+
+def test_a_function_returns_its_results_to_calls_that_are_not_translated(monkeypatch):
+    """One is translated with the function, which hands its results on there; the other comes 200 rounds later."""
+    body = """again:; addi x20,x20,1; jal x1,f; add x21,x21,x7; add x21,x21,x8; bne x20,x22,again
+        jal x1,f; add x23,x23,x7; sub x23,x23,x8; addi x22,x22,50; jal x0,again
+        f:; addi x7,x7,1; addi x8,x8,3; jalr x0,0(x1)"""
+    machines = pair(body.replace("\n", ";"), monkeypatch)
+    for made in machines:
+        made.hart.x[20], made.hart.x[22], made.hart.x[23] = 0, 200, 0
+    assert same(machines, 110).hart.x[23]
+
+
+def test_a_loop_of_many_registers_hands_nothing_on():
+    uses = "; ".join(f"add x{number},x{number},x5" for number in range(8, 13))
+    few = block(f"addi x5,x5,1; {uses}; bne x5,x6,-24")
+    more = block(f"addi x5,x5,1; {uses}; add x13,x13,x14; bne x5,x6,-28")
+    for loop, hands_on in ((few, True), (more, False)):
+        behind = block("add x20,x5,x8", loop.end)
+        assert (loop.end in handed([loop, behind], {}, 0xFFFF_FFFF)) is hands_on
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_registers_are_the_same_on_all_ways_through_branches_and_calls(seed, monkeypatch):
+    """Blocks that one block leads to, joins, calls, and accesses that leave, without loops and with them."""
+    monkeypatch.setattr(flow, "LOOP_BLOCKS", 12 if seed % 3 == 0 else 0)
+    chance, count = random.Random(seed), 9
+    number = lambda: chance.randint(5, 9 if seed % 2 else 28)  # noqa: E731 - few registers are known again and again
+
+    def instruction():
+        kind = chance.choice(("add", "sub", "xor", "mul", "addi", "lw", "sw", "far"))
+        target = number()
+        target = 29 if target == 10 else target
+        if kind == "addi":
+            return f"addi x{target},x{number()},{chance.randint(-9, 9)}"
+        if kind in ("lw", "sw"):
+            return f"{kind} x{target},{4 * chance.randint(0, 12)}(x10)"
+        if kind == "far" and chance.random() < 0.3:
+            return f"lw x{target},0(x{number()})"  # mostly nowhere
+        return f"{'and' if kind == 'far' else kind} x{target},x{number()},x{number()}"
+
+    def segment(index):
+        lines = [f"s{index}:", *(instruction() for _ in range(chance.randint(1, 5)))]
+        way = chance.random()
+        if way < 0.7:
+            name = chance.choice(("beq", "bne", "blt", "bgeu"))
+            lines.append(f"{name} x{number()},x{number()},s{chance.randint(index + 1, count)}")
+        elif way < 0.85:
+            lines.append("jal x1,f")
+        return "; ".join(lines)
+
+    program = "; ".join(segment(index) for index in range(count))
+    leaf = "; ".join(["f:", *(instruction() for _ in range(3)), "jalr x0,0(x1)"])
+    same(pair(f"s:; addi x5,x5,1; {program}; s{count}:; jal x0,s; {leaf}", monkeypatch))
 
 
 def test_a_block_is_left_for_few_instructions_to_execute_again(monkeypatch):

@@ -1,0 +1,201 @@
+"""How blocks lead to each other: loops, returns, and the registers that one hands on to the next in values."""
+
+from collections.abc import Mapping, Sequence
+
+from pyv_ext.engines.fast.blocks import CONTROL, Block, ends, target_of
+from pyv_ext.isa import Kind
+from pyv_state.named import NamedTuple
+
+# -- loops ---------------------------------------------------------------------------------------------------------
+
+LOOP_BLOCKS, LOOP_SIZE = 12, 400
+"""Blocks and instructions that a loop has at most."""
+LOOP_REGISTERS = 12
+"""Registers from block to block that the host has room for."""
+
+
+class Loop(NamedTuple):
+    """Blocks that lead to each other without calls; registers that need not be in memory between them."""
+
+    heads: frozenset[int]
+    registers: tuple[int, ...]
+    """Those that a block reads or writes; of many, those that a block reads before it writes them: results of one block
+    alone would take the place of what goes from one to the next."""
+    written: frozenset[int]
+    """Of these, what any of the blocks writes."""
+
+
+def loops(blocks: Sequence[Block], mask: int) -> list[Loop]:
+    """The innermost loops among blocks."""
+    inside = {block.pc: block for block in blocks if _goes_on(block)}
+    edges = {head: [pc for pc in _successors(block, mask) if pc in inside] for head, block in inside.items()}
+    backward = sorted(
+        (source - target, target, source) for source in edges for target in edges[source] if target <= source
+    )
+    found: list[Loop] = []
+    taken: set[int] = set()
+    for _, first, last in backward:
+        within = {head: [pc for pc in edges[head] if first <= pc <= last] for head in edges if first <= head <= last}
+        back: dict[int, list[int]] = {}
+        for head, targets in within.items():
+            for target in targets:
+                back.setdefault(target, []).append(head)
+        heads = _reached(first, within) & _reached(last, back)
+        size = sum(len(inside[head].instructions) for head in heads)
+        if heads.isdisjoint(taken) and len(heads) <= LOOP_BLOCKS and size <= LOOP_SIZE:
+            taken |= heads
+            found.append(_loop([inside[head] for head in sorted(heads)]))
+    return found
+
+
+def _goes_on(block: Block) -> bool:
+    """Whether it is known where the block leads to, and it is no call."""
+    last = block.instructions[-1][1]
+    return (
+        not ends(last) or last.row.kind is Kind.BRANCH or (last.row.kind is Kind.JUMP and not last.rd and not last.rs1)
+    )
+
+
+def _successors(block: Block, mask: int) -> list[int]:
+    pc, last = block.instructions[-1]
+    target = target_of(pc, last, mask)
+    return [*(() if target is None else (target,)), *(() if last.row.kind is Kind.JUMP else (block.end,))]
+
+
+def _reached(start: int, edges: Mapping[int, Sequence[int]]) -> set[int]:
+    reached, waiting = {start}, [start]
+    while waiting:
+        for each in edges.get(waiting.pop(), ()):
+            if each not in reached:
+                reached.add(each)
+                waiting.append(each)
+    return reached
+
+
+def _loop(blocks: Sequence[Block]) -> Loop:
+    uses = [_uses(block) for block in blocks]
+    written = frozenset().union(*(each.written for each in uses))
+    registers = written.union(*(each.read for each in uses))
+    if len(registers) > LOOP_REGISTERS:
+        registers = frozenset().union(*(each.before for each in uses))
+    return Loop(frozenset(block.pc for block in blocks), tuple(sorted(registers)), written & registers)
+
+
+# -- what blocks hand on -------------------------------------------------------------------------------------------
+
+ROOM = 8
+"""Registers of a loop that hands them on to the blocks behind it, too; where it has more, they take the place of others
+in the loop."""
+
+
+class Handed(NamedTuple):
+    """Registers that a block is given in values by others, and that need not be in memory between them."""
+
+    sources: frozenset[int]
+    """The heads of the others."""
+    registers: tuple[int, ...]
+    unsaved: frozenset[int]
+    """Of these, what memory may not have."""
+
+
+NOTHING = Handed(frozenset(), (), frozenset())
+
+
+def handed(blocks: Sequence[Block], points: Mapping[int, Sequence[int]], mask: int) -> dict[int, Handed]:
+    """What blocks are given, by their heads: those of a loop by each other, others by the block that alone leads to
+    them. `points`: where returns may lead (see `returns`)."""
+    inside = {block.pc: block for block in blocks}
+    found = {
+        head: Handed(loop.heads, loop.registers, loop.written) for loop in loops(blocks, mask) for head in loop.heads
+    }
+    within = set(found)
+    uses = {head: _uses(block) for head, block in inside.items()}
+    source_of = _only_sources(inside, points, mask)
+    wanted: dict[int, frozenset[int]] = {}
+    for head in reversed(inside):
+        own = uses[head].read | uses[head].written
+        more = own.union(*(wanted[each] for each, source in source_of.items() if source == head))
+        wanted[head] = more if len(more) <= LOOP_REGISTERS else own
+    for head, source in source_of.items():
+        given = found.get(source, NOTHING)
+        if head in found or (source in within and len(given.registers) > ROOM):
+            continue
+        known = uses[source].read | uses[source].written | frozenset(given.registers)
+        registers = wanted[head] & known
+        if len(registers) > LOOP_REGISTERS:
+            registers = uses[head].before & known
+        unsaved = registers & (uses[source].written | given.unsaved)
+        found[head] = Handed(frozenset((source,)), tuple(sorted(registers)), unsaved)
+    return found
+
+
+def _only_sources(inside: Mapping[int, Block], points: Mapping[int, Sequence[int]], mask: int) -> dict[int, int]:
+    """The block that alone leads to another one, and comes before it, by the head of that."""
+    sources: dict[int, list[int]] = {}
+    for head, block in inside.items():
+        last = block.instructions[-1][1]
+        if not ends(last) or last.row.kind in CONTROL:
+            for each in (*_successors(block, mask), *points.get(head, ())):
+                sources.setdefault(each, []).append(head)
+    places = {head: place for place, head in enumerate(inside)}
+    alone = {head: sources[head][0] for head in inside if len(sources.get(head, ())) == 1}
+    return {head: source for head, source in alone.items() if places[source] < places[head]}
+
+
+class _Uses(NamedTuple):
+    """The registers that instructions access, without x0."""
+
+    read: frozenset[int]
+    written: frozenset[int]
+    before: frozenset[int]
+    """Read before they are written."""
+
+
+def _uses(block: Block) -> _Uses:
+    read: set[int] = set()
+    written: set[int] = set()
+    before: set[int] = set()
+    for _, instruction in block.instructions:
+        sources = {instruction.rs1, instruction.rs2, instruction.rs3}
+        read |= sources
+        before |= sources - written
+        if instruction.row.kind is not Kind.STORE:
+            written.add(instruction.rd)
+    return _Uses(*(frozenset(numbers - {0}) for numbers in (read, written, before)))
+
+
+# -- returns -------------------------------------------------------------------------------------------------------
+
+LINK = 1
+"""The register with the return address, by the calling convention."""
+MOST_RETURNS = 3
+"""Places that a return is compared with at most."""
+
+
+def returns(blocks: Sequence[Block], mask: int) -> dict[int, tuple[int, ...]]:
+    """Where the returns at the end of blocks may lead, by the heads of these: behind the calls that lead to them, the
+    indirect ones where no other does. None for those with too many."""
+    inside = {block.pc: block for block in blocks}
+    edges: dict[int, list[int]] = {}
+    calls: dict[int | None, list[int]] = {}
+    for block in blocks:
+        pc, last = block.instructions[-1]
+        if last.row.kind is Kind.JUMP and last.rd == LINK:
+            calls.setdefault(target_of(pc, last, mask), []).append(block.end)
+            after = [block.end]
+        else:
+            after = _successors(block, mask)
+        edges[block.pc] = [each for each in after if each in inside]
+    found: dict[int, dict[int, None]] = {head: {} for head, block in inside.items() if _returns(block)}
+    for target, points in calls.items():
+        if target is not None:
+            for head in found.keys() & _reached(target, edges):
+                found[head].update(dict.fromkeys(points))
+    indirect = dict.fromkeys(calls.get(None, ()))
+    chosen = {head: tuple(each for each in points or indirect if each in inside) for head, points in found.items()}
+    return {head: points for head, points in chosen.items() if len(points) <= MOST_RETURNS}
+
+
+def _returns(block: Block) -> bool:
+    last = block.instructions[-1][1]
+    return last.row.kind is Kind.JUMP and not last.rd and last.rs1 == LINK
