@@ -4,6 +4,8 @@ import engine_choice
 import pytest
 from native_forms import NATIVE_FORMS, Form
 
+from pyv_ext.engines.kept.recipe import Recipe
+
 
 @pytest.fixture(scope="module", params=(Form("reference"), *NATIVE_FORMS), ids=str)
 def each_engine(request, monkeypatch_module):
@@ -16,3 +18,11 @@ def each_engine(request, monkeypatch_module):
 def monkeypatch_module():
     with pytest.MonkeyPatch.context() as patch:
         yield patch
+
+
+@pytest.fixture
+def unkept(monkeypatch):
+    """Native code has no recipe: other tests, in other processes too, would be given what is broken or made otherwise
+    here."""
+    monkeypatch.setattr(Recipe, "interpreter", lambda *_: "")
+    monkeypatch.setattr(Recipe, "region", lambda *_: "")

@@ -9,7 +9,6 @@ from native_forms import NATIVE_FORMS
 from shares import slow
 
 from pyv_ext.engines.fast import engine as fast
-from pyv_ext.engines.kept.recipe import Recipe
 
 SEEDS = range(24)
 INSTRUCTIONS = 6000
@@ -98,13 +97,6 @@ def test_the_programs_do_what_they_are_for():
 
 
 # -- broken on purpose -----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def unkept(monkeypatch):
-    """Native code has no recipe: other tests, in other processes too, would be given what is broken here."""
-    monkeypatch.setattr(Recipe, "interpreter", lambda *_: "")
-    monkeypatch.setattr(Recipe, "region", lambda *_: "")
 
 
 def found(engine):

@@ -288,7 +288,7 @@ def test_a_loop_of_many_registers_hands_nothing_on():
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_registers_are_the_same_on_all_ways_through_branches_and_calls(seed, monkeypatch):
+def test_registers_are_the_same_on_all_ways_through_branches_and_calls(seed, monkeypatch, unkept):
     """Blocks that one block leads to, joins, calls, and accesses that leave, without loops and with them."""
     monkeypatch.setattr(flow, "LOOP_BLOCKS", 12 if seed % 3 == 0 else 0)
     chance, count = random.Random(seed), 9
@@ -321,7 +321,7 @@ def test_registers_are_the_same_on_all_ways_through_branches_and_calls(seed, mon
     same(pair(f"s:; addi x5,x5,1; {program}; s{count}:; jal x0,s; {leaf}", monkeypatch))
 
 
-def test_a_block_is_left_for_few_instructions_to_execute_again(monkeypatch):
+def test_a_block_is_left_for_few_instructions_to_execute_again(monkeypatch, unkept):
     """A way out for each part of a long block, at `AGAIN` instructions."""
     monkeypatch.setattr(region, "AGAIN", 4)
     lines = "; ".join(f"addi x5,x5,{index}; lw x6,{index}(x10)" for index in range(0, 32, 4))
