@@ -193,8 +193,9 @@ class Bus:
     def peek(self, address: int, size: int) -> bytes | None:
         """Memory without side effects or cost: the load port of custom instructions and debuggers."""
         for ram in self.rams:
-            if ram.base <= address and address + size <= ram.end:
-                return bytes(ram.u8[address - ram.base : address - ram.base + size])
+            at = address - ram.base
+            if 0 <= at <= ram.size - size:
+                return ram.data[at : at + size]
         return None
 
     def poke(self, address: int, data: bytes | memoryview) -> None:
@@ -226,15 +227,13 @@ class Bus:
         if self.shadow is not None:
             self.shadow.initialise(address, size)
         for ram in self.rams:
-            if ram.base <= address and address + size <= ram.end:
+            if 0 <= address - ram.base <= ram.size - size:
                 self._written(ram, address, size)
                 return
 
     def _written(self, ram: Ram, address: int, size: int) -> None:
-        if size <= 0:
-            return
-        low, high = (address - ram.base) >> LINE_BITS, (address + size - 1 - ram.base) >> LINE_BITS
-        if ram.code.find(b"\1", low, high + 1) >= 0:
+        at = address - ram.base
+        if size > 0 and ram.code.find(b"\1", at >> LINE_BITS, (at + size - 1 >> LINE_BITS) + 1) >= 0:
             for listener in self.on_code_write:
                 listener(address, size)
 

@@ -122,6 +122,8 @@ accessed: Callable[[tuple[Device, int, int, bool, int, int, int, int]], Access] 
 """One of these values; a call of the class takes twice as long."""
 
 Observer = Callable[[Access], None]
+"""Is told of accesses. A load of a `Stable` register that shows for certain what the one before has shown may be left
+out: it has no effect on the device either."""
 
 Load = Callable[[int], tuple[int, int] | None]
 """`load(start)`: (value, cycles) of a load that starts in cycle `start`; None is an access fault."""

@@ -172,10 +172,14 @@ class Upcalls:
             if self._queue[COUNT]:
                 self._clock.wake()
                 self._clock.settle(self._hart.cycle)
-            on_block, cycle = self._on_block, self._hart.cycle
-            if on_block is not None and cycle > self._told:
-                on_block(self._told, cycle, self._log.take())
-                self._told = cycle
+            if self._on_block is not None:
+                self._tell(self._on_block, self._hart.cycle)
+
+    def _tell(self, on_block: OnBlock, cycle: int) -> None:
+        """Tell the tracer of what has retired before a cycle."""
+        if cycle > self._told:
+            on_block(self._told, cycle, self._log.take())
+            self._told = cycle
 
     def failed(self) -> None:
         """What native code has called has raised something, and may have changed which stores are deferrable."""
@@ -263,8 +267,10 @@ class Upcalls:
             words[PC] = pc
             words[END] = cycle
             return GOING
-        if self._on_block is not None or first & WAITING:
+        if first & WAITING:
             self.end()
+        elif self._on_block is not None:
+            self._tell(self._on_block, cycle)
         going = self._execute_slow(True, first & HOOKED > 0)
         self._told = hart.cycle
         if words[EPOCH] and (self._bus.observers or self._bus.guards):
@@ -288,10 +294,8 @@ class Upcalls:
         nothing that native code has done is untold, but to the tracer."""
         core, hart, clock = self._core, self._hart, self._clock
         hart.pc, hart.cycle, hart.instret = pc, cycle, retired
-        on_block = self._on_block
-        if on_block is not None and cycle > self._told:
-            on_block(self._told, cycle, self._log.take())
-            self._told = cycle
+        if self._on_block is not None:
+            self._tell(self._on_block, cycle)
         changes, due = clock.changes, clock.next
         for hook in tuple(self._code.hooks[pc]):
             stop = hook(hart)
@@ -352,8 +356,10 @@ class Upcalls:
         hart, words, x = self._hart, self._words, self._x
         start = end - hart.timing.irq
         hart.pc, hart.cycle, hart.instret = handler, start, retired
-        if self._on_block is not None or first & WAITING:
+        if first & WAITING:
             self.end()
+        elif self._on_block is not None:
+            self._tell(self._on_block, start)
         guarded = x[GUARDED]
         hart.tell_interrupt(cause)
         self._told, tracer = end, self._core.tracer
@@ -426,8 +432,7 @@ class Upcalls:
         """Tell the tracer of what comes before an access of a device."""
         hart = self._hart
         hart.pc, hart.cycle = self._words[PC], start
-        if start > self._told:
-            on_block(self._told, start, self._log.take())
+        self._tell(on_block, start)
 
     def _accessed(self, start: int, end: int) -> None:
         """Tell the tracer of an access, which an event before it may have set."""
