@@ -13,7 +13,7 @@ from pyv_ext.engines.boundary import frame
 from pyv_ext.engines.boundary.frame import BIAS, Exit, Left, with_left
 from pyv_ext.engines.boundary.going_on import GO_ON, NONE
 from pyv_ext.engines.boundary.python_calls import FRESH
-from pyv_ext.engines.fast import access, entries, floating, upcalls
+from pyv_ext.engines.fast import elsewhere, entries, floating, upcalls
 from pyv_ext.engines.fast.access import Pointers, RamAccess
 from pyv_ext.engines.fast.decoder import decoder
 from pyv_ext.engines.fast.entries import Numbers
@@ -86,7 +86,7 @@ class Interpreter:
         self._arrive(Switching(ir, self._isa, pointers.x))
         self._switch(pointers.x)
         self._exits()
-        others = access.functions(self._arriving) + frame.note() + self._answers.functions() + self._near
+        others = elsewhere.functions(self._arriving) + frame.note() + self._answers.functions() + self._near
         others += decoder(self._isa, numbers)
         others += floating.declarations() if self._numbers.by_float else ""
         others += frame.permission() if self._access.guarded else ""

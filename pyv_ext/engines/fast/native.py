@@ -25,9 +25,10 @@ from pyv_ext.engines.boundary.frame import (
 from pyv_ext.engines.boundary.python_calls import FRESH
 from pyv_ext.engines.code import Code
 from pyv_ext.engines.fast import space
-from pyv_ext.engines.fast.access import OtherMemories, RamAccess
+from pyv_ext.engines.fast.access import RamAccess
 from pyv_ext.engines.fast.blocks import Block
 from pyv_ext.engines.fast.custom import CustomCalls
+from pyv_ext.engines.fast.elsewhere import OtherMemories
 from pyv_ext.engines.fast.entries import DECODE, HookedEntries, Numbers
 from pyv_ext.engines.fast.space import Decode, Space
 from pyv_ext.engines.fast.upcalls import Upcalls

@@ -6,10 +6,11 @@ from pyv_ext.bus import clock
 from pyv_ext.engines.boundary import frame
 from pyv_ext.engines.boundary.frame import Reading, advance, left_of, read_counter, with_left
 from pyv_ext.engines.boundary.python_calls import FRESH, HANDLER
-from pyv_ext.engines.fast import access, entries, floating, upcalls
+from pyv_ext.engines.fast import entries, floating, upcalls
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
 from pyv_ext.engines.fast.blocks import ATOMIC
 from pyv_ext.engines.fast.custom import WORDS
+from pyv_ext.engines.fast.elsewhere import LOAD, STORE
 from pyv_ext.engines.fast.floating import Floating, Operation
 from pyv_ext.engines.fast.machine import FENCE_I, MRET, PROTECTION, STATUS, TOLD, TRAP, WFI, Switching
 from pyv_ext.engines.lowering import Lowering
@@ -179,7 +180,7 @@ class Operations:
         left = left_of(ir, self._progress)
         wide = ir.value(f"zext i32 {address} to i64")
         place = self._slot(entries.RD)  # a device may change the code, and with it this entry
-        answer = ir.value(f"call i64 @{access.LOAD}(ptr %frame, i64 {wide}, i64 {row.size}, i64 {left})")
+        answer = ir.value(f"call i64 @{LOAD}(ptr %frame, i64 {wide}, i64 {row.size}, i64 {left})")
         cycles = ir.value(f"lshr i64 {answer}, 32")
         loaded, device = ir.fresh(), ir.fresh()
         later = self._later(cycles)
@@ -211,7 +212,7 @@ class Operations:
         wide = ir.value(f"zext i32 {address} to i64")
         left = left_of(ir, self._progress)
         given = f"i64 {wide}, i64 {row.size}, i32 {value}, i64 {left}"
-        cycles = ir.value(f"call i64 @{access.STORE}(ptr %frame, {given})")
+        cycles = ir.value(f"call i64 @{STORE}(ptr %frame, {given})")
         device = ir.fresh()
         ir.unless(ir.value(f"icmp ne i64 {cycles}, 0"), (device, ()))
         self._note(frame.what_of(ir, address), cycles, next_pc, self._later(cycles), row.length)

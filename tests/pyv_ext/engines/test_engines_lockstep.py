@@ -176,15 +176,15 @@ def test_device_accesses_that_ignore_events_are_found(monkeypatch, native, unkep
 
 
 def test_wrong_cycles_of_other_memories_are_found(monkeypatch, native, unkept):
-    from pyv_ext.engines.fast import access
+    from pyv_ext.engines.fast import elsewhere
 
-    original = access.OtherMemories._fill
+    original = elsewhere.OtherMemories._fill
 
     def fill(self):
         original(self)
-        self._table[access.LOAD_CYCLES] += 1
+        self._table[elsewhere.LOAD_CYCLES] += 1
 
-    monkeypatch.setattr(access.OtherMemories, "_fill", fill)
+    monkeypatch.setattr(elsewhere.OtherMemories, "_fill", fill)
     assert found("fast")
 
 
