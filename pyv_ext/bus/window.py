@@ -10,8 +10,9 @@ from functools import partial
 from operator import index
 from typing import Any
 
-from pyv_ext.bus.clock import KIND, Clock, what_of
+from pyv_ext.bus.clock import KIND, Clock
 from pyv_ext.bus.direct import DirectCall, Held
+from pyv_ext.bus.store_queue import what_of
 from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Device, Reply
 from pyv_ext.timing import CoreTiming

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pyv_ext.bus import clock
-from pyv_ext.bus.clock import NEVER, NOT_DEFERRABLE, what_of
+from pyv_ext.bus import store_queue
+from pyv_ext.bus.clock import NEVER
+from pyv_ext.bus.store_queue import NOT_DEFERRABLE, what_of
 from pyv_ext.devices import interrupts
 from pyv_ext.devices.interrupts import MEIP
 from pyv_ext.devices.plic import SET_LEVELS
@@ -172,8 +173,8 @@ class NearCode:
         wiring, clint = self._words(ir, table, WIRING), self._words(ir, table, CLINT)
         due = wiring.execute(f"due if due > seen else {NEVER}")
         queue = ir.load("ptr", "%frame", self._at.queue)
-        first = ir.load("i64", queue, 8 * (clock.FIRST + clock.ARRIVAL))
-        none = ir.value(f"icmp eq i64 {ir.load('i64', queue, 8 * clock.LOUD)}, 0")
+        first = ir.load("i64", queue, 8 * (store_queue.FIRST + store_queue.ARRIVAL))
+        none = ir.value(f"icmp eq i64 {ir.load('i64', queue, 8 * store_queue.LOUD)}, 0")
         arrival = ir.value(f"select i1 {none}, i64 {NEVER}, i64 {first}")
         return self._least(ir, clint.execute(self._forms[CLINT].due), due), arrival
 
@@ -269,7 +270,7 @@ class NearCode:
         ir.unless(ir.value(f"icmp ult i64 {acts}, %left"), ("python", ()))
         if device.place == UART:
             queue = ir.load("ptr", "%frame", self._at.queue)
-            ir.unless(ir.value(f"icmp eq i64 {ir.load('i64', queue, 8 * clock.COUNT)}, 0"), ("python", ()))
+            ir.unless(ir.value(f"icmp eq i64 {ir.load('i64', queue, 8 * store_queue.COUNT)}, 0"), ("python", ()))
 
     def _load(self) -> str:
         ir = Ir()
@@ -374,8 +375,8 @@ class NearCode:
         ir.block("arrives")
         ir.unless(ir.value("icmp eq i32 %bits, 0"), ("python", ()))
         queue = ir.load("ptr", "%frame", self._at.queue)
-        what = ir.load("i64", queue, 8 * (clock.FIRST + clock.WHAT_OF_STORE))
-        value = ir.load("i64", queue, 8 * (clock.FIRST + clock.VALUE))
+        what = ir.load("i64", queue, 8 * (store_queue.FIRST + store_queue.WHAT_OF_STORE))
+        value = ir.load("i64", queue, 8 * (store_queue.FIRST + store_queue.VALUE))
         posted = [(device, device.form.stores) for device in self._devices if device.posted]
         for device, offset, program in self._dispatch(ir, what, _what, posted, "user"):
             made = self._words(ir, table, device.place)
@@ -393,7 +394,7 @@ class NearCode:
         """Block `user`: the store is at a device in Python that may be called, if it need not be told of anything else
         before."""
         ir.block("user")
-        call = ir.load("ptr", queue, 8 * (clock.FIRST + clock.CALL))
+        call = ir.load("ptr", queue, 8 * (store_queue.FIRST + store_queue.CALL))
         ir.unless(untouched(ir, self._at.touched), ("python", ()))
         ir.unless(ir.value(f"icmp ne ptr {call}, null"), ("python", ()))
         _pop_loud(ir, queue)
@@ -411,12 +412,12 @@ class NearCode:
         ir.goto("look", ("0", "0"))
         done, last = ir.block("look", "i64", "i64")
         at_end = "end", (done, last)
-        ir.unless(ir.value(f"icmp ult i64 {done}, {ir.load('i64', queue, 8 * clock.COUNT)}"), at_end)
+        ir.unless(ir.value(f"icmp ult i64 {done}, {ir.load('i64', queue, 8 * store_queue.COUNT)}"), at_end)
         self._unless_full(ir, table, "other")
-        words = ir.at(queue, ir.value(f"mul i64 {done}, {8 * clock.STORE_WORDS}"))
+        words = ir.at(queue, ir.value(f"mul i64 {done}, {8 * store_queue.STORE_WORDS}"))
         arrival, what, value = (
-            ir.load("i64", words, 8 * (clock.FIRST + word))
-            for word in (clock.ARRIVAL, clock.WHAT_OF_STORE, clock.VALUE)
+            ir.load("i64", words, 8 * (store_queue.FIRST + word))
+            for word in (store_queue.ARRIVAL, store_queue.WHAT_OF_STORE, store_queue.VALUE)
         )
         ir.unless(ir.value(f"icmp ule i64 {arrival}, %cycle"), at_end)
         posted = [(device, device.form.stores) for device in self._devices if device.place == UART]
@@ -471,14 +472,14 @@ def _pop() -> str:
     """`near_pop(queue, number)`: so many stores, the first ones, leave it."""
     ir = Ir()
     ir.block("entry")
-    left = ir.value(f"sub i64 {ir.load('i64', '%queue', 8 * clock.COUNT)}, %number")
-    ir.store("i64", left, "%queue", 8 * clock.COUNT)
-    words = ir.value(f"mul i64 {left}, {clock.STORE_WORDS}")
-    distance = ir.value(f"mul i64 %number, {8 * clock.STORE_WORDS}")
+    left = ir.value(f"sub i64 {ir.load('i64', '%queue', 8 * store_queue.COUNT)}, %number")
+    ir.store("i64", left, "%queue", 8 * store_queue.COUNT)
+    words = ir.value(f"mul i64 {left}, {store_queue.STORE_WORDS}")
+    distance = ir.value(f"mul i64 %number, {8 * store_queue.STORE_WORDS}")
     ir.goto("look", ("0",))
     (at,) = ir.block("look", "i64")
     ir.unless(ir.value(f"icmp ult i64 {at}, {words}"), ("end", ()))
-    place = ir.at("%queue", ir.value(f"add i64 {ir.value(f'shl i64 {at}, 3')}, {8 * clock.FIRST}"))
+    place = ir.at("%queue", ir.value(f"add i64 {ir.value(f'shl i64 {at}, 3')}, {8 * store_queue.FIRST}"))
     ir.store("i64", ir.load("i64", ir.at(place, distance)), place)
     ir.goto("look", (ir.value(f"add i64 {at}, 1"),))
     ir.block("end")
@@ -488,7 +489,7 @@ def _pop() -> str:
 
 def _pop_loud(ir: Ir, queue: str) -> None:
     """The first store, which is not deferrable, leaves the queue."""
-    ir.store("i64", ir.value(f"sub i64 {ir.load('i64', queue, 8 * clock.LOUD)}, 1"), queue, 8 * clock.LOUD)
+    ir.store("i64", ir.value(f"sub i64 {ir.load('i64', queue, 8 * store_queue.LOUD)}, 1"), queue, 8 * store_queue.LOUD)
     ir.do(f"call void @{_POP}(ptr {queue}, i64 1)")
 
 

@@ -7,7 +7,7 @@ caches: then native code looks at the attributes of the clock by CPython's inter
 from collections.abc import Sequence
 from typing import Any
 
-from pyv_ext.bus import clock
+from pyv_ext.bus import store_queue
 from pyv_ext.engines.boundary.frame import (
     BIAS,
     CHANGES,
@@ -103,7 +103,7 @@ class GoingOn:
         ir.block("look")
         at = ir.load("ptr", f"@{FRAME}")
         more: tuple[str, tuple[str, ...]] = ("more", ())
-        count = ir.load("i64", ir.load("ptr", at, 8 * QUEUE), 8 * clock.COUNT)
+        count = ir.load("i64", ir.load("ptr", at, 8 * QUEUE), 8 * store_queue.COUNT)
         waiting = ir.value(f"or i64 {count}, {ir.load('i64', at, 8 * TOUCHED)}")
         ir.unless(ir.value(f"icmp eq i64 {waiting}, 0"), more)
         stopping = objects.get(ir, "core", "stopping", "odd")
@@ -221,7 +221,7 @@ class GoingOn:
     @staticmethod
     def _waiting(ir: Ir, at: str) -> str:
         """`WAITING` or 0."""
-        count = ir.load("i64", ir.load("ptr", at, 8 * QUEUE), 8 * clock.COUNT)
+        count = ir.load("i64", ir.load("ptr", at, 8 * QUEUE), 8 * store_queue.COUNT)
         any_of = ir.value(f"or i64 {count}, {ir.load('i64', at, 8 * TOUCHED)}")
         return ir.value(f"select i1 {ir.value(f'icmp ne i64 {any_of}, 0')}, i64 {WAITING}, i64 0")
 

@@ -4,7 +4,7 @@ Registers that need not be read again are in the MMIO read cache; stores wait in
 Python are called where nothing else comes before.
 """
 
-from pyv_ext.bus import clock, window
+from pyv_ext.bus import store_queue, window
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import LINE_BITS
 from pyv_ext.engines import near_code
@@ -111,7 +111,7 @@ def _load() -> str:
     ir.block("shown")
     arrived, acts = ir.load("i64", at, 8 * window.ARRIVES), ir.value(f"add i64 {_start(ir)}, {after}")
     ir.unless(ir.value(f"icmp ule i64 {arrived}, {acts}"), ("bus", ()))
-    queued = ir.load("i64", ir.load("ptr", "%frame", 8 * frame.QUEUE), 8 * clock.COUNT)
+    queued = ir.load("i64", ir.load("ptr", "%frame", 8 * frame.QUEUE), 8 * store_queue.COUNT)
     fresh = ir.value(f"icmp eq i64 {ir.load('i64', at, 8 * window.CHANGES)}, {ir.load('i64', '%frame', 8 * CHANGES)}")
     quiet = ir.value(f"and i1 {fresh}, {ir.value(f'icmp eq i64 {queued}, 0')}")
     since, epoch = ir.load("i64", at, 8 * window.SINCE), ir.load("i64", "%frame", 8 * frame.EPOCH)
@@ -150,7 +150,7 @@ def _call(ir: Ir, at: str, call: str, after: str, undisturbed: str) -> None:
 
 def _unless_waiting(ir: Ir, queue: str) -> None:
     """To `bus` where deferrable stores wait: they come before anything in Python. All others come in their cycle."""
-    count, loud = (ir.load("i64", queue, 8 * word) for word in (clock.COUNT, clock.LOUD))
+    count, loud = (ir.load("i64", queue, 8 * word) for word in (store_queue.COUNT, store_queue.LOUD))
     ir.unless(ir.value(f"icmp eq i64 {count}, {loud}"), ("bus", ()))
 
 
@@ -224,18 +224,18 @@ def _defer(ir: Ir, arriving: frozenset[int]) -> None:
     holds = ir.value(f"or i1 {always}, {ir.value(f'icmp eq i64 {epoch}, {now}')}")
     on = ir.value(f"and i1 {holds}, {ir.value(f'icmp ne i64 {now}, 0')}")
     queue = ir.load("ptr", "%frame", 8 * frame.QUEUE)
-    count = ir.load("i64", queue, 8 * clock.COUNT)
-    room = ir.value(f"icmp ult i64 {count}, {clock.CAPACITY}")
+    count = ir.load("i64", queue, 8 * store_queue.COUNT)
+    room = ir.value(f"icmp ult i64 {count}, {store_queue.CAPACITY}")
     ir.unless(ir.value(f"and i1 {same}, {ir.value(f'and i1 {on}, {room}')}"), ("bus", ()))
 
     limit, posted = ir.load("i64", "%frame", 8 * frame.LIMIT), ir.load("ptr", "%frame", 8 * frame.POSTED)
     start = ir.value(f"sub i64 {limit}, %left")
-    ir.branch(ir.value(f"icmp ult i64 {count}, {clock.CROWDED}"), ("room", (count,)), ("crowded", ()))
+    ir.branch(ir.value(f"icmp ult i64 {count}, {store_queue.CROWDED}"), ("room", (count,)), ("crowded", ()))
     ir.block("crowded")
     ir.unless(ir.value(f"call i1 @{near_code.DRAIN}(ptr %frame, i64 {start})"), ("bus", ()))
-    ir.goto("room", (ir.load("i64", queue, 8 * clock.COUNT),))
+    ir.goto("room", (ir.load("i64", queue, 8 * store_queue.COUNT),))
     (count,) = ir.block("room", "i64")
-    behind = ir.value(f"icmp ne i64 {ir.load('i64', queue, 8 * clock.LOUD)}, 0")
+    behind = ir.value(f"icmp ne i64 {ir.load('i64', queue, 8 * store_queue.LOUD)}, 0")
     loud = ir.value(f"or i1 {always}, {behind}")
     busy, one_way = ir.load("i64", at, 8 * window.STORE_CYCLES), ir.load("i64", at, 8 * window.ONE_WAY)
     given = ir.value(f"and i64 {ir.value('zext i32 %value to i64')}, {ir.load('i64', at, 8 * window.MASK)}")
@@ -251,16 +251,19 @@ def _defer(ir: Ir, arriving: frozenset[int]) -> None:
     leaves = ir.value(f"select i1 {waits}, i64 {oldest}, i64 {start}")
     end = ir.value(f"add i64 {leaves}, {busy}")
     arrival = ir.value(f"add i64 {end}, {one_way}")
-    entry = ir.at(queue, ir.value(f"mul i64 {count}, {8 * clock.STORE_WORDS}"))
+    entry = ir.at(queue, ir.value(f"mul i64 {count}, {8 * store_queue.STORE_WORDS}"))
     what = ir.load("i64", at, 8 * window.WHAT)
-    flag = ir.value(f"select i1 {loud}, i64 {clock.NOT_DEFERRABLE - (1 << 64)}, i64 0")
+    flag = ir.value(f"select i1 {loud}, i64 {store_queue.NOT_DEFERRABLE - (1 << 64)}, i64 0")
     marked = ir.value(f"or i64 {what}, {flag}")
     call = ir.load("i64", at, 8 * window.STORE_CALL) if arriving else "0"
     for word, value in (
-        (clock.ARRIVAL, arrival), (clock.WHAT_OF_STORE, marked), (clock.VALUE, given), (clock.CALL, call)
-    ):  # fmt: skip
-        ir.store("i64", value, entry, 8 * (clock.FIRST + word))
-    ir.store("i64", ir.value(f"add i64 {count}, 1"), queue, 8 * clock.COUNT)
+        (store_queue.ARRIVAL, arrival),
+        (store_queue.WHAT_OF_STORE, marked),
+        (store_queue.VALUE, given),
+        (store_queue.CALL, call),
+    ):
+        ir.store("i64", value, entry, 8 * (store_queue.FIRST + word))
+    ir.store("i64", ir.value(f"add i64 {count}, 1"), queue, 8 * store_queue.COUNT)
     _recall(ir, slot, tag, given, arrival)
     cycles = ir.value(f"sub i64 {end}, {start}")
     ir.branch(ir.value(f"icmp ne i64 {one_way}, 0"), ("posted", ()), ("gone", ()))
@@ -283,6 +286,6 @@ def _defer(ir: Ir, arriving: frozenset[int]) -> None:
         asks = ir.value(f"and i1 {asks}, {other}")
     sooner = ir.value(f"and i1 {asks}, {ir.value(f'icmp ult i64 {arrival}, {others}')}")
     ir.store("i64", ir.value(f"select i1 {sooner}, i64 {arrival}, i64 {others}"), "%frame", 8 * frame.OTHERS)
-    louder = ir.value(f"add i64 {ir.load('i64', queue, 8 * clock.LOUD)}, {ir.value(f'zext i1 {loud} to i64')}")
-    ir.store("i64", louder, queue, 8 * clock.LOUD)
+    louder = ir.value(f"add i64 {ir.load('i64', queue, 8 * store_queue.LOUD)}, {ir.value(f'zext i1 {loud} to i64')}")
+    ir.store("i64", louder, queue, 8 * store_queue.LOUD)
     ir.do(f"ret i64 {ir.value(f'add i64 {cycles}, ' + ir.value(f'sub i64 {limit}, {first}'))}")

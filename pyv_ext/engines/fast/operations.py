@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pyv_ext.bus import clock
+from pyv_ext.bus import store_queue
 from pyv_ext.engines.boundary import frame
 from pyv_ext.engines.boundary.frame import Reading, advance, left_of, read_counter, with_left
 from pyv_ext.engines.boundary.python_calls import FRESH, HANDLER
@@ -313,7 +313,7 @@ class Operations:
         ir = self._ir
         ir.block(f"op{number}")
         touched, guarded = ir.load("i64", "%frame", 8 * frame.TOUCHED), ir.load("i64", self._at.x, 8 * slots.GUARDED)
-        queued = ir.load("i64", ir.load("ptr", "%frame", 8 * frame.QUEUE), 8 * clock.COUNT)
+        queued = ir.load("i64", ir.load("ptr", "%frame", 8 * frame.QUEUE), 8 * store_queue.COUNT)
         more = ir.value(f"or i64 {ir.value(f'or i64 {touched}, {guarded}')}, {queued}")
         ir.unless(ir.value(f"icmp eq i64 {more}, 0"), self._leave)
         index = ir.value(f"mul i32 {self._immediate()}, {entries.ROW}")

@@ -6,7 +6,8 @@ The interpreter is entered with the GIL (`ctypes.PYFUNCTYPE`), which also raises
 from collections.abc import Callable
 from functools import partial
 
-from pyv_ext.bus.clock import ARRIVAL, COUNT, FIRST, NEVER
+from pyv_ext.bus.clock import NEVER
+from pyv_ext.bus.store_queue import ARRIVAL, COUNT, FIRST
 from pyv_ext.bus.window import Load, Store
 from pyv_ext.engines.boundary.frame import (
     CHANGES,
