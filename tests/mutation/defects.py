@@ -24,7 +24,7 @@ STRICT = "tests/pyv_npu/coupling/test_strict.py::"
 UNTOUCHED = "tests/pyv_npu/observe/test_untouched_npu.py::"
 DEFECTS = (
     Defect(
-        "a store behind one that changes which are deferrable is deferrable", "pyv_ext/engines/fast/access.py",
+        "a store behind one that changes which are deferrable is deferrable", "pyv_ext/engines/boundary/elsewhere.py",
         """loud = ir.value(f"or i1 {always}, {behind}")""", "loud = always",
         "tests/pyv_ext/engines/test_near_interrupts.py::"
         "test_characters_are_sent_back_from_the_store_on_that_says_so",

@@ -1,6 +1,6 @@
 """Loads and stores of the RAM of the fast path in LLVM IR.
 
-They leave where the access is another one. The interpreter then tries what is in `elsewhere`; translated code leaves to
+They leave where the access is another one. The interpreter then tries `boundary.elsewhere`; translated code leaves to
 the interpreter.
 """
 

@@ -9,11 +9,11 @@ pc and progress are in the frame between calls.
 """
 
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
-from pyv_ext.engines.boundary import frame
+from pyv_ext.engines.boundary import elsewhere, frame
 from pyv_ext.engines.boundary.frame import BIAS, Exit, Left, with_left
 from pyv_ext.engines.boundary.going_on import GO_ON, NONE
 from pyv_ext.engines.boundary.python_calls import FRESH
-from pyv_ext.engines.fast import elsewhere, entries, floating, upcalls
+from pyv_ext.engines.fast import entries, floating, upcalls
 from pyv_ext.engines.fast.access import Pointers, RamAccess
 from pyv_ext.engines.fast.decoder import decoder
 from pyv_ext.engines.fast.entries import Numbers

@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from pyv_ext.engines.boundary.elsewhere import OtherMemories
 from pyv_ext.engines.boundary.frame import (
     BIAS,
     DONE,
@@ -28,7 +29,6 @@ from pyv_ext.engines.fast import space
 from pyv_ext.engines.fast.access import RamAccess
 from pyv_ext.engines.fast.blocks import Block
 from pyv_ext.engines.fast.custom import CustomCalls
-from pyv_ext.engines.fast.elsewhere import OtherMemories
 from pyv_ext.engines.fast.entries import DECODE, HookedEntries, Numbers
 from pyv_ext.engines.fast.space import Decode, Space
 from pyv_ext.engines.fast.upcalls import Upcalls

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from pyv_ext.bus import store_queue
 from pyv_ext.engines.boundary import frame
+from pyv_ext.engines.boundary.elsewhere import LOAD, STORE
 from pyv_ext.engines.boundary.frame import Reading, advance, left_of, read_counter, with_left
 from pyv_ext.engines.boundary.python_calls import FRESH, HANDLER
 from pyv_ext.engines.fast import entries, floating, upcalls
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
 from pyv_ext.engines.fast.blocks import ATOMIC
 from pyv_ext.engines.fast.custom import WORDS
-from pyv_ext.engines.fast.elsewhere import LOAD, STORE
 from pyv_ext.engines.fast.floating import Floating, Operation
 from pyv_ext.engines.fast.machine import FENCE_I, MRET, PROTECTION, STATUS, TOLD, TRAP, WFI, Switching
 from pyv_ext.engines.lowering import Lowering

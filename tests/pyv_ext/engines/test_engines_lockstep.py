@@ -176,7 +176,7 @@ def test_device_accesses_that_ignore_events_are_found(monkeypatch, native, unkep
 
 
 def test_wrong_cycles_of_other_memories_are_found(monkeypatch, native, unkept):
-    from pyv_ext.engines.fast import elsewhere
+    from pyv_ext.engines.boundary import elsewhere
 
     original = elsewhere.OtherMemories._fill
 
