@@ -192,11 +192,8 @@ class Bus:
 
     def peek(self, address: int, size: int) -> bytes | None:
         """Memory without side effects or cost: the load port of custom instructions and debuggers."""
-        for ram in self.rams:
-            at = address - ram.base
-            if 0 <= at <= ram.size - size:
-                return ram.data[at : at + size]
-        return None
+        ram = self.ram_at(address, size)
+        return None if ram is None else ram.data[address - ram.base : address - ram.base + size]
 
     def poke(self, address: int, data: bytes | memoryview) -> None:
         """Write memory from outside the hart: program loaders, bus masters, debuggers."""
@@ -226,10 +223,9 @@ class Bus:
         """Take note that memory changed; decoded code in it is dropped."""
         if self.shadow is not None:
             self.shadow.initialise(address, size)
-        for ram in self.rams:
-            if 0 <= address - ram.base <= ram.size - size:
-                self._written(ram, address, size)
-                return
+        ram = self.ram_at(address, size)
+        if ram is not None:
+            self._written(ram, address, size)
 
     def _written(self, ram: Ram, address: int, size: int) -> None:
         at = address - ram.base

@@ -79,6 +79,23 @@ def _find(ir: Ir, limit: int, nowhere: str) -> tuple[str, str]:
     return row, offset
 
 
+def _register(ir: Ir, serve: str, cache: int, words: int, tag_word: int) -> tuple[str, str, str, str]:
+    """Block `register`: return what the call `serve` gives for a device that is native itself, or find the register in
+    a cache, whose address is a word of the frame: number and address of its slot, the tag of the access, and whether
+    the slot has it."""
+    ir.block("register")
+    served = ir.value(serve)
+    ir.branch(ir.value(f"icmp ne i64 {served}, 0"), ("served", ()), ("cached", ()))
+    ir.block("served")
+    ir.do(f"ret i64 {served}")
+    ir.block("cached")
+    mixed = ir.value("xor i64 %address, " + ir.value("lshr i64 %address, 6"))
+    slot = ir.value(f"and i64 {mixed}, {window.SLOTS - 1}")
+    at = ir.at(ir.load("ptr", "%frame", 8 * cache), ir.value(f"mul i64 {slot}, {8 * words}"))
+    tag = ir.value(f"or i64 %address, {ir.value('shl i64 %size, 32')}")
+    return slot, at, tag, ir.value(f"icmp eq i64 {ir.load('i64', at, 8 * tag_word)}, {tag}")
+
+
 def _load() -> str:
     ir = Ir()
     row, offset = _find(ir, LOADABLE, "register")
@@ -89,16 +106,8 @@ def _load() -> str:
         ir.block(label)
         value = ir.value(f"zext {kind} {ir.load(kind, place)} to i64")
         ir.do(f"ret i64 {ir.value(f'or i64 {value}, {cycles}')}")
-    ir.block("register")
-    served = ir.value(f"call i64 @{near_code.LOAD}(ptr %frame, i64 %address, i64 %size, i64 %left)")
-    ir.branch(ir.value(f"icmp ne i64 {served}, 0"), ("served", ()), ("cached", ()))
-    ir.block("served")
-    ir.do(f"ret i64 {served}")
-    ir.block("cached")
-    slot = ir.value(f"and i64 {ir.value('xor i64 %address, ' + ir.value('lshr i64 %address, 6'))}, {window.SLOTS - 1}")
-    at = ir.at(ir.load("ptr", "%frame", 8 * READ_CACHE), ir.value(f"mul i64 {slot}, {8 * window.WORDS}"))
-    tag = ir.value(f"or i64 %address, {ir.value('shl i64 %size, 32')}")
-    same = ir.value(f"icmp eq i64 {ir.load('i64', at, 8 * window.TAG)}, {tag}")
+    served = f"call i64 @{near_code.LOAD}(ptr %frame, i64 %address, i64 %size, i64 %left)"
+    _, at, _, same = _register(ir, served, READ_CACHE, window.WORDS, window.TAG)
     after = ir.load("i64", at, 8 * window.ACTS)
     ir.unless(same, ("bus", ()))
     undisturbed = ir.value(f"icmp ult i64 {after}, %left")
@@ -207,18 +216,9 @@ def _store(arriving: frozenset[int]) -> str:
 
 
 def _defer(ir: Ir, arriving: frozenset[int]) -> None:
-    """Block `register`: leave a store to a device in the queue, if that is possible, as `Window` would post it."""
-    ir.block("register")
-    served = ir.value(f"call i64 @{near_code.STORE}(ptr %frame, i64 %address, i64 %size, i32 %value, i64 %left)")
-    ir.branch(ir.value(f"icmp ne i64 {served}, 0"), ("served", ()), ("cached", ()))
-    ir.block("served")
-    ir.do(f"ret i64 {served}")
-    ir.block("cached")
-    mixed = ir.value("xor i64 %address, " + ir.value("lshr i64 %address, 6"))
-    slot = ir.value(f"and i64 {mixed}, {window.SLOTS - 1}")
-    at = ir.at(ir.load("ptr", "%frame", 8 * frame.STORE_CACHE), ir.value(f"mul i64 {slot}, {8 * window.SLOT_WORDS}"))
-    tag = ir.value(f"or i64 %address, {ir.value('shl i64 %size, 32')}")
-    same = ir.value(f"icmp eq i64 {ir.load('i64', at, 8 * window.STORE_TAG)}, {tag}")
+    """From block `register` on: leave a store to a device in the queue, if that is possible, as `Window` posts it."""
+    served = f"call i64 @{near_code.STORE}(ptr %frame, i64 %address, i64 %size, i32 %value, i64 %left)"
+    slot, at, tag, same = _register(ir, served, frame.STORE_CACHE, window.SLOT_WORDS, window.STORE_TAG)
     now, epoch = ir.load("i64", "%frame", 8 * frame.EPOCH), ir.load("i64", at, 8 * window.EPOCH)
     always = ir.value(f"icmp eq i64 {epoch}, {window.ALWAYS}")
     holds = ir.value(f"or i1 {always}, {ir.value(f'icmp eq i64 {epoch}, {now}')}")

@@ -178,17 +178,17 @@ _ADD, _UPPER, _NEAR = "(a + b) & M", "b & M", "(pc + b) & M"
 
 
 def _reach(group: Sequence[tuple[int, Instruction]], low: int, misaligned: bool) -> Reach:
-    ends = [(offset - low, instruction.row.size, instruction.row.kind) for offset, instruction in group]
-    stores = [(start, size) for start, size, kind in ends if kind is Kind.STORE]
+    parts = [(offset - low, instruction.row.size, instruction.row.kind) for offset, instruction in group]
+    stores = [(start, size) for start, size, kind in parts if kind is Kind.STORE]
     lines: tuple[int, ...] = ()
     if stores:
         last = max(start + (size - 1 if misaligned else 0) for start, size in stores)
         lines = (*range(min(stores)[0], last, LINE), last)
     few = len(lines) <= PROBES
-    kinds = {kind for _, _, kind in ends}
+    kinds = {kind for _, _, kind in parts}
     kind = kinds.pop() if len(kinds) == 1 else Kind.AMO
     size = 1 if misaligned else group[0][1].row.size
-    return Reach(size, max(start + size for start, size, _ in ends), lines if few else (), few, kind)
+    return Reach(size, max(start + size for start, size, _ in parts), lines if few else (), few, kind)
 
 
 def _block(head: int, found: dict[int, Instruction], heads: dict[int, None], mask: int) -> Block:

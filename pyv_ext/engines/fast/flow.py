@@ -14,25 +14,27 @@ LOOP_REGISTERS = 12
 """Registers from block to block that the host has room for."""
 
 
-class Loop(NamedTuple):
-    """Blocks that lead to each other without calls; registers that need not be in memory between them."""
+class Handed(NamedTuple):
+    """Registers that blocks are given in values by others, and that need not be in memory between them."""
 
-    heads: frozenset[int]
+    sources: frozenset[int]
+    """The heads of the others; of a loop, these are the blocks themselves."""
     registers: tuple[int, ...]
-    """Those that a block reads or writes; of many, those that a block reads before it writes them: results of one block
-    alone would take the place of what goes from one to the next."""
-    written: frozenset[int]
-    """Of these, what any of the blocks writes."""
+    unsaved: frozenset[int]
+    """Of these, what memory may not have."""
 
 
-def loops(blocks: Sequence[Block], mask: int) -> list[Loop]:
-    """The innermost loops among blocks."""
+NOTHING = Handed(frozenset(), (), frozenset())
+
+
+def loops(blocks: Sequence[Block], mask: int) -> list[Handed]:
+    """The innermost loops among blocks that lead to each other without calls."""
     inside = {block.pc: block for block in blocks if _goes_on(block)}
     edges = {head: [pc for pc in _successors(block, mask) if pc in inside] for head, block in inside.items()}
     backward = sorted(
         (source - target, target, source) for source in edges for target in edges[source] if target <= source
     )
-    found: list[Loop] = []
+    found: list[Handed] = []
     taken: set[int] = set()
     for _, first, last in backward:
         within = {head: [pc for pc in edges[head] if first <= pc <= last] for head in edges if first <= head <= last}
@@ -72,13 +74,15 @@ def _reached(start: int, edges: Mapping[int, Sequence[int]]) -> set[int]:
     return reached
 
 
-def _loop(blocks: Sequence[Block]) -> Loop:
+def _loop(blocks: Sequence[Block]) -> Handed:
+    """What the blocks of a loop read or write; of much, what one reads before it writes it: results of one block alone
+    would take the place of what goes from one to the next."""
     uses = [_uses(block) for block in blocks]
     written = frozenset().union(*(each.written for each in uses))
     registers = written.union(*(each.read for each in uses))
     if len(registers) > LOOP_REGISTERS:
         registers = frozenset().union(*(each.before for each in uses))
-    return Loop(frozenset(block.pc for block in blocks), tuple(sorted(registers)), written & registers)
+    return Handed(frozenset(block.pc for block in blocks), tuple(sorted(registers)), written & registers)
 
 
 # -- what blocks hand on -------------------------------------------------------------------------------------------
@@ -88,26 +92,11 @@ ROOM = 8
 in the loop."""
 
 
-class Handed(NamedTuple):
-    """Registers that a block is given in values by others, and that need not be in memory between them."""
-
-    sources: frozenset[int]
-    """The heads of the others."""
-    registers: tuple[int, ...]
-    unsaved: frozenset[int]
-    """Of these, what memory may not have."""
-
-
-NOTHING = Handed(frozenset(), (), frozenset())
-
-
 def handed(blocks: Sequence[Block], points: Mapping[int, Sequence[int]], mask: int) -> dict[int, Handed]:
     """What blocks are given, by their heads: those of a loop by each other, others by the block that alone leads to
     them. `points`: where returns may lead (see `returns`)."""
     inside = {block.pc: block for block in blocks}
-    found = {
-        head: Handed(loop.heads, loop.registers, loop.written) for loop in loops(blocks, mask) for head in loop.heads
-    }
+    found = {head: loop for loop in loops(blocks, mask) for head in loop.sources}
     within = set(found)
     uses = {head: _uses(block) for head, block in inside.items()}
     source_of = _only_sources(inside, points, mask)

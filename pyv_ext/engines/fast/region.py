@@ -11,7 +11,7 @@ from pyv_ext.engines.boundary import frame
 from pyv_ext.engines.boundary.frame import BIAS, Left, advance, read_counter, reading_of
 from pyv_ext.engines.fast import floating
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
-from pyv_ext.engines.fast.blocks import ATOMIC, Access, Block, Reach, accesses, ends, target_of
+from pyv_ext.engines.fast.blocks import ATOMIC, Block, accesses, ends, target_of
 from pyv_ext.engines.fast.floating import Floating
 from pyv_ext.engines.fast.flow import NOTHING, Handed, handed, returns
 from pyv_ext.engines.fast.interpreter import WORD
@@ -138,10 +138,8 @@ class _Region:
         self._safe: _Safe | None = None
         self._ways_out: list[tuple[str, dict[int, str], Target]] = []
         """To blocks that are given less than others: label, registers to save, target."""
-        checked: tuple[dict[int, Access], list[Reach]] = {}, []
-        if self._access.plain:
-            checked = accesses(block, self._isa.mask, misaligned=self._access.misaligned)
-        self._accesses, self._reaches = checked
+        plain, misaligned = self._access.plain, self._access.misaligned
+        self._accesses, self._reaches = accesses(block, self._isa.mask, misaligned=misaligned) if plain else ({}, [])
         self._offsets: dict[int, str] = {}
         """In RAM, of the reaches that have been checked."""
         self._shifts: dict[str, tuple[str, str, int]] = {}

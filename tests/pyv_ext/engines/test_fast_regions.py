@@ -292,7 +292,9 @@ def test_registers_are_the_same_on_all_ways_through_branches_and_calls(seed, mon
     """Blocks that one block leads to, joins, calls, and accesses that leave, without loops and with them."""
     monkeypatch.setattr(flow, "LOOP_BLOCKS", 12 if seed % 3 == 0 else 0)
     chance, count = random.Random(seed), 9
-    number = lambda: chance.randint(5, 9 if seed % 2 else 28)  # noqa: E731 - few registers are known again and again
+
+    def number():
+        return chance.randint(5, 9 if seed % 2 else 28)  # few registers are known again and again
 
     def instruction():
         kind = chance.choice(("add", "sub", "xor", "mul", "addi", "lw", "sw", "far"))
