@@ -59,7 +59,7 @@ def read_file(path: Path) -> ModelFile:
             external[tensor.name] = _values(tensor, path.parent)
         inner = [tensor for tensor in _inner(proto) if uses_external_data(tensor)]
         for tensor in (*(one for one in initializers if _bytes(one) <= SMALL), *inner):
-            load_external_data_for_tensor(tensor, str(path.parent))  # ONNX would look in the working directory
+            _load_external(tensor, path.parent)
         for stored in inside:
             if stored.tensor.name in kept:
                 proto.graph.initializer.append(_whole(data, stored))
@@ -169,7 +169,7 @@ def _values(tensor: Any, folder: Path) -> Values:
     if int(where.get("length", size)) != size:
         whole = onnx.TensorProto()
         whole.CopyFrom(tensor)
-        load_external_data_for_tensor(whole, str(folder))
+        _load_external(whole, folder)
         return np.asarray(numpy_helper.to_array(whole))
     path, offset = folder / where["location"], int(where.get("offset", 0))
     if not path.resolve().is_relative_to(folder.resolve()):
@@ -179,6 +179,16 @@ def _values(tensor: Any, folder: Path) -> Values:
         raise ValueError(f"tensor {tensor.name} ends at byte {offset + size} of {path}, which has {found}")
     data = np.asarray(np.memmap(path, np.uint8, "r", offset, (size,)))
     return data.view(kind).reshape(tuple(tensor.dims))
+
+
+def _load_external(tensor: Any, folder: Path) -> None:
+    """Moves the values of an external tensor into it. `folder`: that of the model; ONNX would look in the working one.
+
+    Up to onnx 1.23.1 the tensor still points to its file afterwards, and the checker refuses a tensor with both.
+    """
+    load_external_data_for_tensor(tensor, str(folder))
+    tensor.data_location = onnx.TensorProto.DEFAULT
+    tensor.ClearField("external_data")
 
 
 def _exchange(graph: Any, tensors: list[Any]) -> None:
