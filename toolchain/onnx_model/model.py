@@ -18,15 +18,15 @@ from toolchain.onnx_model.canonical import MAX_NODES, canonical
 from toolchain.onnx_model.file import SMALL, one_line, read_file
 from toolchain.onnx_model.opset import NEWEST, OLDEST
 from toolchain.onnx_model.order import in_order
-from toolchain.onnx_nodes.evaluation import TensorInfo, tensor_info, type_name
+from toolchain.onnx_nodes.evaluation import TensorInfo, is_long_vector, tensor_info, type_name
 from toolchain.onnx_nodes.view import node_name, subgraphs
 
 MAX_PROTOBUF = (1 << 31) - 1
 """Bytes."""
 MAX_CALLS = 64
 """Of functions inside each other."""
-LONG_VECTOR, SHORT = 1 << 20, 64
-"""Elements; shorter tensors may be shapes."""
+SHORT = 64
+"""Elements of a tensor that may be a shape, at most."""
 
 
 class OnnxModel:
@@ -225,7 +225,7 @@ def _has_long_vectors(model: Any) -> bool:
     )  # fmt: skip
     known = shape_inference.infer_shapes(helper.make_model(graph, opset_imports=model.opset_import)).graph
     infos = (tensor_info(value) for value in (*known.input, *known.value_info, *known.output))
-    return any(info is not None and len(info.shape) == 1 and info.shape[0] > LONG_VECTOR for info in infos)
+    return any(info is not None and is_long_vector(info.shape) for info in infos)
 
 
 def _fix(model: Any, name: str, constants: Mapping[str, float], external: Mapping[str, Values]) -> None:

@@ -198,7 +198,7 @@ def keep_reference(tensor: Any, folder: str) -> None:
 def test_a_model_as_torch_exports_it_is_compiled(
     load: Callable[[Any, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All weights are in m.onnx.data: a large one, which stays there, and a small one, which becomes part of the model."""
+    """All weights are in m.onnx.data: a large one stays there, a small one becomes part of the model."""
     monkeypatch.setattr(file, "load_external_data_for_tensor", load)
     weights = {"w": np.arange(80 * 256, dtype=np.float32).reshape(80, 256), "b": np.arange(256, dtype=np.float32)}
     stored = [numpy_helper.from_array(values, name) for name, values in weights.items()]
