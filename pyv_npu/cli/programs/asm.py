@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--check", action="store_true",
-        help="let riscv-assembler encode what it can too, and say where it differs (pip install riscv-assembler)",
+        help="let riscv-assembler encode what it can too, and say where it differs (pip install 'pyv-npu[assembler]')",
     )  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 import io
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -85,16 +84,6 @@ def test_the_second_opinion(source: Path, capsys: pytest.CaptureFixture[str], mo
     monkeypatch.setattr(SecondOpinion, "word", lambda self, one: one.word ^ 1 << 20)
     assert main(["asm", "first.s", "--check"]) == 70
     assert re.search(r"line 2: auipc sp,0x0: 00000117 here, 00100117 by riscv-assembler", capsys.readouterr().err)
-
-
-def test_without_it_the_option_says_how_to_get_it(
-    source: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "riscv_assembler.instr_arr", None)
-    assert main(["asm", "first.s", "--check"]) == 69
-    assert (
-        "riscv-assembler is missing: python -m pip install riscv-assembler, or drop --check" in capsys.readouterr().err
-    )
 
 
 def test_assembly_in_a_test(platform: Bench) -> None:
