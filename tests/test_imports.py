@@ -1,9 +1,10 @@
-"""What may import what: between packages (`ALLOWED`), and between the rooms of a package (`ROOMS`).
+"""Dependency rules: imports between packages (`ALLOWED`), and between the layers of a package (`LAYERS`).
 
-docs/architecture.md draws both. Lazy, relative and type-checking imports count too.
+docs/architecture.md describes both. Lazy, relative and type-checking imports count too.
 """
 
 import ast
+import re
 import sys
 from collections.abc import Iterator, Mapping, Set
 from functools import cache
@@ -237,9 +238,9 @@ def test_a_circle_is_found_wherever_it_begins() -> None:
     assert module_imports(ast.parse(source), modules, False) == {"npu_device.config"}
 
 
-# -- rooms -------------------------------------------------------------------------------------------------------------
+# -- layers ------------------------------------------------------------------------------------------------------------
 
-ROOMS: dict[str, str] = {
+LAYERS: dict[str, str] = {
     "pyv_jit": "attributes ir digest code_cache host loader llvm compiler aot",
     "npu_device": """abi native config trace memory kv_quant cost operations operations.kernels operations.macro decode
                      event_loop external issue host device levels""",
@@ -261,57 +262,68 @@ ROOMS: dict[str, str] = {
                   cli.shared cli.programs cli.verbs
                   cli __main__""",
 }
-"""Package -> its rooms from the ground up. A room is a folder, or a file next to folders; it imports itself and those
-before it."""
+"""Package -> its layers, lowest first. A layer is a subpackage, or a module beside subpackages; it imports from itself
+and from the layers before it."""
 
 
-MOST_FILES = 15
+MAX_FILES = 15
 
 
-def room_of(module: str, package: str, path: Path) -> str:
-    """The room of a module, as `ROOMS` names it; "" for the package itself."""
+def layer_of(module: str, package: str, path: Path) -> str:
+    """Name the layer of a module as `LAYERS` does; "" for the package itself."""
     inside = path.relative_to(ROOT / package)
     return ".".join(inside.parent.parts) or ("" if inside.stem == "__init__" else inside.stem)
 
 
 def upward(package: str) -> list[str]:
-    """`room -> room (module: line)` of each import that does not go down. The package itself may name any room."""
-    floors = {name: floor for floor, name in enumerate(ROOMS[package].split())}
+    """List imports of higher layers, `layer -> layer (module: line)`. The package itself may name any layer."""
+    levels = {name: level for level, name in enumerate(LAYERS[package].split())}
     modules = {module: path for path, module, _ in files() if covers(package, module)}
-    found = []
+    violations = []
     for module, path in modules.items():
-        room = room_of(module, package, path)
+        layer = layer_of(module, package, path)
         is_package = path.stem == "__init__"
         for line, name in imported(parsed(path), module, is_package):
             target = name if name in modules else name.rpartition(".")[0]
             if target not in modules or not covers(package, name):
                 continue
-            other = room_of(target, package, modules[target])
-            if room and other not in ("", room) and floors[other] > floors.get(room, -1):
-                found.append(f"{room} -> {other} ({module}: {line})")
-    return found
+            other = layer_of(target, package, modules[target])
+            if layer and other not in ("", layer) and levels[other] > levels.get(layer, -1):
+                violations.append(f"{layer} -> {other} ({module}: {line})")
+    return violations
 
 
-@pytest.mark.parametrize("package", ROOMS)
-def test_rooms_import_downward_only(package: str) -> None:
+@pytest.mark.parametrize("package", LAYERS)
+def test_layers_import_downward_only(package: str) -> None:
     assert upward(package) == []
 
 
-@pytest.mark.parametrize("package", ROOMS)
-def test_every_room_has_a_floor(package: str) -> None:
-    rooms = {room_of(module, package, path) for path, module, _ in files() if covers(package, module)}
-    empty = {room for room in rooms if not room or not any(files_of(package, room))}
-    assert sorted(rooms - empty) == sorted(ROOMS[package].split())
+@pytest.mark.parametrize("package", LAYERS)
+def test_every_module_has_a_layer(package: str) -> None:
+    layers = {layer_of(module, package, path) for path, module, _ in files() if covers(package, module)}
+    empty = {layer for layer in layers if not layer or not any(files_of(package, layer))}
+    assert sorted(layers - empty) == sorted(LAYERS[package].split())
 
 
-def files_of(package: str, room: str) -> list[Path]:
-    """The files of a room, except an `__init__` that holds nothing but its docstring."""
-    folder = ROOT.joinpath(package, *room.split("."))
+def files_of(package: str, layer: str) -> list[Path]:
+    """List the files of a layer, except an `__init__` that holds nothing but its docstring."""
+    folder = ROOT.joinpath(package, *layer.split("."))
     paths = sorted(folder.glob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
     return [path for path in paths if path.stem != "__init__"]
 
 
-@pytest.mark.parametrize("package", ROOMS)
-def test_a_room_has_about_a_dozen_files(package: str) -> None:
-    sizes = {room: len(files_of(package, room)) for room in ROOMS[package].split()}
-    assert {room: size for room, size in sizes.items() if size > MOST_FILES} == {}
+@pytest.mark.parametrize("package", LAYERS)
+def test_a_layer_has_about_a_dozen_files(package: str) -> None:
+    sizes = {layer: len(files_of(package, layer)) for layer in LAYERS[package].split()}
+    assert {layer: size for layer, size in sizes.items() if size > MAX_FILES} == {}
+
+
+def test_the_page_names_the_layers() -> None:
+    """Each layer is on docs/architecture.md by its name or by that of its subpackage, and nothing else is."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tables = re.findall(r"^### Layers of (\w+)\n\n.*\n.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    assert [package for package, _ in tables] == [package for package in LAYERS if package != "pyv_jit"]
+    for package, table in tables:
+        named = {name for row in table.splitlines() for name in row.split("|")[1].strip().split(", ")}
+        layers = {name if name in named else name.partition(".")[0] for name in LAYERS[package].split()}
+        assert (package, layers - {"__main__"}) == (package, named)
