@@ -3,6 +3,7 @@
 import io
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
