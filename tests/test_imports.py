@@ -52,7 +52,6 @@ ALLOWED: dict[str, set[str]] = {
         "dask",  # workers of sweeps, with distributed
         "distributed",
         "onnx",
-        "onnxruntime",  # a benchmark
         "PIL",
         "pandas",  # tables of results in notebooks
         "pyarrow",  # tables of sweeps
@@ -257,7 +256,7 @@ LAYERS: dict[str, str] = {
                   observe.profile observe result verdict tables report kv_quant traces
                   workloads serving debug fmu
                   studies.calibration studies.reproductions studies.sweep studies
-                  benchmarks.core benchmarks notebook simulator
+                  notebook simulator
                   pytest_plugin
                   cli.shared cli.programs cli.verbs
                   cli __main__""",
