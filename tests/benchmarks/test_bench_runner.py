@@ -106,6 +106,7 @@ def test_several_benchmarks_run_one_after_the_other(
         (["models", "--config", "nowhere.yaml"], "nowhere.yaml"),
         (["submissions", "--against", "/nowhere"], "/nowhere: no checkout of this project"),
         (["sanitize", "nothing"], "nothing"),
+        (["mutation", "codecs"], "codecs: choose abi, "),
     ],
 )
 def test_a_wrong_command_line_is_refused_in_a_line(

@@ -29,30 +29,30 @@ class Mutant(NamedTuple):
     before: str
     after: str
     source: str
-    """All of the changed text."""
+    """Text of the module with the change."""
 
 
 def mutants(source: str) -> list[Mutant]:
-    """All that there are of a module, in the order of its text."""
+    """Lists all mutants of a module, in the order of its text."""
     tree = ast.parse(source)
     data = source.encode()
     starts = [0]
     for line in data.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    made = []
+    result = []
     for node, text, function in _changes(tree, 0):
         assert node.end_lineno and node.end_col_offset is not None
         begin, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
         changed = data[:begin] + text.encode() + data[end:]
         before = " ".join(data[begin:end].decode().split())
-        made.append(Mutant(node.lineno, function, before, text, changed.decode()))
-    return sorted(made, key=lambda one: (one.line, one.before, one.after))
+        result.append(Mutant(node.lineno, function, before, text, changed.decode()))
+    return sorted(result, key=lambda mutant: (mutant.line, mutant.before, mutant.after))
 
 
 def _changes(node: ast.AST, function: int) -> Iterator[tuple[ast.expr | ast.stmt, str, int]]:
-    """(part of the tree, the text that takes its place, first line of its function)."""
+    """Yields (part of the tree, the text that takes its place, first line of its function)."""
     if isinstance(node, ast.FunctionDef):
-        function = function or min([node.lineno, *(one.lineno for one in node.decorator_list)])
+        function = function or min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     if isinstance(node, ast.expr | ast.stmt):
         for text in _texts(node):
             yield node, text, function
@@ -60,12 +60,12 @@ def _changes(node: ast.AST, function: int) -> Iterator[tuple[ast.expr | ast.stmt
         if name in ("annotation", "returns", "decorator_list", "bases", "type_comment"):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST) and not _kept(child):
+            if isinstance(child, ast.AST) and not _unchanged(child):
                 yield from _changes(child, function)
 
 
-def _kept(node: ast.AST) -> bool:
-    """Errors and their messages, imports, docstrings, and what only type checkers see."""
+def _unchanged(node: ast.AST) -> bool:
+    """Returns whether a node stays: errors, messages, imports, docstrings, code for type checkers."""
     if isinstance(node, ast.If):
         return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -73,6 +73,7 @@ def _kept(node: ast.AST) -> bool:
 
 
 def _texts(node: ast.AST) -> Iterator[str]:
+    """Yields the texts that may take the place of a node."""
     match node:
         case ast.Compare(left, [operator, *more], right) if type(operator) in COMPARISONS:
             changed: ast.expr = ast.Compare(left, [COMPARISONS[type(operator)](), *more], right)
@@ -80,8 +81,8 @@ def _texts(node: ast.AST) -> Iterator[str]:
         case ast.BinOp(left, operation, other) if type(operation) in ARITHMETIC and not _is_type(node):
             yield f"({ast.unparse(ast.BinOp(left, ARITHMETIC[type(operation)](), other))})"
         case ast.BoolOp(logic, values):
-            turned = ast.Or() if isinstance(logic, ast.And) else ast.And()
-            yield f"({ast.unparse(ast.BoolOp(turned, values))})"
+            opposite = ast.Or() if isinstance(logic, ast.And) else ast.And()
+            yield f"({ast.unparse(ast.BoolOp(opposite, values))})"
         case ast.UnaryOp(ast.Not() | ast.USub(), operand):
             yield f"({ast.unparse(operand)})"
         case ast.Constant(bool() as value):
@@ -95,6 +96,6 @@ def _texts(node: ast.AST) -> Iterator[str]:
 
 
 def _is_type(node: ast.BinOp) -> bool:
-    """`int | None` and the like."""
+    """Returns whether an operation is a type such as `int | None`."""
     names = {"int", "str", "bool", "float", "bytes", "None"}
     return isinstance(node.op, ast.BitOr) and any(ast.unparse(part) in names for part in (node.left, node.right))

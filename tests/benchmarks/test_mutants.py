@@ -3,10 +3,11 @@
 import ast
 from pathlib import Path
 
-import mutant_runs
 import pytest
-from defects import DEFECTS, Defect
-from mutants import mutants
+
+from benchmarks.mutation import runs
+from benchmarks.mutation.defects import DEFECTS, Defect
+from benchmarks.mutation.mutants import mutants
 
 SOURCE = '''"""A module."""
 from typing import TYPE_CHECKING
@@ -56,13 +57,13 @@ def test_what_a_test_notices_is_killed_and_what_none_notices_survives(tmp_path: 
 
     def fate(before: str) -> str:
         (one,) = [one for one in mutants(module.read_text()) if one.before == before]
-        chosen = mutant_runs.covering(seen, module, one.function, 9)
-        return mutant_runs.killed(tmp_path, module, one.source, chosen)[0]
+        chosen = runs.select_tests(seen, module, one.function, 9)
+        return runs.run_mutant(tmp_path, module, one.source, chosen)[0]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
-        patch.setattr(mutant_runs, "OPTIONS", ("-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}"))
-        seen = mutant_runs.watched(tmp_path, [test.name], 0.5)  # without the long one
+        patch.setattr(runs, "OPTIONS", ("-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}"))
+        seen = runs.record_coverage(tmp_path, [test.name], 0.5)  # without the long one
         assert len(seen) == 2 and all(len(one.functions) == 2 for one in seen.values())
         assert fate("min(a, b)").endswith("::test_least")
         assert fate("2") == ""
@@ -71,19 +72,19 @@ def test_what_a_test_notices_is_killed_and_what_none_notices_survives(tmp_path: 
 def test_tests_that_call_the_function_come_first_as_many_as_there_is_time_for() -> None:
     calls, other = frozenset({("/m.py", 3)}), frozenset({("/m.py", 9)})
     seen = {
-        "a": mutant_runs.Seen(2.0, calls), "b": mutant_runs.Seen(1.0, calls), "c": mutant_runs.Seen(3.0, calls),
-        "d": mutant_runs.Seen(0.5, other),
+        "a": runs.Coverage(2.0, calls), "b": runs.Coverage(1.0, calls), "c": runs.Coverage(3.0, calls),
+        "d": runs.Coverage(0.5, other),
     }  # fmt: skip
-    assert list(mutant_runs.covering(seen, Path("/m.py"), 3, 3.5)) == ["b", "a"]
-    assert list(mutant_runs.covering(seen, Path("/m.py"), 3, 0.1)) == ["b"]
-    assert list(mutant_runs.covering(seen, Path("/m.py"), 5, 9)) == ["d", "b", "a", "c"]
+    assert list(runs.select_tests(seen, Path("/m.py"), 3, 3.5)) == ["b", "a"]
+    assert list(runs.select_tests(seen, Path("/m.py"), 3, 0.1)) == ["b"]
+    assert list(runs.select_tests(seen, Path("/m.py"), 5, 9)) == ["d", "b", "a", "c"]
 
 
-@pytest.mark.parametrize("defect", DEFECTS, ids=[defect.what for defect in DEFECTS])
+@pytest.mark.parametrize("defect", DEFECTS, ids=[defect.title for defect in DEFECTS])
 def test_known_defects_can_be_put_back(defect: Defect) -> None:
-    """`scripts/mutation-score --defects` puts them back and runs their tests."""
+    """`scripts/bench mutation --defects` puts them back and runs their tests."""
     root = Path(__file__).resolve().parents[2]
-    assert (root / defect.path).read_text(encoding="utf-8").count(defect.now) == 1
+    assert (root / defect.path).read_text(encoding="utf-8").count(defect.correct) == 1
     test, _, name = defect.test.partition("::")
     assert f"def {name}" in (root / test).read_text(encoding="utf-8") if name else (root / test).exists()
 
@@ -91,4 +92,4 @@ def test_known_defects_can_be_put_back(defect: Defect) -> None:
 def test_the_page_names_the_tests_of_known_defects() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
     for defect in DEFECTS:
-        assert defect.test.partition("::")[0].removeprefix("tests/") in page, defect.what
+        assert defect.test.partition("::")[0].removeprefix("tests/") in page, defect.title

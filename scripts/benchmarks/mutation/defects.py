@@ -1,15 +1,15 @@
-"""Defects that the product once had, put back: each test that was written for one must fail."""
+"""Defects that the product once had: if one is put back, the test that was written for it must fail."""
 
 from typing import NamedTuple
 
 
 class Defect(NamedTuple):
-    """A text of a module, what stood there, and the test that notices."""
+    """Text of a module, the wrong text that once stood there, and the test that notices."""
 
-    what: str
+    title: str
     path: str
-    now: str
-    then: str
+    correct: str
+    wrong: str
     test: str
 
 
