@@ -123,7 +123,6 @@ def table(pairs: Sequence[LevelPair]) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the number of lists and the first seed."""
     parser.add_argument("--lists", type=positive, default=1000, help="how many (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the first (default %(default)s)")
 

@@ -87,7 +87,6 @@ def table(names: Sequence[str]) -> Iterator[str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the cases."""
     parser.add_argument("cases", nargs="*", type=name_in(CASES), metavar="CASE", help="; ".join(CASES))
 
 

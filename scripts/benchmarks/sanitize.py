@@ -30,7 +30,6 @@ def ratios(program: str, mode: str, repeats: int) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the programs and the repeats."""
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"default: {', '.join(PROGRAMS)}")
     parser.add_argument("--repeats", type=positive, default=3, help="of every measurement (default %(default)s)")
 

@@ -124,7 +124,6 @@ def row(name: str, figures: ServingFigures) -> list[str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the requests, the device, and the folder of the peer."""
     parser.add_argument("--requests", type=positive, default=1000, help="how many (default %(default)s)")
     parser.add_argument("--conversation", action="store_true", help="19,366 requests like Azure's conversation trace")
     parser.add_argument("--preset", help="device, as of pyv-npu serve")

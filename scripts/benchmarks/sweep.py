@@ -59,7 +59,6 @@ def cpu_of_tree(command: Sequence[str]) -> float:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the program and the number of points."""
     parser.add_argument("program", nargs="?", choices=sorted(POINTS), default="submit_latency")
     parser.add_argument("--points", type=positive, metavar="N", help="default: 1000, of llama2-7b 200")
 

@@ -45,7 +45,6 @@ def measure(commands: int) -> tuple[int, int, float]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the number of commands."""
     parser.add_argument("commands", nargs="?", type=positive, default=COMMANDS, help="about how many (%(default)s)")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.real_models import agrees, counted, download, find, measure
+from benchmarks.real_models import agrees, download, find, measure, trim
 from benchmarks.real_models.packages import LIGHT, PACKAGES, Model
 from toolchain.onnx_model.model import prepare
 from toolchain.onnx_model.reference import exact, in_single, reference, rounded_otherwise
@@ -56,7 +56,7 @@ def test_squeezenet_of_onnx_runs_as_shipped() -> None:
     assert figures["memory_limit_mb"] == pytest.approx(300 + 2 * weights + activations, abs=10)
 
 
-RUN = {"error": 1e-3, "near": False, "same": True}
+RUN = {"error": 1e-3, "within": False, "same": True}
 
 
 @pytest.mark.parametrize(
@@ -85,16 +85,16 @@ def test_rows_that_count_are_compared() -> None:
     rows = np.arange(12).reshape(2, 6)
     outputs = {"rows": rows, "whole": rows, "other": rows, "rows.count": np.array([4])}
     like = {"rows": rows[:, :4], "whole": rows, "other": rows[:, :3]}
-    shapes = {name: values.shape for name, values in counted(outputs, like).items()}
+    shapes = {name: values.shape for name, values in trim(outputs, like).items()}
     assert shapes == {"rows": (2, 4), "whole": (2, 6), "other": (2, 6)}
-    assert np.array_equal(counted(outputs, like)["rows"], rows[:, :4])
+    assert np.array_equal(trim(outputs, like)["rows"], rows[:, :4])
 
 
 def test_models_of_codes_are_compared_with_onnxruntime_only() -> None:
     assert agrees({"IA loose": RUN, "own_error": 1e-3, "exact": {}})
     assert not agrees({"IA loose": RUN, "own_error": 1e-6, "exact": {}})
     assert not agrees({"IA loose": RUN, "own_error": float("inf"), "exact": {}})
-    assert agrees({"IA loose": {**RUN, "near": True}, "own_error": 0.0})
+    assert agrees({"IA loose": {**RUN, "within": True}, "own_error": 0.0})
 
 
 def test_one_rounding_of_weights() -> None:

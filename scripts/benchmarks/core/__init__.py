@@ -24,7 +24,6 @@ PARTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds repeats, engine, length and choice of a part."""
     parser.add_argument("--repeats", type=positive, default=5, help="of every measurement; medians are printed")
     parser.add_argument("--core", default="fast", help="the engine to measure")
     parser.add_argument("--divide", type=positive, default=1, metavar="N", help="divide the rounds of every program")

@@ -38,7 +38,7 @@ PYTHON = {
 CODE_CACHE, FIRST_CACHE = "cache", "first"
 """Folders of native code: of all runs, and of those before first runs."""
 CLIFF_ISA = "rv32imacu_zicsr_zifencei"
-"""Of the hart that runs them: with user mode."""
+"""ISA of the hart that runs them: with user mode."""
 SPIKE_CLIFFS = "--isa=rv32imac_zicsr_zifencei_zicclsm"
 """The same for Spike, with misaligned accesses."""
 
@@ -65,15 +65,15 @@ def cliffs(folder: Path, args: argparse.Namespace) -> None:
     for name, full in CLIFFS.items():
         rounds = max(full // args.divide, 1)
         instructions, cpu = measure_least(folder, columns, name, rounds, args.repeats)
-        own: dict[str, float] = {}
+        work: dict[str, float] = {}
         if name != "empty":
             other = rounds * SHORT if cpu["QEMU -icount"] < SHORT_RUN else max(rounds // SHORT, 1)
             _, other_cpu = measure_least(folder, compared, name, other, args.repeats)
-            own = {side: (other_cpu[side] - cpu[side]) / (other - rounds) * rounds for side in other_cpu}
+            work = {side: (other_cpu[side] - cpu[side]) / (other - rounds) * rounds for side in other_cpu}
         row = [name, f"{instructions / 1e6:.1f} M", *(_cell(cpu.get(side), 2) for side in names),
                _ratio(cpu, "ours", "QEMU -icount"), _ratio(cpu, "ours, first run", "QEMU -icount"),
-               *(_cell(own.get(side.name), 3) for side in compared),
-               _ratio(own, "ours", "QEMU -icount"), _ratio(own, "host", "ours")]  # fmt: skip
+               *(_cell(work.get(side.name), 3) for side in compared),
+               _ratio(work, "ours", "QEMU -icount"), _ratio(work, "host", "ours")]  # fmt: skip
         print(f"| {' | '.join(row)} |", flush=True)
         if name == "empty":
             start = cpu

@@ -107,7 +107,6 @@ def _row(title: str, measured: str, limit: str) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the configuration, and the choice of the other table."""
     parser.add_argument("--config", default=C1, help="configuration of the device that is timed")
     parser.add_argument("--only", choices=("splits",), help="cycles by the number of engines and of clusters")
 

@@ -110,7 +110,6 @@ def table(scores: list[Score]) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the areas, the sample and the limits, and the choice of known defects instead."""
     parser.add_argument(
         "areas", nargs="*", type=name_in(AREAS), metavar="AREA", help=f"of {', '.join(AREAS)} (default all)"
     )

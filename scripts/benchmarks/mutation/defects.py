@@ -150,4 +150,4 @@ DEFECTS = (
         "tests/pyv_ext/test_elf.py::test_tables_that_lie_over_each_other_are_read_as_often_as_their_bytes_allow",
     ),
 )  # fmt: skip
-"""What an independent check found; docs/reliability.md has the command."""
+"""Findings of an independent check; docs/reliability.md has the command."""

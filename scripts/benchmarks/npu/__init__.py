@@ -102,7 +102,6 @@ def _difference(name: str, ours: int, theirs: int, limit: float | None) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the workloads and the configuration."""
     parser.add_argument("workloads", nargs="*", type=name_in(WORKLOADS), metavar="WORKLOAD", help=", ".join(WORKLOADS))
     parser.add_argument("--config", default=C1, help="configuration of the device")
 

@@ -102,21 +102,23 @@ def measure(path: Path, model: Model, runs: Sequence[tuple[str, str]] = RUNS) ->
     figures["memory_mb"] = peak_memory()  # of the runs: onnxruntime, which is not ours, has weights of its own
     figures["memory_limit_mb"] = memory_limit(compiled.graph)
     inputs = complete_inputs(compiled, config.run.seed, values)
-    wanted = by_onnxruntime(path, {**inputs, **model.constants})
+    expected = by_onnxruntime(path, {**inputs, **model.constants})
     unoptimized = by_onnxruntime(path, {**inputs, **model.constants}, optimized=False)
-    nudged = by_onnxruntime(path, {**_nudged(inputs), **model.constants})
+    perturbed = by_onnxruntime(path, {**_perturb(inputs), **model.constants})
     figures["own_error"] = max(
-        error_of(outputs[name], want) for outputs in (unoptimized, nudged) for name, want in wanted.items()
+        error_of(outputs[name], reference)
+        for outputs in (unoptimized, perturbed)
+        for name, reference in expected.items()
     )
     first = next(iter(results.values()))
     for run, outputs in results.items():
-        ours = counted(outputs, wanted)
-        errors = {name: error_of(ours[name], want) for name, want in wanted.items()}
+        ours = trim(outputs, expected)
+        errors = {name: error_of(ours[name], reference) for name, reference in expected.items()}
         figures[run]["error"] = max(errors.values())
-        figures[run]["near"] = all(error <= _limit(wanted[name]) for name, error in errors.items())
+        figures[run]["within"] = all(error <= _limit(expected[name]) for name, error in errors.items())
         figures[run]["same"] = all(output.tobytes() == first[name].tobytes() for name, output in outputs.items())
-    if not _near(figures):
-        pair = {"ours": counted(outputs, wanted), "onnxruntime": wanted}
+    if not _within_limits(figures):
+        pair = {"ours": trim(outputs, expected), "onnxruntime": expected}
         figures["exact"] = _errors_in_double(compiled.model, inputs, pair)
     return figures
 
@@ -131,7 +133,7 @@ def _limit(values: Any) -> float:
     return LIMIT_FP16 if values.dtype == np.float16 else LIMIT
 
 
-def counted(outputs: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
+def trim(outputs: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the outputs that `like` has, cut to the leading rows that count: if an output has more rows than that in
     `like`, and the run counts as many as that has."""
     counts = {int(values.reshape(-1)[0]) for name, values in outputs.items() if name.endswith(COUNT)}
@@ -154,22 +156,24 @@ def _errors_in_double(
     "rounded": our error against results of nodes that are rounded, in a model that has tensors of 16 bits."""
     try:
         like = results["onnxruntime"]
-        wanted = counted(exact(model, inputs), like)
-        nudged = counted(exact(rounded_otherwise(model), _nudged(inputs)), like)
-        rounded = counted(in_single(model, inputs), like)
+        expected = trim(exact(model, inputs), like)
+        perturbed = trim(exact(rounded_otherwise(model), _perturb(inputs)), like)
+        rounded = trim(in_single(model, inputs), like)
     except Exception:  # operators of codes, which are defined in fp32
         return {}
     errors = {
-        tool: max(error_of(values, wanted[name]) for name, values in outputs.items())
+        tool: max(error_of(values, expected[name]) for name, values in outputs.items())
         for tool, outputs in results.items()
     }
-    errors["rounding"] = max(error_of(outputs[name], wanted[name]) for outputs in (nudged, rounded) for name in like)
+    errors["rounding"] = max(
+        error_of(outputs[name], expected[name]) for outputs in (perturbed, rounded) for name in like
+    )
     if any(info.type in ROUNDINGS for info in model.info.values()):
         errors["rounded"] = max(error_of(values, rounded[name]) for name, values in results["ours"].items())
     return errors
 
 
-def _nudged(inputs: Mapping[str, Any]) -> dict[str, Any]:
+def _perturb(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Returns inputs one rounding apart: outputs differ by much where codes of computed ranges stand between."""
     random = np.random.default_rng(2)
     return {
@@ -213,22 +217,22 @@ def _session(path: Path, optimized: bool) -> Any:
     raise AssertionError
 
 
-def error_of(values: Any, want: Any) -> float:
+def error_of(values: Any, reference: Any) -> float:
     """Returns the largest difference, relative to the largest value; infinite where shapes differ or values are not
     finite. One fp32 step at 1 is no difference: to that onnxruntime computes Sigmoid and its like, near 0 too."""
-    if values.shape != want.shape or not (np.isfinite(values) & np.isfinite(want)).all():
+    if values.shape != reference.shape or not (np.isfinite(values) & np.isfinite(reference)).all():
         return float("inf")
-    error = np.abs(values.astype(np.float64) - want).max(initial=0)
-    return 0.0 if error <= STEP else float(error / max(np.abs(want).max(initial=0), 1e-30))
+    error = np.abs(values.astype(np.float64) - reference).max(initial=0)
+    return 0.0 if error <= STEP else float(error / max(np.abs(reference).max(initial=0), 1e-30))
 
 
 def _runs_of(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [figures[key] for key in figures if key.startswith(("IA", "CA_"))]
 
 
-def _near(figures: Mapping[str, Any]) -> bool:
+def _within_limits(figures: Mapping[str, Any]) -> bool:
     """Returns whether every output of every run is as near to onnxruntime as its type allows."""
-    return all(row["near"] for row in _runs_of(figures))
+    return all(row["within"] for row in _runs_of(figures))
 
 
 def agrees(figures: Mapping[str, Any]) -> bool:
@@ -242,7 +246,7 @@ def agrees(figures: Mapping[str, Any]) -> bool:
     rows = _runs_of(figures)
     if not rows or not all(row["same"] for row in rows):
         return False
-    if _near(figures):
+    if _within_limits(figures):
         return True
     if errors := figures.get("exact"):
         bound = min(FACTOR * errors["onnxruntime"], GROWTH * errors["rounding"])
@@ -316,7 +320,6 @@ def measure_packages(packages: Sequence[str], folder: Path) -> Iterator[Result]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the packages, their folder, and the form of the table."""
     parser.add_argument("--package", action="append", choices=list(PACKAGES), help="only this one; repeatable")
     parser.add_argument("--folder", type=Path, help="where packages are kept; by default they are deleted")
     parser.add_argument("--markdown", action="store_true", help="rows of the table of docs/models.md")

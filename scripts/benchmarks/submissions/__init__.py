@@ -177,7 +177,6 @@ def print_comparison(checkout: Path, phases: Sequence[int], repeats: int) -> Non
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds repeats, preset, phases, and the choice of a table."""
     parser.add_argument("--repeats", type=positive, default=5, help="of every measurement; medians are printed")
     parser.add_argument("--preset", default="soc-axi", help="the timing preset")
     parser.add_argument("--phases", type=int, nargs="+", choices=PHASES, default=list(PHASES), help="of submit_latency")
