@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
         "npu_device.operations.windows",
         "pyv_ext.isa",
         "pyv_jit.code_cache",
+        "firmware",
         "elftools",
         "onnx",
         "xdsl",
@@ -240,7 +241,7 @@ def test_a_circle_is_found_wherever_it_begins() -> None:
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 LAYERS: dict[str, str] = {
-    "pyv_jit": "attributes ir digest code_cache host loader llvm compiler aot",
+    "pyv_jit": "attributes ir digest code_cache host loader llvm compiler",
     "npu_device": """abi native config trace memory kv_quant cost operations operations.kernels operations.macro decode
                      event_loop external issue host device levels""",
     "pyv_ext": """errors protocols timing isa hart bus source_lines inlined elf_tables elf devices engines

@@ -28,8 +28,7 @@ class _Window(NamedTuple):
     name: str
     base: int
     end: int
-    data: Any
-    """A memoryview, a name that mypyc does not find."""
+    data: memoryview
 
 
 class Memory:

@@ -12,9 +12,8 @@ from pyv_jit.code_cache import OFF, VARIABLE
 from pyv_npu.cli.main import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-LIMIT, ALL = 120, 204
-"""Modules of our own that a run of a program imports which does not use the NPU, packages included; without those that
-hold compiled ones. And of everybody."""
+LIMIT, ALL = 118, 210
+"""Modules of ours that a run of a program imports which does not use the NPU, packages included. And all modules."""
 USED = 28
 """Modules more where the program reads registers of the NPU, submits nothing, and is found by its name."""
 PROGRAM = """
@@ -25,7 +24,6 @@ sw x2, 0(x1)
 end: jal x0, end
 """
 """Exits, and does nothing else."""
-COMPILED = "pyv_jit.aot_modules"
 OWN = ("npu_device", "pyv_ext", "pyv_jit", "pyv_npu", "pyv_state", "toolchain", "firmware")
 
 
@@ -60,8 +58,8 @@ def imported(everything: set[str]) -> set[str]:
 
 
 def test_a_run_imports_few_modules(everything: set[str], imported: set[str]) -> None:
-    assert len([name for name in imported if not name.startswith(COMPILED)]) <= LIMIT, sorted(imported)
-    assert len([name for name in everything if not name.startswith(COMPILED)]) <= ALL, sorted(everything)
+    assert len(imported) <= LIMIT, sorted(imported)
+    assert len(everything) <= ALL, sorted(everything)
 
 
 def test_firmware_imports_neither_the_compiler_nor_the_report_nor_the_other_workloads(imported: set[str]) -> None:
@@ -88,7 +86,6 @@ def test_named_tuples_of_a_run_are_made_without_compiling(imported: set[str]) ->
 
 HEAVY = {
     "numpy",
-    "yaml",
     "elftools",
     "llvmlite",
     "inspect",
@@ -98,7 +95,6 @@ HEAVY = {
     "threading",
     "pathlib",
     "ast",
-    "math",
     "zlib",
     "heapq",
 }
@@ -111,7 +107,7 @@ NPU = (
 """What programs talk to, what is behind it, and what listens there."""
 
 
-def test_firmware_that_submits_nothing_waits_for_no_numbers_and_no_yaml(everything: set[str]) -> None:
+def test_firmware_that_submits_nothing_waits_for_no_numbers(everything: set[str]) -> None:
     assert not HEAVY & everything
 
 
@@ -186,7 +182,7 @@ def test_native_code_of_the_last_run_needs_nothing_that_makes_any(tmp_path: Path
 
 def test_neither_a_snapshot_nor_a_debugger_needs_numbers(tmp_path: Path) -> None:
     """A debugger takes its first snapshot where the program begins: what this imports delays every session."""
-    assert not {"numpy", "yaml", "npu_device.issue.execution"} & modules("run", "hello", "--save", f"{tmp_path}/x@1000")
+    assert not {"numpy", "npu_device.issue.execution"} & modules("run", "hello", "--save", f"{tmp_path}/x@1000")
     program = """
 import sys
 from pyv_npu import debug
@@ -200,5 +196,5 @@ debug.tasks_of(platform)
 print(*sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    heavy = {"numpy", "yaml", "importlib.metadata", "npu_device.issue.execution"}
+    heavy = {"numpy", "importlib.metadata", "npu_device.issue.execution"}
     assert not heavy & set(done.stdout.split())
