@@ -31,7 +31,7 @@ def test_nine_lists_of_ten_are_within_a_tenth_and_fewer_cycles_are_stepped() -> 
     assert features == {"bank ports", "L2", "DRAM channels", "none of these"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_many_lists_are_within_a_tenth() -> None:
     check([time_levels(seed) for seed in range(MANY)])
 
