@@ -4,6 +4,7 @@ docs/architecture.md describes both. Lazy, relative and type-checking imports co
 """
 
 import ast
+import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from functools import cache
@@ -51,7 +52,6 @@ ALLOWED: dict[str, set[str]] = {
         "dask",  # workers of sweeps, with distributed
         "distributed",
         "onnx",
-        "onnxruntime",  # a benchmark
         "PIL",
         "pandas",  # tables of results in notebooks
         "pyarrow",  # tables of sweeps
@@ -81,7 +81,7 @@ LAYERS: dict[str, str] = {
                   observe.profile observe result verdict tables report kv_quant traces
                   workloads serving debug fmu
                   studies.calibration studies.reproductions studies.sweep studies
-                  benchmarks.core benchmarks notebook simulator
+                  notebook simulator
                   pytest_plugin
                   cli.shared cli.programs cli.verbs
                   cli __main__""",
@@ -273,8 +273,22 @@ def layer_violations(package: str, layers: Collection[str]) -> Iterator[str]:
             yield f"{package}: layer {layer} has {count} files, more than {MAX_FILES}"
 
 
+def page_violations() -> Iterator[str]:
+    """Yield differences between LAYERS and docs/architecture.md, which lists layers or their subpackages."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tables = dict(re.findall(r"^### Layers of (\w+)\n\n.*\n.*\n((?:\|.*\n)+)", page, re.MULTILINE))
+    packages = [package for package in LAYERS if package != "pyv_jit"]
+    if list(tables) != packages:
+        yield f"docs/architecture.md: layers of {', '.join(tables)}; LAYERS has {', '.join(packages)}"
+    for package in tables.keys() & LAYERS.keys():
+        names = {name for row in tables[package].splitlines() for name in row.split("|")[1].strip().split(", ")}
+        layers = {name if name in names else name.partition(".")[0] for name in LAYERS[package].split()}
+        for name in sorted(names ^ layers - {"__main__"}):
+            yield f"docs/architecture.md: layer {name} of {package}: in LAYERS or on the page only"
+
+
 def test_imports_follow_the_dependency_rules() -> None:
-    violations = [*package_violations(), *cycle_violations()]
+    violations = [*package_violations(), *cycle_violations(), *page_violations()]
     for package, layers in LAYERS.items():
         violations += layer_violations(package, layers.split())
     assert not violations, "\n".join(violations)
