@@ -7,7 +7,7 @@ ONNX model, or of a compiled image.
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from firmware import FOLDER
 from npu_device.abi import ABI_VERSION
@@ -19,7 +19,6 @@ from pyv_ext.isa.instruction_set import extensions_of
 from pyv_npu.config import presets
 from pyv_npu.config.tree import Config, CoreConfig
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
-from pyv_state.named import NamedTuple
 from toolchain.errors import ToolchainError
 
 if TYPE_CHECKING:

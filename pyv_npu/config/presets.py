@@ -6,15 +6,14 @@ configuration), `source` (of every value without an own one) and `sources` (by k
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_npu.config.schema import keys_of, sections_of, unknown
 from pyv_npu.config.tree import Config
 from pyv_npu.config.yaml_file import Entry, check_name, read_entries
 from pyv_npu.errors import BadInputError, did_you_mean
-from pyv_state.frozen import dataclass
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +58,8 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class Preset:
+    """A timing preset."""
+
     name: str
     basis: str
     values: Mapping[str, Number]

@@ -6,12 +6,11 @@ A QConfig is one such file (docs/quantization.md; keys: `toolchain.quantize.qcon
 import os
 import re
 from collections.abc import Container, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
 from pyv_npu.errors import BadInputError, did_you_mean
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path

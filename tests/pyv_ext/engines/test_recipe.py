@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,6 @@ from pyv_ext.engines.kept.recipe import FOLDERS, Recipe, generator, sources_dige
 from pyv_ext.isa import Isa
 from pyv_ext.protocols import CustomInstruction
 from pyv_ext.timing import CoreTiming
-from pyv_state.frozen import fields
 
 ROOT = Path(__file__).resolve().parents[3]
 LATER = 1e12
