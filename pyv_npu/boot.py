@@ -7,8 +7,9 @@ ONNX model, or of a compiled image.
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from firmware import FOLDER
 from npu_device.abi import ABI_VERSION
 from npu_device.abi import memory_map as mm
 from pyv_ext.elf import Program, read_elf
@@ -18,7 +19,6 @@ from pyv_ext.isa.instruction_set import extensions_of
 from pyv_npu.config import presets
 from pyv_npu.config.tree import Config, CoreConfig
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
-from pyv_state.named import NamedTuple
 from toolchain.errors import ToolchainError
 
 if TYPE_CHECKING:
@@ -30,11 +30,7 @@ MODEL_SUFFIXES = (".onnx", ".mlir")
 
 def shipped_programs() -> dict[str, str]:
     """Name -> path of each prebuilt ELF of the package, by name."""
-    from importlib.util import find_spec  # a program that is named by its path needs none of it
-
-    spec = find_spec("firmware")
-    assert spec is not None and spec.origin is not None  # it is a part of this package
-    folder = os.path.join(os.path.dirname(spec.origin), "prebuilt")
+    folder = os.path.join(FOLDER, "prebuilt")
     names = sorted(file.removesuffix(".elf") for file in os.listdir(folder) if file.endswith(".elf"))
     return {name: os.path.join(folder, f"{name}.elf") for name in names}
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pyv_jit import aot
 from pyv_jit.code_cache import OFF, VARIABLE, Usage, code_cache
 from pyv_npu.cli.shared.output import OK, TOOLCHAIN, Call, diagnose, show
 from pyv_npu.versions import MISSING, dependencies, installed_version
@@ -87,8 +86,6 @@ def everything() -> Iterator[Check]:
             yield Check(name, _version(name), f"pip install 'pyv-npu[{extra}]' ({purpose})")
     yield Check("--core", f"{DEFAULT_ENGINE} is the default", "")
     yield Check("native code", *native_code())
-    form = aot.form()
-    yield Check("compiled modules", form.text if form.compiled else "", f"{form.text} (optional: docs/compiled.md)")
     shipped = len(shipped_programs())
     yield Check("firmware", f"{shipped} programs" if shipped else "", "pyv-npu build-firmware DIR builds it")
     for tool in TOOLS:
