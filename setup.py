@@ -32,8 +32,6 @@ from pyv_jit import aot  # noqa: E402
 
 RENAMED = {"firmware": "pyv_npu_firmware", "toolchain": "pyv_npu_toolchain"}
 """Package of the checkout -> its name in a wheel. An editable installation keeps the names."""
-EXAMPLES = "examples"
-"""Folder of the checkout that a wheel has inside pyv_npu."""
 _IMPORT = re.compile(rf"^(\s*)(from|import) ({'|'.join(RENAMED)})\b(\.[\w.]+)?( as \w+)?", re.MULTILINE)
 _NAMED = re.compile(rf"(find_spec|files)\(\"({'|'.join(RENAMED)})\"\)")
 """Functions that find a package by its name."""
@@ -73,14 +71,6 @@ class BuildRenamed(build_py):
             self.package_data = {renamed(package): globs for package, globs in self.package_data.items()}
             self.__dict__.pop("data_files", None)
         super().run()
-        if not self.editable_mode:
-            for file in sorted((ROOT / EXAMPLES).iterdir()):
-                self.copy_file(str(file), str(self._made(Path("pyv_npu") / EXAMPLES) / file.name))
-
-    def _made(self, folder: Path) -> Path:
-        place = Path(self.build_lib) / folder
-        place.mkdir(parents=True, exist_ok=True)
-        return place
 
     def build_module(self, module: str, module_file: str, package: Any) -> tuple[str, int]:
         outfile, copied = super().build_module(module, module_file, package)

@@ -16,6 +16,7 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import EXTENSIONS, Isa
 from pyv_ext.isa.instruction_set import extensions_of
 from pyv_npu.config import presets
+from pyv_npu.config.package_data import data_files
 from pyv_npu.config.tree import Config, CoreConfig
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
 from pyv_state.named import NamedTuple
@@ -29,14 +30,12 @@ MODEL_SUFFIXES = (".onnx", ".mlir")
 
 
 def shipped_programs() -> dict[str, str]:
-    """Name -> path of each prebuilt ELF of the package, by name."""
+    """List the prebuilt ELFs of the package: path by name."""
     from importlib.util import find_spec  # a program that is named by its path needs none of it
 
     spec = find_spec("firmware")
     assert spec is not None and spec.origin is not None  # it is a part of this package
-    folder = os.path.join(os.path.dirname(spec.origin), "prebuilt")
-    names = sorted(file.removesuffix(".elf") for file in os.listdir(folder) if file.endswith(".elf"))
-    return {name: os.path.join(folder, f"{name}.elf") for name in names}
+    return data_files(os.path.join(os.path.dirname(spec.origin), "prebuilt"), ".elf")
 
 
 def find_program(name: str) -> str:

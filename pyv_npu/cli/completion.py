@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.config.package_data import data_files
 from pyv_npu.errors import UsageError
 
 SCRIPTS = {
@@ -86,7 +87,7 @@ def options(verb: str) -> dict[str, list[str]]:
 
 
 def _values(option: str, known: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """What an option takes, where it is a name."""
+    """List the names that an option takes."""
     from pyv_npu.cli.shared.session import TRACES
     from pyv_npu.config import presets
     from pyv_npu.config.schema import keys_of
@@ -101,7 +102,7 @@ def _values(option: str, known: Mapping[str, Sequence[str]]) -> Sequence[str]:
         "--set": (f"{path}=" for path in keys), "--mode": keys["npu.mode"].rule["choices"],
         "--core": keys["core.engine"].rule["choices"], "--sim-level": SIM_LEVELS.values(),
         "--sim_level": SIM_LEVELS.values(), "--isa": keys["core.custom"].rule["choices"],
-        "--trace": TRACES,
+        "--trace": TRACES, "--faults": data_files("examples"), "--rtos": data_files("rtos"),
     }  # fmt: skip
     return [*named.get(option, ())]
 

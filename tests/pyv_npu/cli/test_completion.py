@@ -27,6 +27,8 @@ from pyv_npu.cli.main import VERBS
         (["run", "hello", "--set", "npu.te.c"], {"npu.te.count="}, {"npu.ve.count="}),
         (["run", "x.onnx", "--submit", ""], {"firmware", "generated"}, set()),
         (["run", "hello", "--trace", ""], {"commits", "vcd"}, set()),
+        (["run", "hello", "--faults", "lost"], {"lost_doorbell", "lost_interrupt"}, {"racy"}),
+        (["run", "hello", "--gdb", "0", "--rtos", ""], {"freertos"}, set()),
         (["compare", "hello", "--core", "r"], {"reference"}, {"fast"}),
         (["build", "--s"], {"--slot"}, set()),
         (["build", "sub"], set(), {"submit_latency"}),
@@ -82,6 +84,9 @@ def test_a_wrong_request(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "hello", "--mode", "tihgt"], "did you mean tight?"),
         (["run", "hello", "--config", "onnxim-c2"], "did you mean onnxim-c1?"),
         (["run", "cnn", "--qconfig", "int4-weight"], "did you mean int4-weights?"),
+        (["run", "hello", "--faults", "lost_dorbell"], "did you mean lost_doorbell?"),
+        (["campaign", "campain.yaml"], "did you mean campaign?"),
+        (["build", "rasy.c", "-o", "x.elf"], "did you mean racy?"),
         (["run", "hello", "--set", "npu.te.cuont=1"], "did you mean npu.te.count?"),
     ],
 )
