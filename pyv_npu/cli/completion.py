@@ -111,10 +111,12 @@ _TAKE_PROGRAMS = ("run", "compare", "sweep", "campaign", "compile", "check", "di
 
 
 def _programs(verb: str) -> Iterable[str]:
-    if verb not in _TAKE_PROGRAMS:
+    if verb not in (*_TAKE_PROGRAMS, "export-models"):
         return []
     from pyv_npu.boot import shipped_programs
     from toolchain.decoders.shapes import MODELS
     from toolchain.examples import DECODERS, EXAMPLES
 
+    if verb == "export-models":
+        return [*EXAMPLES, *DECODERS]
     return sorted({*shipped_programs(), *MODELS, *EXAMPLES, *DECODERS})

@@ -3,8 +3,7 @@
 A page holds `console` blocks, lines `$ command` for a shell, and `gdb` blocks, lines `(gdb) command` for GDB; what
 follows a command is its output, errors included. A `python` block whose first line is `# NAME` is a file for the
 commands after it. A shell command with `--gdb PORT` goes on while the `gdb` block after it is played; of its output the
-page shows what comes before GDB connects. The folder that all is played in has `firmware` and `scripts`, as a
-checkout does.
+page shows what comes before GDB connects. The folder that all is played in has `firmware`, whose sources GDB shows.
 """
 
 import os
@@ -35,8 +34,7 @@ class _Player:
         self._folder = folder
         self._simulator: subprocess.Popen[str] | None = None
         self._ports = "", ""
-        for name in ("firmware", "scripts"):
-            (folder / name).symlink_to(ROOT / name)
+        (folder / "firmware").symlink_to(ROOT / "firmware")
         tools = folder / ".bin"
         tools.mkdir()
         for name, module in (("pyv-npu", "-m pyv_npu "), ("python", "")):

@@ -31,6 +31,7 @@ from pyv_npu.cli.main import VERBS
         (["run", "hello", "--gdb", "0", "--rtos", ""], {"freertos"}, set()),
         (["compare", "hello", "--core", "r"], {"reference"}, {"fast"}),
         (["build", "--s"], {"--slot"}, set()),
+        (["export-models", "models", "decoder_kv"], {"decoder_kv", "decoder_kv_mha"}, {"llama2-7b"}),
         (["build", "sub"], set(), {"submit_latency"}),
         (["nonsense", ""], set(), {"run"}),
     ],
