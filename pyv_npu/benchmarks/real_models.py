@@ -307,7 +307,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--package", action="append", choices=list(PACKAGES), help="only this one; repeatable")
     parser.add_argument("--folder", type=Path, help="where packages are kept; by default they are forgotten")
-    parser.add_argument("--markdown", action="store_true", help="rows of the table of docs/models.md")
+    parser.add_argument("--markdown", action="store_true", help="rows of the table of `pyv-npu docs models`")
     parser.add_argument("--one", nargs=3, metavar=("PACKAGE", "N", "FILES"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:

@@ -40,6 +40,7 @@ VERBS = {
     "get-py-v": "bring the Py-V core into the cache, for --core pyv",
     "completion": "print the script by which bash, zsh or fish completes commands",
     "info": "list firmware, presets, configurations and versions",
+    "docs": "show the pages of the documentation: all titles, a page, or a section of one",
     "doctor": "check this machine: packages, firmware, tools",
 }
 """Each is a module of `verbs` or `programs` with `arguments(parser)` and `execute(args, call) -> exit code`.
@@ -189,6 +190,10 @@ def module_of(verb: str) -> ModuleType:
             from pyv_npu.cli.verbs import info
 
             return info
+        case "docs":
+            from pyv_npu.cli.verbs import docs
+
+            return docs
         case _:
             from pyv_npu.cli.verbs import doctor
 

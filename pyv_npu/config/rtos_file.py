@@ -94,7 +94,7 @@ def _wrong(entry: "Entry") -> str:
     known = {"list": Lists._fields, "task": Task._fields, "frame": ("size", *_REGISTERS)}.get(section, ())
     if key not in known:
         names = known or (*_TEXTS, "needs", *_SECTIONS)
-        return f"unknown key{did_you_mean(key or path, names)}; see docs/debugging.md, Tasks of an RTOS"
+        return f'unknown key{did_you_mean(key or path, names)}; see `pyv-npu docs debugging "Tasks of an RTOS"`'
     if section == "frame":
         return "" if type(value) is int and 0 <= value < _MOST else f"must be a number of bytes, 0..{_MOST - 1}"
     return "" if is_place(value) else "must be a number of bytes, TYPE.member, or TYPE.member or NUMBER"

@@ -15,7 +15,7 @@ ENTRIES: dict[str, list[tuple[str, object, int]]] = {
     "pyv": [
         ('name', 'pyv', 2),
         ('basis', 'functional; the cycle contract of the extended Py-V core', 3),
-        ('source', 'the cycle contract, docs/core-timing.md', 4),
+        ('source', 'the cycle contract, pyv-npu docs core-timing', 4),
         ('values.core.timing.alu', 1, 7),
         ('values.core.timing.mul', 1, 7),
         ('values.core.timing.div', 1, 7),

@@ -201,7 +201,9 @@ def read_plan(path: Path | str, *, drawn: bool = False) -> tuple[Fault, ...]:
             raise BadInputError(f"{path}:{entry.line}: {name}: unknown key{did_you_mean(name, ['faults'])}; drop it")
     listed = entries["faults"].value if entries else None
     if not isinstance(listed, list) or not 0 < len(listed) <= MOST_FAULTS:
-        raise BadInputError(f"{path}: faults: must be a list of 1 to {MOST_FAULTS} faults; see docs/reliability.md")
+        raise BadInputError(
+            f"{path}: faults: must be a list of 1 to {MOST_FAULTS} faults; see `pyv-npu docs reliability`"
+        )
     return tuple(make_fault(row, f"{path}: fault {index}", drawn) for index, row in enumerate(listed, 1))
 
 

@@ -77,7 +77,7 @@ def everything() -> Iterator[Check]:
     yield Check("--core", f"{DEFAULT_ENGINE} is the default", "")
     yield Check("native code", *native_code())
     form = aot.form()
-    yield Check("compiled modules", form.text if form.compiled else "", f"{form.text} (optional: docs/compiled.md)")
+    yield Check("compiled modules", form.text if form.compiled else "", f"{form.text} (pyv-npu docs compiled)")
     shipped = len(shipped_programs())
     yield Check("firmware", f"{shipped} programs" if shipped else "", "pyv-npu build-firmware DIR builds it")
     for tool in TOOLS:

@@ -32,6 +32,7 @@ from pyv_npu.cli.main import VERBS
         (["compare", "hello", "--core", "r"], {"reference"}, {"fast"}),
         (["build", "--s"], {"--slot"}, set()),
         (["export-models", "models", "decoder_kv"], {"decoder_kv", "decoder_kv_mha"}, {"llama2-7b"}),
+        (["docs", "la"], {"latency"}, {"llm"}),
         (["build", "sub"], set(), {"submit_latency"}),
         (["nonsense", ""], set(), {"run"}),
     ],

@@ -78,10 +78,16 @@ def test_the_frame_of_freertos_is_told_by_code(load: bytes) -> None:
 @pytest.mark.parametrize(
     ("line", "wrong"),
     [
-        ("nmae: mine", "nmae: unknown key; did you mean name?; see docs/debugging.md, Tasks of an RTOS"),
-        ("tasks: {stack: 1}", "tasks: unknown key; did you mean task?; see docs/debugging.md, Tasks of an RTOS"),
-        ("list: {frist: 1}", "list.frist: unknown key; did you mean first?; see docs/debugging.md, Tasks of an RTOS"),
-        ("frame: {zero: 1}", "frame.zero: unknown key; see docs/debugging.md, Tasks of an RTOS"),
+        ("nmae: mine", 'nmae: unknown key; did you mean name?; see `pyv-npu docs debugging "Tasks of an RTOS"`'),
+        (
+            "tasks: {stack: 1}",
+            'tasks: unknown key; did you mean task?; see `pyv-npu docs debugging "Tasks of an RTOS"`',
+        ),
+        (
+            "list: {frist: 1}",
+            'list.frist: unknown key; did you mean first?; see `pyv-npu docs debugging "Tasks of an RTOS"`',
+        ),
+        ("frame: {zero: 1}", 'frame.zero: unknown key; see `pyv-npu docs debugging "Tasks of an RTOS"`'),
         ("frame: {a0: -4}", "frame.a0: must be a number of bytes, 0..65535"),
         ("task: {name: 1.5}", "task.name: must be a number of bytes, TYPE.member, or TYPE.member or NUMBER"),
         ("task: {name: a b}", "task.name: must be a number of bytes, TYPE.member, or TYPE.member or NUMBER"),
