@@ -1,5 +1,1 @@
 """NPU side of PyV-NPU: ABI, device front end, scheduler, engines, memories. It knows no RISC-V."""
-
-from pyv_jit import aot
-
-aot.install()

@@ -6,11 +6,11 @@ Each leaf's metadata holds `meaning`, `unit`, `source` and its rule: `min`, `max
 
 import re
 from collections.abc import Iterator
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any
 
 from npu_device.abi import memory_map as mm
 from npu_device.abi.errors import NpuDeviceError
-from pyv_state.frozen import Field, dataclass, field, fields, is_dataclass
 
 MACHINE = 'pyv-npu docs npu-timing "Default machine"'
 CHOSEN = "chosen by us"
@@ -111,6 +111,8 @@ class ExternalConfig:
 
 @dataclass(frozen=True)
 class TeConfig:
+    """The tensor engines of a cluster."""
+
     count: int = _key(2, "tensor engines of a cluster; affinity can name 15", "engines", MACHINE, min=1, max=16)
     kind: str = _key("roofline", "timing rule of the engine", source=ENGINES,
                      choices=("roofline", "systolic_os", "systolic_ws", "systolic_is", "systolic_ws_pipe",
@@ -150,6 +152,8 @@ class VeOperations:
 
 @dataclass(frozen=True)
 class VeConfig:
+    """The vector engines of a cluster."""
+
     count: int = _key(4, "vector engines of a cluster", "engines", MACHINE, min=1, max=4)
     lanes: int = _key(64, "elements of 8 bits per cycle", "lanes", min=1)
     latency: int = _key(16, "start-up of one command", "NPU cycles", min=0)
@@ -164,6 +168,8 @@ class VeConfig:
 
 @dataclass(frozen=True)
 class SpmConfig:
+    """The scratchpad of a cluster and its banks."""
+
     size: int = _key(mm.SPM_SIZE, "scratchpad of a cluster", "bytes", MACHINE, min=4096, max=mm.SPM_MAX_SIZE)
     banks: int = _key(8, "banks of a cluster", "banks", MACHINE, min=1, max=64)
     port: int | None = _key(64, f"what a port of a bank moves; {UNLIMITED}", "bytes per core cycle", min=1)
@@ -174,6 +180,8 @@ class SpmConfig:
 
 @dataclass(frozen=True)
 class DmaConfig:
+    """The DMA channels of a cluster."""
+
     channels: int = _key(2, "channels of a cluster", "channels", MACHINE, min=1, max=4)
     bytes_per_cycle: int | None = _key(128, f"rate of one channel; {UNLIMITED}", "bytes per NPU cycle", min=1)
     bus_width_bytes: int = _key(128, "one burst", "bytes", min=1, power_of_two=True)
@@ -192,6 +200,8 @@ class DmaConfig:
 
 @dataclass(frozen=True)
 class DramConfig:
+    """The DRAM and its channels."""
+
     size: int = _key(mm.DRAM_SIZE, "DRAM", "bytes", MEMORY_MAP, min=4096)
     latency: int = _key(120, "of one transfer", "NPU cycles", min=0)
     bytes_per_second: int | None = _key(102_400_000_000, f"bandwidth; {UNLIMITED}", "bytes per second", MACHINE, min=1)
@@ -227,12 +237,16 @@ class L2Config:
 
 @dataclass(frozen=True)
 class NocConfig:
+    """The network between clusters and DRAM."""
+
     latency: int = _key(8, "of one transfer", "NPU cycles", min=0)
     bytes_per_second: int | None = _key(256_000_000_000, f"bandwidth; {UNLIMITED}", "bytes per second", MACHINE, min=1)
 
 
 @dataclass(frozen=True)
 class SchedulerConfig:
+    """The choice among commands that are ready."""
+
     policy: str = _key("cp", "which ready command starts first", source=SCHEDULER,
                        choices=("fifo", "prio", "cp"))  # fmt: skip
     window: int = _key(16, "oldest commands that are looked at", "commands", min=1)
@@ -279,6 +293,8 @@ class KvQuantConfig:
 
 @dataclass(frozen=True)
 class SubmitConfig:
+    """Submission of a list without a core."""
+
     cost: int = _key(0, "between two commands of a list that is run without a core", "core cycles", LEVELS, min=0)
 
 

@@ -1,5 +1,3 @@
 """RISC-V side of PyV-NPU: hart, engines, bus and standard devices. It knows no NPU."""
 
-from pyv_jit import aot
-
-aot.install()
+import pyv_jit  # noqa: F401 - takes the time before other modules are imported

@@ -6,8 +6,9 @@
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyv_ext.bus.bus import ADDRESS_SPACE, Bus
 from pyv_ext.elf_tables import (
@@ -33,8 +34,6 @@ from pyv_ext.elf_tables import (
 )
 from pyv_ext.errors import PyvExtError
 from pyv_ext.source_lines import SECTIONS, Line, SourceLines
-from pyv_state.frozen import dataclass, field
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path

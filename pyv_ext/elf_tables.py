@@ -9,8 +9,7 @@ take a tenth of the start of a run.
 import struct
 from collections.abc import Iterator
 from functools import cached_property
-
-from pyv_state.named import NamedTuple
+from typing import NamedTuple
 
 CLASS32, CLASS64, LITTLE_ENDIAN = 1, 2, 1
 RISCV = 243

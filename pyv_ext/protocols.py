@@ -6,9 +6,7 @@ seen, and is stamped, from the start of cycle `now + 1` (docs/core-timing.md, "C
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
-
-from pyv_state.named import NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 
 class Reply(NamedTuple):

@@ -9,9 +9,7 @@ from functools import cache, cached_property, partial
 from io import SEEK_CUR, SEEK_END, BytesIO
 from operator import itemgetter
 from posixpath import join
-from typing import IO, TYPE_CHECKING, TypeVar
-
-from pyv_state.named import NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from elftools.dwarf.compileunit import CompileUnit

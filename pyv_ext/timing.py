@@ -3,7 +3,7 @@
 One instance is one preset's core half; the table of presets lives in `pyv_npu`.
 """
 
-from pyv_state.frozen import dataclass, field
+from dataclasses import dataclass, field
 
 LONGEST = 1 << 32
 """Cycles that one thing may take: sums of a run's stay far below 2^63."""

@@ -20,8 +20,8 @@ class _Member(ctypes.Structure):
 
 
 def slot_of(owner: object, name: str) -> int:
-    """The address of the pointer to an attribute of an object; 0 where it has no such place: it is a property, it lies
-    in the object's dictionary, or the class is one of mypyc."""
+    """The address of the pointer to an attribute of an object; 0 where it has no such place: it is a property, or it
+    lies in the object's dictionary."""
     descriptor = getattr(type(owner), name, None)
     if not isinstance(descriptor, MemberDescriptorType):
         return 0

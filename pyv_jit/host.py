@@ -4,8 +4,7 @@ be, because code from the cache needs none."""
 import os
 import sys
 from importlib.util import find_spec
-
-from pyv_state.named import NamedTuple
+from typing import NamedTuple
 
 CPUINFO = "/proc/cpuinfo"
 _LIBRARY = "llvmlite."

@@ -9,10 +9,9 @@ import mmap
 import struct
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyv_jit.host import x86_64_linux
-from pyv_state.named import NamedTuple
 
 _IDENT = b"\x7fELF\x02\x01\x01"
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")

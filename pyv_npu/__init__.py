@@ -5,8 +5,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from pyv_jit import aot
-
 if TYPE_CHECKING:
     from pyv_npu.config import Config
     from pyv_npu.platform import Platform
@@ -15,8 +13,6 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = ["Config", "Platform", "Simulation", "Simulator", "__version__"]
-
-aot.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -7,8 +7,9 @@ ONNX model, or of a compiled image.
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from firmware import FOLDER
 from npu_device.abi import ABI_VERSION
 from npu_device.abi import memory_map as mm
 from pyv_ext.elf import Program, read_elf
@@ -19,7 +20,6 @@ from pyv_npu.config import presets
 from pyv_npu.config.package_data import data_files
 from pyv_npu.config.tree import Config, CoreConfig
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
-from pyv_state.named import NamedTuple
 from toolchain.errors import ToolchainError
 
 if TYPE_CHECKING:
@@ -31,11 +31,7 @@ MODEL_SUFFIXES = (".onnx", ".mlir")
 
 def shipped_programs() -> dict[str, str]:
     """List the prebuilt ELFs of the package: path by name."""
-    from importlib.util import find_spec  # a program that is named by its path needs none of it
-
-    spec = find_spec("firmware")
-    assert spec is not None and spec.origin is not None  # it is a part of this package
-    return data_files(os.path.join(os.path.dirname(spec.origin), "prebuilt"), ".elf")
+    return data_files(os.path.join(FOLDER, "prebuilt"), ".elf")
 
 
 def find_program(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from npu_device.abi import memory_map as mm
@@ -32,7 +33,6 @@ from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency import arrivals, submit_functions
 from pyv_npu.observe.latency.table import Latency
 from pyv_state import Stateful
-from pyv_state.frozen import replace
 
 if TYPE_CHECKING:
     from pathlib import Path

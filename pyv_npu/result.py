@@ -5,6 +5,7 @@ docs/results.md describes the keys of the JSON objects. Times are core cycles.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
@@ -16,7 +17,6 @@ from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.table import Latency
-from pyv_state.frozen import dataclass, field, replace
 
 if TYPE_CHECKING:
     from npu_device.issue.retirement import ErrorEntry

@@ -1,13 +1,13 @@
 """Results as text for people, made from the JSON objects of docs/results.md, "JSON". Cycles are core cycles."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
 from pyv_npu.result import SAME_RESULTS, SHOWN_ERRORS, Comparison, Result
 from pyv_npu.text import MISSING, columns, lines_of, wrapped
-from pyv_state.frozen import replace
 
 Run = Mapping[str, Any]
 

@@ -53,9 +53,13 @@ debian_packages() {
 
 new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
+python_version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
+
+# find_python: the Python that the variable PYTHON names; without it the first that is new enough.
 find_python() {
-    local candidate
-    for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
+    local candidate candidates=(python3 python3.14 python3.13 python3.12 python3.11)
+    [[ -z ${PYTHON:-} ]] || candidates=("$PYTHON")
+    for candidate in "${candidates[@]}"; do
         if new_enough "$candidate"; then
             echo "$candidate"
             return
@@ -65,13 +69,15 @@ find_python() {
 }
 
 # python_environment: .venv with this package and its test tools, in the versions of scripts/constraints.txt; does nothing when it is up to date.
+# A .venv of another version than that of PYTHON is made anew.
 python_environment() {
-    local python version stamp=.venv/installed constraints=scripts/constraints.txt
-    if ! new_enough .venv/bin/python; then
-        python=$(find_python) || fail "Python 3.11 or later is needed: install it and start again"
+    local python='' stamp=.venv/installed constraints=scripts/constraints.txt
+    if [[ -n ${PYTHON:-} ]] || ! new_enough .venv/bin/python; then
+        python=$(find_python) || fail "${PYTHON:+PYTHON=$PYTHON: }Python 3.11 or later is needed: install it and start again"
+    fi
+    if [[ -n $python && $(python_version .venv/bin/python) != "$(python_version "$python")" ]]; then
         if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
-            version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-            debian_packages "python$version-venv" || fail "$python lacks the module venv"
+            debian_packages "python$(python_version "$python")-venv" || fail "$python lacks the module venv"
         fi
         say "making .venv with $("$python" --version)"
         "$python" -m venv --clear .venv || fail "$python could not make .venv"

@@ -1,7 +1,7 @@
-"""Pages of the documentation site that are made from others: hooks of MkDocs, which mkdocs.yml names.
+"""Generated pages of the documentation site: hooks of MkDocs, which mkdocs.yml names.
 
-The first page is README.md, the API reference comes from docstrings, links to files of the repository lead there, and
-pages that no group of mkdocs.yml names are listed under "More".
+Pages come from README.md and other files beside it, the API reference from docstrings. Links to files of the repository
+lead there. Pages that no group of mkdocs.yml names are listed under "More".
 """
 
 import ast
@@ -13,12 +13,19 @@ from typing import Any
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parent.parent
+ROOT_PAGES = {
+    "index.md": "README.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+    "security.md": "SECURITY.md",
+}
+"""Page of the site -> file at the root of the repository."""
 MODULES = (
     "pyv_npu/simulator.py", "pyv_npu/platform.py", "pyv_npu/plugins.py", "pyv_npu/result.py",
     "pyv_npu/config/effective.py", "pyv_npu/pytest_plugin.py", "pyv_ext/protocols.py", "pyv_ext/devices/base.py",
     "toolchain/gnu.py", "toolchain/assembler/program.py",
 )  # fmt: skip
-"""Of the API reference."""
+"""Modules of the API reference."""
 _LINK = re.compile(r"(!?)\[((?:[^][]|\[[^]]*\])*)\]\((?!https?:|#|mailto:)([^)#\s]*)(#[^)]*)?\)")
 _FENCE = re.compile(r"(^```.*?^```[^\n]*$)", re.MULTILINE | re.DOTALL)
 
@@ -33,31 +40,33 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that are made."""
-    for name, text in (("index.md", (ROOT / "README.md").read_text(encoding="utf-8")), ("api.md", api())):
-        files.append(File.generated(config, name, content=text))
+    """Add the generated pages."""
+    pages = {page: (ROOT / name).read_text(encoding="utf-8") for page, name in ROOT_PAGES.items()}
+    for page, text in (pages | {"api.md": api()}).items():
+        files.append(File.generated(config, page, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Let links lead to pages of the site, or to files of the repository."""
-    folder = ROOT if page.file.src_uri == "index.md" else ROOT / "docs"
+    folder = ROOT if page.file.src_uri in ROOT_PAGES else ROOT / "docs"
     base = str(config["repo_url"]).rstrip("/")
+    pages = {ROOT / name: page for page, name in ROOT_PAGES.items()}
 
-    def placed(found: re.Match[str]) -> str:
-        mark, text, path, anchor = found[1], found[2], found[3], found[4] or ""
+    def resolve(match: re.Match[str]) -> str:
+        mark, text, path, anchor = match[1], match[2], match[3], match[4] or ""
         if not path:
-            return found[0]
+            return match[0]
         target = (folder / path).resolve()
-        if target.parent == ROOT / "docs":
-            return f"{mark}[{text}]({target.name}{anchor})"
+        if target in pages or target.parent == ROOT / "docs":
+            return f"{mark}[{text}]({pages.get(target, target.name)}{anchor})"
         if not target.is_relative_to(ROOT):
-            return found[0]
+            return match[0]
         kind = "raw" if mark else "tree" if target.is_dir() else "blob"
         return f"{mark}[{text}]({base}/{kind}/main/{target.relative_to(ROOT).as_posix()}{anchor})"
 
     parts = _FENCE.split(markdown)
-    parts[::2] = [_LINK.sub(placed, part) for part in parts[::2]]
+    parts[::2] = [_LINK.sub(resolve, part) for part in parts[::2]]
     return "".join(parts)
 
 

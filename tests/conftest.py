@@ -1,5 +1,4 @@
-"""`pytest --compiled`: not without compiled modules (scripts/compile), which are used where they are there.
-`--compiled-all`: nor where the tests end and have not imported one of them.
+"""Settings and fixtures of all tests.
 
 Hypothesis draws the same examples in each run, here as in continuous integration, and a fifth of what the tests say:
 all with `--hypothesis-profile=thorough`, new ones with `--hypothesis-profile=explore`. Ctrl-C reaches the tests and
@@ -17,19 +16,15 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from pyv_ext.engines.fast import engine
-from pyv_jit import aot
 from pyv_jit.compiler import Compiler
 from pyv_jit.loader import NativeCode
 from pyv_npu.__main__ import YOUNG
-
-COMPILED, COMPILED_ALL = "--compiled", "--compiled-all"
 
 settings.register_profile("thorough", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=100)
 settings.register_profile("repeatable", settings.get_profile("thorough"), max_examples=20)
@@ -58,15 +53,6 @@ def recipes() -> Iterator[dict[str, str]]:
         yield texts
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(COMPILED, action="store_true", help="fail at once where no compiled modules are used")
-    parser.addoption(COMPILED_ALL, action="store_true", help="likewise, and at the end where one was not imported")
-
-
-def pytest_report_header() -> str:
-    return f"compiled modules: {aot.form().text}"
-
-
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until the tests are collected
     if not hasattr(config, "workerinput"):  # workers of xdist have the environment of the process that starts them
@@ -75,54 +61,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYV_NPU_CACHE"] = cache.name
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    everything = config.getoption(COMPILED_ALL)
-    if (everything or config.getoption(COMPILED)) and not aot.form().compiled:
-        raise pytest.UsageError(f"{COMPILED}: {aot.form().text}")
-    if everything:
-        config.pluginmanager.register(EachImported(set(aot.form().modules)))
-    if aot.form().compiled:
-        patch = pytest.MonkeyPatch()
-        patch.setattr(pytest.MonkeyPatch, "setattr", interpreted_only(pytest.MonkeyPatch.setattr))
-        config.add_cleanup(patch.undo)
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(YOUNG)
     gc.enable()
-
-
-class EachImported:
-    """A plugin: the session fails where it leaves a module unused that it should have imported, in any worker."""
-
-    def __init__(self, modules: set[str]) -> None:
-        self._left = modules
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
-        self._left &= set(getattr(node, "workeroutput", {}).get("left", self._left))
-
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        self._left -= sys.modules.keys()
-        if hasattr(session.config, "workeroutput"):
-            session.config.workeroutput["left"] = sorted(self._left)
-        elif self._left and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        for name in sorted(self._left):
-            terminalreporter.line(f"NOT IMPORTED {name}: compiled, and no test of these uses it", red=True)
-
-
-def interpreted_only(setattr: Any) -> Any:
-    """`MonkeyPatch.setattr` that skips the test where it would replace what compiled code calls without looking it up:
-    functions of compiled modules, and whatever belongs to their classes."""
-
-    def checked(self: pytest.MonkeyPatch, target: object, name: object, *value: object, **options: Any) -> None:
-        module = target.__name__ if isinstance(target, ModuleType) else getattr(target, "__module__", None)
-        replaced = isinstance(target, type) or callable(getattr(target, str(name), None))
-        if module in aot.form().modules and replaced:
-            pytest.skip(f"needs the interpreted form: replaces {name} of {target}")
-        setattr(self, target, name, *value, **options)
-
-    return checked

@@ -16,8 +16,7 @@ class Form(NamedTuple):
     engine: str
     native: str = ""
     """`TRANSLATED`: every block, from the first time on; `INTERPRETED`: the native interpreter and nothing else;
-    `EARLY`: as shipped, but from the first instruction on, and with translations soon; else as shipped. The first two
-    replace functions, which compiled modules do not take."""
+    `EARLY`: as shipped, but from the first instruction on, and with translations soon; else as shipped."""
 
     def __str__(self) -> str:
         return f"{self.engine}-{self.native}" if self.native else self.engine

@@ -1,6 +1,7 @@
-"""What the default suite takes of tests that are many alike; continuous integration runs the rest beside the slow tests
-(`scripts/test --slow`)."""
+"""Shares of tests that are many alike: what the default suite, continuous integration (`scripts/test --slow`) and each
+night (`scripts/test --nightly`) take of them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import settings
 
 
 def draws(examples: int) -> int:
-    """How many examples of so many are drawn: a fifth, and all with `--hypothesis-profile=thorough`."""
+    """Examples that are drawn of so many: a fifth, and all with `--hypothesis-profile=thorough`."""
     return max(1, examples * settings().max_examples // 100)
 
 
@@ -16,3 +17,9 @@ def slow(*cases: Any, ids: tuple[str, ...] = ()) -> list[Any]:
     """Cases of a parameter that only the slow suite runs."""
     names = ids or (None,) * len(cases)
     return [pytest.param(case, marks=pytest.mark.slow, id=name) for case, name in zip(cases, names, strict=True)]
+
+
+def sample(cases: Iterable[Any], interval: int) -> list[Any]:
+    """Cases of a long judge: each night all, in continuous integration the first and then one of `interval`."""
+    marks = (pytest.mark.nightly, pytest.mark.slow)
+    return [pytest.param(case, marks=marks[index % interval == 0]) for index, case in enumerate(cases)]

@@ -1,15 +1,15 @@
-"""What may import what: between packages (`ALLOWED`), and between the rooms of a package (`ROOMS`).
+"""Dependency rules: imports between packages (`ALLOWED`), and between the layers of a package (`LAYERS`).
 
-docs/architecture.md draws both. Lazy, relative and type-checking imports count too.
+docs/architecture.md describes both. Lazy, relative and type-checking imports count too.
 """
 
 import ast
+import re
 import sys
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from functools import cache
 from pathlib import Path
-
-import pytest
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 NUMERIC = {"numpy", "ml_dtypes"}
@@ -17,7 +17,7 @@ JIT = {"pyv_jit"}
 STATE = {"pyv_state"}
 
 ALLOWED: dict[str, set[str]] = {
-    "npu_device.abi": STATE,
+    "npu_device.abi": set(),
     "npu_device": {"npu_device.abi", *NUMERIC, *JIT, *STATE},
     "pyv_ext": {"pyv_ext.pyv_adapter", "elftools", *NUMERIC, *JIT, *STATE},
     "pyv_ext.pyv_adapter": {"pyv_ext", "pyv", *NUMERIC, *JIT},
@@ -30,13 +30,14 @@ ALLOWED: dict[str, set[str]] = {
         "npu_device.operations.windows",
         "pyv_ext.isa",
         "pyv_jit.code_cache",
+        "firmware",
         "elftools",
         "onnx",
         "xdsl",
         "riscv_assembler",
         *NUMERIC,
     },
-    "pyv_jit": {"llvmlite", "_sha2", *STATE},  # `_sha2`: Python's own from 3.12 on
+    "pyv_jit": {"llvmlite", "_sha2"},  # `_sha2`: Python's own from 3.12 on
     "pyv_state": set(),
     "firmware": set(),
     "pyv_npu": {
@@ -51,7 +52,6 @@ ALLOWED: dict[str, set[str]] = {
         "dask",  # workers of sweeps, with distributed
         "distributed",
         "onnx",
-        "onnxruntime",  # a benchmark
         "PIL",
         "pandas",  # tables of results in notebooks
         "pyarrow",  # tables of sweeps
@@ -63,184 +63,9 @@ ALLOWED: dict[str, set[str]] = {
     },
     "pyv_npu.pytest_plugin": {"pyv_npu", "pytest"},
 }
-"""Package -> what it may import besides the standard library and itself. The longest name that fits counts."""
-
-
-def covers(package: str, module: str) -> bool:
-    """Whether `module` is `package` or inside it."""
-    return module == package or module.startswith(package + ".")
-
-
-def owner(module: str) -> str:
-    """The row of the table that a module of ours belongs to."""
-    return max((package for package in ALLOWED if covers(package, module)), key=len)
-
-
-def imported(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
-    """(line, absolute dotted name) of everything that a file imports, wherever in the file it stands."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = module.split(".")
-                kept = parts[: len(parts) - node.level + (1 if is_package else 0)]
-                base = ".".join([*kept, base] if base else kept)
-            yield from ((node.lineno, f"{base}.{alias.name}".strip(".")) for alias in node.names)
-        elif isinstance(node, ast.Call) and _names_a_module(node):
-            argument = node.args[0] if node.args else None
-            named = argument.value if isinstance(argument, ast.Constant) else None
-            yield node.lineno, str(named) if named is not None else "<computed>"
-
-
-def _names_a_module(call: ast.Call) -> bool:
-    function = call.func
-    return (isinstance(function, ast.Name) and function.id in ("__import__", "import_module")) or (
-        isinstance(function, ast.Attribute) and function.attr == "import_module"
-    )
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def violations(tree: ast.AST, module: str, is_package: bool = False) -> list[str]:
-    """`line: name` of each import that the table does not allow."""
-    home = owner(module)
-    found = []
-    for line, name in imported(tree, module, is_package):
-        standard = name.partition(".")[0] in sys.stdlib_module_names
-        inside = covers(home, name) and owner(name) == home
-        if not (standard or inside or any(covers(package, name) for package in ALLOWED[home])):
-            found.append(f"{line}: {name}")
-    return found
-
-
-def files() -> Iterator[tuple[Path, str, bool]]:
-    for package in {row.partition(".")[0]: None for row in ALLOWED}:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            is_package = parts[-1] == "__init__"
-            yield path, ".".join(parts[:-1] if is_package else parts), is_package
-
-
-@pytest.mark.parametrize(("path", "module", "is_package"), [pytest.param(*row, id=row[1]) for row in files()])
-def test_a_file_imports_only_what_the_table_allows(path: Path, module: str, is_package: bool) -> None:
-    assert violations(parsed(path), module, is_package) == []
-
-
-@pytest.mark.parametrize(
-    ("module", "source", "caught"),
-    [
-        ("npu_device.abi.x", "import numpy", ["1: numpy"]),
-        ("npu_device.abi.x", "from npu_device import config", ["1: npu_device.config"]),
-        ("npu_device.abi.x", "from ..config import NpuConfig", ["1: npu_device.config.NpuConfig"]),
-        ("npu_device.abi.x", "from . import opcodes", []),
-        ("npu_device.x", "from npu_device.abi import opcodes", []),
-        ("npu_device.x", "def f():\n    from pyv_ext.bus.bus import Bus", ["2: pyv_ext.bus.bus.Bus"]),
-        ("npu_device.x", "if TYPE_CHECKING:\n    import pyv_npu", ["2: pyv_npu"]),
-        ("npu_device.operations.kernels.x", "from .... import pyv_ext", ["1: pyv_ext"]),
-        ("pyv_ext.x", "import npu_device.abi", ["1: npu_device.abi"]),
-        ("pyv_ext.x", "import numpy\nfrom pyv_jit.compiler import Compiler", []),
-        ("pyv_ext.x", "import yaml", ["1: yaml"]),
-        ("pyv_ext.engines.engine", "import pyv", ["1: pyv"]),
-        (
-            "pyv_ext.pyv_adapter.stages",
-            "from pyv.stages import EXStage\nimport pyv_ext.hart.hart, pyv_npu",
-            ["2: pyv_npu"],
-        ),
-        ("pyv_ext.pyv_adapter.x", "import pyv.module\nfrom pyv_ext.hart.hart import Hart\nimport yaml", ["3: yaml"]),
-        ("toolchain.x", "from npu_device.device import NpuDevice", ["1: npu_device.device.NpuDevice"]),
-        (
-            "toolchain.x",
-            "from pyv_ext.isa import Isa\nfrom pyv_ext.hart.hart import Hart",
-            ["2: pyv_ext.hart.hart.Hart"],
-        ),
-        ("toolchain.x", "import pyv_npu.errors", ["1: pyv_npu.errors"]),
-        ("pyv_npu.x", "import npu_device, pyv_ext, toolchain, json\nimport tests.synthetic", ["2: tests.synthetic"]),
-        ("pyv_npu.x", "from scripts import demo", ["1: scripts.demo"]),
-        ("npu_device.x", "import importlib\nimportlib.import_module('pyv_ext')", ["2: pyv_ext"]),
-        ("npu_device.x", "__import__('pyv_' + 'ext')", ["1: <computed>"]),
-        ("pyv_npu.x", "import npu_devices", ["1: npu_devices"]),
-    ],
-)
-def test_the_check_catches_what_it_is_for(module: str, source: str, caught: list[str]) -> None:
-    assert violations(ast.parse(source), module) == caught
-
-
-def test_nothing_imports_tests_or_scripts() -> None:
-    assert not any(covers(top, name) for top in ("tests", "scripts") for row in ALLOWED.values() for name in row)
-
-
-def test_every_package_of_ours_has_a_row() -> None:
-    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert packages == {row.partition(".")[0] for row in ALLOWED}
-
-
-# -- circles -----------------------------------------------------------------------------------------------------------
-
-
-def module_imports(tree: ast.Module, modules: Set[str], types: bool) -> set[str]:
-    """The modules of ours that a file imports at its top; `types`: those for annotations only too."""
-    found = set()
-    todo: list[ast.stmt] = list(tree.body)
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not types:
-            todo += node.orelse
-        elif isinstance(node, ast.If | ast.Try):
-            todo += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
-        elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names} & modules
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            whole = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= (whole & modules) or ({node.module} & modules)
-    return found
-
-
-def circles(graph: Mapping[str, set[str]]) -> list[str]:
-    """A module of each circle, with the way around it."""
-    found, done = [], set[str]()
-    for start in sorted(graph):
-        path, todo = [start], [iter(sorted(graph[start]))]
-        while path and path[-1] not in done:
-            following = next(todo[-1], None)
-            if following is None:
-                done.add(path.pop())
-                todo.pop()
-            elif following in path:
-                found.append(" -> ".join([*path[path.index(following) :], following]))
-            elif following not in done:
-                path.append(following)
-                todo.append(iter(sorted(graph[following])))
-    return found
-
-
-@pytest.mark.parametrize(("package", "types"), [("", False), ("npu_device", True), ("toolchain", True)])
-def test_no_module_imports_itself_through_others(package: str, types: bool) -> None:
-    """In two packages not even for annotations: a circle of types is a circle of ideas. In `pyv_ext` and `pyv_npu` the
-    tables of CSRs and of snapshots name the class that they are part of."""
-    chosen = {module: path for path, module, _ in files() if not package or covers(package, module)}
-    graph = {module: module_imports(parsed(path), chosen.keys(), types) - {module} for module, path in chosen.items()}
-    assert circles(graph) == []
-
-
-def test_a_circle_is_found_wherever_it_begins() -> None:
-    assert circles({"a": {"b"}, "b": {"c", "d"}, "c": {"b"}, "d": set()}) == ["b -> c -> b"]
-    assert circles({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}) == []
-    source = "if TYPE_CHECKING:\n    from npu_device.cost import plan\nelse:\n    import npu_device.config\n"
-    source += "def f():\n    import npu_device.device\n"
-    modules = {"npu_device", "npu_device.cost.plan", "npu_device.config", "npu_device.device"}
-    assert module_imports(ast.parse(source), modules, True) == {"npu_device.cost.plan", "npu_device.config"}
-    assert module_imports(ast.parse(source), modules, False) == {"npu_device.config"}
-
-
-# -- rooms -------------------------------------------------------------------------------------------------------------
-
-ROOMS: dict[str, str] = {
-    "pyv_jit": "attributes ir digest code_cache host loader llvm compiler aot",
+"""Package -> its dependencies besides the standard library and itself. The longest matching name counts."""
+LAYERS: dict[str, str] = {
+    "pyv_jit": "attributes ir digest code_cache host loader llvm compiler",
     "npu_device": """abi native config trace memory kv_quant cost operations operations.kernels operations.macro decode
                      event_loop external issue host device levels""",
     "pyv_ext": """errors protocols timing isa hart bus source_lines inlined elf_tables elf devices engines
@@ -256,62 +81,263 @@ ROOMS: dict[str, str] = {
                   observe.profile observe result verdict tables report kv_quant traces
                   workloads serving debug fmu
                   studies.calibration studies.reproductions studies.sweep studies
-                  benchmarks.core benchmarks notebook simulator
+                  notebook simulator
                   pytest_plugin
                   cli.shared cli.programs cli.verbs
                   cli __main__""",
 }
-"""Package -> its rooms from the ground up. A room is a folder, or a file next to folders; it imports itself and those
-before it."""
+"""Package -> its layers, lowest first. A layer is a subpackage, or a module beside subpackages; it imports from itself
+and from the layers before it."""
+MAX_FILES = 15
+"""Files of a layer."""
+ACYCLIC_TYPES = ("npu_device", "toolchain")
+"""Packages without import cycles even for annotations. In `pyv_ext` and `pyv_npu` the tables of CSRs and of snapshots
+name the class that they are part of."""
 
 
-MOST_FILES = 15
+class Module(NamedTuple):
+    """A module of ours and its imports."""
+
+    name: str
+    path: Path
+    imports: list[tuple[int, str]]
+    """(line, absolute dotted name) of all of them."""
+    top: set[str]
+    """Modules of ours that are imported with it."""
+    typed: set[str]
+    """The same, and those for annotations."""
 
 
-def room_of(module: str, package: str, path: Path) -> str:
-    """The room of a module, as `ROOMS` names it; "" for the package itself."""
-    inside = path.relative_to(ROOT / package)
-    return ".".join(inside.parent.parts) or ("" if inside.stem == "__init__" else inside.stem)
+@cache
+def modules() -> dict[str, Module]:
+    """Read all modules of our packages."""
+    paths = {}
+    for package in {row.partition(".")[0]: None for row in ALLOWED}:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    result = {}
+    for name, path in paths.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        top, typed = (module_imports(tree, paths.keys(), types) - {name} for types in (False, True))
+        result[name] = Module(name, path, list(imports(tree, name, path.stem == "__init__")), top, typed)
+    return result
 
 
-def upward(package: str) -> list[str]:
-    """`room -> room (module: line)` of each import that does not go down. The package itself may name any room."""
-    floors = {name: floor for floor, name in enumerate(ROOMS[package].split())}
-    modules = {module: path for path, module, _ in files() if covers(package, module)}
-    found = []
-    for module, path in modules.items():
-        room = room_of(module, package, path)
-        is_package = path.stem == "__init__"
-        for line, name in imported(parsed(path), module, is_package):
-            target = name if name in modules else name.rpartition(".")[0]
-            if target not in modules or not covers(package, name):
+def covers(package: str, module: str) -> bool:
+    """Tell whether `module` is `package` or inside it."""
+    return module == package or module.startswith(package + ".")
+
+
+# -- packages ----------------------------------------------------------------------------------------------------------
+
+
+def row_of(module: str) -> str:
+    """Return the row of ALLOWED that holds for a module of ours."""
+    return max((package for package in ALLOWED if covers(package, module)), key=len)
+
+
+def imports(tree: ast.AST, module: str, is_package: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield (line, absolute dotted name) of each import, wherever in the file it stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                parents = parts[: len(parts) - node.level + is_package]
+                base = ".".join([*parents, base] if base else parents)
+            yield from ((node.lineno, f"{base}.{alias.name}".strip(".")) for alias in node.names)
+        elif isinstance(node, ast.Call) and _is_import_call(node):
+            argument = node.args[0] if node.args else None
+            name = argument.value if isinstance(argument, ast.Constant) else None
+            yield node.lineno, str(name) if name is not None else "<computed>"
+
+
+def _is_import_call(call: ast.Call) -> bool:
+    function = call.func
+    return (isinstance(function, ast.Name) and function.id in ("__import__", "import_module")) or (
+        isinstance(function, ast.Attribute) and function.attr == "import_module"
+    )
+
+
+def disallowed(module: str, imports: Iterable[tuple[int, str]]) -> list[str]:
+    """List imports that ALLOWED does not allow, as `line: name`."""
+    row = row_of(module)
+    result = []
+    for line, name in imports:
+        standard = name.partition(".")[0] in sys.stdlib_module_names
+        internal = covers(row, name) and row_of(name) == row
+        if not (standard or internal or any(covers(package, name) for package in ALLOWED[row])):
+            result.append(f"{line}: {name}")
+    return result
+
+
+def package_violations() -> Iterator[str]:
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    for package in sorted(packages ^ {row.partition(".")[0] for row in ALLOWED}):
+        yield f"ALLOWED and the packages of the checkout differ: {package}"
+    for row, names in ALLOWED.items():
+        for name in names:
+            if covers("tests", name) or covers("scripts", name):
+                yield f"ALLOWED[{row!r}] names {name}: the product imports neither tests nor scripts"
+    for module in modules().values():
+        for violation in disallowed(module.name, module.imports):
+            yield f"{module.path.relative_to(ROOT)}:{violation}: ALLOWED does not list it for {row_of(module.name)}"
+
+
+# -- cycles ------------------------------------------------------------------------------------------------------------
+
+
+def module_imports(tree: ast.Module, names: Set[str], types: bool) -> set[str]:
+    """Return the modules, among `names`, that a file imports at its top; `types`: for annotations too."""
+    result = set()
+    worklist: list[ast.stmt] = list(tree.body)
+    while worklist:
+        node = worklist.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not types:
+            worklist += node.orelse
+        elif isinstance(node, ast.If | ast.Try):
+            worklist += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+        elif isinstance(node, ast.Import):
+            result |= {alias.name for alias in node.names} & names
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            members = {f"{node.module}.{alias.name}" for alias in node.names}
+            result |= (members & names) or ({node.module} & names)
+    return result
+
+
+def cycles(graph: Mapping[str, set[str]]) -> list[str]:
+    """Describe a path around each cycle."""
+    result, visited = [], set[str]()
+    for start in sorted(graph):
+        path, worklist = [start], [iter(sorted(graph[start]))]
+        while path and path[-1] not in visited:
+            successor = next(worklist[-1], None)
+            if successor is None:
+                visited.add(path.pop())
+                worklist.pop()
+            elif successor in path:
+                result.append(" -> ".join([*path[path.index(successor) :], successor]))
+            elif successor not in visited:
+                path.append(successor)
+                worklist.append(iter(sorted(graph[successor])))
+    return result
+
+
+def cycle_violations() -> Iterator[str]:
+    for package in ("", *ACYCLIC_TYPES):
+        members = {name: module for name, module in modules().items() if not package or covers(package, name)}
+        graph = {name: (module.typed if package else module.top) & members.keys() for name, module in members.items()}
+        for cycle in cycles(graph):
+            yield f"import cycle{', annotations included' if package else ''}: {cycle}"
+
+
+# -- layers ------------------------------------------------------------------------------------------------------------
+
+
+def layer_of(module: Module, package: str) -> str:
+    """Name the layer of a module as `LAYERS` does; "" for the package itself."""
+    path = module.path.relative_to(ROOT / package)
+    return ".".join(path.parent.parts) or ("" if path.stem == "__init__" else path.stem)
+
+
+def layer_violations(package: str, layers: Collection[str]) -> Iterator[str]:
+    """Yield imports of higher layers, layers that are missing in LAYERS or in the tree, and layers of too many files.
+
+    The package itself may import from any layer.
+    """
+    levels = {name: level for level, name in enumerate(layers)}
+    members = {name: module for name, module in modules().items() if covers(package, name)}
+    files = dict.fromkeys(layers, 0)
+    for module in members.values():
+        layer = layer_of(module, package)
+        if not layer:
+            continue
+        if module.path.stem != "__init__":
+            files[layer] = files.get(layer, 0) + 1
+        for line, name in module.imports:
+            target = members.get(name) or members.get(name.rpartition(".")[0])
+            if target is None or not covers(package, name):
                 continue
-            other = room_of(target, package, modules[target])
-            if room and other not in ("", room) and floors[other] > floors.get(room, -1):
-                found.append(f"{room} -> {other} ({module}: {line})")
-    return found
+            other = layer_of(target, package)
+            if other not in ("", layer) and levels.get(other, -1) > levels.get(layer, -1):
+                yield f"{module.path.relative_to(ROOT)}:{line}: {layer} imports from {other}, a higher layer"
+    for layer, count in files.items():
+        if layer not in levels:
+            yield f"{package}: layer {layer} is not in LAYERS"
+        elif count == 0:
+            yield f"{package}: layer {layer} has no files: remove it from LAYERS"
+        elif count > MAX_FILES:
+            yield f"{package}: layer {layer} has {count} files, more than {MAX_FILES}"
 
 
-@pytest.mark.parametrize("package", ROOMS)
-def test_rooms_import_downward_only(package: str) -> None:
-    assert upward(package) == []
+def page_violations() -> Iterator[str]:
+    """Yield differences between LAYERS and docs/architecture.md, which lists layers or their subpackages."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tables = dict(re.findall(r"^### Layers of (\w+)\n\n.*\n.*\n((?:\|.*\n)+)", page, re.MULTILINE))
+    packages = [package for package in LAYERS if package != "pyv_jit"]
+    if list(tables) != packages:
+        yield f"docs/architecture.md: layers of {', '.join(tables)}; LAYERS has {', '.join(packages)}"
+    for package in tables.keys() & LAYERS.keys():
+        names = {name for row in tables[package].splitlines() for name in row.split("|")[1].strip().split(", ")}
+        layers = {name if name in names else name.partition(".")[0] for name in LAYERS[package].split()}
+        for name in sorted(names ^ layers - {"__main__"}):
+            yield f"docs/architecture.md: layer {name} of {package}: in LAYERS or on the page only"
 
 
-@pytest.mark.parametrize("package", ROOMS)
-def test_every_room_has_a_floor(package: str) -> None:
-    rooms = {room_of(module, package, path) for path, module, _ in files() if covers(package, module)}
-    empty = {room for room in rooms if not room or not any(files_of(package, room))}
-    assert sorted(rooms - empty) == sorted(ROOMS[package].split())
+def test_imports_follow_the_dependency_rules() -> None:
+    violations = [*package_violations(), *cycle_violations(), *page_violations()]
+    for package, layers in LAYERS.items():
+        violations += layer_violations(package, layers.split())
+    assert not violations, "\n".join(violations)
 
 
-def files_of(package: str, room: str) -> list[Path]:
-    """The files of a room, except an `__init__` that holds nothing but its docstring."""
-    folder = ROOT.joinpath(package, *room.split("."))
-    paths = sorted(folder.glob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
-    return [path for path in paths if path.stem != "__init__"]
+# -- the checks themselves ---------------------------------------------------------------------------------------------
+
+EXAMPLES: list[tuple[str, str, list[str]]] = [
+    ("npu_device.abi.x", "import numpy", ["1: numpy"]),
+    ("npu_device.abi.x", "from npu_device import config", ["1: npu_device.config"]),
+    ("npu_device.abi.x", "from ..config import NpuConfig", ["1: npu_device.config.NpuConfig"]),
+    ("npu_device.abi.x", "from . import opcodes", []),
+    ("npu_device.x", "from npu_device.abi import opcodes", []),
+    ("npu_device.x", "def f():\n    from pyv_ext.bus.bus import Bus", ["2: pyv_ext.bus.bus.Bus"]),
+    ("npu_device.x", "if TYPE_CHECKING:\n    import pyv_npu", ["2: pyv_npu"]),
+    ("npu_device.operations.kernels.x", "from .... import pyv_ext", ["1: pyv_ext"]),
+    ("pyv_ext.x", "import npu_device.abi", ["1: npu_device.abi"]),
+    ("pyv_ext.x", "import numpy\nfrom pyv_jit.compiler import Compiler", []),
+    ("pyv_ext.x", "import yaml", ["1: yaml"]),
+    ("pyv_ext.engines.engine", "import pyv", ["1: pyv"]),
+    (
+        "pyv_ext.pyv_adapter.stages",
+        "from pyv.stages import EXStage\nimport pyv_ext.hart.hart, pyv_npu",
+        ["2: pyv_npu"],
+    ),
+    ("pyv_ext.pyv_adapter.x", "import pyv.module\nfrom pyv_ext.hart.hart import Hart\nimport yaml", ["3: yaml"]),
+    ("toolchain.x", "from npu_device.device import NpuDevice", ["1: npu_device.device.NpuDevice"]),
+    (
+        "toolchain.x",
+        "from pyv_ext.isa import Isa\nfrom pyv_ext.hart.hart import Hart",
+        ["2: pyv_ext.hart.hart.Hart"],
+    ),
+    ("toolchain.x", "import pyv_npu.errors", ["1: pyv_npu.errors"]),
+    ("pyv_npu.x", "import npu_device, pyv_ext, toolchain, json\nimport tests.synthetic", ["2: tests.synthetic"]),
+    ("pyv_npu.x", "from scripts import demo", ["1: scripts.demo"]),
+    ("npu_device.x", "import importlib\nimportlib.import_module('pyv_ext')", ["2: pyv_ext"]),
+    ("npu_device.x", "__import__('pyv_' + 'ext')", ["1: <computed>"]),
+    ("pyv_npu.x", "import npu_devices", ["1: npu_devices"]),
+]
+"""(module, its source, disallowed imports)."""
 
 
-@pytest.mark.parametrize("package", ROOMS)
-def test_a_room_has_about_a_dozen_files(package: str) -> None:
-    sizes = {room: len(files_of(package, room)) for room in ROOMS[package].split()}
-    assert {room: size for room, size in sizes.items() if size > MOST_FILES} == {}
+def test_the_checks_detect_violations() -> None:
+    for module, source, result in EXAMPLES:
+        assert disallowed(module, imports(ast.parse(source), module)) == result, source
+    assert cycles({"a": {"b"}, "b": {"c", "d"}, "c": {"b"}, "d": set()}) == ["b -> c -> b"]
+    assert cycles({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}) == []
+    source = "if TYPE_CHECKING:\n    from npu_device.cost import plan\nelse:\n    import npu_device.config\n"
+    source += "def f():\n    import npu_device.device\n"
+    names = {"npu_device", "npu_device.cost.plan", "npu_device.config", "npu_device.device"}
+    assert module_imports(ast.parse(source), names, True) == {"npu_device.cost.plan", "npu_device.config"}
+    assert module_imports(ast.parse(source), names, False) == {"npu_device.config"}

@@ -1,6 +1,6 @@
 """How much Python a piece of work executes: what tests assert on instead of time.
 
-Compiled modules and native code are not seen: in their form only what they call back counts.
+Native code is not seen: only what it calls back counts.
 """
 
 import sys

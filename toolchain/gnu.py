@@ -10,10 +10,10 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from firmware import FOLDER
 from npu_device.abi.instructions import CUSTOM_OPCODES, DEFAULT_SLOT
 from pyv_jit.code_cache import code_cache
 from toolchain.errors import CompilerError, ToolchainError
@@ -185,10 +185,7 @@ def find_compiler() -> Compiler:
 
 def firmware_folder() -> Path:
     """Where the sources and the prebuilt programs of this package are."""
-    spec = find_spec("firmware")
-    if spec is None or not spec.submodule_search_locations:
-        raise ToolchainError("package firmware is missing: install pyv-npu again")
-    return Path(spec.submodule_search_locations[0])
+    return Path(FOLDER)
 
 
 def build(

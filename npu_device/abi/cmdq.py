@@ -20,10 +20,9 @@ prio, rank, affinity, cluster, layer, and at: when it is accepted.
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from npu_device.abi.opcodes import DataType, Opcode, Scope
-from pyv_state.named import NamedTuple
 
 SCHEMA = 1
 LOAD_TILE, STORE_TILE, KV_UPDATE = "DMA_LOAD_TILE", "DMA_STORE_TILE", "KV_UPDATE"

@@ -1,11 +1,10 @@
 """The 64-byte kernel descriptor and its 128-byte extension (docs/interface.md, "Descriptor")."""
 
 import struct
-from typing import Self
+from typing import NamedTuple, Self
 
 from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from npu_device.abi.errors import AbiError
-from pyv_state.named import NamedTuple
 
 
 class Word(NamedTuple):

@@ -1,6 +1,6 @@
 """Codes that firmware sees, and the exception of this package."""
 
-from pyv_state.enumerations import IntEnum, unique
+from enum import IntEnum, unique
 
 
 class NpuDeviceError(Exception):

@@ -5,7 +5,7 @@
 import struct
 from collections.abc import Mapping
 from enum import IntEnum, unique
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from npu_device.abi.descriptor import (
     ATTN_WORDS,
@@ -18,7 +18,6 @@ from npu_device.abi.descriptor import (
 )
 from npu_device.abi.errors import AbiError
 from npu_device.abi.opcodes import Opcode
-from pyv_state.named import NamedTuple
 
 PER_OP = 88
 """Where the operation's own words begin."""

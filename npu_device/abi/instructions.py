@@ -1,9 +1,9 @@
 """The four custom instructions, the answers to them, and the CSR window (docs/interface.md, "Custom instructions")."""
 
 from itertools import combinations
+from typing import NamedTuple
 
 from npu_device.abi.errors import AbiError
-from pyv_state.named import NamedTuple
 
 CUSTOM_OPCODES = (0b000_1011, 0b010_1011, 0b101_1011, 0b111_1011)
 """Major opcodes custom-0..custom-3: `opcode slot` indexes this."""

@@ -2,9 +2,9 @@
 
 import struct
 from itertools import pairwise
+from typing import NamedTuple
 
 from npu_device.abi.errors import AbiError
-from pyv_state.named import NamedTuple
 
 
 class MapEntry(NamedTuple):

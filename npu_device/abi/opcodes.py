@@ -1,6 +1,6 @@
 """What a descriptor may ask for: opcodes, their functions, data types, barrier scopes, ticket states."""
 
-from pyv_state.enumerations import IntEnum, unique
+from enum import IntEnum, unique
 
 
 @unique

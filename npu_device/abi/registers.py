@@ -1,12 +1,12 @@
 """The NPU's registers: one table gives device, C header, documentation and debugger view (docs/interface.md)."""
 
+from enum import Enum
 from itertools import pairwise
+from typing import NamedTuple
 
 from npu_device.abi import ABI_VERSION
 from npu_device.abi.errors import AbiError
 from npu_device.abi.memory_map import NPU_WINDOW
-from pyv_state.enumerations import Enum
-from pyv_state.named import NamedTuple
 
 ID_MAGIC = 0x4E50  # "NP"
 ID_VERSION = ID_MAGIC << 16 | ABI_VERSION

@@ -6,10 +6,9 @@ Actions have names, so that a snapshot can keep the events to come.
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyv_state import LATEST, Fields, StateError, inside, integer, listed
-from pyv_state.named import NamedTuple
 
 NEVER = LATEST
 """Later than any cycle."""

@@ -1,13 +1,12 @@
 """A descriptor between its fetch and its acceptance."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.issue.barriers import STREAMS
 from npu_device.issue.retirement import MODULUS
 from npu_device.trace.events import TIGHT
 from pyv_state import LATEST, WORD32, WORD64, StateError, data, inside, listed, row
-from pyv_state.named import NamedTuple
 
 
 class Taken(NamedTuple):

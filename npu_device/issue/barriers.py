@@ -6,13 +6,12 @@ once those of all earlier epochs have completed.
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_device.abi.opcodes import Scope
 from npu_device.trace.events import FRONTEND, What
 from npu_device.trace.stream import EventStream
 from pyv_state import WORD32, StateError, inside, integer, listed, rows
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from npu_device.decode.command import Command

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import StatusWord, TicketState
@@ -11,7 +11,6 @@ from npu_device.memory.memory import Memory
 from npu_device.trace.events import FRONTEND, What
 from npu_device.trace.stream import EventStream
 from pyv_state import LATEST, Fields, StateError, inside, listed, row
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from npu_device.issue.injection import Injector

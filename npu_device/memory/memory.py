@@ -2,13 +2,12 @@
 
 import mmap
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.config import NpuConfig
 from npu_device.memory.region import Region
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,8 +27,7 @@ class _Window(NamedTuple):
     name: str
     base: int
     end: int
-    data: Any
-    """A memoryview, a name that mypyc does not find."""
+    data: memoryview
 
 
 class Memory:

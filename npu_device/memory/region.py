@@ -1,6 +1,6 @@
 """Where data lies: rows of bytes at a constant distance."""
 
-from pyv_state.named import NamedTuple
+from typing import NamedTuple
 
 
 class Region(NamedTuple):

@@ -19,7 +19,6 @@ from typing import get_type_hints
 from npu_device.native.lowering import Function, Lowering
 from npu_device.native.records import shape_of
 from pyv_jit.compiler import make_compiler
-from pyv_state import enumerations
 
 
 class NativeModule:
@@ -80,6 +79,6 @@ def _constants(module: ModuleType) -> dict[str, int]:
     for name, value in vars(module).items():
         if isinstance(value, int):
             found[name] = int(value)
-        elif isinstance(value, type) and issubclass(value, enum.IntEnum | enumerations.IntEnum):
+        elif isinstance(value, type) and issubclass(value, enum.IntEnum):
             found |= {f"{name}.{member.name}": int(member) for member in value}
     return found

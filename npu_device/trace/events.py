@@ -31,9 +31,9 @@ A barrier is open from its stamp until everything before it has completed.
 """
 
 import struct
+from enum import IntEnum
 
 from npu_device.config import NpuConfig
-from pyv_state.enumerations import IntEnum
 
 TIGHT = 0xFFFF_FFFF
 """`aux` of FETCH and ACCEPT for a descriptor that did not come through the ring."""

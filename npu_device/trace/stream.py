@@ -1,11 +1,10 @@
 """The event stream: the events of a run in order, hashed and handed over in batches."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.trace.events import BATCH, PACKED
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     import hashlib

@@ -6,7 +6,7 @@ here: devices, memory close to the core, watched pages, pages with code, and add
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import LINE_BITS, PAGE, PAGE_BITS, Ram, zeros
@@ -15,7 +15,6 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
 from pyv_state import LATEST, WORD32, Fields
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from pyv_ext.bus.shadow import Shadow

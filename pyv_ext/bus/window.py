@@ -8,7 +8,7 @@ same. The MMIO store cache keeps which stores native code may leave in the queue
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyv_ext.bus.clock import KIND, Clock
 from pyv_ext.bus.direct import DirectCall, Held
@@ -16,7 +16,6 @@ from pyv_ext.bus.store_queue import what_of
 from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Device, Reply
 from pyv_ext.timing import CoreTiming
-from pyv_state.named import NamedTuple
 
 SLOTS = 64
 TAG, CHANGES, VALUE, CYCLES, ACTS, SINCE, RECALLED, ARRIVES, CALL = range(9)

@@ -1,12 +1,12 @@
 """What makes a device short: declared registers, and nothing else unless it is asked for."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Reply
 from pyv_state import Fields
-from pyv_state.frozen import dataclass
 
 WORD = 0xFFFF_FFFF
 

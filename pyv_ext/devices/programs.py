@@ -9,8 +9,7 @@ by 0 or shifted by 64 or more.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-
-from pyv_state.named import NamedTuple
+from typing import NamedTuple
 
 WORD64 = (1 << 64) - 1
 NOW, VALUE, PLACE = "now", "value", "place"

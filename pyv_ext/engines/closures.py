@@ -1,7 +1,6 @@
 """The instruction table as Python closures: one per decoded instruction, made by the factory of its row.
 
-Factories of the rows that every program has are in `ready_closures`, which `scripts/generate` makes: their compilation
-would take a tenth of a short run. The others are compiled here, once.
+A factory is compiled when its row is first decoded.
 
 A closure executes its instruction and returns (next pc, cycles). It returns None, and has changed nothing, when the
 instruction needs more than registers and memory of the fast path: then `pyv_ext.engines.slow` executes it.
@@ -12,10 +11,9 @@ from typing import Any
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import PAGE_BITS
-from pyv_ext.engines import ready_closures
 from pyv_ext.hart.hart import Hart
 from pyv_ext.hart.slots import SINK
-from pyv_ext.isa import EXTENSIONS, Instruction, Isa, Kind, Row
+from pyv_ext.isa import Instruction, Isa, Kind, Row
 from pyv_ext.isa.expressions import functions, operands, python_source
 
 After = tuple[int, int]
@@ -23,14 +21,17 @@ After = tuple[int, int]
 
 Step = Callable[[], After | None]
 
-_GIVEN = {
+_PARAMETERS = {
     Kind.OP: "x, rd, rs1, rs2, imm, pc, after",
     Kind.BRANCH: "x, rs1, rs2, after, taken",
     Kind.JUMP: "x, rd, rs1, imm, pc, next_pc, cost, odd",
     Kind.LOAD: "x, rd, rs1, imm, after, ok, base, ram",
     Kind.STORE: "x, rs1, rs2, imm, after, ok, base, ram",
 }
-"""What a factory is given (`Closures.make`); its closure keeps what it uses."""
+"""Parameters of a factory (`Closures.make`); its closure keeps those that it uses."""
+
+_FACTORY = "factory"
+"""Its name in the text that defines it."""
 
 _STATEMENTS = {
     Kind.OP: """
@@ -103,22 +104,15 @@ class Closures:
         return factory(x, rs1, rs2, imm, after, self._bus.store_ok, ram.base, cells)
 
     def _factory(self, row: Row) -> Callable[..., Step]:
-        name = _name(row)
-        if row.custom is None and hasattr(ready_closures, name):
-            result: Callable[..., Step] = getattr(ready_closures, name)
-            return result
+        """Compile the factory of a row."""
         namespace: dict[str, Any] = functions(self._isa.xlen)
-        exec(compile(factory_text(row, self._isa), f"<{row.name}>", "exec"), namespace)
-        result = namespace[name]
-        return result
+        exec(compile(_factory_text(row, self._isa), f"<{row.name}>", "exec"), namespace)
+        factory: Callable[..., Step] = namespace[_FACTORY]
+        return factory
 
 
-def _name(row: Row) -> str:
-    return f"make_{row.name.replace('.', '_')}"
-
-
-def factory_text(row: Row, isa: Isa) -> str:
-    """The factory of a row whose kind has statements, as Python."""
+def _factory_text(row: Row, isa: Isa) -> str:
+    """Return Python for the factory of a row whose kind has statements."""
     scale = max(row.size.bit_length() - 1, 0)
     statements = _STATEMENTS[row.kind].format(
         value=_value(row, isa),
@@ -130,37 +124,7 @@ def factory_text(row: Row, isa: Isa) -> str:
         shift=scale,
     )
     reads = "".join(f"\n        {name} = x[{register}]" for name, register in _read_twice(row))
-    return f"def {_name(row)}({_GIVEN[row.kind]}):\n    def step():{reads}{statements}\n    return step\n"
-
-
-READY = "pyv_ext/engines/ready_closures.py"
-_EVERYWHERE = ("i", "m", "c")
-"""Extensions whose rows most programs have."""
-
-
-def ready_text() -> str:
-    """The text of that file."""
-    isa = Isa("rv32imc")
-    rows = [row for extension in _EVERYWHERE for row in EXTENSIONS[extension] if row.kind in _STATEMENTS]
-    texts = [factory_text(row, isa) for row in rows if not row.floating]
-    called = [name for name in functions(isa.xlen) if any(f"{name}(" in text for text in texts)]
-    return "\n".join(
-        [
-            '"""Factories of closures (`closures`) of the rows that every program has.',
-            "",
-            "Made by `scripts/generate` from the instruction table.",
-            '"""',
-            "",
-            "# mypy: ignore-errors",
-            "# fmt: off",
-            "from pyv_ext.isa.expressions import functions",
-            "",
-            f"_FUNCTIONS = functions({isa.xlen})",
-            *(f'{name} = _FUNCTIONS["{name}"]' for name in called),
-            "",
-            *texts,
-        ]
-    )
+    return f"def {_FACTORY}({_PARAMETERS[row.kind]}):\n    def step():{reads}{statements}\n    return step\n"
 
 
 def _value(row: Row, isa: Isa) -> str:

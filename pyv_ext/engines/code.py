@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.closures import After, Closures, Step, leave
@@ -11,7 +12,6 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
 from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
-from pyv_state.named import NamedTuple
 
 PLAIN = (Kind.OP, Kind.LOAD, Kind.BRANCH, Kind.JUMP)
 """Kinds that change registers alone, as long as their closures execute them."""

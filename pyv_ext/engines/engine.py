@@ -6,7 +6,7 @@ one instruction at a time.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
@@ -23,7 +23,6 @@ from pyv_ext.hart.traps import Cause, cause_name
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.timing import CoreTiming
 from pyv_state import LATEST, WORD32, Fields, StateError, inside, shown
-from pyv_state.named import NamedTuple
 
 _WORD = 4
 """Bytes that an instruction has at most."""

@@ -1,7 +1,7 @@
 """The IR of devices that native code serves (`pyv_ext.engines.near`), made from their programs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyv_ext.bus import store_queue
 from pyv_ext.bus.clock import NEVER
@@ -14,7 +14,6 @@ from pyv_ext.hart import slots
 from pyv_ext.hart.csr import MIE
 from pyv_ext.hart.traps import MACHINE
 from pyv_jit.ir import Ir
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from pyv_ext.engines.program_code import Lowered

@@ -1,7 +1,7 @@
 """Why a run ended, and how an access is stopped."""
 
-from pyv_state.enumerations import StrEnum
-from pyv_state.named import NamedTuple
+from enum import StrEnum
+from typing import NamedTuple
 
 
 class StopReason(StrEnum):

@@ -7,7 +7,7 @@ inhibit bit.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.pmp import ENTRIES, Pmp
@@ -16,7 +16,6 @@ from pyv_ext.hart.traps import MACHINE, USER
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.protocols import CsrWindow
 from pyv_state import Fields, StateError
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from pyv_ext.hart.hart import Hart

@@ -1,7 +1,7 @@
 """The architectural state of one hart. Engines change it; debuggers, traces and snapshots read it."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyv_ext.hart import slots
 from pyv_ext.hart.csr import DIRTY, MIE, MPIE, MPP, MPRV, Csrs
@@ -12,7 +12,6 @@ from pyv_ext.isa import Isa
 from pyv_ext.isa.formats import BOX, F0
 from pyv_ext.timing import CoreTiming
 from pyv_state import LATEST, Fields, StateError, inside, row
-from pyv_state.named import NamedTuple
 
 
 class Wait(NamedTuple):

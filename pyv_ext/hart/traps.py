@@ -1,6 +1,6 @@
 """Causes of traps and interrupts (RISC-V privileged manual, version 1.12, "Machine Cause Register")."""
 
-from pyv_state.enumerations import IntEnum
+from enum import IntEnum
 
 INTERRUPT = 1 << 31
 """Set in mcause when the trap is an interrupt."""

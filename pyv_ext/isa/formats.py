@@ -5,9 +5,8 @@ Operand fields are integers scattered over the word. Source: RISC-V unprivileged
 of `pyv_ext.isa.text`.
 """
 
+from dataclasses import dataclass, replace
 from functools import cached_property
-
-from pyv_state.frozen import dataclass, replace
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from types import ModuleType
 
@@ -9,7 +10,6 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import atomics, compressed, expressions, formats, integer
 from pyv_ext.isa.row import Instruction, Kind, Row
 from pyv_ext.protocols import CustomInstruction, Operands
-from pyv_state.frozen import replace
 
 _TABLE: dict[str, tuple[Row, ...] | None] = {
     "i": integer.RV32I,

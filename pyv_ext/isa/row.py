@@ -1,13 +1,13 @@
 """One row of the instruction table: everything that is known about one instruction."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import NamedTuple
 
 from pyv_ext.isa.formats import Format
 from pyv_ext.protocols import CustomInstruction
 from pyv_ext.timing import CoreTiming
-from pyv_state.enumerations import Enum, auto
-from pyv_state.frozen import dataclass, field, replace
-from pyv_state.named import NamedTuple
 
 
 class Kind(Enum):

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
-from pyv_jit import aot
 from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.cli.shared.progress import Progress
@@ -239,8 +238,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = parser(arguments).parse_args(arguments)
         call.opens = getattr(args, "open", False)
-        if aot.form().stale:
-            diagnose(f"compiled modules are not used: {aot.form().text}")
         with call.progress, warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # infinities and NaN of a model are values like others
             code = int(args.execute(args, call))

@@ -6,7 +6,8 @@ A layer is a list of settings. Later settings win; within a layer its preset com
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_npu.config import presets
 from pyv_npu.config.key import Key, RuleError, Shape
@@ -15,8 +16,6 @@ from pyv_npu.config.schema import build, flatten, keys_of, sections_of, unknown
 from pyv_npu.config.tree import Config, check_together
 from pyv_npu.config.yaml_file import read_entries
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
-from pyv_state.frozen import dataclass
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path

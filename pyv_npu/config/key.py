@@ -1,14 +1,13 @@
 """One key of the configuration: its type, its rule, and the one place where a value is checked against them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
 from functools import cache
 from types import NoneType
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from pyv_npu.errors import BadInputError, did_you_mean
-from pyv_state.enumerations import Enum, auto
-from pyv_state.frozen import dataclass
-from pyv_state.named import NamedTuple
 
 Value = Any
 """int, bool, str or None; a tuple of them; or a mapping of names to int."""

@@ -5,17 +5,16 @@ configuration), `source` (of every value without an own one) and `sources` (by k
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_npu.config.package_data import PACKAGE, data_files, find_file
 from pyv_npu.config.schema import keys_of, sections_of, unknown
 from pyv_npu.config.tree import Config
 from pyv_npu.config.yaml_file import Entry, read_entries
 from pyv_npu.errors import BadInputError
-from pyv_state.frozen import dataclass
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +48,8 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class Preset:
+    """A timing preset."""
+
     name: str
     basis: str
     values: Mapping[str, Number]
@@ -63,49 +64,17 @@ def load(name: str, folder: "str | Path") -> Preset:
     return _read(_locate(name, folder), ())
 
 
-def shipped_entries(name: str) -> Sequence[Entry]:
-    """The entries of a shipped preset. Reading YAML would be a tenth of the start of a run: they come from the table
-    that `scripts/generate` makes."""
-    from pyv_npu.config.shipped import ENTRIES
-
-    return [Entry(*row) for row in ENTRIES[name]]
-
-
-TABLE = "pyv_npu/config/shipped.py"
-
-
-def table() -> str:
-    """The text of that table."""
-    lines = [
-        '"""What the presets of this package hold: (path, value, line) of each entry.',
-        "",
-        "Made by `scripts/generate` from `pyv_npu/presets`.",
-        '"""',
-        "",
-        "# ruff: noqa: E501",
-        "# fmt: off",
-        "ENTRIES: dict[str, list[tuple[str, object, int]]] = {",
-    ]
-    for name in NAMES:
-        rows = [
-            f"        {tuple(entry)!r}," for entry in read_entries(os.path.join(_FOLDER, f"{name}.yaml"), _sections())
-        ]
-        lines += [f'    "{name}": [', *rows, "    ],"]
-    return "\n".join([*lines, "}", ""])
-
-
 def _locate(name: str, folder: "str | Path") -> str:
     """Return the file of a preset; the name of a shipped one is never that of a user's file."""
     return data_files("presets")[name] if name in NAMES else find_file(name, "presets", base=str(folder))
 
 
 def _read(path: str, children: tuple[str, ...]) -> Preset:
-    folder, file = os.path.split(path)
-    shipped = folder == _FOLDER
-    place = path if shipped else os.path.realpath(path)
-    if place in children:
+    folder = os.path.dirname(path)
+    real_path = os.path.realpath(path)
+    if real_path in children:
         raise BadInputError(f"{path}: extends itself; let it extend a shipped preset")
-    entries = shipped_entries(file.removesuffix(".yaml")) if shipped else read_entries(path, _sections())
+    entries = read_entries(path, _sections())
     words = {entry.path: _word(path, entry) for entry in entries if entry.path in _WORDS}
     own = {entry.path.removeprefix("values."): entry for entry in entries if entry.path.startswith("values.")}
     texts = {entry.path.removeprefix("sources."): entry for entry in entries if entry.path.startswith("sources.")}
@@ -122,7 +91,7 @@ def _read(path: str, children: tuple[str, ...]) -> Preset:
     for entry in entries:
         if entry.path == "extends":
             try:
-                values.update(_read(_locate(entry.value, folder), (*children, place)).values)
+                values.update(_read(_locate(entry.value, folder), (*children, real_path)).values)
             except BadInputError as error:
                 raise _error(path, entry, f"extends: {error}") from None
     for name, entry in own.items():

@@ -1,12 +1,12 @@
 """A tree of dataclasses as a flat table of keys, and back."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 from pyv_npu.config.key import Form, Key, Value
 from pyv_npu.errors import BadInputError, did_you_mean
-from pyv_state.frozen import MISSING, Field, fields, is_dataclass
 
 T = TypeVar("T")
 

@@ -5,13 +5,13 @@ Each leaf's metadata holds `meaning`, `unit` (`address` prints in hexadecimal), 
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from npu_device.config import NpuConfig
 from pyv_ext.cores import DEFAULT_ENGINE, ENGINES
 from pyv_ext.timing import CoreTiming
 from pyv_npu.errors import BadInputError
-from pyv_state.frozen import dataclass, field
 
 HART, ENGINE = 'pyv-npu docs core-timing "Hart"', 'pyv-npu docs core-timing "Engines"'
 MEMORY_MAP = 'pyv-npu docs interface "Memory map"'
@@ -43,6 +43,8 @@ def _key(default: Any, meaning: str, unit: str = "", source: str = CHOSEN, **rul
 
 @dataclass(frozen=True)
 class CoreConfig:
+    """The RISC-V core."""
+
     engine: str = _key(
         DEFAULT_ENGINE,
         "engine that executes the instructions",
@@ -78,11 +80,15 @@ class CoreConfig:
 
 @dataclass(frozen=True)
 class ClintConfig:
+    """The timer of the core."""
+
     divider: int = _key(120, "one tick of mtime", "core cycles", min=1)
 
 
 @dataclass(frozen=True)
 class PlatformConfig:
+    """Memory map and interrupts outside the core and the NPU."""
+
     irq: str = _key("direct", "route of the NPU's interrupt: MEIP = line or PLIC output, or the PLIC's source 11 only",
                     source=MEMORY_MAP, choices=("direct", "plic"))  # fmt: skip
     mmio_base: int = _key(0x4000_0000, "NPU registers, a window of 64 KiB", "address", MEMORY_MAP, min=0,
@@ -106,6 +112,8 @@ class SemihostingConfig:
 
 @dataclass(frozen=True)
 class DriverConfig:
+    """Options of the NPU driver."""
+
     tail_write: bool = _key(
         False, "the driver also writes QUEUE_TAIL before the doorbell", source='pyv-npu docs interface "NPU registers"'
     )
@@ -132,6 +140,8 @@ class LoadConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
+    """The program of a run, its limits and its observers."""
+
     program: str = _key("", "firmware by name, or the path of an ELF", source=FIRMWARE)
     sim_level: str = _key(
         "CA_HYBRID",

@@ -5,20 +5,20 @@ A QConfig is one such file (docs/quantization.md; keys: `toolchain.quantize.qcon
 
 import re
 from collections.abc import Container, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import yaml
 
 from pyv_npu.config.package_data import find_file
 from pyv_npu.errors import BadInputError
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import yaml
-
     from toolchain.quantize.qconfig import QConfig
 
-
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""PyYAML is built with libyaml where that was at hand."""
 MOST_DEPTH, MOST_NODES = 64, 1 << 20
 """Of a document, with all that its aliases repeat. Deeper ones overflow the stack of PyYAML's parser in C; a few lines
 of aliases may stand for more nodes than any memory holds."""
@@ -38,8 +38,6 @@ def read_entries(path: "str | Path", sections: Container[str]) -> list[Entry]:
 
     BadInputError names file and line: not readable, not YAML, not a mapping, a key given twice.
     """
-    import yaml
-
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -47,7 +45,7 @@ def read_entries(path: "str | Path", sections: Container[str]) -> list[Entry]:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise BadInputError(f"{path}: {reason}; give the name of a YAML file") from None
     check_bounds(text, str(path))
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    loader = _LOADER(text)
     try:
         root = loader.get_single_node()
         entries = [] if root is None else list(_walk(path, loader, root, "", sections))
@@ -74,10 +72,8 @@ def read_entries(path: "str | Path", sections: Container[str]) -> list[Entry]:
 def read_yaml(text: str, name: str) -> Any:
     """The value of a document of any form. yaml.YAMLError or ValueError where it is none; BadInputError as
     `check_bounds`."""
-    import yaml
-
     check_bounds(text, name)
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return yaml.load(text, _LOADER)
 
 
 def check_bounds(text: str, name: str) -> None:
@@ -85,8 +81,6 @@ def check_bounds(text: str, name: str) -> None:
 
     A document without anchors, of short lines and few brackets cannot be: its events are not looked at.
     """
-    import yaml
-
     deepest = text.count("[") + text.count("{") + max(map(len, text.split("\n")))
     if "&" not in text and deepest <= MOST_DEPTH:
         return
@@ -99,7 +93,7 @@ def check_bounds(text: str, name: str) -> None:
         return BadInputError(f"{name}:{line}: nested more than {MOST_DEPTH} deep; correct this line")
 
     try:
-        for event in yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        for event in yaml.parse(text, _LOADER):
             if isinstance(event, yaml.CollectionStartEvent):
                 collections.append((event.anchor, count))
             elif isinstance(event, yaml.CollectionEndEvent):
@@ -123,8 +117,6 @@ def check_bounds(text: str, name: str) -> None:
 
 
 def _walk(path: "str | Path", loader: Any, node: "yaml.Node", prefix: str, sections: Container[str]) -> Iterator[Entry]:
-    import yaml
-
     if not isinstance(node, yaml.MappingNode):
         name = prefix.rstrip(".") or "the file"
         raise BadInputError(f"{path}:{node.start_mark.line + 1}: {name}: must be a table of keys and values")

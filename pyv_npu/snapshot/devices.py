@@ -15,7 +15,7 @@ import numpy as np
 
 from pyv_ext.protocols import CustomInstruction, Device
 from pyv_npu.errors import UsageError
-from pyv_state import StateError, Stateful, data, enumerations, inside, listed, shown
+from pyv_state import StateError, Stateful, data, inside, listed, shown
 
 CONSTANTS = (CustomInstruction, Fraction, range, re.Pattern, struct.Struct, np.dtype)
 """Immutable values that the constructor of a device may keep."""
@@ -25,7 +25,6 @@ CONTAINERS: dict[str, type] = {
 }
 MAPPINGS = (dict, Counter, OrderedDict)
 ORDERED = (list, tuple, deque)
-ENUMERATIONS = (Enum, enumerations.Enum)
 
 
 def parts_of(
@@ -172,7 +171,7 @@ def encode(value: Any, where: str) -> Any:
     kind = type(value)
     if kind in PLAIN:
         return value
-    if isinstance(value, ENUMERATIONS):
+    if isinstance(value, Enum):
         return ["enum", _class_name(kind), encode(value.value, where)]
     if kind is bytearray:
         return ["bytearray", bytes(value)]
@@ -206,7 +205,7 @@ def decode(state: Any) -> Any:
     try:
         name, *rest = listed(state)
         if name == "enum":
-            return _class_of(rest[0], lambda cls: issubclass(cls, ENUMERATIONS))(decode(rest[1]))
+            return _class_of(rest[0], lambda cls: issubclass(cls, Enum))(decode(rest[1]))
         if name == "named":
             named = _class_of(rest[0], lambda cls: issubclass(cls, tuple) and hasattr(cls, "_fields"))
             if len(rest) != 1 + len(named._fields):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyv_ext import elf
@@ -15,7 +16,6 @@ from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.platform import Platform, sized_for
 from pyv_npu.result import CoreRun, Detail, Result, Stopwatch
 from pyv_npu.workloads.workload import PLAIN, Prepared, Session, Workload
-from pyv_state.frozen import dataclass, replace
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pyv_ext.elf import Program
@@ -9,7 +10,6 @@ from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu.config import Config, with_values
 from pyv_npu.errors import UsageError
 from pyv_npu.result import Comparison, Detail, Result
-from pyv_state.frozen import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,6 +2,7 @@
 lists of commands say, as numpy does (`list_outcome`)."""
 
 import random
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from fuzz_inputs import FoundError, refused
 
 from pyv_npu.config import Config, with_values
 from pyv_npu.config.schema import keys_of
-from pyv_state.frozen import replace
 
 FIXED = (
     "npu.clusters", "npu.dram.size", "npu.spm.", "npu.te.acc_bytes", "npu.te.external.", "npu.limits.",

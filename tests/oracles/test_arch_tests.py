@@ -8,21 +8,19 @@ from bare_machine import BareMachine
 from checkouts import RISCV_ARCH_TEST
 from external_tools import QEMU, need
 from native_forms import FORMS, TRANSLATED, Form
+from shares import sample
 from spike import SPIKE, spike_signature
 
 from pyv_ext.elf import Program, read_elf
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.tracing.commits import signature
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(RISCV_ARCH_TEST.missing), reason=RISCV_ARCH_TEST.missing),
-]
+pytestmark = pytest.mark.skipif(bool(RISCV_ARCH_TEST.missing), reason=RISCV_ARCH_TEST.missing)
 
 CYCLES = 10_000_000
 
 
-@pytest.mark.parametrize("test", arch_tests(), ids=lambda test: test.name)
+@pytest.mark.parametrize("test", sample(arch_tests(), 16), ids=lambda test: test.name)
 def test_signature(test: ArchTest, tmp_path: Path) -> None:
     executable = test.build(tmp_path, *(() if test.reference or SPIKE else (QEMU_MTVAL,)))
     program = read_elf(executable)

@@ -5,35 +5,35 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from command_lists import Lists
-from level_error import PERCENTILES, Pair, pair, percentiles, table
 
+from benchmarks.level_error import NO_FEATURE, PERCENTILES, LevelPair, percentiles, table, time_levels
 from npu_device.levels.runner import Listed, Runner
 
 QUICK, MANY = 25, 1000
 P10, P90 = PERCENTILES.index(10), PERCENTILES.index(90)
 
 
-def check(pairs: Sequence[Pair]) -> None:
-    found = percentiles(one.error for one in pairs)
-    assert -10 <= found[P10] <= found[P90] <= 10, table(pairs)
-    assert all(not one.error for one in pairs if "none of these" in one.kinds), table(pairs)
-    for one in pairs:
-        assert one.analytic.steps == one.hybrid.steps
-        assert one.analytic.stepped <= one.hybrid.stepped
+def check(pairs: Sequence[LevelPair]) -> None:
+    errors = percentiles(pair.error for pair in pairs)
+    assert -10 <= errors[P10] <= errors[P90] <= 10, table(pairs)
+    assert all(not pair.error for pair in pairs if NO_FEATURE in pair.features), table(pairs)
+    for pair in pairs:
+        assert pair.analytic.steps == pair.hybrid.steps
+        assert pair.analytic.stepped <= pair.hybrid.stepped
 
 
 def test_nine_lists_of_ten_are_within_a_tenth_and_fewer_cycles_are_stepped() -> None:
-    pairs = [pair(seed) for seed in range(QUICK)]
+    pairs = [time_levels(seed) for seed in range(QUICK)]
     check(pairs)
-    stepped = [sum(getattr(one, level).stepped for one in pairs) for level in ("analytic", "hybrid")]
+    stepped = [sum(getattr(pair, level).stepped for pair in pairs) for level in ("analytic", "hybrid")]
     assert stepped[0] < 0.75 * stepped[1]
-    kinds = {kind for one in pairs for kind in one.kinds}
-    assert kinds == {"bank ports", "L2", "DRAM channels", "none of these"}
+    features = {feature for pair in pairs for feature in pair.features}
+    assert features == {"bank ports", "L2", "DRAM channels", "none of these"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_many_lists_are_within_a_tenth() -> None:
-    check([pair(seed) for seed in range(MANY)])
+    check([time_levels(seed) for seed in range(MANY)])
 
 
 @pytest.mark.parametrize("seed", [3, 15, 106])

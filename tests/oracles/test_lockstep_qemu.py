@@ -15,11 +15,11 @@ from pyv_ext.isa import Isa
 pytestmark = needs_qemu
 
 
-SLOW = {TRANSLATED: [pytest.mark.slow]}
+MARKS = {TRANSLATED: [pytest.mark.nightly]}
 """LLVM takes two minutes for blocks that are executed a few times each."""
 
 
-@pytest.mark.parametrize("form", [pytest.param(form, marks=SLOW.get(form.native, ()), id=str(form)) for form in FORMS])
+@pytest.mark.parametrize("form", [pytest.param(form, marks=MARKS.get(form.native, ()), id=str(form)) for form in FORMS])
 def test_no_difference(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     form.choose(monkeypatch)
     rows: Counter[str] = Counter()
@@ -32,7 +32,7 @@ def test_no_difference(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(causes) == sorted([*Cause, *interrupts])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("engine", ENGINES)
 def test_no_difference_in_a_long_run(engine: str) -> None:
     assert sum(result.instructions for _, result in campaign(300_000, 1000, engine)) >= 300_000

@@ -27,7 +27,6 @@ from pyv_ext.isa import Isa
 from pyv_ext.protocols import Reply
 
 SETTLED = Form("fast", EARLY)
-"""It runs in compiled modules too."""
 VALUES: tuple[Any, ...] = (0, 1, True, 0xFFFF_FFFF, 1 << 40 | 5, 1 << 70 | 9, -3, np.int64(-2), np.uint32(77))
 
 

@@ -1,1 +1,1 @@
-"""Makes the helpers of this folder importable from the folders of its rooms."""
+"""Makes the helpers of this folder importable from its subfolders."""

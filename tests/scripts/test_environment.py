@@ -1,4 +1,4 @@
-"""scripts/environment.sh: packages are installed once apt is free, and what goes wrong is said in a line."""
+"""scripts/environment.sh: packages are installed once apt is free, PYTHON chooses the Python, errors are one line."""
 
 import os
 import re
@@ -53,6 +53,53 @@ def test_a_lock_of_apt_is_waited_for(
     assert (tmp_path / "calls").read_text().split() == calls
     assert ("waiting up to" in done.stderr) == bool(locked)
     assert ("apt-get could not install some-package" in done.stderr) == bool(ends)
+
+
+def write_python(folder: Path, name: str, version: str) -> None:
+    """Write a program that behaves as a Python of this version does towards the script."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"""#!/bin/sh
+case "$*" in
+*sys.exit*) [ {version.partition(".")[2]} -ge 11 ] ;;
+*print*) echo {version} ;;
+"-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+esac
+""")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("variable", "present", "version", "error"),
+    [
+        ("", "", "3.12", ""),
+        ("", "3.13", "3.13", ""),
+        ("", "3.10", "3.12", ""),
+        ("python3.11", "", "3.11", ""),
+        ("python3.11", "3.13", "3.11", ""),
+        ("python3.10", "3.13", "3.13", "== PYTHON=python3.10: Python 3.11 or later is needed: install it"),
+        ("pyhton", "3.13", "3.13", "== PYTHON=pyhton: Python 3.11 or later is needed: install it"),
+    ],
+)
+def test_the_variable_chooses_the_python(tmp_path: Path, variable: str, present: str, version: str, error: str) -> None:
+    for name, release in {"python3": "3.12", "python3.11": "3.11", "python3.10": "3.10"}.items():
+        write_python(tmp_path / "bin", name, release)
+    if present:
+        write_python(tmp_path, ".venv/bin/python", present)
+    for name in ("pyproject.toml", "scripts/constraints.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f"source {SCRIPT}; python_environment"],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "PYTHON": variable},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr.startswith(error)) == (69 if error else 0, True), done.stderr
+    result = subprocess.run([tmp_path / ".venv/bin/python", "-c", "print"], capture_output=True, text=True)
+    assert result.stdout.strip() == version
 
 
 def test_every_package_of_the_tests_has_one_version() -> None:

@@ -8,7 +8,7 @@ is decoded; there is native code of its own for each map of fetches.
 import ctypes
 from collections.abc import Sequence
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import LINE
@@ -22,7 +22,6 @@ from pyv_ext.hart.traps import MACHINE, USER
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_jit.ir import Ir, Target
-from pyv_state.named import NamedTuple
 
 PC, PROGRESS, X, RAM, CODE, LOAD_OK, TABLE, FUNCTIONS, CYCLES, CYCLES_ON, RETIRED, RETIRED_ON = range(12)
 """Words of the frame: where the hart is; the addresses of its registers, of memory and its maps (see `Ram.code` and

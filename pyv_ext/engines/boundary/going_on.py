@@ -5,7 +5,7 @@ caches: then native code looks at the attributes of the clock by CPython's inter
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyv_ext.bus import store_queue
 from pyv_ext.engines.boundary.frame import (
@@ -39,7 +39,6 @@ from pyv_ext.hart import slots
 from pyv_ext.hart.csr import MIE
 from pyv_ext.hart.traps import MACHINE
 from pyv_jit.ir import Ir
-from pyv_state.named import NamedTuple
 
 GO_ON = "go_on"
 """`go_on(end, interrupts) -> cycles left`, as `Upcalls.left`."""

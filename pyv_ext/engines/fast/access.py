@@ -5,6 +5,7 @@ the interpreter.
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from pyv_ext.bus import window
 from pyv_ext.bus.bus import Bus
@@ -16,7 +17,6 @@ from pyv_ext.engines.fast.machine import Machine
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Kind, Row
 from pyv_jit.ir import Ir, Target
-from pyv_state.named import NamedTuple
 
 LOADS, STORES, WORD_BITS = 1, 2, 2
 """As in `pyv_ext.bus.shadow`, which a run without a sanitizer does not import."""

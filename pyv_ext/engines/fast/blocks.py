@@ -3,12 +3,12 @@ their accesses are checked together."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.fast.machine import enables
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.row import Row
-from pyv_state.named import NamedTuple
 
 CONTROL = (Kind.BRANCH, Kind.JUMP)
 ATOMIC = (Kind.LR, Kind.SC, Kind.AMO)

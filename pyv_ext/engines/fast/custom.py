@@ -54,8 +54,7 @@ class CustomCalls:
             looks = custom.touches == "memory"
             finish = _finish(self._core, self._upcalls, instruction)
             call = _call(self._core, pc, word, custom.handler, finish, self._upcalls)
-            # typed as objects: compiled modules make others of unboxed integers each time
-            objects: tuple[object, ...] = call, custom.handler, pc, word, self._core.peek, Operands, finish
+            objects = call, custom.handler, pc, word, self._core.peek, Operands, finish
             self._calls.append(objects)
             self._numbers[pc, word] = number
             row = [*map(id, objects)]

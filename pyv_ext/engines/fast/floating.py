@@ -10,6 +10,7 @@ for possibly underflowing floating point operations").
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from pyv_ext.engines.floating import DYNAMIC
 from pyv_ext.hart.csr import DIRTY
@@ -18,7 +19,6 @@ from pyv_ext.isa import Instruction, Kind, Row
 from pyv_ext.isa.formats import BOX
 from pyv_ext.isa.softfloat import DOUBLE, RNE, RTZ, SINGLE, Format
 from pyv_jit.ir import Ir, Target
-from pyv_state.named import NamedTuple
 
 _BOX = BOX - (1 << 64)
 """As LLVM writes it."""

@@ -1,10 +1,10 @@
 """How blocks lead to each other: loops, returns, and the registers that one hands on to the next in values."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pyv_ext.engines.fast.blocks import CONTROL, Block, ends, target_of
 from pyv_ext.isa import Kind
-from pyv_state.named import NamedTuple
 
 # -- loops ---------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ path.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pyv_ext.engines.boundary import frame
 from pyv_ext.hart import slots
@@ -16,7 +17,6 @@ from pyv_ext.hart.traps import INTERRUPT, MACHINE, USER, Cause, Interrupt
 from pyv_ext.isa import Instruction, Isa, Kind
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_jit.ir import Ir, Target
-from pyv_state.named import NamedTuple
 
 _SLOTS = {
     **{

@@ -1,6 +1,7 @@
 """What the interpreter does for each operation of an entry: that of a row, a read of a counter, a fence, a call."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from pyv_ext.bus import store_queue
 from pyv_ext.engines.boundary import frame
@@ -21,7 +22,6 @@ from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.isa.formats import F0
 from pyv_ext.timing import CoreTiming
 from pyv_jit.ir import Ir
-from pyv_state.named import NamedTuple
 
 
 class Step(NamedTuple):

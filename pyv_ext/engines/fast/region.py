@@ -6,6 +6,7 @@ one leads to; at the end of other blocks, and wherever one is left, they are in 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from pyv_ext.engines.boundary import frame
 from pyv_ext.engines.boundary.frame import BIAS, Left, advance, read_counter, reading_of
@@ -23,7 +24,6 @@ from pyv_ext.isa import Instruction, Isa, Kind, Row
 from pyv_ext.isa.formats import F0
 from pyv_ext.timing import CoreTiming
 from pyv_jit.ir import Ir, Target
-from pyv_state.named import NamedTuple
 
 _LEFT, _RIGHT = "(a << (b & SHIFT)) & M", "(a >> (b & SHIFT)) & M"
 _JOINS = ("(a | b) & M", "(a ^ b) & M", "(a + b) & M")

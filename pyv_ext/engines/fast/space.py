@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 from zlib import crc32
 
 from pyv_ext.bus.memory import PAGE
@@ -31,7 +32,6 @@ from pyv_ext.hart.slots import SINK
 from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
 from pyv_jit.compiler import Compiler, NativeCode
-from pyv_state.named import NamedTuple
 
 HOT = 1 << 15
 """How often the interpreter comes to a place before it is translated: by then, translating costs as much."""

@@ -2,12 +2,12 @@
 
 import struct
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart.pmp import Spans
 from pyv_jit.code_cache import code_cache
-from pyv_state.named import NamedTuple
 
 
 class Extent(NamedTuple):

@@ -10,15 +10,17 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+import pyv_ext
 from pyv_ext.isa import Isa
 from pyv_ext.protocols import CustomInstruction
 from pyv_ext.timing import CoreTiming
-from pyv_jit import aot
+from pyv_jit import IMPORT_TIME
 from pyv_jit.digest import sha256
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(pyv_ext.__file__)))
 FOLDERS = (
     "pyv_jit", "pyv_state", "pyv_ext", "pyv_ext/bus", "pyv_ext/devices", "pyv_ext/engines", "pyv_ext/engines/boundary",
     "pyv_ext/engines/fast", "pyv_ext/engines/kept", "pyv_ext/hart", "pyv_ext/isa",
@@ -53,7 +55,7 @@ def _described(instruction: CustomInstruction) -> tuple[object, ...]:
 @cache
 def generator() -> str:
     """The sources of this process, as a digest; empty where it is unknown whether they are what it has imported."""
-    return sources_digest(aot.ROOT, aot.STARTED)
+    return sources_digest(_ROOT, IMPORT_TIME)
 
 
 def sources_digest(root: "str | Path", started: float) -> str:

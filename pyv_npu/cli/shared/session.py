@@ -4,14 +4,13 @@ import argparse
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.options import setting
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.cli.shared.progress import of_platform
 from pyv_npu.errors import UsageError
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path

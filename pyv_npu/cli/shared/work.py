@@ -2,14 +2,13 @@
 
 import argparse
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_npu.boot import MODEL_SUFFIXES, is_example, model_file, shipped_programs
 from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.options import MODE
 from pyv_npu.errors import UsageError
-from pyv_state.enumerations import Enum
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path

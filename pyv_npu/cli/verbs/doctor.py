@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pyv_jit import aot
 from pyv_jit.code_cache import OFF, VARIABLE, Usage, code_cache
 from pyv_npu.cli.shared.output import OK, TOOLCHAIN, Call, diagnose, show
 
@@ -76,8 +75,6 @@ def everything() -> Iterator[Check]:
         yield Check(name, found, f"python -m pip install {name}", required=True)
     yield Check("--core", f"{DEFAULT_ENGINE} is the default", "")
     yield Check("native code", *native_code())
-    form = aot.form()
-    yield Check("compiled modules", form.text if form.compiled else "", f"{form.text} (pyv-npu docs compiled)")
     shipped = len(shipped_programs())
     yield Check("firmware", f"{shipped} programs" if shipped else "", "pyv-npu build-firmware DIR builds it")
     for tool in TOOLS:

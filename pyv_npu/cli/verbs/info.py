@@ -62,7 +62,6 @@ def _build(what: str, march: str | None, slot: int) -> Sequence[str]:
 
 
 def _overview() -> str:
-    from pyv_jit import aot
     from pyv_npu.config import presets
     from pyv_npu.config.presets import CONFIGS
     from pyv_npu.config.yaml_file import QCONFIGS
@@ -80,7 +79,7 @@ def _overview() -> str:
         lines_of("QConfigs (--qconfig NAME)", list(QCONFIGS.items())),
         lines_of("plans of faults (--faults NAME, pyv-npu campaign NAME)", list(data_files("examples").items())),
         lines_of("example sources (pyv-npu build NAME)", list(data_files("examples", ".c").items())),
-        lines_of("versions", [*versions().items(), ("compiled", aot.form().text)]),
+        lines_of("versions", list(versions().items())),
     )
     return "\n\n".join(blocks)
 

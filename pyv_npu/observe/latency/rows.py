@@ -7,10 +7,9 @@ They are kept as rows of integers: hundreds of thousands of them cost little to 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from pyv_state import LATEST, StateError, data, integer
-from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np

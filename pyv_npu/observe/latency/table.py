@@ -1,8 +1,6 @@
 """Stages, reasons and counts of a run's submissions: the `latency` object of the JSON schema (docs/results.md)."""
 
-from typing import TYPE_CHECKING, Any
-
-from pyv_state.named import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from pyv_npu.observe.latency.percentiles import Distribution

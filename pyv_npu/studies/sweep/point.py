@@ -12,7 +12,7 @@ import npu_device
 import pyv_ext
 import pyv_jit
 import pyv_state
-import toolchain
+import toolchain as toolchain  # in a wheel it has another name: setup.py
 from npu_device.abi.errors import NpuDeviceError
 from pyv_ext.engines.stop import StopReason
 from pyv_ext.errors import PyvExtError

@@ -240,7 +240,7 @@ def test_a_hook_at_such_an_instruction_is_called(monkeypatch):
 
 
 def test_operands_are_kept_for_native_code(monkeypatch):
-    """Compiled modules hold integers in C: of each, one object is made for all executions, and lives as long."""
+    """Native code hands the same objects to each execution; they live as long as it."""
     monkeypatch.setattr(engine_choice, "NAME", "fast")
     seen = []
 

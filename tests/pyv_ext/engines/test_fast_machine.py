@@ -57,7 +57,7 @@ def form(request, monkeypatch):
 
 
 def calls(run, names) -> int:
-    """How often functions of these names are called meanwhile; compiled ones are not seen."""
+    """How often functions of these names are called meanwhile."""
     count = 0
 
     def look(frame, event, argument):

@@ -3,7 +3,6 @@
 import ast
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from shares import draws
 
-from pyv_ext.engines import closures
 from pyv_ext.isa import EXTENSIONS, Isa, Kind
 from pyv_ext.isa.expression_tree import parse
 from pyv_ext.isa.expressions import OPERANDS, constants, evaluator, functions, operands, python_source
 
-ROOT = Path(__file__).resolve().parent.parent.parent.parent
 ISA = Isa("rv32imac_zicsr_zifencei_zba_zbb_zbc_zbs")
 ROWS = [row for row in ISA.rows if row.expr]
 SECOND = 1 << 32
@@ -283,8 +280,3 @@ def test_operands_and_source_of_an_expression():
         python_source("(S(a) >> b) & M", 32, {"a": "x[1]", "b": "imm"})
         == "((((x[1]) ^ 2147483648) - 2147483648) >> imm) & 4294967295"
     )
-
-
-def test_closures_that_are_made_ahead_are_those_of_the_table() -> None:
-    made = ROOT / closures.READY
-    assert made.read_text(encoding="utf-8") == closures.ready_text(), "stale: run scripts/generate"

@@ -1,6 +1,7 @@
 """The configuration: layers, rules, messages, and the way out to YAML and back."""
 
 import dataclasses
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,12 @@ def test_the_instruction_set_is_full_except_that_of_py_v() -> None:
 
 def test_short_level_names_are_the_plans() -> None:
     assert load(overrides={"run.sim_level": "L1"}).config.run.sim_level == "IA_TIMING"
+
+
+def test_each_section_has_defaults_of_its_own_and_can_be_pickled() -> None:
+    config = load().config
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert Config() == Config() and Config().npu is not Config().npu
 
 
 def test_with_values_changes_keys_and_checks_them() -> None:

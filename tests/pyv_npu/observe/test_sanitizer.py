@@ -14,7 +14,6 @@ import pytest
 
 from pyv_ext.engines.fast.access import RamAccess
 from pyv_ext.engines.stop import Stop
-from pyv_jit import aot
 from pyv_npu.cli.main import main
 from pyv_npu.config import Config, load, with_values
 from pyv_npu.errors import BadInputError, UsageError
@@ -71,7 +70,6 @@ def test_looking_changes_nothing(name: str, mode: str, engine: str) -> None:
     assert left[0] == left[1]
 
 
-@pytest.mark.skipif(aot.form().compiled, reason="needs the interpreted form: lines of compiled modules are not seen")
 @pytest.mark.parametrize("mode", ["loose", "tight"])
 def test_a_run_without_it_has_next_to_nothing_of_it(mode: str) -> None:
     """Native code has nothing, and few of the lines of Python that a run executes ask for it."""

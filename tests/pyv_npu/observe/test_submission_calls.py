@@ -6,14 +6,9 @@ import pytest
 from work_count import calls_within
 
 import pyv_ext
-from pyv_jit import aot
 from pyv_npu.boot import find_program
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
-
-pytestmark = pytest.mark.skipif(
-    aot.form().compiled, reason="needs the interpreted form: calls in compiled modules are not seen"
-)
 
 CORE = f"{Path(pyv_ext.__file__).parent}/"
 DEVICES = f"{CORE}devices/"

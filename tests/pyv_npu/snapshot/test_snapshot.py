@@ -17,9 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shares import draws
 
-from npu_device.abi.opcodes import TicketState
+from npu_device.abi.opcodes import Opcode, TicketState
 from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.engines.stop import StopReason
+from pyv_ext.isa import Kind
 from pyv_ext.protocols import CustomInstruction, Device, Operands, Stall, Value
 from pyv_npu.boot import find_program
 from pyv_npu.cli import main
@@ -403,6 +404,11 @@ def test_the_wrong_field_is_named(path: tuple[Any, ...], value: Any, why: str) -
     with pytest.raises(BadInputError) as error:
         machine_to_spoil("tight").restore(Snapshot.from_bytes(edited(change)))
     assert str(error.value) == f"snapshot: its state does not fit this machine ({why}); take it again"
+
+
+@pytest.mark.parametrize("member", [Opcode.GEMM_T, Kind.CUSTOM, StopReason.EXIT])
+def test_a_snapshot_keeps_members_of_enumerations(member: Any) -> None:
+    assert devices.decode(devices.encode(member, "x")) is member
 
 
 @pytest.mark.parametrize("name", ["subprocess:Popen", "builtins:tuple", "pyv_npu.platform:Platform"])

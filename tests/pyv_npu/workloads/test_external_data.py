@@ -28,6 +28,7 @@ from toolchain.examples.decoder_kv import decoder_kv
 from toolchain.onnx_model import file
 from toolchain.onnx_model.model import OnnxModel, load_model
 
+ROOT = Path(__file__).resolve().parents[3]
 LARGE = DRAM_CORE_VISIBLE + (16 << 20)
 FEW = (8 << 20) + (256 << 10)
 """Bytes that the core sees in a test: enough for caches and commands, not for weights."""
@@ -120,12 +121,12 @@ def test_resnet18_takes_twice_the_model_and_300_megabytes(tmp_path: Path) -> Non
     """And its activations, some 20 MB with the patches of a convolution. The cache of native code is empty."""
     path = tmp_path / "resnet18.onnx"
     onnx.save(EXAMPLES["resnet18"](), path)
-    code = "import sys; from pyv_npu.benchmarks.host import peak_memory; from pyv_npu.cli import main; "
+    code = "import sys; from benchmarks.host import peak_memory; from pyv_npu.cli import main; "
     code += "assert main(sys.argv[1:]) == 0; print(peak_memory())"
     command = [sys.executable, "-c", code, "run", str(path)]
-    empty = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=empty)
-    used = int(done.stdout.splitlines()[-1]) << 20
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "scripts")}
+    process = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    used = int(process.stdout.splitlines()[-1]) << 20
     assert used < 2 * path.stat().st_size + 20_000_000 + 300_000_000
 
 

@@ -1,0 +1,110 @@
+"""Cycles of models by the number of tensor engines and of clusters: more of them are never slower.
+
+Every model is compiled and timed for each number; nothing else of the device changes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache, partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from npu_device.config import NpuConfig
+from pyv_npu.workloads.compiled import target_of
+from pyv_npu.workloads.timing import run_commands
+from toolchain.compiler import compile_model
+from toolchain.decoders.builtin import compile_shape
+from toolchain.decoders.shapes import Job, shape_of
+from toolchain.examples import EXAMPLES
+from toolchain.examples.builder import Builder
+from toolchain.examples.variants import in_int8
+from toolchain.onnx_model.model import prepare
+
+AXES = {"te.count": range(1, 9), "clusters": range(1, 5)}
+LIMIT = 1
+"""Percent that one engine or cluster more may cost."""
+DECODER, CONTEXT, DRAM_SIZE = "llama2-7b", 512, 256_000_000_000
+"""Decoder of which one token is timed, the tokens before it, and the bytes of DRAM of its device."""
+
+
+def bert_layer(kind: str = "float32", length: int = 128, width: int = 768, heads: int = 12) -> Any:
+    """Builds a layer of BERT-base (Devlin et al., arXiv 1810.04805), as exporters write it."""
+    b, size = Builder(kind), width // heads
+    split, joined = (b.constant(np.array(shape, np.int64)) for shape in ([1, length, heads, size], [1, length, width]))
+
+    def linear(x: str, k: int, n: int) -> str:
+        return b.node("Add", b.node("MatMul", x, b.weight(k, n, scale=k**-0.5)), b.weight(n))
+
+    def by_head(perm: list[int]) -> str:
+        return b.node("Transpose", b.node("Reshape", linear("x", width, width), split), perm=perm)
+
+    def norm(x: str, y: str) -> str:
+        return b.node("LayerNormalization", b.node("Add", x, y), b.positive(width), b.weight(width), epsilon=1e-12)
+
+    q, k, v = by_head([0, 2, 1, 3]), by_head([0, 2, 3, 1]), by_head([0, 2, 1, 3])
+    scores = b.node("Div", b.node("MatMul", q, k), b.constant(np.array(size**0.5, b.kind)))
+    mixed = b.node("Transpose", b.node("MatMul", b.node("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+    x = norm("x", linear(b.node("Reshape", mixed, joined), width, width))
+    y = linear(b.node("Gelu", linear(x, width, 4 * width)), 4 * width, width)
+    return b.model("bert_layer", [1, length, width], norm(x, y), [1, length, width])
+
+
+Cycles = Callable[[NpuConfig], int]
+"""Cycles of a model on a device."""
+
+
+def _model(name: str, make: Callable[[], Any]) -> Cycles:
+    model = prepare(make(), name)
+
+    def cycles(config: NpuConfig) -> int:
+        return run_commands(compile_model(model, target_of(config)).commands, config).cycles
+
+    return cycles
+
+
+def _decode(layers: int, config: NpuConfig) -> int:
+    config = replace(config, dram=replace(config.dram, size=DRAM_SIZE))
+    decoder = compile_shape(Job(shape_of(DECODER), layers=layers, t_max=2 * CONTEXT), target_of(config), 1)
+    return run_commands(decoder.commands, config, memory=decoder.position(CONTEXT)).cycles
+
+
+MODELS: Mapping[str, Callable[[], Cycles]] = {
+    **{name: partial(_model, name, EXAMPLES[name])
+       for name in ("resnet18", "resnet18_int8", "mobilenet_v2", "mobilenet_v2_int8")},
+    "bert_layer": partial(_model, "bert_layer", bert_layer),
+    "bert_layer_int8": partial(_model, "bert_layer_int8", in_int8(bert_layer)),
+    f"{DECODER} decode": lambda: partial(_decode, shape_of(DECODER).layers),
+    f"{DECODER} decode, 2 layers": lambda: partial(_decode, 2),
+}  # fmt: skip
+_timer = cache(lambda name: MODELS[name]())
+
+
+def with_count(axis: str, count: int, config: NpuConfig | None = None) -> NpuConfig:
+    """Returns the default device, or another, with so many engines or clusters."""
+    config = config or NpuConfig()
+    if axis == "clusters":
+        return replace(config, clusters=count)
+    return replace(config, te=replace(config.te, count=count))
+
+
+def cycles(name: str, axis: str, config: NpuConfig | None = None) -> list[int]:
+    """Times a model with 1, 2, ... engines or clusters."""
+    return [_timer(name)(with_count(axis, count, config)) for count in AXES[axis]]
+
+
+def worst(counts: list[int]) -> float:
+    """Returns the maximum cost of one engine or cluster more, in percent; negative: each saves at least that."""
+    return max(100 * (more - fewer) / fewer for fewer, more in pairwise(counts))
+
+
+def table() -> Iterator[str]:
+    """Yields the lines of the report."""
+    for axis, counts in AXES.items():
+        yield f"{axis:<28}{'worst':>8}" + "".join(f"{count:>13}" for count in counts)
+        for name in MODELS:
+            row = cycles(name, axis)
+            yield f"  {name:<26}{worst(row):>+6.2f} %" + "".join(f"{count:>13,}" for count in row)
+        yield ""
+    yield f"worst: what one more costs at most, limit {LIMIT} %"

@@ -1,0 +1,139 @@
+"""Share of small changes of the product (mutants) that its tests notice.
+
+As many places of each area are drawn by `--seed`. For each mutant the tests that call the changed function run, until
+one fails. Survivors are listed: a gap in the tests, or a change that means the same (docs/reliability.md).
+"""
+
+import argparse
+import fnmatch
+import os
+import random
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+from benchmarks.host import ROOT
+from benchmarks.mutation.defects import DEFECTS
+from benchmarks.mutation.mutants import mutants
+from benchmarks.mutation.runs import record_coverage, run_mutant, select_tests
+from benchmarks.runner import name_in, positive
+from pyv_npu.errors import BadInputError
+
+AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "abi": (
+        ("npu_device/abi/descriptor.py", "npu_device/abi/extended.py", "npu_device/abi/kv_block.py",
+         "npu_device/abi/cmdq.py", "npu_device/abi/registers.py", "npu_device/host/*.py", "npu_device/decode/*.py"),
+        ("tests/npu_device/abi", "tests/npu_device/decode", "tests/npu_device/host"),
+    ),
+    "hazards": (
+        ("npu_device/issue/hazards.py", "npu_device/issue/ranges.py", "npu_device/issue/barriers.py",
+         "npu_device/issue/in_flight.py", "npu_device/memory/region.py"),
+        ("tests/npu_device/issue", "tests/npu_device/memory"),
+    ),
+    "scheduler": (
+        ("npu_device/issue/scheduler.py", "npu_device/issue/execution.py", "npu_device/issue/retirement.py",
+         "npu_device/issue/results.py", "npu_device/issue/engines.py"),
+        ("tests/npu_device/issue", "tests/npu_device/levels/test_width.py", "tests/npu_device/decode/test_errors.py",
+         "tests/npu_device/external"),
+    ),
+    "codec": (
+        ("npu_device/kv_quant/oaken*.py", "npu_device/kv_quant/storage.py", "npu_device/kv_quant/pages.py",
+         "npu_device/kv_quant/thresholds.py", "npu_device/memory/bitwidth.py", "npu_device/memory/kv.py"),
+        ("tests/npu_device/kv_quant", "tests/npu_device/memory", "tests/npu_device/levels/test_bit_width_rules.py",
+         "tests/oracles/test_command_lists.py"),
+    ),
+    "timing": (
+        ("npu_device/cost/*.py", "npu_device/event_loop/*.py"),
+        ("tests/npu_device/cost", "tests/npu_device/event_loop", "tests/npu_device/levels/test_levels.py"),
+    ),
+}  # fmt: skip
+"""Name -> (modules, tests)."""
+UNNOTICED = ("", "import")
+"""Results of a mutant's tests that show no failure of a test."""
+
+
+class Score(NamedTuple):
+    """Mutants of an area, and the survivors among them."""
+
+    area: str
+    mutants: int
+    survivors: int
+
+
+def put_defects_back(text: str) -> int:
+    """Puts back the defects whose title has a text, one at a time, and returns how many no test notices."""
+    defects = [defect for defect in DEFECTS if text in defect.title]
+    missed = 0
+    for defect in defects:
+        path = ROOT / defect.path
+        source = path.read_text(encoding="utf-8")
+        if (count := source.count(defect.correct)) != 1:
+            raise BadInputError(f"{defect.path}: {defect.correct!r} stands there {count} times: update DEFECTS")
+        result, _ = run_mutant(ROOT, path, source.replace(defect.correct, defect.wrong), {defect.test: 60})
+        missed += result in UNNOTICED
+        print(f"{'GREEN' if result in UNNOTICED else 'red':<6} {defect.title}: {defect.test}", flush=True)
+    print(f"{len(defects)} defects put back, {len(defects) - missed} found")
+    return missed
+
+
+def score(area: str, args: argparse.Namespace) -> Score:
+    """Runs mutants of an area and prints the survivors."""
+    patterns, tests = AREAS[area]
+    coverage = record_coverage(ROOT, tests, args.longest)
+    paths = sorted({path for pattern in patterns for path in ROOT.glob(pattern)})
+    paths = [path for path in paths if fnmatch.fnmatch(path.relative_to(ROOT).as_posix(), args.module)]
+    places = [(path, mutant) for path in paths for mutant in mutants(path.read_text(encoding="utf-8"))]
+    sample = random.Random(f"{area} {args.seed}").sample(places, min(args.places, len(places)))
+    survivors = 0
+    print(f"{area}: {len(sample)} of {len(places):,} places, {len(coverage)} tests", flush=True)
+    for path, mutant in sample:
+        selection = select_tests(coverage, path, mutant.function, args.budget)
+        result, seconds = run_mutant(ROOT, path, mutant.source, selection)
+        place = f"{path.relative_to(ROOT)}:{mutant.line}"
+        if not result:
+            survivors += 1
+            print(f"  survives {place}: {mutant.before}  ->  {mutant.after}  ({len(selection)} tests)", flush=True)
+        elif sys.stderr.isatty():
+            print(f"  {place}: {result}, {seconds:.1f} CPU s", file=sys.stderr, flush=True)
+    return Score(area, len(sample), survivors)
+
+
+def table(scores: list[Score]) -> str:
+    """Returns the scores, and that of all areas."""
+    total = Score("all", sum(score.mutants for score in scores), sum(score.survivors for score in scores))
+    lines = [f"{'area':<10} {'mutants':>8} {'found':>6} {'score':>7}"]
+    for area, count, survivors in [*scores, total]:
+        killed = count - survivors
+        lines.append(f"{area:<10} {count:>8} {killed:>6} {100 * killed / max(1, count):>6.1f}%")
+    return "\n".join(lines)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "areas", nargs="*", type=name_in(AREAS), metavar="AREA", help=f"of {', '.join(AREAS)} (default all)"
+    )
+    parser.add_argument("--places", type=positive, default=30, help="mutants of each area (default 30)")
+    parser.add_argument("--seed", type=int, default=1, help="of the places (default 1)")
+    parser.add_argument("--module", default="*", help="only modules of this pattern")
+    parser.add_argument("--budget", type=float, default=20, help="CPU seconds of the tests of a mutant (default 20)")
+    parser.add_argument("--longest", type=float, default=5, help="CPU seconds of a test that takes part (default 5)")
+    parser.add_argument("--defects", action="store_true", help="put known defects back: is the test of each red?")
+    parser.add_argument("--defect", default="", metavar="TEXT", help="only defects whose title has this text")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints survivors and scores; returns 1 if no test notices a known defect that was put back."""
+    start = time.time()
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    import llvmlite.binding  # noqa: F401  # imported once, for all forks
+    import numpy  # noqa: F401
+    import onnx.reference  # noqa: F401
+
+    with tempfile.TemporaryDirectory(prefix="mutants-") as cache:
+        os.environ["PYV_NPU_CACHE"] = cache  # native code of mutants is of no use to other runs
+        if args.defects or args.defect:
+            return int(put_defects_back(args.defect) > 0)
+        print(table([score(area, args) for area in args.areas or AREAS]))
+    print(f"{time.time() - start:.0f} s", file=sys.stderr)
+    return 0

