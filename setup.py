@@ -54,8 +54,8 @@ def packages(editable: bool) -> dict[str, Any]:
     names = find_packages(include=PACKAGES)
     if editable:
         return {"packages": names, "package_dir": {"": "."}}  # a path then, no finder that delays every start of Python
-    folders = {"": ".", "pyv_npu.examples": "examples", **{name: top for top, name in NAMES.items()}}
-    return {"packages": [*map(rename, names), "pyv_npu.examples"], "package_dir": folders}
+    folders = {"": ".", **{name: top for top, name in NAMES.items()}}
+    return {"packages": list(map(rename, names)), "package_dir": folders}
 
 
 def index_page() -> str:

@@ -4,6 +4,7 @@ Each leaf's metadata holds `meaning`, `unit`, `source` and its rule: `min`, `max
 `power_of_two`. `check` refuses a configuration that breaks a rule, `page` writes docs/npu-parameters.md.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any
@@ -11,24 +12,24 @@ from typing import Any
 from npu_device.abi import memory_map as mm
 from npu_device.abi.errors import NpuDeviceError
 
-MACHINE = 'docs/npu-timing.md, "Default machine"'
+MACHINE = 'pyv-npu docs npu-timing "Default machine"'
 CHOSEN = "chosen by us"
-INTERFACE = "docs/interface.md"
-MEMORY_MAP = 'docs/interface.md, "Memory map"'
-REGISTERS = 'docs/interface.md, "NPU registers"'
-TICKETS = 'docs/interface.md, "Tickets"'
-LEVELS = 'docs/npu-timing.md, "Levels"'
-SCHEDULER = 'docs/npu-timing.md, "Scheduler"'
-TRANSFERS = 'docs/npu-timing.md, "Transfers"'
-L2 = 'docs/npu-timing.md, "L2"'
-ENGINES = 'docs/npu-timing.md, "Engines"'
-LIMITS = 'docs/interface.md, "Limits"'
-CHAINED = "docs/chained-ve.md"
-OAKEN = "docs/oaken.md"
-LINK = "docs/co-simulation-link.md"
-CLOCK = 'docs/npu-timing.md, "Clock"'
+INTERFACE = "pyv-npu docs interface"
+MEMORY_MAP = 'pyv-npu docs interface "Memory map"'
+REGISTERS = 'pyv-npu docs interface "NPU registers"'
+TICKETS = 'pyv-npu docs interface "Tickets"'
+LEVELS = 'pyv-npu docs npu-timing "Levels"'
+SCHEDULER = 'pyv-npu docs npu-timing "Scheduler"'
+TRANSFERS = 'pyv-npu docs npu-timing "Transfers"'
+L2 = 'pyv-npu docs npu-timing "L2"'
+ENGINES = 'pyv-npu docs npu-timing "Engines"'
+LIMITS = 'pyv-npu docs interface "Limits"'
+CHAINED = "pyv-npu docs chained-ve"
+OAKEN = "pyv-npu docs oaken"
+LINK = "pyv-npu docs co-simulation-link"
+CLOCK = 'pyv-npu docs npu-timing "Clock"'
 SCALE_SIM = "SCALE-Sim v3; its paper, arXiv 1811.02883"
-RATES, PACKING = "docs/bit-widths.md, R9", "docs/bit-widths.md, R3"
+RATES, PACKING = "pyv-npu docs bit-widths, R9", "pyv-npu docs bit-widths, R3"
 UNLIMITED = "none: no limit"
 WIDTHS = (2, 4, 8, 16, 32)
 """Bits of elements, in the order of tables of rates."""
@@ -122,7 +123,7 @@ class TeConfig:
     columns: int = _key(64, "columns of the array", "processing elements", min=1)
     fill: int = _key(0, "fill and drain cycles of one command (roofline)", "NPU cycles", min=0)
     speed: str = _key("by_bits", "whether narrow elements run faster (roofline): f_w and f_a, or all as 8 bits",
-                      source="docs/bit-widths.md, R9", choices=("by_bits", "flat"))  # fmt: skip
+                      source="pyv-npu docs bit-widths, R9", choices=("by_bits", "flat"))  # fmt: skip
     conv_lowering: str = _key("im2col", "how CONV2D_T becomes matrix products: one, or one per kernel position",
                               source=ENGINES, choices=("im2col", "kernel_position"))  # fmt: skip
     acc_bytes: int = _key(131072, "accumulator of one engine", "bytes", min=0)
@@ -157,7 +158,7 @@ class VeConfig:
     lanes: int = _key(64, "elements of 8 bits per cycle", "lanes", min=1)
     latency: int = _key(16, "start-up of one command", "NPU cycles", min=0)
     speed: str = _key("by_bits", "whether wide elements run slower: f_a, or all as 8 bits",
-                      source="docs/bit-widths.md, R9", choices=("by_bits", "flat"))  # fmt: skip
+                      source="pyv-npu docs bit-widths, R9", choices=("by_bits", "flat"))  # fmt: skip
     f_a: tuple[int, int, int, int, int] = _key(SPEED, f"{_F}", source=RATES, min=1, max=65536)
     unpack_int4: int = _key(1, f"{_UNPACK} 4 bits", "times", PACKING, min=1, max=64)
     unpack_int2: int = _key(1, f"{_UNPACK} 2 bits", "times", PACKING, min=1, max=64)
@@ -184,12 +185,12 @@ class DmaConfig:
     channels: int = _key(2, "channels of a cluster", "channels", MACHINE, min=1, max=4)
     bytes_per_cycle: int | None = _key(128, f"rate of one channel; {UNLIMITED}", "bytes per NPU cycle", min=1)
     bus_width_bytes: int = _key(128, "one burst", "bytes", min=1, power_of_two=True)
-    alignment: int = _key(64, "DRAM accesses are widened to this", "bytes", "docs/bit-widths.md, R5", min=1,
+    alignment: int = _key(64, "DRAM accesses are widened to this", "bytes", "pyv-npu docs bit-widths, R5", min=1,
                           power_of_two=True)  # fmt: skip
     partial_write: str = _key("masked", "a write to a part of an aligned line: masked, or the line is read first",
-                              source="docs/bit-widths.md, R21", choices=("masked", "rmw"))  # fmt: skip
+                              source="pyv-npu docs bit-widths, R21", choices=("masked", "rmw"))  # fmt: skip
     vq_elements_per_cycle: int = _key(64, "weights of a codebook that a channel expands", "elements per NPU cycle",
-                                      "docs/quantization.md, Vector quantization", min=1)  # fmt: skip
+                                      'pyv-npu docs quantization "Vector quantization"', min=1)  # fmt: skip
     buffering: str = _key("full", "buffers of a macro command: two for operands and results, one for operands, none",
                           source=LEVELS, choices=("full", "out", "none"))  # fmt: skip
     order: str = _key("fifo", "which transfer a channel takes next", source=TRANSFERS, choices=("fifo",))
@@ -415,8 +416,9 @@ from `npu_device/config.py`. What the model does with them is in [npu-timing.md]
 
 
 def page() -> str:
-    """The whole page."""
-    return _HEAD + "".join(f"| {' | '.join(row)} |\n" for row in _rows(NpuConfig(), ""))
+    """Write the page; a command that shows a page is a link to it here."""
+    table = "".join(f"| {' | '.join(row)} |\n" for row in _rows(NpuConfig(), ""))
+    return _HEAD + re.sub(r"pyv-npu docs ([\w-]+)", r"[\1](\1.md)", table)
 
 
 def _rows(section: Any, prefix: str) -> Iterator[tuple[str, ...]]:

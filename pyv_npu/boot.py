@@ -17,6 +17,7 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import EXTENSIONS, Isa
 from pyv_ext.isa.instruction_set import extensions_of
 from pyv_npu.config import presets
+from pyv_npu.config.package_data import data_files
 from pyv_npu.config.tree import Config, CoreConfig
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
 from toolchain.errors import ToolchainError
@@ -29,10 +30,8 @@ MODEL_SUFFIXES = (".onnx", ".mlir")
 
 
 def shipped_programs() -> dict[str, str]:
-    """Name -> path of each prebuilt ELF of the package, by name."""
-    folder = os.path.join(FOLDER, "prebuilt")
-    names = sorted(file.removesuffix(".elf") for file in os.listdir(folder) if file.endswith(".elf"))
-    return {name: os.path.join(folder, f"{name}.elf") for name in names}
+    """List the prebuilt ELFs of the package: path by name."""
+    return data_files(os.path.join(FOLDER, "prebuilt"), ".elf")
 
 
 def find_program(name: str) -> str:

@@ -363,7 +363,7 @@ class Platform:
         if self.external is not None and (name := self.external.cannot_save) is not None:
             raise UsageError(
                 f"no snapshot at CA_FULL: engine outside {name} does not say in HELLO that it can save; let it answer "
-                "SAVE and LOAD (docs/co-simulation-link.md), or save at CA_HYBRID"
+                "SAVE and LOAD (pyv-npu docs co-simulation-link), or save at CA_HYBRID"
             )
         if self.injection is not None and self.injection.armed:
             raise UsageError("no snapshot of a run with injected faults: save it before they are injected")

@@ -30,7 +30,9 @@ def parts(files: Iterable[str]) -> Parts:
     for file in files:
         names = _executed(file)
         if not any(name in names for name in _NAMES):
-            raise BadInputError(f"{file}: sets neither DEVICES nor INSTRUCTIONS; set one to a list (docs/extending.md)")
+            raise BadInputError(
+                f"{file}: sets neither DEVICES nor INSTRUCTIONS; set one to a list (`pyv-npu docs extending`)"
+            )
         devices += _listed(file, names, "DEVICES")
         instructions += _listed(file, names, "INSTRUCTIONS")
     return Parts(tuple(devices), tuple(instructions))
@@ -59,5 +61,5 @@ def _executed(file: str) -> dict[str, Any]:
 def _listed(file: str, names: dict[str, Any], name: str) -> Sequence[Any]:
     kind, value = _NAMES[name], names.get(name, ())
     if not isinstance(value, list | tuple) or not all(isinstance(one, kind) for one in value):
-        raise BadInputError(f"{file}: {name}: must be a list of {kind.__name__} (docs/extending.md)")
+        raise BadInputError(f"{file}: {name}: must be a list of {kind.__name__} (`pyv-npu docs extending`)")
     return value

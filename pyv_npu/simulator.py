@@ -59,7 +59,7 @@ class Simulator:
     | shapes, passes, granularity, precision, qconfig | how the model is compiled, as the options |
     | calibration, calibration_method | files, folders, or [N]; and the method, as the options |
     | submit | "firmware", or "generated": code for this model submits its commands |
-    | faults | a file of injected faults, or a list of them (docs/reliability.md); then each run is two |
+    | faults | a plan of faults: a file, an example's name, or a list (docs/reliability.md); then each run is two |
 
     Raises UsageError for an argument, BadInputError for a file, and for a model that cannot be compiled.
     """

@@ -36,14 +36,14 @@ def dependencies(extra: str = "") -> list[str]:
     return names
 
 
-def documentation() -> str:
-    """Where the pages are, as the package's metadata says; "" where it says nothing."""
+def project_url(name: str) -> str:
+    """Return an address of the project by its name in pyproject.toml; "" where this package is not installed."""
     try:
         rows = metadata.metadata(DISTRIBUTION).get_all("Project-URL") or []
     except metadata.PackageNotFoundError:
         return ""
     urls = dict(row.split(", ", 1) for row in rows)
-    return urls.get("Documentation", "")
+    return urls.get(name, "")
 
 
 def installed_version(name: str) -> str:

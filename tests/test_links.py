@@ -1,6 +1,8 @@
 """Every relative link of the README and of docs/ leads to a file."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,8 +33,8 @@ def headings(page: Path) -> set[str]:
     return set(re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE))
 
 
-CITED = re.compile(r'(docs/[a-z-]+\.md)(?:,\s+"([^"]+)")?')
-"""How code, presets and pages cite a page and one of its headings."""
+CITED = re.compile(r'(?:docs/([a-z-]+)\.md,?|pyv-npu docs ([a-z-]+))(?:\s+"([^"\n]+)")?')
+"""Citation of a page, and of one of its headings, in a comment and in a text for users."""
 
 
 def test_what_the_code_cites_is_there() -> None:
@@ -41,11 +43,34 @@ def test_what_the_code_cites_is_there() -> None:
     files = [path for top in packages for path in (ROOT / top).rglob("*") if path.is_file() and path.suffix in kinds]
     wrong = []
     for path in (file for file in files if file != Path(__file__) and "__pycache__" not in file.parts):
-        for page, heading in CITED.findall(path.read_text(encoding="utf-8", errors="ignore")):
-            cited = ROOT / page
+        for source, command, heading in CITED.findall(path.read_text(encoding="utf-8", errors="ignore")):
+            cited = ROOT / "docs" / f"{source or command}.md"
             if not cited.exists() or (heading and heading not in headings(cited)):
-                wrong.append(f"{path.relative_to(ROOT)}: {page} {heading}")
+                wrong.append(f"{path.relative_to(ROOT)}: {cited.name} {heading}")
     assert wrong == []
+
+
+def texts(path: Path) -> Iterator[str]:
+    """Yield the strings of a Python file except docstrings, and a YAML file as a whole."""
+    source = path.read_text(encoding="utf-8")
+    if path.suffix == ".yaml":
+        yield source
+        return
+    tree = ast.parse(source)
+    statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    docstrings = {id(value) for value in statements if isinstance(value, ast.Constant)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+def test_what_users_read_names_nothing_of_the_checkout() -> None:
+    """A text for users cites a page by the command that shows it: after pip install there is no docs/."""
+    generated = {"docs/registers.md", "docs/descriptor.md", "docs/npu-parameters.md"}
+    packages = ("npu_device", "pyv_ext", "pyv_jit", "pyv_npu", "pyv_state", "toolchain")
+    paths = [path for top in packages for kind in ("*.py", "*.yaml") for path in (ROOT / top).rglob(kind)]
+    cited = [(path.name, text) for path in paths for text in texts(path) if re.search(r"docs/[a-z-]+\.md", text)]
+    assert [row for row in cited if row[1] not in generated] == []
 
 
 def test_anchors_of_pages_are_headings() -> None:

@@ -1,6 +1,7 @@
-"""The wheel works away from the checkout: it holds all that the commands of the README need.
+"""The wheel works in a fresh environment outside the checkout, for a user without root.
 
-The wheel is built, or taken from the folder that PYV_NPU_WHEEL names.
+The commands of the tutorial print what the page shows, those of the README end well. The wheel is built, or taken from
+the folder that PYV_NPU_WHEEL names; PYV_NPU_PYTHONS names the Pythons. Where the tests run as root, the user is nobody.
 """
 
 import os
@@ -8,108 +9,133 @@ import re
 import shutil
 import subprocess
 import sys
-import venv
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sessions import PAGES, ROOT, played_in
 from test_documented_commands import commands
 
-ROOT = Path(__file__).resolve().parent.parent
-
-pytestmark = pytest.mark.slow
-
+PYTHONS = os.environ.get("PYV_NPU_PYTHONS", f"python3.{sys.version_info.minor}").split()
+NOBODY = 65534
+USER: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
 TOOLS = {"build": "riscv64-unknown-elf-gcc", "build-engine": "verilator"}
 """Verb -> program of the system without which it cannot work."""
-FILES = {
-    "first.s": ".globl _start\n_start: li t0, 0x100000\nli t1, 0x5555\nsw t1, 0(t0)\nj .\n",
-    "main.c": "int main(void) { return 0; }\n",
-    "kv.yaml": "qbits_kv_default: 8\n",
-    "model.mlir": """func.func @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  %y = tosa.tanh %x : (tensor<4x8xf32>) -> tensor<4x8xf32>
-  return %y : tensor<4x8xf32>
-}
-""",
-}
-COPIES = """
-import shutil
-from pathlib import Path
-import pyv_npu
-from pyv_npu.boot import find_program, model_file
-shutil.copytree(Path(pyv_npu.__file__).with_name("examples"), "examples")
-Path("path/to").mkdir(parents=True)
-Path("FOLDER").mkdir()
-for name in ("my.elf", "path/to/my.elf", "test.elf"):
-    shutil.copy(find_program("hello"), name)
-for name, model in (("model", "cnn"), ("MODEL", "cnn"), ("decoder", "decoder_kv")):
-    shutil.copy(model_file(model), f"{name}.onnx")
+FILES = """
+pyv-npu export-models . cnn decoder_kv
+mv decoder_kv.onnx decoder.onnx && cp cnn.onnx model.onnx && mv cnn.onnx MODEL.onnx
+pyv-npu compile model.onnx --emit npu-mlir -o model.mlir
+pyv-npu compile model.onnx -o compiled && mv compiled/cmdq.json CMDQ.json
+pyv-npu new project && cp project/main.c .
+pyv-npu docs assembler | sed -n '/\\.globl _start/,/\\.space/s/^    //p' > first.s
+pyv-npu asm first.s -o my.elf && cp my.elf test.elf && mkdir -p FOLDER path/to && cp my.elf path/to
+echo 'override.layer_0.kv: 8' > kv.yaml
+for report in before after; do pyv-npu run hello --report $report; done
 """
-"""Program that makes files of the user of whatever the wheel holds."""
+"""Commands that make the files which commands of the README name."""
 
 
-def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+def run(*command: str | Path, cwd: Path, **process: Any) -> str:
+    """Return the output of a command, which has to succeed."""
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1800,
+        **process,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stderr[-2000:]}"
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a new environment that has the wheel and its small extras."""
-    folder = tmp_path_factory.mktemp("wheel")
-    built = Path(os.environ.get("PYV_NPU_WHEEL") or folder / "built").resolve()
+@pytest.fixture(scope="session")
+def home() -> Iterator[Path]:
+    """The empty home of the user."""
+    with tempfile.TemporaryDirectory(prefix="pyv-npu-") as name:
+        if USER:
+            os.chown(name, NOBODY, NOBODY)
+        yield Path(name)
+
+
+@pytest.fixture(scope="session")
+def wheel(home: Path) -> Path:
+    built = Path(os.environ.get("PYV_NPU_WHEEL") or home / "built").resolve()
     if not built.exists():  # a build leaves files behind: not in the checkout
-        source = folder / "source"
-        shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "out", "*.egg-info", "__pycache__"))
-        run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", built, source, cwd=folder)
-    (wheel,) = built.glob("*.whl")
-    venv.create(folder / "venv", with_pip=True)
-    python = folder / "venv" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", f"{wheel}[fmu,mlir]", cwd=folder)
-    return python
+        source = home / "source"
+        ignored = shutil.ignore_patterns(".git", ".venv", ".*cache*", "build", "out", "*.egg-info", "__pycache__")
+        shutil.copytree(ROOT, source, symlinks=True, ignore=ignored)
+        run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", built, source, cwd=home)
+    (path,) = built.glob("*.whl")
+    return path
 
 
-def test_the_commands_of_the_readme_run_in_an_empty_folder(python: Path, tmp_path: Path) -> None:
-    for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
-    tool = python.with_name("pyv-npu")
-    run(python, "-c", COPIES, cwd=tmp_path)
-    run(tool, "compile", "model.onnx", "-o", "compiled", cwd=tmp_path)
-    shutil.copy(tmp_path / "compiled" / "cmdq.json", tmp_path / "CMDQ.json")
-    for name in ("before", "after"):
-        run(tool, "compare", "submit_latency", "--arg", "n=20", "--phases", "0", "--report", name, cwd=tmp_path)
-    path = f"{python.parent}:{os.environ['PATH']}"
-    failures = {}
-    for page, line in commands():
-        verb = line.partition(" ")[0]
-        if page != "README.md" or verb == line == "profile-kv" or not shutil.which(TOOLS.get(verb, "sh")):
+@pytest.fixture(scope="session", params=PYTHONS)
+def process(request: pytest.FixtureRequest, home: Path, wheel: Path) -> dict[str, Any]:
+    """Arguments of `subprocess` for a shell of the user in which the wheel is installed."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYV_NPU", "VIRTUAL_"))}
+    process: dict[str, Any] = {**USER, "env": {**own, "HOME": str(home), "PATH": os.defpath}}
+    environment = home / request.param
+    for folder in os.get_exec_path():
+        try:
+            run(Path(folder, request.param), "-m", "venv", environment, cwd=home, **process)
+            break
+        except (OSError, AssertionError):
             continue
-        done = subprocess.run(
-            ["bash", "-c", f"pyv-npu {line}"], cwd=tmp_path, env=os.environ | {"PATH": path},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1800,
-        )  # fmt: skip
-        if done.returncode:
-            failures[line] = done.stderr.strip()
-        shutil.rmtree(tmp_path / "out", ignore_errors=True)  # the next one may refuse what another has left there
-    assert failures == {}
+    else:
+        pytest.skip(f"PATH has no {request.param} that the user may run, with the module venv")
+    process["env"]["PATH"] = f"{environment}/bin:{os.defpath}"
+    run("python", "-m", "pip", "install", "-q", f"{wheel}[fmu,mlir]", cwd=home, **process)
+    return process
 
 
-def test_the_wheel_runs_the_shipped_firmware_anywhere(python: Path, tmp_path: Path) -> None:
-    command = python.with_name("pyv-npu")
-    assert "hello from hart 0" in run(command, "run", "hello", cwd=tmp_path)
-    assert "same results in both modes: yes" in run(
-        command, "compare", "submit_latency", "--preset", "rocket", "--arg", "n=100", "--report", "r", cwd=tmp_path
-    )
-    assert (tmp_path / "r" / "latency_cdf.svg").is_file()
-    assert "absent   firmware" not in run(command, "doctor", cwd=tmp_path)
-    assert "\nmlp: tight, core fast" in run(command, "run", "mlp", cwd=tmp_path)
-    assert "my-fw/main.c" in run(command, "new", "my-fw", cwd=tmp_path)
-    assert "lost_doorbell.yaml" in run(command, "info", cwd=tmp_path)
+@pytest.fixture
+def folder(home: Path, process: dict[str, Any]) -> Iterator[Path]:
+    """An empty folder of the user."""
+    with tempfile.TemporaryDirectory(dir=home) as name:
+        if USER:
+            os.chown(name, NOBODY, NOBODY)
+        yield Path(name)
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_what_a_user_needs(folder: Path, process: dict[str, Any]) -> None:
+    def output(command: str) -> str:
+        return run("bash", "-euc", command, cwd=folder, **process)
+
+    assert "hello from hart 0" in output("pyv-npu run hello")
+    assert "absent   firmware" not in output("pyv-npu doctor")
+    assert "outcome      recovered" in output("pyv-npu run submit_latency --arg n=20 --faults lost_doorbell")
+    assert "\nmlp: tight, core fast" in output("pyv-npu run mlp")
+    assert "my-fw/.github/workflows/firmware.yml" in output("pyv-npu new my-fw")
+    assert output("pyv-npu docs latency").startswith("# Submit latency\n")
     names = "import importlib.util as u; print([u.find_spec(name) for name in ('toolchain', 'firmware', 'examples')])"
-    assert run(python, "-c", names, cwd=tmp_path) == "[None, None, None]\n"
-    told = run(
-        python,
-        "-c",
-        "from importlib.metadata import distribution as d; print(d('pyv-npu').read_text('METADATA'))",
-        cwd=tmp_path,
-    )
-    assert "Project-URL: Documentation, https://" in told and not re.search(r"\]\((?!https?://|#)", told)
+    assert output(f'python -c "{names}"') == "[None, None, None]\n"
+    text = "from importlib.metadata import distribution as d; print(d('pyv-npu').read_text('METADATA'))"
+    metadata = output(f'python -c "{text}"')
+    assert "Project-URL: Documentation, https://" in metadata and not re.search(r"\]\((?!https?://|#)", metadata)
+
+
+@pytest.mark.nightly
+def test_the_commands_of_the_tutorial_print_what_the_page_shows(folder: Path, process: dict[str, Any]) -> None:
+    page = PAGES["tutorial"].read_text(encoding="utf-8")
+    assert played_in(page, folder, **process) == page
+
+
+@pytest.mark.nightly
+def test_the_commands_of_the_readme_end_well(folder: Path, process: dict[str, Any]) -> None:
+    files = folder / "files"
+    run("mkdir", files, cwd=folder, **process)
+    run("bash", "-euc", FILES, cwd=files, **process)
+    lines = [line for page, line in commands() if page == "README.md"]
+    assert len(lines) > 30
+    failures = []
+    for number, line in enumerate(lines):
+        if not shutil.which(TOOLS.get(line.partition(" ")[0], "sh")):
+            continue
+        copy = folder / str(number)  # results of one command are no inputs of the next
+        run("cp", "-r", files, copy, cwd=folder, **process)
+        try:
+            run("bash", "-c", f"pyv-npu {line}", cwd=copy, **process)
+        except AssertionError as error:
+            failures.append(str(error))
+        shutil.rmtree(copy)
+    assert not failures, "\n".join(failures)

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.config.package_data import data_files
 from pyv_npu.errors import UsageError
 
 SCRIPTS = {
@@ -56,7 +57,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def words(line: Sequence[str]) -> Iterable[str]:
-    """What the last word of a command line may be; files are the shell's own."""
+    """List what the last word of a command line may be; files are the shell's own."""
     from pyv_npu.cli.main import VERBS
 
     *before, last = line or [""]
@@ -67,12 +68,12 @@ def words(line: Sequence[str]) -> Iterable[str]:
     known = options(before[0])
     option, equals, value = last.partition("=")
     if equals and option in known:
-        return [f"{option}={one}" for one in _values(option, known) if one.startswith(value)]
+        return [f"{option}={name}" for name in _values(option, known) if name.startswith(value)]
     if last.startswith("-"):
         return [name for name in known if name.startswith(last)]
     if before[-1] in known and (values := _values(before[-1], known)):
-        return [one for one in values if one.startswith(last)]
-    return [one for one in _programs(before[0]) if one.startswith(last)]
+        return [name for name in values if name.startswith(last)]
+    return [name for name in _arguments(before[0]) if name.startswith(last)]
 
 
 def options(verb: str) -> dict[str, list[str]]:
@@ -86,7 +87,7 @@ def options(verb: str) -> dict[str, list[str]]:
 
 
 def _values(option: str, known: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """What an option takes, where it is a name."""
+    """List the names that an option takes."""
     from pyv_npu.cli.shared.session import TRACES
     from pyv_npu.config import presets
     from pyv_npu.config.schema import keys_of
@@ -101,7 +102,7 @@ def _values(option: str, known: Mapping[str, Sequence[str]]) -> Sequence[str]:
         "--set": (f"{path}=" for path in keys), "--mode": keys["npu.mode"].rule["choices"],
         "--core": keys["core.engine"].rule["choices"], "--sim-level": SIM_LEVELS.values(),
         "--sim_level": SIM_LEVELS.values(), "--isa": keys["core.custom"].rule["choices"],
-        "--trace": TRACES,
+        "--trace": TRACES, "--faults": data_files("examples"), "--rtos": data_files("rtos"),
     }  # fmt: skip
     return [*named.get(option, ())]
 
@@ -109,11 +110,16 @@ def _values(option: str, known: Mapping[str, Sequence[str]]) -> Sequence[str]:
 _TAKE_PROGRAMS = ("run", "compare", "sweep", "campaign", "compile", "check", "disasm", "serve")
 
 
-def _programs(verb: str) -> Iterable[str]:
-    if verb not in _TAKE_PROGRAMS:
+def _arguments(verb: str) -> Iterable[str]:
+    """List the names that a verb takes without an option."""
+    if verb == "docs":
+        return data_files("docs", ".md")
+    if verb not in (*_TAKE_PROGRAMS, "export-models"):
         return []
     from pyv_npu.boot import shipped_programs
     from toolchain.decoders.shapes import MODELS
     from toolchain.examples import DECODERS, EXAMPLES
 
+    if verb == "export-models":
+        return [*EXAMPLES, *DECODERS]
     return sorted({*shipped_programs(), *MODELS, *EXAMPLES, *DECODERS})

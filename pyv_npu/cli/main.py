@@ -33,11 +33,13 @@ VERBS = {
     "build-firmware": "compile the firmware of this package with riscv64-unknown-elf-gcc",
     "asm": "assemble a small program without the GNU tools, the NPU's instructions included",
     "build-engine": "build a tensor engine outside, for CA_FULL: rtl, systemc, or a template in Python",
+    "export-models": "write the example models as ONNX files: random weights of a fixed seed",
     "export-fmu": "a platform with its firmware as an FMI 2.0 co-simulation unit, for Simulink and others",
     "disasm": "disassemble an ELF or a word, the NPU's instructions included",
     "get-py-v": "bring the Py-V core into the cache, for --core pyv",
     "completion": "print the script by which bash, zsh or fish completes commands",
     "info": "list firmware, presets, configurations and versions",
+    "docs": "show the pages of the documentation: all titles, a page, or a section of one",
     "doctor": "check this machine: packages, firmware, tools",
 }
 """Each is a module of `verbs` or `programs` with `arguments(parser)` and `execute(args, call) -> exit code`.
@@ -163,6 +165,10 @@ def module_of(verb: str) -> ModuleType:
             from pyv_npu.cli.programs import build_engine
 
             return build_engine
+        case "export-models":
+            from pyv_npu.cli.programs import export_models
+
+            return export_models
         case "export-fmu":
             from pyv_npu.cli.programs import export_fmu
 
@@ -183,6 +189,10 @@ def module_of(verb: str) -> ModuleType:
             from pyv_npu.cli.verbs import info
 
             return info
+        case "docs":
+            from pyv_npu.cli.verbs import docs
+
+            return docs
         case _:
             from pyv_npu.cli.verbs import doctor
 

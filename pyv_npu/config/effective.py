@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_npu.config import presets
 from pyv_npu.config.key import Key, RuleError, Shape
-from pyv_npu.config.presets import config_file
+from pyv_npu.config.package_data import find_file
 from pyv_npu.config.schema import build, flatten, keys_of, sections_of, unknown
 from pyv_npu.config.tree import Config, check_together
 from pyv_npu.config.yaml_file import read_entries
@@ -74,11 +74,11 @@ def load(
     """
     settings: list[Setting] = []
     for name in files:
-        settings += file_settings(config_file(name), str(name))
+        settings += file_settings(find_file(name, "configs"), str(name))
     own = dict(overrides or {})
     chosen = own.pop("preset", preset)
     if chosen in presets.CONFIGS:
-        settings += file_settings(config_file(str(chosen)), str(chosen))
+        settings += file_settings(find_file(str(chosen), "configs"), str(chosen))
     elif chosen is not None:
         try:
             settings += preset_settings(chosen, "", COMMAND_LINE)
@@ -176,7 +176,7 @@ def _converted(key: Key, item: str | None, raw: object, values: Mapping[str, Any
     return {**values.get(key.path, key.default), **key.convert({item: raw})}
 
 
-def file_settings(path: "Path", name: str) -> list[Setting]:
+def file_settings(path: str, name: str) -> list[Setting]:
     """The layer that a YAML file is: its preset first, unless the file is the complete record of a run. `name` is what
     the user called it."""
     entries = read_entries(path, sections_of(Config))

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyv_npu.config.package_data import PACKAGE, data_files, find_file
 from pyv_npu.config.schema import keys_of, sections_of, unknown
 from pyv_npu.config.tree import Config
-from pyv_npu.config.yaml_file import Entry, check_name, read_entries
-from pyv_npu.errors import BadInputError, did_you_mean
+from pyv_npu.config.yaml_file import Entry, read_entries
+from pyv_npu.errors import BadInputError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,25 +26,14 @@ CONFIGS = {
     "lpu-lpddr": "the LPU with LPDDR: Oaken's cores and memory without the engines",
     "lpu-hbm": "the LPU with HBM: Oaken's cores and memory without the engines",
 }
-"""Name -> what it is. `--config NAME` means the shipped file; any other name is a path."""
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-
-
-def config_file(name: "Path | str") -> "Path":
-    """The file of a shipped configuration, or the path as it is; BadInputError for almost the name of one."""
-    from pathlib import Path  # most runs read none
-
-    check_name(name, CONFIGS)
-    return Path(_PACKAGE, "configs", f"{name}.yaml") if str(name) in CONFIGS else Path(name)
-
+"""Name -> description of the files in configs/."""
 
 NAMES = ("ideal", "pyv", "neorv32-2024", "ibex", "rocket", "cva6", "soc-axi", "pcie")
 DEFAULT = "soc-axi"
 PYV = "pyv"
 """The cycle contract, and the core that defines it."""
 
-_FOLDER = os.path.join(_PACKAGE, "presets")
+_FOLDER = os.path.join(PACKAGE, "presets")
 _REQUIRED = ("name", "basis", "source")
 _WORDS = (*_REQUIRED, "extends")
 _TOP = (*_WORDS, "values", "sources")
@@ -75,12 +65,8 @@ def load(name: str, folder: "str | Path") -> Preset:
 
 
 def _locate(name: str, folder: "str | Path") -> str:
-    if name in NAMES:
-        return os.path.join(_FOLDER, f"{name}.yaml")
-    if name.endswith((".yaml", ".yml")):
-        return os.path.join(folder, name)
-    hint = did_you_mean(name, NAMES)
-    raise BadInputError(f"{name}: unknown preset; choose {', '.join(NAMES)} or a file whose name ends in .yaml{hint}")
+    """Return the file of a preset; the name of a shipped one is never that of a user's file."""
+    return data_files("presets")[name] if name in NAMES else find_file(name, "presets", base=str(folder))
 
 
 def _read(path: str, children: tuple[str, ...]) -> Preset:

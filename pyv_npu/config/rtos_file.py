@@ -8,6 +8,7 @@ from pyv_ext.elf import Program
 from pyv_ext.gdb.rtos import Lists, Rtos, Task, is_place
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.isa.text import ABI_NAMES
+from pyv_npu.config.package_data import data_files, find_file
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ SHIPPED = {"freertos-11.3": "pxCurrentTCB", "freertos": "pxCurrentTCB", "freerto
 """Files of pyv_npu/rtos, and the symbol without which a file is not read. The first whose symbols a program has is its
 RTOS."""
 
-_FOLDER = Path(__file__).resolve().parent.parent / "rtos"
 _SECTIONS = ("lists", "list", "task", "frame", "code")
 _TEXTS = ("name", "running", "started")
 _REGISTERS = (*(name for name in ABI_NAMES if name not in ("zero", "sp")), "pc", *ADDRESSES)
@@ -26,25 +26,26 @@ _MOST = 1 << 16
 _NEEDED = ("name", "running", "lists", "list.first", "list.next", "task.stack", "frame.size", "frame.pc")
 
 
-def find_rtos(program: Program, given: Path | None) -> Rtos | None:
-    """The RTOS that a program has: the one of the file `given`, else one that ships; None: it has none that is known.
+def find_rtos(program: Program, file: Path | None) -> Rtos | None:
+    """Return the RTOS of a program: the one that `file` describes, else a shipped description that fits; None: neither.
 
-    BadInputError for a wrong file, UsageError where the program has not the symbols of `given`.
+    BadInputError for a wrong file, UsageError where the program lacks the symbols of `file`.
     """
-    if given is None:
-        shipped = (read_rtos(_FOLDER / f"{name}.yaml") for name, symbol in SHIPPED.items() if symbol in program.symbols)
+    if file is None:
+        files = data_files("rtos")
+        shipped = (read_rtos(files[name]) for name, symbol in SHIPPED.items() if symbol in program.symbols)
         return next((rtos for rtos in shipped if rtos.fits(program)), None)
-    rtos = read_rtos(given)
+    rtos = read_rtos(find_file(file, "rtos"))
     if not rtos.fits(program):
-        wanted = ", ".join(filter(None, (rtos.running, rtos.started, *rtos.needs)))
+        symbols = ", ".join(filter(None, (rtos.running, rtos.started, *rtos.needs)))
         raise UsageError(
-            f"--rtos {given}: {program.name} must have the symbols {wanted} and one of {', '.join(rtos.lists)}; "
+            f"--rtos {file}: {program.name} must have the symbols {symbols} and one of {', '.join(rtos.lists)}; "
             "keep its symbol table, or correct the file"
         )
     return rtos
 
 
-def read_rtos(path: Path) -> Rtos:
+def read_rtos(path: str | Path) -> Rtos:
     """Read a file. BadInputError names its line: no YAML, an unknown or missing key, a value that cannot be."""
     from pyv_npu.config.yaml_file import read_entries  # it imports PyYAML, for programs that have an RTOS
 
@@ -93,7 +94,7 @@ def _wrong(entry: "Entry") -> str:
     known = {"list": Lists._fields, "task": Task._fields, "frame": ("size", *_REGISTERS)}.get(section, ())
     if key not in known:
         names = known or (*_TEXTS, "needs", *_SECTIONS)
-        return f"unknown key{did_you_mean(key or path, names)}; see docs/debugging.md, Tasks of an RTOS"
+        return f'unknown key{did_you_mean(key or path, names)}; see `pyv-npu docs debugging "Tasks of an RTOS"`'
     if section == "frame":
         return "" if type(value) is int and 0 <= value < _MOST else f"must be a number of bytes, 0..{_MOST - 1}"
     return "" if is_place(value) else "must be a number of bytes, TYPE.member, or TYPE.member or NUMBER"

@@ -13,12 +13,12 @@ from pyv_ext.cores import DEFAULT_ENGINE, ENGINES
 from pyv_ext.timing import CoreTiming
 from pyv_npu.errors import BadInputError
 
-HART, ENGINE = 'docs/core-timing.md, "Hart"', 'docs/core-timing.md, "Engines"'
-MEMORY_MAP = 'docs/interface.md, "Memory map"'
-INSTRUCTIONS = 'docs/interface.md, "Custom instructions"'
-SEMIHOSTING = "docs/semihosting.md"
-FIRMWARE, RESULTS = "docs/firmware.md", "docs/results.md"
-RELIABILITY = 'docs/reliability.md, "Sanitizers"'
+HART, ENGINE = 'pyv-npu docs core-timing "Hart"', 'pyv-npu docs core-timing "Engines"'
+MEMORY_MAP = 'pyv-npu docs interface "Memory map"'
+INSTRUCTIONS = 'pyv-npu docs interface "Custom instructions"'
+SEMIHOSTING = "pyv-npu docs semihosting"
+FIRMWARE, RESULTS = "pyv-npu docs firmware", "pyv-npu docs results"
+RELIABILITY = 'pyv-npu docs reliability "Sanitizers"'
 CHOSEN = "chosen by us"
 
 CUSTOM_INSTRUCTIONS = ("enqcmd", "twait", "tbar", "tstat")
@@ -73,7 +73,7 @@ class CoreConfig:
     fast_irq: bool = _key(
         False,
         "interrupts take timing.irq_fast instead of timing.irq",
-        source='docs/core-timing.md, "Cost of an access"',
+        source='pyv-npu docs core-timing "Cost of an access"',
     )
     timing: CoreTiming = field(default_factory=CoreTiming)
 
@@ -115,13 +115,13 @@ class DriverConfig:
     """Options of the NPU driver."""
 
     tail_write: bool = _key(
-        False, "the driver also writes QUEUE_TAIL before the doorbell", source='docs/interface.md, "NPU registers"'
+        False, "the driver also writes QUEUE_TAIL before the doorbell", source='pyv-npu docs interface "NPU registers"'
     )
     timeout: int = _key(
         0,
         "without progress for so long, the driver looks for what was lost; 0: it waits for ever; with --faults: 10000",
         "core cycles",
-        "docs/reliability.md",
+        "pyv-npu docs reliability",
         min=0,
         max=1 << 30,
     )
@@ -132,7 +132,7 @@ class LoadConfig:
     """Open-loop load, for programs that serve `npu_arrivals`; its random numbers come from run.seed."""
 
     arrivals: str = _key("none", "when work arrives: never, every interval, or by a Poisson process",
-                         source='docs/latency.md, "Load"', choices=("none", "periodic", "poisson"))  # fmt: skip
+                         source='pyv-npu docs latency "Load"', choices=("none", "periodic", "poisson"))  # fmt: skip
     interval: int = _key(1000, "from one arrival to the next, the mean for poisson", "core cycles", min=1)
     group: int = _key(1, "how many arrive together", "submissions", min=1)
     count: int = _key(1000, "how many arrive", "submissions", min=1)
@@ -146,7 +146,7 @@ class RunConfig:
     sim_level: str = _key(
         "CA_HYBRID",
         "simulation level",
-        source='docs/npu-timing.md, "Levels"',
+        source='pyv-npu docs npu-timing "Levels"',
         choices=tuple(SIM_LEVELS.values()),
         aliases=SIM_LEVELS,
     )
@@ -165,9 +165,11 @@ class Config:
     """Everything that decides what a run does. `Config()` alone has the timing of preset `pyv`; `load` starts from
     `soc-axi`."""
 
-    preset: str = _key("pyv", "timing preset that the values started from", source='docs/latency.md, "Timing presets"')
+    preset: str = _key(
+        "pyv", "timing preset that the values started from", source='pyv-npu docs latency "Timing presets"'
+    )
     plugins: tuple[str, ...] = _key(
-        (), "Python files with devices and instructions of one's own", source="docs/extending.md"
+        (), "Python files with devices and instructions of one's own", source="pyv-npu docs extending"
     )
     core: CoreConfig = field(default_factory=CoreConfig)
     clint: ClintConfig = field(default_factory=ClintConfig)

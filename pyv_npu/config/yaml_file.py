@@ -3,14 +3,14 @@
 A QConfig is one such file (docs/quantization.md; keys: `toolchain.quantize.qconfig`).
 """
 
-import os
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from pyv_npu.errors import BadInputError, did_you_mean
+from pyv_npu.config.package_data import find_file
+from pyv_npu.errors import BadInputError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,15 +149,7 @@ QCONFIGS = {
     "kv-by-head": "keys and values of 4 and 8 bits by layer and by head",
     "vector-weights": "weights in vector quantization with four codebooks",
 }
-"""Name -> what it is. `--qconfig NAME` means the shipped file; any other name is a path."""
-
-_QCONFIG_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "qconfigs")
-
-
-def check_name(path: "str | Path", shipped: Iterable[str]) -> None:
-    """BadInputError for what is no file, and almost the name of one that ships."""
-    if not os.path.exists(path) and str(path) not in shipped and (hint := did_you_mean(str(path), shipped)):
-        raise BadInputError(f"{path}: neither a file nor one that ships with the package{hint}")
+"""Name -> description of the files in qconfigs/."""
 
 
 def load_qconfig(path: "str | Path") -> "QConfig":
@@ -165,9 +157,7 @@ def load_qconfig(path: "str | Path") -> "QConfig":
     cannot be."""
     from toolchain.quantize.qconfig import QConfigError, read_qconfig
 
-    check_name(path, QCONFIGS)
-    if str(path) in QCONFIGS:
-        path = os.path.join(_QCONFIG_FOLDER, f"{path}.yaml")
+    path = find_file(path, "qconfigs")
     entries = {entry.path: entry for entry in read_entries(path, _Sections())}
     try:
         return read_qconfig({name: entry.value for name, entry in entries.items()})

@@ -11,6 +11,7 @@ from npu_device.abi.opcodes import Opcode
 from pyv_ext.hart.csr import REGISTERS
 from pyv_ext.isa.csr_names import NAMES
 from pyv_ext.isa.text import ABI_NAMES
+from pyv_npu.config.package_data import find_file
 from pyv_npu.config.yaml_file import read_entries
 from pyv_npu.errors import BadInputError, did_you_mean
 
@@ -188,19 +189,22 @@ class Fault:
         return self.do + values + (f" at {self.at}" if self.at is not None else "")
 
 
-def read_plan(path: Path, *, drawn: bool = False) -> tuple[Fault, ...]:
-    """The faults of a file; `drawn`: what is missing will be drawn by a campaign.
+def read_plan(path: Path | str, *, drawn: bool = False) -> tuple[Fault, ...]:
+    """Read the faults of a file, or of an example by its name; `drawn`: a campaign draws what is missing.
 
     BadInputError names file, fault and key: not readable, an unknown key, a value that cannot be.
     """
+    path = find_file(path, "examples")
     entries = {entry.path: entry for entry in read_entries(path, ())}
     for name, entry in entries.items():
         if name != "faults":
             raise BadInputError(f"{path}:{entry.line}: {name}: unknown key{did_you_mean(name, ['faults'])}; drop it")
     listed = entries["faults"].value if entries else None
     if not isinstance(listed, list) or not 0 < len(listed) <= MOST_FAULTS:
-        raise BadInputError(f"{path}: faults: must be a list of 1 to {MOST_FAULTS} faults; see docs/reliability.md")
-    return tuple(make_fault(one, f"{path}: fault {index}", drawn) for index, one in enumerate(listed, 1))
+        raise BadInputError(
+            f"{path}: faults: must be a list of 1 to {MOST_FAULTS} faults; see `pyv-npu docs reliability`"
+        )
+    return tuple(make_fault(row, f"{path}: fault {index}", drawn) for index, row in enumerate(listed, 1))
 
 
 def make_fault(given: Any, where: str = "fault", drawn: bool = False) -> Fault:

@@ -232,7 +232,7 @@ def _trust(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Part
     parts: list[Part] = [
         Note(
             "The cycles of a step are put together from simulations at CA_HYBRID of its parts. These steps were then "
-            "simulated whole (docs/serving.md).",
+            "simulated whole (pyv-npu docs serving).",
             "muted",
         )
     ]

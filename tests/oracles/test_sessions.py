@@ -20,8 +20,8 @@ def test_every_command_of_the_tutorial_prints_what_the_page_shows() -> None:
     page = PAGES["tutorial"].read_text(encoding="utf-8")
     assert page.count("\n$ ") > 10
     assert played(page) == page, "if it is right: scripts/sessions"
-    (setup,) = (block.split() for block in page.split("```sh\n")[1:])
-    assert setup[:2] == ["scripts/demo", "."], "what a fresh machine begins with is not played"
+    setups = [block.split("\n", 1)[0] for block in page.split("```sh\n")[1:]]
+    assert setups == ["python3 -m venv .venv", "scripts/demo"], "what a fresh machine begins with is not played"
 
 
 @pytest.mark.slow

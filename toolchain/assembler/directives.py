@@ -93,7 +93,7 @@ class Directives:
             self._fill(statement)
         else:
             raise ValueError(
-                f"{' '.join((word, *operands))}: is no directive of this assembler; docs/assembler.md lists them"
+                f"{' '.join((word, *operands))}: is no directive of this assembler; `pyv-npu docs assembler` lists them"
             )
 
     def _fill(self, statement: Statement) -> None:

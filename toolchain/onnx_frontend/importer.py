@@ -86,7 +86,7 @@ SMALL = 64
 """Elements of results of floats that may be such numbers."""
 
 
-_REMEDY = "; docs/onnx-coverage.md lists those that are: export the model with them"
+_REMEDY = "; `pyv-npu docs onnx-coverage` lists those that are: export the model with them"
 """Behind what is said of an operator; once behind all of them."""
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")

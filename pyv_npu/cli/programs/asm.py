@@ -26,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="FILE.py",
-        help="instructions of your own (docs/extending.md); repeatable",
+        help="instructions of your own (pyv-npu docs extending); repeatable",
     )  # fmt: skip
     parser.add_argument(
         "--check", action="store_true",

@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", metavar="ELF|WORD", help="an ELF, a shipped firmware, or a word such as 0x5cb5050b")
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="FILE.py",
-        help="instructions of your own (docs/extending.md); repeatable",
+        help="instructions of your own (pyv-npu docs extending); repeatable",
     )  # fmt: skip
     parser.add_argument("--slot", type=int, choices=range(4), help="opcode slot of the NPU's instructions: custom-N")
 

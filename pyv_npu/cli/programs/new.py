@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace, call: Call) -> int:
     from pyv_npu.config.json_schema import schema
     from pyv_npu.text import as_json
-    from pyv_npu.versions import documentation
+    from pyv_npu.versions import DISTRIBUTION, project_url
 
     folder: Path = args.folder
     name = folder.name
@@ -31,14 +31,15 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInputError(f"{folder}: is there already; choose another name, or remove it")
-    words = {"NAME": name, "IDENTIFIER": name.replace("-", "_"), "DOCS": documentation()}
-    made = {_filled(str(path), words): _filled(text, words) for path, text in templates().items()}
-    made[SCHEMA] = as_json(schema())
-    for path, text in made.items():
+    words = {"NAME": name, "IDENTIFIER": name.replace("-", "_"), "DOCS": project_url("Documentation")}
+    words["PACKAGE"] = f"{DISTRIBUTION} @ git+{project_url('Repository')}"
+    files = {_filled(str(path), words): _filled(text, words) for path, text in templates().items()}
+    files[SCHEMA] = as_json(schema())
+    for path, text in files.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-    show("\n".join(str(folder / path) for path in sorted(made)))
+    show("\n".join(str(folder / path) for path in sorted(files)))
     diagnose(f"next: cd {folder} && make compare")
     return OK
 

@@ -51,7 +51,7 @@ def arguments(parser: argparse.ArgumentParser, with_mode: bool) -> None:
         _pair_argument(parser, name, prefix, metavar, text)
     parser.add_argument(
         "--plugin", dest="settings", action=_Plugin, metavar="FILE.py",
-        help=f"devices and instructions of your own, docs/extending.md; repeatable ({PLUGINS})",
+        help=f"devices and instructions of your own (pyv-npu docs extending); repeatable ({PLUGINS})",
     )  # fmt: skip
     parser.add_argument("--preset", help="a timing preset or configuration that `pyv-npu info` lists, or a YAML file")
     _config_argument(parser)

@@ -53,7 +53,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--restore", type=output.path, metavar="FILE", help="go on from a snapshot of the same machine")
     parser.add_argument(
         "--faults", type=output.path, metavar="FILE.yaml",
-        help="inject the faults of this file, and say what they lead to, against the same run without them",
+        help="inject the faults of this file, or of an example that `pyv-npu info` lists, and say what they lead to, "
+        "against the same run without them",
     )  # fmt: skip
     trace_argument(parser, TRACES)
     parser.add_argument(

@@ -111,7 +111,7 @@ _TABLE: dict[str, tuple[Row, ...]] = {
         Row("--qbits-weight", _BUILT_IN, {"metavar": "N",
             "help": "bits of a weight: 2, 4, 8 or 16 (default), or vq: vector quantization"}),
     ),
-    "ONNX decoders with a key/value cache (docs/llm.md)": (
+    "ONNX decoders with a key/value cache (pyv-npu docs llm)": (
         Row("--generate", _DECODER, {**_NUMBER, "help": "make N tokens after the prompt"}),
         Row("--prompt", _DECODER, {"metavar": "N,N",
             "help": "tokens that are there, taken at once; default: 4, drawn with run.seed"}),
@@ -121,8 +121,8 @@ _TABLE: dict[str, tuple[Row, ...]] = {
         Row("--qbits-kv", _CACHED, {"metavar": "N[,N]",
             "help": "bits of keys and values: 2, 4, 8, 16, or a list that runs all; built-in models: 4"}),
         Row("--kv", _CACHED, {"choices": KV_METHODS, "metavar": "METHOD",
-            "help": "how keys and values are stored; oaken: encoded when appended, decoded when read (docs/oaken.md); "
-            "fp16, uniform8, uniform4, uniform2: numbers, a scale per head of the KV cache"}),
+            "help": "how keys and values are stored; oaken: encoded when appended, decoded when read "
+            "(pyv-npu docs oaken); fp16, uniform8, uniform4, uniform2: numbers, a scale per head of the KV cache"}),
         Row("--thresholds", _DECODER, {"type": output.path, "metavar": "FILE.json",
             "help": "thresholds of --kv oaken, made by `pyv-npu profile-kv`; default: profiled on --calibration, or on "
             "random prompts"}),

@@ -17,7 +17,10 @@ _NOT_OF_RUN = ("-n", "-o", "--output", "--csv", "--mode")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "faults", type=Path, metavar="FAULTS.yaml", help="faults to draw from; what they leave open is drawn"
+        "faults",
+        type=Path,
+        metavar="FAULTS.yaml",
+        help="faults to draw from, a file or an example that `pyv-npu info` lists; what they leave open is drawn",
     )
     parser.add_argument(
         "program", nargs="?", default=DEFAULT_PROGRAM, metavar="PROGRAM",

@@ -17,7 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="PATH", help="folder for the files; with --emit, the file"
     )
-    parser.add_argument("--emit", choices=STAGES, help="write one stage of the way down (docs/mlir.md)")
+    parser.add_argument("--emit", choices=STAGES, help="write one stage of the way down (pyv-npu docs mlir)")
     parser.add_argument("--explain-passes", action="store_true", help="print what each pass is worth in cycles")
     parser.add_argument("--weights-bin", action="store_true", help="weights in a sidecar file, not in the image")
     work.arguments(parser, work.COMPILED)

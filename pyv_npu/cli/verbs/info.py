@@ -3,9 +3,9 @@
 import argparse
 import shlex
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.config.package_data import data_files
 from pyv_npu.errors import UsageError
 
 
@@ -70,7 +70,6 @@ def _overview() -> str:
 
     timing = [(name, presets.load(name, "").basis) for name in presets.NAMES]
     timing = [(name, f"{text} (default)" if name == presets.DEFAULT else text) for name, text in timing]
-    examples = [(path.name, str(path)) for path in example_files()]
     blocks = (
         lines_of("firmware (pyv-npu run NAME)", _firmware()),
         lines_of("built-in decoder models (pyv-npu run NAME --phase decode)", _models()),
@@ -78,7 +77,8 @@ def _overview() -> str:
         lines_of("timing presets (--preset NAME)", timing),
         lines_of("configurations (--config NAME)", list(CONFIGS.items())),
         lines_of("QConfigs (--qconfig NAME)", list(QCONFIGS.items())),
-        lines_of("example files (docs/reliability.md)", examples),
+        lines_of("plans of faults (--faults NAME, pyv-npu campaign NAME)", list(data_files("examples").items())),
+        lines_of("example sources (pyv-npu build NAME)", list(data_files("examples", ".c").items())),
         lines_of("versions", list(versions().items())),
     )
     return "\n\n".join(blocks)
@@ -91,13 +91,6 @@ def _models() -> list[tuple[str, str]]:
         (shape.name, f"{shape.parameters / 1e9:.2f} x 10^9 parameters, {shape.layers} layers, width {shape.width}")
         for shape in MODELS.values()
     ]
-
-
-def example_files() -> list[Path]:
-    """The files of examples/: in the package where it was installed, else in the checkout."""
-    package = Path(__file__).resolve().parents[2]
-    installed, checkout = package / "examples", package.parent / "examples"
-    return sorted((installed if installed.is_dir() else checkout).glob("*.*"))
 
 
 def _examples() -> list[tuple[str, str]]:

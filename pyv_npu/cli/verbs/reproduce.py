@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 NAME = "reproduce"
 REPRODUCTIONS = {
-    "chained-ve": "the Chained Vector Engine with mask skip (docs/chained-ve.md)",
-    "oaken": "Oaken's claims P1 to P17, each exact, predicted, calibrated or cited (docs/oaken.md)",
+    "chained-ve": "the Chained Vector Engine with mask skip (pyv-npu docs chained-ve)",
+    "oaken": "Oaken's claims P1 to P17, each exact, predicted, calibrated or cited (pyv-npu docs oaken)",
 }
 """Name -> what it is about. `_made` has a case for each."""
 

@@ -145,7 +145,7 @@ def _speeds() -> Iterator[Claim]:
     met = abs(mean(found) / 1.79 - 1) <= 0.15 and order == wanted and min(found.values()) >= 1
     yield Claim("P4", "Oaken-LPDDR over vLLM, mean of six models, batch 256", "1.79 x",
                 f"{mean(found):.2f} x ({', '.join(f'{one:.2f}' for one in found.values())})", PREDICTED, met,
-                "decoding alone, 1K + 1K, waves, all memory; fragile: docs/oaken.md")  # fmt: skip
+                "decoding alone, 1K + 1K, waves, all memory; fragile: pyv-npu docs oaken")  # fmt: skip
     ideal = mean(ratios(OAKEN_LPDDR, QSERVE))
     fitted = kv_efficiency_of(1.58)
     reached = mean(ratios(OAKEN_LPDDR, replace(QSERVE, kv_efficiency=fitted)))

@@ -62,7 +62,7 @@ def test_errors_are_the_compilers(sources: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["build", "nope.c", "-o", "x.elf"], 65, "nope.c: no such file; give C, C++ or assembly sources"),
+        (["build", "nope.c", "-o", "x.elf"], 65, "nope.c: must be a file, or the name of a shipped one: racy"),
         (["build", "main.c", "-o", "main.c"], 64, "-o main.c: is one of the sources; choose another name"),
         (
             ["build", "main.c", "-o", "headers"],

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import jsonschema
 import pytest
 import yaml
 from external_tools import GCC, PICOLIBC, needs
+from packaging.requirements import Requirement
 
 from pyv_npu.cli import main
 from pyv_npu.config import load
@@ -52,7 +54,11 @@ def test_the_files_of_a_project(project: Path) -> None:
     jsonschema.validate(yaml.safe_load((project / "npu.yaml").read_text()), schema)
     assert load([project / "npu.yaml"]).config.npu.queue.command_size == 16
     compile((project / "tests/test_my_npu.py").read_text(), "test_my_npu.py", "exec")
-    assert yaml.safe_load((project / ".github/workflows/firmware.yml").read_text())["jobs"]
+    (job,) = yaml.safe_load((project / ".github/workflows/firmware.yml").read_text())["jobs"].values()
+    (install,) = (shlex.split(step["run"]) for step in job["steps"] if "pip install" in step.get("run", ""))
+    packages = [Requirement(word) for word in install[install.index("install") + 1 :]]
+    assert [package.name for package in packages] == ["pyv-npu", "pytest"]
+    assert packages[0].url == "git+https://github.com/pyv-npu/pyv-npu", "no package index has it"
 
 
 @needs_compiler

@@ -90,9 +90,9 @@ def test_the_listing_names_the_instruction(folder: Path, capsys: pytest.CaptureF
     ("text", "message"),
     [
         (None, "bad.py: No such file or directory; name a Python file that sets DEVICES or INSTRUCTIONS"),
-        ("x = 1", "bad.py: sets neither DEVICES nor INSTRUCTIONS; set one to a list (docs/extending.md)"),
-        ("DEVICES = 3", "bad.py: DEVICES: must be a list of Placed (docs/extending.md)"),
-        ("INSTRUCTIONS = [3]", "bad.py: INSTRUCTIONS: must be a list of CustomInstruction (docs/extending.md)"),
+        ("x = 1", "bad.py: sets neither DEVICES nor INSTRUCTIONS; set one to a list (`pyv-npu docs extending`)"),
+        ("DEVICES = 3", "bad.py: DEVICES: must be a list of Placed (`pyv-npu docs extending`)"),
+        ("INSTRUCTIONS = [3]", "bad.py: INSTRUCTIONS: must be a list of CustomInstruction (`pyv-npu docs extending`)"),
         ("def f(:", "bad.py:1: invalid syntax; correct this line"),
         (
             "\nimport nothing_of_this_name",

@@ -15,7 +15,8 @@ from pyv_npu.cli import main
 from pyv_npu.config import load
 from pyv_npu.config.json_schema import schema
 from pyv_npu.config.key import Key, RuleError, Shape
-from pyv_npu.config.presets import CONFIGS, NAMES, config_file
+from pyv_npu.config.package_data import data_files
+from pyv_npu.config.presets import NAMES
 from pyv_npu.config.schema import keys_of
 from pyv_npu.config.tree import Config
 from pyv_npu.errors import PyvNpuError
@@ -100,8 +101,8 @@ def test_files_in_every_form(text: str, good: bool, tmp_path: Path) -> None:
 
 def test_what_ships_and_what_is_recorded_is_valid(tmp_path: Path) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    for name in CONFIGS:
-        assert VALID.is_valid(yaml.safe_load(config_file(name).read_text()))
+    for path in data_files("configs").values():
+        assert VALID.is_valid(yaml.safe_load(Path(path).read_text()))
     for name in NAMES:
         assert VALID.is_valid({"preset": name})
     assert main(["run", "hello", "--report", str(tmp_path / "r")]) == 0

@@ -6,6 +6,7 @@ import pytest
 
 from pyv_npu.config import Config, load
 from pyv_npu.config import presets as library
+from pyv_npu.config.package_data import data_files
 from pyv_npu.errors import BadInputError
 
 ORDINARY = (1, 4, 33, 2, 1, 1, 3, 2, 1, 1)
@@ -50,8 +51,7 @@ def test_all_set_the_same_keys_so_that_the_last_one_wins_entirely(name: str) -> 
 
 
 def test_the_table_names_every_preset_that_ships() -> None:
-    shipped = {path.stem for path in Path(library.__file__).parents[1].joinpath("presets").glob("*.yaml")}
-    assert set(TABLE) == set(library.NAMES) == shipped
+    assert set(TABLE) == set(library.NAMES) == set(data_files("presets"))
 
 
 def test_the_declared_defaults_are_preset_pyv() -> None:
@@ -91,7 +91,7 @@ HEAD = "name: x\nbasis: b\nsource: s\n"
         (HEAD + "values: {core.timing.alu: -1}\n", ":4: core.timing.alu = -1: must be an integer from 1 to "),
         (HEAD + "sources: {core.timing.alu: me}\n", ":4: sources.core.timing.alu: this file sets no such value; "),
         (HEAD + "value: {core.timing.alu: 1}\n", ":4: value: unknown key; did you mean values?"),
-        (HEAD + "extends: roket\n", ":4: extends: roket: unknown preset; choose ideal"),
+        (HEAD + "extends: roket\n", ":4: extends: roket: must be a file, or the name of a shipped one: "),
         (HEAD + "extends: p.yaml\n", ":4: extends: "),
         ("name: 3\n", ":1: name = 3: must be text; write it in quotes"),
     ],

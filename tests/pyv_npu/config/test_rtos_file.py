@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from pyv_ext.elf import Program, Segment, Symbol
-from pyv_npu.config.rtos_file import _FOLDER, SHIPPED, find_rtos, read_rtos
+from pyv_npu.config.package_data import data_files
+from pyv_npu.config.rtos_file import SHIPPED, find_rtos, read_rtos
 from pyv_npu.errors import BadInputError, UsageError
 
 MINE = """\
@@ -59,7 +60,7 @@ def test_freertos_ships_and_its_port_is_told_by_a_symbol() -> None:
 
 @pytest.mark.parametrize(("name", "symbol"), SHIPPED.items())
 def test_without_this_symbol_a_file_that_ships_does_not_fit(name: str, symbol: str) -> None:
-    assert read_rtos(_FOLDER / f"{name}.yaml").running == symbol
+    assert read_rtos(data_files("rtos")[name]).running == symbol
 
 
 @pytest.mark.parametrize("load", [(0x01412383).to_bytes(4, "little"), (0x43D2).to_bytes(2, "little")])
@@ -77,10 +78,16 @@ def test_the_frame_of_freertos_is_told_by_code(load: bytes) -> None:
 @pytest.mark.parametrize(
     ("line", "wrong"),
     [
-        ("nmae: mine", "nmae: unknown key; did you mean name?; see docs/debugging.md, Tasks of an RTOS"),
-        ("tasks: {stack: 1}", "tasks: unknown key; did you mean task?; see docs/debugging.md, Tasks of an RTOS"),
-        ("list: {frist: 1}", "list.frist: unknown key; did you mean first?; see docs/debugging.md, Tasks of an RTOS"),
-        ("frame: {zero: 1}", "frame.zero: unknown key; see docs/debugging.md, Tasks of an RTOS"),
+        ("nmae: mine", 'nmae: unknown key; did you mean name?; see `pyv-npu docs debugging "Tasks of an RTOS"`'),
+        (
+            "tasks: {stack: 1}",
+            'tasks: unknown key; did you mean task?; see `pyv-npu docs debugging "Tasks of an RTOS"`',
+        ),
+        (
+            "list: {frist: 1}",
+            'list.frist: unknown key; did you mean first?; see `pyv-npu docs debugging "Tasks of an RTOS"`',
+        ),
+        ("frame: {zero: 1}", 'frame.zero: unknown key; see `pyv-npu docs debugging "Tasks of an RTOS"`'),
         ("frame: {a0: -4}", "frame.a0: must be a number of bytes, 0..65535"),
         ("task: {name: 1.5}", "task.name: must be a number of bytes, TYPE.member, or TYPE.member or NUMBER"),
         ("task: {name: a b}", "task.name: must be a number of bytes, TYPE.member, or TYPE.member or NUMBER"),

@@ -10,7 +10,9 @@ import pytest
 from npu_device.cost.tensor import gemm_rate
 from pyv_npu.cli import main
 from pyv_npu.config import load
-from pyv_npu.config.presets import CONFIGS, config_file
+from pyv_npu.config.package_data import data_files
+from pyv_npu.config.presets import CONFIGS
+from pyv_npu.config.yaml_file import QCONFIGS
 from pyv_npu.workloads.compiled import target_of
 from toolchain.examples import EXAMPLES
 
@@ -18,7 +20,7 @@ from toolchain.examples import EXAMPLES
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_name_is_the_shipped_file(name: str) -> None:
     effective = load([name])
-    assert effective.config == load([config_file(name)]).config
+    assert effective.config == load([data_files("configs")[name]]).config
     assert any(origin.startswith(f"{name}:") for origin in effective.origins.values())
 
 
@@ -40,8 +42,7 @@ def test_the_compiler_sees_the_speed_of_narrow_elements(speed: str, fp16: Fracti
 
 
 def test_every_file_that_ships_has_a_name() -> None:
-    shipped = {path.stem for path in config_file(next(iter(CONFIGS))).parent.glob("*.yaml")}
-    assert shipped == set(CONFIGS)
+    assert set(data_files("configs")) == set(CONFIGS) and set(data_files("qconfigs")) == set(QCONFIGS)
 
 
 def test_onnxims_array_times_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from pyv_npu.studies.fault_outcomes import DRIVER_TIMEOUT, Outcome, evidence_of,
 from pyv_npu.workloads.firmware import Firmware, run_program
 from pyv_npu.workloads.workload import Session
 
-FAULTS = Path(__file__).resolve().parents[3] / "examples" / "campaign.yaml"
+FAULTS = Path(__file__).resolve().parents[3] / "pyv_npu" / "examples" / "campaign.yaml"
 ARGS = {"run.args.n": 17, "run.args.phases": 31, "run.args.tile": 16}
 NEVER_A_HANG = (
     "interrupt_",

@@ -30,7 +30,7 @@ from pyv_npu.workloads.firmware import load as find
 from pyv_npu.workloads.firmware import run_program
 from pyv_npu.workloads.workload import Session
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "pyv_npu" / "examples"
 N = {"n": 17, "phases": 31, "tile": 16}
 """Every phase, tiles with their transfers among them."""
 
@@ -304,7 +304,7 @@ def test_every_action_and_trigger_has_a_case() -> None:
 
 
 def test_the_page_has_every_action_trigger_and_outcome() -> None:
-    page = (EXAMPLES.parent / "docs" / "reliability.md").read_text(encoding="utf-8")
+    page = (EXAMPLES.parents[1] / "docs" / "reliability.md").read_text(encoding="utf-8")
     for name, action in ACTIONS.items():
         takes = [f"`{key}`" + ("" if rule.default is None else f" ({rule.default})")
                  for key, rule in action.parameters.items()]  # fmt: skip

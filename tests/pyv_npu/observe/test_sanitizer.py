@@ -34,11 +34,11 @@ ARGS = {"submit_latency": {"n": 100}, "irq_completion": {"n": 8}}
 
 @pytest.fixture(scope="session")
 def racy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """examples/racy.c as a program."""
+    """The example racy.c as a program."""
     if shutil.which(GCC) is None:
         pytest.skip(f"{GCC} is not there")
     out = tmp_path_factory.mktemp("racy") / "racy.elf"
-    return gnu.build_program(out, [ROOT / "examples" / "racy.c"], flags=["-g"])
+    return gnu.build_program(out, [ROOT / "pyv_npu/examples/racy.c"], flags=["-g"])
 
 
 MODES = ("loose", "tight")
@@ -100,7 +100,7 @@ def test_a_run_without_it_has_next_to_nothing_of_it(mode: str) -> None:
 def test_a_missing_fence_names_both_sides_and_the_remedy(racy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(racy), "--mode", "loose", "--sanitize"]) == 0
     text = capsys.readouterr().out
-    source = (ROOT / "examples" / "racy.c").read_text(encoding="utf-8").splitlines()
+    source = (ROOT / "pyv_npu/examples/racy.c").read_text(encoding="utf-8").splitlines()
     stores = [number for number, line in enumerate(source, 1) if "slot->" in line]
     assert "sanitizer: 1 finding (unordered-doorbell 1)" in text
     assert "racy.c:" in text.split("store     ")[1].splitlines()[0]

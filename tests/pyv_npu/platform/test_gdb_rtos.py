@@ -205,7 +205,11 @@ def test_a_description_of_ones_own_and_offsets_as_gdb_knows_them(elf: Path, tmp_
     ("options", "code", "text"),
     [
         (("--rtos", "x.yaml"), 64, "--rtos x.yaml: is about the threads of GDB; add --gdb PORT"),
-        (("--gdb", "0", "--rtos", "no.yaml"), 65, "no.yaml: No such file or directory; give the name of a YAML file"),
+        (
+            ("--gdb", "0", "--rtos", "no.yaml"),
+            65,
+            "no.yaml: must be a file, or the name of a shipped one: freertos, freertos-10.4, freertos-11.3",
+        ),
     ],
 )
 def test_what_is_refused_on_the_command_line(elf: Path, options: tuple[str, ...], code: int, text: str) -> None:

@@ -1,12 +1,11 @@
 """The example models in all their types: near the reference, and the same at every level and in both modes."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import onnx
 import pytest
 
+from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
 from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import Target
@@ -14,7 +13,6 @@ from toolchain.compiler import compile_model
 from toolchain.examples import EXAMPLES, LARGE
 from toolchain.onnx_model.model import prepare
 
-ROOT = Path(__file__).parents[3]
 WAYS = ({"run.sim_level": "IA"}, {"run.sim_level": "IA_TIMING"}, {"npu.mode": "loose"}, {"npu.mode": "tight"})
 VARIANTS = [name for name in EXAMPLES if name.endswith(("_fp16", "_int8")) and not name.startswith(LARGE)]
 
@@ -40,15 +38,23 @@ def test_a_large_model_gives_the_same_everywhere(name: str) -> None:
     assert_same_everywhere(name)
 
 
-def test_the_script_writes_valid_models(tmp_path: Path) -> None:
-    script = [sys.executable, str(ROOT / "scripts/make-models"), str(tmp_path)]
-    done = subprocess.run([*script, "mlp_int8", "decoder_fp16"], capture_output=True, text=True, check=True)
-    paths = [Path(line) for line in done.stdout.splitlines()]
+def test_the_command_writes_valid_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export-models", str(tmp_path / "new" / "models"), "mlp_int8", "decoder_fp16"]) == 0
+    paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert [path.name for path in paths] == ["mlp_int8.onnx", "decoder_fp16.onnx"]
     for path in paths:
         onnx.checker.check_model(onnx.load(path), full_check=True)
-    wrong = subprocess.run([*script, "mlpp"], capture_output=True, text=True, check=False)
-    assert wrong.returncode == 1 and wrong.stderr.startswith("usage: make-models DIR [NAME...], names are gemm, mlp, ")
+    assert sorted(paths[0].parent.iterdir()) == sorted(paths)
+
+
+def test_a_wrong_name_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export-models", str(tmp_path / "models"), "cnn", "mlpp"]) == 64
+    text = capsys.readouterr().err
+    assert text.startswith("pyv-npu: error: mlpp: must be one of gemm, mlp, ") and text.endswith("did you mean mlp?\n")
+    (tmp_path / "file").touch()
+    assert main(["export-models", str(tmp_path / "file"), "cnn"]) == 64
+    assert capsys.readouterr().err == f"pyv-npu: error: {tmp_path}/file: is not a folder; name a new one\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_models_are_the_same_every_time() -> None:

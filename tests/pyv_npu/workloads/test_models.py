@@ -161,7 +161,7 @@ def test_an_unknown_operator_is_refused_by_name(tmp_path: Path, capsys: pytest.C
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     assert main(["run", str(path)]) == 65
     said = capsys.readouterr().err
-    assert "node n (MaxRoiPool, opset 17): this operator is not supported; docs/onnx-coverage.md " in said
+    assert "node n (MaxRoiPool, opset 17): this operator is not supported; `pyv-npu docs onnx-coverage` " in said
 
 
 def test_an_unknown_type_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

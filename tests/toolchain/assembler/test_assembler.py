@@ -193,7 +193,7 @@ def test_every_instruction_comes_back_from_its_text() -> None:
         (".bss\n.word 1", "2: .word: section .bss holds zeros only; put .data before it"),
         (".data\nnop", "2: nop: section .data holds no code; put .text before it"),
         (".section mine", '1: .section mine: needs flags, for example .section mine,"aw"'),
-        (".macro m", "1: .macro m: is no directive of this assembler; docs/assembler.md lists them"),
+        (".macro m", "1: .macro m: is no directive of this assembler; `pyv-npu docs assembler` lists them"),
         (".option rvc", "1: .option rvc: must be one of norvc, norelax, push, pop, nopic"),
         ("lw a0, %pcrel_lo(a)(a0)\na:", "1: %pcrel_lo(a): there is no auipc with %pcrel_hi at a"),
         ("fence wr, w", "1: 'wr': must be letters of iorw in this order"),

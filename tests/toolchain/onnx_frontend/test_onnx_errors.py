@@ -47,8 +47,8 @@ def refused(proto: Any, **shapes: tuple[int, ...]) -> str:
 CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "an operator of another domain": (
         lambda: model([node("Gelu", domain="com.example")], [2, 3], domains=("com.example",)),
-        "node n (Gelu, opset 18): this operator of com.example is not supported; docs/onnx-coverage.md lists those "
-        "that are: export the model with them",
+        "node n (Gelu, opset 18): this operator of com.example is not supported; `pyv-npu docs onnx-coverage` lists "
+        "those that are: export the model with them",
     ),
     "an attribute": (
         lambda: model(
@@ -115,8 +115,8 @@ def test_a_model_that_cannot_be_compiled(case: str) -> None:
 def test_an_unknown_operator_is_named_with_the_page_of_those_that_there_are() -> None:
     regions = helper.make_node("Constant", [], ["r"], value=numpy_helper.from_array(np.zeros((1, 5), np.float32)))
     assert refused(model([regions, node("MaxRoiPool", "r", pooled_shape=[1, 1])], [1, 1, 2, 2])) == (
-        "node n (MaxRoiPool, opset 18): this operator is not supported; docs/onnx-coverage.md lists those that are: "
-        "export the model with them"
+        "node n (MaxRoiPool, opset 18): this operator is not supported; `pyv-npu docs onnx-coverage` lists those that "
+        "are: export the model with them"
     )
 
 
@@ -141,7 +141,7 @@ def test_every_node_that_is_not_supported_is_named_at_once() -> None:
     assert refused(model(nodes, [1, 1, 2, 2])) == (
         "3 nodes are not supported: 2 MaxRoiPool: node n0 (MaxRoiPool, opset 18): this operator is not supported; 1 "
         "Bernoulli: node n1 (Bernoulli, opset 18): its numbers are drawn anew in each run: export the model with them "
-        "as an input; docs/onnx-coverage.md lists those that are: export the model with them"
+        "as an input; `pyv-npu docs onnx-coverage` lists those that are: export the model with them"
     )
 
 

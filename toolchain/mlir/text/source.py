@@ -139,7 +139,7 @@ def _unknown(text: str, error: ParseError) -> str:
     """What an error says; of an operation that is not known, its name."""
     name = _NAME.search(text[: error.span.start])
     if "builtin.unregistered" in error.msg and name is not None:
-        return f"{name[0].strip()}: this operation is not supported; supported are those of docs/mlir.md"
+        return f"{name[0].strip()}: this operation is not supported; supported are those of `pyv-npu docs mlir`"
     return error.msg
 
 

@@ -3,8 +3,7 @@
 A page holds `console` blocks, lines `$ command` for a shell, and `gdb` blocks, lines `(gdb) command` for GDB; what
 follows a command is its output, errors included. A `python` block whose first line is `# NAME` is a file for the
 commands after it. A shell command with `--gdb PORT` goes on while the `gdb` block after it is played; of its output the
-page shows what comes before GDB connects. The folder that all is played in has `firmware` and `scripts`, as a
-checkout does.
+page shows what comes before GDB connects. The folder that all is played in has `firmware`, whose sources GDB shows.
 """
 
 import os
@@ -13,8 +12,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 PAGES = {name: ROOT / "docs" / f"{name}.md" for name in ("debugging", "python", "serving", "tutorial")}
 """Those with sessions."""
 _BLOCK = re.compile(r"(?<=^```)(console|gdb|python)\n(.*?)(?=^```)", re.MULTILINE | re.DOTALL)
@@ -23,29 +23,36 @@ _PORT = re.compile(r"--gdb (\d+)")
 
 
 def played(page: str) -> str:
-    """The page, with what the commands really print."""
-    with tempfile.TemporaryDirectory() as folder, _Player(Path(folder)) as player:
+    """Return the page with the output that the commands have in this checkout."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "firmware").symlink_to(ROOT / "firmware")
+        tools = folder / ".bin"
+        tools.mkdir()
+        for tool, module in (("pyv-npu", "-m pyv_npu "), ("python", "")):
+            (tools / tool).write_text(f'#!/bin/sh\nexec {sys.executable} {module}"$@"\n')
+            (tools / tool).chmod(0o755)
+        paths = {"PATH": str(tools), "PYTHONPATH": str(ROOT)}
+        environment = os.environ | {
+            name: os.pathsep.join(filter(None, (first, os.environ.get(name)))) for name, first in paths.items()
+        }
+        return played_in(page, folder, env=environment)
+
+
+def played_in(page: str, folder: Path, **process: Any) -> str:
+    """Return the page with the output that the commands have in a folder; `process`: arguments of `subprocess`."""
+    with _Player(folder, process) as player:
         return _BLOCK.sub(player.block, page)
 
 
 class _Player:
     """Plays the blocks of a page in one folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, process: dict[str, Any]) -> None:
         self._folder = folder
+        self._process = process
         self._simulator: subprocess.Popen[str] | None = None
         self._ports = "", ""
-        for name in ("firmware", "scripts"):
-            (folder / name).symlink_to(ROOT / name)
-        tools = folder / ".bin"
-        tools.mkdir()
-        for name, module in (("pyv-npu", "-m pyv_npu "), ("python", "")):
-            (tools / name).write_text(f'#!/bin/sh\nexec {sys.executable} {module}"$@"\n')
-            (tools / name).chmod(0o755)
-        paths = {"PATH": str(tools), "PYTHONPATH": str(ROOT)}
-        self._environment = os.environ | {
-            name: os.pathsep.join(filter(None, (first, os.environ.get(name)))) for name, first in paths.items()
-        }
 
     def __enter__(self) -> "_Player":
         return self
@@ -69,8 +76,8 @@ class _Player:
         if port is not None:
             return self._simulate(command, port[1])
         done = subprocess.run(
-            ["bash", "-c", command], cwd=self._folder, env=self._environment, timeout=120, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            ["bash", "-c", command], cwd=self._folder, timeout=120, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **self._process,
         )  # fmt: skip
         return done.stdout
 
@@ -78,8 +85,8 @@ class _Player:
         """Start a run that waits for GDB; what it prints until then."""
         self._end()
         self._simulator = subprocess.Popen(
-            ["bash", "-c", "exec " + _PORT.sub("--gdb 0", command)], cwd=self._folder, env=self._environment,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            ["bash", "-c", "exec " + _PORT.sub("--gdb 0", command)], cwd=self._folder,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **self._process,
         )  # fmt: skip
         assert self._simulator.stderr is not None
         line = self._simulator.stderr.readline()
@@ -94,8 +101,9 @@ class _Player:
             given += [f"echo {_PROMPT['gdb']}{quoted}\\n", re.sub(rf":{shown}\b", f":{used}", command)]
         done = subprocess.run(
             ["gdb-multiarch", "-nx", "-batch", *(part for command in given for part in ("-ex", command))],
-            cwd=self._folder, env=self._environment | {"LC_ALL": "C", "COLUMNS": "118"}, timeout=120, text=True,
+            cwd=self._folder, timeout=120, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            **self._process | {"env": self._process["env"] | {"LC_ALL": "C", "COLUMNS": "118"}},
         )  # fmt: skip
         self._end()
         return done.stdout

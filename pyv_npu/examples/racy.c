@@ -1,7 +1,7 @@
 /* A driver of one's own that forgets a fence: the descriptor is written, then the doorbell. Nothing orders the two, so on
    a core that lets stores to memory wait behind stores to devices, the NPU fetches what was in the ring before.
 
-   pyv-npu build examples/racy.c -o racy.elf --flag=-g
+   pyv-npu build racy.c -o racy.elf --flag=-g
    pyv-npu run racy.elf --mode loose --sanitize */
 #include "npu_driver.h"
 #include "runtime.h"

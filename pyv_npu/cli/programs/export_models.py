@@ -1,0 +1,33 @@
+"""`pyv-npu export-models`: the example models as ONNX files."""
+
+import argparse
+from pathlib import Path
+
+from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.errors import UsageError, did_you_mean
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="DIR", help="where the files go")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="which models of `pyv-npu info`; all when none is named"
+    )
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    from pyv_npu.report.folder import write_bytes
+    from toolchain.examples import DECODERS, EXAMPLES
+
+    models = EXAMPLES | DECODERS
+    for name in args.names:
+        if name not in models:
+            raise UsageError(f"{name}: must be one of {', '.join(models)}{did_you_mean(name, models)}")
+    if args.folder.exists() and not args.folder.is_dir():
+        raise UsageError(f"{args.folder}: is not a folder; name a new one")
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for name in args.names or models:
+        call.progress.say(f"exporting {name}")
+        path = args.folder / f"{name}.onnx"
+        write_bytes(path, models[name]().SerializeToString())
+        show(str(path))
+    return OK

@@ -1,0 +1,30 @@
+"""Data files of the package: presets, configurations, QConfigs, examples and pages, which options take by name."""
+
+import os
+
+from pyv_npu.errors import BadInputError, did_you_mean
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+
+
+def data_files(folder: str, suffix: str = ".yaml") -> dict[str, str]:
+    """List the files of a folder of the package: path by name without suffix, in order of the names."""
+    path = os.path.join(PACKAGE, folder)
+    names = sorted(file.removesuffix(suffix) for file in os.listdir(path) if file.endswith(suffix))
+    return {name: os.path.join(path, f"{name}{suffix}") for name in names}
+
+
+def find_file(name: "str | os.PathLike[str]", folder: str, suffix: str = ".yaml", base: str = "") -> str:
+    """Return the path of a file: `name` relative to `base` where it exists, else the file of the package so called.
+
+    Names of the package's files go with or without suffix. BadInputError lists them.
+    """
+    path = os.path.join(base, name)
+    if os.path.exists(path) and not os.path.isdir(path):
+        return path
+    files = data_files(folder, suffix)
+    stem = os.fspath(name).removesuffix(suffix)
+    if stem in files:
+        return files[stem]
+    hint = did_you_mean(stem, files)
+    raise BadInputError(f"{name}: must be a file, or the name of a shipped one: {', '.join(files)}{hint}")
