@@ -12,6 +12,7 @@ from npu_device.decode.decoder import Decoder
 from npu_device.event_loop.l2 import L2
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.issue.barriers import STREAMS, Barriers
+from npu_device.issue.compute import compute
 from npu_device.issue.engines import Engines
 from npu_device.issue.hazards import Hazards
 from npu_device.issue.in_flight import ENDED, RUNNING, WAITING, InFlight, command_of, state_of
@@ -296,8 +297,6 @@ class Execution:
                 if accesses := command.macro.kv_accesses:
                     self.engines.mmu.begin(cycle, command.ticket, accesses)
             if self._values:
-                from npu_device.issue.compute import compute  # the kernels, which no run needs before its first command
-
                 read = self._results.read if self._external is None else self._external.remembered(self._results.read)
                 command.result = self._results.sampled(compute(command, read))
                 if self._external is not None:

@@ -74,7 +74,8 @@ def inferred(
         [numpy_helper.from_array(values, name) for name, values in constants.items()],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=list(opsets))
-    long = any(is_long_vector(tensor.shape) for tensor in (*constants.values(), *others.values()))
+    tensors: list[Values | TensorInfo] = [*constants.values(), *others.values()]
+    long = any(is_long_vector(tensor.shape) for tensor in tensors)
     complete = shape_inference.infer_shapes(model, data_prop=not long)
     outputs = {output.name: tensor_info(output) for output in complete.graph.output}
     return {name: output for name, output in outputs.items() if output is not None} | _chosen(proto, info, known)
