@@ -215,7 +215,7 @@ def _check_functions(model: Any, name: str) -> None:
 
 
 def _has_long_vectors(model: Any) -> bool:
-    """Whether a vector of the model is so long that ONNX, which follows the elements of each, would take gigabytes."""
+    """Returns whether a vector of the model is so long that its elements must not be followed."""
     small, large = list[Any](), list[Any]()
     for tensor in model.graph.initializer:
         (small if math.prod(tensor.dims) <= SHORT else large).append(tensor)
@@ -223,8 +223,8 @@ def _has_long_vectors(model: Any) -> bool:
     graph = helper.make_graph(
         model.graph.node, "shapes", [*model.graph.input, *inputs], model.graph.output, small
     )  # fmt: skip
-    known = shape_inference.infer_shapes(helper.make_model(graph, opset_imports=model.opset_import)).graph
-    infos = (tensor_info(value) for value in (*known.input, *known.value_info, *known.output))
+    complete = shape_inference.infer_shapes(helper.make_model(graph, opset_imports=model.opset_import)).graph
+    infos = (tensor_info(value) for value in (*complete.input, *complete.value_info, *complete.output))
     return any(info is not None and is_long_vector(info.shape) for info in infos)
 
 

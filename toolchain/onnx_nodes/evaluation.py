@@ -60,25 +60,25 @@ def evaluate(proto: Any, feeds: Mapping[str, Values], opsets: Iterable[Any]) -> 
     return [np.asarray(one) for one in results]
 
 
-def inferred(
-    proto: Any, info: Mapping[str, TensorInfo], known: Mapping[str, Values], opsets: Iterable[Any]
+def infer_outputs(
+    proto: Any, info: Mapping[str, TensorInfo], values: Mapping[str, Values], opsets: Iterable[Any]
 ) -> dict[str, TensorInfo]:
-    """Types and shapes of a node's outputs, as far as those of its inputs, and the values of some, say them."""
+    """Returns types and shapes of a node's outputs, as far as they follow from its inputs, some of which have known
+    values."""
     kinds, inputs = TensorProto.DataType, dict.fromkeys(name for name in proto.input if name)
-    constants = {name: known[name] for name in inputs if name in known}
-    others = {name: info[name] for name in inputs if name in info and name not in known}
+    constants = {name: values[name] for name in inputs if name in values}
+    others = {name: info[name] for name in inputs if name in info and name not in values}
     graph = helper.make_graph(
         [proto], "node",
         [helper.make_tensor_value_info(name, kinds.Value(other.type), other.shape) for name, other in others.items()],
         [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
-        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=list(opsets))
-    tensors: list[Values | TensorInfo] = [*constants.values(), *others.values()]
-    long = any(is_long_vector(tensor.shape) for tensor in tensors)
-    complete = shape_inference.infer_shapes(model, data_prop=not long)
+    shapes = [*(array.shape for array in constants.values()), *(other.shape for other in others.values())]
+    complete = shape_inference.infer_shapes(model, data_prop=not any(map(is_long_vector, shapes)))
     outputs = {output.name: tensor_info(output) for output in complete.graph.output}
-    return {name: output for name, output in outputs.items() if output is not None} | _chosen(proto, info, known)
+    return {name: output for name, output in outputs.items() if output is not None} | _chosen(proto, info, values)
 
 
 def _chosen(proto: Any, info: Mapping[str, TensorInfo], known: Mapping[str, Values]) -> dict[str, TensorInfo]:

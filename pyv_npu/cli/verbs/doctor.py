@@ -62,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace, call: Call) -> int:
     if args.clear_cache:
         return clear_cache()
-    checks = list(everything())
+    checks = list(list_checks())
     width = max(len(check.name) for check in checks)
     for check in checks:
         state = "ok" if check.found else "MISSING" if check.required else "absent"
@@ -73,8 +73,8 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     return TOOLCHAIN if broken else OK
 
 
-def everything() -> Iterator[Check]:
-    """Required things first."""
+def list_checks() -> Iterator[Check]:
+    """Yields the checks, required things first."""
     from pyv_npu.boot import shipped_programs
 
     minimum = ".".join(map(str, PYTHON))
