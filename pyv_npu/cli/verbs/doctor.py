@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pyv_ext.cores import DEFAULT_ENGINE
 from pyv_ext.pyv_adapter import loader, pinned
-from pyv_jit.code_cache import OFF, VARIABLE, Usage, code_cache
+from pyv_native.code_cache import OFF, VARIABLE, Usage, code_cache
 from pyv_npu.cli.shared.output import OK, TOOLCHAIN, Call, diagnose, show
 from pyv_npu.versions import MISSING, dependencies, installed_version
 
