@@ -19,10 +19,14 @@ def begin_flow(loop: EventLoop, unit: Unit) -> None:
 
 
 def end_data(unit: Unit, moved: int) -> None:
-    """All data of a transfer has moved in a cycle: when it ends, and by how much its KV engine makes that later."""
-    end = max(moved, unit.earliest_end) + unit.step.piece.tail
-    unit.end = end + unit.stalled
-    unit.exposed = end - max(moved, unit.bare_end) + unit.delay
+    """All data of a transfer has moved in a cycle: when it ends, and by how much bank conflicts and its KV engine make
+    that later."""
+    tail = unit.step.piece.tail
+    undisturbed = max(moved, unit.undisturbed_end)
+    end = max(moved, unit.earliest_end)
+    unit.end = end + tail
+    unit.conflict = end - undisturbed
+    unit.exposed = undisturbed + tail - max(moved, unit.bare_end) + unit.delay
 
 
 def foresee(loop: EventLoop, t: int) -> None:
