@@ -136,9 +136,9 @@ def contention(loop: EventLoop, unit: Unit, other: Unit, access: BankAccess) -> 
     if other is not unit and other.busy and other.length > 0:
         piece = other.step.piece
         if piece.bank_mask >> access.bank % 32 & 1:
-            for its in piece.accesses:
-                if its.bank == access.bank and its.port == access.port:
-                    return its.cycles
+            for candidate in piece.accesses:
+                if candidate.bank == access.bank and candidate.port == access.port:
+                    return candidate.cycles
     return 0
 
 

@@ -88,8 +88,8 @@ def report_conversion(loop: EventLoop, unit: Unit, t: int) -> None:
 
 
 def begin_bank_accesses(loop: EventLoop, t: int) -> int:
-    """Transfers whose data has begun to move by cycle `t` use banks, in the order in which it began: whether any do."""
-    begun = 0
+    """Transfers whose data has begun to move by cycle `t` use banks, in the order in which it began: how many."""
+    count = 0
     searching = 1
     while searching:
         searching = 0
@@ -101,10 +101,10 @@ def begin_bank_accesses(loop: EventLoop, t: int) -> int:
                 first = unit
                 searching = 1
         if searching:
-            begun = 1
+            count += 1
             first.length = expected_end(loop, first) - first.start
             use_banks(loop, first, t)
-    return begun
+    return count
 
 
 def open_rows(loop: EventLoop, address: int, size: int) -> int:
