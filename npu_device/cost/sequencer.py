@@ -162,19 +162,25 @@ class Nest:
     """Of a tile, in which it is written."""
 
 
-def interleaved(chain: Column, lanes: int) -> tuple[Column, Column]:
-    """(order, lane) of tiles for `lanes` engines that work side by side.
+def lanes_of(chain: Column, lanes: int) -> Column:
+    """The engine of each tile, for engines that work side by side: chains go to them in turn.
 
-    `chain` numbers the sums (or other things that one engine does from begin to end), whose tiles stand together. As
-    many chains as there are lanes advance together, a tile of each in turn. With one lane nothing changes.
+    `chain` numbers the sums (or other things that one engine does from begin to end), whose tiles stand together.
     """
-    first = np.flatnonzero(np.diff(chain, prepend=-1))
-    length = np.diff(first, append=len(chain))
-    position = np.arange(len(chain)) - np.repeat(first, length)
-    index = np.repeat(np.arange(len(first)), length)
-    lane = index % lanes
-    order = np.lexsort((lane, position, index // lanes))
-    return order, lane[order]
+    index = np.cumsum(np.diff(chain, prepend=chain[:1]) != 0)
+    lane: Column = index % lanes
+    return lane
+
+
+def side_by_side(lane: Column) -> Column:
+    """The order in which lanes advance together, a row of each in turn. Steps of one class start in the order of the
+    plan, so that no engine waits for the rows of another one."""
+    rank = np.zeros(len(lane), np.int64)
+    for index in np.unique(lane):
+        rows = np.flatnonzero(lane == index)
+        rank[rows] = np.arange(len(rows))
+    order: Column = np.lexsort((lane, rank))
+    return order
 
 
 class _After:
@@ -199,7 +205,7 @@ def _scatter(size: int, rows: Column, values: Column) -> Column:
 
 
 def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
-    """The plan of a nest: steps in the order of tiles, and what each of them waits for."""
+    """The plan of a nest: steps in the order of tiles, engines side by side, and what each of them waits for."""
     tiles = len(nest.lane)
     pieces: list[Piece] = []
     kinds: list[Column] = []
@@ -226,17 +232,19 @@ def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
         move(stream)
 
     kind = np.stack(kinds, axis=1)
+    order = side_by_side(nest.lane)
     present = kind != NONE
-    step = np.where(present, np.cumsum(present.reshape(-1)).reshape(present.shape) - 1, NONE)
+    step = np.full(kind.shape, NONE, np.int64)
+    step[order] = np.where(present[order], np.cumsum(present[order]).reshape(present.shape) - 1, NONE)
     after = _After(int(present.sum()))
     for lane in np.unique(nest.lane):
         _order_lane(nest, buffers, step, np.flatnonzero(nest.lane == lane), after)
     whole = np.arange(tiles) if nest.whole is None else nest.whole
     tile = np.broadcast_to(whole[:, None], present.shape)
     on = np.broadcast_to(nest.lane[:, None], present.shape)
-    return Plan(
-        tuple(pieces), kind[present], tile[present], np.stack(addresses, axis=1)[present], after.rows, on[present]
-    )
+    present = present[order]
+    kind, tile, address, on = (column[order][present] for column in (kind, tile, np.stack(addresses, axis=1), on))
+    return Plan(tuple(pieces), kind, tile, address, after.rows, on)
 
 
 def _order_lane(nest: Nest, buffers: Buffers, steps: Column, tiles: Column, after: _After) -> None:

@@ -4,7 +4,7 @@ A part of the event loop, in the native subset (`pyv_native`).
 """
 
 from npu_device.event_loop.sharing import moved_at
-from npu_device.event_loop.state import DMA, DRAINING, FLOWING, MOVING, Bank, BankAccess, EventLoop, Piece, Unit
+from npu_device.event_loop.state import DMA, DRAINING, MOVING, Bank, BankAccess, EventLoop, Unit
 from npu_device.trace.events import Cause, What
 from pyv_native.integers import i32
 
@@ -40,86 +40,106 @@ def use_banks(loop: EventLoop, unit: Unit, t: int) -> None:
 
 
 def resolve_conflict(loop: EventLoop, unit: Unit, access: BankAccess, t: int) -> None:
-    """Bandwidth of a port: the unit of lowest priority is stalled by what all accesses on it need too much.
+    """Bandwidth of a port: the unit of lowest priority is delayed by what all accesses on it need too much.
 
-    The time of the new access is cut where one of the others begins or ends; in each part the demands of all are added
-    up.
+    The time of the new access is cut where one of the others ends; in each part the demands of all are added up. The
+    bytes of a transfer wait in its channel: it catches up where the port has cycles to spare.
     """
     begin = unit.start
-    length = unit.length
-    deficit = 0
     lowest = unit
+    contended = 0
+    for other in loop.units:
+        if contention(loop, unit, other, access) and expected_end(loop, other) > begin:
+            lowest = lower_priority(lowest, other)
+            contended = 1
+    if not contended:
+        return
+    length = unit.length
+    if lowest.kind == DMA:
+        length = expected_end(loop, lowest) - begin
+    backlog = 0
     elapsed = 0
     while elapsed < length:
         # the next to leave after `elapsed`, and the demand per cycle of those that stay until then
         part = length - elapsed
         others = 0
         for other in loop.units:
-            if (
-                other is not unit
-                and other.busy
-                and other.length > 0
-                and other.step.piece.bank_mask >> access.bank % 32 & 1
-            ):
-                left = expected_end(loop, other) - begin - elapsed
-                ahead = other.start - begin - elapsed
-                if left > 0:
-                    cycles = port_cycles(other.step.piece, access)
-                    if cycles and ahead > 0:
-                        part = min(part, ahead)
-                    elif cycles:
-                        others += (cycles << FRACTION_BITS) // other.length
-                        part = min(part, left)
-                        lowest = lower_priority(lowest, other)
-        own = (access.cycles << FRACTION_BITS) // max(1, length)
-        deficit += part * (max(0, others + own - WHOLE) - max(0, others - WHOLE))
+            cycles = contention(loop, unit, other, access)
+            if cycles:
+                remaining = expected_end(loop, other) - begin - elapsed
+                if remaining > 0:
+                    others += (cycles << FRACTION_BITS) // other.length
+                    part = min(part, remaining)
+        total = others
+        if elapsed < unit.length:
+            total += (access.cycles << FRACTION_BITS) // unit.length
+            part = min(part, unit.length - elapsed)
+        if total > WHOLE:
+            backlog += part * (total - max(WHOLE, others))
+        elif lowest.kind == DMA:
+            backlog = max(0, backlog - part * (WHOLE - total))
         elapsed += part
-    lost = (deficit + WHOLE - 1) >> FRACTION_BITS
+    lost = (backlog + WHOLE - 1) >> FRACTION_BITS
     if lost:
-        stall(loop, lowest, loop.banks[access.bank], t, lost)
+        delay(loop, lowest, loop.banks[access.bank], t, expected_end(loop, lowest) + lost)
 
 
 def serve(loop: EventLoop, unit: Unit, bank: Bank, access: BankAccess, t: int) -> None:
-    """A port serves one access at a time: the unit of lowest priority is stalled if not all are served by the end of
+    """A port serves one access at a time: the unit of lowest priority is delayed if not all are served by the end of
     all."""
-    served = max(bank.port_free[access.port], t) + access.cycles
+    served = max(bank.port_free[access.port], unit.start) + access.cycles
     bank.port_free[access.port] = served
     lowest = unit
     latest = earliest_end(unit)
     for other in loop.units:
         if latest >= served:
             return
-        if other is not unit and expected_end(loop, other) > t and port_cycles(other.step.piece, access):
+        if contention(loop, unit, other, access) and expected_end(loop, other) > unit.start:
             latest = max(latest, earliest_end(other))
             lowest = lower_priority(lowest, other)
     if latest < served:
-        stall(loop, lowest, bank, t, served - earliest_end(lowest))
+        delay(loop, lowest, bank, t, served)
 
 
-def stall(loop: EventLoop, unit: Unit, bank: Bank, t: int, cycles: int) -> None:
-    """A bank conflict lengthens a unit's step."""
-    emit(loop, t, bank.code, What.STALL, unit.run.ticket, unit.step.tile, cycles, Cause.BANK_CONFLICT)
-    unit.length += cycles
-    if unit.phase == MOVING or unit.phase == FLOWING:
-        unit.stalled += cycles
-    if loop.external and unit.external:
-        unit.stalled += cycles
-    if unit.phase != MOVING:
-        unit.end += cycles
+def delay(loop: EventLoop, unit: Unit, bank: Bank, t: int, end: int) -> None:
+    """A bank conflict keeps a unit's step on its banks until a cycle. A transfer loses nothing whose data moves until
+    then anyway: while its data moves, what it loses is not known."""
+    lost = end - unit.start - unit.length
+    unit.length = max(unit.length, end - unit.start)
+    if unit.kind == DMA:
+        if end > unit.earliest_end:
+            unit.earliest_end = end
+            unit.conflict_bank = bank.code
+        if unit.phase == MOVING:
+            return
+        lost = end + unit.step.piece.tail - unit.end
+    if lost > 0:
+        unit.end += lost
+        if loop.external and unit.external:
+            unit.stalled += lost
+        emit_conflict(loop, unit, bank.code, t, lost)
+
+
+def emit_conflict(loop: EventLoop, unit: Unit, bank: int, t: int, cycles: int) -> None:
+    """A bank conflict has lengthened a unit's step."""
+    emit(loop, t, bank, What.STALL, unit.run.ticket, unit.step.tile, cycles, Cause.BANK_CONFLICT)
 
 
 def lower_priority(unit: Unit, other: Unit) -> Unit:
-    """Which of two units the arbiter stalls: DMA before VE before TE, then the younger command's."""
+    """Which of two units the arbiter delays: DMA before VE before TE, then the younger command's."""
     if unit.kind != other.kind:
         return unit if unit.kind > other.kind else other
     return unit if unit.run.number > other.run.number else other
 
 
-def port_cycles(piece: Piece, access: BankAccess) -> int:
-    """Cycles that a piece needs of the bank and port of an access."""
-    for own in piece.accesses:
-        if own.bank == access.bank and own.port == access.port:
-            return own.cycles
+def contention(loop: EventLoop, unit: Unit, other: Unit, access: BankAccess) -> int:
+    """Cycles of the port of a unit's access that another unit needs whose accesses have begun."""
+    if other is not unit and other.busy and other.length > 0:
+        piece = other.step.piece
+        if piece.bank_mask >> access.bank % 32 & 1:
+            for candidate in piece.accesses:
+                if candidate.bank == access.bank and candidate.port == access.port:
+                    return candidate.cycles
     return 0
 
 
@@ -130,12 +150,12 @@ def expected_end(loop: EventLoop, unit: Unit) -> int:
     if unit.kind != DMA:
         return unit.start + unit.length
     if unit.phase == MOVING:
-        return max(moved_at(loop, unit), unit.earliest_end) + unit.stalled
-    return unit.end if unit.phase >= DRAINING else 0
+        return max(moved_at(loop, unit), unit.earliest_end)
+    return unit.end - unit.step.piece.tail if unit.phase >= DRAINING else 0
 
 
 def earliest_end(unit: Unit) -> int:
     """Cycle before which a unit does not leave its banks, however fast its data moves."""
     if unit.kind != DMA:
         return unit.start + unit.length
-    return unit.earliest_end + unit.stalled if unit.phase == MOVING else unit.end
+    return unit.end - unit.step.piece.tail if unit.phase == DRAINING else unit.earliest_end

@@ -18,11 +18,15 @@ def begin_flow(loop: EventLoop, unit: Unit) -> None:
     loop.rates_due = 1
 
 
-def end_data(unit: Unit, moved: int) -> None:
-    """All data of a transfer has moved in a cycle: when it ends, and by how much its KV engine makes that later."""
-    end = max(moved, unit.earliest_end) + unit.step.piece.tail
-    unit.end = end + unit.stalled
-    unit.exposed = end - max(moved, unit.bare_end) + unit.delay
+def end_data(unit: Unit, data_end: int) -> None:
+    """All data of a transfer has moved in a cycle: when it ends, and by how much bank conflicts and its KV engine make
+    that later."""
+    tail = unit.step.piece.tail
+    end = max(data_end, unit.earliest_end)
+    conflict = end - max(data_end, unit.undisturbed_end)
+    unit.end = end + tail
+    unit.conflict = conflict
+    unit.exposed = unit.end - conflict - max(data_end, unit.bare_end) + unit.delay
 
 
 def foresee(loop: EventLoop, t: int) -> None:

@@ -42,8 +42,8 @@ _RELEASED, _DONE, _DRAM, _PIECE = (
 _KIND_OF = {READ: DMA, WRITE: DMA, TENSOR: TE, VECTOR: VE}
 """Kind of unit that executes the steps of a class."""
 _CYCLE = (0, LATEST)
-_ON_UNIT = ("start", "end", "length", "phase", "left", "rate", "earliest_end", "stalled", "result",
-            "delay", "bare_end", "exposed")  # fmt: skip
+_ON_UNIT = ("start", "end", "length", "phase", "left", "rate", "earliest_end", "undisturbed_end",
+            "conflict_bank", "conflict", "stalled", "result", "delay", "bare_end", "exposed")  # fmt: skip
 """Fields of a unit that belong to the step on it."""
 _OF_CHANNEL = ("tokens", "tokens_at", "paused_until", "moved")
 _OF_LOOP = ("time", "wake", "rates_due", "rates_since")

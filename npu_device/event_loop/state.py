@@ -173,8 +173,12 @@ class Unit:
     """Transfer: credits per cycle; 0: all at once, when there is no limit."""
     earliest_end: int = 0
     """Transfer: cycle before which it does not end."""
-    stalled: int = 0
-    """Transfer: cycles lost to bank conflicts."""
+    undisturbed_end: int = 0
+    """Transfer: `earliest_end` without bank conflicts."""
+    conflict_bank: int = 0
+    """Transfer: code of the bank whose conflict has raised `earliest_end` last."""
+    conflict: int = 0
+    """Transfer, once its data has moved: by how much bank conflicts lengthen it."""
     delay: int = 0
     """Transfer: by how much the KV engine delays its first byte."""
     bare_end: int = 0
@@ -184,8 +188,9 @@ class Unit:
     share: list[int] = array(MAX_DRAM_CHANNELS + 1)
     """Transfer: the part of its bytes on each link, in 1/WHOLE."""
     external: int = 0
-    """Whether an engine outside says when its steps end: until it has, `end` is FOREVER or more. `stalled` are the
-    cycles for which that engine's clock stands still."""
+    """Whether an external engine decides when its steps end: until it has, `end` is FOREVER or more."""
+    stalled: int = 0
+    """External: cycles lost to banks, for which that engine's clock stands still."""
     result: int = 0
     """External: cycles from the end of the step to its result."""
 

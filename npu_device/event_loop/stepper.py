@@ -47,6 +47,8 @@ def end_steps(loop: EventLoop, t: int) -> None:
     """Everything that ends in cycle `t`: steps on engines, transfers, commands."""
     loop.time = t
     loop.stepped += 1
+    if loop.analytic:
+        begin_bank_accesses(loop, t - 1)
     for unit in loop.units:
         if unit.busy:
             if unit.kind == DMA:
@@ -138,6 +140,8 @@ def unit_for(loop: EventLoop, run: Run, step_class: int, lane: int) -> Unit | No
 
 def start_steps(loop: EventLoop, t: int) -> None:
     """Start every step that can start in cycle `t`, then share DRAM and NoC anew."""
+    if loop.analytic:
+        begin_bank_accesses(loop, t - 1)
     loop.wake = FOREVER
     searching = 1
     while searching:
@@ -170,7 +174,7 @@ def start_steps(loop: EventLoop, t: int) -> None:
             foresee(loop, t)
         else:
             share_rates(loop, t)
-        begin_bank_accesses(loop, t)
+    begin_bank_accesses(loop, t)
 
 
 def begin_step(loop: EventLoop, run: Run, step: Step, unit: Unit, t: int) -> None:
@@ -284,6 +288,8 @@ def advance(loop: EventLoop, limit: int) -> int:
         t = next_cycle(loop)
         if t >= limit:
             return IDLE
+        if loop.analytic and begin_bank_accesses(loop, t - 1):
+            continue
         if len(loop.events) > (MAX_EVENTS - EVENTS_PER_CYCLE) * EVENT_WORDS:
             return FULL
         end_steps(loop, t)

@@ -4,11 +4,11 @@ A part of the event loop, in the native subset (`pyv_native`).
 """
 
 from npu_device.cost.rates import WHOLE, part
-from npu_device.event_loop.arbiter import LOW_HALF, emit, use_banks
+from npu_device.event_loop.arbiter import LOW_HALF, emit, emit_conflict, expected_end, use_banks
 from npu_device.event_loop.cache import access, bypass
 from npu_device.event_loop.fluid import begin_flow, end_data
 from npu_device.event_loop.sharing import move_credits, moved_at
-from npu_device.event_loop.state import DRAINING, FLOWING, LATENCY, MOVING, WRITE, DramChannel, EventLoop, Unit
+from npu_device.event_loop.state import DRAINING, LATENCY, MOVING, WRITE, DramChannel, EventLoop, Unit
 from npu_device.trace.events import CACHED, Cause, Kind, What
 
 TO_ENGINE = (int(Kind.KV_ENGINE) - int(Kind.DMA)) << 8
@@ -40,15 +40,15 @@ def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
         unit.delay = piece.lead if piece.lead_serial else max(0, piece.lead - latency)
     unit.phase = LATENCY
     unit.start = t + latency + unit.delay
-    unit.earliest_end = unit.start + piece.cycles
+    unit.undisturbed_end = unit.start + piece.cycles
     unit.bare_end = unit.start + piece.bare
     unit.left = piece.credits
-    unit.stalled = 0
     unit.length = -1
     if loop.l2.line and loop.l2.written_back:
         for channel in loop.channels:
-            unit.earliest_end = max(unit.earliest_end, channel.paused_until)
+            unit.undisturbed_end = max(unit.undisturbed_end, channel.paused_until)
             unit.bare_end = max(unit.bare_end, channel.paused_until)
+    unit.earliest_end = unit.undisturbed_end
     if loop.analytic:
         begin_flow(loop, unit)
 
@@ -60,6 +60,8 @@ def progress(loop: EventLoop, unit: Unit, t: int) -> None:
         unit.left = 0
         unit.phase = DRAINING
         end_data(unit, t)
+        if unit.conflict:
+            emit_conflict(loop, unit, unit.conflict_bank, t, unit.conflict)
         loop.rates_due = 1
     elif unit.phase == LATENCY and unit.start <= t:
         move_credits(loop, t)
@@ -85,16 +87,24 @@ def report_conversion(loop: EventLoop, unit: Unit, t: int) -> None:
     )  # fmt: skip
 
 
-def begin_bank_accesses(loop: EventLoop, t: int) -> None:
-    """Transfers whose data begins to move in this cycle use banks, once their rates are known; at IA_TIMING those that
-    begin."""
-    for unit in loop.units:
-        if unit.phase == FLOWING and unit.length < 0:
-            unit.length = max(unit.step.piece.cycles, unit.end - unit.start)
-            use_banks(loop, unit, t)
-        elif unit.phase == MOVING and unit.start == t and unit.length < 0:
-            unit.length = max(unit.step.piece.cycles, moved_at(loop, unit) - t)
-            use_banks(loop, unit, t)
+def begin_bank_accesses(loop: EventLoop, t: int) -> int:
+    """Transfers whose data has begun to move by cycle `t` use banks, in the order in which it began: how many."""
+    count = 0
+    searching = 1
+    while searching:
+        searching = 0
+        first = loop.units[0]
+        earliest = t + 1
+        for unit in loop.units:
+            if unit.phase >= MOVING and unit.length < 0 and unit.start < earliest:
+                earliest = unit.start
+                first = unit
+                searching = 1
+        if searching:
+            count += 1
+            first.length = expected_end(loop, first) - first.start
+            use_banks(loop, first, t)
+    return count
 
 
 def open_rows(loop: EventLoop, address: int, size: int) -> int:

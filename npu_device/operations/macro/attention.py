@@ -20,7 +20,7 @@ from npu_device.abi.kv_block import KV_HALF_SIZE
 from npu_device.abi.opcodes import BITS, DataType, Opcode
 from npu_device.cost.chained import alike
 from npu_device.cost.plan import Column, Compute, Plan, Sight
-from npu_device.cost.sequencer import Nest, Stream, interleaved
+from npu_device.cost.sequencer import Nest, Stream, lanes_of
 from npu_device.kv_quant.storage import KvAccess, Sizes
 from npu_device.memory.arrays import Bytes, Read, WriteSet
 from npu_device.memory.bitwidth import expanded, expansion
@@ -183,9 +183,7 @@ class AttentionMacro(Macro):
         last_key = np.zeros(len(row), np.int64)
         ends = np.flatnonzero(last == 1)
         last_key[ends] = start[ends] + seen[ends] - start[np.flatnonzero(first)]
-        order, lane = interleaved(head if heads >= lanes else np.cumsum(first), lanes)
-        columns = row, count, phase, last, head, start, seen, fresh, first, turn, last_key
-        row, count, phase, last, head, start, seen, fresh, first, turn, last_key = (one[order] for one in columns)
+        lane = lanes_of(head if heads >= lanes else np.cumsum(first), lanes)
         query, dim = row // self.group, self.k.head_dim
         queries = (row + count - 1) // self.group - query + 1
         wide = np.full_like(row, dim)

@@ -7,7 +7,7 @@ import numpy as np
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.cost.plan import Column, Plan
-from npu_device.cost.sequencer import interleaved
+from npu_device.cost.sequencer import lanes_of
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.operands import row_bytes
 from npu_device.operations.checks import nonzero
@@ -55,11 +55,10 @@ class GemmMacro(ProductMacro):
             at_m * m, np.minimum(m, b.m - at_m * m), at_n * n, np.minimum(n, b.n - at_n * n), at_k * k,
             np.minimum(k, b.k - at_k * k), at_k == 0, at_k == counts[2] - 1, (at_m > 0) & weight,
         )  # fmt: skip
-        order, lane = interleaved(at_n if weight else at_m * counts[1] + at_n, lanes)
-        return nest.taken(order), lane
+        return nest, lanes_of(at_n if weight else at_m * counts[1] + at_n, lanes)
 
     def rows(self, setting: Setting, lanes: int) -> Product:
-        return self.parted(*self._nest(setting, lanes), lanes, setting, ()).nest
+        return self.parted(*self._nest(setting, lanes), lanes, setting, ()).step_rows()
 
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         nest, lane = self._nest(setting, lanes)

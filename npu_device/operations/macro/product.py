@@ -19,7 +19,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, DataType, Gemm, LoopOrder, Opcode
 from npu_device.cost.plan import Column, Compute, Plan
-from npu_device.cost.sequencer import Nest, Slots, Stream
+from npu_device.cost.sequencer import Nest, Slots, Stream, side_by_side
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.bitwidth import expanded, expansion
 from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, row_bytes
@@ -154,6 +154,10 @@ class Parted(NamedTuple):
     nest: Product
     of: Operands
     parts: Grid
+
+    def step_rows(self) -> Product:
+        """The rows of steps on tensor engines, in the order of the plan."""
+        return self.nest.taken(side_by_side(self.of.lane))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, Opcode, Pool
 from npu_device.cost.plan import Column, Plan
-from npu_device.cost.sequencer import interleaved
+from npu_device.cost.sequencer import lanes_of
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.operands import FLOATS, TYPES, Matrix, make_matrix, row_bytes
 from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
@@ -119,8 +119,7 @@ class ConvMacro(ProductMacro):
         grid = np.indices([counts[axis] for axis in axes]).reshape(4, -1).astype(np.int64)
         index: dict[str, Column] = dict(zip(axes, grid, strict=True))
         part = "n" if self._by_filters else "m"
-        order, lane = interleaved(index["g"] * counts[part] + index[part], lanes)
-        index = {axis: column[order] for axis, column in index.items()}
+        lane = lanes_of(index["g"] * counts[part] + index[part], lanes)
         row, column = index["m"] * m, index["n"] * n
         group = index["g"] * together
         groups = np.minimum(together, self.groups - group)
@@ -132,7 +131,7 @@ class ConvMacro(ProductMacro):
 
     def rows(self, setting: Setting, lanes: int) -> Product:
         nest, _, lane = self._nest(setting, lanes)
-        return self.parted(nest, lane, lanes, setting, ("in0",)).nest
+        return self.parted(nest, lane, lanes, setting, ("in0",)).step_rows()
 
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         s, channels, weight = self.shape, self.in0.columns // self.groups, self.weight_stationary

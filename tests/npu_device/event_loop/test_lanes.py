@@ -18,7 +18,11 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Eltwise, Gemm, Opcode
 from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
-from npu_device.levels.runner import Listed
+from npu_device.cost.plan import Compute
+from npu_device.decode.decoder import Decoder
+from npu_device.levels.runner import Listed, Runner
+from npu_device.operations.macro.base import setting_of
+from npu_device.operations.macro.product import ProductMacro
 from npu_device.operations.macro.workspace import Reserved, Site
 from npu_device.trace.events import Kind, What, unit_code
 
@@ -70,6 +74,37 @@ def test_a_large_gemm_gains_what_its_engines_are_worth(order: int) -> None:
     for seen in (two, four):  # the same tiles move
         assert seen.run.device.counters.dram_bytes_read == one.run.device.counters.dram_bytes_read
         assert seen.run.device.counters.dram_bytes_written == one.run.device.counters.dram_bytes_written
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_pipelined_arrays_share_tiles_of_several_fold_columns(order: int) -> None:
+    """Tiles of 2 x 4 folds, of which no engine waits for those of another one."""
+    m, n, k = 512, 2048, 512
+    made = gemm(m, n, k, (64, 256, 128), order, room=8 << 20)
+    cycles = []
+    for engines in (1, 2, 4):
+        pipelined = TeConfig(count=engines, kind="systolic_ws_pipe", rows=64, columns=64, acc_bytes=1 << 20)
+        channels = DmaConfig(channels=4, bytes_per_cycle=None)
+        seen = listed([made], replace(config(engines, None), te=pipelined, dma=channels))
+        assert len(set(busy(seen)[:engines])) == 1 and sum(busy(seen)) == m // 64 * n // 64 * k // 64
+        cycles.append(seen.makespan)
+    assert cycles[0] < 1.01 * m * n * k // RATE
+    assert cycles[0] > 1.98 * cycles[1] > 3.9 * cycles[2]
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_rows_of_a_product_are_in_the_order_of_its_plan(lanes: int) -> None:
+    """External engines find the operands of a step by its place in the plan."""
+    pipelined = TeConfig(count=3, kind="systolic_ws_pipe", rows=64, columns=64, acc_bytes=1 << 20)
+    runner = Runner(replace(config(3), te=pipelined), values=False)
+    (descriptor,) = runner.place([gemm(192, 512, 256, (64, 256, 128), room=4 << 20)])
+    macro = Decoder(runner.config, runner.memory).decode(descriptor).macro
+    assert isinstance(macro, ProductMacro)
+    plan, rows = macro.plan(setting_of(runner.config), lanes), macro.rows(setting_of(runner.config), lanes)
+    tensor = np.array([isinstance(piece, Compute) for piece in plan.pieces])[plan.piece]
+    tile = (rows.row // 64 * 2 + rows.column // 256) * 2 + rows.at // 128
+    assert plan.tile[tensor].tolist() == tile.tolist()
+    assert plan.lane[tensor][: 3 * lanes].tolist() == [*range(lanes)] * 3
 
 
 @settings(max_examples=draws(150), deadline=None)

@@ -152,12 +152,13 @@ def stalls(commands: list[Listed], of: NpuConfig) -> list[tuple[int, int, Cause,
     ]
 
 
-def vector(size: int, bank: int = 0, **more: int) -> Listed:
+def vector(size: int, bank: int = 0, at: int = 0, **more: int) -> Listed:
     return Listed(
         Descriptor(
             opcode=Opcode.ELTWISE, function=Eltwise.RELU, tile_m=1, tile_n=size, type_in0=INT8, type_out=INT8,
             in0_addr=SPM + 16384 * bank + 8192, out_addr=SPM + 16384 * 3, **more,
-        )
+        ),
+        at,
     )  # fmt: skip
 
 
@@ -183,6 +184,16 @@ def test_the_lower_one_waits_for_the_bank() -> None:
     assert ends(both, of) == [100, 150]  # 150 cycles of one port
     wide = config(spm=SpmConfig(size=65536, banks=4, port=64, ports="1r1w"), ve=ve, latency=0)
     assert stalls(both, wide) == []
+
+
+@pytest.mark.parametrize(("at", "end"), [(100, 400), (350, 413)])
+def test_a_transfer_that_dram_limits_catches_up_after_a_conflict(at: int, end: int) -> None:
+    """It needs a quarter of the port's cycles, the vector engine all of them for 100 cycles: what waits then is served
+    by cycle 400, unless the conflict lasts until then: a quarter of 50 cycles."""
+    of = config(rate=16, latency=0, spm=SpmConfig(size=65536, banks=4, port=64), ve=VeConfig(latency=0, lanes=64))
+    both = [load(6400), vector(6400, at=at, stream=1)]
+    assert ends(both, of) == [end, at + 100]
+    assert stalls(both, of) == ([] if end == 400 else [(0, 1, Cause.BANK_CONFLICT, end - 400)])
 
 
 def test_output_stationary_arrays_read_their_operands_again() -> None:
