@@ -13,6 +13,7 @@ from pyv_npu.report.timeline import LATENCY_COLUMNS, Row, latency_columns, rows
 from pyv_npu.result import Result
 from pyv_npu.tables import summary
 from pyv_npu.verdict import cycles_table, sentences
+from toolchain.errors import require_extra
 
 if TYPE_CHECKING:
     import pandas
@@ -67,15 +68,14 @@ def _table(heads: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
 
 
 def to_dataframe(result: Result[Any], table: str) -> "pandas.DataFrame":
-    """A table of a run. UsageError for one that there is not, at a level that lacks it, and without pandas."""
-    make = TABLES.get(table)
-    if make is None:
+    """Makes a data frame of a table of a run. UsageError: no such table, or the level lacks it. MissingExtraError:
+    pandas is not installed."""
+    columns_of = TABLES.get(table)
+    if columns_of is None:
         raise UsageError(f"to_dataframe({table!r}): there is no such table; choose from {', '.join(TABLES)}")
-    try:
+    with require_extra("notebook", "to_dataframe"):
         import pandas
-    except ImportError:
-        raise UsageError("to_dataframe: needs pandas, which is not installed; pip install pandas") from None
-    return pandas.DataFrame(make(result))
+    return pandas.DataFrame(columns_of(result))
 
 
 def _timeline(result: Result[Any]) -> dict[str, list[Any]]:

@@ -196,7 +196,8 @@ class Simulation:
     def to_dataframe(self, table: str = "timeline") -> "pandas.DataFrame":
         """A table as pandas has it: timeline, layers, metrics, or submissions.
 
-        UsageError for another name, at a level that lacks the table, and where pandas is not installed.
+        UsageError for another name, and at a level that lacks the table; MissingExtraError where pandas is not
+        installed.
         """
         return to_dataframe(self._result, table)
 

@@ -9,23 +9,31 @@ MISSING = "missing"
 
 
 def version() -> str:
-    """Of this package; MISSING where it is not installed."""
-    return _version(DISTRIBUTION)
+    """Returns that of this package; MISSING where it is not installed."""
+    return installed_version(DISTRIBUTION)
 
 
 def versions() -> dict[str, str]:
-    """Version of this package, of Python and of each package that this one depends on; MISSING where there is none."""
-    found = {"pyv_npu": version(), "python": platform.python_version()}
-    return found | {name: _version(name) for name in dependencies()}
+    """Returns the versions on which the outcome of a run may depend: of this package, of Python, of its dependencies
+    and of the packages that read MLIR; MISSING where a package is not installed."""
+    packages = {name: installed_version(name) for name in (*dependencies(), *dependencies("mlir"))}
+    return {"pyv_npu": version(), "python": platform.python_version()} | packages
 
 
-def dependencies() -> list[str]:
-    """What `pip install` brings along, as pyproject.toml names it; empty where this package is not installed."""
+def dependencies(extra: str = "") -> list[str]:
+    """Lists the packages that `pip install` brings along, or those of an extra, as pyproject.toml names them; none
+    where this package is not installed."""
     try:
         rows = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return []
-    return [re.split(r"[^\w.-]", row, maxsplit=1)[0] for row in rows if "extra ==" not in row]
+    names = []
+    for row in rows:
+        requirement, _, marker = row.partition(";")
+        extras = re.findall(r"extra == ['\"]([\w-]+)", marker)
+        if extras == ([extra] if extra else []):
+            names.append(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
+    return names
 
 
 def project_url(name: str) -> str:
@@ -38,7 +46,8 @@ def project_url(name: str) -> str:
     return urls.get(name, "")
 
 
-def _version(name: str) -> str:
+def installed_version(name: str) -> str:
+    """Returns the version of a package; MISSING where it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

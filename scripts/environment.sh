@@ -68,23 +68,26 @@ find_python() {
     return 1
 }
 
-# python_environment: .venv with this package and its test tools, in the versions of scripts/constraints.txt; does nothing when it is up to date.
-# A .venv of another version than that of PYTHON is made anew.
+# python_environment [FOLDER CONSTRAINTS PACKAGE...]: by default .venv with this package and its test tools, in the
+# versions of scripts/constraints.txt; does nothing when it is up to date. An environment of another version than that of
+# PYTHON is made anew.
 python_environment() {
-    local python='' stamp=.venv/installed constraints=scripts/constraints.txt
-    if [[ -n ${PYTHON:-} ]] || ! new_enough .venv/bin/python; then
+    local folder=${1:-.venv} constraints=${2:-scripts/constraints.txt} packages=("${@:3}") python='' stamp
+    ((${#packages[@]})) || packages=(-e '.[test]')
+    stamp=$folder/installed
+    if [[ -n ${PYTHON:-} ]] || ! new_enough "$folder/bin/python"; then
         python=$(find_python) || fail "${PYTHON:+PYTHON=$PYTHON: }Python 3.11 or later is needed: install it and start again"
     fi
-    if [[ -n $python && $(python_version .venv/bin/python) != "$(python_version "$python")" ]]; then
+    if [[ -n $python && $(python_version "$folder/bin/python") != "$(python_version "$python")" ]]; then
         if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
             debian_packages "python$(python_version "$python")-venv" || fail "$python lacks the module venv"
         fi
-        say "making .venv with $("$python" --version)"
-        "$python" -m venv --clear .venv || fail "$python could not make .venv"
+        say "making $folder with $("$python" --version)"
+        "$python" -m venv --clear "$folder" || fail "$python could not make $folder"
     fi
     if ! cat pyproject.toml "$constraints" | cmp -s - "$stamp"; then
-        say "installing Python packages into .venv"
-        .venv/bin/python -m pip install --quiet --disable-pip-version-check -c "$constraints" -e '.[test]' >&2 ||
+        say "installing Python packages into $folder"
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check -c "$constraints" "${packages[@]}" >&2 ||
             fail "pip could not install the packages that pyproject.toml and $constraints name"
         cat pyproject.toml "$constraints" >"$stamp"
     fi

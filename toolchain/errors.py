@@ -1,8 +1,30 @@
-"""Errors of this package: one base, one for programs and one for models that cannot be compiled."""
+"""Errors of this package: one base, and those of missing packages, of programs and of models."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class ToolchainError(Exception):
     """A tool is missing or refused its input; the message says value, rule and remedy."""
+
+
+class MissingExtraError(ToolchainError):
+    """A package of an extra is not installed; the message has the command that installs it."""
+
+
+@contextmanager
+def require_extra(extra: str, user: str) -> Iterator[None]:
+    """Runs imports of optional packages. MissingExtraError: they are not installed.
+
+    `extra`: their name in pyproject.toml; `user`: the command, option or function that needs them.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        raise MissingExtraError(
+            f"{user}: needs {package}, which is not installed: pip install 'pyv-npu[{extra}]'"
+        ) from None
 
 
 class CompilerError(ToolchainError):

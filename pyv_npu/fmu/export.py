@@ -8,6 +8,7 @@ from pyv_npu import boot
 from pyv_npu.config import Effective
 from pyv_npu.config.render import render
 from pyv_npu.errors import UsageError
+from toolchain.errors import require_extra
 
 CONFIG, FIRMWARE = "config.yaml", "firmware.elf"
 SCRIPT = "pyv_npu_platform.py"
@@ -68,11 +69,9 @@ class Platform(Fmi2Slave):
 
 
 def export(effective: Effective, destination: Path) -> Path:
-    """Write the unit of a configuration and its `run.program`. UsageError where pythonfmu is missing."""
-    try:
+    """Write the unit of a configuration and its `run.program`. MissingExtraError: pythonfmu is not installed."""
+    with require_extra("fmu", "export-fmu"):
         from pythonfmu.builder import FmuBuilder
-    except ImportError:
-        raise UsageError("export-fmu: needs pythonfmu; pip install pythonfmu, or pyv-npu[fmu]") from None
     if destination.suffix != ".fmu":
         raise UsageError(f"-o {destination}: the name of a unit ends in .fmu")
     program = boot.find_program(effective.config.run.program)

@@ -1,5 +1,6 @@
 """scripts/environment.sh: packages are installed once apt is free, PYTHON chooses the Python, errors are one line."""
 
+import itertools
 import os
 import re
 import subprocess
@@ -100,6 +101,16 @@ def test_the_variable_chooses_the_python(tmp_path: Path, variable: str, present:
     assert (done.returncode, done.stderr.startswith(error)) == (69 if error else 0, True), done.stderr
     result = subprocess.run([tmp_path / ".venv/bin/python", "-c", "print"], capture_output=True, text=True)
     assert result.stdout.strip() == version
+
+
+def test_every_package_of_users_has_a_lowest_version() -> None:
+    """scripts/floors tests these versions."""
+    project = tomllib.loads((SCRIPT.parents[1] / "pyproject.toml").read_text())["project"]
+    extras = {name: rows for name, rows in project["optional-dependencies"].items() if name not in ("docs", "test")}
+    for row in (*project["dependencies"], *itertools.chain(*extras.values())):
+        assert len(re.findall(r">=[\d.]+", row)) == 1, row
+    (line,) = re.findall(r"-e '\.\[(.*)]'", (SCRIPT.parent / "floors").read_text())
+    assert set(line.split(",")) == extras.keys()
 
 
 def test_every_package_of_the_tests_has_one_version() -> None:

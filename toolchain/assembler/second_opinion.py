@@ -8,21 +8,17 @@ compressed instructions are missing.
 from importlib import import_module
 
 from pyv_ext.isa.row import Instruction
-from toolchain.errors import ToolchainError
+from toolchain.errors import require_extra
 
 _WRONG = ("srai", "ecall", "ebreak", "fence", "fence.i")
 
 
 class SecondOpinion:
-    """ToolchainError where the package is missing."""
+    """MissingExtraError: the package is not installed."""
 
     def __init__(self) -> None:
-        try:
+        with require_extra("assembler", "--check"):
             self._tables = import_module("riscv_assembler.instr_arr")
-        except ImportError:
-            raise ToolchainError(
-                "riscv-assembler is missing: python -m pip install riscv-assembler, or drop --check"
-            ) from None
 
     def word(self, one: Instruction | None) -> int | None:
         """The word of an instruction; None: it is not asked."""

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.model import OnnxModel
-from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, inferred, type_name
+from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, infer_outputs, type_name
 
 _SMALL = 4096
 """Elements of constants of which known values begin."""
@@ -97,7 +97,7 @@ class Known:
         if any(name and name not in self.info for name in node.output):
             small = {name: self._number(name) for name in node.input if name and not self.is_data(name)}
             try:
-                self.info.update(inferred(node, self.info, small, self._opsets))
+                self.info.update(infer_outputs(node, self.info, small, self._opsets))
             except Exception:  # as above
                 return
 

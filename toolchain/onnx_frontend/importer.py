@@ -22,7 +22,7 @@ from toolchain.onnx_frontend import qdq_graph as qdq_cache
 from toolchain.onnx_frontend.table import IN_RANGE, OPERATORS
 from toolchain.onnx_model.model import OnnxModel, opset_of
 from toolchain.onnx_model.node import Node
-from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, inferred
+from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, infer_outputs
 from toolchain.onnx_nodes.parts import Parts
 from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_operators import attention as cached_attention
@@ -322,6 +322,6 @@ def _infer(node: Node, known: dict[str, Values]) -> None:
     opsets = list(node.model.proto.opset_import)
     if node.proto.domain == "" and not defs.has(node.proto.op_type, opset_of(node.model.proto)):
         opsets = [helper.make_opsetid("", defs.onnx_opset_version())]  # what a pattern has become may be newer
-    found = inferred(node.proto, node.model.info, known, opsets)
+    found = infer_outputs(node.proto, node.model.info, known, opsets)
     for name, info in found.items():
         node.model.info.setdefault(name, info)

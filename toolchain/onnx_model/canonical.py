@@ -25,7 +25,7 @@ from toolchain.onnx_model.opset import NEWEST, raised
 from toolchain.onnx_model.sequences import OPERATORS as SEQUENCES
 from toolchain.onnx_model.sequences import Sequences
 from toolchain.onnx_model.shared import Shared
-from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, inferred, tensor_info, type_name
+from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, infer_outputs, tensor_info, type_name
 from toolchain.onnx_nodes.view import subgraphs
 
 MAX_NODES = 50_000
@@ -272,7 +272,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices):
             self._know(proto.output[0], values)
             return
         try:
-            self.info.update(inferred(proto, self.info, self._known, self._opsets))
+            self.info.update(infer_outputs(proto, self.info, self._known, self._opsets))
         except Exception:  # found again, with its name, when the whole model is checked
             return
         outputs = [self.info.get(name) for name in proto.output if name]

@@ -48,9 +48,9 @@ def read_file(path: Path) -> ModelFile:
     data = _content(path)
     if bytes(data[: len(_POINTER)]) == _POINTER:
         raise ModelError(f"{path}: a pointer of Git LFS, not the model itself: git lfs pull brings it")
-    rest, inside = without_values(data, SMALL)
-    proto = _parsed(path, rest)
-    kept = {name for node in proto.graph.node if node.op_type in RESHAPES for name in node.input}
+    content, stored_tensors = without_values(data, SMALL)
+    proto = _parsed(path, content)
+    reshaped = {name for node in proto.graph.node if node.op_type in RESHAPES for name in node.input}
     external: dict[str, Values] = {}
     try:
         initializers = [tensor for tensor in proto.graph.initializer if uses_external_data(tensor)]
@@ -58,10 +58,10 @@ def read_file(path: Path) -> ModelFile:
         for tensor in large:
             external[tensor.name] = _values(tensor, path.parent)
         inner = [tensor for tensor in _inner(proto) if uses_external_data(tensor)]
-        for tensor in (*(one for one in initializers if _bytes(one) <= SMALL), *inner):
-            load_external_data_for_tensor(tensor, str(path.parent))  # ONNX would look in the working directory
-        for stored in inside:
-            if stored.tensor.name in kept:
+        for tensor in (*(tensor for tensor in initializers if _bytes(tensor) <= SMALL), *inner):
+            _load_external(tensor, path.parent)
+        for stored in stored_tensors:
+            if stored.tensor.name in reshaped:
                 proto.graph.initializer.append(_whole(data, stored))
             else:
                 external[stored.tensor.name] = _values_inside(data, stored)
@@ -164,21 +164,31 @@ def _bytes(tensor: Any) -> int:
 
 def _values(tensor: Any, folder: Path) -> Values:
     """The values of an external tensor: mapped where its elements are whole bytes, else read."""
-    kind, size = helper.tensor_dtype_to_np_dtype(tensor.data_type), _bytes(tensor)
-    where = {entry.key: entry.value for entry in tensor.external_data}
-    if int(where.get("length", size)) != size:
+    dtype, size = helper.tensor_dtype_to_np_dtype(tensor.data_type), _bytes(tensor)
+    location = {entry.key: entry.value for entry in tensor.external_data}
+    if int(location.get("length", size)) != size:
         whole = onnx.TensorProto()
         whole.CopyFrom(tensor)
-        load_external_data_for_tensor(whole, str(folder))
+        _load_external(whole, folder)
         return np.asarray(numpy_helper.to_array(whole))
-    path, offset = folder / where["location"], int(where.get("offset", 0))
+    path, offset = folder / location["location"], int(location.get("offset", 0))
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise ValueError(f"tensor {tensor.name} is in {where['location']}, outside the folder of the model")
-    found = path.stat().st_size
-    if offset + size > found:
-        raise ValueError(f"tensor {tensor.name} ends at byte {offset + size} of {path}, which has {found}")
+        raise ValueError(f"tensor {tensor.name} is in {location['location']}, outside the folder of the model")
+    file_size = path.stat().st_size
+    if offset + size > file_size:
+        raise ValueError(f"tensor {tensor.name} ends at byte {offset + size} of {path}, which has {file_size}")
     data = np.asarray(np.memmap(path, np.uint8, "r", offset, (size,)))
-    return data.view(kind).reshape(tuple(tensor.dims))
+    return data.view(dtype).reshape(tuple(tensor.dims))
+
+
+def _load_external(tensor: Any, folder: Path) -> None:
+    """Moves the values of an external tensor into it. `folder`: that of the model; ONNX would look in the working one.
+
+    Up to onnx 1.23.1 the tensor still points to its file afterwards, and the checker refuses a tensor with both.
+    """
+    load_external_data_for_tensor(tensor, str(folder))
+    tensor.data_location = onnx.TensorProto.DEFAULT
+    tensor.ClearField("external_data")
 
 
 def _exchange(graph: Any, tensors: list[Any]) -> None:

@@ -18,15 +18,15 @@ from toolchain.onnx_model.canonical import MAX_NODES, canonical
 from toolchain.onnx_model.file import SMALL, one_line, read_file
 from toolchain.onnx_model.opset import NEWEST, OLDEST
 from toolchain.onnx_model.order import in_order
-from toolchain.onnx_nodes.evaluation import TensorInfo, tensor_info, type_name
+from toolchain.onnx_nodes.evaluation import TensorInfo, is_long_vector, tensor_info, type_name
 from toolchain.onnx_nodes.view import node_name, subgraphs
 
 MAX_PROTOBUF = (1 << 31) - 1
 """Bytes."""
 MAX_CALLS = 64
 """Of functions inside each other."""
-LONG_VECTOR, SHORT = 1 << 20, 64
-"""Elements; shorter tensors may be shapes."""
+SHORT = 64
+"""Elements of a tensor that may be a shape, at most."""
 
 
 class OnnxModel:
@@ -215,7 +215,7 @@ def _check_functions(model: Any, name: str) -> None:
 
 
 def _has_long_vectors(model: Any) -> bool:
-    """Whether a vector of the model is so long that ONNX, which follows the elements of each, would take gigabytes."""
+    """Returns whether a vector of the model is so long that its elements must not be followed."""
     small, large = list[Any](), list[Any]()
     for tensor in model.graph.initializer:
         (small if math.prod(tensor.dims) <= SHORT else large).append(tensor)
@@ -223,9 +223,9 @@ def _has_long_vectors(model: Any) -> bool:
     graph = helper.make_graph(
         model.graph.node, "shapes", [*model.graph.input, *inputs], model.graph.output, small
     )  # fmt: skip
-    known = shape_inference.infer_shapes(helper.make_model(graph, opset_imports=model.opset_import)).graph
-    infos = (tensor_info(value) for value in (*known.input, *known.value_info, *known.output))
-    return any(info is not None and len(info.shape) == 1 and info.shape[0] > LONG_VECTOR for info in infos)
+    complete = shape_inference.infer_shapes(helper.make_model(graph, opset_imports=model.opset_import)).graph
+    infos = (tensor_info(value) for value in (*complete.input, *complete.value_info, *complete.output))
+    return any(info is not None and is_long_vector(info.shape) for info in infos)
 
 
 def _fix(model: Any, name: str, constants: Mapping[str, float], external: Mapping[str, Values]) -> None:

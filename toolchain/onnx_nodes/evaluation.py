@@ -1,6 +1,6 @@
 """Single nodes by ONNX's own definition: their values, and the shapes of their outputs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +9,9 @@ from onnx.reference import ReferenceEvaluator
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_reference.corrected import CORRECTED
+
+MAX_FOLLOWED = 1 << 20
+"""Elements of a vector whose values ONNX's inference may follow."""
 
 
 class TensorInfo(NamedTuple):
@@ -39,6 +42,11 @@ def tensor_info(value: Any) -> TensorInfo | None:
     return TensorInfo(type_name(kind.elem_type), tuple(dim.dim_value for dim in kind.shape.dim))
 
 
+def is_long_vector(shape: Sequence[int]) -> bool:
+    """Returns whether ONNX, which follows the elements of a vector, would take gigabytes for those of this one."""
+    return len(shape) == 1 and shape[0] > MAX_FOLLOWED
+
+
 def evaluate(proto: Any, feeds: Mapping[str, Values], opsets: Iterable[Any]) -> list[Values]:
     """The outputs of a node whose inputs have these values. Raises what onnx.reference raises."""
     kinds = {name: helper.np_dtype_to_tensor_dtype(values.dtype) for name, values in feeds.items()}
@@ -52,22 +60,25 @@ def evaluate(proto: Any, feeds: Mapping[str, Values], opsets: Iterable[Any]) -> 
     return [np.asarray(one) for one in results]
 
 
-def inferred(
-    proto: Any, info: Mapping[str, TensorInfo], known: Mapping[str, Values], opsets: Iterable[Any]
+def infer_outputs(
+    proto: Any, info: Mapping[str, TensorInfo], values: Mapping[str, Values], opsets: Iterable[Any]
 ) -> dict[str, TensorInfo]:
-    """Types and shapes of a node's outputs, as far as those of its inputs, and the values of some, say them."""
+    """Returns types and shapes of a node's outputs, as far as they follow from its inputs, some of which have known
+    values."""
     kinds, inputs = TensorProto.DataType, dict.fromkeys(name for name in proto.input if name)
+    constants = {name: values[name] for name in inputs if name in values}
+    others = {name: info[name] for name in inputs if name in info and name not in values}
     graph = helper.make_graph(
         [proto], "node",
-        [helper.make_tensor_value_info(name, kinds.Value(info[name].type), info[name].shape)
-         for name in inputs if name in info and name not in known],
+        [helper.make_tensor_value_info(name, kinds.Value(other.type), other.shape) for name, other in others.items()],
         [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
-        [numpy_helper.from_array(known[name], name) for name in inputs if name in known],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=list(opsets))
-    found = {one.name: tensor_info(one) for one in shape_inference.infer_shapes(model, data_prop=True).graph.output}
-    chosen = _chosen(proto, info, known)
-    return {name: one for name, one in found.items() if one is not None} | chosen
+    shapes = [*(array.shape for array in constants.values()), *(other.shape for other in others.values())]
+    complete = shape_inference.infer_shapes(model, data_prop=not any(map(is_long_vector, shapes)))
+    outputs = {output.name: tensor_info(output) for output in complete.graph.output}
+    return {name: output for name, output in outputs.items() if output is not None} | _chosen(proto, info, values)
 
 
 def _chosen(proto: Any, info: Mapping[str, TensorInfo], known: Mapping[str, Values]) -> dict[str, TensorInfo]:

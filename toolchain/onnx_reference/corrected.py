@@ -94,6 +94,15 @@ class CumSum(OpRun):
         return (np.flip(sums, along) if reverse else sums,)
 
 
+class Gather(OpRun):
+    """onnx.reference fails on indices that are no C array, up to onnx 1.22."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, indices: Any, axis: int = 0) -> tuple[Any]:
+        return (np.asarray(np.take(x, indices.astype(np.int64), axis)),)
+
+
 class GatherElements(OpRun):
     """onnx.reference takes a last axis of -1 for one that is not to be gathered along."""
 
@@ -183,6 +192,19 @@ class Pad(OpRun):
         return (np.pad(data[tuple(kept)], widths, mode, **more).astype(data.dtype),)
 
 
+class QLinearMatMul(OpRun):
+    """onnx.reference lets codes beyond the type wrap around, up to onnx 1.21."""
+
+    op_domain = ""
+
+    def _run(
+        self, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, scale: Any, zero: Any
+    ) -> tuple[Any]:  # fmt: skip
+        sums = np.matmul(a.astype(np.int32) - a_zero.astype(np.int32), b.astype(np.int32) - b_zero.astype(np.int32))
+        codes, limits = np.rint(sums * (a_scale * b_scale / scale) + zero), np.iinfo(zero.dtype)
+        return (np.clip(codes, limits.min, limits.max).astype(zero.dtype),)
+
+
 class QuantizeLinear(op_quantize_linear.QuantizeLinear_23):
     """onnx.reference makes the smallest code of numbers that no integer of 32 bits counts the steps of."""
 
@@ -265,8 +287,8 @@ class STFT(OpRun):
 
 
 CORRECTED: list[type[OpRun]] = [
-    AveragePool, Conv, ConvTranspose, CumSum, GatherElements, Gemm, GlobalLpPool, GlobalMaxPool, GRU, LogSoftmax,
-    LpNormalization, LpPool, LRN, LSTM, MatMul, MaxPool, OneHot, Pad, QuantizeLinear, ReduceLogSumExp, ReduceSumSquare,
-    RNN, Slice, Softsign, STFT,
+    AveragePool, Conv, ConvTranspose, CumSum, Gather, GatherElements, Gemm, GlobalLpPool, GlobalMaxPool, GRU,
+    LogSoftmax, LpNormalization, LpPool, LRN, LSTM, MatMul, MaxPool, OneHot, Pad, QLinearMatMul, QuantizeLinear,
+    ReduceLogSumExp, ReduceSumSquare, RNN, Slice, Softsign, STFT,
 ]  # fmt: skip
 """Operators of which onnx.reference has no right implementation."""

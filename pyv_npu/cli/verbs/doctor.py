@@ -1,14 +1,18 @@
 """`pyv-npu doctor`: what this machine has of what the package can use, and how to get the rest."""
 
 import argparse
+import platform
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pyv_jit.code_cache import OFF, VARIABLE, Usage, code_cache
+from pyv_ext.cores import DEFAULT_ENGINE
+from pyv_ext.pyv_adapter import loader, pinned
+from pyv_native.code_cache import OFF, VARIABLE, Usage, code_cache
 from pyv_npu.cli.shared.output import OK, TOOLCHAIN, Call, diagnose, show
+from pyv_npu.versions import MISSING, dependencies, installed_version
 
 PYTHON = (3, 11)
 
@@ -38,6 +42,15 @@ TOOLS = (
     Tool("mlir-translate-16", "mlir-16-tools", "compile --submit generated"),
     Tool("llc-16", "llvm-16", "compile --submit generated"),
 )
+EXTRAS = {
+    "mlir": "MLIR modules, code that submits commands",
+    "cluster": "sweeps on several processes or machines",
+    "fmu": "export-fmu",
+    "assembler": "asm --check",
+    "notebook": "to_dataframe of results",
+    "parquet": "tables of sweeps as Parquet",
+}
+"""Extra of pyproject.toml -> its purpose; those for work on PyV-NPU itself are left out."""
 PICOLIBC = Path("/usr/lib/picolibc/riscv64-unknown-elf")
 """Where Debian's picolibc-riscv64-unknown-elf keeps its files."""
 
@@ -49,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace, call: Call) -> int:
     if args.clear_cache:
         return clear_cache()
-    checks = list(everything())
+    checks = list(list_checks())
     width = max(len(check.name) for check in checks)
     for check in checks:
         state = "ok" if check.found else "MISSING" if check.required else "absent"
@@ -60,19 +73,18 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     return TOOLCHAIN if broken else OK
 
 
-def everything() -> Iterator[Check]:
-    """Required things first."""
-    from pyv_ext.cores import DEFAULT_ENGINE
+def list_checks() -> Iterator[Check]:
+    """Yields the checks, required things first."""
     from pyv_npu.boot import shipped_programs
-    from pyv_npu.versions import MISSING, dependencies, versions
 
-    installed = versions()
-    wanted = ".".join(map(str, PYTHON))
-    version = installed["python"] if sys.version_info >= PYTHON else ""
-    yield Check("Python", version, f"Python {wanted} or later is needed", required=True)
+    minimum = ".".join(map(str, PYTHON))
+    version = platform.python_version() if sys.version_info >= PYTHON else ""
+    yield Check("Python", version, f"Python {minimum} or later is needed", required=True)
     for name in dependencies():
-        found = "" if installed[name] == MISSING else installed[name]
-        yield Check(name, found, f"python -m pip install {name}", required=True)
+        yield Check(name, _version(name), f"python -m pip install {name}", required=True)
+    for extra, purpose in EXTRAS.items():
+        for name in dependencies(extra):
+            yield Check(name, _version(name), f"pip install 'pyv-npu[{extra}]' ({purpose})")
     yield Check("--core", f"{DEFAULT_ENGINE} is the default", "")
     yield Check("native code", *native_code())
     shipped = len(shipped_programs())
@@ -82,6 +94,11 @@ def everything() -> Iterator[Check]:
     yield Check("Py-V", *py_v())
     picolibc = str(PICOLIBC) if PICOLIBC.is_dir() else ""
     yield Check("picolibc", picolibc, "apt-get install picolibc-riscv64-unknown-elf (C library of firmware)")
+
+
+def _version(name: str) -> str:
+    version = installed_version(name)
+    return "" if version == MISSING else version
 
 
 def native_code() -> tuple[str, str]:
@@ -108,8 +125,6 @@ def clear_cache() -> int:
 
 def py_v() -> tuple[str, str]:
     """Where Py-V is, for `--core pyv`; else what to do."""
-    from pyv_ext.pyv_adapter import loader, pinned
-
     missing = loader.missing()
     if missing is not None:
         return "", missing

@@ -11,7 +11,13 @@ from pyv_npu.cli.shared import options, output, work
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.cli.shared.points import MODES, Points
 from pyv_npu.cli.shared.progress import bar
+from pyv_npu.cli.verbs import run
 from pyv_npu.errors import UsageError
+from pyv_npu.studies.sweep import figures
+from pyv_npu.studies.sweep.axes import Axis, plan, read
+from pyv_npu.studies.sweep.figures import costs
+from pyv_npu.text import as_json
+from toolchain.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from pyv_npu.studies.sweep.folder import SweepFolder
@@ -44,9 +50,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.studies.sweep import figures
-    from pyv_npu.studies.sweep.axes import Axis, plan, read
-
     base: Mapping[str, str] = {}
     named = () if args.figures is None else tuple(args.figures.split(","))
     if args.program.endswith((".yaml", ".yml")):
@@ -81,7 +84,6 @@ def _sweep(
     args: argparse.Namespace, call: Call, names: Sequence[str], values: Sequence[Mapping[str, str]], points: Points,
     named: Sequence[str],
 ) -> int:  # fmt: skip
-    from pyv_npu.studies.sweep import figures
     from pyv_npu.studies.sweep.folder import SweepFolder
     from pyv_npu.studies.sweep.table import table
 
@@ -111,7 +113,6 @@ def _sweep(
 
 def _rows(values: Sequence[Mapping[str, str]], points: Points) -> "tuple[list[Row], dict[str, Job]]":
     """The rows of the table, and what is run for them, by address: equal points run once."""
-    from pyv_npu.studies.sweep.figures import costs
     from pyv_npu.studies.sweep.point import REFUSED, Addresses, Job, reason
     from pyv_npu.studies.sweep.table import Row
 
@@ -165,27 +166,31 @@ class Progress:
 
 
 def _answer(
-    args: argparse.Namespace, call: Call, folder: "SweepFolder", made: "Table", front: Sequence[str]
+    args: argparse.Namespace, call: Call, folder: "SweepFolder", table: "Table", front: Sequence[str]
 ) -> int:  # fmt: skip
     from pyv_npu.studies.sweep.folder import PAGE
     from pyv_npu.studies.sweep.page import page
     from pyv_npu.studies.sweep.table import render
-    from pyv_npu.text import as_json
 
-    written = folder.write_table(made.heads, made.cells)
-    folder.describe({"schema": 1, "program": args.program, "axes": list(made.axes), "figures": list(made.figures),
+    tables = [folder.write_csv(table.heads, table.cells)]
+    try:
+        tables.append(folder.write_parquet(table.heads, table.cells))
+    except MissingExtraError as error:
+        diagnose(str(error))
+    folder.describe({"schema": 1, "program": args.program, "axes": list(table.axes), "figures": list(table.figures),
                      "command_line": call.command_line})  # fmt: skip
     again = shlex.join([*_again(call.command_line), "--point", "N", "--report", "DIR"])
-    folder.write_page(page(args.program, made, front, again))
+    folder.write_page(page(args.program, table, front, again))
     call.progress.done()
-    bad = [row for row in made.rows if row["error"]]
-    json: dict[str, Any] = {"schema": 1, "program": args.program, "axes": list(made.axes),
-                            "figures": list(made.figures), "rows": made.rows}  # fmt: skip
-    output.show(as_json(json) if args.json else render(args.program, made))
-    diagnose(f"the table is in {', '.join(map(str, written))}, the page in {folder.place / PAGE}")
-    if bad:
-        diagnose(f"{len(bad):,} of {len(made.rows):,} points failed, the first, {bad[0]['point']}: {bad[0]['error']}")
-    return output.BAD_INPUT if len(bad) == len(made.rows) else output.OK
+    failures = [row for row in table.rows if row["error"]]
+    json: dict[str, Any] = {"schema": 1, "program": args.program, "axes": list(table.axes),
+                            "figures": list(table.figures), "rows": table.rows}  # fmt: skip
+    output.show(as_json(json) if args.json else render(args.program, table))
+    diagnose(f"the table is in {', '.join(map(str, tables))}, the page in {folder.place / PAGE}")
+    if failures:
+        first = f"{failures[0]['point']}: {failures[0]['error']}"
+        diagnose(f"{len(failures):,} of {len(table.rows):,} points failed, the first, {first}")
+    return output.BAD_INPUT if len(failures) == len(table.rows) else output.OK
 
 
 def _one(args: argparse.Namespace, call: Call, values: Sequence[Mapping[str, str]], points: Points) -> int:
@@ -202,8 +207,6 @@ def _one(args: argparse.Namespace, call: Call, values: Sequence[Mapping[str, str
 
 def _options_of_run() -> list[str]:
     """Its long options, without their dashes."""
-    from pyv_npu.cli.verbs import run
-
     parser = argparse.ArgumentParser()
     run.arguments(parser)
     return [name.removeprefix("--") for name in parser._option_string_actions if name.startswith("--")]

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyv_npu.errors import UsageError
-from pyv_npu.studies.sweep.point import Job, Record, Runner, batches, failed
+from pyv_npu.studies.sweep.point import Job, Record, Runner, batches, code, failed
+from toolchain.errors import require_extra
 
 if TYPE_CHECKING:
     from distributed import Client
 
-INSTALL = "pip install 'pyv-npu[cluster]'"
 BATCH = 8
 """Jobs of a task, at most; a worker that dies costs so many."""
 TASKS_A_WORKER = 4
@@ -45,18 +45,13 @@ def run_on_workers(
 ) -> None:
     """Run jobs on `workers` processes of this machine, or on those of a scheduler: its address, or its JSON file.
 
-    UsageError where distributed is not installed, where no scheduler answers, or where its workers have another version
-    of this package (`code`). A task whose workers died twice is run job by job, and a job on which they die is a
-    failed one.
+    UsageError where no scheduler answers, or where its workers have another version of this package (`code`);
+    MissingExtraError where distributed is not installed. A task whose workers died twice is run job by job, and a job
+    on which they die is a failed one.
     """
-    try:
+    with require_extra("cluster", "--scheduler" if scheduler else "--workers"):
+        import dask
         import distributed
-    except ImportError:
-        option = "--scheduler" if scheduler else "--workers"
-        raise UsageError(
-            f"{option}: needs the package distributed: {INSTALL}; without it a sweep runs in one process"
-        ) from None
-    import dask
 
     settings = {"distributed.scheduler.allowed-failures": DEATHS, **QUIET}
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
@@ -94,8 +89,6 @@ def run_batch(jobs: Sequence[Job]) -> list[Record]:
 
 def versions_here() -> tuple[str, str]:
     """On a worker: the code of this package, and the folder in which files are looked for."""
-    from pyv_npu.studies.sweep.point import code
-
     return code(), os.getcwd()
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pyv_npu.errors import UsageError
-from pyv_npu.report.folder import check_holds_only, write_text
+from pyv_npu.report.folder import check_holds_only, write_csv, write_text
 from pyv_npu.studies.sweep.point import SCHEMA, Record
+from toolchain.errors import require_extra
 
 POINTS, LOCK = "points", ".lock"
 SWEEP, CSV, PARQUET, PAGE = "sweep.json", "table.csv", "table.parquet", "report.html"
@@ -64,21 +65,22 @@ class SweepFolder:
         """Say what the sweep is."""
         write_text(self.place / SWEEP, json.dumps(document, indent=2) + "\n")
 
-    def write_table(self, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Path]:
-        """table.csv, and table.parquet where pyarrow is installed; their paths."""
-        from pyv_npu.report.folder import write_csv
-
+    def write_csv(self, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
+        """Writes table.csv and returns its path."""
         write_csv(self.place / CSV, heads, rows)
-        written = [self.place / CSV]
-        try:
+        return self.place / CSV
+
+    def write_parquet(self, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
+        """Writes table.parquet and returns its path. MissingExtraError: pyarrow is not installed; that of an earlier
+        sweep is removed."""
+        path = self.place / PARQUET
+        path.unlink(missing_ok=True)
+        with require_extra("parquet", PARQUET):
             import pyarrow
             from pyarrow import parquet
-        except ImportError:
-            (self.place / PARQUET).unlink(missing_ok=True)  # of an earlier sweep
-            return written
         columns = [_typed([row[index] for row in rows]) for index in range(len(heads))]
-        parquet.write_table(pyarrow.table(dict(zip(heads, columns, strict=True))), self.place / PARQUET)
-        return [*written, self.place / PARQUET]
+        parquet.write_table(pyarrow.table(dict(zip(heads, columns, strict=True))), path)
+        return path
 
     def write_page(self, text: str) -> None:
         """report.html."""

@@ -87,16 +87,6 @@ def test_the_second_opinion(source: Path, capsys: pytest.CaptureFixture[str], mo
     assert re.search(r"line 2: auipc sp,0x0: 00000117 here, 00100117 by riscv-assembler", capsys.readouterr().err)
 
 
-def test_without_it_the_option_says_how_to_get_it(
-    source: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "riscv_assembler.instr_arr", None)
-    assert main(["asm", "first.s", "--check"]) == 69
-    assert (
-        "riscv-assembler is missing: python -m pip install riscv-assembler, or drop --check" in capsys.readouterr().err
-    )
-
-
 def test_assembly_in_a_test(platform: Bench) -> None:
     machine = platform.load_assembly("li a0, 3\nli a1, 4\ntriple a0, a0, a1\n", instructions=[TRIPLE])
     for _ in range(3):

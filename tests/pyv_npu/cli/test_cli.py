@@ -327,10 +327,13 @@ def test_doctor_says_how_to_get_what_is_missing(
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
     assert "absent   riscv64-unknown-elf-gcc      apt-get install gcc-riscv64-unknown-elf (builds firmware)" in text
-    monkeypatch.setattr("pyv_npu.versions._version", lambda name: "missing" if name == "numpy" else "1.0")
+    doctor = "pyv_npu.cli.verbs.doctor"
+    monkeypatch.setattr(f"{doctor}.installed_version", lambda name: "missing" if name in ("numpy", "xdsl") else "1.0")
     assert main(["doctor"]) == 69
     captured = capsys.readouterr()
     assert "MISSING  numpy                        python -m pip install numpy" in captured.out
+    mlir = "pip install 'pyv-npu[mlir]' (MLIR modules, code that submits commands)"
+    assert f"absent   xdsl                         {mlir}" in captured.out
     assert "cannot run firmware without numpy" in captured.err
 
 

@@ -232,21 +232,6 @@ def test_a_folder_is_a_sweeps_own(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main([*line, "-o", str(tmp_path / "out")]) == 0
 
 
-def test_without_distributed_it_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    line = ["sweep", "submit_latency", "tile=16", *QUICK, "-o", str(tmp_path / "out")]
-    assert main([*line, "--workers", "2"]) == 64
-    assert (
-        "--workers: needs the package distributed: pip install 'pyv-npu[cluster]'; without it a sweep runs in one "
-        in (capsys.readouterr().err)
-    )
-    assert main(line) == 0
-
-
 def test_no_scheduler_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                               capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     pytest.importorskip("distributed")

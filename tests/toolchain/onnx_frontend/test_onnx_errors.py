@@ -8,10 +8,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor
 
 from toolchain.codegen import Target
 from toolchain.compiler import compile_model
 from toolchain.errors import ModelError
+from toolchain.onnx_model import file
 from toolchain.onnx_model.model import load_model, prepare
 
 FLOAT = TensorProto.FLOAT
@@ -183,6 +185,30 @@ def save_apart(folder: Path) -> Path:
 
 def test_weights_beside_the_model_are_read(tmp_path: Path) -> None:
     assert load_model(save_apart(tmp_path)).initializers["w"].tolist() == list(range(64))
+
+
+def keep_reference(tensor: Any, folder: str) -> None:
+    """Loads external data as onnx does up to 1.23.1: the tensor points to its file still."""
+    info = ExternalDataInfo(tensor)
+    values = (Path(folder) / info.location).read_bytes()[info.offset or 0 :]
+    tensor.raw_data = values[: info.length]
+
+
+@pytest.mark.parametrize("load", [load_external_data_for_tensor, keep_reference])
+def test_a_model_as_torch_exports_it_is_compiled(
+    load: Callable[[Any, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All weights are in m.onnx.data: a large one stays there, a small one becomes part of the model."""
+    monkeypatch.setattr(file, "load_external_data_for_tensor", load)
+    weights = {"w": np.arange(80 * 256, dtype=np.float32).reshape(80, 256), "b": np.arange(256, dtype=np.float32)}
+    stored = [numpy_helper.from_array(values, name) for name, values in weights.items()]
+    proto = model([node("Gemm", "w", "b")], [2, 80], out=[2, 256], weights=stored)
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.onnx.data", size_threshold=0)
+    loaded = load_model(tmp_path / "m.onnx")
+    assert {name: loaded.initializers[name].tolist() for name in weights} == {
+        name: values.tolist() for name, values in weights.items()
+    }
+    assert [layer.op_type for layer in compile_model(loaded, Target()).graph.layers] == ["GEMM_T"]
 
 
 def test_missing_weights_are_named(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from onnxruntime_reference import LIMIT, agree, by_onnxruntime, near, one_node, 
 
 from toolchain.onnx_model.model import prepare
 from toolchain.onnx_model.reference import evaluated, reference
-from toolchain.onnx_reference import windows
+from toolchain.onnx_reference import corrected, windows
 
 I64, FP16, INT32 = TensorProto.INT64, TensorProto.FLOAT16, TensorProto.INT32
 OUTPUTS = {"LSTM": ("Y", "Yh", "Yc"), "GRU": ("Y", "Yh"), "RNN": ("Y", "Yh")}
@@ -109,6 +109,19 @@ def test_the_largest_code_of_numbers_beyond_all_steps() -> None:
     x = {"x": np.array([1e30, -1e30, np.inf, 3e9, 0.3], np.float32)}
     numbers = {"s": np.float32(1e-3), "z": np.uint8(5)}
     check("QuantizeLinear", x, constants=numbers, kinds=[TensorProto.UINT8])
+
+
+def test_products_beyond_the_codes() -> None:
+    codes = {"a": np.array([[0, 100], [200, 255]], np.uint8)}
+    constants = {"as": np.float32(1), "az": np.uint8(100), "b": np.array([[1, -1], [9, 0]], np.int8),
+                 "bs": np.float32(1), "bz": np.int8(0), "s": np.float32(2), "z": np.uint8(3)}  # fmt: skip
+    check("QLinearMatMul", codes, constants=constants, kinds=[TensorProto.UINT8])
+
+
+def test_places_that_are_no_c_array() -> None:
+    columns = np.arange(6).reshape(3, 2).T
+    rows = corrected.Gather.eval(random(6, 4), columns)
+    assert rows.shape == (2, 3, 4) and np.array_equal(rows[1, 2], random(6, 4)[5])
 
 
 @pytest.mark.parametrize("seed", range(60))
