@@ -67,7 +67,7 @@ class Emitter:
         text = ast.unparse(node).partition("\n")[0]
         return f"{self._function.module}, line {getattr(node, 'lineno', 0)}: {text}"
 
-    def _error(self, node: ast.AST, remedy: str = "write it with what docs/native-subset.md lists") -> SubsetError:
+    def _error(self, node: ast.AST, remedy: str = "see `pyv-npu docs native-subset`") -> SubsetError:
         return SubsetError(f"{self._place(node)}: outside the native subset: {remedy}")
 
     # -- checks --------------------------------------------------------------------------------------------------------
