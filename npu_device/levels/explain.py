@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
 from npu_device.cost.tensor import ceil_div, product
 from npu_device.levels.critical_path import NO_PATH, Path
 from npu_device.levels.held import Held
-from npu_device.trace.events import CACHED, FRONTEND, Cause, Kind, What
+from npu_device.trace.events import CACHED, FRONTEND, TIGHT, Cause, Kind, What
 from npu_device.trace.run_spans import Spans
-from npu_device.trace.spans import SPAN, UNFINISHED
+from npu_device.trace.spans import SPAN, UNFINISHED, Integers
 
 
 class Blocker(StrEnum):
@@ -38,7 +39,7 @@ class Blocker(StrEnum):
     L2 = "l2"
     """Looking into the L2, and snooping."""
     CHANNEL = "channel"
-    """Bytes at the rate of the DMA channel."""
+    """Bytes at the rate of the DMA channel, its bursts, and what it expands or converts."""
     CHANNEL_BUSY = "channel_busy"
     """The channel was busy with the latency of an earlier transfer."""
     BANK_CONFLICT = "bank_conflict"
@@ -160,6 +161,7 @@ class _Walk:
             (row["start"], row["end"], row["ticket"]) for row in spans.core[["start", "end", "ticket"]]
         ]
         self._held = Held(config, spans, dict(zip(tickets, engines, strict=False)))
+        self._traffic = _Traffic(spans)
         self._moved = int(spans.steps["moved"][spans.steps["unit"] >> 8 == Kind.DMA].sum())
         self._ports = _by_unit(spans, What.BANK_BUSY)
         self._converting = int(spans.select(What.QUANTIZE, What.DEQUANTIZE)["bytes"].sum())
@@ -285,17 +287,33 @@ class _Walk:
         )
         self._charge(step.ticket, Blocker.COMPUTE if kind == Kind.TE else Blocker.VECTOR, left)
 
-    def _spend_transfer(self, step: _Step, left: int, unit_busy: bool) -> None:
-        rates = self._timing.rates
+    def _spend_transfer(self, step: _Step, remaining: int, unit_busy: bool) -> None:
+        """Divide what stalls leave of a transfer's cycles. DRAM and NoC get no more than bytes can have taken there."""
+        rates, dram = self._timing.rates, self._config.dram
+        row = self._timing.core_cycles(dram.row_cycles) if dram.row_model == "open" else 0
         for blocker, cycles in self._latencies(step.way):
-            left -= self._take(step, Blocker.CHANNEL_BUSY if unit_busy else blocker, cycles, left)
+            remaining -= self._take(step, Blocker.CHANNEL_BUSY if unit_busy else blocker, cycles, remaining)
         if rates.channel:
-            own = ceil_div(step.aligned * rates.per_byte, rates.channel)
-            lowest = not rates.total or rates.channel < rates.total if rates.uniform else left <= own
-            left -= self._take(step, Blocker.CHANNEL, own if lowest else 0, left)
+            alone = ceil_div(step.aligned * rates.per_byte, rates.channel)
+            lowest = not rates.total or rates.channel < rates.total if rates.uniform else remaining <= alone
+            remaining -= self._take(step, Blocker.CHANNEL, alone if lowest else 0, remaining)
         if step.way is Way.L2 and rates.noc:
-            left -= self._take(step, Blocker.NOC, ceil_div(step.aligned * rates.per_byte, rates.noc), left)
-        self._charge(step.ticket, Blocker.NOC if rates.noc_is_lowest else Blocker.DRAM, left)
+            alone = ceil_div(step.aligned * rates.per_byte, rates.noc)
+            remaining -= self._take(step, Blocker.NOC, alone, remaining)
+        if rates.dram or rates.noc:
+            blocker = Blocker.NOC if rates.noc_is_lowest else Blocker.DRAM
+            remaining -= self._take(step, blocker, self._shared(step, remaining), remaining)
+        if remaining >= row:
+            remaining -= self._take(step, Blocker.CHANNEL_BUSY if unit_busy else Blocker.DRAM_LATENCY, row, remaining)
+        self._charge(step.ticket, Blocker.CHANNEL, remaining)
+
+    def _shared(self, step: _Step, remaining: int) -> int:
+        """Of the remaining cycles of a transfer, those in which DRAM or NoC may have moved its bytes or others'."""
+        if self._config.l2.enabled or self._config.dram.core_traffic != "none":  # other traffic has no events
+            return remaining
+        rates = self._timing.rates
+        lowest = min(rate for rate in (rates.dram, rates.noc) if rate)
+        return ceil_div(self._traffic.during(step.begin, step.end) * rates.per_byte, lowest)
 
     def _latencies(self, way: Way) -> tuple[tuple[Blocker, int], ...]:
         """What passes before the first byte."""
@@ -312,6 +330,35 @@ class _Walk:
         taken = max(0, min(cycles, left))
         self._charge(step.ticket, blocker, taken)
         return taken
+
+
+class _Traffic:
+    """Bytes that transfers and fetches from the ring move over DRAM and NoC."""
+
+    def __init__(self, spans: Spans) -> None:
+        work = spans.steps[(spans.steps["last"] != UNFINISHED) & (spans.steps["unit"] >> 8 == Kind.DMA)]
+        fetches = spans.select(What.FETCH)
+        fetches = fetches["end"][fetches["aux"] != TIGHT]
+        size = np.concatenate([work["moved"], np.full(len(fetches), DESCRIPTOR_SIZE)])
+        self._begun = _Sums(np.concatenate([work["start"], fetches]), size)
+        self._ended = _Sums(np.concatenate([work["end"], fetches]), size)
+
+    def during(self, begin: int, end: int) -> int:
+        """Bytes of all that is under way between two cycles."""
+        return self._begun.until(end) - self._ended.until(begin)
+
+
+class _Sums:
+    """Bytes that have come by a cycle."""
+
+    def __init__(self, cycle: Integers, size: Integers) -> None:
+        order = np.argsort(cycle)
+        self._cycles = cycle[order]
+        self._sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(size[order])])
+
+    def until(self, cycle: int) -> int:
+        """Those before it."""
+        return int(self._sums[np.searchsorted(self._cycles, cycle)])
 
 
 _WAITS = (Cause.BANK_CONFLICT, Cause.PORT_BOUND)

@@ -1,5 +1,8 @@
 """Invariant 8 of docs/npu-timing.md: every cycle of the makespan has one cause, and no bound lies above it."""
 
+from dataclasses import replace
+
+from analytic_rig import analysed
 from hypothesis import given, settings
 from npu_graphs import configs, graphs, listed
 from npu_rig import DRAM, SPM
@@ -54,6 +57,29 @@ def test_each_cause_has_its_cycles() -> None:
     gated = explained([load(), Listed(barrier), Listed(gemm.with_(in0_addr=SPM + 16384, in1_addr=SPM + 16384))], config)
     assert gated.causes == {Blocker.BARRIER: 158, Blocker.COMPUTE: 64}
     assert explained([load()], config).bounds["dram"] == 100
+
+
+@settings(max_examples=draws(60), deadline=None)
+@given(graphs, configs())
+def test_what_has_no_limit_is_not_blamed(commands: list[Listed], config: NpuConfig) -> None:
+    dram, noc = replace(config.dram, bytes_per_second=None), NocConfig(latency=0, bytes_per_second=None)
+    unlimited = replace(config, dram=dram, noc=noc, l2=replace(config.l2, snoop=0))
+    for seen in (listed(commands, unlimited).events, analysed(commands, unlimited)[1]):
+        causes = explain(Spans([seen]), unlimited).causes
+        assert not causes.keys() & {Blocker.DRAM, Blocker.NOC}
+
+
+def test_bursts_and_rows_are_not_bandwidth_of_the_dram() -> None:
+    """128 rows of 64 bytes: 96 cycles of the DRAM, a burst of the channel each."""
+    narrow = load(size=64)._replace(descriptor=load(size=64).descriptor.with_(tile_m=128, param0=128))
+    of = NpuConfig(spm=SpmConfig(port=None), dram=DramConfig(row_model="open"))
+    explanation = explained([narrow], of)
+    assert explanation.causes == {
+        Blocker.DRAM: 96, Blocker.CHANNEL: 32, Blocker.DRAM_LATENCY: 120 + 36, Blocker.NOC: 8,
+    }  # fmt: skip
+    assert explanation.bounds["dram"] == 96
+    shared = explained([narrow, load(size=6400, out=SPM + 65536)], of)
+    assert shared.causes[Blocker.DRAM] == 96 + 75
 
 
 def test_banks_are_named() -> None:
