@@ -6,7 +6,7 @@ import selectors
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -108,20 +108,23 @@ class Client:
         """Give it a product."""
         self._send(Frame.START, step.pack())
 
-    def run_until(self, cycle: int) -> tuple[list[Event], int]:
-        """Let it run up to a cycle of its step: (events, the cycle that it has reached)."""
+    def run_until(self, cycle: int, receive: Callable[[Event], None]) -> int:
+        """Let it run up to a cycle of its step: the cycle that it has reached. `receive` gets each event as it comes:
+        nothing of an answer is kept, and the time-out is that of the whole."""
         began = time.perf_counter()
+        deadline = time.monotonic() + self._timeout
         self.round_trips += 1
         self._send(Frame.RUN_UNTIL, pack_cycle(cycle))
-        events: list[Event] = []
         while True:
-            frame, body = self._receive()
+            frame, body = self._receive(deadline)
             if frame == Frame.REACHED:
                 self.seconds += time.perf_counter() - began
-                return events, unpack_cycle(body)
+                return unpack_cycle(body)
             if frame != Frame.EVENT:
                 raise self._unexpected(frame, body, "EVENT or REACHED")
-            events.append(Event.unpack(body))
+            receive(Event.unpack(body))
+            if time.monotonic() >= deadline:
+                raise self._late()
 
     def reset(self) -> None:
         """Forget the step."""
@@ -192,25 +195,25 @@ class Client:
             except OSError:
                 raise self._gone(frame.name) from None
 
-    def _receive(self) -> tuple[int, bytes]:
-        size = LENGTH.unpack(self._take(LENGTH.size))[0]
+    def _receive(self, deadline: float | None = None) -> tuple[int, bytes]:
+        if deadline is None:
+            deadline = time.monotonic() + self._timeout
+        size = LENGTH.unpack(self._take(LENGTH.size, deadline))[0]
         if not 1 <= size <= MAX_FRAME:
             raise ExternalEngineError(f"sent a frame of {size} bytes, a frame has 1 to {MAX_FRAME}")
-        frame = self._take(size)
+        frame = self._take(size, deadline)
         return frame[0], frame[1:]
 
-    def _take(self, size: int) -> bytes:
-        buffer, deadline = self._buffer, time.monotonic() + self._timeout
+    def _take(self, size: int, deadline: float) -> bytes:
+        buffer = self._buffer
         while len(buffer) < size:
             try:
                 data = os.read(self._in, CHUNK)
             except BlockingIOError:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise ExternalEngineError(
-                        f"has not answered for {self._timeout:g} s (npu.te.external.timeout)"
-                    ) from None
-                self._selector.select(left)
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    raise self._late() from None
+                self._selector.select(remaining)
                 continue
             except OSError:
                 data = b""
@@ -220,6 +223,9 @@ class Client:
         taken = bytes(buffer[:size])
         del buffer[:size]
         return taken
+
+    def _late(self) -> ExternalEngineError:
+        return ExternalEngineError(f"has not answered for {self._timeout:g} s (npu.te.external.timeout)")
 
     def _gone(self, what: str) -> ExternalEngineError:
         code: Any = None

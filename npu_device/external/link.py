@@ -295,16 +295,25 @@ class External:
             raise ExternalEngineError(
                 f"command {step.command.number - 1} is not done after {own.limit:,} cycles (npu.te.external.limit)"
             )
-        events, reached = self._clients[unit].run_until(until)
         last = step.granted
-        for event in events:
+        done: Event | None = None
+
+        def receive(event: Event) -> None:
+            nonlocal last, done
             self._check_order(event, last, step.granted, until)
+            if done is not None:
+                raise ExternalEngineError(_AFTER_DONE)
             last = event.cycle
             if event.what == Happening.DONE:
-                if event is not events[-1] or reached != event.cycle:
-                    raise ExternalEngineError("went on after DONE: it is the last event, and REACHED has its cycle")
-                return self._done(unit, event)
-            self._note(step, event)
+                done = event
+            else:
+                self._note(step, event)
+
+        reached = self._clients[unit].run_until(until, receive)
+        if done is not None:
+            if reached != done.cycle:
+                raise ExternalEngineError(_AFTER_DONE)
+            return self._done(unit, done)
         if reached != until:
             raise ExternalEngineError(f"reached cycle {reached} without DONE, and was granted {until}")
         step.granted = until
@@ -349,6 +358,11 @@ class External:
             raise ExternalEngineError(f"DONE after {step.written} of {step.result.size} elements of the result")
         if event.cycle < offer.lookahead:
             raise ExternalEngineError(f"DONE in cycle {event.cycle}: its lookahead is {offer.lookahead}")
+        if event.cycle + event.size > self._own.limit:
+            raise ExternalEngineError(
+                f"DONE in cycle {event.cycle}, its result {event.size:,} cycles later: more than "
+                f"{self._own.limit:,} cycles (npu.te.external.limit)"
+            )
         products, job = step.products, step.jobs[step.at]
         if self._own.check:
             self._compare(step, job, products)
@@ -372,6 +386,9 @@ class External:
             f"command {step.command.number - 1}, tile {job.tile}: row {job.rows.start + row}, column "
             f"{job.columns.start + column} is {step.result[row, column]}, and the numpy kernel has {right[row, column]}"
         )
+
+
+_AFTER_DONE = "went on after DONE: it is the last event, and REACHED has its cycle"
 
 
 def _close(clients: Mapping[int, Client]) -> None:
