@@ -2,13 +2,15 @@
 
 import subprocess
 import sys
+import tracemalloc
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from npu_device.abi.errors import ExternalEngineError, NpuDeviceError
 from npu_device.config import ExternalConfig, NpuConfig, TeConfig, check
-from npu_device.external.client import Client, arguments_of
+from npu_device.external.client import CHUNK, Client, arguments_of
 from npu_device.external.protocol import Hello, Start
 
 HEAD = """
@@ -24,6 +26,10 @@ def offer(version=1, rows=4, columns=4, types=2, lookahead=1):
     take()
     frame(1, struct.pack("<HHHHHHI", version, rows, columns, types, 0, 0, lookahead) + b"liar")
 """
+
+
+READ = (7, 2, 0, 0, 64, 0, 0, 0, 0)
+"""The fields of an EVENT."""
 
 
 def client(text: str, timeout: float = 60) -> Client:
@@ -68,7 +74,21 @@ def test_an_engine_that_answers_nonsense(answer: str, message: str) -> None:
     one = client(f"offer(); take(); take(); {answer}")
     one.start(Start(0, 0, 0, 1, 1, 1, b"\1", b"\1"))
     with pytest.raises(ExternalEngineError, match=message):
-        one.run_until(10)
+        one.run_until(10, lambda event: None)
+    one.close()
+
+
+def test_an_answer_without_end_is_late_and_takes_no_memory() -> None:
+    one = client(f"offer(); take(); take()\nwhile True: frame(5, struct.pack('<QBBHIIIII', *{READ}))")
+    one._timeout = 0.5
+    one.start(Start(0, 0, 0, 1, 1, 1, b"\1", b"\1"))
+    cycles: Counter[int] = Counter()
+    tracemalloc.start()
+    with pytest.raises(ExternalEngineError, match=r"has not answered for 0.5 s \(npu.te.external.timeout\)"):
+        one.run_until(10, lambda event: cycles.update([event.cycle]))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert cycles[7] > 100 and peak < 4 * CHUNK
     one.close()
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from npu_device.config import TeConfig
 from npu_device.cost.tensor import product
 from npu_device.external.client import Client
-from npu_device.external.protocol import Happening, Hello, Start
+from npu_device.external.protocol import Event, Happening, Hello, Start
 from pyv_npu.cli.main import main
 from pyv_npu.engines.build import TEMPLATE, build, missing
 
@@ -89,6 +89,12 @@ def test_grants_do_not_change_what_happens(
     [
         ("c = (a", "c = 1 + (a", "command 2, tile 0: row 0, column 0 is "),
         ("return [*events, event(now - 1, DONE)]", "raise SystemExit(5)", "ended with exit code 5 before "),
+        (
+            "event(now - 1, DONE)",
+            "event(now - 1, DONE, 0, 0xFFFFFFFF)",
+            "DONE in cycle 6015, its result 4,294,967,295 cycles later: more than 16,777,216 cycles "
+            "(npu.te.external.limit)",
+        ),
     ],
 )
 def test_a_fault_of_the_engine_ends_the_run(
@@ -117,6 +123,7 @@ LIES = [
     ("until = until if events else at", "pass", "went on after DONE"),
     ("[*events, event(now - 1, DONE)]", "events", "without DONE, and was granted"),
     ("send(EVENT, data)", "send(EVENT, data); import time; time.sleep(60)", "has not answered for 4 s"),
+    ("at, data = events.pop(0)", "at, data = event(1, READ)", "has not answered for 4 s"),
 ]
 
 
@@ -126,7 +133,7 @@ def test_lies_are_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, message: str
 ) -> None:
     engine = liar(tmp_path, old, new)
-    silent = ("npu.te.external.timeout=4",) if "sleep" in new else ()
+    silent = ("npu.te.external.timeout=4",) if "has not answered" in message else ()
     found = run(capsys, "gemm", *outside(engine, *silent), code=70)
     assert found["stop_reason"] == "engine" and message in found["stop_text"], found["stop_text"]
 
@@ -234,7 +241,8 @@ def test_cycles_are_those_of_f1(kind: str, rows: int, columns: int, tmp_path: Pa
     for m, n, k in [(e, e, e) for e in extents] + [tuple(random.integers(1, 131, 3).tolist()) for _ in range(40)]:
         a, b = random.integers(-128, 128, (m, k), np.int8), random.integers(-128, 128, (k, n), np.int8)
         client.start(Start(0, 0, 0, m, n, k, a.tobytes(), b.tobytes()))
-        events, reached = client.run_until(1 << 40)
+        events: list[Event] = []
+        reached = client.run_until(1 << 40, events.append)
         done = events[-1]
         f1 = -(-m // rows) * -(-n // columns) * (k + rows + columns - 2) - 1
         assert done.what == Happening.DONE and done.cycle == reached == f1
