@@ -56,7 +56,7 @@ class Record(ctypes.Structure):
 
     arena: "Arena"
     offset: int
-    """Of the record, in the buffer."""
+    """Offset of the record in the buffer."""
 
 
 class Items:
@@ -208,7 +208,7 @@ class Arena:
         self.bytes = memoryview(buffer)
         self.words = self.bytes.cast("q")
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
-        """Of the buffer, for compiled code."""
+        """Address of the buffer, for compiled code."""
         self._views: dict[tuple[type, int], Any] = {}
         self._lists: dict[int, Items] = {}
         self.root = self.view(self._root, ROOT)
@@ -225,7 +225,7 @@ class Arena:
         return view
 
     def reference(self, record: type, offset: int) -> Any:
-        """What a reference says: a view or None."""
+        """View of the record that a reference names, or None."""
         return self.view(record, offset) if offset else None
 
     def items(self, offset: int, shape: ListOf, owner: int) -> Items:

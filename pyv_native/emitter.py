@@ -41,7 +41,7 @@ class Function(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What the functions of a module share."""
+    """Context of the functions of a module."""
 
     root: type | None
     constants: Mapping[str, int]

@@ -94,7 +94,7 @@ class _Template(NamedTuple):
     """Offsets in them count from the first. Half as long as words are: many plans are kept."""
     pieces: Column
     references: NDArray[np.int32]
-    """Which words of steps are references."""
+    """Indices of the words of steps that are references."""
     heads: list[int]
     """Offset of the first step of each class, or NONE."""
 

@@ -79,7 +79,7 @@ class Storage:
         self.calls = calls
         self.arena = Arena(EventLoop, {"events": MAX_EVENTS * EVENT_WORDS, "l2.tags": lines, "l2.dropped": lines})
         self._spans: dict[int, Span] = {}
-        """Of plans of many steps, by slot."""
+        """Steps of plans, by slot; plans of one step are apart."""
         self._single_spans: dict[int, SingleSpan] = {}
 
     def bind(self) -> None:
@@ -149,7 +149,7 @@ class Storage:
         return self.words(base, count * STEP_WORDS).reshape(count, STEP_WORDS)
 
     def step_index(self, step: Any) -> int:
-        """Which step of its plan a view is: the plan of the slot that has it."""
+        """Index of a step in its plan."""
         for base, count in (*self._spans.values(), *(Span(single.base, 1) for single in self._single_spans.values())):
             if base <= step.offset < base + count * layout(Step).size:
                 return int(step.offset - base) // layout(Step).size
