@@ -246,7 +246,7 @@ class Arena:
         self._initialize(record, offset, capacities, offset + size)
 
     def _initialize(self, record: type, offset: int, capacities: Mapping[str, int], end: int) -> int:
-        """As `initialize`, for a record of zeros; lists begin at `end`: where they end."""
+        """Write defaults into a record of zeros and headers of its lists, which begin at `end`: the end of the last."""
         view = self.view(record, offset)
         for name, (at, shape, default) in layout(record).fields.items():
             if isinstance(shape, Word):

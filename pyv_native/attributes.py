@@ -1,4 +1,4 @@
-"""Where attributes of Python objects lie, for native code that looks at them too often for the interface of CPython.
+"""Addresses of attributes of Python objects, for native code that reads them too often for the interface of CPython.
 
 A class says by `__slots__` which of its attributes have a place of their own in each object. CPython keeps the offset
 of the place in the descriptor of the class (`PyMemberDescrObject`, `PyMemberDef`); it has been the same since 3.8.
@@ -10,7 +10,7 @@ from types import MemberDescriptorType
 _OBJECT = 16
 """`Py_T_OBJECT_EX`: the kind of member that a slot is."""
 _MEMBER = 5 * ctypes.sizeof(ctypes.c_void_p)
-"""Where a descriptor has its member: behind its own head, its class and two names."""
+"""Offset of the member in a descriptor: after its own header, its class and two names."""
 
 
 class _Member(ctypes.Structure):

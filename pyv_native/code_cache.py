@@ -29,7 +29,7 @@ _HEADER = len(MAGIC) + 32
 
 
 class Usage(NamedTuple):
-    """What is in a folder."""
+    """Files and bytes of a folder."""
 
     files: int
     bytes: int
@@ -95,7 +95,7 @@ class CodeCache:
             _try(os.unlink, unfinished)
 
     def trouble(self) -> str:
-        """Why nothing can be kept; empty: it can."""
+        """Say why nothing can be stored; empty: it can."""
         refused = refusal(self._folder)
         place = self.folder
         while not place.exists() and place != place.parent:
@@ -104,7 +104,7 @@ class CodeCache:
         return refused or ("" if writable else f"{place} cannot be written into: set {VARIABLE} to another folder")
 
     def usage(self) -> Usage:
-        """How much is kept."""
+        """Count the files and bytes of code."""
         entries = [entry for entry in self._entries() if entry.path.endswith(SUFFIX)]
         return Usage(len(entries), sum(entry.bytes for entry in entries))
 
@@ -139,25 +139,25 @@ class CodeCache:
 
     def _entries(self) -> list[_Entry]:
         """All files of ours; none where the folder cannot be read."""
-        found = []
+        entries = []
         try:
             with os.scandir(self._folder) as files:
                 for file in files:
                     if file.name.endswith((SUFFIX, UNFINISHED)):
                         about = file.stat(follow_symlinks=False)
-                        found.append(_Entry(about.st_mtime, about.st_size, file.path))
+                        entries.append(_Entry(about.st_mtime, about.st_size, file.path))
         except OSError:
-            return found
-        return found
+            return entries
+        return entries
 
 
 def code_cache(environment: Mapping[str, str] = os.environ) -> CodeCache | None:
     """The cache that the environment names, else the one of this user; None: none is wanted, or there is no place."""
-    given = environment.get(VARIABLE)
-    if given == OFF:
+    setting = environment.get(VARIABLE)
+    if setting == OFF:
         return None
-    if given:
-        return CodeCache(given)
+    if setting:
+        return CodeCache(setting)
     base = environment.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):  # the XDG base directory specification: a relative path is to be ignored
         return CodeCache(os.path.join(base, "pyv-npu"))

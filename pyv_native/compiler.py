@@ -1,4 +1,4 @@
-"""From the text of functions to the addresses of native code.
+"""Compiler of IR: from the text of functions to the addresses of native code.
 
 Compiled code is independent of this process: it may be loaded in another one. Addresses reach it through arguments, or
 through variables that are set when it is loaded, never as numbers in the text. LLVM is imported for what is not in the
@@ -23,7 +23,7 @@ OPTIMIZATION = 1
 """Level of LLVM's code generator: registers are allocated over whole functions. Level 0 compiles three times as fast,
 into code half as fast; level 2 gains nothing (measured, docs/benchmarks.md). No pass runs on the IR."""
 OPTIONS = ("-disable-lsr",)
-"""Of LLVM's code generator: to keep a value for each address of a loop takes more registers than it saves additions."""
+"""Options of LLVM's code generator. A value for each address of a loop takes more registers than it saves additions."""
 
 
 class Compiler:
@@ -35,7 +35,7 @@ class Compiler:
         self.fused = host.fused
         """Whether the machine has a fused multiply-add."""
         self._about = repr((host.about, OPTIMIZATION, OPTIONS)).encode()
-        """What determines the code, besides the text."""
+        """Key of the code, besides the text."""
 
     @cached_property
     def _host(self) -> Host:
@@ -53,12 +53,12 @@ class Compiler:
         `pointers`: what its variables of these names, declared by `variable`, point to. ValueError if the text
         makes a pointer of a number: an address that another process would take for its own.
         """
-        return self.load_made(text, lambda: text, *functions, pointers=pointers)
+        return self.load_cached(text, lambda: text, *functions, pointers=pointers)
 
-    def load_made(
+    def load_cached(
         self, recipe: str, make: Callable[[], str], *functions: str, pointers: Mapping[str, int] | None = None
     ) -> NativeCode:
-        """The same for a text that is made where the cache does not have its code yet: `recipe` is all that the text
+        """Load code by a key, and make its text only where the cache lacks the code: `recipe` is all that the text
         depends on; empty, and it is the text itself."""
         pointers = pointers or {}
         text = "" if recipe else make()

@@ -78,7 +78,7 @@ class Emitter:
 
     def _record_error(self, node: ast.AST, code: Code, first: str = "0", second: str = "0") -> None:
         """Write the status, unless an earlier error stands there."""
-        write, after = self._ir.fresh(), self._ir.fresh()
+        write, after = self._ir.new_label(), self._ir.new_label()
         status = self._load(str(WORD * STATUS))
         self._ir.branch(self._ir.value(f"icmp eq {I64} {status}, 0"), (write, ()), (after, ()))
         self._ir.block(write)
@@ -90,7 +90,7 @@ class Emitter:
 
     def _require(self, node: ast.AST, condition: str, code: Code, first: str = "0", second: str = "0") -> None:
         """A check of the checked build: the function returns where the i1 `condition` does not hold."""
-        good, bad = self._ir.fresh(), self._ir.fresh()
+        good, bad = self._ir.new_label(), self._ir.new_label()
         self._ir.branch(condition, (good, ()), (bad, ()))
         self._ir.block(bad)
         self._record_error(node, code, first, second)
@@ -99,7 +99,7 @@ class Emitter:
 
     def _return_on_error(self) -> None:
         """Leave the function where a call has written the status."""
-        go_on, leave = self._ir.fresh(), self._ir.fresh()
+        go_on, leave = self._ir.new_label(), self._ir.new_label()
         status = self._load(str(WORD * STATUS))
         self._ir.branch(self._ir.value(f"icmp eq {I64} {status}, 0"), (go_on, ()), (leave, ()))
         self._ir.block(leave)
@@ -110,7 +110,7 @@ class Emitter:
         """An index within a list. An index outside records an error and becomes 0, in every build."""
         if index.isdecimal() and length.isdecimal() and int(index) < int(length):
             return index
-        good, bad = self._ir.fresh(), self._ir.fresh()
+        good, bad = self._ir.new_label(), self._ir.new_label()
         self._ir.branch(self._ir.value(f"icmp ult {I64} {index}, {length}"), (good, [index]), (bad, ()))
         self._ir.block(bad)
         self._record_error(node, Code.INDEX, index, length)
@@ -174,7 +174,7 @@ class Emitter:
             if remainder:
                 return self._ir.value(f"and {I64} {left}, {int(right) - 1}")
             return self._ir.value(f"ashr {I64} {left}, {int(right).bit_length() - 1}")
-        after = self._ir.fresh()
+        after = self._ir.new_label()
         if not right.isdecimal() or right == "0":
             right = self._divisor(node, left, right, after)
         quotient, rest = (self._ir.value(f"{name} {I64} {left}, {right}") for name in ("sdiv", "srem"))
@@ -193,7 +193,7 @@ class Emitter:
 
     def _divisor(self, node: ast.BinOp | ast.AugAssign, left: str, right: str, after: str) -> str:
         """A divisor that the processor takes: neither 0, nor -1 for the lowest integer."""
-        zero, other, safe = (self._ir.fresh() for _ in range(3))
+        zero, other, safe = (self._ir.new_label() for _ in range(3))
         self._ir.branch(self._ir.value(f"icmp eq {I64} {right}, 0"), (zero, ()), (other, ()))
         self._ir.block(zero)
         self._record_error(node, Code.DIVISION, left, right)
@@ -202,7 +202,7 @@ class Emitter:
         else:
             self._ir.goto(after, ["0"])
         self._ir.block(other)
-        negative = self._ir.fresh()
+        negative = self._ir.new_label()
         self._ir.branch(self._ir.value(f"icmp eq {I64} {right}, -1"), (negative, ()), (safe, ()))
         self._ir.block(negative)
         if isinstance(node.op, ast.Mod):

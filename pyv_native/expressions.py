@@ -57,7 +57,7 @@ class Expressions(Emitter):
             self._ir.goto(yes if constant else no)
         elif isinstance(test, ast.BoolOp):
             for operand in test.values[:-1]:
-                following = self._ir.fresh()
+                following = self._ir.new_label()
                 self._branch(operand, *((following, no) if isinstance(test.op, ast.And) else (yes, following)))
                 self._ir.block(following)
             self._branch(test.values[-1], yes, no)
@@ -66,7 +66,7 @@ class Expressions(Emitter):
         elif isinstance(test, ast.Compare):
             left = self._value(test.left)
             for comparison, operand in zip(test.ops[:-1], test.comparators, strict=False):
-                following, right = self._ir.fresh(), self._value(operand)
+                following, right = self._ir.new_label(), self._value(operand)
                 self._ir.branch(self._compare(test, comparison, left, right), (following, ()), (no, ()))
                 self._ir.block(following)
                 left = right
@@ -119,7 +119,7 @@ class Expressions(Emitter):
         constant = self._truth(test)
         if constant is not None:
             return self._value(first if constant else second)
-        yes, no, after = (self._ir.fresh() for _ in range(3))
+        yes, no, after = (self._ir.new_label() for _ in range(3))
         self._branch(test, yes, no)
         for label, node in ((yes, first), (no, second)):
             self._ir.block(label)
@@ -130,9 +130,9 @@ class Expressions(Emitter):
 
     def _junction(self, node: ast.BoolOp) -> str:
         """`a or b` and `a and b`: the operand that decides, as in Python."""
-        after = self._ir.fresh()
+        after = self._ir.new_label()
         for operand in node.values[:-1]:
-            following = self._ir.fresh()
+            following = self._ir.new_label()
             if isinstance(self._shape(operand), ListOf):
                 raise self._error(node, "use the length of the list")
             value = self._value(operand)
@@ -227,7 +227,7 @@ class Expressions(Emitter):
         added = operands if method.attr != "insert" else operands[1:]
         total = self._plus(length, len(added))
         room = str(shape.capacity) if shape.capacity is not None else self._load(self._plus(at, -WORD))
-        fits, full, after = (self._ir.fresh() for _ in range(3))
+        fits, full, after = (self._ir.new_label() for _ in range(3))
         self._ir.branch(self._ir.value(f"icmp sle {I64} {total}, {room}"), (fits, ()), (full, ()))
         self._ir.block(full)
         self._record_error(node, Code.CAPACITY, total, room)

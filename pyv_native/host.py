@@ -1,4 +1,4 @@
-"""What native code depends on besides its text: the processor, and LLVM. Found out without loading LLVM where it can
+"""Processor and LLVM, on which native code depends besides its text. Determined without loading LLVM where it can
 be, because code from the cache needs none."""
 
 import os
@@ -10,7 +10,7 @@ CPUINFO = "/proc/cpuinfo"
 _LIBRARY = "llvmlite."
 """A part of the name of its library, whatever the system calls one."""
 _LINES = (b"vendor_id", b"cpu family", b"model", b"model name", b"stepping", b"flags")
-"""What of it tells processors apart; other lines differ from one moment to the next."""
+"""Lines that distinguish processors; others change from one moment to the next."""
 
 
 class Host(NamedTuple):
@@ -52,9 +52,9 @@ def _processor() -> dict[bytes, bytes]:
 
 
 def _installed(package: str) -> tuple[object, ...]:
-    """Which llvmlite is installed: its version, and size and time of its library."""
+    """Identity of the llvmlite that is installed: its version, and size and time of its library."""
     with open(os.path.join(package, "_version.py"), "rb") as file:
         version = file.read()
     with os.scandir(os.path.join(package, "binding")) as files:
-        found = [(file.name, file.stat()) for file in files if _LIBRARY in file.name]
-    return version, *((name, about.st_size, about.st_mtime_ns) for name, about in sorted(found))
+        libraries = [(file.name, file.stat()) for file in files if _LIBRARY in file.name]
+    return version, *((name, about.st_size, about.st_mtime_ns) for name, about in sorted(libraries))

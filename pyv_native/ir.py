@@ -27,8 +27,8 @@ class Ir:
         self._parameters[label] = types
         return tuple(f"%{label}.{index}" for index in range(len(types)))
 
-    def fresh(self) -> str:
-        """A label that is not used otherwise."""
+    def new_label(self) -> str:
+        """Return a label that is not used otherwise."""
         self._names += 1
         return f"l{self._names}"
 
@@ -61,25 +61,25 @@ class Ir:
         self.do(f"br label %{label}")
 
     def branch(self, condition: str, then: Target, other: Target) -> None:
-        """To `then` if the i1 `condition` holds."""
+        """Branch to `then` if the i1 `condition` holds."""
         if then[0] == other[0]:
             other = self._relay(other)
         self._edge(*then)
         self._edge(*other)
         self.do(f"br i1 {condition}, label %{then[0]}, label %{other[0]}")
 
-    def switch(self, kind: str, value: str, cases: Iterable[tuple[int, str]], default: Target, *given: str) -> None:
-        """To the label of the case that equals `value`, with the arguments `given`; no label twice."""
+    def switch(self, kind: str, value: str, cases: Iterable[tuple[int, str]], default: Target, *arguments: str) -> None:
+        """Branch to the label of the case that equals `value`, with these arguments; no label twice."""
         self._edge(*default)
         texts = []
         for case, label in cases:
-            self._edge(label, given)
+            self._edge(label, arguments)
             texts.append(f"{kind} {case}, label %{label}")
         self.do(f"switch {kind} {value}, label %{default[0]} [{' '.join(texts)}]")
 
     def unless(self, condition: str, target: Target) -> None:
         """Go to `target` unless the i1 `condition` holds, else go on in a new block."""
-        label = self.fresh()
+        label = self.new_label()
         self.branch(condition, (label, ()), target)
         self.block(label)
 
@@ -88,7 +88,7 @@ class Ir:
 
     def _relay(self, target: Target) -> Target:
         """A block that goes to `target`: two edges between the same blocks could not differ in their arguments."""
-        relay, label = self.fresh(), target[0]
+        relay, label = self.new_label(), target[0]
         self._lines[relay] = [f"br label %{label}"]
         self._parameters[relay] = ()
         self._arguments.setdefault(label, []).append((relay, target[1]))
@@ -104,7 +104,7 @@ class Ir:
             parts.append(f"{label}:")
             edges = [edge for edge in self._arguments.get(label, ()) if edge[0] in reached]
             for number, kind in enumerate(self._parameters[label]):
-                choices = ", ".join(f"[{given[number]}, %{source}]" for source, given in edges)
+                choices = ", ".join(f"[{arguments[number]}, %{source}]" for source, arguments in edges)
                 parts.append(f"%{label}.{number} = phi {kind} {choices}")
             parts += self._lines[label]
         parts.append("}\n")

@@ -35,7 +35,7 @@ class NativeCode:
         self._memory = memory
 
     def address(self, name: str) -> int:
-        """Where a function or variable begins, one of those that were asked for."""
+        """Return the address of a function or variable, one of the requested names."""
         return self._addresses[name]
 
 
@@ -92,12 +92,12 @@ def _loaded(file: bytes, names: Collection[str]) -> NativeCode:
             _relocate(memory, base, places, section.info, sections, symbols, _content(file, section))
     if executable:
         _make_executable(base, executable)
-    found = {
+    addresses_by_name = {
         texts[name : texts.index(b"\0", name)].decode(): base + places[index] + value
         for name, _, _, index, value, _ in symbols
         if index in places
     }
-    return NativeCode({name: found[name] for name in names}, memory)
+    return NativeCode({name: addresses_by_name[name] for name in names}, memory)
 
 
 def _sections(file: bytes) -> list[_Section]:
@@ -110,8 +110,8 @@ def _sections(file: bytes) -> list[_Section]:
 
 
 def _places(sections: list[_Section]) -> tuple[dict[int, int], int, int]:
-    """Where each section is loaded, by its number; the bytes of what is not written, whole pages at the beginning; and
-    the bytes of all."""
+    """Offsets of sections in memory by their numbers, bytes of read-only ones (whole pages at the beginning), bytes
+    of all."""
     places: dict[int, int] = {}
     at = executable = 0
     for written in (False, True):
@@ -142,7 +142,7 @@ def _relocate(
     """Fill in the addresses that a section asks for."""
     last, place, put = sections[target].size - _WORD.size, places[target], _WORD.pack_into
     addresses: dict[int, int] = {}
-    """Of symbols, by symbol and kind of relocation: most have many."""
+    """Addresses by symbol and type of relocation: most symbols have many."""
     entries: Iterator[tuple[int, int, int]] = _RELOCATION.iter_unpack(relocations)
     for offset, info, addend in entries:
         address = addresses.get(info)

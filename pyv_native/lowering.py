@@ -147,7 +147,7 @@ class Lowering(Expressions):
         if constant is not None:
             self._block(node.body if constant else node.orelse)
             return
-        then, otherwise, after = (self._ir.fresh() for _ in range(3))
+        then, otherwise, after = (self._ir.new_label() for _ in range(3))
         names = targets([*node.body, *node.orelse])
         self._branch(node.test, then, otherwise)
         before, reached = dict(self._locals), False
@@ -191,7 +191,7 @@ class Lowering(Expressions):
         self._end_loop(loop, node.body, counter, increment)
 
     def _begin_loop(self, names: list[str]) -> Loop:
-        head, body, step, exhausted, after = (self._ir.fresh() for _ in range(5))
+        head, body, step, exhausted, after = (self._ir.new_label() for _ in range(5))
         self._goto(head, names)
         self._join(head, names)
         return Loop(head, body, step, exhausted, after, names, dict(self._locals))

@@ -69,7 +69,7 @@ class NativeModule:
         self.functions = tuple(functions)
         self._root = root
         context = Context(root, constants or {}, links, checked, function_of, {})
-        self._code = make_compiler().load_made(
+        self._code = make_compiler().load_cached(
             cache_key(self.functions, context), lambda: module_text(self.functions, context), *map(symbol, functions)
         )
 

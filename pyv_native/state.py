@@ -25,7 +25,7 @@ class StateError(ValueError):
         self.place = place
 
     def within(self, *place: str | int) -> "StateError":
-        """The same error as seen from the part that contains this one."""
+        """Return the same error, as seen from the part that contains this one."""
         return StateError(self.problem, *place, *self.place)
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ def integer(value: object, low: int, high: int) -> int:
 
 
 def listed(value: object, length: int | None = None) -> list[Any]:
-    """A list, of `length` items where that is given."""
+    """A list, of `length` items unless that is None."""
     if type(value) is not list:
         raise StateError(f"{shown(value)} is no list")
     if length is not None and len(value) != length:
@@ -90,17 +90,17 @@ def row(value: object, *limits: tuple[int, int]) -> tuple[int, ...]:
 
 def rows(value: object, *limits: tuple[int, int]) -> list[tuple[int, ...]]:
     """A list of such rows."""
-    found = []
+    tuples = []
     for index, item in enumerate(listed(value)):
         try:
-            found.append(row(item, *limits))
+            tuples.append(row(item, *limits))
         except StateError as error:
             raise error.within(index) from None
-    return found
+    return tuples
 
 
 def data(value: object, size: int | None = None) -> bytes:
-    """Bytes, `size` of them where that is given."""
+    """Bytes, `size` of them unless that is None."""
     if type(value) is not bytes:
         raise StateError(f"{shown(value)} is no bytes")
     if size is not None and len(value) != size:
@@ -174,12 +174,12 @@ class Fields:
 
     def table(self, name: str, *limits: tuple[int, int]) -> dict[int, Any]:
         """A mapping as rows [key, value] or, with more limits, [key, value, ...]: no key comes twice."""
-        found: dict[int, Any] = {}
+        mapping: dict[int, Any] = {}
         for index, (key, *values) in enumerate(self.rows(name, *limits)):
-            if key in found:
+            if key in mapping:
                 raise StateError(f"{key} comes twice", name, index)
-            found[key] = values[0] if len(values) == 1 else tuple(values)
-        return found
+            mapping[key] = values[0] if len(values) == 1 else tuple(values)
+        return mapping
 
     def load(self, name: str, part: Stateful) -> None:
         """Let a part take its state."""

@@ -40,7 +40,7 @@ sys.dont_write_bytecode = False
 def recipes() -> Iterator[dict[str, str]]:
     """Recipe -> text: whatever a test compiles, a recipe stands for one text only."""
     texts: dict[str, str] = {}
-    load = Compiler.load_made
+    load = Compiler.load_cached
 
     def checked(self: Compiler, recipe: str, make: Callable[[], str], *functions: str, **given: Any) -> NativeCode:
         if recipe:
@@ -49,7 +49,7 @@ def recipes() -> Iterator[dict[str, str]]:
         return load(self, recipe, make, *functions, **given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Compiler, "load_made", checked)
+        patch.setattr(Compiler, "load_cached", checked)
         patch.setattr(engine, "READY", engine.WARM_UP)  # as the text of the interpreter is made, whatever is ready
         patch.setattr(machine, "CHECKED", True)  # the checked build, but for processes that tests start
         yield texts

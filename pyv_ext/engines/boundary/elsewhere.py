@@ -184,7 +184,7 @@ def _recall(ir: Ir, slot: str, tag: str, value: str, arrival: str) -> None:
     """Let the MMIO read cache know what is stored."""
     offset = ir.value(f"mul i64 {slot}, {8 * window.WORDS}")
     at = ir.at(ir.load("ptr", "%frame", 8 * READ_CACHE), offset)
-    same, other = ir.fresh(), ir.fresh()
+    same, other = ir.new_label(), ir.new_label()
     kept = ir.value(f"icmp eq i64 {ir.load('i64', at, 8 * window.TAG)}, {tag}")
     ir.branch(kept, (same, ()), (other, ()))
     ir.block(same)

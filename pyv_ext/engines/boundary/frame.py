@@ -321,7 +321,7 @@ def permit(ir: Ir, word: int, address: str, size: int, leave: Target) -> None:
     inside = _inside(
         ir, ir.load("i64", "%frame", 8 * (word + LOW)), ir.load("i64", "%frame", 8 * (word + HIGH)), address, end
     )
-    seek, fine = ir.fresh(), ir.fresh()
+    seek, fine = ir.new_label(), ir.new_label()
     ir.branch(inside, (fine, ()), (seek, ()))
     ir.block(seek)
     found = ir.value(f"call i1 @{PERMITTED}(ptr {ir.at('%frame', 8 * word)}, i64 {address}, i64 {end})")

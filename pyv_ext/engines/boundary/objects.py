@@ -33,7 +33,7 @@ class Objects:
 
     def get(self, ir: Ir, owner: str, name: str, odd: str) -> str:
         """An attribute, which its owner keeps alive; to `odd`, with an exception, if it has none."""
-        ask, known = ir.fresh(), ir.fresh()
+        ask, known = ir.new_label(), ir.new_label()
         ir.goto(known, (self._in_slot(ir, owner, name, ask),))
         ir.block(ask)
         value = self._asked(ir, owner, name, odd)
@@ -44,7 +44,7 @@ class Objects:
 
     def integer(self, ir: Ir, owner: str, name: str, odd: str) -> str:
         """An attribute that is an integer from 0 on; to `odd`, maybe with an exception, if it is none."""
-        ask, known = ir.fresh(), ir.fresh()
+        ask, known = ir.new_label(), ir.new_label()
         ir.goto(known, (number_of(ir, self._in_slot(ir, owner, name, ask)),))
         ir.block(ask)
         attribute = self._asked(ir, owner, name, odd)
@@ -57,7 +57,7 @@ class Objects:
 
     def set(self, ir: Ir, owner: str, name: str, value: str) -> None:
         """Let an attribute be this object."""
-        ask, done = ir.fresh(), ir.fresh()
+        ask, done = ir.new_label(), ir.new_label()
         slot = self._slot(ir, owner, name, ask)
         ir.do(f"call void {api(ir, 'Py_IncRef')}(ptr {value})")
         before = ir.load("ptr", slot)

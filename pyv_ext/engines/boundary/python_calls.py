@@ -112,7 +112,7 @@ def line_is_known(ir: Ir, line: str, known: str) -> str:
 def cycle_of_event(ir: Ir, event: str) -> str:
     """The cycle (an i64) of what `next_event` has returned, which is not used any more: `NEVER` for None; -1, with an
     exception, where it is no i64."""
-    never, some, known = (ir.fresh() for _ in range(3))
+    never, some, known = (ir.new_label() for _ in range(3))
     ir.branch(ir.value(f"icmp eq ptr {event}, {api(ir, '_Py_NoneStruct')}"), (never, ()), (some, ()))
     ir.block(never)
     free(ir, event)

@@ -75,7 +75,7 @@ class _Decoder:
         ir = self._ir
         ir.block(label)
         for row in rows:
-            other = ir.fresh()
+            other = ir.new_label()
             fixed = ir.value(f"and i32 {word}, {row.mask}")
             ir.unless(ir.value(f"icmp eq i32 {fixed}, {row.match}"), (other, ()))
             for name in row.nonzero:

@@ -205,7 +205,7 @@ class Floating:
 
     def _prove(self, normal: str, zero: Callable[[], str] | None, exact: Callable[[], str]) -> None:
         """Leave unless the result is `normal`, and exact if NX is not set, or else unless it is a `zero`."""
-        ir, done, rounded, odd = self._ir, self._ir.fresh(), self._ir.fresh(), self._ir.fresh()
+        ir, done, rounded, odd = self._ir, self._ir.new_label(), self._ir.new_label(), self._ir.new_label()
         if zero is None:
             ir.unless(normal, self._leave)
         else:
@@ -214,7 +214,7 @@ class Floating:
             ir.branch(zero(), (done, ()), self._leave)
             ir.block(rounded)
         if self._sticky is not None:
-            check = ir.fresh()
+            check = ir.new_label()
             ir.branch(self._sticky, (done, ()), (check, ()))
             ir.block(check)
             ir.unless(exact(), self._leave)

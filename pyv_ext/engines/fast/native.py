@@ -106,7 +106,7 @@ class Native:
         self._region_text = region
         recipe = self._recipe.interpreter(access.about, hot, None if near is None else near.about)
         pointers = {FRAME: address_of(self._frame)} | self._upcalls.pointers()
-        self._interpreter = self._compiler.load_made(recipe, text, "call", DECODE, pointers=pointers)
+        self._interpreter = self._compiler.load_cached(recipe, text, "call", DECODE, pointers=pointers)
         self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._interpreter.address("call"))
         given = 3 * (ctypes.c_int64,)
         self._decode: Decode = ctypes.PYFUNCTYPE(ctypes.c_int64, *given)(self._interpreter.address(DECODE))

@@ -168,7 +168,7 @@ class Operations:
         return self._ir.load("i64", place)
 
     def _load(self, row: Row, address: str, next_pc: str, after: str) -> None:
-        ir, elsewhere = self._ir, self._ir.fresh()
+        ir, elsewhere = self._ir, self._ir.new_label()
         self._access.permit(ir, row, address, self._leave)
         value = self._access.load(ir, self._at, row, address, (elsewhere, ()))
         ir.store("i64" if row.floating else "i32", value, self._slot(entries.RD))
@@ -182,7 +182,7 @@ class Operations:
         place = self._slot(entries.RD)  # a device may change the code, and with it this entry
         answer = ir.value(f"call i64 @{LOAD}(ptr %frame, i64 {wide}, i64 {row.size}, i64 {left})")
         cycles = ir.value(f"lshr i64 {answer}, 32")
-        loaded, device = ir.fresh(), ir.fresh()
+        loaded, device = ir.new_label(), ir.new_label()
         later = self._later(cycles)
         ir.branch(ir.value(f"icmp ne i64 {cycles}, 0"), (loaded, (answer, later)), (device, ()))
         ir.block(device)
@@ -197,7 +197,7 @@ class Operations:
         self._next(next_pc, later, row.length)
 
     def _store(self, row: Row, address: str, value: str, next_pc: str, after: str) -> None:
-        ir, elsewhere = self._ir, self._ir.fresh()
+        ir, elsewhere = self._ir, self._ir.new_label()
         self._unless_full()
         self._access.permit(ir, row, address, self._leave)
         place = Place(self._pc, self._progress)
@@ -213,7 +213,7 @@ class Operations:
         left = left_of(ir, self._progress)
         given = f"i64 {wide}, i64 {row.size}, i32 {value}, i64 {left}"
         cycles = ir.value(f"call i64 @{STORE}(ptr %frame, {given})")
-        device = ir.fresh()
+        device = ir.new_label()
         ir.unless(ir.value(f"icmp ne i64 {cycles}, 0"), (device, ()))
         self._note(frame.what_of(ir, address), cycles, next_pc, self._later(cycles), row.length)
 
@@ -229,7 +229,7 @@ class Operations:
         ir.store("i32", self._pc, "%frame", 8 * frame.PC)
         place = ir.value(f"or i64 {address}, {size << 32}")
         answer = ir.value(f"call i64 @{function}({', '.join(f'i64 {given}' for given in (place, *more))})")
-        fine, wrong = ir.fresh(), ir.fresh()
+        fine, wrong = ir.new_label(), ir.new_label()
         ir.branch(ir.value(f"icmp sge i64 {answer}, 0"), (fine, ()), (wrong, ()))
         ir.block(wrong)
         left = ir.value(f"icmp eq i64 {answer}, {upcalls.LEAVE}")
@@ -251,7 +251,7 @@ class Operations:
 
     def _note(self, what: str, cycles: str, next_pc: str, after: str, length: int) -> None:
         """The instruction has retired: log it for the tracer, if there is one, and go on."""
-        ir, quiet = self._ir, self._ir.fresh()
+        ir, quiet = self._ir, self._ir.new_label()
         noting = ir.value(f"icmp ne i64 {ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
         ir.unless(noting, (quiet, ()))
         ir.do(f"call void @{frame.NOTE}(ptr %frame, i64 {self._progress}, i64 {what}, i64 {cycles})")
@@ -292,7 +292,7 @@ class Operations:
         a, b = (ir.value(f"zext i32 {self._register(field)} to i64") for field in (entries.RS1, entries.RS2))
         acts = ir.value(f"add i64 {frame.cycle_of(ir, self._progress)}, {later}")
         place = self._slot(entries.RD)  # it may change the code, and with it this entry
-        plain, other, called = ir.fresh(), ir.fresh(), ir.fresh()
+        plain, other, called = ir.new_label(), ir.new_label(), ir.new_label()
         given = f"i64 {acts}, i64 {a}, i64 {b}"
         handler = ir.load("i64", row, 16)
         ir.branch(ir.value(f"icmp ne i64 {handler}, 0"), (plain, ()), (other, ()))
@@ -319,7 +319,7 @@ class Operations:
         index = ir.value(f"mul i32 {self._immediate()}, {entries.ROW}")
         place = ir.value(f"zext i32 {self._pc} to i64")
         answer = ir.value(f"call i64 @{upcalls.HOOK}(i64 {place}, i64 {self._progress})")
-        called, other = ir.fresh(), ir.fresh()
+        called, other = ir.new_label(), ir.new_label()
         ir.branch(ir.value(f"icmp eq i64 {answer}, {upcalls.CALLED_HOOKS}"), (called, ()), (other, ()))
         ir.block(called)
         ir.store("i64", place, "%frame", 8 * frame.HOOKED_PC)
@@ -338,7 +338,7 @@ class Operations:
 
     def _publish(self) -> None:
         """Tell the shadow of a fence, if it is one of stores to memory before stores to devices."""
-        ir, quiet, told = self._ir, self._ir.fresh(), self._ir.fresh()
+        ir, quiet, told = self._ir, self._ir.new_label(), self._ir.new_label()
         bits = ir.value(f"and i32 {self._immediate()}, {W_BEFORE_O}")
         ir.branch(ir.value(f"icmp eq i32 {bits}, {W_BEFORE_O}"), (told, ()), (quiet, ()))
         ir.block(told)

@@ -189,7 +189,7 @@ class _Region:
         unsaved = {number: value for number, value in self._unkept.items() if number not in handed.registers}
         if not unsaved:
             return target
-        way = self._ir.fresh()
+        way = self._ir.new_label()
         self._ways_out.append((way, unsaved, target))
         return way, ()
 
@@ -208,7 +208,7 @@ class _Region:
         """
         safe = self._safe
         if safe is None or count - safe.before >= AGAIN:
-            safe = self._safe = _Safe(self._ir.fresh(), pc, count, self._done, dict(self._x.unsaved))
+            safe = self._safe = _Safe(self._ir.new_label(), pc, count, self._done, dict(self._x.unsaved))
             self._exits_of_block.append(safe)
         return safe.label, ()
 

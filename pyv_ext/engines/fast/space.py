@@ -407,7 +407,7 @@ class Space:
         number = next((number for number in range(1, REGIONS) if number not in self.regions), None)
         if number is None or not blocks:
             return False  # there is enough translated code; the interpreter executes the rest
-        native = self._compiler.load_made(self._recipe.region(self._access.about, blocks), text, "region")
+        native = self._compiler.load_cached(self._recipe.region(self._access.about, blocks), text, "region")
         heads = tuple(pc for pc, _, _ in blocks)
         self.regions[number] = Region(native, heads, frozenset(places_of(blocks)), tuple(extents))
         self._functions[number] = native.address("region")
