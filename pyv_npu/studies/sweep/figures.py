@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from npu_device.abi import DESCRIPTOR_SIZE
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError, did_you_mean
-from pyv_npu.observe.latency.rows import Submission
+from pyv_npu.observe.latency.rows import Reason, Submission
 from pyv_npu.result import Result
 
 Record = Mapping[str, Any]
@@ -57,7 +57,18 @@ def submissions(run: Result[Any]) -> dict[str, Any]:
         "submit_per_compute": _ratio(sum(spans), sum(engines["te_busy"]) + sum(engines["ve_busy"])),
         "response": _ratio(sum(response), len(response)),
         "rejected": run.latency.rejected,
+        "retried": None if run.counters is None else run.counters["rejected"] - run.latency.rejected,
+        "waited": _waited(run),
     }
+
+
+def _waited(run: Result[Any]) -> int:
+    """Cycles of submissions in which a full queue held them up: between attempts, for room, or in its handler."""
+    reasons = [Reason.RETRY, Reason.FULL_WAIT]
+    if run.config.npu.queue.full_policy == "trap":
+        reasons.append(Reason.INTERRUPTED)
+    stages = (run.latency.reasons(stage) for stage in ("t_submit", "t_submit_prebuilt"))
+    return sum(cycles[reason] for cycles in stages for reason in reasons)
 
 
 def _ratio(total: int, count: int) -> float | None:
@@ -142,7 +153,12 @@ FIGURES: Mapping[str, Figure] = {
     "core_per_command": Figure("core cycles", "core time in submit functions a command",
                                _path("derived.core_per_command")),
     "submit_per_compute": Figure("ratio", "t_submit over busy engine cycles", _path("derived.submit_per_compute")),
-    "rejected": Figure("commands", "refused submissions", _path("derived.rejected")),
+    "refused": Figure("attempts", "turned away by a full queue, or by a device that is disabled",
+                      _path("result.npu.rejected")),
+    "retried": Figure("attempts", "refused, and made again", _path("derived.retried")),
+    "dropped": Figure("submissions", "refused, and given up", _path("derived.rejected")),
+    "rejected": Figure("submissions", "as dropped", _path("derived.rejected")),
+    "waited": Figure("core cycles", "for room in a full queue, summed over submissions", _path("derived.waited")),
     "te_utilization": Figure("share", "tensor engines busy, mean", _busy("te")),
     "ve_utilization": Figure("share", "vector engines busy, mean", _busy("ve")),
     "dma_utilization": Figure("share", "DMA channels busy, mean", _busy("dma")),

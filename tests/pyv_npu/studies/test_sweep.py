@@ -19,6 +19,7 @@ from pyv_npu.studies.sweep.point import Job, Record, Runner
 from pyv_npu.workloads.model import TimedModel
 
 QUICK = ["--arg", "phases=2", "--arg", "n=4"]
+ROOT = Path(__file__).parents[3]
 SWEEP = ["sweep", "submit_latency", "core.timing.mmio_one_way=0:60:60", "tile=16,32", *QUICK]
 
 
@@ -101,6 +102,26 @@ def test_a_point_is_run_once_also_after_ctrl_c(
         assert (folder / name).read_bytes() == (whole / name).read_bytes().replace(b"sweep-without-a-break", b"out")
     assert main([*SWEEP, "-o", str(folder), "--set", "npu.te.count=2"]) == 0, "the default: nothing is another point"
     assert len(seen) == 3
+
+
+def test_policies_of_a_full_queue_differ_as_the_page_says(tmp_path: Path) -> None:
+    """The command and the table of docs/latency.md, "A full queue"."""
+    page = (
+        (ROOT / "docs" / "latency.md")
+        .read_text(encoding="utf-8")
+        .partition("### A full queue")[2]
+        .partition("\n## ")[0]
+    )
+    _, command, after = page.split("```", 2)
+    words = command.split()
+    assert words[0] == "pyv-npu" and words[-2:] == ["-o", "DIR"]
+    assert main([*words[1:-1], str(tmp_path)]) == 0
+    head, _, *lines = [line for line in after.splitlines() if line.startswith("|")]
+    names = [name.strip() for name in head.strip("|").split("|")]
+    shown = [[cell.strip().replace(",", "") for cell in line.strip("|").split("|")] for line in lines]
+    rows = table(tmp_path)
+    assert shown == [[row["npu.queue.full_policy"], *(row[name] for name in names[1:])] for row in rows]
+    assert len({tuple(row[1:]) for row in shown}) == len(shown) == 4
 
 
 def test_changed_code_is_another_point(monkeypatch: pytest.MonkeyPatch) -> None:
