@@ -122,8 +122,8 @@ DEFECTS = (
         "if hart.csrs.mip & hart.csrs.mie and self.bus.peek(hart.pc, 2) is not None and self._interrupted():", NOWHERE,
     ),
     Defect(
-        "IA_TIMING issues in order", "npu_device/levels/runner.py", "config, self.memory, self.events, ",
-        "replace(config, scheduler=replace(config.scheduler, window=1 if analytic else 16)), self.memory, self.events, ",
+        "IA_TIMING issues in order", "npu_device/levels/runner.py", "config, self.memory, ",
+        "replace(config, scheduler=replace(config.scheduler, window=1 if analytic else 16)), self.memory, ",
         "tests/oracles/test_level_error.py::test_nine_lists_of_ten_are_within_a_tenth_and_fewer_cycles_are_stepped",
     ),
     Defect(
