@@ -16,7 +16,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 NAMES = {"firmware": "pyv_npu_firmware", "toolchain": "pyv_npu_toolchain"}
 """Package of the checkout -> its name in a wheel."""
-PACKAGES = ["pyv_npu*", "pyv_jit*", "pyv_state*", "pyv_ext*", "npu_device*", *(f"{name}*" for name in NAMES)]
+PACKAGES = ["pyv_npu*", "pyv_native*", "pyv_ext*", "npu_device*", *(f"{name}*" for name in NAMES)]
 _IMPORT = re.compile(rf"^(\s*(?:from|import) )({'|'.join(NAMES)})\b(?=[\w.]* (?:import|as) )", re.MULTILINE)
 
 

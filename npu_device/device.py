@@ -55,17 +55,19 @@ class NpuDevice:
         values: bool = True,
         analytic: bool = False,
         external: "External | None" = None,
+        interpreted: bool = False,
     ) -> None:
         """`instructions`: the custom instructions that the core decodes, named as in `--isa`, for CAPS; None: all in
         tight mode, none in loose mode. `values`: whether results are computed; cycles and events are the same without.
-        `analytic`: IA_TIMING. `external`: engines outside, in place of tensor engines (CA_FULL).
+        `analytic`: IA_TIMING. `external`: external engines in place of tensor engines (CA_FULL). `interpreted`: CPython
+        runs the event loop, for lock-step and debugging; nothing else changes.
 
         NpuDeviceError when the configuration and the memory do not fit together.
         """
         check(config)
         scratchpads(config, memory)
         self._config, self._memory, self._events = config, memory, events
-        self._values, self._analytic, self._external = values, analytic, external
+        self._values, self._analytic, self._external, self._interpreted = values, analytic, external, interpreted
         self._caps = _caps(config, instructions)
         self._core_bytes = config.dram.core_bytes
         self._counters = Counters(config, events)
@@ -83,7 +85,7 @@ class NpuDevice:
 
             made = self._host = HostSide(
                 self._config, self._memory, self._events, self._counters, self._caps,
-                values=self._values, analytic=self._analytic, external=self._external,
+                values=self._values, analytic=self._analytic, external=self._external, interpreted=self._interpreted,
             )  # fmt: skip
             if self.on_use is not None:
                 self.on_use()
@@ -153,11 +155,6 @@ class NpuDevice:
         """Do everything that is due at the start of cycle `now` or earlier."""
         if self._host is not None:
             self._host.timeline.advance(now)
-
-    def use_compiled(self) -> None:
-        """Do not wait for many steps before compiled code does them: it has been made, or will pay. Nothing else
-        changes."""
-        self.host.use_compiled()
 
     def use_plans(self, plans: "Plans") -> None:
         """Have plans in common with other devices of its configuration: those of commands that such a device had before

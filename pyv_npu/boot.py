@@ -78,7 +78,7 @@ _EXAMPLES = "models"
 
 def model_name(path: "Path") -> str:
     """What a model is called: its path; an example model by its name."""
-    from pyv_jit.code_cache import code_cache
+    from pyv_native.code_cache import code_cache
 
     cache = code_cache()
     made = cache is not None and path.parent.parent == cache.folder / _EXAMPLES
@@ -99,7 +99,7 @@ def model_file(program: str) -> "Path":
     from importlib import metadata
 
     import toolchain.examples as examples
-    from pyv_jit.code_cache import VARIABLE, code_cache
+    from pyv_native.code_cache import VARIABLE, code_cache
 
     cache = code_cache()
     if cache is None or (reason := cache.trouble()):

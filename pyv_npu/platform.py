@@ -25,6 +25,7 @@ from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
 from pyv_ext.protocols import CustomInstruction, Device, Operands, Outcome, Placed
+from pyv_native.state import Stateful
 from pyv_npu import boot, ctrl_c
 from pyv_npu.config.tree import Config
 from pyv_npu.coupling.custom0 import ObservedCsrs, custom_instructions, ignored_instructions
@@ -32,7 +33,6 @@ from pyv_npu.coupling.memory_traffic import CoreTraffic, Outputs
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency import arrivals, submit_functions
 from pyv_npu.observe.latency.table import Latency
-from pyv_state import Stateful
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,9 +21,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from npu_device.event_loop import machine
 from pyv_ext.engines.fast import engine
-from pyv_jit.compiler import Compiler
-from pyv_jit.loader import NativeCode
+from pyv_native.compiler import Compiler
+from pyv_native.loader import NativeCode
 from pyv_npu.__main__ import YOUNG
 
 settings.register_profile("thorough", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=100)
@@ -50,6 +51,7 @@ def recipes() -> Iterator[dict[str, str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Compiler, "load_made", checked)
         patch.setattr(engine, "READY", engine.WARM_UP)  # as the text of the interpreter is made, whatever is ready
+        patch.setattr(machine, "CHECKED", True)  # the checked build, but for processes that tests start
         yield texts
 
 

@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 NUMERIC = {"numpy", "ml_dtypes"}
-JIT = {"pyv_jit"}
-STATE = {"pyv_state"}
+NATIVE = {"pyv_native"}
 
 ALLOWED: dict[str, set[str]] = {
     "npu_device.abi": set(),
-    "npu_device": {"npu_device.abi", *NUMERIC, *JIT, *STATE},
-    "pyv_ext": {"pyv_ext.pyv_adapter", "elftools", *NUMERIC, *JIT, *STATE},
-    "pyv_ext.pyv_adapter": {"pyv_ext", "pyv", *NUMERIC, *JIT},
+    "npu_device": {"npu_device.abi", *NUMERIC, *NATIVE},
+    "pyv_ext": {"pyv_ext.pyv_adapter", "elftools", *NUMERIC, *NATIVE},
+    "pyv_ext.pyv_adapter": {"pyv_ext", "pyv", *NUMERIC, *NATIVE},
     "toolchain": {
         "npu_device.abi",
         "npu_device.cost.durations",
@@ -29,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
         "npu_device.memory.kv",
         "npu_device.operations.windows",
         "pyv_ext.isa",
-        "pyv_jit.code_cache",
+        "pyv_native.code_cache",
         "firmware",
         "elftools",
         "onnx",
@@ -37,8 +36,7 @@ ALLOWED: dict[str, set[str]] = {
         "riscv_assembler",
         *NUMERIC,
     },
-    "pyv_jit": {"llvmlite", "_sha2"},  # `_sha2`: Python's own from 3.12 on
-    "pyv_state": set(),
+    "pyv_native": {"llvmlite", "_sha2"},  # `_sha2`: Python's own from 3.12 on
     "firmware": set(),
     "pyv_npu": {
         "npu_device",
@@ -58,15 +56,15 @@ ALLOWED: dict[str, set[str]] = {
         "pythonfmu",  # of export-fmu
         "vcd",  # waveforms
         *NUMERIC,
-        *JIT,
-        *STATE,
+        *NATIVE,
     },
     "pyv_npu.pytest_plugin": {"pyv_npu", "pytest"},
 }
 """Package -> its dependencies besides the standard library and itself. The longest matching name counts."""
 LAYERS: dict[str, str] = {
-    "pyv_jit": "attributes ir digest code_cache host loader llvm compiler",
-    "npu_device": """abi native config trace memory kv_quant cost operations operations.kernels operations.macro decode
+    "pyv_native": """errors digest state integers records arena ir attributes code_cache host loader llvm compiler
+                     emitter expressions lowering module __main__""",
+    "npu_device": """abi config trace memory kv_quant cost operations operations.kernels operations.macro decode
                      event_loop external issue host device levels""",
     "pyv_ext": """errors protocols timing isa hart bus source_lines inlined elf_tables elf devices engines
                   engines.boundary engines.kept engines.fast pyv_adapter cores tracing gdb""",
@@ -277,9 +275,8 @@ def page_violations() -> Iterator[str]:
     """Yield differences between LAYERS and docs/architecture.md, which lists layers or their subpackages."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     tables = dict(re.findall(r"^### Layers of (\w+)\n\n.*\n.*\n((?:\|.*\n)+)", page, re.MULTILINE))
-    packages = [package for package in LAYERS if package != "pyv_jit"]
-    if list(tables) != packages:
-        yield f"docs/architecture.md: layers of {', '.join(tables)}; LAYERS has {', '.join(packages)}"
+    if list(tables) != list(LAYERS):
+        yield f"docs/architecture.md: layers of {', '.join(tables)}; LAYERS has {', '.join(LAYERS)}"
     for package in tables.keys() & LAYERS.keys():
         names = {name for row in tables[package].splitlines() for name in row.split("|")[1].strip().split(", ")}
         layers = {name if name in names else name.partition(".")[0] for name in LAYERS[package].split()}
@@ -306,7 +303,7 @@ EXAMPLES: list[tuple[str, str, list[str]]] = [
     ("npu_device.x", "if TYPE_CHECKING:\n    import pyv_npu", ["2: pyv_npu"]),
     ("npu_device.operations.kernels.x", "from .... import pyv_ext", ["1: pyv_ext"]),
     ("pyv_ext.x", "import npu_device.abi", ["1: npu_device.abi"]),
-    ("pyv_ext.x", "import numpy\nfrom pyv_jit.compiler import Compiler", []),
+    ("pyv_ext.x", "import numpy\nfrom pyv_native.compiler import Compiler", []),
     ("pyv_ext.x", "import yaml", ["1: yaml"]),
     ("pyv_ext.engines.engine", "import pyv", ["1: pyv"]),
     (

@@ -38,7 +38,7 @@ CITED = re.compile(r'(?:docs/([a-z-]+)\.md,?|pyv-npu docs ([a-z-]+))(?:\s+"([^"\
 
 
 def test_what_the_code_cites_is_there() -> None:
-    packages = ("firmware", "npu_device", "pyv_ext", "pyv_jit", "pyv_npu", "scripts", "tests", "toolchain")
+    packages = ("firmware", "npu_device", "pyv_ext", "pyv_native", "pyv_npu", "scripts", "tests", "toolchain")
     kinds = {".c", ".h", ".py", ".yaml", ""}
     files = [path for top in packages for path in (ROOT / top).rglob("*") if path.is_file() and path.suffix in kinds]
     wrong = []
@@ -67,7 +67,7 @@ def texts(path: Path) -> Iterator[str]:
 def test_what_users_read_names_nothing_of_the_checkout() -> None:
     """A text for users cites a page by the command that shows it: after pip install there is no docs/."""
     generated = {"docs/registers.md", "docs/descriptor.md", "docs/npu-parameters.md"}
-    packages = ("npu_device", "pyv_ext", "pyv_jit", "pyv_npu", "pyv_state", "toolchain")
+    packages = ("npu_device", "pyv_ext", "pyv_native", "pyv_npu", "toolchain")
     paths = [path for top in packages for kind in ("*.py", "*.yaml") for path in (ROOT / top).rglob(kind)]
     cited = [(path.name, text) for path in paths for text in texts(path) if re.search(r"docs/[a-z-]+\.md", text)]
     assert [row for row in cited if row[1] not in generated] == []

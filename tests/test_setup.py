@@ -41,7 +41,7 @@ def test_what_cannot_be_renamed_ends_the_build(text: str, setup_module: ModuleTy
 
 
 def test_every_source_can_be_renamed(setup_module: ModuleType) -> None:
-    for top in ("pyv_npu", "pyv_ext", "npu_device", "pyv_jit", "pyv_state", "toolchain"):
+    for top in ("pyv_npu", "pyv_ext", "npu_device", "pyv_native", "toolchain"):
         for path in (ROOT / top).rglob("*.py"):
             ast.parse(setup_module.rename_imports(path.read_text(encoding="utf-8")))
     names = ("toolchain.ir", "firmware", "npu_device", "toolchains")

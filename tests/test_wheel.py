@@ -27,10 +27,10 @@ FILES = """
 pyv-npu export-models . cnn decoder_kv
 mv decoder_kv.onnx decoder.onnx && cp cnn.onnx model.onnx && mv cnn.onnx MODEL.onnx
 pyv-npu compile model.onnx --emit npu-mlir -o model.mlir
-pyv-npu compile model.onnx -o compiled && mv compiled/cmdq.json CMDQ.json
+pyv-npu compile model.onnx -o compiled && mv compiled/cmdq.json CMDQ.json && cp compiled/image.elf my.elf
+cp my.elf test.elf && mkdir -p FOLDER path/to && cp my.elf path/to
 pyv-npu new project && cp project/main.c .
 pyv-npu docs assembler | sed -n '/\\.globl _start/,/\\.space/s/^    //p' > first.s
-pyv-npu asm first.s -o my.elf && cp my.elf test.elf && mkdir -p FOLDER path/to && cp my.elf path/to
 echo 'override.layer_0.kv: 8' > kv.yaml
 for report in before after; do pyv-npu run hello --report $report; done
 """
@@ -43,7 +43,8 @@ def run(*command: str | Path, cwd: Path, **process: Any) -> str:
         list(map(str, command)), cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1800,
         **process,
     )  # fmt: skip
-    assert done.returncode == 0, f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stderr[-2000:]}"
+    if done.returncode:
+        raise AssertionError(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stderr[-2000:]}")
     return done.stdout
 
 

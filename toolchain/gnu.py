@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from firmware import FOLDER
 from npu_device.abi.instructions import CUSTOM_OPCODES, DEFAULT_SLOT
-from pyv_jit.code_cache import code_cache
+from pyv_native.code_cache import code_cache
 from toolchain.errors import CompilerError, ToolchainError
 
 LOOSE, TIGHT = "loose", "tight"

@@ -11,7 +11,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.decode.command import ACCUMULATORS_BASE, AccumulatorSum, Command, Sum
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, NoRoomError
-from pyv_state import WORD64, StateError, rows
+from pyv_native.state import WORD64, StateError, rows
 
 
 class Accumulators:

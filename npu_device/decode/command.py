@@ -17,7 +17,7 @@ from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.base import Macro
 from npu_device.trace.events import FRONTEND, Kind
-from pyv_state import Fields, StateError
+from pyv_native.state import Fields, StateError
 
 ACCUMULATORS_BASE = 1 << 64
 """Accumulators are a memory of their own beyond the 64-bit addresses: the ranges of sums start here."""

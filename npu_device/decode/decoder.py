@@ -23,7 +23,7 @@ from npu_device.operations.limits import check_pads
 from npu_device.operations.macro.base import setting_of
 from npu_device.operations.tile_form import ALIGNING, OPERATIONS, Operation, holds, pool_window
 from npu_device.trace.events import Kind, unit_counts
-from pyv_state import Fields, StateError, inside
+from pyv_native.state import Fields, StateError, inside
 
 REMEMBERED = 1024
 """Descriptors; the next one makes room for as many others."""

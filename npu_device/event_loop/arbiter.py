@@ -1,11 +1,12 @@
 """The arbiter of the scratchpad's banks: which step waits for a busy port (docs/npu-timing.md, "Scratchpad").
 
-A part of the event loop, in the native subset (`npu_device.native`).
+A part of the event loop, in the native subset (`pyv_native`).
 """
 
 from npu_device.event_loop.sharing import moved_at
 from npu_device.event_loop.state import DMA, DRAINING, FLOWING, MOVING, Bank, BankAccess, EventLoop, Piece, Unit
 from npu_device.trace.events import Cause, What
+from pyv_native.integers import i32
 
 FRACTION_BITS = 16
 """Of a port cycle, while demands are added up."""
@@ -16,7 +17,7 @@ LOW_HALF = (1 << 32) - 1
 def emit(loop: EventLoop, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
     """One event, laid out as `records.RECORD` is."""
     loop.events.extend(
-        (cycle, unit | what << 16 | ticket << 32, tile | (size & LOW_HALF) << 32, size >> 32 | aux << 32)
+        (cycle, unit | what << 16 | i32(ticket) << 32, tile | i32(size) << 32, size >> 32 | i32(aux) << 32)
     )
 
 

@@ -1,7 +1,7 @@
 """The L2 between NoC and DRAM: which lines it holds, and what a transfer moves past it (docs/npu-timing.md, "L2").
 
 A set-associative cache with LRU replacement. A dirty line is written back before any transfer moves on, and the
-transfer that evicted it does not end before. A part of the event loop, in the native subset (`npu_device.native`).
+transfer that evicted it does not end before. A part of the event loop, in the native subset (`pyv_native`).
 """
 
 from npu_device.cost.rates import part

@@ -1,6 +1,5 @@
-"""Plans as records of the event loop: objects for Python, words for compiled code."""
+"""Plans as records of the event loop."""
 
-from array import array
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,13 +15,12 @@ from npu_device.event_loop.state import (
     TENSOR,
     VECTOR,
     WRITE,
-    BankAccess,
-    OwnStall,
     Piece,
     Step,
 )
-from npu_device.native.records import Writer, layout
 from npu_device.trace.events import Kind
+from pyv_native.arena import ROOT, Arena
+from pyv_native.records import WORD, layout
 
 
 def step_class(cost: Cost) -> int:
@@ -32,36 +30,36 @@ def step_class(cost: Cost) -> int:
     return TENSOR if cost.kind is Kind.TE else VECTOR
 
 
-def make_piece(cost: Cost, per_byte: int) -> Piece:
-    """What the event loop knows of work with these costs."""
-    mask = 0
-    for demand in cost.demands:
-        mask |= 1 << demand.bank % 32
-    row_count, row_bytes, row_stride = cost.rows or (0, 0, 0)
-    return Piece(
-        step_class(cost), cost.cycles, cost.drain, cost.cold, cost.payload, cost.aligned, cost.aligned * per_byte,
-        cost.aux, mask, row_count, row_bytes, row_stride,
-        [BankAccess(demand.bank, demand.port, demand.cycles) for demand in cost.demands],
-        [OwnStall(bank, int(cause), cycles) for bank, cause, cycles in cost.stalls],
-        list(cost.channels),
-        cost.conversion.busy, cost.conversion.lead, int(cost.conversion.serial), cost.conversion.tail, cost.bare,
+class PieceImage(NamedTuple):
+    """A piece as it stands in the buffer, wherever that is."""
+
+    step_class: int
+    cycles: int
+    image: bytes
+
+
+def piece_image(cost: Cost, per_byte: int) -> PieceImage:
+    """The record of work with these costs."""
+    capacities = {"accesses": len(cost.demands), "own_stalls": len(cost.stalls), "channel_bytes": len(cost.channels)}
+    arena = Arena(Piece, capacities)
+    piece = arena.root
+    piece.step_class, piece.cycles, piece.drain, piece.cold = step_class(cost), cost.cycles, cost.drain, cost.cold
+    piece.payload, piece.aligned, piece.credits, piece.aux = (
+        cost.payload, cost.aligned, cost.aligned * per_byte, cost.aux
     )  # fmt: skip
-
-
-class Made:
-    """A piece, and its words."""
-
-    def __init__(self, piece: Piece) -> None:
-        self.piece = piece
-        self._words: array[int] | None = None
-
-    def words(self) -> "array[int]":
-        """Its words, wherever they stand."""
-        if self._words is None:
-            writer = Writer()
-            writer.add(self.piece)
-            self._words = array("q", writer.words)
-        return self._words
+    for demand in cost.demands:
+        piece.bank_mask |= 1 << demand.bank % 32
+        access = piece.accesses.add()
+        access.bank, access.port, access.cycles = demand.bank, demand.port, demand.cycles
+    piece.row_count, piece.row_bytes, piece.row_stride = cost.rows or (0, 0, 0)
+    for bank, cause, cycles in cost.stalls:
+        stall = piece.own_stalls.add()
+        stall.bank, stall.cause, stall.cycles = bank, cause, cycles
+    piece.channel_bytes.fill(cost.channels)
+    conversion = cost.conversion
+    piece.converting, piece.lead, piece.lead_serial = conversion.busy, conversion.lead, int(conversion.serial)
+    piece.tail, piece.bare = conversion.tail, cost.bare
+    return PieceImage(piece.step_class, piece.cycles, bytes(arena.buffer[ROOT:]))
 
 
 class Pieces:
@@ -69,120 +67,111 @@ class Pieces:
 
     def __init__(self, timing: Timing) -> None:
         self.timing = timing
-        self._made: dict[tuple[Work, bool], Made] = {}
+        self._images: dict[tuple[Work, bool], PieceImage] = {}
 
-    def single(self, work: Work, dram: int) -> Made:
+    def single(self, work: Work, dram: int) -> PieceImage:
         """Of a plan of one step: work that moves to or from a DRAM address. Those that differ in their addresses only
         are one."""
         return self.of(self.timing.located(work, dram), True)
 
-    def of(self, work: Work, first: bool = False) -> Made:
+    def of(self, work: Work, first: bool = False) -> PieceImage:
         """Of work that is located. `first`: of its command on the tensor engine."""
         key = work, first
-        made = self._made.get(key)
-        if made is None:
-            if len(self._made) >= REMEMBERED:
-                self._made.clear()
+        image = self._images.get(key)
+        if image is None:
+            if len(self._images) >= REMEMBERED:
+                self._images.clear()
             cost = self.timing.cost(work)
             cost = self.timing.first(cost) if first else cost
-            made = self._made[key] = Made(make_piece(cost, self.timing.rates.per_byte))
-        return made
+            image = self._images[key] = piece_image(cost, self.timing.rates.per_byte)
+        return image
 
 
-class _Words(NamedTuple):
-    """A plan as words that stand anywhere."""
+class _Template(NamedTuple):
+    """Steps and pieces of a plan as words that stand at offset 0."""
 
     steps: NDArray[np.int32]
-    """Places in them count from the first. Half as long as words are: many plans are kept."""
+    """Offsets in them count from the first. Half as long as words are: many plans are kept."""
     pieces: Column
-    places: NDArray[np.int32]
-    """Which words of steps are places."""
+    references: NDArray[np.int32]
+    """Which words of steps are references."""
     heads: list[int]
-    """The first step of each class, or NONE."""
+    """Offset of the first step of each class, or NONE."""
 
 
 class Encoded:
     """A plan of many steps."""
 
-    def __init__(self, plan: Plan, pieces: list[Made], piece: Column, known: list[_Words] | None = None) -> None:
-        """`piece`: of each step, an index into `pieces`. `known`: holds the words once they are made."""
+    def __init__(
+        self, plan: Plan, pieces: list[PieceImage], piece: Column, templates: list[_Template] | None = None
+    ) -> None:
+        """`piece`: of each step, an index into `pieces`. `templates`: holds the words from their first use on."""
         self.plan, self.pieces, self.piece = plan, pieces, piece
-        self._known: list[_Words] = [] if known is None else known
+        self._templates: list[_Template] = [] if templates is None else templates
 
     def moved(self, dram: Column) -> "Encoded":
         """The plan with other DRAM addresses, whose transfers cost what they cost here."""
-        return Encoded(replace(self.plan, dram=dram), self.pieces, self.piece, self._known)
-
-    def steps(self) -> tuple[list[Step], list[Step | None]]:
-        """(the steps as objects, the first of each class)."""
-        plan = self.plan
-        columns = zip(self.piece.tolist(), plan.tile.tolist(), plan.dram.tolist(), plan.lane.tolist(), strict=True)
-        steps = [Step(self.pieces[piece].piece, tile, dram, lane=lane) for piece, tile, dram, lane in columns]
-        heads: list[Step | None] = [None] * CLASSES
-        for step, after in zip(reversed(steps), reversed(plan.after.tolist()), strict=True):
-            step.after = [steps[index] for index in after if index != NONE]
-            step.next = heads[step.piece.step_class]
-            heads[step.piece.step_class] = step
-        return steps, heads
+        return Encoded(replace(self.plan, dram=dram), self.pieces, self.piece, self._templates)
 
     def size(self) -> int:
         """Words of steps and pieces."""
-        made = self._words()
-        return len(made.steps) + len(made.pieces)
+        template = self._template()
+        return len(template.steps) + len(template.pieces)
 
     def write(self, words: Column, base: int) -> list[int]:
-        """Write steps and pieces, which stand at `base`, into `words`: the first step of each class, or 0."""
-        made = self._words()
-        count = len(made.steps)
-        words[:count], words[count:] = made.steps, made.pieces
-        words[made.places] += base
+        """Write steps and pieces into `words`, which stand at offset `base`: the first step of each class, or 0."""
+        template = self._template()
+        count = len(template.steps)
+        words[:count], words[count:] = template.steps, template.pieces
+        words[template.references] += base
         fields, size = layout(Step)
-        words[fields["dram"].offset : count : size] = self.plan.dram
-        return [0 if head == NONE else base + head for head in made.heads]
+        words[fields["dram"].offset // WORD : count : size // WORD] = self.plan.dram
+        return [0 if head == NONE else base + head for head in template.heads]
 
-    def _words(self) -> _Words:
-        if not self._known:
-            self._known.append(self._make_words())
-        return self._known[0]
+    def _template(self) -> _Template:
+        if not self._templates:
+            self._templates.append(self._make_template())
+        return self._templates[0]
 
-    def _make_words(self) -> _Words:
+    def _make_template(self) -> _Template:
         fields, size = layout(Step)
-        count = len(self.plan)
-        behind = [np.frombuffer(piece.words(), np.int64) for piece in self.pieces]
-        offsets = np.cumsum([0, *map(len, behind)])
-        words, places = np.zeros((count, size), np.int32), np.zeros((count, size), bool)
-        words[:, fields["piece"].offset] = count * size + offsets[self.piece]
-        places[:, fields["piece"].offset] = True
-        words[:, fields["tile"].offset] = self.plan.tile
-        words[:, fields["lane"].offset] = self.plan.lane
-        words[:, [fields["released"].offset, fields["done"].offset]] = NONE
-        after, given = fields["after"].offset, self.plan.after != NONE
-        words[:, after] = given.sum(axis=1)
-        words[:, after + 1 : after + 1 + given.shape[1]] = np.where(given, self.plan.after * size, 0)
-        places[:, after + 1 : after + 1 + given.shape[1]] = given
-        classes = np.array([made.piece.step_class for made in self.pieces], np.int64)[self.piece]
+        place = {name: field.offset // WORD for name, field in fields.items()}
+        count, width = len(self.plan), size // WORD
+        images = [np.frombuffer(piece.image, np.int64) for piece in self.pieces]
+        offsets = np.cumsum([0, *map(len, images)]) * WORD
+        words, references = np.zeros((count, width), np.int32), np.zeros((count, width), bool)
+        words[:, place["piece"]] = count * size + offsets[self.piece]
+        references[:, place["piece"]] = True
+        words[:, place["tile"]] = self.plan.tile
+        words[:, place["lane"]] = self.plan.lane
+        words[:, [place["released"], place["done"]]] = NONE
+        after, present = place["after"], self.plan.after != NONE
+        words[:, after] = present.sum(axis=1)
+        words[:, after + 1 : after + 1 + present.shape[1]] = np.where(present, self.plan.after * size, 0)
+        references[:, after + 1 : after + 1 + present.shape[1]] = present
+        classes = np.array([piece.step_class for piece in self.pieces], np.int64)[self.piece]
         heads = []
-        for one in range(CLASSES):
-            members = np.flatnonzero(classes == one)
+        for each in range(CLASSES):
+            members = np.flatnonzero(classes == each)
             heads.append(int(members[0]) * size if len(members) else NONE)
-            words[members[:-1], fields["next"].offset] = members[1:] * size
-            places[members[:-1], fields["next"].offset] = True
-        where = np.flatnonzero(places.reshape(-1)).astype(np.int32)
-        return _Words(words.reshape(-1), np.concatenate([*behind, np.zeros(0, np.int64)]), where, heads)
+            words[members[:-1], place["next"]] = members[1:] * size
+            references[members[:-1], place["next"]] = True
+        indices = np.flatnonzero(references.reshape(-1)).astype(np.int32)
+        return _Template(words.reshape(-1), np.concatenate([*images, np.zeros(0, np.int64)]), indices, heads)
 
 
 def encode(plan: Plan, pieces: Pieces) -> Encoded:
     """A plan of many steps, with what its steps take."""
     works, index = locate(plan, pieces.timing)
-    made = [pieces.of(work) for work in works]
-    tensor = np.flatnonzero(np.array([one.piece.step_class == TENSOR for one in made], bool)[index])
+    images = [pieces.of(work) for work in works]
+    tensor = np.flatnonzero(np.array([image.step_class == TENSOR for image in images], bool)[index])
     if len(tensor):
         first = pieces.of(works[index[tensor[0]]], True)
-        if first.piece.cycles != made[index[tensor[0]]].piece.cycles:
-            made.append(first)
+        if first.cycles != images[index[tensor[0]]].cycles:
+            images.append(first)
             index = index.copy()
-            index[tensor[0]] = len(made) - 1
-    return Encoded(plan, made, index)
+            index[tensor[0]] = len(images) - 1
+    return Encoded(plan, images, index)
 
 
 def locate(plan: Plan, timing: Timing) -> tuple[list[Work], Column]:

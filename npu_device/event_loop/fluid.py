@@ -3,7 +3,7 @@
 Nothing happens to a transfer between its begin and its end: there is no event for its first byte, and none for a change
 of rates. The credits that have moved are added up when a transfer begins or ends. When one begins, all then flow on to
 their ends, as if no other came (docs/npu-timing.md, "Differences between the levels"). A part of the event loop, in the
-native subset (`npu_device.native`).
+native subset (`pyv_native`).
 """
 
 from npu_device.cost.rates import FRACTION_BITS

@@ -22,7 +22,7 @@ from npu_device.memory.memory import Memory
 from npu_device.memory.region import Region
 from npu_device.trace.events import Kind, What, unit_code
 from npu_device.trace.stream import EventStream
-from pyv_state import WORD64, StateError, data, inside, integer, listed
+from pyv_native.state import WORD64, StateError, data, inside, integer, listed
 
 CORE = unit_code(Kind.CORE, 0)
 

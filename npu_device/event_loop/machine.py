@@ -1,8 +1,4 @@
-"""The event loop of one device: its units, the plans that run, and the events that they give.
-
-The first steps of a device are stepped by Python, unless it is told otherwise. Then compiled code takes over; it gives
-the same events.
-"""
+"""The event loop of one device: its units, the plans that run, and the events that they give."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -12,28 +8,16 @@ from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Piece
 from npu_device.event_loop import cache, snapshot, stepper
 from npu_device.event_loop.encoding import Encoded, Pieces
-from npu_device.event_loop.state import (
-    CLASSES,
-    FOREVER,
-    MAX_ROW_BANKS,
-    MAX_RUNS,
-    Bank,
-    Cache,
-    DramChannel,
-    EventLoop,
-    Link,
-    Run,
-    Unit,
-)
-from npu_device.event_loop.storage import Objects, Words
+from npu_device.event_loop.state import FOREVER, MAX_ROW_BANKS, MAX_RUNS
+from npu_device.event_loop.storage import Calls, Storage, compiled_calls, interpreted_calls
 from npu_device.trace.events import Kind, What, unit_code
 from npu_device.trace.stream import EventStream
-from pyv_state import LATEST, Fields
+from pyv_native.state import Fields
 
 UNKNOWN = -1
 
-NATIVE_STEPS = 3_000
-"""Steps of a device's life after which compiling the loop pays."""
+CHECKED = False
+"""Whether compiled code has the checks of the checked build; tests set it."""
 STEP_EVENTS = {
     Kind.TE: (What.TE_BEGIN, What.TE_END),
     Kind.VE: (What.VE_BEGIN, What.VE_END),
@@ -52,77 +36,79 @@ class Begun(NamedTuple):
 
 
 def power_up(
-    config: NpuConfig, timing: Timing, analytic: bool = False, external: Collection[int] = ()
-) -> EventLoop:  # fmt: skip
-    """The state of a device on which nothing has run. `external`: codes of the external units."""
+    calls: Calls, config: NpuConfig, timing: Timing, analytic: bool = False, external: Collection[int] = ()
+) -> Storage:  # fmt: skip
+    """The records of a device on which nothing has run. `external`: codes of the external units."""
     dram, l2, rates = config.dram, config.l2, timing.rates
-    loop = EventLoop(
-        uniform=int(rates.uniform), analytic=int(analytic), total_rate=rates.total, dma_rate=rates.channel,
-        priority_rate=rates.first, burst=config.dma.bus_width_bytes * rates.per_byte, latency=timing.latency,
-        split=int(config.dma.direction == "split"), interleave=dram.interleave, external=int(bool(external)),
-    )  # fmt: skip
+    lines = l2.bytes // l2.line if l2.enabled else 0
+    storage = Storage(calls, lines)
+    loop = storage.arena.root
+    loop.uniform, loop.analytic, loop.external = int(rates.uniform), int(analytic), int(bool(external))
+    loop.total_rate, loop.dma_rate, loop.priority_rate = rates.total, rates.channel, rates.first
+    loop.burst, loop.latency = config.dma.bus_width_bytes * rates.per_byte, timing.latency
+    loop.split, loop.interleave = int(config.dma.direction == "split"), dram.interleave
     if dram.row_model == "open":
         loop.row_cycles, loop.row_bytes = timing.core_cycles(dram.row_cycles), dram.row_bytes
         loop.row_banks = dram.row_banks
     counts = {Kind.TE: config.te.count, Kind.VE: config.ve.count, Kind.DMA: config.dma.channels}
     for kind, count in counts.items():
-        begin, end = map(int, STEP_EVENTS[kind])
         for index in range(count * config.clusters):
-            unit = Unit(unit_code(kind, index), int(kind), index // count, begin, end)
-            unit.share = [0] * (dram.channels + 1)
+            unit = loop.units.add()
+            unit.code, unit.kind, unit.cluster = unit_code(kind, index), int(kind), index // count
+            unit.begin_event, unit.end_event = map(int, STEP_EVENTS[kind])
             unit.external = int(unit.code in external)
-            loop.units.append(unit)
-    loop.runs = [Run(slot, heads=[None] * CLASSES) for slot in range(MAX_RUNS)]
-    loop.banks = [
-        Bank(unit_code(Kind.BANK, index), port_free=[0, 0]) for index in range(config.spm.banks * config.clusters)
-    ]
-    loop.channels = [
-        DramChannel(index, unit_code(Kind.DRAM, index), open_rows=[-1] * MAX_ROW_BANKS)
-        for index in range(dram.channels)
-    ]
-    loop.links = [*(Link(rates.dram) for _ in loop.channels), Link(rates.noc)]
+    for slot in range(MAX_RUNS):
+        loop.runs.add().slot = slot
+    for index in range(config.spm.banks * config.clusters):
+        loop.banks.add().code = unit_code(Kind.BANK, index)
+    for index in range(dram.channels):
+        channel = loop.channels.add()
+        channel.index, channel.code = index, unit_code(Kind.DRAM, index)
+        channel.open_rows.fill([-1] * MAX_ROW_BANKS)
+    for rate in (*[rates.dram] * dram.channels, rates.noc):
+        loop.links.add().rate = rate
     if l2.enabled:
-        lines = l2.bytes // l2.line
-        loop.l2 = Cache(
-            unit_code(Kind.L2, 0), l2.line, lines // l2.ways, l2.ways, timing.hit_latency, timing.miss_latency,
-            l2.line * rates.per_byte, tags=[0] * lines,
-        )  # fmt: skip
-    return loop
+        cache_record = loop.l2
+        cache_record.code, cache_record.line = unit_code(Kind.L2, 0), l2.line
+        cache_record.sets, cache_record.ways = lines // l2.ways, l2.ways
+        cache_record.hit_latency, cache_record.miss_latency = timing.hit_latency, timing.miss_latency
+        cache_record.line_credits = l2.line * rates.per_byte
+        cache_record.tags.fill([0] * lines)
+    storage.bind()
+    return storage
 
 
 class Machine:
     """Units, plans and events of one device."""
 
     def __init__(
-        self, config: NpuConfig, timing: Timing, events: EventStream, native_steps: int = NATIVE_STEPS,
-        *, analytic: bool = False, external: Collection[int] = (),
+        self, config: NpuConfig, timing: Timing, events: EventStream, *, analytic: bool = False,
+        external: Collection[int] = (), interpreted: bool = False,
     ) -> None:  # fmt: skip
-        """`analytic`: IA_TIMING. `external`: codes of the units whose steps end when `tell_end` says so."""
+        """`analytic`: IA_TIMING. `external`: codes of the units whose steps end when `tell_end` says so. `interpreted`:
+        CPython runs the loop, for lock-step and debugging."""
         self._external = frozenset(external)
         self._config = config
         self._timing = timing
         self._pieces = Pieces(timing)
         self._events = events
-        self._native_steps = native_steps
         self._analytic = analytic
-        self._seen = 0
-        """Steps so far."""
+        if interpreted:
+            self._calls = interpreted_calls()
+        else:
+            self._calls = compiled_calls(timing.rates.uniform, analytic, bool(external), CHECKED)
         self.on_dropped: Callable[[Iterable[int]], None] | None = None
-        """Told the tags of watched lines that no longer differ from DRAM in the L2."""
+        """Receives the tags of watched lines that no longer differ from DRAM in the L2."""
         self.reset()
-
-    def use_compiled(self) -> None:
-        """Compiled code from the next plan on."""
-        self._native_steps = 0
 
     def reset(self) -> None:
         """Everything idle, token buckets and rows as after power-up."""
-        self._use(Objects(self._power_up()))
+        self._use(self._power_up())
 
-    def _power_up(self) -> EventLoop:
-        return power_up(self._config, self._timing, self._analytic, self._external)
+    def _power_up(self) -> Storage:
+        return power_up(self._calls, self._config, self._timing, self._analytic, self._external)
 
-    def _use(self, storage: Objects | Words) -> None:
+    def _use(self, storage: Storage) -> None:
         self.storage = storage
         self._next = UNKNOWN
         """The next cycle in which something happens."""
@@ -131,21 +117,20 @@ class Machine:
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps, plain data. All events have been emitted."""
-        return snapshot.state_of(self.storage) | {"seen": self._seen}
+        return snapshot.state_of(self.storage)
 
     def load_state(self, state: Any, plan_of: snapshot.PlanOf) -> None:
         """Go on from what `state` gave."""
         fields = Fields(
-            state, "time", "wake", "rates_due", "rates_since", "runs", "units", "banks", "channels", "tags", "seen"
+            state, "time", "wake", "rates_due", "rates_since", "runs", "units", "banks", "channels", "tags"
         )  # fmt: skip
-        self._seen = fields.integer("seen", 0, LATEST)
-        loop = self._power_up()
-        self._use(snapshot.load(loop, fields, self._pieces, plan_of))
-        self._count(0)
+        storage = self._power_up()
+        snapshot.load(storage, fields, self._pieces, plan_of)
+        self._use(storage)
 
     def numbers(self) -> dict[int, int]:
         """Acceptance numbers of the commands in flight, by slot."""
-        return {run.slot: run.number for run in self.storage.active()}
+        return {run.slot: run.number for run in self.storage.loop.active}
 
     def busy_units(self) -> list[int]:
         """Codes of the units on which a step is in progress."""
@@ -153,7 +138,7 @@ class Machine:
 
     def watched_lines(self) -> list[int]:
         """Numbers of the lines of the L2 that are watched."""
-        return [int(tag) >> cache.FLAGS for tag in self.storage.tags() if tag & cache.WATCHED]
+        return [int(tag) >> cache.FLAGS for tag in self.storage.loop.l2.tags if tag & cache.WATCHED]
 
     # -- units -------------------------------------------------------------------------------------------------
 
@@ -169,13 +154,12 @@ class Machine:
     def take_begun(self) -> list[Begun]:
         """Steps that have begun on external units since the last call."""
         storage, codes = self.storage, self.storage.loop.begun
-        found = []
-        for code in list(codes):
+        steps = []
+        for code in codes:
             unit = storage.units[code]
-            slot = storage.slot_of(unit.run)
-            found.append(Begun(code, slot, storage.step_index(slot, unit.step)))
+            steps.append(Begun(code, unit.run.slot, storage.step_index(unit.step)))
         codes.clear()
-        return found
+        return steps
 
     def stalled(self, code: int) -> int:
         """Cycles that the step on an external unit has lost to its banks so far."""
@@ -199,11 +183,10 @@ class Machine:
 
     def begin_one(self, piece: Piece, dram: int, number: int, ticket: int, unit: int, cycle: int) -> int:
         """Start a plan of one step (a tile command) on a unit that is free in this cycle: its slot."""
-        self._count(1)
         storage, slot = self.storage, self._free_slot()
         step = storage.place_single(self._pieces.single(piece, dram), slot)
-        self._next = storage.text.begin_single(
-            storage.root, storage.run_places[slot], step, dram, number, ticket, storage.unit_places[unit], cycle
+        self._next = self._calls.begin_single(
+            storage.arena, storage.runs[slot].offset, step, dram, number, ticket, storage.units[unit].offset, cycle
         )
         self._emit()
         return slot
@@ -213,16 +196,13 @@ class Machine:
 
         A plan without steps is over in that cycle.
         """
-        count = len(plan.plan)
-        self._count(count)
-        storage, slot = self.storage, self._free_slot()
+        count, storage, slot = len(plan.plan), self.storage, self._free_slot()
         heads = storage.place_plan(plan, slot)
-        run, text = storage.run_places[slot], storage.text
-        text.admit(storage.root, run, number, ticket, cluster, count, cycle)
-        for step_class, head in enumerate(heads):
-            storage.runs[slot].heads[step_class] = head
+        run, arena = storage.runs[slot], storage.arena
+        self._calls.admit(arena, run.offset, number, ticket, cluster, count, cycle)
+        run.heads.fill_offsets(heads)
         for unit in units if count else ():
-            text.hold(storage.root, run, storage.unit_places[unit])
+            self._calls.hold(arena, run.offset, storage.units[unit].offset)
         self._next = UNKNOWN
         return slot
 
@@ -253,21 +233,21 @@ class Machine:
     def next_cycle(self) -> int | None:
         """The next cycle in which something happens here."""
         if self._next == UNKNOWN:
-            self._next = self.storage.text.next_cycle(self.storage.root)
+            self._next = self._calls.next_cycle(self.storage.arena)
         return None if self._next >= FOREVER else self._next
 
     def advance(self, limit: int) -> int:
         """As `stepper.advance`, with the events emitted; never FULL."""
         self._next = UNKNOWN
         while True:
-            answer: int = self.storage.text.advance(self.storage.root, limit)
+            answer = self._calls.advance(self.storage.arena, limit)
             self._emit()
             if answer != stepper.FULL:
                 return answer
 
     def ends(self, cycle: int) -> None:
         """As `stepper.end_steps`; `start` is to follow in this cycle."""
-        self.storage.text.end_steps(self.storage.root, cycle)
+        self._calls.end_steps(self.storage.arena, cycle)
         self._next = UNKNOWN
         self.storage.loop.wake = FOREVER  # which `start` finds anew: nothing else is to wake for it
         self._emit()
@@ -275,26 +255,24 @@ class Machine:
     def start(self, cycle: int) -> None:
         """As `stepper.start`, with the events emitted."""
         if not self.idle:
-            self._next = self.storage.text.start(self.storage.root, cycle)
+            self._next = self._calls.start(self.storage.arena, cycle)
             self._emit()
 
     def priority_access(self, cycle: int, address: int, size: int) -> int:
         """`size` bytes at a DRAM address move before those of any transfer: cycles until they have."""
         rates, storage = self._timing.rates, self.storage
         self._next = UNKNOWN
-        wait: int = storage.text.priority_access(storage.root, cycle, rates.channel_of(address), size * rates.per_byte)
-        return wait
+        return self._calls.priority_access(storage.arena, cycle, rates.channel_of(address), size * rates.per_byte)
 
     def maintain(self, cycle: int, line: int, operation: int) -> None:
         """As `cache.maintain`, with its events emitted."""
         self._next = UNKNOWN
-        self.storage.text.maintain(self.storage.root, cycle, line, operation)
+        self._calls.maintain(self.storage.arena, cycle, line, operation)
         self._emit()
 
     def mark(self, line: int, flags: int) -> int:
         """As `cache.mark`."""
-        tag: int = self.storage.text.mark(self.storage.root, line, flags)
-        return tag
+        return self._calls.mark(self.storage.arena, line, flags)
 
     def slow_down(self, factor: int) -> None:
         """Bytes cross the DRAM `factor` times as slowly until the machine is reset; what has no limit has none."""
@@ -309,21 +287,13 @@ class Machine:
 
     def dram_at(self, slowdown: int) -> None:
         """Bytes cross the DRAM `slowdown` times as slowly as configured until the machine is reset."""
-        loop, own = self.storage.loop, self._power_up()
-        for rate in ("total_rate", "priority_rate"):
-            setattr(loop, rate, getattr(own, rate))
+        loop, rates = self.storage.loop, self._timing.rates
+        loop.total_rate, loop.priority_rate = rates.total, rates.first
         for index in range(self._config.dram.channels):
-            loop.links[index].rate = own.links[index].rate
+            loop.links[index].rate = rates.dram
         self.slow_down(slowdown)
 
     # -- inside ------------------------------------------------------------------------------------------------
-
-    def _count(self, steps: int) -> None:
-        """So many steps come in addition."""
-        self._seen += steps
-        storage = self.storage
-        if self._seen >= self._native_steps and isinstance(storage, Objects):
-            self._use(Words(*storage.pack(), self._timing.rates.uniform, self._analytic, bool(self._external)))
 
     def _free_slot(self) -> int:
         """The lowest slot that no run has."""

@@ -1,7 +1,7 @@
 """DRAM channels and NoC shared by transfers: credits, max-min fair rates, priority accesses (docs/npu-timing.md).
 
 A transfer moves its bytes at one rate, in the order of their addresses: of its rate each DRAM channel carries the part
-that its bytes have there. A part of the event loop, in the native subset (`npu_device.native`).
+that its bytes have there. A part of the event loop, in the native subset (`pyv_native`).
 """
 
 from npu_device.cost.rates import FRACTION_BITS, WHOLE

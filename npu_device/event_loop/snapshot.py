@@ -15,6 +15,7 @@ from npu_device.cost.plan import Plan
 from npu_device.event_loop.cache import DIRTY, FLAGS, STALE, WATCHED
 from npu_device.event_loop.encoding import Pieces, encode
 from npu_device.event_loop.state import (
+    CLASSES,
     DMA,
     DRAINING,
     LATENCY,
@@ -27,14 +28,17 @@ from npu_device.event_loop.state import (
     VE,
     VECTOR,
     WRITE,
-    EventLoop,
-    Run,
+    Piece,
     Step,
-    Unit,
-)  # fmt: skip
-from npu_device.event_loop.storage import Objects, Words
-from pyv_state import LATEST, Fields, StateError, inside, listed, row
+)
+from npu_device.event_loop.storage import STEP_WORDS, Storage
+from pyv_native.records import WORD, layout
+from pyv_native.state import LATEST, Fields, StateError, inside, listed, row
 
+_RELEASED, _DONE, _DRAM, _PIECE = (
+    layout(Step).fields[name].offset // WORD for name in ("released", "done", "dram", "piece")
+)
+"""Words of a step."""
 _KIND_OF = {READ: DMA, WRITE: DMA, TENSOR: TE, VECTOR: VE}
 """Kind of unit that executes the steps of a class."""
 _CYCLE = (0, LATEST)
@@ -58,24 +62,26 @@ PlanOf = Callable[[int, tuple[int, ...]], CommandPlan]
 """`f(number, units)`: of the command with this acceptance number, on units with these codes. StateError: of none."""
 
 
-def state_of(storage: Objects | Words) -> dict[str, Any]:
+def state_of(storage: Storage) -> dict[str, Any]:
     """What a snapshot keeps. All events have been emitted, and no run has just completed."""
     loop = storage.loop
     runs = []
-    for run in storage.active():
-        released, done = storage.progress(run.slot)
-        codes = [storage.code_of(unit) for unit in run.units]
+    for run in loop.active:
+        steps = storage.columns(run.slot)
         runs.append(
-            {"slot": run.slot, "number": run.number, "units": codes, "finish": run.finish, "released": released,
-             "done": done}
+            {"slot": run.slot, "number": run.number, "units": [unit.code for unit in run.units], "finish": run.finish,
+             "released": steps[:, _RELEASED].tobytes(), "done": steps[:, _DONE].tobytes()}
         )  # fmt: skip
     units = []
     for unit in storage.units.values():
         step: dict[str, Any] | None = None
         if unit.busy:
-            slot = storage.slot_of(unit.run)
             step = {name: getattr(unit, name) for name in _ON_UNIT}
-            step |= {"slot": slot, "step": storage.step_index(slot, unit.step), "share": list(unit.share)}
+            step |= {
+                "slot": unit.run.slot,
+                "step": storage.step_index(unit.step),
+                "share": list(unit.share)[: _links(loop)],
+            }
         units.append({"last_end": unit.last_end, "busy": step})
     return {name: getattr(loop, name) for name in _OF_LOOP} | {
         "runs": runs,
@@ -84,20 +90,30 @@ def state_of(storage: Objects | Words) -> dict[str, Any]:
         "channels": [
             [[getattr(channel, name) for name in _OF_CHANNEL], list(channel.open_rows)] for channel in loop.channels
         ],
-        "tags": storage.tags(),
+        "tags": list(loop.l2.tags),
     }
 
 
-def load(loop: EventLoop, state: Fields, pieces: Pieces, plan_of: PlanOf) -> Objects:
+def _links(loop: Any) -> int:
+    """DRAM channels and the NoC."""
+    return len(loop.links)
+
+
+def load(storage: Storage, state: Fields, pieces: Pieces, plan_of: PlanOf) -> None:
     """Bring a loop on which nothing has run into a state."""
-    storage = Objects(loop)
     for name in _OF_LOOP:
-        setattr(loop, name, state.integer(name, *_CYCLE))
+        setattr(storage.loop, name, state.integer(name, *_CYCLE))
+    slots = []
     for index, item in enumerate(state.listed("runs")):
         with inside("runs", index):
-            _load_run(storage, Fields(item, "slot", "number", "units", "finish", "released", "done"), pieces,
-                      plan_of)  # fmt: skip
-    loop.active.sort(key=lambda run: run.number)
+            slots.append(
+                _load_run(
+                    storage, Fields(item, "slot", "number", "units", "finish", "released", "done"), pieces, plan_of
+                )
+            )
+    loop = storage.loop  # placing plans may have moved it
+    active = sorted((storage.runs[slot] for slot in slots), key=lambda run: run.number)
+    loop.active.fill(active)
     for index, (unit, item) in enumerate(zip(loop.units, state.listed("units", len(loop.units)), strict=True)):
         with inside("units", index):
             fields = Fields(item, "last_end", "busy")
@@ -105,12 +121,13 @@ def load(loop: EventLoop, state: Fields, pieces: Pieces, plan_of: PlanOf) -> Obj
             if fields["busy"] is not None:
                 with inside("busy"):
                     _load_step(storage, unit, Fields(fields["busy"], *_ON_UNIT, "slot", "step", "share"))
-    for index, run in enumerate(loop.active):
+    for index, run in enumerate(active):
         with inside("runs", index):
-            _find_heads(loop, run, storage.steps(run.slot))
+            _find_heads(storage, run)
     for index, (bank, item) in enumerate(zip(loop.banks, state.listed("banks", len(loop.banks)), strict=True)):
         with inside("banks", index):
-            bank.busy, *bank.port_free = row(item, _CYCLE, _CYCLE, _CYCLE)
+            bank.busy, *ports = row(item, _CYCLE, _CYCLE, _CYCLE)
+            bank.port_free.fill(ports)
     for index, (channel, item) in enumerate(
         zip(loop.channels, state.listed("channels", len(loop.channels)), strict=True)
     ):
@@ -118,58 +135,58 @@ def load(loop: EventLoop, state: Fields, pieces: Pieces, plan_of: PlanOf) -> Obj
             numbers, rows = listed(item, 2)
             for name, value in zip(_OF_CHANNEL, row(numbers, *[_CYCLE] * len(_OF_CHANNEL)), strict=True):
                 setattr(channel, name, value)
-            channel.open_rows = list(row(rows, *[(-1, LATEST)] * len(channel.open_rows)))
-    _load_tags(loop, state.integers("tags", 0, LATEST, len(loop.l2.tags)))
-    return storage
+            channel.open_rows.fill(row(rows, *[(-1, LATEST)] * len(channel.open_rows)))
+    _load_tags(loop.l2, state.integers("tags", 0, LATEST, len(loop.l2.tags)))
 
 
-def _load_run(storage: Objects, fields: Fields, pieces: Pieces, plan_of: PlanOf) -> None:
-    loop = storage.loop
-    run = loop.runs[fields.integer("slot", 0, MAX_RUNS - 1)]
-    if run.number:
+def _load_run(storage: Storage, fields: Fields, pieces: Pieces, plan_of: PlanOf) -> int:
+    """A run in flight: its slot."""
+    slot = fields.integer("slot", 0, MAX_RUNS - 1)
+    if storage.runs[slot].number:
         raise StateError("has a run already", "slot")
-    run.number = fields.integer("number", 1, LATEST)
+    number = fields.integer("number", 1, LATEST)
     codes = tuple(fields.integers("units", 0, LATEST))
     if len(codes) > MAX_LANES or len(set(codes)) < len(codes) or not set(codes) <= storage.units.keys():
         raise StateError("are no units of a run", "units")
-    run.ticket, run.cluster, plan, single = plan_of(run.number, codes)
-    run.units = [storage.units[code] for code in codes]
+    ticket, cluster, plan, single = plan_of(number, codes)
     if single is not None:
         work, dram = single
-        storage.place_single(pieces.single(work, dram), run.slot).dram = dram
+        storage.place_single(pieces.single(work, dram), slot)
+        storage.columns(slot)[0, _DRAM] = dram
     elif plan is not None:
-        storage.place_plan(encode(plan, pieces), run.slot)
-    steps = storage.steps(run.slot)
-    columns = []
-    for name in ("released", "done"):
-        column = np.frombuffer(fields.data(name, 8 * len(steps)), np.int64)
-        if ((column < NOT_YET) | (column > LATEST)).any():
+        storage.place_plan(encode(plan, pieces), slot)
+    run = storage.runs[slot]
+    run.number, run.ticket, run.cluster = number, ticket, cluster
+    units = [storage.units[code] for code in codes]
+    run.units.fill(units)
+    steps = storage.columns(slot) if single is not None or plan is not None else np.zeros((0, STEP_WORDS), np.int64)
+    for name, column in (("released", _RELEASED), ("done", _DONE)):
+        values = np.frombuffer(fields.data(name, 8 * len(steps)), np.int64)
+        if ((values < NOT_YET) | (values > LATEST)).any():
             raise StateError(f"a cycle is not within {NOT_YET}..{LATEST}", name)
-        columns.append(column.tolist())
-    for step, released, done in zip(steps, *columns, strict=True):
-        if (released == NOT_YET) != (done == NOT_YET):
-            raise StateError("a step has released its operands and is not over", "released")
-        step.released, step.done = released, done
-    run.left = sum(step.done == NOT_YET for step in steps)
+        steps[:, column] = values
+    if ((steps[:, _RELEASED] == NOT_YET) != (steps[:, _DONE] == NOT_YET)).any():
+        raise StateError("a step has released its operands and is not over", "released")
+    run.left = int((steps[:, _DONE] == NOT_YET).sum())
     run.finish = fields.integer("finish", *_CYCLE)
     if run.left:
-        for unit in run.units:
+        for unit in units:
             if unit.holder is not None:
                 raise StateError("a unit belongs to two runs", "units")
             unit.holder = run
     else:
-        loop.finishing += 1
-    loop.active.append(run)
+        storage.loop.finishing += 1
+    return slot
 
 
-def _load_step(storage: Objects, unit: Unit, fields: Fields) -> None:
+def _load_step(storage: Storage, unit: Any, fields: Fields) -> None:
     """The step that is in progress on a unit."""
     loop = storage.loop
-    run = loop.runs[fields.integer("slot", 0, MAX_RUNS - 1)]
-    steps = storage.steps(run.slot) if run.number else []
-    step = steps[fields.integer("step", 0, len(steps) - 1)]
+    run = storage.runs[fields.integer("slot", 0, MAX_RUNS - 1)]
+    base, count = storage.span(run.slot) if run.number else (0, 0)
+    step = storage.arena.view(Step, base + fields.integer("step", 0, count - 1) * layout(Step).size)
     kind = _KIND_OF[step.piece.step_class]
-    own = [one for one in run.units if one.kind == kind]
+    own = [each for each in run.units if each.kind == kind]
     foreign = unit.holder is not None and unit.holder is not run
     if step.done != NOT_YET or unit.kind != kind or unit.cluster != run.cluster or (own and unit not in own) or foreign:
         raise StateError("does not run on this unit", "step")
@@ -177,28 +194,38 @@ def _load_step(storage: Objects, unit: Unit, fields: Fields) -> None:
         raise StateError("runs on two units", "step")
     unit.busy, unit.run, unit.step = 1, run, step
     for name in _ON_UNIT:
-        # The end that an engine outside has not told is LATEST, and more by what its banks have cost.
+        # The end that an external engine has not told is LATEST, and more by what its banks have cost.
         latest = 2 * LATEST - 1 if name == "end" and unit.external else LATEST
         setattr(unit, name, fields.integer(name, -1 if name == "length" else 0, latest))
     if not (LATENCY <= unit.phase <= DRAINING if unit.kind == DMA else unit.phase == 0):
         raise StateError(f"{unit.phase} is no phase of this unit", "phase")
-    unit.share = fields.integers("share", 0, LATEST, len(unit.share))
+    share = fields.integers("share", 0, LATEST, _links(loop))
+    unit.share.fill([*share, *[0] * (len(unit.share) - len(share))])
 
 
-def _find_heads(loop: EventLoop, run: Run, steps: list[Step]) -> None:
+def _find_heads(storage: Storage, run: Any) -> None:
     """The first step of each class that has not begun: all before it have, none after it."""
-    running = {id(unit.step) for unit in loop.units if unit.busy}
-    for step in steps:
-        begun = step.done != NOT_YET or id(step) in running
-        head = run.heads[step.piece.step_class]
-        if head is None and not begun:
-            run.heads[step.piece.step_class] = step
-        elif head is not None and begun:
+    steps = storage.columns(run.slot) if run.left else np.zeros((0, STEP_WORDS), np.int64)
+    if not len(steps):
+        return
+    base, count = storage.span(run.slot)
+    begun = steps[:, _DONE] != NOT_YET
+    for unit in storage.loop.units:
+        if unit.busy and base <= unit.step.offset < base + count * layout(Step).size:
+            begun[(unit.step.offset - base) // layout(Step).size] = True
+    pieces, index = np.unique(steps[:, _PIECE], return_inverse=True)
+    classes = np.array([storage.arena.view(Piece, piece).step_class for piece in pieces.tolist()])[index]
+    heads = []
+    for step_class in range(CLASSES):
+        members = np.flatnonzero(classes == step_class)
+        to_come = members[~begun[members]]
+        if len(to_come) and begun[members[members > to_come[0]]].any():
             raise StateError("a step has begun before the one in front of it", "done")
+        heads.append(base + int(to_come[0]) * layout(Step).size if len(to_come) else 0)
+    run.heads.fill_offsets(heads)
 
 
-def _load_tags(loop: EventLoop, tags: list[int]) -> None:
-    l2 = loop.l2
+def _load_tags(l2: Any, tags: list[int]) -> None:
     seen = set()
     for index, tag in enumerate(tags):
         line = tag >> FLAGS
@@ -208,6 +235,6 @@ def _load_tags(loop: EventLoop, tags: list[int]) -> None:
         ):
             raise StateError(f"{tag:#x} is no line of this set", "tags", index)
         seen.add(line)
-    l2.tags = tags
+    l2.tags.fill(tags)
     l2.valid = sum(tag != 0 for tag in tags)
     l2.dirty = sum(tag & DIRTY for tag in tags)

@@ -7,9 +7,9 @@ from dataclasses import field
 
 from npu_device.cost.plan import MAX_AFTER
 from npu_device.cost.rates import MAX_DRAM_CHANNELS
-from npu_device.native.records import REFERENCE, record, records, words
 from npu_device.trace.events import Kind
 from npu_device.trace.records import RECORD
+from pyv_native.records import REFERENCE, array, items, record, records
 
 FOREVER = 1 << 62
 NOT_YET = -1
@@ -82,7 +82,7 @@ class Piece:
     row_stride: int = 0
     accesses: list[BankAccess] = records()
     own_stalls: list[OwnStall] = records()
-    channel_bytes: list[int] = words()
+    channel_bytes: list[int] = items()
     """Transfer: aligned bytes on each DRAM channel."""
     converting: int = 0
     """Transfer: busy cycles of the KV engine of its channel; 0: it has no work, and the next ones mean nothing."""
@@ -104,7 +104,7 @@ class Step:
     tile: int = 0
     dram: int = 0
     """First DRAM address."""
-    after: "list[Step]" = words(MAX_AFTER)
+    after: "list[Step]" = items(MAX_AFTER)
     """Steps that must be over before this one starts."""
     next: "Step | None" = REFERENCE
     """The next step of its class."""
@@ -125,9 +125,9 @@ class Run:
     """Acceptance number of the command; 0: the slot is free."""
     ticket: int = 0
     cluster: int = 0
-    units: "list[Unit]" = words(MAX_LANES)
+    units: "list[Unit]" = items(MAX_LANES)
     """One for each lane."""
-    heads: list[Step | None] = words(CLASSES)
+    heads: list[Step | None] = array(CLASSES)
     """The next step of each class."""
     left: int = 0
     """Steps that are not over."""
@@ -181,7 +181,7 @@ class Unit:
     """Transfer: `earliest_end` if nothing but that delay came from the engine."""
     exposed: int = 0
     """Transfer, once its data has moved: by how much the engine lengthens it."""
-    share: list[int] = words(MAX_DRAM_CHANNELS + 1)
+    share: list[int] = array(MAX_DRAM_CHANNELS + 1)
     """Transfer: the part of its bytes on each link, in 1/WHOLE."""
     external: int = 0
     """Whether an engine outside says when its steps end: until it has, `end` is FOREVER or more. `stalled` are the
@@ -197,7 +197,7 @@ class Bank:
     code: int = 0
     busy: int = 0
     """Port cycles since the last record of them."""
-    port_free: list[int] = words(2)
+    port_free: list[int] = array(2)
     """Of each port: the cycle before which it cannot have served all accesses."""
 
 
@@ -229,7 +229,7 @@ class DramChannel:
     """Bytes since the last record of them."""
     filled: int = 0
     """Bytes that the transfer which begins misses in the L2."""
-    open_rows: list[int] = words(MAX_ROW_BANKS)
+    open_rows: list[int] = array(MAX_ROW_BANKS)
     """Of each DRAM bank."""
 
 
@@ -256,9 +256,9 @@ class Cache:
     """Lines that it has found changed in DRAM."""
     stale_address: int = 0
     """Of the first of them."""
-    tags: list[int] = words()
+    tags: list[int] = items()
     """The ways of each set, most recently used first: line number << FLAGS | flags; 0: an empty way."""
-    dropped: list[int] = words()
+    dropped: list[int] = items()
     """Tags of watched lines that no longer differ from DRAM."""
 
 
@@ -307,11 +307,11 @@ class EventLoop:
     units: list[Unit] = records(MAX_UNITS)
     """TE, VE, DMA, each kind through all clusters."""
     runs: list[Run] = records(MAX_RUNS)
-    active: list[Run] = words(MAX_RUNS)
+    active: list[Run] = items(MAX_RUNS)
     """Runs in flight, by acceptance number."""
-    completed: list[int] = words(MAX_RUNS)
+    completed: list[int] = items(MAX_RUNS)
     """Slots of the runs that completed in this cycle."""
-    begun: list[int] = words(MAX_UNITS)
+    begun: list[int] = items(MAX_UNITS)
     """Codes of the external units on which a step has begun, until the device takes them."""
     banks: list[Bank] = records(MAX_BANKS)
     """Of all clusters."""
@@ -319,5 +319,5 @@ class EventLoop:
     links: list[Link] = records(MAX_DRAM_CHANNELS + 1)
     """The DRAM channels, then the NoC."""
     l2: Cache = field(default_factory=Cache)
-    events: list[int] = words()
+    events: list[int] = items()
     """Events that the stream has not been given yet, laid out as `records.RECORD`."""

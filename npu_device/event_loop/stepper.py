@@ -1,8 +1,7 @@
 """The event loop of CA_HYBRID: engines and DMA channels, step by step through plans.
 
-Written in the native subset (`npu_device.native`): Python runs it as it stands, and long plans run it compiled. In a
-cycle, steps end first, then steps start, then rates are shared anew. All choices are by acceptance number and index, so
-they depend on nothing else.
+Written in the native subset (`pyv_native`). In a cycle, steps end first, then steps start, then rates are shared anew.
+All choices are by acceptance number and index, so they depend on nothing else.
 """
 
 from npu_device.event_loop.arbiter import emit, use_banks

@@ -8,7 +8,7 @@ from enum import IntEnum
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-from pyv_state import LATEST, Fields, StateError, inside, integer, listed
+from pyv_native.state import LATEST, Fields, StateError, inside, integer, listed
 
 NEVER = LATEST
 """Later than any cycle."""

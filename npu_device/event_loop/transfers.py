@@ -1,6 +1,6 @@
 """A transfer on its DMA channel: latency, opening of DRAM rows, data, end (docs/npu-timing.md, "Transfers").
 
-A part of the event loop, in the native subset (`npu_device.native`).
+A part of the event loop, in the native subset (`pyv_native`).
 """
 
 from npu_device.cost.rates import WHOLE, part

@@ -25,7 +25,7 @@ from npu_device.external.step import Step, Totals
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.operations.macro.base import Setting, setting_of
 from npu_device.trace.events import Kind, unit_code
-from pyv_state import LATEST, Fields, StateError, inside, listed, shown
+from pyv_native.state import LATEST, Fields, StateError, inside, listed, shown
 
 _OF_STEP = ("index", "lanes", "began", "at", "before", "granted", "written")
 """Fields of a step that a snapshot keeps as they are."""

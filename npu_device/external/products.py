@@ -20,7 +20,7 @@ from npu_device.operations.kernels.elements import limits, wrap
 from npu_device.operations.macro.base import Setting
 from npu_device.operations.macro.product import ProductMacro
 from npu_device.operations.tile_form import SMALL_INTEGERS
-from pyv_state import WORD32, WORD64, Fields, data, inside, listed, row
+from pyv_native.state import WORD32, WORD64, Fields, data, inside, listed, row
 
 Codes = NDArray[np.int8]
 

@@ -15,7 +15,7 @@ from npu_device.issue.scheduler import CommandQueue
 from npu_device.operations.checks import DescriptorError
 from npu_device.trace.events import FRONTEND, What
 from npu_device.trace.stream import EventStream
-from pyv_state import Fields, inside
+from pyv_native.state import Fields, inside
 
 
 class Acceptance:

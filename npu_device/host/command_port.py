@@ -29,7 +29,7 @@ from npu_device.issue.scheduler import CommandQueue
 from npu_device.trace.counters import Counters
 from npu_device.trace.events import FRONTEND, Kind, Refusal, What
 from npu_device.trace.stream import EventStream
-from pyv_state import LATEST, WORD64, Fields
+from pyv_native.state import LATEST, WORD64, Fields
 
 if TYPE_CHECKING:
     from npu_device.issue.injection import Injector

@@ -20,7 +20,7 @@ from npu_device.issue.scheduler import CommandQueue
 from npu_device.memory.memory import Memory
 from npu_device.trace.events import FRONTEND, TIGHT, What
 from npu_device.trace.stream import EventStream
-from pyv_state import LATEST, WORD32, Fields, StateError, data, inside, integer, listed
+from pyv_native.state import LATEST, WORD32, Fields, StateError, data, inside, integer, listed
 
 if TYPE_CHECKING:
     from npu_device.host.acceptance import Acceptance

@@ -21,7 +21,7 @@ from npu_device.issue.scheduler import CommandQueue
 from npu_device.memory.memory import Memory
 from npu_device.trace.counters import Counters
 from npu_device.trace.stream import EventStream
-from pyv_state import Fields, Stateful, inside
+from pyv_native.state import Fields, Stateful, inside
 
 if TYPE_CHECKING:
     from npu_device.decode.command import Command
@@ -62,10 +62,11 @@ class HostSide:
         values: bool,
         analytic: bool,
         external: "External | None",
+        interpreted: bool,
     ) -> None:
         """`counters`: of the device. `caps`: of the register CAPS. The others are those of the device."""
         self._config, self._memory, self._events = config, memory, events
-        self._values, self._analytic, self._external = values, analytic, external
+        self._values, self._analytic, self._external, self._interpreted = values, analytic, external, interpreted
         self.timeline = Timeline()
         self._policy = FullPolicy[config.queue.full_policy.upper()]
         self._tickets = Tickets(config.queue.history)
@@ -76,7 +77,6 @@ class HostSide:
         self._completion = Completion(memory, self._tickets, self.interrupts, events)
         self._barriers = Barriers(config.clusters, events)
         self._acceptance: Acceptance | None = None
-        self._compiled = False
         self._plans: Plans | None = None
         self._frontend = FrontEnd(
             config.frontend, memory, self.timeline, events, self.ring, self.queue, self._tickets, self.interrupts,
@@ -105,11 +105,9 @@ class HostSide:
 
             execution = Execution(
                 self._config, self._memory, self.timeline, self._events, self.queue, self._tickets, self._completion,
-                self._barriers, self._values, self._analytic, self._external, self._plans,
+                self._barriers, self._values, self._analytic, self._external, self._plans, self._interpreted,
             )  # fmt: skip
             execution.enabled, execution.injector = self._frontend.enabled, self._injector
-            if self._compiled:
-                execution.engines.machine.use_compiled()
             decoder = Decoder(self._config, self._memory)
             made = Acceptance(self._events, self.queue, self._tickets, self._completion, decoder, execution)
             self._acceptance = made
@@ -138,13 +136,6 @@ class HostSide:
     def l2(self) -> "L2 | None":
         """The L2 as the core sees it; None where there is none."""
         return self.execution.l2 if self._config.l2.enabled else None
-
-    def use_compiled(self) -> None:
-        """Do not wait for many steps before compiled code does them: it has been made, or will pay. Nothing else
-        changes."""
-        self._compiled = True
-        if self._acceptance is not None:
-            self.execution.engines.machine.use_compiled()
 
     def use_plans(self, plans: "Plans") -> None:
         """Have plans in common with other devices of its configuration: those of commands that such a device had before

@@ -19,7 +19,7 @@ from npu_device.issue.scheduler import CommandQueue
 from npu_device.trace.counters import Counters
 from npu_device.trace.events import FRONTEND, Kind, Refusal, What
 from npu_device.trace.stream import EventStream
-from pyv_state import LATEST, Fields, StateError
+from pyv_native.state import LATEST, Fields, StateError
 
 if TYPE_CHECKING:
     from npu_device.issue.injection import Injector

@@ -3,7 +3,7 @@
 from typing import Any
 
 from npu_device.abi import DESCRIPTOR_SIZE
-from pyv_state import WORD64, Fields, StateError
+from pyv_native.state import WORD64, Fields, StateError
 
 INDEX_MASK = 0xFFFF_FFFF
 MIN_SIZE, MAX_SIZE = 2, 65536

@@ -6,7 +6,7 @@ from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.issue.barriers import STREAMS
 from npu_device.issue.retirement import MODULUS
 from npu_device.trace.events import TIGHT
-from pyv_state import LATEST, WORD32, WORD64, StateError, data, inside, listed, row
+from pyv_native.state import LATEST, WORD32, WORD64, StateError, data, inside, listed, row
 
 
 class Taken(NamedTuple):

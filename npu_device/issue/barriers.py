@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from npu_device.abi.opcodes import Scope
 from npu_device.trace.events import FRONTEND, What
 from npu_device.trace.stream import EventStream
-from pyv_state import WORD32, StateError, inside, integer, listed, rows
+from pyv_native.state import WORD32, StateError, inside, integer, listed, rows
 
 if TYPE_CHECKING:
     from npu_device.decode.command import Command

@@ -18,7 +18,7 @@ from npu_device.memory.arrays import Read
 from npu_device.operations.macro.base import Macro, setting_of
 from npu_device.trace.events import Kind
 from npu_device.trace.stream import EventStream
-from pyv_state import WORD32, Fields, StateError, inside
+from pyv_native.state import WORD32, Fields, StateError, inside
 
 if TYPE_CHECKING:
     from npu_device.external.link import End, External
@@ -43,15 +43,19 @@ class Engines:
         analytic: bool = False,
         external: "External | None" = None,
         plans: Plans | None = None,
+        interpreted: bool = False,
     ) -> None:
         """`ended(cycle, command)` is called in phase END; `request_start(cycle)` has `start` called in phase START.
-        `plans`: those that devices of this configuration have in common; of another one they are not looked at."""
+        `plans`: those that devices of this configuration have in common; of another one they are not looked at.
+        `interpreted`: CPython runs the event loop."""
         if external is not None:
             config = external.adopted
         outside = () if external is None else external.units
         self._external = external
         self._plans = plans if plans is not None and plans.fit(config) else Plans(config)
-        self.machine = Machine(config, self._plans.pieces.timing, events, analytic=analytic, external=outside)
+        self.machine = Machine(
+            config, self._plans.pieces.timing, events, analytic=analytic, external=outside, interpreted=interpreted
+        )
         self._config, self._events = config, events
         self._mmu: Mmu | None = None
         self._timeline = timeline

@@ -12,6 +12,7 @@ from npu_device.decode.decoder import Decoder
 from npu_device.event_loop.l2 import L2
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.issue.barriers import STREAMS, Barriers
+from npu_device.issue.compute import compute
 from npu_device.issue.engines import Engines
 from npu_device.issue.hazards import Hazards
 from npu_device.issue.in_flight import ENDED, RUNNING, WAITING, InFlight, command_of, state_of
@@ -23,7 +24,7 @@ from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
 from npu_device.trace.events import CORE, FRONTEND, Cause, What
 from npu_device.trace.stream import EventStream
-from pyv_state import LATEST, WORD32, Fields, StateError, inside
+from pyv_native.state import LATEST, WORD32, Fields, StateError, inside
 
 if TYPE_CHECKING:
     from npu_device.external.link import External
@@ -47,9 +48,10 @@ class Execution:
         analytic: bool = False,
         external: "External | None" = None,
         plans: Plans | None = None,
+        interpreted: bool = False,
     ) -> None:
-        """`values`: whether results are computed; without them all memory but status words stays as it is. `plans`: as
-        of `Engines`."""
+        """`values`: whether results are computed; without them all memory but status words stays as it is. `plans`,
+        `interpreted`: as of `Engines`."""
         self.enabled = False
         self.injector: Injector | None = None
         self._memory = memory
@@ -60,7 +62,9 @@ class Execution:
         self._queue = queue
         self._tickets = tickets
         self._completion = completion
-        self.engines = Engines(config, timeline, events, self._ended, self.request_start, analytic, external, plans)
+        self.engines = Engines(
+            config, timeline, events, self._ended, self.request_start, analytic, external, plans, interpreted
+        )
         self._scheduler = Scheduler(config, self.engines)
         self._hazards = Hazards()
         self.l2 = L2(config, memory, self.engines.machine, events) if config.l2.enabled else None
@@ -296,8 +300,6 @@ class Execution:
                 if accesses := command.macro.kv_accesses:
                     self.engines.mmu.begin(cycle, command.ticket, accesses)
             if self._values:
-                from npu_device.issue.compute import compute  # the kernels, which no run needs before its first command
-
                 read = self._results.read if self._external is None else self._external.remembered(self._results.read)
                 command.result = self._results.sampled(compute(command, read))
                 if self._external is not None:

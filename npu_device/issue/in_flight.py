@@ -19,7 +19,7 @@ from npu_device.memory.arrays import Bytes, WriteSet
 from npu_device.memory.memory import Memory
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError
-from pyv_state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, listed, row, shown
+from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, listed, row, shown
 
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
 """How far a command is: it has not started; it is on its units; it has ended and may not retire yet."""

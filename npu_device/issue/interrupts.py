@@ -7,7 +7,7 @@ from npu_device.abi.registers import IRQ_ALL, IRQ_BITS
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.trace.events import FRONTEND, What
 from npu_device.trace.stream import EventStream
-from pyv_state import Fields
+from pyv_native.state import Fields
 
 _BIT = {bits.name: 1 << bits.low for bits in IRQ_BITS}
 

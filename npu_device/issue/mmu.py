@@ -23,7 +23,7 @@ from npu_device.operations.checks import DescriptorError
 from npu_device.operations.limits import POOL_KEY
 from npu_device.trace.events import Kind, Role, What, unit_code
 from npu_device.trace.stream import EventStream
-from pyv_state import LATEST, Fields, StateError, inside, listed
+from pyv_native.state import LATEST, Fields, StateError, inside, listed
 
 DENSE, SPARSE, META = range(3)
 TABLES = ("dense", "sparse", "meta")

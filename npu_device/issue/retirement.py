@@ -10,7 +10,7 @@ from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.memory.memory import Memory
 from npu_device.trace.events import FRONTEND, What
 from npu_device.trace.stream import EventStream
-from pyv_state import LATEST, Fields, StateError, inside, listed, row
+from pyv_native.state import LATEST, Fields, StateError, inside, listed, row
 
 if TYPE_CHECKING:
     from npu_device.issue.injection import Injector

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from npu_device.config import NpuConfig
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.trace.events import unit_code, unit_counts
-from pyv_state import Fields
+from pyv_native.state import Fields
 
 if TYPE_CHECKING:
     from npu_device.decode.command import Command, UnitClass

@@ -19,6 +19,7 @@ from npu_device.decode.decoder import Decoder
 from npu_device.event_loop.encoding import locate
 from npu_device.issue.barriers import STREAMS
 from npu_device.issue.hazards import Hazards
+from npu_device.issue.mmu import Mmu
 from npu_device.issue.results import Results
 from npu_device.issue.scheduler import units_by_class
 from npu_device.memory.memory import Memory
@@ -120,8 +121,6 @@ class CriticalPath:
     def mmu(self) -> "Mmu":
         """Of encoded keys and values, which most lists do not have."""
         if self._mmu is None:
-            from npu_device.issue.mmu import Mmu
-
             self._mmu = Mmu(self._config)
         return self._mmu
 

@@ -17,7 +17,7 @@ from npu_device.config import MOST_QUEUED, FrontEndConfig, NpuConfig
 from npu_device.device import NpuDevice
 from npu_device.memory.memory import Memory, sparse
 from npu_device.trace.stream import EventStream
-from pyv_state import WORD32
+from pyv_native.state import WORD32
 
 _CTRL = next(register.offset for register in REGISTERS if register.name == "CTRL")
 _ENABLE = 1
@@ -59,10 +59,11 @@ class Runner:
     """A device with memory of its own, without a core."""
 
     def __init__(
-        self, config: NpuConfig, events: EventStream | None = None, *, values: bool = True, analytic: bool = False
-    ) -> None:
+        self, config: NpuConfig, events: EventStream | None = None, *, values: bool = True, analytic: bool = False,
+        interpreted: bool = False,
+    ) -> None:  # fmt: skip
         """`values`: whether results are computed. DRAM takes host memory only where it is written.
-        `analytic`: IA_TIMING."""
+        `analytic`: IA_TIMING. `interpreted`: CPython runs the event loop."""
         self.config = config
         self.events = events or EventStream()
         regions: list[tuple[str, int, Any]] = [("DRAM", DRAM_BASE, sparse(config.dram.size))]
@@ -70,7 +71,9 @@ class Runner:
             base = SPM_BASE + cluster * SPM_CLUSTER_STRIDE
             regions.append((f"SPM{cluster}", base, np.zeros(config.spm.size, np.uint8)))
         self.memory = Memory(regions)
-        self.device = NpuDevice(config, self.memory, self.events, values=values, analytic=analytic)
+        self.device = NpuDevice(
+            config, self.memory, self.events, values=values, analytic=analytic, interpreted=interpreted
+        )
         self.device.write(_CTRL, 4, self.device.read(_CTRL, 4, -1) | _ENABLE, -1)
 
     def place(self, commands: Sequence[Listed]) -> list[Descriptor]:

@@ -23,7 +23,7 @@ from npu_device.trace.events import (
     unit_counts,
 )
 from npu_device.trace.stream import EventStream
-from pyv_state import LATEST, WORD32, Fields, StateError
+from pyv_native.state import LATEST, WORD32, Fields, StateError
 
 if TYPE_CHECKING:
     from npu_device.trace.records import Batch

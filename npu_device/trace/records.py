@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.trace.events import BATCH, PACKED, Kind, What
-from pyv_state import LATEST, StateError
+from pyv_native.state import LATEST, StateError
 
 RECORD = np.dtype(
     [

@@ -14,7 +14,7 @@ from pyv_ext.bus.window import Access, MmioReadCache, MmioStoreCache, Observer, 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
-from pyv_state import LATEST, WORD32, Fields
+from pyv_native.state import LATEST, WORD32, Fields
 
 if TYPE_CHECKING:
     from pyv_ext.bus.shadow import Shadow
@@ -41,7 +41,7 @@ class Bus:
     """Memory and devices of one hart. Accesses are naturally aligned unless they go to RAM."""
 
     __slots__ = "__dict__", "__weakref__", "watching"
-    """Native code looks at `watching` (`pyv_jit.attributes`)."""
+    """Native code looks at `watching` (`pyv_native.attributes`)."""
 
     def __init__(self, clock: Clock, timing: CoreTiming) -> None:
         self.clock = clock

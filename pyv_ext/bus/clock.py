@@ -27,7 +27,7 @@ from pyv_ext.bus.store_queue import (
     what_of,
 )  # fmt: skip
 from pyv_ext.protocols import Timed
-from pyv_state import LATEST, WORD32, Fields, StateError, inside, row
+from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, row
 
 Listener = Callable[[int], None]
 
@@ -54,7 +54,7 @@ class Clock:
 
     __slots__ = ("__dict__", "__weakref__", "changes", "deferred", "due", "first", "next", "now", "others", "posted",
                  "soonest", "unheld")  # fmt: skip
-    """Native code looks at these (`pyv_jit.attributes`)."""
+    """Native code looks at these (`pyv_native.attributes`)."""
 
     def __init__(self) -> None:
         self.now = 0

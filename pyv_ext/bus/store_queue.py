@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any
 
-from pyv_state import WORD32
+from pyv_native.state import WORD32
 
 ARRIVAL, WHAT_OF_STORE, VALUE, CALL = range(4)
 """Words of a store in the queue; the last is what native code may call instead of the clock, 0 if nothing."""

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Reply
-from pyv_state import Fields
+from pyv_native.state import Fields
 
 WORD = 0xFFFF_FFFF
 

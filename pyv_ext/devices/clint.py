@@ -7,7 +7,7 @@ from pyv_ext.bus.clock import NEVER
 from pyv_ext.devices.base import WORD, Register, RegisterDevice
 from pyv_ext.devices.programs import NativeForm, Programs
 from pyv_ext.errors import PyvExtError
-from pyv_state import LATEST, Fields, inside
+from pyv_native.state import LATEST, Fields, inside
 
 WRAP = 1 << 64
 

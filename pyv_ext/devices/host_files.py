@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from pyv_state import Fields, StateError, data, inside
+from pyv_native.state import Fields, StateError, data, inside
 
 MOST = 1 << 28
 """Bytes of a file, and of all files that are held."""

@@ -9,7 +9,7 @@ from pyv_ext.devices.plic import SOURCES, Plic
 from pyv_ext.devices.programs import Programs
 from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Device
-from pyv_state import LATEST, Fields
+from pyv_native.state import LATEST, Fields
 
 MSIP, MTIP, MEIP = 1 << 3, 1 << 7, 1 << 11
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from pyv_ext.devices.base import WORD, Register, RegisterDevice
 from pyv_ext.devices.programs import NativeForm, Programs
-from pyv_state import WORD32, Fields, StateError, inside
+from pyv_native.state import WORD32, Fields, StateError, inside
 
 SOURCES = 31
 PRIORITY_MASK = 7

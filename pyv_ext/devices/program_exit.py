@@ -14,7 +14,7 @@ from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.devices.uart import Console
 from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Reply
-from pyv_state import LATEST, Fields
+from pyv_native.state import LATEST, Fields
 
 FAIL = 0x3333
 PASS = 0x5555

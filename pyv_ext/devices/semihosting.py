@@ -16,7 +16,7 @@ from pyv_ext.devices.program_exit import ExitCalls
 from pyv_ext.devices.uart import Console
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
-from pyv_state import Fields, inside
+from pyv_native.state import Fields, inside
 
 FAILED = -1
 MOST_HANDLES = 64

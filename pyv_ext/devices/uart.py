@@ -10,7 +10,7 @@ from typing import Any
 
 from pyv_ext.devices.base import DeviceBase
 from pyv_ext.devices.programs import NativeForm, Programs
-from pyv_state import WORD64, Fields, StateError, data
+from pyv_native.state import WORD64, Fields, StateError, data
 
 
 class Console:

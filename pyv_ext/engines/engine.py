@@ -22,7 +22,7 @@ from pyv_ext.hart.slots import GUARDED, MIE, MIP, NOTHING
 from pyv_ext.hart.traps import Cause, cause_name
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.timing import CoreTiming
-from pyv_state import LATEST, WORD32, Fields, StateError, inside, shown
+from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, shown
 
 _WORD = 4
 """Bytes that an instruction has at most."""
@@ -47,7 +47,7 @@ class Engine:
     """
 
     __slots__ = "__dict__", "__weakref__", "stopping", "tracer"
-    """Native code looks at these (`pyv_jit.attributes`)."""
+    """Native code looks at these (`pyv_native.attributes`)."""
 
     def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False) -> None:
         if not bus.rams or bus.rams[0].near:

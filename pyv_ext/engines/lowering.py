@@ -10,7 +10,7 @@ from functools import cache
 
 from pyv_ext.isa.expression_tree import parse
 from pyv_ext.isa.expressions import OPERANDS, constants
-from pyv_jit.ir import Ir
+from pyv_native.ir import Ir
 
 _WRAPPING: dict[type[ast.operator], str] = {
     ast.Add: "add",

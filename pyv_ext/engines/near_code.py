@@ -13,7 +13,7 @@ from pyv_ext.devices.programs import NativeForm
 from pyv_ext.hart import slots
 from pyv_ext.hart.csr import MIE
 from pyv_ext.hart.traps import MACHINE
-from pyv_jit.ir import Ir
+from pyv_native.ir import Ir
 
 if TYPE_CHECKING:
     from pyv_ext.engines.program_code import Lowered

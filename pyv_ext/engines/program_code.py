@@ -4,7 +4,7 @@ import ast
 from collections.abc import Sequence
 
 from pyv_ext.devices.programs_python import statements
-from pyv_jit.ir import Ir
+from pyv_native.ir import Ir
 
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "udiv",

@@ -15,7 +15,7 @@ from pyv_ext.hart.slots import COUNTER_WRITES, FFLAGS, FRM, FS, CsrSlots
 from pyv_ext.hart.traps import MACHINE, USER
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.protocols import CsrWindow
-from pyv_state import Fields, StateError
+from pyv_native.state import Fields, StateError
 
 if TYPE_CHECKING:
     from pyv_ext.hart.hart import Hart

@@ -11,7 +11,7 @@ from pyv_ext.hart.traps import INTERRUPT, MACHINE, USER, Interrupt
 from pyv_ext.isa import Isa
 from pyv_ext.isa.formats import BOX, F0
 from pyv_ext.timing import CoreTiming
-from pyv_state import LATEST, Fields, StateError, inside, row
+from pyv_native.state import LATEST, Fields, StateError, inside, row
 
 
 class Wait(NamedTuple):
@@ -36,7 +36,7 @@ class Hart:
     """
 
     __slots__ = "__dict__", "__weakref__", "cycle"
-    """Native code sets `cycle` (`pyv_jit.attributes`)."""
+    """Native code sets `cycle` (`pyv_native.attributes`)."""
     isa: Isa
     timing: CoreTiming
     hart_id: int

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyv_ext.hart.slots import PMP_WRITES, PMPADDR, PMPCFG
 from pyv_ext.hart.traps import MACHINE, USER
-from pyv_state import WORD32, Fields, StateError
+from pyv_native.state import WORD32, Fields, StateError
 
 ENTRIES = 16
 """Protection regions."""

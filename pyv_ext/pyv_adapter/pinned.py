@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pyv_ext.errors import PyvExtError
-from pyv_jit.code_cache import VARIABLE, code_cache, refusal
+from pyv_native.code_cache import VARIABLE, code_cache, refusal
 
 URL = "https://github.com/kyaso/py-v"
 COMMIT = "d229dc0d80724596bcecf431a94472bc1752b157"

@@ -3,8 +3,15 @@
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
 
+from pyv_npu.boot import shipped_programs
+from pyv_npu.cli.main import VERBS, module_of
 from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.cli.shared.session import TRACES
+from pyv_npu.config import presets
 from pyv_npu.config.package_data import data_files
+from pyv_npu.config.schema import keys_of
+from pyv_npu.config.tree import SIM_LEVELS, Config
+from pyv_npu.config.yaml_file import QCONFIGS
 from pyv_npu.errors import UsageError
 
 SCRIPTS = {
@@ -58,8 +65,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 def words(line: Sequence[str]) -> Iterable[str]:
     """List what the last word of a command line may be; files are the shell's own."""
-    from pyv_npu.cli.main import VERBS
-
     *before, last = line or [""]
     if not before:
         return [verb for verb in VERBS if verb.startswith(last)]
@@ -78,8 +83,6 @@ def words(line: Sequence[str]) -> Iterable[str]:
 
 def options(verb: str) -> dict[str, list[str]]:
     """The options of a verb, each with its choices."""
-    from pyv_npu.cli.main import module_of
-
     parser = argparse.ArgumentParser()
     module_of(verb).arguments(parser)
     rows = [row for row in parser._actions if row.option_strings]
@@ -88,12 +91,6 @@ def options(verb: str) -> dict[str, list[str]]:
 
 def _values(option: str, known: Mapping[str, Sequence[str]]) -> Sequence[str]:
     """List the names that an option takes."""
-    from pyv_npu.cli.shared.session import TRACES
-    from pyv_npu.config import presets
-    from pyv_npu.config.schema import keys_of
-    from pyv_npu.config.tree import SIM_LEVELS, Config
-    from pyv_npu.config.yaml_file import QCONFIGS
-
     if known[option]:
         return known[option]
     keys = keys_of(Config)
@@ -116,7 +113,6 @@ def _arguments(verb: str) -> Iterable[str]:
         return data_files("docs", ".md")
     if verb not in (*_TAKE_PROGRAMS, "export-models"):
         return []
-    from pyv_npu.boot import shipped_programs
     from toolchain.decoders.shapes import MODELS
     from toolchain.examples import DECODERS, EXAMPLES
 

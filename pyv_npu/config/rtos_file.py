@@ -9,6 +9,7 @@ from pyv_ext.gdb.rtos import Lists, Rtos, Task, is_place
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.isa.text import ABI_NAMES
 from pyv_npu.config.package_data import data_files, find_file
+from pyv_npu.config.yaml_file import read_entries
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -47,8 +48,6 @@ def find_rtos(program: Program, file: Path | None) -> Rtos | None:
 
 def read_rtos(path: str | Path) -> Rtos:
     """Read a file. BadInputError names its line: no YAML, an unknown or missing key, a value that cannot be."""
-    from pyv_npu.config.yaml_file import read_entries  # it imports PyYAML, for programs that have an RTOS
-
     values: dict[str, Any] = {}
     for entry in read_entries(path, _SECTIONS):
         wrong = _wrong(entry)

@@ -12,7 +12,7 @@ from npu_device.event_loop.l2 import L2
 from npu_device.memory.region import Region
 from pyv_ext.bus.bus import Bus, WatchedLoad
 from pyv_ext.bus.memory import PAGE, PAGE_BITS, Ram
-from pyv_state import integers
+from pyv_native.state import integers
 
 ACTIONS = {"cbo.clean": cache.CLEAN, "cbo.flush": cache.FLUSH, "cbo.inval": cache.INVALIDATE}
 

@@ -16,7 +16,7 @@ from npu_device.trace.stream import NOTHING
 from pyv_ext.bus.bus import Bus, WatchedLoad
 from pyv_ext.bus.memory import PAGE, Ram
 from pyv_ext.protocols import Operands, Outcome, Stall
-from pyv_state import WORD64, rows
+from pyv_native.state import WORD64, rows
 
 
 class CoreTraffic:

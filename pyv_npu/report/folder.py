@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+import yaml
+
 from pyv_npu.config.yaml_file import read_yaml
 from pyv_npu.errors import BadInputError, UsageError
 
@@ -91,8 +93,6 @@ def _check(folder: Path) -> None:
 
 def _listed(folder: Path) -> set[str]:
     """The files of the report in a folder, as its run.yaml lists them."""
-    import yaml
-
     try:
         record = read_yaml((folder / RECORD_FILE).read_text(encoding="utf-8"), RECORD_FILE)["record"]
         return {str(name) for name in record["files"]} | {RECORD_FILE}

@@ -5,6 +5,8 @@ from importlib import resources
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from markupsafe import Markup
+
 from pyv_npu.text import MISSING
 
 
@@ -100,7 +102,6 @@ class Section(NamedTuple):
 def render(title: str, head: Sequence[Part] = (), tiles: Sequence[Tile] = (), sections: Sequence[Section] = ()) -> str:
     """The page; a section without parts is left out."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # a run without a report does not need it
-    from markupsafe import Markup
 
     environment = Environment(
         loader=PackageLoader("pyv_npu.report", "page"),

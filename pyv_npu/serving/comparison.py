@@ -8,6 +8,7 @@ from typing import Any
 from pyv_npu.config import Effective
 from pyv_npu.errors import PyvNpuError
 from pyv_npu.serving.figures import ledger_csv, requests_csv
+from pyv_npu.serving.page import page
 from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.study import ServedWorkload, Serving
 from pyv_npu.text import columns
@@ -77,8 +78,6 @@ class Comparison:
 
     def files(self) -> dict[str, str]:
         """One page, and the tables of each way by its number."""
-        from pyv_npu.serving.page import page
-
         made = {"report.html": page(list(self.made.values()), list(self.made), self.failed)}
         for index, run in enumerate(self.made.values(), 1):
             kv = run.serving.kv_bytes

@@ -10,6 +10,8 @@ from npu_device.kv_quant.policies import DEVICE, OAKEN, POLICIES, DeviceStorage
 from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.serving.figures import FIGURES, KvBytes, ledger_csv, preemptions_text, requests_csv, summary
+from pyv_npu.serving.on_core import serve_on_core
+from pyv_npu.serving.page import page
 from pyv_npu.serving.requests import Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.server import Run, serve
@@ -70,8 +72,6 @@ class Serving:
         if self.core is None:
             run = serve(self.workload, self.scheduler, self.npu.clock_hz, times.cycles, swap)
         else:
-            from pyv_npu.serving.on_core import serve_on_core
-
             run = serve_on_core(self.workload, self.scheduler, self.core, times.cycles, swap)
         return self.checked(run, times)
 
@@ -201,8 +201,6 @@ class ServedWorkload:
 
     def files(self) -> Mapping[str, str]:
         """requests.csv, steps.csv and report.html."""
-        from pyv_npu.serving.page import page
-
         kv = self.serving.kv_bytes
         return {
             "requests.csv": requests_csv(self.run, self.serving.shape.name, self.hz, kv),

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator
+from math import log
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,8 +107,6 @@ def _lengths(option: str, text: str, source: random.Random, longest: int) -> Cal
         low, high = int(values[0]), int(values[1])
         return lambda: source.randint(low, high)
     if name == "lognormal" and len(values) == 2 and 1 <= values[0] <= top and values[1] < 10:
-        from math import log
-
         mean, sigma = log(values[0]), values[1]
         return lambda: min(top, max(1, round(source.lognormvariate(mean, sigma))))
     raise fault

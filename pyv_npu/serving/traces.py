@@ -15,6 +15,7 @@ Azure's public dataset of 2023 and 2024, BurstGPT's data.
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -268,7 +269,5 @@ _READERS: dict[str, Callable[[_Row, int], list[Request]]] = {
 
 def _from_zero(requests: list[Request]) -> list[Request]:
     """Dates: the first request arrives at 0."""
-    from dataclasses import replace
-
     begin = min((one.arrival_ns for one in requests), default=0)
     return [replace(one, arrival_ns=one.arrival_ns - begin) for one in requests]

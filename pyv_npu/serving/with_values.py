@@ -20,6 +20,7 @@ from npu_device.memory.memory import sparse
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.serving.figures import KvBytes, ledger_csv, preemptions_text, requests_csv, summary
+from pyv_npu.serving.on_core import serve_on_core
 from pyv_npu.serving.requests import Request, Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.server import Run, serve
@@ -248,8 +249,6 @@ def serve_values(
     if core is None:
         run = serve(workload, config, npu.clock_hz, server.step_cycles, server.swap_cycles)
     else:
-        from pyv_npu.serving.on_core import serve_on_core
-
         run = serve_on_core(workload, config, core, server.step_cycles, server.swap_cycles)
     answers = server.compute(workload, run)
     same = answers == server.alone(workload, run)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from pyv_ext.protocols import CustomInstruction, Device
+from pyv_native.state import StateError, Stateful, data, inside, listed, shown
 from pyv_npu.errors import UsageError
-from pyv_state import StateError, Stateful, data, inside, listed, shown
 
 CONSTANTS = (CustomInstruction, Fraction, range, re.Pattern, struct.Struct, np.dtype)
 """Immutable values that the constructor of a device may keep."""

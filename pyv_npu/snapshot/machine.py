@@ -9,13 +9,13 @@ from typing import Any
 from npu_device.trace.stream import EventStream
 from pyv_ext.bus.memory import Ram
 from pyv_ext.elf import Program
+from pyv_native.state import Fields, StateError, Stateful
 from pyv_npu.config.render import scalar
 from pyv_npu.config.schema import flatten
 from pyv_npu.config.tree import Config
 from pyv_npu.errors import BadInputError
 from pyv_npu.snapshot import memory
 from pyv_npu.snapshot.snapshot import Snapshot
-from pyv_state import Fields, StateError, Stateful
 
 FREE = (
     "run.", "core.engine", "preset", "semihosting.folder", "npu.te.external.trace", "npu.te.external.timeout",

@@ -17,9 +17,9 @@ from typing import Any
 from npu_device.trace.events import PACKED
 from npu_device.trace.stream import EventMark
 from pyv_ext.bus.memory import PAGE
+from pyv_native.state import LATEST, Fields, StateError, inside, integers, shown
 from pyv_npu.errors import BadInputError
 from pyv_npu.snapshot import memory
-from pyv_state import LATEST, Fields, StateError, inside, integers, shown
 
 FORMAT = 5
 MOST_TEXT, MOST_EVENTS = 1 << 28, 1 << 31

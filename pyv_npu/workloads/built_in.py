@@ -16,6 +16,7 @@ from pyv_npu.config import Config
 from pyv_npu.config.tree import CORE_LEVELS
 from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.errors import UsageError
+from pyv_npu.kv_quant import engines
 from pyv_npu.result import Detail, Result, Stopwatch
 from pyv_npu.text import lines_of
 from pyv_npu.workloads.built_in_figures import figures
@@ -208,8 +209,6 @@ class PhaseCommands(Prepared["PhaseDetail"]):
 
     def _engines(self, config: Config, timed: TimingRun) -> dict[str, Any]:
         """Busy and exposed time of the engines; the exposed one by a second run, in which nothing waits for them."""
-        from pyv_npu.kv_quant import engines
-
         npu, level = config.npu, config.run.sim_level
         gc.collect()  # the first device: its tables of pages may be large
         without = run_commands(self.made.commands, engines.unhindered(npu), level, memory=self.memory).cycles
@@ -225,8 +224,6 @@ class PhaseCommands(Prepared["PhaseDetail"]):
             traffic.add(batch)
         detail = self._detail(config.npu, ran.cycles, ran.counters, traffic, {})
         if self.request.kv:
-            from pyv_npu.kv_quant import engines
-
             counted = (ran.counters or {}).get("kv_engines", {})
             made = engines.figures(counted, ran.cycles, config.npu)
             detail = replace(detail, figures={**detail.figures, "kv_engines": made})
@@ -280,8 +277,6 @@ class PhaseDetail(Detail):
             ("KV moved", f"keys {moved['bytes_k']:,} and values {moved['bytes_v']:,} bytes"),
         ]
         if "kv_engines" in llm:
-            from pyv_npu.kv_quant import engines
-
             rows.append(("KV engines", engines.sentence(llm["kv_engines"])))
         level = result.config.run.sim_level
         head = f"{result.program} {llm['phase']}, {level}: {llm['requests']} x {work}, timing only"

@@ -129,7 +129,6 @@ def layer_ends(
 
     events.subscribe(note)
     runner = Runner(list_config(config, len(listed)), events, values=False)
-    runner.device.use_compiled()
     if plans is not None:
         runner.device.use_plans(plans)
     for address, data in (memory or {}).items():

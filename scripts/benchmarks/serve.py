@@ -16,7 +16,7 @@ from benchmarks.host import missing, peak_memory
 from benchmarks.runner import positive
 from npu_device.config import NpuConfig
 from npu_device.cost.tensor import peak_macs
-from pyv_jit.code_cache import code_cache
+from pyv_native.code_cache import code_cache
 from pyv_npu.config import Config, load, with_values
 from pyv_npu.errors import UsageError
 from pyv_npu.serving.port import BLOCKS_MAX

@@ -17,9 +17,7 @@ def analysed(commands: list[Listed], config: NpuConfig, native: bool = False) ->
     """(cycle of the last completion, events); `native`: in compiled code from the first step on."""
     events = EventStream()
     collected = records(events)
-    runner = Runner(config, events, values=False, analytic=True)
-    if native:
-        runner.device.use_compiled()
+    runner = Runner(config, events, values=False, analytic=True, interpreted=not native)
     runner.run(commands)
     seen = collected()
     return int(seen["cycle"][seen["what"] == What.DONE].max()), seen

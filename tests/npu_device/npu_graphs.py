@@ -199,9 +199,7 @@ class Seen(NamedTuple):
 
 def listed(commands: Sequence[Listed], config: NpuConfig, native: bool = False) -> Seen:
     """Run a list without a core, timing only."""
-    runner = Runner(config, values=False)
-    if native:
-        runner.device.use_compiled()
+    runner = Runner(config, values=False, interpreted=not native)
     collected = records(runner.events)
     run = runner.run(commands)
     return Seen(run, collected())

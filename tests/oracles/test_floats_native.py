@@ -17,8 +17,8 @@ from pyv_ext.engines.fast.floating import Floating, Operation
 from pyv_ext.isa import Isa, Kind
 from pyv_ext.isa.formats import BOX, F0
 from pyv_ext.isa.softfloat import DOUBLE, NX, RNE, RTZ, SINGLE
-from pyv_jit.compiler import make_compiler
-from pyv_jit.ir import Ir
+from pyv_native.compiler import make_compiler
+from pyv_native.ir import Ir
 
 ISA = Isa("rv32gc")
 COMPILER = make_compiler()

@@ -43,9 +43,7 @@ def test_the_same_events_in_every_run_interpreted_and_compiled(seed: int) -> Non
     cases = lists.commands(int(np.random.default_rng(seed).integers(8, 28)))
     hashes = set()
     for native in (False, False, True):
-        runner = Runner(config, values=False, analytic=True)
-        if native:
-            runner.device.use_compiled()
+        runner = Runner(config, values=False, analytic=True, interpreted=not native)
         runner.run([Listed(case.descriptor, 0, case.block) for case in cases])
         hashes.add(runner.events.hexdigest())
     assert len(hashes) == 1

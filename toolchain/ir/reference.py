@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from npu_device.abi.opcodes import DataType
@@ -85,8 +86,6 @@ def narrowed(values: Values, kind: DataType) -> Values:
     if kind in FLOATS:
         single = values.astype(np.float32)
         if target.itemsize == 1:
-            import ml_dtypes
-
             most = float(ml_dtypes.finfo(target).max)
             single = np.where(np.isnan(single), single, np.clip(single, -most, most))
         return single.astype(target)

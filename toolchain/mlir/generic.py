@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import ml_dtypes
 from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, StringAttr
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from xdsl.ir.affine import AffineConstantExpr, AffineDimExpr
@@ -236,8 +237,6 @@ def _position(e: Emitter, how: Reduction) -> Tensor | None:
 
 def lowest(tensor: Tensor, *, top: bool = False) -> bool:
     """Whether all elements are the smallest, or largest, number of their type."""
-    import ml_dtypes
-
     if tensor.values is None:
         return False
     kind = tensor.values.dtype

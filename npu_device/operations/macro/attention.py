@@ -18,6 +18,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.kv_block import KV_HALF_SIZE
 from npu_device.abi.opcodes import BITS, DataType, Opcode
+from npu_device.cost.chained import alike
 from npu_device.cost.plan import Column, Compute, Plan, Sight
 from npu_device.cost.sequencer import Nest, Stream, interleaved
 from npu_device.kv_quant.storage import KvAccess, Sizes
@@ -204,8 +205,6 @@ class AttentionMacro(Macro):
         new, appended = self._appended(of, head, row, fresh, phase)
         ahead, part = np.zeros_like(row), np.zeros_like(row)
         if setting.mask_skip:
-            from npu_device.cost.chained import alike  # most machines have no chains
-
             part = row % self.group
             ahead = alike(query + self.keys - self.queries - start, queries, seen, self.causal, self.window)
         scores = of.slots["scores"]

@@ -10,7 +10,7 @@ from pyv_ext.bus.memory import LINE_BITS
 from pyv_ext.engines import near_code
 from pyv_ext.engines.boundary import frame
 from pyv_ext.engines.boundary.frame import CHANGES, MEMORIES, MEMORY_COUNT, READ_CACHE, address_of
-from pyv_jit.ir import Ir
+from pyv_native.ir import Ir
 
 LOAD, STORE = "load_elsewhere", "store_elsewhere"
 """`load_elsewhere(frame, address, size, cycles left) -> value | cycles << 32` and

@@ -21,7 +21,7 @@ from pyv_ext.hart.pmp import ENTRIES, EXECUTE, READ, WRITE, PmpMap
 from pyv_ext.hart.traps import MACHINE, USER
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.csr_names import ADDRESSES
-from pyv_jit.ir import Ir, Target
+from pyv_native.ir import Ir, Target
 
 PC, PROGRESS, X, RAM, CODE, LOAD_OK, TABLE, FUNCTIONS, CYCLES, CYCLES_ON, RETIRED, RETIRED_ON = range(12)
 """Words of the frame: where the hart is; the addresses of its registers, of memory and its maps (see `Ram.code` and

@@ -38,7 +38,7 @@ from pyv_ext.engines.slow import Core
 from pyv_ext.hart import slots
 from pyv_ext.hart.csr import MIE
 from pyv_ext.hart.traps import MACHINE
-from pyv_jit.ir import Ir
+from pyv_native.ir import Ir
 
 GO_ON = "go_on"
 """`go_on(end, interrupts) -> cycles left`, as `Upcalls.left`."""

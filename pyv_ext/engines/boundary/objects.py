@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from pyv_ext.engines.boundary.python_calls import api, free, number_of
-from pyv_jit.attributes import slot_of
-from pyv_jit.compiler import variable
-from pyv_jit.ir import Ir
+from pyv_native.attributes import slot_of
+from pyv_native.compiler import variable
+from pyv_native.ir import Ir
 
 
 class Objects:

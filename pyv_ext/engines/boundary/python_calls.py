@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pyv_ext.bus import direct
 from pyv_ext.bus.clock import ASKED, DUE, KIND, LEVEL, NEVER, SILENT
 from pyv_ext.engines.near_code import CALLED, DEVICE_LOAD, DEVICE_PUT, DEVICE_STORE, Places
-from pyv_jit.compiler import variable
-from pyv_jit.ir import Ir
+from pyv_native.compiler import variable
+from pyv_native.ir import Ir
 
 FRESH = "fresh"
 """A variable of native code: not 0 while nothing has run in Python since a fence.i. What has could have changed memory

@@ -27,7 +27,7 @@ from pyv_ext.engines.boundary.python_calls import (
 )
 from pyv_ext.hart.hart import Hart
 from pyv_ext.protocols import Timed
-from pyv_jit.ir import Ir
+from pyv_native.ir import Ir
 
 TURN = "turn"
 """`turn(end) -> DONE`, `LEFT` or `FAILED`: let happen the next event, which is due at the start of cycle `end` or

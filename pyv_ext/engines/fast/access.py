@@ -16,7 +16,7 @@ from pyv_ext.engines.fast.floating import boxed
 from pyv_ext.engines.fast.machine import Machine
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Kind, Row
-from pyv_jit.ir import Ir, Target
+from pyv_native.ir import Ir, Target
 
 LOADS, STORES, WORD_BITS = 1, 2, 2
 """As in `pyv_ext.bus.shadow`, which a run without a sanitizer does not import."""

@@ -15,7 +15,7 @@ from pyv_ext.isa import Isa, Kind
 from pyv_ext.isa.formats import OPERANDS, Bits, Format
 from pyv_ext.isa.instruction_set import KEY
 from pyv_ext.isa.row import Row
-from pyv_jit.ir import Ir
+from pyv_native.ir import Ir
 
 
 def decoder(isa: Isa, numbers: Numbers) -> str:

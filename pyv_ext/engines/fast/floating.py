@@ -18,7 +18,7 @@ from pyv_ext.hart.slots import FFLAGS, FRM, FS
 from pyv_ext.isa import Instruction, Kind, Row
 from pyv_ext.isa.formats import BOX
 from pyv_ext.isa.softfloat import DOUBLE, RNE, RTZ, SINGLE, Format
-from pyv_jit.ir import Ir, Target
+from pyv_native.ir import Ir, Target
 
 _BOX = BOX - (1 << 64)
 """As LLVM writes it."""

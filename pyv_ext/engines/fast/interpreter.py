@@ -25,7 +25,7 @@ from pyv_ext.engines.near_code import EVENT, stubs
 from pyv_ext.hart import slots
 from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming
-from pyv_jit.ir import Ir
+from pyv_native.ir import Ir
 
 WORD = "i32"
 """pc and counters of blocks."""

@@ -16,7 +16,7 @@ from pyv_ext.hart.slots import NOTHING
 from pyv_ext.hart.traps import INTERRUPT, MACHINE, USER, Cause, Interrupt
 from pyv_ext.isa import Instruction, Isa, Kind
 from pyv_ext.isa.csr_names import ADDRESSES
-from pyv_jit.ir import Ir, Target
+from pyv_native.ir import Ir, Target
 
 _SLOTS = {
     **{

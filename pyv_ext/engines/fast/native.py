@@ -37,8 +37,8 @@ from pyv_ext.engines.kept.recipe import Recipe
 from pyv_ext.engines.near import find_near_devices
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart.pmp import PmpMap, Spans
-from pyv_jit.compiler import make_compiler, variable
-from pyv_jit.ir import Ir
+from pyv_native.compiler import make_compiler, variable
+from pyv_native.ir import Ir
 
 MOST_SPACES = 8
 """Maps of where PMP permits fetches whose code is kept."""

@@ -21,7 +21,7 @@ from pyv_ext.hart import slots
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.isa.formats import F0
 from pyv_ext.timing import CoreTiming
-from pyv_jit.ir import Ir
+from pyv_native.ir import Ir
 
 
 class Step(NamedTuple):

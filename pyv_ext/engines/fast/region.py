@@ -23,7 +23,7 @@ from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Isa, Kind, Row
 from pyv_ext.isa.formats import F0
 from pyv_ext.timing import CoreTiming
-from pyv_jit.ir import Ir, Target
+from pyv_native.ir import Ir, Target
 
 _LEFT, _RIGHT = "(a << (b & SHIFT)) & M", "(a >> (b & SHIFT)) & M"
 _JOINS = ("(a | b) & M", "(a ^ b) & M", "(a + b) & M")

@@ -31,7 +31,7 @@ from pyv_ext.hart.pmp import Spans
 from pyv_ext.hart.slots import SINK
 from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
-from pyv_jit.compiler import Compiler, NativeCode
+from pyv_native.compiler import Compiler, NativeCode
 
 HOT = 1 << 15
 """How often the interpreter comes to a place before it is translated: by then, translating costs as much."""

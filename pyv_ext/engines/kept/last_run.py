@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart.pmp import Spans
-from pyv_jit.code_cache import code_cache
+from pyv_native.code_cache import code_cache
 
 
 class Extent(NamedTuple):

@@ -14,15 +14,15 @@ import pyv_ext
 from pyv_ext.isa import Isa
 from pyv_ext.protocols import CustomInstruction
 from pyv_ext.timing import CoreTiming
-from pyv_jit import IMPORT_TIME
-from pyv_jit.digest import sha256
+from pyv_native import IMPORT_TIME
+from pyv_native.digest import sha256
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.realpath(pyv_ext.__file__)))
 FOLDERS = (
-    "pyv_jit", "pyv_state", "pyv_ext", "pyv_ext/bus", "pyv_ext/devices", "pyv_ext/engines", "pyv_ext/engines/boundary",
+    "pyv_native", "pyv_ext", "pyv_ext/bus", "pyv_ext/devices", "pyv_ext/engines", "pyv_ext/engines/boundary",
     "pyv_ext/engines/fast", "pyv_ext/engines/kept", "pyv_ext/hart", "pyv_ext/isa",
 )  # fmt: skip
 """Of the modules that make text, and of all that these import."""

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from npu_device.abi.memory_map import DRAM_BASE
 from pyv_npu.cli.shared.output import OK, Call, diagnose, show
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
+from pyv_npu.plugins import parts
 
 if TYPE_CHECKING:
     from pyv_ext.isa import Isa
@@ -35,9 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from npu_device.abi.memory_map import DRAM_BASE
     from pyv_npu.instruction_sets import every_instruction
-    from pyv_npu.plugins import parts
     from toolchain.assembler.program import assemble
 
     if args.out is not None and args.source != "-" and args.out.resolve() == Path(args.source).resolve():

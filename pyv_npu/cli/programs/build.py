@@ -6,6 +6,7 @@ from pathlib import Path
 from pyv_npu.cli.shared.output import OK, Call, show
 from pyv_npu.config.package_data import find_file
 from pyv_npu.errors import UsageError
+from toolchain import gnu
 
 _FLAGS = (
     ("-I", "DIR", "a folder of headers"),
@@ -32,8 +33,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from toolchain import gnu
-
     sources = [Path(find_file(source, "examples", ".c")) for source in args.sources]
     if args.out.is_dir():
         raise UsageError(f"-o {args.out}: is a folder; name the program, for example {args.out / 'main.elf'}")

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.engines.build import build
 from pyv_npu.errors import UsageError
 
 
@@ -16,8 +17,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.engines.build import build
-
     if args.output.exists() and not args.output.is_dir():
         raise UsageError(f"{args.output}: is not a folder; name a new one")
     build(args.kind, args.output, args.rows, args.columns)

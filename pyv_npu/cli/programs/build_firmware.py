@@ -5,6 +5,8 @@ from pathlib import Path
 
 from pyv_npu.cli.shared.output import OK, Call, show
 from pyv_npu.errors import UsageError
+from toolchain import gnu
+from toolchain.gnu import APPLICATIONS, application
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,9 +18,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from toolchain import gnu
-    from toolchain.gnu import APPLICATIONS, application
-
     for name in args.names:
         if Path(name).is_file():
             raise UsageError(f"{name}: is a program of your own; pyv-npu build {name} -o {Path(name).stem}.elf")

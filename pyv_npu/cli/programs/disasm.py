@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyv_ext import elf
 from pyv_npu.cli.shared.output import OK, Call, show
 from pyv_npu.errors import UsageError
+from pyv_npu.plugins import parts
 
 if TYPE_CHECKING:
     from pyv_ext.elf import Program
@@ -26,12 +28,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace, call: Call) -> int:
     from pyv_npu.boot import shipped_programs
     from pyv_npu.instruction_sets import every_instruction
-    from pyv_npu.plugins import parts
 
     more = parts(args.plugin).instructions
 
     if Path(args.what).is_file() or args.what in shipped_programs():
-        from pyv_ext import elf
         from pyv_npu import boot
         from pyv_npu.boot import find_program
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pyv_npu.cli.shared.output import OK, Call, diagnose, show
 from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.text import as_json
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _LONGEST = 64
@@ -19,7 +20,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, call: Call) -> int:
     from pyv_npu.config.json_schema import schema
-    from pyv_npu.text import as_json
     from pyv_npu.versions import DISTRIBUTION, project_url
 
     folder: Path = args.folder

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu.cli.shared.progress import Progress
 from pyv_npu.errors import PyvNpuError, UsageError
+from toolchain.errors import ModelError, ToolchainError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -207,7 +208,6 @@ def of_error(error: BaseException) -> int | None:
     """The code of an error that a user caused, None for a fault of ours."""
     from npu_device.abi.errors import ExternalEngineError, NpuDeviceError
     from pyv_ext.errors import PyvExtError
-    from toolchain.errors import ModelError, ToolchainError
 
     if isinstance(error, PyvNpuError):
         return error.exit_code

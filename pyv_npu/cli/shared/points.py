@@ -5,7 +5,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyv_ext.elf import read_elf
+from pyv_ext.errors import PyvExtError
+from pyv_npu.boot import find_program, requirements
 from pyv_npu.cli.shared import options, session, work
+from pyv_npu.config.schema import keys_of
+from pyv_npu.config.tree import Config
 from pyv_npu.errors import PyvNpuError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -50,9 +55,6 @@ class Points:
     def check(self, name: str) -> None:
         """UsageError for an axis that names nothing."""
         if self._kind(name) is None:
-            from pyv_npu.config.schema import keys_of
-            from pyv_npu.config.tree import Config
-
             keys = [key for key in keys_of(Config) if key != "preset"]
             takes = f"; {self._base.program} takes {', '.join(self._arguments)}" if self._arguments else ""
             hint = did_you_mean(name, [*keys, *self._options, *self._arguments])
@@ -124,9 +126,6 @@ class Points:
 
     def _kind(self, name: str) -> str | None:
         """key, option or argument; None: nothing of that name."""
-        from pyv_npu.config.schema import keys_of
-        from pyv_npu.config.tree import Config
-
         if name in self._arguments:
             return "argument"
         if _dashed(name) in self._options:
@@ -144,10 +143,6 @@ def _dashed(name: str) -> str:
 
 def _arguments(program: str) -> tuple[str, ...]:
     """The arguments that firmware takes; none for other work, and where it cannot be read, which its run says."""
-    from pyv_ext.elf import read_elf
-    from pyv_ext.errors import PyvExtError
-    from pyv_npu.boot import find_program, requirements
-
     try:
         return tuple(argument.name for argument in requirements(read_elf(find_program(program))).arguments)
     except (PyvNpuError, PyvExtError, OSError):

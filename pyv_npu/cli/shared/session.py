@@ -6,6 +6,8 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from npu_device.abi.errors import ExternalEngineError
+from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.options import setting
 from pyv_npu.cli.shared.output import Call, diagnose
@@ -209,9 +211,6 @@ def write_traces(
 
 def _run_to(platform: "Platform", save: SavePoint) -> "Stop | None":
     """Write a snapshot of a cycle; how the run ends where an engine outside is at fault."""
-    from npu_device.abi.errors import ExternalEngineError
-    from pyv_ext.engines.stop import Stop, StopReason
-
     if platform.cycle > save.cycle:
         raise UsageError(
             f"no snapshot of cycle {save.cycle}: the restored run goes on from {platform.cycle}; choose a later one"

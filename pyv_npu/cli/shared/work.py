@@ -9,6 +9,8 @@ from pyv_npu.boot import MODEL_SUFFIXES, is_example, model_file, shipped_program
 from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.options import MODE
 from pyv_npu.errors import UsageError
+from pyv_npu.workloads.firmware import Firmware
+from toolchain.errors import ModelError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -203,8 +205,6 @@ def _reason(row: Row, kind: Kind, kinds: Collection[Kind]) -> str:
 
 def _made(args: argparse.Namespace, program: str, kind: Kind, on_core: bool) -> "list[Workload[Any]]":
     if kind is Kind.FIRMWARE:
-        from pyv_npu.workloads.firmware import Firmware
-
         return [Firmware(program)]
     if kind is Kind.COMMAND_LIST:
         from pyv_npu.workloads.command_list import CommandList
@@ -250,7 +250,6 @@ def choices(args: argparse.Namespace) -> "Choices":
 def _shown(args: argparse.Namespace) -> "tuple[tuple[Path, ...], int, str]":
     """Files, number of random inputs, and method of a calibration."""
     from pyv_npu.workloads.data import calibration_of
-    from toolchain.errors import ModelError
     from toolchain.quantize.ranges import parsed
 
     if args.calibration_method is not None and not (args.precision or "").startswith(("int8", "fp8")):

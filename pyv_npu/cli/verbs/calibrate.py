@@ -4,6 +4,7 @@ import argparse
 import json
 
 from pyv_npu.cli.shared.output import MODEL_BUG, OK, Call, show
+from pyv_npu.text import columns
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +20,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         rows = [dict(row._asdict()) for row in measurement.rows]
         show(json.dumps({"schema": 1, **measurement._asdict(), "rows": rows, "exact": measurement.exact}))
     else:
-        from pyv_npu.text import columns
-
         table = [(row.name, str(row.cycles), str(row.published)) for row in measurement.rows]
         show(f"preset {measurement.preset} against {measurement.source}\n")
         show(columns(("window", "cycles here", "published"), table))

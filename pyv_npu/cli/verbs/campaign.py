@@ -6,6 +6,9 @@ from pathlib import Path
 
 from pyv_npu.cli.shared import options, work
 from pyv_npu.cli.shared.output import OK, Call, check_writable, diagnose, write_file
+from pyv_npu.config import with_values
+from pyv_npu.errors import UsageError
+from pyv_npu.faults.plan import read_plan
 
 NAME = "campaign"
 DEFAULT_PROGRAM = "submit_latency"
@@ -43,9 +46,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.config import with_values
-    from pyv_npu.errors import UsageError
-    from pyv_npu.faults.plan import read_plan
     from pyv_npu.studies import campaign, fault_outcomes
     from pyv_npu.studies.campaign_page import PAGE, CampaignFolder
 
@@ -98,8 +98,6 @@ def _run_of(args: argparse.Namespace, words: Sequence[str]) -> list[str]:
 
 
 def _count(text: str) -> int:
-    from pyv_npu.errors import UsageError
-
     if not text.isdecimal() or not 1 <= int(text) <= MOST_RUNS:
         raise UsageError(f"-n {text}: must be a number of runs, 1..{MOST_RUNS}")
     return int(text)

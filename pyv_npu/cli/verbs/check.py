@@ -6,6 +6,7 @@ from pyv_npu.boot import MODEL_SUFFIXES, is_example, model_file
 from pyv_npu.cli.shared import options, work
 from pyv_npu.cli.shared.output import BAD_INPUT, OK, Call, show
 from pyv_npu.errors import UsageError
+from pyv_npu.text import as_json
 
 NAME = "check"
 
@@ -18,7 +19,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.text import as_json
     from pyv_npu.workloads.model_file import inspect
 
     if not (args.program.endswith(MODEL_SUFFIXES) or is_example(args.program)):

@@ -2,11 +2,16 @@
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyv_npu.cli.shared import options, output, session, work
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.cli.shared.progress import bar
+from pyv_npu.errors import UsageError
+from pyv_npu.tables import summary_of_both
+from pyv_npu.workloads.firmware import LoadedFirmware, check_core
+from pyv_npu.workloads.workload import Interrupted, Session, compare
 
 if TYPE_CHECKING:
     from pyv_ext.elf import Program
@@ -44,12 +49,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
     """Run what `asked` says and answer as `shown` says; they differ in a replay."""
-    from dataclasses import replace
-
-    from pyv_npu.errors import UsageError
-    from pyv_npu.tables import summary_of_both
-    from pyv_npu.workloads.firmware import LoadedFirmware, check_core
-    from pyv_npu.workloads.workload import Interrupted, Session, compare
 
     workload = work.workload(asked, effective.config, work.ON_CORE, NAME)
     effective = effective.with_defaults(workload.defaults, workload.needs)

@@ -6,6 +6,7 @@ from typing import Any
 
 from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.output import Call, diagnose
+from pyv_npu.text import as_json
 
 BEYOND = 1
 """Exit code: a threshold was exceeded."""
@@ -25,7 +26,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace, call: Call) -> int:
     from pyv_npu.studies import diff
     from pyv_npu.studies.diff_text import page, render
-    from pyv_npu.text import as_json
 
     for text in args.fail_if:
         diff.threshold(text)

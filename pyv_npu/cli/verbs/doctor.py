@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pyv_jit.code_cache import OFF, VARIABLE, Usage, code_cache
+from pyv_ext.cores import DEFAULT_ENGINE
+from pyv_ext.pyv_adapter import loader, pinned
+from pyv_native.code_cache import OFF, VARIABLE, Usage, code_cache
 from pyv_npu.cli.shared.output import OK, TOOLCHAIN, Call, diagnose, show
 from pyv_npu.versions import MISSING, dependencies, installed_version
 
@@ -73,7 +75,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 def list_checks() -> Iterator[Check]:
     """Yields the checks, required things first."""
-    from pyv_ext.cores import DEFAULT_ENGINE
     from pyv_npu.boot import shipped_programs
 
     minimum = ".".join(map(str, PYTHON))
@@ -124,8 +125,6 @@ def clear_cache() -> int:
 
 def py_v() -> tuple[str, str]:
     """Where Py-V is, for `--core pyv`; else what to do."""
-    from pyv_ext.pyv_adapter import loader, pinned
-
     missing = loader.missing()
     if missing is not None:
         return "", missing

@@ -2,12 +2,11 @@
 
 import argparse
 
+from pyv_ext.pyv_adapter import loader, pinned
 from pyv_npu.cli.shared.output import OK, Call, show
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    from pyv_ext.pyv_adapter import pinned
-
     parser.add_argument(
         "--from", dest="source", default=pinned.URL, metavar="PATH|URL",
         help=f"a folder (a clone, or the unpacked files) or a git repository (default: {pinned.URL})",
@@ -15,8 +14,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_ext.pyv_adapter import loader, pinned
-
     call.progress.say(f"getting {args.source}")
     folder = pinned.bring(args.source)
     call.progress.done()

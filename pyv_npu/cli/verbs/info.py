@@ -4,9 +4,16 @@ import argparse
 import shlex
 from collections.abc import Callable, Sequence
 
+from pyv_npu.boot import shipped_programs
 from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.config import presets
 from pyv_npu.config.package_data import data_files
+from pyv_npu.config.presets import CONFIGS
+from pyv_npu.config.yaml_file import QCONFIGS
 from pyv_npu.errors import UsageError
+from pyv_npu.text import as_json, lines_of
+from toolchain import gnu
+from toolchain.gnu import APPLICATIONS, BOTH
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +43,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
             raise UsageError(f"--{name}: goes with {' and '.join(f'--{one}' for one in allowed)}; drop it")
     if args.what == "schema":
         from pyv_npu.config.json_schema import schema
-        from pyv_npu.text import as_json
 
         show(as_json(schema()))
     elif args.what is not None:
@@ -48,8 +54,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 def _build(what: str, march: str | None, slot: int) -> Sequence[str]:
     """The words of an answer for a build system."""
-    from toolchain import gnu
-
     march = march or gnu.MARCH
     answers: dict[str, Callable[[], Sequence[str]]] = {
         "cflags": lambda: gnu.compile_flags(march, slot),
@@ -62,10 +66,6 @@ def _build(what: str, march: str | None, slot: int) -> Sequence[str]:
 
 
 def _overview() -> str:
-    from pyv_npu.config import presets
-    from pyv_npu.config.presets import CONFIGS
-    from pyv_npu.config.yaml_file import QCONFIGS
-    from pyv_npu.text import lines_of
     from pyv_npu.versions import versions
 
     timing = [(name, presets.load(name, "").basis) for name in presets.NAMES]
@@ -94,7 +94,6 @@ def _models() -> list[tuple[str, str]]:
 
 
 def _examples() -> list[tuple[str, str]]:
-    from pyv_npu.boot import shipped_programs
     from toolchain.examples import DECODERS, EXAMPLES
 
     models = [name for name in EXAMPLES if name not in shipped_programs()]
@@ -102,9 +101,6 @@ def _examples() -> list[tuple[str, str]]:
 
 
 def _firmware() -> list[tuple[str, str]]:
-    from pyv_npu.boot import shipped_programs
-    from toolchain.gnu import APPLICATIONS, BOTH
-
     shipped = shipped_programs()
     rows = []
     for row in APPLICATIONS:

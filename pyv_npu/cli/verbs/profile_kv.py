@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from npu_device.abi.errors import NpuDeviceError
 from pyv_npu.cli.shared import options
 from pyv_npu.cli.shared.output import OK, Call, check_writable, show, write_file
 from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.kv_quant.study import ablation_chart, ablation_table, sweep_chart, sweep_table
+from pyv_npu.text import columns
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +57,6 @@ def _study(seen: Sequence[Sequence[Any]], head_dim: int, name: str) -> dict[str,
     encoded."""
     import numpy as np
 
-    from npu_device.abi.errors import NpuDeviceError
     from pyv_npu.kv_quant.ablations import ablations, ratio_sweep
     from pyv_npu.kv_quant.encoded_kv import tokens_by_channels
     from pyv_npu.kv_quant.synthetic import RATIO_SWEEP
@@ -71,7 +73,6 @@ def _study(seen: Sequence[Sequence[Any]], head_dim: int, name: str) -> dict[str,
 
 
 def _write_study(folder: Path, found: dict[str, Any], name: str) -> None:
-    from pyv_npu.kv_quant.study import ablation_chart, sweep_chart
     from pyv_npu.workloads.kv_figures import csv_of
 
     of = f"keys and values of {name}"
@@ -88,7 +89,6 @@ def _write_study(folder: Path, found: dict[str, Any], name: str) -> None:
 def _study_text(found: dict[str, Any], folder: Path | None) -> str:
     if folder is None:
         return ""
-    from pyv_npu.kv_quant.study import ablation_table, sweep_table
 
     return (
         f"\n{folder}: relative errors by variant\n\n{ablation_table(found['ablations'])}\nby shares of outer, middle "
@@ -109,8 +109,6 @@ def _files(folder: Path | None) -> list[Path]:
 
 
 def _text(document: dict[str, Any], runs: int, ratios: tuple[float, ...], path: Path) -> str:
-    from pyv_npu.text import columns
-
     heads = ("layer", "side", "outer low", "inner low", "inner high", "outer high")
     rows = [
         (str(layer), side, *(f"{value:.4g}" for value in (low[0], low[1], high[1], high[0])))

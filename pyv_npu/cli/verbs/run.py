@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyv_npu.cli.shared import options, output, session, work
 from pyv_npu.cli.shared.output import Call, diagnose
+from pyv_npu.tables import summary
+from pyv_npu.workloads.workload import Session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +51,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
     """Run what `asked` says and answer as `shown` says; they differ in a replay."""
-    from pyv_npu.workloads.workload import Session
-
     workloads = work.workloads(asked, effective.config, work.RUN, NAME)
     first = workloads[0]
     effective = effective.with_defaults(first.defaults, first.needs)
@@ -104,8 +104,6 @@ def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.N
 
 def _text(result: "Result[Any]", watch: "Instruments | None") -> str:
     """The summary of a run, with the table of a profile."""
-    from pyv_npu.tables import summary
-
     text = summary(result)
     return f"{text}\n{watch.table}" if watch is not None and watch.table else text
 

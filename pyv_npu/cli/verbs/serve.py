@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pyv_npu.boot import is_example, model_file
 from pyv_npu.cli.shared import options, output
 from pyv_npu.cli.shared.output import OK, Call
+from pyv_npu.config import load
 from pyv_npu.errors import UsageError, bad_models
+from pyv_npu.serving.port import BLOCKS_MAX
+from pyv_npu.serving.requests import OVERLONG, fitted
+from pyv_npu.serving.scheduler import SchedulerConfig
+from pyv_npu.serving.synthetic import Drawn, draw, is_synthetic
+from pyv_npu.studies.sweep.axes import plan
 
 if TYPE_CHECKING:
     from pyv_npu.config import Effective
@@ -139,8 +145,6 @@ def _by_firmware(args: argparse.Namespace) -> bool:
 
 
 def _limits(args: argparse.Namespace, blocks: int, most: int, longest: int) -> "SchedulerConfig":
-    from pyv_npu.serving.scheduler import SchedulerConfig
-
     return SchedulerConfig(
         blocks, args.block_size, args.max_num_batched_tokens, most, args.policy, not args.no_chunked_prefill,
         not args.no_full_isl_gate, args.watermark, args.prefix_cache, args.swap_blocks, longest,
@@ -164,7 +168,6 @@ def _answer(
 def _compare(args: argparse.Namespace, call: Call, effective: "Effective") -> int:
     """The same workload at every point. A point that cannot be is a row with its reason; MODEL errors end all."""
     from pyv_npu.serving.comparison import Comparison, Point
-    from pyv_npu.studies.sweep.axes import plan
 
     with bad_models():
         workload = _workload(args)
@@ -208,7 +211,6 @@ def _files(args: argparse.Namespace) -> list[str]:
 
 
 def _effective(args: argparse.Namespace) -> "Effective":
-    from pyv_npu.config import load
     from pyv_npu.workloads.built_in import BuiltIn
 
     mode = {} if args.mode is None else {"npu.mode": args.mode}
@@ -218,7 +220,6 @@ def _effective(args: argparse.Namespace) -> "Effective":
 
 def _serving(args: argparse.Namespace, effective: "Effective", workload: "Workload") -> "Serving":
     from pyv_npu.serving.figures import slo_of
-    from pyv_npu.serving.requests import OVERLONG, fitted
     from pyv_npu.serving.study import Serving, blocks_of, kv_storage
     from toolchain.decoders.shapes import shape_of
 
@@ -242,8 +243,6 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
             f"--swap-blocks {args.swap_blocks}; give less, or more DRAM"
         )
     if args.blocks is None and args.scheduler == "firmware":
-        from pyv_npu.serving.port import BLOCKS_MAX
-
         blocks = min(blocks, BLOCKS_MAX)
     longest = args.max_model_len if not shape.positions else min(args.max_model_len, shape.positions - 2)
     config = _limits(args, blocks, args.max_num_seqs, longest)
@@ -256,7 +255,6 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
 
 
 def _workload(args: argparse.Namespace) -> "Workload":
-    from pyv_npu.serving.synthetic import Drawn, draw, is_synthetic
     from pyv_npu.serving.traces import read_workload
 
     if args.first is not None and args.first < 1:

@@ -11,7 +11,12 @@ from pyv_npu.cli.shared import options, output, work
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.cli.shared.points import MODES, Points
 from pyv_npu.cli.shared.progress import bar
+from pyv_npu.cli.verbs import run
 from pyv_npu.errors import UsageError
+from pyv_npu.studies.sweep import figures
+from pyv_npu.studies.sweep.axes import Axis, plan, read
+from pyv_npu.studies.sweep.figures import costs
+from pyv_npu.text import as_json
 from toolchain.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -45,9 +50,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.studies.sweep import figures
-    from pyv_npu.studies.sweep.axes import Axis, plan, read
-
     base: Mapping[str, str] = {}
     named = () if args.figures is None else tuple(args.figures.split(","))
     if args.program.endswith((".yaml", ".yml")):
@@ -82,7 +84,6 @@ def _sweep(
     args: argparse.Namespace, call: Call, names: Sequence[str], values: Sequence[Mapping[str, str]], points: Points,
     named: Sequence[str],
 ) -> int:  # fmt: skip
-    from pyv_npu.studies.sweep import figures
     from pyv_npu.studies.sweep.folder import SweepFolder
     from pyv_npu.studies.sweep.table import table
 
@@ -112,7 +113,6 @@ def _sweep(
 
 def _rows(values: Sequence[Mapping[str, str]], points: Points) -> "tuple[list[Row], dict[str, Job]]":
     """The rows of the table, and what is run for them, by address: equal points run once."""
-    from pyv_npu.studies.sweep.figures import costs
     from pyv_npu.studies.sweep.point import REFUSED, Addresses, Job, reason
     from pyv_npu.studies.sweep.table import Row
 
@@ -171,7 +171,6 @@ def _answer(
     from pyv_npu.studies.sweep.folder import PAGE
     from pyv_npu.studies.sweep.page import page
     from pyv_npu.studies.sweep.table import render
-    from pyv_npu.text import as_json
 
     tables = [folder.write_csv(table.heads, table.cells)]
     try:
@@ -208,8 +207,6 @@ def _one(args: argparse.Namespace, call: Call, values: Sequence[Mapping[str, str
 
 def _options_of_run() -> list[str]:
     """Its long options, without their dashes."""
-    from pyv_npu.cli.verbs import run
-
     parser = argparse.ArgumentParser()
     run.arguments(parser)
     return [name.removeprefix("--") for name in parser._option_string_actions if name.startswith("--")]

@@ -5,6 +5,7 @@ by the program when it is ready), then the count, then for each arrival its dist
 host writes count and distances before the run, whose epoch must be within its first 2^32 cycles.
 """
 
+import math
 import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -28,7 +29,6 @@ def distances(process: str, interval: int, group: int, count: int, seed: int) ->
 
     `periodic`: exactly; `poisson`: on average, with exponential gaps that only depend on `seed`.
     """
-    import math  # few programs serve arrivals
     import random
 
     draw = random.Random(seed)

@@ -14,6 +14,7 @@ from pyv_ext.hart.hart import Hart
 from pyv_ext.hart.traps import Interrupt
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_ext.timing import CoreTiming
+from pyv_native.state import WORD32, Fields
 from pyv_npu.config import Config
 from pyv_npu.observe.latency import submit_functions
 from pyv_npu.observe.latency.arrivals import SYMBOL, assign
@@ -21,7 +22,6 @@ from pyv_npu.observe.latency.recorder import Recorder
 from pyv_npu.observe.latency.rows import COLUMN, Rows
 from pyv_npu.observe.latency.stamps import STATUS_WORD, StampBook
 from pyv_npu.observe.latency.table import Latency
-from pyv_state import WORD32, Fields
 
 _OFFSET = {register.name: register.offset for register in REGISTERS}
 _DOORBELL, _HEAD = _OFFSET["DOORBELL"], _OFFSET["QUEUE_HEAD"]

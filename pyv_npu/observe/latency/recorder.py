@@ -17,9 +17,9 @@ from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.protocols import Operands, Outcome, Stall, Value
 from pyv_ext.tracing.tracers import add_tracer, remove_tracer
+from pyv_native.state import LATEST, Fields, inside, integer, integers, listed
 from pyv_npu.observe.latency.rows import COLUMN, REASONS, Rows
 from pyv_npu.observe.latency.steps import CORE_REASONS, DEVICE, LINE, MASK, Question, StepLog, Window
-from pyv_state import LATEST, Fields, inside, integer, integers, listed
 
 _FLAGS = next(word.offset for word in WORDS if word.name == "flags")
 _BITS = {part.name: part.low for part in PARTS if part.word == "flags"}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from pyv_state import LATEST, StateError, data, integer
+from pyv_native.state import LATEST, StateError, data, integer
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from npu_device.abi.descriptor import WORDS
 from npu_device.trace.events import TIGHT, What
+from pyv_native.state import LATEST, WORD64, Fields, inside, integer, listed
 from pyv_npu.observe.latency.rows import (
     COLUMN,
     NONE,
@@ -14,7 +15,6 @@ from pyv_npu.observe.latency.rows import (
     packed,
     unpacked,
 )
-from pyv_state import LATEST, WORD64, Fields, inside, integer, listed
 
 if TYPE_CHECKING:
     from npu_device.trace.records import Batch

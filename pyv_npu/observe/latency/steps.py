@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pyv_ext.engines.tracer import FENCE, Record
+from pyv_native.state import LATEST, Fields, inside, listed, row
 from pyv_npu.observe.latency.rows import Reason, packed, unpacked
-from pyv_state import LATEST, Fields, inside, listed, row
 
 LIMIT = 1 << 16
 """Runs and notes kept; cycles of what is older are counted as `setup`."""

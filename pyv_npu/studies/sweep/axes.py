@@ -9,6 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+import yaml
+
 from pyv_npu.config.yaml_file import read_yaml
 from pyv_npu.errors import BadInputError, UsageError
 
@@ -197,8 +199,6 @@ _WORDS = {"program": str, "base": dict, "axes": dict, "zip": list, "points": lis
 
 def read(path: Path) -> SweepFile:
     """A SWEEP.yaml {program, base, axes, zip, points, sample, figures, repeat}. BadInputError names file and word."""
-    import yaml
-
     try:
         document = read_yaml(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:

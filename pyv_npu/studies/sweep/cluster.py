@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyv_npu.errors import UsageError
-from pyv_npu.studies.sweep.point import Job, Record, Runner, batches, failed
+from pyv_npu.studies.sweep.point import Job, Record, Runner, batches, code, failed
 from toolchain.errors import require_extra
 
 if TYPE_CHECKING:
@@ -89,8 +89,6 @@ def run_batch(jobs: Sequence[Job]) -> list[Record]:
 
 def versions_here() -> tuple[str, str]:
     """On a worker: the code of this package, and the folder in which files are looked for."""
-    from pyv_npu.studies.sweep.point import code
-
     return code(), os.getcwd()
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import npu_device
 import pyv_ext
-import pyv_jit
-import pyv_state
+import pyv_native
 import toolchain as toolchain  # in a wheel it has another name: setup.py
 from npu_device.abi.errors import NpuDeviceError
 from pyv_ext.engines.stop import StopReason
@@ -138,7 +137,7 @@ def _plain(value: object) -> object:
 def code() -> str:
     """SHA-256 of the modules of this package, so that points are run again when one has changed."""
     digest = sha256()
-    for package in (npu_device, pyv_ext, pyv_jit, pyv_state, toolchain):
+    for package in (npu_device, pyv_ext, pyv_native, toolchain):
         assert package.__file__ is not None
         for path in _modules(Path(package.__file__).parent):
             digest.update(path.name.encode() + path.read_bytes())

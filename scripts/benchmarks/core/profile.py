@@ -13,8 +13,8 @@ GROUPS = {
     "first instructions, by closures": ("pyv_ext/engines/", ">:step"),
     "CSRs, devices, traps": ("engines/slow.py", "pyv_ext/bus/bus.py", "pyv_ext/bus/window.py"),
     "decoding": ("engines/code.py", "engines/fast/entries.py", "pyv_ext/isa/"),
-    "translating: choosing blocks, writing IR": ("engines/fast/", "pyv_jit/ir.py"),
-    "translating: LLVM, or its code from the cache": ("llvmlite/", "pyv_jit/c"),
+    "translating: choosing blocks, writing IR": ("engines/fast/", "pyv_native/ir.py"),
+    "translating: LLVM, or its code from the cache": ("llvmlite/", "pyv_native/c"),
     "native code": ("engines/fast/native.py:run", "engines/fast/upcalls.py"),
 }
 """Activity -> parts of `file:function`, of which the last that matches counts."""

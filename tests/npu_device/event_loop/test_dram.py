@@ -166,7 +166,9 @@ def flows(machine: Machine, parts: list[list[int]]) -> list[Unit]:
     """Units that move data, with these parts of their bytes on the DRAM channels."""
     units = [unit for unit in machine.storage.loop.units if unit.kind == DMA][: len(parts)]
     for unit, own in zip(units, parts, strict=True):
-        unit.phase, unit.left, unit.share = MOVING, 1 << 40, [*own, WHOLE]
+        unit.phase, unit.left = MOVING, 1 << 40
+        for index, share in enumerate((*own, WHOLE)):
+            unit.share[index] = share
     return units
 
 

@@ -21,7 +21,7 @@ from npu_device.memory.region import make_region
 from npu_device.operations.checks import DescriptorError
 from npu_device.trace.events import Role, What
 from npu_device.trace.stream import EventStream, all_records
-from pyv_state import StateError
+from pyv_native.state import StateError
 
 HEADS, DIM, T_MAX, PAGE = 4, 128, 4096, 4096
 

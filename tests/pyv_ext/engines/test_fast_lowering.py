@@ -8,8 +8,8 @@ import pytest
 from pyv_ext.engines.lowering import Lowering, declarations
 from pyv_ext.isa import Isa, Kind
 from pyv_ext.isa.expressions import evaluator
-from pyv_jit.compiler import make_compiler
-from pyv_jit.ir import Ir
+from pyv_native.compiler import make_compiler
+from pyv_native.ir import Ir
 
 ISA = Isa("rv32imac_zicsr_zifencei_zba_zbb_zbc_zbs")
 ROWS = [row for row in ISA.rows if row.expr]

@@ -17,7 +17,7 @@ from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.hart.traps import USER
 from pyv_ext.protocols import Reply
 from pyv_ext.tracing.tracers import add_tracer, remove_tracer
-from pyv_jit.attributes import slot_of
+from pyv_native.attributes import slot_of
 
 OTHER = OWN + 0x1000
 

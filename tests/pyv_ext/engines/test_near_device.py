@@ -144,8 +144,8 @@ def native_programs() -> list[Any]:
     import ctypes
 
     from pyv_ext.engines.program_code import Lowered
-    from pyv_jit.compiler import make_compiler
-    from pyv_jit.ir import Ir
+    from pyv_native.compiler import make_compiler
+    from pyv_native.ir import Ir
 
     if not MADE:
         compiler, text = make_compiler(), ""

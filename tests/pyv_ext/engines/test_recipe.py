@@ -77,7 +77,7 @@ from pyv_ext.engines.fast import native
 from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming
 import pyv_ext.engines.fast.interpreter, pyv_ext.engines.fast.region, pyv_ext.engines.program_code
-import pyv_ext.engines.near, pyv_ext.isa.floating, pyv_jit.llvm
+import pyv_ext.engines.near, pyv_ext.isa.floating, pyv_native.llvm
 print(*(name for name in sys.modules if name.startswith(("pyv_", "npu_device", "toolchain"))))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyv_jit.code_cache import OFF, VARIABLE
+from pyv_native.code_cache import OFF, VARIABLE
 from pyv_npu.cli.main import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -23,7 +23,7 @@ sw x2, 0(x1)
 end: jal x0, end
 """
 """Exits, and does nothing else."""
-OWN = ("npu_device", "pyv_ext", "pyv_jit", "pyv_npu", "pyv_state", "toolchain", "firmware")
+OWN = ("npu_device", "pyv_ext", "pyv_native", "pyv_npu", "toolchain", "firmware")
 
 
 def modules(*arguments: str, cache: str = OFF) -> set[str]:

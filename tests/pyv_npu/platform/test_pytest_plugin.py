@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyv_jit.code_cache import VARIABLE
+from pyv_native.code_cache import VARIABLE
 from pyv_npu.studies.baselines import differences
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent

@@ -22,13 +22,13 @@ from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.engines.stop import StopReason
 from pyv_ext.isa import Kind
 from pyv_ext.protocols import CustomInstruction, Device, Operands, Stall, Value
+from pyv_native.state import StateError
 from pyv_npu.boot import find_program
 from pyv_npu.cli import main
 from pyv_npu.config import load
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.platform import Placed, Platform
 from pyv_npu.snapshot import Snapshot, devices
-from pyv_state import StateError
 
 PROGRAMS: dict[str, dict[str, int]] = {
     "submit_latency": {"n": 4, "tile": 16},

@@ -3,6 +3,7 @@
 Operations, their operands and attributes come from the tables of NPU-IR and of `npu_device.abi`.
 """
 
+import io
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -357,8 +358,6 @@ Npu = Dialect(NAME, list(operations()), [Ticket, Event])
 
 def printed(module: b.ModuleOp, *, generic: bool = False) -> str:
     """The text of a module, in the dialect's own form or in the generic one. VerifyException where it is wrong."""
-    import io
-
     module.verify()
     text = io.StringIO()
     Printer(stream=text, print_generic_format=generic, print_properties_as_attributes=generic).print_op(module)

@@ -14,7 +14,7 @@ from xdsl.dialects import arith, builtin, cf, func, linalg, math, tensor
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, FunctionType, IntegerAttr, i64
 from xdsl.dialects.linalg.ops import YieldOp
 from xdsl.ir import Attribute, Block, Dialect, Operation, Region, SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, var_operand_def, var_region_def, var_result_def
+from xdsl.irdl import IRDLOperation, irdl_op_definition, traits_def, var_operand_def, var_region_def, var_result_def
 from xdsl.parser import Parser
 from xdsl.traits import IsTerminator
 
@@ -35,8 +35,6 @@ def operation(name: str, parse: Parse, *, terminator: bool = False) -> type[IRDL
         "parse": classmethod(parse),
     }
     if terminator:
-        from xdsl.irdl import traits_def
-
         members["traits"] = traits_def(IsTerminator())
     return irdl_op_definition(type(name.replace(".", "_"), (IRDLOperation,), members))
 

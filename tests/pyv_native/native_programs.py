@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from hypothesis import strategies as st
 
 HEADER = """
-from enum import IntEnum
-from npu_device.native.records import REFERENCE, record, records, words
 from dataclasses import field
+from enum import IntEnum
+
+from pyv_native.records import REFERENCE, array, i32, items, record, records, u8, u16
 
 class Colour(IntEnum):
     RED = 3
@@ -15,16 +16,20 @@ class Colour(IntEnum):
 
 @record
 class Node:
+    color: u8 = 0
     value: int = 0
     next: "Node | None" = REFERENCE
-    weights: list[int] = words(3)
-    color: int = 0
+    weights: list[int] = array(3)
+    level: i32 = -1
+    half: u16 = 7
 
 @record
 class Store:
     x: int = 0
-    weights: list[int] = words()
-    nodes: list[Node] = records()
+    weights: list[int] = items(4)
+    nodes: list[Node] = records(2)
+    flag: bool = False
+    marks: list[u8] = items()
 
 @record
 class World:
@@ -32,9 +37,9 @@ class World:
     mode: int = 0
     best: Node | None = REFERENCE
     nodes: list[Node] = records(6)
-    order: list[Node] = words(12)
+    order: list[Node] = items(12)
     store: Store = field(default_factory=Store)
-    log: list[int] = words()
+    log: list[int] = items()
 
 LIMIT = 5
 
@@ -52,12 +57,13 @@ def pick(world: World, node: Node, k: int) -> Node:
 def last(numbers: list[int]) -> int:
     return numbers[len(numbers) - 1] if numbers else 0
 """
-LOG, ORDER = 48, 12
-"""Items for which the lists have room."""
+LOG, ORDER, MARKS = 48, 12, 5
+"""Capacities of lists."""
 
 LEAVES = (
     "a", "b", "i", "1", "7", "LIMIT", "Colour.GREEN", "world.count", "world.mode", "node.value", "node.color",
     "node.weights[2]", "world.store.x", "world.store.weights[1]", "world.nodes[4].weights[0]", "len(world.order)",
+    "node.level", "node.half", "world.store.flag", "len(world.store.marks)",
     "len(world.store.nodes)", "last(world.log)", "weigh(node, 3)", "world.store.nodes[a % 2].value",
 )  # fmt: skip
 TESTS = (
@@ -70,15 +76,21 @@ STATEMENTS = (
     "world.best = node", "world.best = None", "node.next = world.nodes[b % 6]", "node.next = None",
     "node.next = world.best", "other = world.best if world.best is not None else node\nnode = other",
     "node.value = {}", "node.value += {}", "world.count = {}", "world.store.x -= {}", "node.weights[a % 3] = {}",
-    "world.store.weights[b % 4] += {}", "world.store.nodes[1].weights[0] = {}", "node.color = Colour.RED + {}",
+    "world.store.weights[b % 4] += {}", "world.store.nodes[1].weights[0] = {}", "node.color = (Colour.RED + {}) & 255",
     "world.log.append({})", "world.log.extend(({}, {}, a))", "world.log.clear()",
     "world.order.append(node)", "world.order.clear()", "if len(world.order) > 2:\n    del world.order[2:]",
+    "pick(world, node, a).value += {}",
     "if world.order:\n    world.order[0] = node", "if world.order:\n    node = world.order[len(world.order) - 1]",
+    "node.level = {} & 255", "node.half = {}", "world.store.flag = {} & 1",
+    "del world.order[len(world.order) // 2:]",
+    "if len(world.store.marks) < 5:\n    world.store.marks.insert(len(world.store.marks) // 2, {} & 255)",
+    "if len(world.order) > 3:\n    del world.order[1:3]", "world.log.insert(0, {})",
     "weights = node.weights\nweights[1] = {}", "a = {}", "b = {}", "a = {} if node.value else {}",
 )  # fmt: skip
 LOOPS = (
     "for i in range({} & 3):", "for i in range(2, {} & 7):", "for node in world.nodes:", "for node in world.order:",
     "for b in world.log:", "for node in world.store.nodes:", "for b in node.weights:",
+    "for i in range({} & 15, 0, -3):", "for i in range(1, {} & 15, 4):", "for b in world.store.marks:",
 )  # fmt: skip
 
 
@@ -105,7 +117,7 @@ def statements(draw: st.DrawFn, depth: int, counter: Iterator[int], looping: boo
             text = draw(st.sampled_from(STATEMENTS))
             text = text.format(*(draw(expressions()) for _ in range(text.count("{}"))))
             rows = text.split("\n")
-            if "log.append" in text or "log.extend" in text:
+            if "world.log." in text and "clear" not in text:
                 rows = [f"if len(world.log) < {LOG - 3}:", *(f"    {row}" for row in rows)]
             elif "order.append" in text:
                 rows = [f"if len(world.order) < {ORDER}:", *(f"    {row}" for row in rows)]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pyv_jit.digest import sha256
+from pyv_native.digest import sha256
 
 
 @pytest.mark.parametrize("size", [0, 1, 55, 56, 64, 1000])
@@ -16,6 +16,6 @@ def test_it_is_that_of_the_standard_library(size: int) -> None:
 
 
 def test_openssl_is_not_loaded() -> None:
-    program = "import sys, pyv_jit.digest; print(*sys.modules)"
+    program = "import sys, pyv_native.digest; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert not {"hashlib", "_hashlib"} & set(done.stdout.split())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyv_jit.code_cache import ABANDONED, UNFINISHED, CodeCache, Usage, code_cache, refusal
+from pyv_native.code_cache import ABANDONED, UNFINISHED, CodeCache, Usage, code_cache, refusal
 
 KEYS = [bytes([number]) * 32 for number in range(8)]
 OVERHEAD = 48

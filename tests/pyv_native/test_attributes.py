@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pyv_jit.attributes import slot_of
+from pyv_native.attributes import slot_of
 
 
 class Held:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from test_compiler import SWITCH, TEXT
 
-from pyv_jit import host, loader
-from pyv_jit.compiler import OPTIMIZATION, OPTIONS
-from pyv_jit.llvm import Llvm
+from pyv_native import host, loader
+from pyv_native.compiler import OPTIMIZATION, OPTIONS
+from pyv_native.llvm import Llvm
 
 pytestmark = pytest.mark.skipif(not host.x86_64_linux(), reason="object files are loaded on x86-64 Linux only")
 
@@ -24,8 +24,8 @@ def test_code_of_the_cache_needs_no_llvm(tmp_path: Path) -> None:
     program = f"""
 import ctypes, sys
 from pathlib import Path
-from pyv_jit.code_cache import CodeCache
-from pyv_jit.compiler import Compiler
+from pyv_native.code_cache import CodeCache
+from pyv_native.compiler import Compiler
 code = Compiler(CodeCache(Path({str(tmp_path)!r}))).load({TEXT.format(factor=3)!r}, "f")
 print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.address("f"))(14), "llvmlite" in sys.modules)
 """

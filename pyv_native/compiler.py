@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pyv_jit import loader
-from pyv_jit.code_cache import CodeCache, code_cache
-from pyv_jit.digest import sha256
-from pyv_jit.host import Host, known_host
-from pyv_jit.loader import NativeCode
+from pyv_native import loader
+from pyv_native.code_cache import CodeCache, code_cache
+from pyv_native.digest import sha256
+from pyv_native.host import Host, known_host
+from pyv_native.loader import NativeCode
 
 if TYPE_CHECKING:
-    from pyv_jit.llvm import Llvm
+    from pyv_native.llvm import Llvm
 
 OPTIMIZATION = 1
 """Level of LLVM's code generator: registers are allocated over whole functions. Level 0 compiles three times as fast,
@@ -43,7 +43,7 @@ class Compiler:
 
     @cached_property
     def _llvm(self) -> "Llvm":
-        from pyv_jit.llvm import Llvm
+        from pyv_native.llvm import Llvm
 
         return Llvm(OPTIMIZATION, OPTIONS)
 

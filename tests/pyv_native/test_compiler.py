@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pyv_jit import compiler, host, loader
-from pyv_jit.code_cache import CodeCache
-from pyv_jit.compiler import Compiler, variable
-from pyv_jit.llvm import Llvm
-from pyv_jit.loader import NativeCode
+from pyv_native import compiler, host, loader
+from pyv_native.code_cache import CodeCache
+from pyv_native.compiler import Compiler, variable
+from pyv_native.llvm import Llvm
+from pyv_native.loader import NativeCode
 
 TEXT = "define i64 @f(i64 %a) {{\n%b = mul i64 %a, {factor}\nret i64 %b\n}}\n"
 READ = variable("place") + "define i64 @f() {\n%p = load ptr, ptr @place\n%v = load i64, ptr %p\nret i64 %v\n}\n"

@@ -6,8 +6,8 @@ from functools import cache
 import llvmlite
 import llvmlite.binding as llvm
 
-from pyv_jit.host import Host
-from pyv_jit.loader import NativeCode
+from pyv_native.host import Host
+from pyv_native.loader import NativeCode
 
 
 @cache

@@ -1,4 +1,4 @@
-"""LLVM for the core and for the NPU: text of functions becomes native code, which is kept from process to process."""
+"""The native subset: Python over typed records of one buffer, run by CPython or compiled (docs/native-subset.md)."""
 
 import time
 

@@ -183,7 +183,7 @@ def refusal(folder: "str | Path") -> str:
 
 
 def _digest(key: bytes, code: bytes) -> bytes:
-    from pyv_jit.digest import sha256  # not where nothing is found
+    from pyv_native.digest import sha256  # not where nothing is found
 
     return bytes(sha256(key + code).digest())
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from pyv_jit.host import x86_64_linux
+from pyv_native.host import x86_64_linux
 
 _IDENT = b"\x7fELF\x02\x01\x01"
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")

@@ -1,0 +1,38 @@
+"""Prints the LLVM IR of a function of the native subset and of all that it calls."""
+
+import argparse
+import sys
+from pkgutil import resolve_name
+from types import FunctionType
+
+from pyv_native.emitter import Context
+from pyv_native.errors import NativeError
+from pyv_native.module import function_of, module_text
+from pyv_native.records import Word
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the IR: the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m pyv_native", description=__doc__)
+    parser.add_argument("module", help="such as npu_device.event_loop.stepper")
+    parser.add_argument("function", help="such as next_cycle")
+    parser.add_argument("--checked", action="store_true", help="the checked build")
+    options = parser.parse_args(arguments)
+    try:
+        function = resolve_name(f"{options.module}:{options.function}")
+    except (ImportError, AttributeError) as error:
+        parser.error(str(error))
+    if not isinstance(function, FunctionType):
+        parser.error(f"{options.module}.{options.function} is no function")
+    try:
+        first = next(iter(function_of(function).parameters.values()), None)
+        root = first.record if isinstance(first, Word) else None
+        sys.stdout.write(module_text([function], Context(root, {}, {}, options.checked, function_of, {})))
+    except NativeError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,409 @@
+"""The buffer of one machine's records, and views of the records for Python.
+
+    0      status: error code, address of the place's text, two values
+    32     null record: what a reference None points to; never read where the program is right
+    1024   links: addresses of functions compiled elsewhere and of callbacks
+    1280   the root record, then the lists of it that have no capacity of their own, then allocations
+
+The buffer never moves while compiled code runs. Between calls `allocate` may replace it by a larger one; views that
+were taken before are of no use then.
+"""
+
+import ctypes
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import IntEnum
+from functools import cache, wraps
+from typing import Any
+
+from pyv_native.errors import CheckError, NativeError
+from pyv_native.records import WORD, Inner, ListOf, Shape, Word, layout
+
+STATUS, SITE, FIRST, SECOND = range(4)
+"""Words of the status."""
+LINKS = 1024
+MAX_LINKS = 32
+ROOT = LINKS + MAX_LINKS * WORD
+"""First byte of the root record."""
+
+
+class Code(IntEnum):
+    """Errors that a status holds."""
+
+    INDEX = 1
+    CAPACITY = 2
+    DIVISION = 3
+    OVERFLOW = 4
+    SHIFT = 5
+    NULL = 6
+    NARROW = 7
+    CALLBACK = 8
+
+
+SENTENCES = {
+    Code.INDEX: "index {} is not within the {} items",
+    Code.CAPACITY: "{} items, and the list holds at most {}",
+    Code.DIVISION: "{} divided by {}",
+    Code.OVERFLOW: "the result of {} and {} does not fit into 64 bits",
+    Code.SHIFT: "a shift of {} by {}",
+    Code.NULL: "a field of None",
+    Code.NARROW: "{} does not fit into a field of {} bytes",
+}
+
+
+class Record(ctypes.Structure):
+    """View of a record. Integers are attributes of ctypes; references, inner records and lists are views in turn."""
+
+    arena: "Arena"
+    offset: int
+    """Of the record, in the buffer."""
+
+
+class Items:
+    """View of a list. Indices are from 0 to the length; others raise CheckError, as in checked native code."""
+
+    __slots__ = ("_arena", "_array", "_length", "capacity", "offset", "shape")
+
+    def __init__(self, arena: "Arena", offset: int, shape: ListOf, capacity: int) -> None:
+        """`offset`: of the length or, where the list is fixed, of the first item."""
+        self._arena, self.shape, self.capacity, self.offset = arena, shape, capacity, offset
+        first = offset if shape.fixed else offset + WORD
+        self._length = None if shape.fixed else ctypes.c_int64.from_buffer(arena.buffer, offset)
+        item = shape.item
+        ctype = item.storage.ctype if isinstance(item, Word) else ctypes.c_ubyte * item.size
+        self._array = (ctype * capacity).from_buffer(arena.buffer, first)
+
+    def __len__(self) -> int:
+        return self.capacity if self._length is None else self._length.value
+
+    def _check(self, index: int) -> None:
+        if not 0 <= index < len(self):
+            raise CheckError(SENTENCES[Code.INDEX].format(index, len(self)))
+
+    def __getitem__(self, index: int) -> Any:
+        self._check(index)
+        item = self.shape.item
+        if isinstance(item, Inner):
+            return self._arena.view(item.record, self._first + index * item.size)
+        value: Any = self._array[index]
+        return value if item.record is None else self._arena.reference(item.record, value)
+
+    @property
+    def _first(self) -> int:
+        return self.offset if self.shape.fixed else self.offset + WORD
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        self._check(index)
+        self._array[index] = self._raw(value)
+
+    def _raw(self, value: Any) -> int:
+        """Bytes of an item as an integer: a reference is an offset."""
+        item = self.shape.item
+        if isinstance(item, Inner):
+            raise NativeError("records that stand in a list are changed field by field")
+        if item.record is None:
+            return int(value)
+        return 0 if value is None else int(value.offset)
+
+    def __iter__(self) -> Iterator[Any]:
+        index = 0
+        while index < len(self):
+            yield self[index]
+            index += 1
+
+    def _resize(self, length: int) -> None:
+        if self._length is None:
+            raise NativeError("a fixed list keeps its length")
+        if length > self.capacity:
+            raise CheckError(SENTENCES[Code.CAPACITY].format(length, self.capacity))
+        self._length.value = length
+
+    def append(self, value: Any) -> None:
+        """Add an integer or a reference."""
+        raw = self._raw(value)
+        self._resize(len(self) + 1)
+        self._array[len(self) - 1] = raw
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Add several, or none where they do not all fit."""
+        raws = [self._raw(value) for value in values]
+        begin = len(self)
+        self._resize(begin + len(raws))
+        for index, raw in enumerate(raws, begin):
+            self._array[index] = raw
+
+    def insert(self, index: int, value: Any) -> None:
+        """Add an item before another; an index equal to the length appends."""
+        raw = self._raw(value)
+        length = len(self)
+        if not 0 <= index <= length:
+            raise CheckError(SENTENCES[Code.INDEX].format(index, length))
+        self._resize(length + 1)
+        for at in range(length, index, -1):
+            self._array[at] = self._array[at - 1]
+        self._array[index] = raw
+
+    def __delitem__(self, part: slice) -> None:
+        """`del items[a:b]` and `del items[a:]`."""
+        length = len(self)
+        start = part.start
+        stop = length if part.stop is None else part.stop
+        if not 0 <= start <= stop <= length:
+            raise CheckError(SENTENCES[Code.INDEX].format(start, length))
+        self._array[start : start + length - stop] = self._array[stop:length]
+        self._resize(length - (stop - start))
+
+    def clear(self) -> None:
+        """Remove all items."""
+        self._resize(0)
+
+    def add(self) -> Any:
+        """Add a record, in its default state: its view."""
+        item = self.shape.item
+        if not isinstance(item, Inner):
+            raise NativeError("only records that stand in a list are added by it")
+        self._resize(len(self) + 1)
+        offset = self._first + (len(self) - 1) * item.size
+        self._arena.initialize(item.record, offset, {})
+        return self._arena.view(item.record, offset)
+
+    def fill(self, values: Iterable[Any]) -> None:
+        """Replace all items; a fixed list takes exactly its length."""
+        raws = [self._raw(value) for value in values]
+        if self._length is None and len(raws) != self.capacity:
+            raise NativeError(f"{len(raws)} items for a list of {self.capacity}")
+        if self._length is not None:
+            self._resize(len(raws))
+        self._array[: len(raws)] = raws
+
+    def fill_offsets(self, offsets: Iterable[int]) -> None:
+        """Replace all references of a fixed list by offsets of records."""
+        self._array[:] = list(offsets)
+
+    def reserved(self) -> memoryview:
+        """All bytes of the items, up to the capacity, which later changes overwrite."""
+        return self._arena.bytes[self._first : self._first + self.capacity * self.shape.item.size]
+
+
+class Arena:
+    """The buffer of one root record."""
+
+    def __init__(self, root: type, capacities: Mapping[str, int] | None = None) -> None:
+        """`capacities`: of the root's lists without one, by field; `inner.field` in an inner record."""
+        self._root = root
+        self._spans: list[tuple[int, int]] = []
+        """Allocations (begin, end), in order."""
+        self._end = ROOT + extent(root, capacities or {})
+        self.callback_error: BaseException | None = None
+        """Exception of the last callback that failed."""
+        self.callbacks: dict[Any, Callable[..., int]] = {}
+        """Python functions behind the declarations of callbacks."""
+        self._linked: list[Any] = []
+        """Owners of the code that the links lead to."""
+        self._use(bytearray(self._end))
+        self.initialize(root, ROOT, capacities or {})
+
+    def _use(self, buffer: bytearray) -> None:
+        self.buffer = buffer
+        self.bytes = memoryview(buffer)
+        self.words = self.bytes.cast("q")
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+        """Of the buffer, for compiled code."""
+        self._views: dict[tuple[type, int], Any] = {}
+        self._lists: dict[int, Items] = {}
+        self.root = self.view(self._root, ROOT)
+
+    # -- views ---------------------------------------------------------------------------------------------------------
+
+    def view(self, record: type, offset: int) -> Any:
+        """View of the record at an offset; the same object each time."""
+        key = record, offset
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = view_class(record).from_buffer(self.buffer, offset)
+            view.arena, view.offset = self, offset
+        return view
+
+    def reference(self, record: type, offset: int) -> Any:
+        """What a reference says: a view or None."""
+        return self.view(record, offset) if offset else None
+
+    def items(self, offset: int, shape: ListOf, owner: int) -> Items:
+        """View of the list of a field at `offset` of the record at `owner`."""
+        place, capacity = offset, shape.capacity
+        if capacity is None:  # the record may have been overwritten by one with longer lists
+            place = owner + self.words[offset // WORD]
+            capacity = self.words[place // WORD - 1]
+        view = self._lists.get(place)
+        if view is None or view.shape is not shape or view.capacity != capacity:
+            view = self._lists[place] = Items(self, place, shape, capacity)
+        return view
+
+    def initialize(self, record: type, offset: int, capacities: Mapping[str, int]) -> None:
+        """Bring the record at an offset into its default state: zeros but for defaults, its lists behind it."""
+        size = layout(record).size
+        self.bytes[offset : offset + size] = bytes(size)
+        self._initialize(record, offset, capacities, offset + size)
+
+    def _initialize(self, record: type, offset: int, capacities: Mapping[str, int], end: int) -> int:
+        """As `initialize`, for a record of zeros; lists begin at `end`: where they end."""
+        view = self.view(record, offset)
+        for name, (at, shape, default) in layout(record).fields.items():
+            if isinstance(shape, Word):
+                if default:
+                    setattr(view, name, default)
+            elif isinstance(shape, Inner):
+                prefix = f"{name}."
+                inner = {key.removeprefix(prefix): value for key, value in capacities.items() if key.startswith(prefix)}
+                end = self._initialize(shape.record, offset + at, inner, end)
+            elif shape.capacity is None:
+                capacity = capacities.get(name, 0)
+                self.words[end // WORD] = capacity
+                self.words[(offset + at) // WORD] = end + WORD - offset
+                end += WORD + shape.room(capacity)
+            elif shape.fixed and isinstance(shape.item, Inner):
+                for index in range(shape.capacity):
+                    end = self._initialize(shape.item.record, offset + at + index * shape.item.size, {}, end)
+        return end
+
+    # -- allocations ---------------------------------------------------------------------------------------------------
+
+    def allocate(self, size: int) -> int:
+        """Reserve bytes after the root, in the first gap that is large enough: their offset. Their content is whatever
+        stood there."""
+        size = -(-size // WORD) * WORD
+        begin = self._end
+        for low, high in self._spans:
+            if begin + size <= low:
+                break
+            begin = high
+        insort(self._spans, (begin, begin + size))
+        if begin + size > len(self.buffer):
+            buffer = bytearray(max(begin + size, 2 * len(self.buffer)))
+            buffer[: len(self.buffer)] = self.buffer
+            self._use(buffer)
+        return begin
+
+    def free(self, offset: int) -> None:
+        """Give an allocation back."""
+        index = next(index for index, span in enumerate(self._spans) if span[0] == offset)
+        del self._spans[index]
+
+    # -- links and errors ----------------------------------------------------------------------------------------------
+
+    def link(self, slot: int, address: int, owner: Any) -> None:
+        """Let a slot of the links lead to native code, which lives as long as its owner."""
+        self.words[LINKS // WORD + slot] = address
+        self._linked.append(owner)
+
+    def link_callback(self, slot: int, declaration: Any, call: Callable[..., int]) -> None:
+        """Let a slot, and the interpreted form, lead to a Python function of integers; a record is its offset.
+
+        An exception of it, or an answer that is no 64-bit integer, ends the native call: `raise_error` raises it.
+        """
+
+        def guarded(*arguments: int) -> int:
+            try:
+                return checked(*arguments)
+            except BaseException as error:
+                self.callback_error = error
+                self.words[STATUS] = Code.CALLBACK
+                return 0
+
+        def checked(*arguments: int) -> int:
+            answer = call(*arguments)
+            if type(answer) is not int or not -(1 << 63) <= answer < 1 << 63:
+                raise NativeError(f"{declaration.__name__} answered {answer!r}: answer a 64-bit integer")
+            return answer
+
+        self.callbacks[declaration] = checked
+        parameters = [name for name in declaration.__annotations__ if name != "return"][1:]
+        thunk = ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * len(parameters))(guarded)
+        address = ctypes.cast(thunk, ctypes.c_void_p).value
+        assert address is not None
+        self.link(slot, address, thunk)
+
+    def raise_error(self) -> None:
+        """Raise the error that the status holds, and clear it: CheckError, or what a callback raised."""
+        code, site, first, second = self.words[:4]
+        self.bytes[: 4 * WORD] = bytes(4 * WORD)
+        if code == Code.CALLBACK:
+            error, self.callback_error = self.callback_error, None
+            assert error is not None
+            raise error
+        where = ctypes.string_at(site).decode()
+        raise CheckError(f"{where}: {SENTENCES[Code(code)].format(first, second)}")
+
+
+def extent(record: type, capacities: Mapping[str, int]) -> int:
+    """Bytes of a record with its lists."""
+    return layout(record).size + _behind(record, capacities)
+
+
+def _behind(record: type, capacities: Mapping[str, int]) -> int:
+    """Bytes of the lists of a record that stand behind it."""
+    size = 0
+    for name, (_, shape, _) in layout(record).fields.items():
+        if isinstance(shape, Inner):
+            prefix = f"{name}."
+            inner = {key.removeprefix(prefix): value for key, value in capacities.items() if key.startswith(prefix)}
+            size += _behind(shape.record, inner)
+        elif isinstance(shape, ListOf) and shape.capacity is None:
+            size += WORD + shape.room(capacities.get(name, 0))
+    return size
+
+
+@cache
+def view_class(record: type) -> type[Record]:
+    """Class of the views of a record."""
+    members: dict[str, Any] = {"__module__": record.__module__, "__doc__": record.__doc__}
+    rows: list[tuple[str, Any]] = []
+    for name, (offset, shape, _) in layout(record).fields.items():
+        if isinstance(shape, Word) and shape.record is None:
+            rows.append((name, shape.storage.ctype))
+            continue
+        rows.append((f"_{name}", ctypes.c_int64 * (shape.size // WORD) if shape.size != WORD else ctypes.c_int64))
+        members[name] = _property(name, offset, shape)
+    members["_fields_"] = rows
+    view = type(record.__name__, (Record,), members)
+    assert ctypes.sizeof(view) == layout(record).size, record
+    return view
+
+
+def _property(name: str, offset: int, shape: Shape) -> property:
+    """A field that is no integer, as Python sees it."""
+    raw = f"_{name}"
+    if isinstance(shape, Word):
+        target = shape.record
+        assert target is not None
+
+        def reference(self: Record) -> Any:
+            return self.arena.reference(target, getattr(self, raw))
+
+        def refer(self: Record, value: Record | None) -> None:
+            setattr(self, raw, 0 if value is None else value.offset)
+
+        return property(reference, refer)
+    if isinstance(shape, Inner):
+        return property(lambda self: self.arena.view(shape.record, self.offset + offset))
+    return property(lambda self: self.arena.items(self.offset + offset, shape, self.offset))
+
+
+def callback(declaration: Callable[..., int]) -> Callable[..., int]:
+    """Decorator of a callback's declaration: a function of the root record and integers without a body.
+
+    `Arena.link_callback` says per machine which Python function is behind it.
+    """
+
+    @wraps(declaration)
+    def interpreted(root: Record, *arguments: Any) -> int:
+        integers = [argument.offset if isinstance(argument, Record) else argument for argument in arguments]
+        return root.arena.callbacks[interpreted](*integers)
+
+    interpreted.__dict__["is_callback"] = True
+    return interpreted
+
+
+def is_callback(function: Callable[..., Any]) -> bool:
+    """Whether a function is the declaration of a callback."""
+    return "is_callback" in function.__dict__

@@ -1,0 +1,280 @@
+"""Building blocks of the native subset's IR: checks, integer arithmetic, access to the buffer.
+
+Values are 64-bit. A record is its offset in the buffer `%base`, a list the offset of its length (a fixed list: of its
+first item).
+"""
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from pyv_native.arena import FIRST, SECOND, SITE, STATUS, Code
+from pyv_native.errors import SubsetError
+from pyv_native.ir import Ir
+from pyv_native.records import WORD, ListOf, Shape, Storage, Word
+
+Definition = Callable[..., Any]
+"""A function of Python at the top of a module."""
+I64 = "i64"
+_OVERFLOWING: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
+_BITWISE: dict[type[ast.operator], str] = {ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor"}
+
+
+class Function(NamedTuple):
+    """A function, its source, and the shapes of its parameters and its result."""
+
+    module: str
+    names: Mapping[str, Any]
+    """Globals of the module."""
+    node: ast.FunctionDef
+    parameters: Mapping[str, Shape]
+    result: Shape
+
+    @property
+    def symbol(self) -> str:
+        """Name in the IR."""
+        return f"{self.module}.{self.node.name}"
+
+    def arguments(self, root: type | None) -> list[str]:
+        """Parameters that are passed: all but the root record, which stands at a fixed offset."""
+        return [name for name, shape in self.parameters.items() if not is_root(shape, root)]
+
+
+class Context(NamedTuple):
+    """What the functions of a module share."""
+
+    root: type | None
+    constants: Mapping[str, int]
+    """Fields, as Record.field, with a value that never changes."""
+    links: Mapping[Definition, int]
+    """Functions outside the module, with their slots."""
+    checked: bool
+    function: Callable[[Definition], Function]
+    """Source and shapes of a function."""
+    sites: dict[str, str]
+    """Text of a place -> name of its constant. Filled by the lowering."""
+
+
+class Emitter:
+    """Emits instructions of one function."""
+
+    def __init__(self, function: Function, context: Context) -> None:
+        self._function = function
+        self._context = context
+        self._ir = Ir()
+
+    def _place(self, node: ast.AST) -> str:
+        text = ast.unparse(node).partition("\n")[0]
+        return f"{self._function.module}, line {getattr(node, 'lineno', 0)}: {text}"
+
+    def _error(self, node: ast.AST, remedy: str = "write it with what docs/native-subset.md lists") -> SubsetError:
+        return SubsetError(f"{self._place(node)}: outside the native subset: {remedy}")
+
+    # -- checks --------------------------------------------------------------------------------------------------------
+
+    def _site(self, node: ast.AST) -> str:
+        """Name of the constant with the text of a place."""
+        return self._context.sites.setdefault(self._place(node), f"@site.{len(self._context.sites)}")
+
+    def _record_error(self, node: ast.AST, code: Code, first: str = "0", second: str = "0") -> None:
+        """Write the status, unless an earlier error stands there."""
+        write, after = self._ir.fresh(), self._ir.fresh()
+        status = self._load(str(WORD * STATUS))
+        self._ir.branch(self._ir.value(f"icmp eq {I64} {status}, 0"), (write, ()), (after, ()))
+        self._ir.block(write)
+        site = self._ir.value(f"ptrtoint ptr {self._site(node)} to {I64}")
+        for word, value in ((STATUS, str(int(code))), (SITE, site), (FIRST, first), (SECOND, second)):
+            self._store(str(WORD * word), value)
+        self._ir.goto(after)
+        self._ir.block(after)
+
+    def _require(self, node: ast.AST, condition: str, code: Code, first: str = "0", second: str = "0") -> None:
+        """A check of the checked build: the function returns where the i1 `condition` does not hold."""
+        good, bad = self._ir.fresh(), self._ir.fresh()
+        self._ir.branch(condition, (good, ()), (bad, ()))
+        self._ir.block(bad)
+        self._record_error(node, code, first, second)
+        self._ir.do(f"ret {I64} 0")
+        self._ir.block(good)
+
+    def _return_on_error(self) -> None:
+        """Leave the function where a call has written the status."""
+        go_on, leave = self._ir.fresh(), self._ir.fresh()
+        status = self._load(str(WORD * STATUS))
+        self._ir.branch(self._ir.value(f"icmp eq {I64} {status}, 0"), (go_on, ()), (leave, ()))
+        self._ir.block(leave)
+        self._ir.do(f"ret {I64} 0")
+        self._ir.block(go_on)
+
+    def _bounded(self, node: ast.AST, index: str, length: str) -> str:
+        """An index within a list. An index outside records an error and becomes 0, in every build."""
+        if index.isdecimal() and length.isdecimal() and int(index) < int(length):
+            return index
+        good, bad = self._ir.fresh(), self._ir.fresh()
+        self._ir.branch(self._ir.value(f"icmp ult {I64} {index}, {length}"), (good, [index]), (bad, ()))
+        self._ir.block(bad)
+        self._record_error(node, Code.INDEX, index, length)
+        if self._context.checked:
+            self._ir.do(f"ret {I64} 0")
+        else:
+            self._ir.goto(good, ["0"])
+        (bounded,) = self._ir.block(good, I64)
+        return bounded
+
+    # -- arithmetic ----------------------------------------------------------------------------------------------------
+
+    def _arithmetic(self, node: ast.AST, name: str, left: str, right: str) -> str:
+        """Addition, subtraction or product; the checked build ends where 64 bits do not hold the result."""
+        if not self._context.checked:
+            return self._ir.value(f"{name} {I64} {left}, {right}")
+        pair = self._ir.value(f"call {{i64, i1}} @llvm.s{name}.with.overflow.i64({I64} {left}, {I64} {right})")
+        overflow = self._ir.value(f"extractvalue {{i64, i1}} {pair}, 1")
+        self._require(node, self._ir.value(f"xor i1 {overflow}, true"), Code.OVERFLOW, left, right)
+        return self._ir.value(f"extractvalue {{i64, i1}} {pair}, 0")
+
+    def _operate(self, node: ast.BinOp | ast.AugAssign, left: str, right: str) -> str:
+        """An operator with Python's meaning, as far as 64 bits hold it."""
+        operator = type(node.op)
+        if operator in _BITWISE:
+            return self._ir.value(f"{_BITWISE[operator]} {I64} {left}, {right}")
+        if operator in _OVERFLOWING:
+            return self._arithmetic(node, _OVERFLOWING[operator], left, right)
+        if operator is ast.LShift:
+            return self._shift_left(node, left, right)
+        if operator is ast.RShift:
+            if not _within(right, 63):
+                if self._context.checked:
+                    self._require(node, self._ir.value(f"icmp sge {I64} {right}, 0"), Code.SHIFT, left, right)
+                small = self._ir.value(f"icmp ult {I64} {right}, 63")
+                right = self._ir.value(f"select i1 {small}, {I64} {right}, {I64} 63")
+            return self._ir.value(f"ashr {I64} {left}, {right}")
+        if operator in (ast.FloorDiv, ast.Mod):
+            return self._divide(node, left, right, remainder=operator is ast.Mod)
+        raise self._error(node)
+
+    def _shift_left(self, node: ast.BinOp | ast.AugAssign, left: str, right: str) -> str:
+        if self._context.checked:
+            self._require(node, self._ir.value(f"icmp sge {I64} {right}, 0"), Code.SHIFT, left, right)
+        bits = right
+        if not _within(right, 63):
+            small = self._ir.value(f"icmp ult {I64} {right}, 64")
+            bits = self._ir.value(f"select i1 {small}, {I64} {right}, {I64} 63")
+            left_or_zero = self._ir.value(f"select i1 {small}, {I64} {left}, {I64} 0")
+        else:
+            left_or_zero = left
+        shifted = self._ir.value(f"shl {I64} {left_or_zero}, {bits}")
+        if self._context.checked:
+            back = self._ir.value(f"ashr {I64} {shifted}, {bits}")
+            self._require(node, self._ir.value(f"icmp eq {I64} {back}, {left}"), Code.OVERFLOW, left, right)
+        return shifted
+
+    def _divide(self, node: ast.BinOp | ast.AugAssign, left: str, right: str, *, remainder: bool) -> str:
+        """Quotient rounded down, or remainder with the divisor's sign; a divisor 0 records an error and gives 0."""
+        if right.isdecimal() and int(right) and int(right) & (int(right) - 1) == 0:
+            if remainder:
+                return self._ir.value(f"and {I64} {left}, {int(right) - 1}")
+            return self._ir.value(f"ashr {I64} {left}, {int(right).bit_length() - 1}")
+        after = self._ir.fresh()
+        if not right.isdecimal() or right == "0":
+            right = self._divisor(node, left, right, after)
+        quotient, rest = (self._ir.value(f"{name} {I64} {left}, {right}") for name in ("sdiv", "srem"))
+        inexact = self._ir.value(f"icmp ne {I64} {rest}, 0")
+        opposite = self._ir.value(f"icmp slt {I64} {self._ir.value(f'xor {I64} {rest}, {right}')}, 0")
+        adjusted = self._ir.value(f"and i1 {inexact}, {opposite}")
+        if remainder:
+            plus = self._ir.value(f"select i1 {adjusted}, {I64} {right}, {I64} 0")
+            result = self._ir.value(f"add {I64} {rest}, {plus}")
+        else:
+            minus = self._ir.value(f"sext i1 {adjusted} to {I64}")
+            result = self._ir.value(f"add {I64} {quotient}, {minus}")
+        self._ir.goto(after, [result])
+        (chosen,) = self._ir.block(after, I64)
+        return chosen
+
+    def _divisor(self, node: ast.BinOp | ast.AugAssign, left: str, right: str, after: str) -> str:
+        """A divisor that the processor takes: neither 0, nor -1 for the lowest integer."""
+        zero, other, safe = (self._ir.fresh() for _ in range(3))
+        self._ir.branch(self._ir.value(f"icmp eq {I64} {right}, 0"), (zero, ()), (other, ()))
+        self._ir.block(zero)
+        self._record_error(node, Code.DIVISION, left, right)
+        if self._context.checked:
+            self._ir.do(f"ret {I64} 0")
+        else:
+            self._ir.goto(after, ["0"])
+        self._ir.block(other)
+        negative = self._ir.fresh()
+        self._ir.branch(self._ir.value(f"icmp eq {I64} {right}, -1"), (negative, ()), (safe, ()))
+        self._ir.block(negative)
+        if isinstance(node.op, ast.Mod):
+            self._ir.goto(after, ["0"])
+        else:
+            self._ir.goto(after, [self._arithmetic(node, "sub", "0", left)])
+        self._ir.block(safe)
+        return right
+
+    # -- buffer --------------------------------------------------------------------------------------------------------
+
+    def _length(self, at: str, shape: ListOf) -> str:
+        return str(shape.capacity) if shape.fixed else self._load(at)
+
+    def _item(self, at: str, shape: ListOf, index: str) -> str:
+        """Offset of an item of the list at `at`."""
+        first = at if shape.fixed else self._plus(at, WORD)
+        size = shape.item.size
+        if index.isdecimal():
+            return self._plus(first, int(index) * size)
+        return self._plus(first, self._ir.value(f"mul {I64} {index}, {size}"))
+
+    def _plus(self, value: str, addend: str | int) -> str:
+        try:
+            return str(int(value) + int(addend))
+        except ValueError:
+            return value if addend in (0, "0") else self._ir.value(f"add {I64} {value}, {addend}")
+
+    def _pointer(self, offset: str) -> str:
+        return self._ir.value(f"getelementptr i8, ptr %base, {I64} {offset}")
+
+    def _load(self, offset: str) -> str:
+        """The 64-bit value at an offset."""
+        return self._ir.value(f"load {I64}, ptr {self._pointer(offset)}, align 8")
+
+    def _store(self, offset: str, value: str) -> None:
+        self._ir.do(f"store {I64} {value}, ptr {self._pointer(offset)}, align 8")
+
+    def _read(self, offset: str, storage: Storage) -> str:
+        """The value of a field or item."""
+        if storage.size == WORD:
+            return self._load(offset)
+        kind = f"i{8 * storage.size}"
+        narrow = self._ir.value(f"load {kind}, ptr {self._pointer(offset)}, align {storage.size}")
+        return self._ir.value(f"{'sext' if storage.signed else 'zext'} {kind} {narrow} to {I64}")
+
+    def _write(self, node: ast.AST, offset: str, storage: Storage, value: str) -> None:
+        """Store a field or item: its low bits; the checked build ends where bits are lost."""
+        if storage.size == WORD:
+            self._store(offset, value)
+            return
+        kind = f"i{8 * storage.size}"
+        narrow = self._ir.value(f"trunc {I64} {value} to {kind}")
+        if self._context.checked:
+            wide = self._ir.value(f"{'sext' if storage.signed else 'zext'} {kind} {narrow} to {I64}")
+            same = self._ir.value(f"icmp eq {I64} {wide}, {value}")
+            self._require(node, same, Code.NARROW, value, str(storage.size))
+        self._ir.do(f"store {kind} {narrow}, ptr {self._pointer(offset)}, align {storage.size}")
+
+    def _move(self, at: str, shape: ListOf, source: str, target: str, count: str) -> None:
+        """Move items within a list."""
+        size = shape.item.size
+        places = [self._pointer(self._item(at, shape, index)) for index in (target, source)]
+        amount = self._ir.value(f"mul {I64} {count}, {size}")
+        self._ir.do(f"call void @llvm.memmove.p0.p0.i64(ptr {places[0]}, ptr {places[1]}, {I64} {amount}, i1 false)")
+
+
+def is_root(shape: Shape, root: type | None) -> bool:
+    """Whether a parameter is the root record."""
+    return root is not None and shape == Word(root)
+
+
+def _within(value: str, highest: int) -> bool:
+    """Whether a value is a constant from 0 to `highest`."""
+    return value.isdecimal() and int(value) <= highest

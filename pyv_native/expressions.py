@@ -1,0 +1,347 @@
+"""Expressions and conditions of the native subset as LLVM IR."""
+
+import ast
+from collections.abc import Iterable
+from types import FunctionType
+
+from pyv_native import integers
+from pyv_native.arena import LINKS, ROOT, Code, is_callback
+from pyv_native.emitter import I64, Context, Definition, Emitter, Function, is_root
+from pyv_native.records import WORD, ListOf, Shape, Word, layout
+
+LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
+_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Lt: "slt", ast.LtE: "sle", ast.Gt: "sgt", ast.GtE: "sge", ast.Eq: "eq", ast.NotEq: "ne",
+    ast.Is: "eq", ast.IsNot: "ne",
+}  # fmt: skip
+_CONVERSIONS = {integers.u32: "u32", integers.i32: "i32", integers.unsigned_less: "unsigned_less"}
+
+
+class Expressions(Emitter):
+    """Emits expressions: their values, and branches on them."""
+
+    def __init__(self, function: Function, context: Context) -> None:
+        super().__init__(function, context)
+        self._terminated = False
+        """Whether the current block has its terminator."""
+        self._shapes = dict(function.parameters)
+        """Shapes of locals."""
+        self._locals = dict.fromkeys([*targets(function.node.body), *function.parameters], "0")
+        """Name -> value here. Before its first assignment a local is 0."""
+        for name, shape in function.parameters.items():
+            self._locals[name] = str(ROOT) if is_root(shape, context.root) else f"%arg.{name}"
+        self.callees: dict[Definition, None] = {}
+        """Functions of the module that it calls, in order; without calls that constants rule out."""
+
+    # -- conditions ----------------------------------------------------------------------------------------------------
+
+    def _truth(self, test: ast.expr) -> bool | None:
+        """Outcome of a condition that constants decide."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            negated = self._truth(test.operand)
+            return None if negated is None else not negated
+        if isinstance(test, ast.BoolOp):
+            decisive = isinstance(test.op, ast.Or)
+            for operand in test.values:
+                outcome = self._truth(operand)
+                if outcome is None or outcome is decisive:
+                    return outcome
+            return not decisive
+        value = self._constant(test)
+        return None if value is None else bool(value)
+
+    def _branch(self, test: ast.expr, yes: str, no: str) -> None:
+        """End the block in one of two others; operands are evaluated as far as Python does."""
+        constant = self._truth(test)
+        if constant is not None:
+            self._ir.goto(yes if constant else no)
+        elif isinstance(test, ast.BoolOp):
+            for operand in test.values[:-1]:
+                following = self._ir.fresh()
+                self._branch(operand, *((following, no) if isinstance(test.op, ast.And) else (yes, following)))
+                self._ir.block(following)
+            self._branch(test.values[-1], yes, no)
+        elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            self._branch(test.operand, no, yes)
+        elif isinstance(test, ast.Compare):
+            left = self._value(test.left)
+            for comparison, operand in zip(test.ops[:-1], test.comparators, strict=False):
+                following, right = self._ir.fresh(), self._value(operand)
+                self._ir.branch(self._compare(test, comparison, left, right), (following, ()), (no, ()))
+                self._ir.block(following)
+                left = right
+            right = self._value(test.comparators[-1])
+            self._ir.branch(self._compare(test, test.ops[-1], left, right), (yes, ()), (no, ()))
+        else:
+            value = self._value(test)
+            shape = self._shape(test)
+            if isinstance(shape, ListOf):
+                value = self._length(value, shape)
+            self._ir.branch(self._ir.value(f"icmp ne {I64} {value}, 0"), (yes, ()), (no, ()))
+        self._terminated = True
+
+    def _compare(self, node: ast.expr, comparison: ast.cmpop, left: str, right: str) -> str:
+        """A comparison as an i1."""
+        if type(comparison) not in _COMPARE:
+            raise self._error(node)
+        return self._ir.value(f"icmp {_COMPARE[type(comparison)]} {I64} {left}, {right}")
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def _value(self, node: ast.expr) -> str:
+        constant = self._constant(node)
+        if constant is not None:
+            if not LOWEST <= constant <= HIGHEST:
+                raise self._error(node, "an integer has 64 bits")
+            return str(constant)
+        if isinstance(node, ast.Name) and node.id in self._locals:
+            return self._locals[node.id]
+        if isinstance(node, ast.Attribute | ast.Subscript):
+            stored, place = self._stored(node), self._address(node)
+            return self._read(place, stored.storage) if isinstance(stored, Word) else place
+        if isinstance(node, ast.BinOp):
+            return self._operate(node, self._value(node.left), self._value(node.right))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return self._arithmetic(node, "sub", "0", self._value(node.operand))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+            return self._ir.value(f"xor {I64} {self._value(node.operand)}, -1")
+        if isinstance(node, ast.Call) and not node.keywords:
+            return self._call(node)
+        if isinstance(node, ast.IfExp):
+            return self._choose(node.test, node.body, node.orelse)
+        if isinstance(node, ast.BoolOp):
+            return self._junction(node)
+        if isinstance(node, ast.Compare) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)):
+            return self._choose(node, ast.Constant(1), ast.Constant(0))
+        raise self._error(node)
+
+    def _choose(self, test: ast.expr, first: ast.expr, second: ast.expr) -> str:
+        constant = self._truth(test)
+        if constant is not None:
+            return self._value(first if constant else second)
+        yes, no, after = (self._ir.fresh() for _ in range(3))
+        self._branch(test, yes, no)
+        for label, node in ((yes, first), (no, second)):
+            self._ir.block(label)
+            self._ir.goto(after, [self._value(node)])
+        self._terminated = False
+        (chosen,) = self._ir.block(after, I64)
+        return chosen
+
+    def _junction(self, node: ast.BoolOp) -> str:
+        """`a or b` and `a and b`: the operand that decides, as in Python."""
+        after = self._ir.fresh()
+        for operand in node.values[:-1]:
+            following = self._ir.fresh()
+            if isinstance(self._shape(operand), ListOf):
+                raise self._error(node, "use the length of the list")
+            value = self._value(operand)
+            targets = ((after, [value]), (following, ()))
+            then, otherwise = targets if isinstance(node.op, ast.Or) else targets[::-1]
+            self._ir.branch(self._ir.value(f"icmp ne {I64} {value}, 0"), then, otherwise)
+            self._ir.block(following)
+        self._ir.goto(after, [self._value(node.values[-1])])
+        (chosen,) = self._ir.block(after, I64)
+        return chosen
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def _call(self, node: ast.Call) -> str:
+        if isinstance(node.func, ast.Attribute):
+            return self._change(node, node.func)
+        name = ast.unparse(node.func)
+        if name in ("min", "max") and len(node.args) > 1:
+            return self._extreme(name, [self._value(argument) for argument in node.args])
+        if name == "len" and len(node.args) == 1:
+            shape = self._list_shape(node.args[0])
+            return str(shape.capacity) if shape.fixed else self._load(self._value(node.args[0]))
+        callee = self._function.names.get(name)
+        if callee in _CONVERSIONS:
+            return self._convert(_CONVERSIONS[callee], [self._value(argument) for argument in node.args])
+        if not isinstance(callee, FunctionType):
+            raise self._error(node)
+        function = self._context.function(callee)
+        if len(function.parameters) != len(node.args):
+            raise self._error(node, f"{name} takes {len(function.parameters)} arguments")
+        passed = function.arguments(self._context.root)
+        values = [
+            self._argument(argument, function.parameters[parameter])
+            for argument, parameter in zip(node.args, function.parameters, strict=True)
+            if parameter in passed
+        ]
+        slot = self._context.links.get(callee)
+        if slot is None:
+            self.callees[callee] = None
+            arguments = ", ".join(["ptr %base", *(f"{I64} {value}" for value in values)])
+            result = self._ir.value(f"call {I64} @{function.symbol}({arguments})")
+        else:
+            target = self._ir.value(f"load ptr, ptr {self._pointer(str(LINKS + WORD * slot))}, align 8")
+            arguments = ", ".join(
+                ([] if is_callback(callee) else ["ptr %base"]) + [f"{I64} {value}" for value in values]
+            )
+            result = self._ir.value(f"call {I64} {target}({arguments})")
+        if self._context.checked or slot is not None:
+            self._return_on_error()
+        return result
+
+    def _argument(self, node: ast.expr, shape: Shape) -> str:
+        """Value of an argument for a parameter of a shape."""
+        actual = self._shape(node)
+        if isinstance(shape, ListOf):
+            same = isinstance(actual, ListOf) and not actual.fixed and actual.item == shape.item
+            if not same:
+                raise self._error(node, "the parameter is a list with a length of its own")
+        return self._value(node)
+
+    def _extreme(self, name: str, values: list[str]) -> str:
+        best, *rest = values
+        for value in rest:
+            test = self._ir.value(f"icmp {'sle' if name == 'min' else 'sge'} {I64} {best}, {value}")
+            best = self._ir.value(f"select i1 {test}, {I64} {best}, {I64} {value}")
+        return best
+
+    def _convert(self, name: str, values: list[str]) -> str:
+        """A conversion of `pyv_native.integers`."""
+        if name == "unsigned_less":
+            test = self._ir.value(f"icmp ult {I64} {values[0]}, {values[1]}")
+            return self._ir.value(f"zext i1 {test} to {I64}")
+        if name == "u32":
+            return self._ir.value(f"and {I64} {values[0]}, {integers.U32}")
+        return self._ir.value(f"sext i32 {self._ir.value(f'trunc {I64} {values[0]} to i32')} to {I64}")
+
+    def _change(self, node: ast.Call, method: ast.Attribute) -> str:
+        """`items.clear()`, `.append(item)`, `.extend((item, ...))` and `.insert(index, item)`."""
+        shape, values = self._list_shape(method.value), node.args
+        if method.attr == "extend" and len(values) == 1 and isinstance(values[0], ast.Tuple):
+            values = values[0].elts
+        elif (method.attr, len(values)) not in (("append", 1), ("clear", 0), ("insert", 2)):
+            raise self._error(node)
+        if not isinstance(shape.item, Word) or shape.fixed or self._is_parameter(method.value):
+            raise self._error(node, "only a field that holds integers or references, with a length, grows")
+        at = self._value(method.value)
+        if method.attr == "clear":
+            self._store(at, "0")
+            return "0"
+        operands = [self._value(value) for value in values]
+        length = self._load(at)
+        added = operands if method.attr != "insert" else operands[1:]
+        total = self._plus(length, len(added))
+        room = str(shape.capacity) if shape.capacity is not None else self._load(self._plus(at, -WORD))
+        fits, full, after = (self._ir.fresh() for _ in range(3))
+        self._ir.branch(self._ir.value(f"icmp sle {I64} {total}, {room}"), (fits, ()), (full, ()))
+        self._ir.block(full)
+        self._record_error(node, Code.CAPACITY, total, room)
+        if self._context.checked:
+            self._ir.do(f"ret {I64} 0")
+        else:
+            self._ir.goto(after)
+        self._ir.block(fits)
+        index = length
+        if method.attr == "insert":
+            index = operands[0]
+            self._require_order(node, index, length, length)
+            self._move(at, shape, index, self._plus(index, 1), self._ir.value(f"sub {I64} {length}, {index}"))
+        first = self._item(at, shape, index)
+        for position, value in enumerate(added):
+            self._write(node, self._plus(first, position * shape.item.size), shape.item.storage, value)
+        self._store(at, total)
+        self._ir.goto(after)
+        self._ir.block(after)
+        return "0"
+
+    def _is_parameter(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and isinstance(self._function.parameters.get(node.id), ListOf)
+
+    def _require_order(self, node: ast.AST, start: str, stop: str, length: str) -> None:
+        """0 <= start <= stop <= length, else nothing of the list changes: the function returns."""
+        for low, high in ((start, stop), (stop, length)):
+            if low != high:
+                self._require(node, self._ir.value(f"icmp ule {I64} {low}, {high}"), Code.INDEX, start, length)
+
+    # -- constants -----------------------------------------------------------------------------------------------------
+
+    def _constant(self, node: ast.expr) -> int | None:
+        """Value of an expression that never changes."""
+        if isinstance(node, ast.Constant):
+            return int(node.value or 0) if node.value is None or isinstance(node.value, int) else None
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+            value = self._constant(node.operand)
+            return None if value is None else -value
+        names = self._function.names
+        if isinstance(node, ast.Name):
+            return None if node.id in self._locals else _integer(names.get(node.id))
+        if isinstance(node, ast.Attribute):
+            if isinstance(node.value, ast.Name) and node.value.id not in self._locals:
+                return _integer(getattr(names.get(node.value.id), node.attr, None))
+            return self._context.constants.get(f"{getattr(self._record(node.value), '__name__', None)}.{node.attr}")
+        return None
+
+    # -- records and lists ---------------------------------------------------------------------------------------------
+
+    def _shape(self, node: ast.expr) -> Shape:
+        """Shape of an expression: an integer, a reference to a record, or a list."""
+        if isinstance(node, ast.Name):
+            return self._shapes.get(node.id, Word())
+        if isinstance(node, ast.Attribute | ast.Subscript) and self._constant(node) is None:
+            stored = self._stored(node)
+            return stored if isinstance(stored, ListOf) else Word(stored.record)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            callee = self._function.names.get(node.func.id)
+            if isinstance(callee, FunctionType) and callee not in _CONVERSIONS:
+                return self._context.function(callee).result
+        if isinstance(node, ast.IfExp):
+            shapes = self._shape(node.body), self._shape(node.orelse)
+            return shapes[0] if shapes[0] != Word() else shapes[1]
+        if isinstance(node, ast.BoolOp):
+            return next((shape for value in node.values if (shape := self._shape(value)) != Word()), Word())
+        return Word()
+
+    def _record(self, node: ast.expr) -> type | None:
+        """Record class of an expression."""
+        shape = self._shape(node)
+        return shape.record if isinstance(shape, Word) else None
+
+    def _stored(self, node: ast.Attribute | ast.Subscript) -> Shape:
+        """Shape of a field or an item."""
+        if isinstance(node, ast.Subscript):
+            return self._list_shape(node.value).item
+        record = self._record(node.value)
+        if record is None or node.attr not in layout(record).fields:
+            raise self._error(node)
+        return layout(record).fields[node.attr].shape
+
+    def _address(self, node: ast.Attribute | ast.Subscript) -> str:
+        """Offset of a field or an item; for a list, of its length."""
+        if isinstance(node, ast.Subscript):
+            shape, at = self._list_shape(node.value), self._value(node.value)
+            return self._item(at, shape, self._bounded(node, self._value(node.slice), self._length(at, shape)))
+        record = self._record(node.value)
+        assert record is not None
+        owner, field = self._value(node.value), layout(record).fields[node.attr]
+        if self._context.checked and not owner.isdecimal():
+            self._require(node, self._ir.value(f"icmp ne {I64} {owner}, 0"), Code.NULL)
+        place = self._plus(owner, field.offset)
+        if isinstance(field.shape, ListOf) and field.shape.capacity is None:
+            return self._plus(owner, self._load(place))
+        return place
+
+    def _list_shape(self, node: ast.expr) -> ListOf:
+        shape = self._shape(node)
+        if not isinstance(shape, ListOf):
+            raise self._error(node)
+        return shape
+
+
+def _integer(value: object) -> int | None:
+    return int(value) if isinstance(value, int) else None
+
+
+def targets(body: Iterable[ast.stmt]) -> list[str]:
+    """Names that statements assign to, in order."""
+    names = (
+        node.id
+        for statement in body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
+    return list(dict.fromkeys(names))

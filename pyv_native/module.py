@@ -1,0 +1,217 @@
+"""Functions of the native subset, compiled together, and the links between what is compiled apart."""
+
+import ast
+import ctypes
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from functools import cache
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, get_type_hints
+
+from pyv_native.arena import MAX_LINKS, Arena, is_callback
+from pyv_native.compiler import make_compiler
+from pyv_native.digest import sha256
+from pyv_native.emitter import Context, Definition, Function, is_root
+from pyv_native.errors import NativeError, SubsetError
+from pyv_native.lowering import Lowering
+from pyv_native.records import Shape, Word, shape_of
+
+_INTRINSICS = "".join(
+    f"declare {{i64, i1}} @llvm.s{name}.with.overflow.i64(i64, i64)\n" for name in ("add", "sub", "mul")
+) + "declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)\n"  # fmt: skip
+
+
+class Linkage:
+    """Slots of functions that native code reaches through the buffer: those of other modules, and callbacks."""
+
+    def __init__(self, *functions: Definition) -> None:
+        if len(functions) > MAX_LINKS:
+            raise NativeError(f"{len(functions)} links: at most {MAX_LINKS}")
+        self.slots = {function: slot for slot, function in enumerate(functions)}
+
+    def connect(
+        self, arena: Arena, modules: Iterable["NativeModule"], callbacks: Mapping[Definition, Callable[..., int]]
+    ) -> None:
+        """Fill in the slots of a buffer: each with the module that has the function, or its callback."""
+        providers = {function: module for module in modules for function in module.functions}
+        for function, slot in self.slots.items():
+            if is_callback(function):
+                arena.link_callback(slot, function, callbacks[function])
+            elif function in providers:
+                arena.link(slot, providers[function].address(function), providers[function])
+            else:
+                raise NativeError(f"{function.__module__}.{function.__name__}: no module has this function")
+
+
+class NativeModule:
+    """Functions and all that they call, compiled."""
+
+    def __init__(
+        self,
+        functions: Sequence[Definition],
+        root: type | None = None,
+        *,
+        linkage: Linkage | None = None,
+        constants: Mapping[str, int] | None = None,
+        checked: bool = False,
+    ) -> None:
+        """SubsetError, with module and line, where a source leaves the subset.
+
+        `root`: the record at the beginning of the buffer; it is not passed. `linkage`: functions of others.
+        `constants`: fields, as Record.field, with a value that never changes: code that they rule out vanishes.
+        `checked`: overflow, shifts by negative amounts, fields of None and lost bits are errors, too.
+        """
+        slots = {} if linkage is None else linkage.slots
+        links = {function: slot for function, slot in slots.items() if function not in functions}
+        self.functions = tuple(functions)
+        self._root = root
+        context = Context(root, constants or {}, links, checked, function_of, {})
+        self._code = make_compiler().load_made(
+            cache_key(self.functions, context), lambda: module_text(self.functions, context), *map(symbol, functions)
+        )
+
+    def address(self, function: Definition) -> int:
+        """Address of a function's code."""
+        return self._code.address(symbol(function))
+
+    def entry(self, function: Definition) -> Callable[..., int]:
+        """The function for Python: `f(arena, *arguments)`, integers and offsets of records.
+
+        CheckError: a check failed, an index for example. An exception of a callback comes out as it is.
+        """
+        count = sum(not is_root(shape, self._root) for shape in shapes_of(function)[0].values())
+        native = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * count)(self.address(function))
+        code = self._code
+
+        def call(arena: Arena, *arguments: int) -> int:
+            result: int = native(arena.address, *arguments)
+            if arena.words[0]:
+                arena.raise_error()
+            return result
+
+        call.__dict__["code"] = code  # it lives as long as its functions
+        return call
+
+
+def interpreted(function: Definition, root: type | None = None) -> Callable[..., int]:
+    """The function as CPython runs it, called as an entry of a module."""
+    shapes = shapes_of(function)[0]
+
+    def call(arena: Arena, *arguments: int) -> int:
+        values, rest = [], iter(arguments)
+        for shape in shapes.values():
+            if is_root(shape, root):
+                values.append(arena.root)
+            elif isinstance(shape, Word) and shape.record is not None:
+                values.append(arena.reference(shape.record, next(rest)))
+            else:
+                values.append(next(rest))
+        result: Any = function(*values)
+        return int(result.offset) if hasattr(result, "offset") else int(result or 0)
+
+    return call
+
+
+def cache_key(functions: Sequence[Definition], context: Context) -> str:
+    """Digest of whatever the IR of functions depends on: the compiler, their modules, and integers by name.
+
+    Modules are those of the functions and, in the same packages, those that they import functions and records from.
+    """
+    packages = {function.__module__.partition(".")[0] for function in functions}
+    modules = {function.__module__: sys.modules[function.__module__] for function in functions}
+    worklist = list(modules.values())
+    integers: list[tuple[str, str, object]] = []
+    while worklist:
+        module = worklist.pop()
+        for name, value in vars(module).items():
+            if isinstance(value, int):
+                integers.append((module.__name__, name, int(value)))
+            elif isinstance(value, type) and issubclass(value, IntEnum):
+                integers.append((module.__name__, name, [(member.name, int(member)) for member in value]))
+            source = getattr(value, "__module__", None)
+            if (
+                isinstance(source, str) and source not in modules and source.partition(".")[0] in packages
+                and (isinstance(value, FunctionType) or hasattr(value, "__dataclass_fields__"))
+            ):  # fmt: skip
+                modules[source] = sys.modules[source]
+                worklist.append(modules[source])
+    digest = sha256(
+        repr((_compiler_digest(), sorted(integers, key=lambda row: row[:2]), list(map(symbol, functions)))).encode()
+    )
+    links = [(symbol(function), slot, is_callback(function)) for function, slot in context.links.items()]
+    digest.update(repr((context.root, sorted(context.constants.items()), links, context.checked)).encode())
+    for name in sorted(modules):
+        digest.update(_source(modules[name]))
+    return str(digest.hexdigest())
+
+
+@cache
+def _compiler_digest() -> str:
+    """Digest of the sources of this package."""
+    digest = sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return str(digest.hexdigest())
+
+
+@cache
+def _source(module: ModuleType) -> bytes:
+    assert module.__file__ is not None
+    return Path(module.__file__).read_bytes()
+
+
+def symbol(function: Definition) -> str:
+    """Name of a function in the IR."""
+    return f"{function.__module__}.{function.__name__}"
+
+
+def module_text(functions: Sequence[Definition], context: Context) -> str:
+    """LLVM IR of functions and of those that they call."""
+    texts: dict[Definition, str] = {}
+    worklist = list(functions)
+    while worklist:
+        function = worklist.pop(0)
+        if function not in texts:
+            lowering = Lowering(function_of(function), context)
+            texts[function] = lowering.text(public=function in functions)
+            worklist += lowering.callees
+    sites = "".join(
+        f"{name} = private constant [{len(text.encode()) + 1} x i8] c\"{_escaped(text)}\\00\"\n"
+        for text, name in context.sites.items()
+    )  # fmt: skip
+    return "".join(texts.values()) + sites + _INTRINSICS
+
+
+def _escaped(text: str) -> str:
+    """Text as a constant of LLVM."""
+    return "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02x}" for byte in text.encode())
+
+
+@cache
+def shapes_of(function: Definition) -> tuple[Mapping[str, Shape], Shape]:
+    """Shapes of the parameters and of the result."""
+    hints = get_type_hints(function, include_extras=True)
+    shapes = {key: shape_of(hint) for key, hint in hints.items()}
+    result = shapes.pop("return", None)
+    if result is None or len(shapes) != len(inspect.signature(function).parameters):
+        raise SubsetError(f"{symbol(function)}: outside the native subset: annotate parameters and result")
+    return shapes, result
+
+
+@cache
+def function_of(function: Definition) -> Function:
+    """Source and shapes of a function."""
+    node = _definitions(sys.modules[function.__module__]).get(function.__name__)
+    if node is None:
+        raise SubsetError(f"{symbol(function)}: outside the native subset: define it at the top of a module")
+    return Function(function.__module__, function.__globals__, node, *shapes_of(function))
+
+
+@cache
+def _definitions(module: ModuleType) -> dict[str, ast.FunctionDef]:
+    """Functions of a module by name."""
+    tree = ast.parse(_source(module))
+    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}

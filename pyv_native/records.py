@@ -1,0 +1,168 @@
+"""Records of the native subset: typed fields at fixed offsets of one buffer.
+
+    @record
+    class Unit:
+        busy: bool = False
+        code: u16 = 0
+        run: "Run | None" = REFERENCE      # byte offset of a record elsewhere in the buffer; None is 0
+        share: list[int] = array(16)       # always 16 items
+        heads: list[Step | None] = items(4)  # a length, then at most 4 items
+        ports: list[Port] = records(2)     # records that stand in the list
+        tags: list[int] = items()          # capacity chosen when the buffer is made; stands behind its record
+
+Fields are aligned to their size. A view of a record is a `ctypes.Structure` over the buffer (`arena`): Python reads and
+writes views, compiled code reads and writes the same bytes.
+"""
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
+
+from pyv_native.errors import NativeError
+
+RecordType = TypeVar("RecordType")
+REFERENCE: Any = None
+"""Default of a field that refers to a record elsewhere in the buffer."""
+WORD = 8
+"""Bytes of a value."""
+
+
+class Storage(NamedTuple):
+    """Form of an integer in the buffer."""
+
+    size: int
+    """In bytes."""
+    signed: bool
+
+    @property
+    def ctype(self) -> Any:
+        """The class of `ctypes` for it."""
+        return getattr(ctypes, f"c_{'' if self.signed else 'u'}int{8 * self.size}")
+
+
+I64 = Storage(WORD, True)
+u8 = Annotated[int, Storage(1, False)]
+u16 = Annotated[int, Storage(2, False)]
+u32 = Annotated[int, Storage(4, False)]
+i32 = Annotated[int, Storage(4, True)]
+
+
+@dataclass_transform()
+def record(declaration: type[RecordType]) -> type[RecordType]:
+    """Decorator of a record class. Every field has a default."""
+    declared: type[RecordType] = dataclass(eq=False, repr=False)(declaration)
+    return declared
+
+
+def items(capacity: int | None = None) -> Any:
+    """Default of a list of integers or references. None: the capacity is chosen when the buffer is made."""
+    return field(default_factory=list, metadata={"capacity": capacity})
+
+
+def records(capacity: int | None = None) -> Any:
+    """Default of a list whose records stand in it."""
+    return field(default_factory=list, metadata={"capacity": capacity, "inner": True})
+
+
+def array(length: int) -> Any:
+    """Default of a list of integers or references that always has `length` items."""
+    return field(default_factory=list, metadata={"capacity": length, "fixed": True})
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
+
+
+class Word(NamedTuple):
+    """An integer or, where a record class is named, a reference."""
+
+    record: type | None = None
+    storage: Storage = I64
+
+    @property
+    def size(self) -> int:
+        return self.storage.size
+
+
+class Inner(NamedTuple):
+    """A record that stands where it is named."""
+
+    record: type
+
+    @property
+    def size(self) -> int:
+        return layout(self.record).size
+
+
+class ListOf(NamedTuple):
+    """A list: its length, then its items. `fixed`: no length, it always has `capacity` items."""
+
+    item: Word | Inner
+    capacity: int | None = None
+    """None: chosen when the buffer is made; the field holds the distance from its record to the list."""
+    fixed: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes in the record."""
+        return WORD if self.capacity is None else self.room(self.capacity)
+
+    def room(self, capacity: int) -> int:
+        """Bytes of a list with this capacity."""
+        return (0 if self.fixed else WORD) + -(-capacity * self.item.size // WORD) * WORD
+
+
+Shape = Word | Inner | ListOf
+
+
+class Field(NamedTuple):
+    """Position, shape and default of a field."""
+
+    offset: int
+    """In bytes, from the beginning of the record."""
+    shape: Shape
+    default: int
+
+
+class Layout(NamedTuple):
+    """Fields of a record and its size in bytes."""
+
+    fields: Mapping[str, Field]
+    size: int
+
+
+@cache
+def layout(declaration: type) -> Layout:
+    """Offsets of the fields of a record class: each is aligned to its size, records and lists to 8 bytes."""
+    hints, rows, offset = get_type_hints(declaration, include_extras=True), dict[str, Field](), 0
+    for each in fields(declaration):
+        inner = each.default is MISSING and not each.metadata
+        shape = shape_of(hints[each.name], **({"inner": inner} | dict(each.metadata)))
+        alignment = shape.size if isinstance(shape, Word) else WORD
+        offset = -(-offset // alignment) * alignment
+        rows[each.name] = Field(offset, shape, int(each.default) if isinstance(each.default, int) else 0)
+        offset += shape.size
+    return Layout(rows, -(-offset // WORD) * WORD)
+
+
+def shape_of(annotation: Any, *, inner: bool = False, capacity: int | None = None, fixed: bool = False) -> Shape:
+    """Shape of a field, parameter or result. NativeError: it has none."""
+    storage = I64
+    if get_origin(annotation) is list:
+        item = shape_of(get_args(annotation)[0], inner=inner)
+        if isinstance(item, ListOf):
+            raise NativeError(f"{annotation}: lists of lists are outside the native subset: use a record")
+        return ListOf(item, capacity, fixed)
+    if get_origin(annotation) in (Union, UnionType):
+        (annotation,) = (choice for choice in get_args(annotation) if choice is not type(None))
+    if get_origin(annotation) is Annotated:
+        annotation, storage = get_args(annotation)
+    if annotation is bool:
+        storage = Storage(1, False)
+    if annotation in (bool, type(None)) or (isinstance(annotation, type) and issubclass(annotation, int)):
+        return Word(None, storage)
+    if not hasattr(annotation, "__dataclass_fields__"):
+        raise NativeError(f"{annotation}: outside the native subset: use integers, records and lists of these")
+    return Inner(annotation) if inner else Word(annotation)

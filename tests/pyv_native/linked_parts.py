@@ -1,0 +1,34 @@
+"""Functions of two modules that call each other, and a callback: a ping-pong over one record."""
+
+from pyv_native.arena import callback
+from pyv_native.records import items, record
+
+
+@record
+class Table:
+    """Root record of the two."""
+
+    count: int = 0
+    log: list[int] = items(64)
+
+
+@callback
+def judge(table: Table, value: int, remaining: int) -> int:
+    """Points of a value; Python answers."""
+    raise NotImplementedError
+
+
+def ping(table: Table, remaining: int) -> int:
+    """One turn, and the others by `pong`: the points of all."""
+    table.count += 1
+    if not remaining:
+        return 0
+    points = judge(table, table.count * 10, remaining)
+    table.log.append(points)
+    return points + pong(table, remaining - 1)
+
+
+def pong(table: Table, remaining: int) -> int:
+    """One turn without a judge."""
+    table.count += 100
+    return ping(table, remaining - 1) if remaining else 0
