@@ -20,6 +20,10 @@ def slow(*cases: Any, ids: tuple[str, ...] = ()) -> list[Any]:
 
 
 def sample(cases: Iterable[Any], interval: int) -> list[Any]:
-    """Cases of a long judge: each night all, in continuous integration the first and then one of `interval`."""
+    """Cases of a long judge: each night all, in continuous integration the first and then one of `interval`.
+
+    A case of several parameters is a tuple.
+    """
     marks = (pytest.mark.nightly, pytest.mark.slow)
-    return [pytest.param(case, marks=marks[index % interval == 0]) for index, case in enumerate(cases)]
+    rows = (case if type(case) is tuple else (case,) for case in cases)
+    return [pytest.param(*row, marks=marks[index % interval == 0]) for index, row in enumerate(rows)]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from shares import sample
 
 from benchmarks.real_models import agrees, download, find, measure, trim
 from benchmarks.real_models.packages import LIGHT, PACKAGES, Model
@@ -30,8 +31,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("packages")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("package", "model"), CASES, ids=[f"{package}-{model.file}" for package, model in CASES])
+@pytest.mark.parametrize(
+    ("package", "model"), sample(CASES, 12), ids=[f"{package}-{model.file}" for package, model in CASES]
+)
 def test_a_model_of_a_package_agrees_with_onnxruntime(package: str, model: Model, folder: Path) -> None:
     try:
         files = download(package, folder)
@@ -41,8 +43,7 @@ def test_a_model_of_a_package_agrees_with_onnxruntime(package: str, model: Model
     assert agrees(figures), figures
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", LIGHT_CASES, ids=[model.file for model in LIGHT_CASES])
+@pytest.mark.parametrize("model", sample(LIGHT_CASES, 3), ids=[model.file for model in LIGHT_CASES])
 def test_a_light_model_of_onnx_agrees_with_onnxruntime(model: Model) -> None:
     figures = measure(LIGHT / model.file, model)
     assert agrees(figures), figures

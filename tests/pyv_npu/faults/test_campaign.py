@@ -159,7 +159,7 @@ def test_json_has_every_run() -> None:
     assert [run["run"] for run in to_json([found])["tight"]["runs"]] == list(range(5))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["loose", "tight"])
 def test_a_long_campaign(mode: str) -> None:
     found = campaign(mode, 1000)
