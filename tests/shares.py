@@ -1,4 +1,4 @@
-"""Shares of tests that are many alike: what the default suite, continuous integration (`scripts/test --slow`) and each
+"""Shares of tests that are many alike: what the default suite, `scripts/test --slow` and each
 night (`scripts/test --nightly`) take of them."""
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ def slow(*cases: Any, ids: tuple[str, ...] = ()) -> list[Any]:
 
 
 def sample(cases: Iterable[Any], interval: int) -> list[Any]:
-    """Cases of a long judge: each night all, in continuous integration the first and then one of `interval`.
+    """Cases of a long judge: each night all, with `--slow` the first and then one of `interval`.
 
     A case of several parameters is a tuple.
     """
