@@ -1,7 +1,7 @@
 """The buffer of one machine's records, and views of the records for Python.
 
-    0      status: error code, address of the place's text, two values
-    32     null record: what a reference None points to; never read where the program is right
+    0      null record: target of the reference None; nothing else lies here, so that a wrong access harms nothing
+    992    status: error code, address of the place's text, two values
     1024   links: addresses of functions compiled elsewhere and of callbacks
     1280   the root record, then the lists of it that have no capacity of their own, then allocations
 
@@ -19,7 +19,9 @@ from typing import Any
 from pyv_native.errors import CheckError, NativeError
 from pyv_native.records import WORD, Inner, ListOf, Shape, Word, layout
 
-STATUS, SITE, FIRST, SECOND = range(4)
+NULL_SIZE = 992
+"""Bytes of the null record, and of any record that is referred to."""
+STATUS, SITE, FIRST, SECOND = range(NULL_SIZE // WORD, NULL_SIZE // WORD + 4)
 """Words of the status."""
 LINKS = 1024
 MAX_LINKS = 32
@@ -193,7 +195,7 @@ class Arena:
         self._root = root
         self._spans: list[tuple[int, int]] = []
         """Allocations (begin, end), in order."""
-        self._end = ROOT + extent(root, capacities or {})
+        self._end = ROOT + layout(root).size + lists_extent(root, capacities or {})
         self.callback_error: BaseException | None = None
         """Exception of the last callback that failed."""
         self.callbacks: dict[Any, Callable[..., int]] = {}
@@ -253,9 +255,7 @@ class Arena:
                 if default:
                     setattr(view, name, default)
             elif isinstance(shape, Inner):
-                prefix = f"{name}."
-                inner = {key.removeprefix(prefix): value for key, value in capacities.items() if key.startswith(prefix)}
-                end = self._initialize(shape.record, offset + at, inner, end)
+                end = self._initialize(shape.record, offset + at, _inner(capacities, name), end)
             elif shape.capacity is None:
                 capacity = capacities.get(name, 0)
                 self.words[end // WORD] = capacity
@@ -325,8 +325,8 @@ class Arena:
 
     def raise_error(self) -> None:
         """Raise the error that the status holds, and clear it: CheckError, or what a callback raised."""
-        code, site, first, second = self.words[:4]
-        self.bytes[: 4 * WORD] = bytes(4 * WORD)
+        code, site, first, second = self.words[STATUS : SECOND + 1]
+        self.bytes[NULL_SIZE:LINKS] = bytes(LINKS - NULL_SIZE)
         if code == Code.CALLBACK:
             error, self.callback_error = self.callback_error, None
             assert error is not None
@@ -335,19 +335,18 @@ class Arena:
         raise CheckError(f"{where}: {SENTENCES[Code(code)].format(first, second)}")
 
 
-def extent(record: type, capacities: Mapping[str, int]) -> int:
-    """Bytes of a record with its lists."""
-    return layout(record).size + _behind(record, capacities)
+def _inner(capacities: Mapping[str, int], name: str) -> dict[str, int]:
+    """Capacities of the lists of an inner record."""
+    prefix = f"{name}."
+    return {key.removeprefix(prefix): value for key, value in capacities.items() if key.startswith(prefix)}
 
 
-def _behind(record: type, capacities: Mapping[str, int]) -> int:
-    """Bytes of the lists of a record that stand behind it."""
+def lists_extent(record: type, capacities: Mapping[str, int]) -> int:
+    """Bytes of the lists that follow a record."""
     size = 0
     for name, (_, shape, _) in layout(record).fields.items():
         if isinstance(shape, Inner):
-            prefix = f"{name}."
-            inner = {key.removeprefix(prefix): value for key, value in capacities.items() if key.startswith(prefix)}
-            size += _behind(shape.record, inner)
+            size += lists_extent(shape.record, _inner(capacities, name))
         elif isinstance(shape, ListOf) and shape.capacity is None:
             size += WORD + shape.room(capacities.get(name, 0))
     return size

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from types import FunctionType
 
 from pyv_native import integers
-from pyv_native.arena import LINKS, ROOT, Code, is_callback
+from pyv_native.arena import LINKS, NULL_SIZE, ROOT, Code, is_callback
 from pyv_native.emitter import I64, Context, Definition, Emitter, Function, is_root
 from pyv_native.records import WORD, ListOf, Shape, Word, layout
 
@@ -318,6 +318,8 @@ class Expressions(Emitter):
         record = self._record(node.value)
         assert record is not None
         owner, field = self._value(node.value), layout(record).fields[node.attr]
+        if not owner.isdecimal() and layout(record).size > NULL_SIZE:
+            raise self._error(node, f"a record that is referred to has at most {NULL_SIZE} bytes")
         if self._context.checked and not owner.isdecimal():
             self._require(node, self._ir.value(f"icmp ne {I64} {owner}, 0"), Code.NULL)
         place = self._plus(owner, field.offset)

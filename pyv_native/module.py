@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, get_type_hints
 
-from pyv_native.arena import MAX_LINKS, Arena, is_callback
+from pyv_native.arena import MAX_LINKS, STATUS, Arena, is_callback
 from pyv_native.compiler import make_compiler
 from pyv_native.digest import sha256
 from pyv_native.emitter import Context, Definition, Function, is_root
@@ -88,7 +88,7 @@ class NativeModule:
 
         def call(arena: Arena, *arguments: int) -> int:
             result: int = native(arena.address, *arguments)
-            if arena.words[0]:
+            if arena.words[STATUS]:
                 arena.raise_error()
             return result
 

@@ -11,7 +11,6 @@ from pyv_native.integers import i32
 FRACTION_BITS = 16
 """Of a port cycle, while demands are added up."""
 WHOLE = 1 << FRACTION_BITS
-LOW_HALF = (1 << 32) - 1
 
 
 def emit(loop: EventLoop, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
@@ -126,7 +125,7 @@ def emit_conflict(loop: EventLoop, unit: Unit, bank: int, t: int, cycles: int) -
 
 
 def lower_priority(unit: Unit, other: Unit) -> Unit:
-    """Which of two units the arbiter delays: DMA before VE before TE, then the younger command's."""
+    """Choose the unit that the arbiter delays: DMA before VE before TE, then the younger command's."""
     if unit.kind != other.kind:
         return unit if unit.kind > other.kind else other
     return unit if unit.run.number > other.run.number else other

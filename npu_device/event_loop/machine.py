@@ -9,7 +9,7 @@ from npu_device.cost.plan import Piece
 from npu_device.event_loop import cache, snapshot, stepper
 from npu_device.event_loop.encoding import Encoded, Pieces
 from npu_device.event_loop.state import FOREVER, MAX_ROW_BANKS, MAX_RUNS
-from npu_device.event_loop.storage import Calls, Storage, compiled_calls, interpreted_calls
+from npu_device.event_loop.storage import Storage, compiled_calls, interpreted_calls
 from npu_device.trace.events import Kind, What, unit_code
 from npu_device.trace.stream import EventStream
 from pyv_native.state import Fields
@@ -35,13 +35,11 @@ class Begun(NamedTuple):
     """Which of its plan."""
 
 
-def power_up(
-    calls: Calls, config: NpuConfig, timing: Timing, analytic: bool = False, external: Collection[int] = ()
-) -> Storage:  # fmt: skip
+def power_up(config: NpuConfig, timing: Timing, analytic: bool = False, external: Collection[int] = ()) -> Storage:
     """The records of a device on which nothing has run. `external`: codes of the external units."""
     dram, l2, rates = config.dram, config.l2, timing.rates
     lines = l2.bytes // l2.line if l2.enabled else 0
-    storage = Storage(calls, lines)
+    storage = Storage(lines)
     loop = storage.arena.root
     loop.uniform, loop.analytic, loop.external = int(rates.uniform), int(analytic), int(bool(external))
     loop.total_rate, loop.dma_rate, loop.priority_rate = rates.total, rates.channel, rates.first
@@ -106,7 +104,7 @@ class Machine:
         self._use(self._power_up())
 
     def _power_up(self) -> Storage:
-        return power_up(self._calls, self._config, self._timing, self._analytic, self._external)
+        return power_up(self._config, self._timing, self._analytic, self._external)
 
     def _use(self, storage: Storage) -> None:
         self.storage = storage

@@ -31,7 +31,7 @@ from npu_device.event_loop.state import (
     Piece,
     Step,
 )
-from npu_device.event_loop.storage import STEP_WORDS, Storage
+from npu_device.event_loop.storage import Storage
 from pyv_native.records import WORD, layout
 from pyv_native.state import LATEST, Fields, StateError, inside, listed, row
 
@@ -80,7 +80,7 @@ def state_of(storage: Storage) -> dict[str, Any]:
             step |= {
                 "slot": unit.run.slot,
                 "step": storage.step_index(unit.step),
-                "share": list(unit.share)[: _links(loop)],
+                "share": list(unit.share)[: len(loop.links)],
             }
         units.append({"last_end": unit.last_end, "busy": step})
     return {name: getattr(loop, name) for name in _OF_LOOP} | {
@@ -92,11 +92,6 @@ def state_of(storage: Storage) -> dict[str, Any]:
         ],
         "tags": list(loop.l2.tags),
     }
-
-
-def _links(loop: Any) -> int:
-    """DRAM channels and the NoC."""
-    return len(loop.links)
 
 
 def load(storage: Storage, state: Fields, pieces: Pieces, plan_of: PlanOf) -> None:
@@ -159,7 +154,7 @@ def _load_run(storage: Storage, fields: Fields, pieces: Pieces, plan_of: PlanOf)
     run.number, run.ticket, run.cluster = number, ticket, cluster
     units = [storage.units[code] for code in codes]
     run.units.fill(units)
-    steps = storage.columns(slot) if single is not None or plan is not None else np.zeros((0, STEP_WORDS), np.int64)
+    steps = storage.columns(slot)
     for name, column in (("released", _RELEASED), ("done", _DONE)):
         values = np.frombuffer(fields.data(name, 8 * len(steps)), np.int64)
         if ((values < NOT_YET) | (values > LATEST)).any():
@@ -199,15 +194,15 @@ def _load_step(storage: Storage, unit: Any, fields: Fields) -> None:
         setattr(unit, name, fields.integer(name, -1 if name == "length" else 0, latest))
     if not (LATENCY <= unit.phase <= DRAINING if unit.kind == DMA else unit.phase == 0):
         raise StateError(f"{unit.phase} is no phase of this unit", "phase")
-    share = fields.integers("share", 0, LATEST, _links(loop))
+    share = fields.integers("share", 0, LATEST, len(loop.links))
     unit.share.fill([*share, *[0] * (len(unit.share) - len(share))])
 
 
 def _find_heads(storage: Storage, run: Any) -> None:
     """The first step of each class that has not begun: all before it have, none after it."""
-    steps = storage.columns(run.slot) if run.left else np.zeros((0, STEP_WORDS), np.int64)
-    if not len(steps):
+    if not run.left:
         return
+    steps = storage.columns(run.slot)
     base, count = storage.span(run.slot)
     begun = steps[:, _DONE] != NOT_YET
     for unit in storage.loop.units:

@@ -74,9 +74,8 @@ class SingleSpan(NamedTuple):
 class Storage:
     """The buffer of one event loop. Views and offsets that it gives are good until the next plan is placed."""
 
-    def __init__(self, calls: Calls, lines: int) -> None:
+    def __init__(self, lines: int) -> None:
         """`lines`: of the L2."""
-        self.calls = calls
         self.arena = Arena(EventLoop, {"events": MAX_EVENTS * EVENT_WORDS, "l2.tags": lines, "l2.dropped": lines})
         self._spans: dict[int, Span] = {}
         """Steps of plans, by slot; plans of one step are apart."""
@@ -126,16 +125,14 @@ class Storage:
     def place_plan(self, plan: Encoded, slot: int) -> Sequence[int]:
         """Place a plan of many steps: the offset of the first step of each class, or 0."""
         size = plan.size()
-        if not size:
-            return plan.write(self.words(0, 0), 0)
-        base = self._allocate(size * WORD)
+        base = self._allocate(size * WORD) if size else 0
         self._spans[slot] = Span(base, len(plan.plan))
         return plan.write(self.words(base, size), base)
 
     def release(self, slot: int) -> None:
         """Give back the bytes of a slot's plan."""
         span = self._spans.pop(slot, None)
-        if span is not None:
+        if span is not None and span.steps:
             self.arena.free(span.base)
 
     def span(self, slot: int) -> Span:
@@ -167,6 +164,6 @@ class Storage:
 
     def take_dropped(self) -> list[int]:
         """Tags of watched lines that no longer differ from DRAM since the last call."""
-        tags = list(self._dropped) if len(self._dropped) else []
+        tags = list(self._dropped)
         self._dropped.clear()
         return tags

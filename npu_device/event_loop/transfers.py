@@ -4,7 +4,7 @@ A part of the event loop, in the native subset (`pyv_native`).
 """
 
 from npu_device.cost.rates import WHOLE, part
-from npu_device.event_loop.arbiter import LOW_HALF, emit, emit_conflict, expected_end, use_banks
+from npu_device.event_loop.arbiter import emit, emit_conflict, expected_end, use_banks
 from npu_device.event_loop.cache import access, bypass
 from npu_device.event_loop.fluid import begin_flow, end_data
 from npu_device.event_loop.sharing import move_credits, moved_at
@@ -13,6 +13,8 @@ from npu_device.trace.events import CACHED, Cause, Kind, What
 
 TO_ENGINE = (int(Kind.KV_ENGINE) - int(Kind.DMA)) << 8
 """From the code of a DMA channel to that of its KV engine."""
+MAX_AUX = (1 << 32) - 1
+"""Largest value of an event's `aux`."""
 QUANTIZING, DEQUANTIZING = int(Cause.QUANTIZE), int(Cause.DEQUANTIZE)
 
 
@@ -83,7 +85,7 @@ def report_conversion(loop: EventLoop, unit: Unit, t: int) -> None:
         begin = t - piece.tail
     emit(
         loop, t, unit.code + TO_ENGINE, What.QUANTIZE if write else What.DEQUANTIZE, ticket, step.tile,
-        piece.converting, min(t - begin, LOW_HALF),
+        piece.converting, min(t - begin, MAX_AUX),
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from native_programs import HEADER, LOG, MARKS, ORDER, programs
 from shares import draws
 
 from npu_device.event_loop import state
-from pyv_native.arena import ROOT, Arena
+from pyv_native.arena import NULL_SIZE, ROOT, Arena
 from pyv_native.errors import CheckError, SubsetError
 from pyv_native.module import NativeModule, interpreted
 from pyv_native.records import Word, layout
@@ -209,6 +209,31 @@ def test_what_is_out_of_bounds_is_an_error_in_every_build(line: str, folder: Pat
         after, lists = bytes(arena.buffer), arena.root.log.offset
         assert after[: arena.root.offset] == before[: arena.root.offset] and lists < len(after)
         assert len(arena.root.log) <= LOG and len(arena.root.order) <= ORDER
+
+
+def test_a_field_of_none_harms_nothing_else(folder: Path) -> None:
+    """Neither the status nor the links, which lead to code; the checked build names the place."""
+    source = HEADER + (
+        "def main(world: World, node: Node, a: int, b: int) -> int:\n    other = world.nodes[1].next\n"
+        "    other.value = a\n    other.color = 3\n    other.half = 9\n    return other.value\n"
+    )
+    sample = module(source, folder)
+    arena = world_of(sample, [5, 2, 9, 4])
+    before = bytes(arena.buffer[NULL_SIZE:])
+    assert NativeModule([sample.main], sample.World).entry(sample.main)(arena, ROOT, 77, 0) == 77
+    assert bytes(arena.buffer[NULL_SIZE:]) == before
+    with pytest.raises(CheckError, match=r"other\.value: a field of None"):
+        NativeModule([sample.main], sample.World, checked=True).entry(sample.main)(arena, ROOT, 77, 0)
+
+
+def test_a_record_that_is_larger_than_the_null_record_is_not_referred_to(folder: Path) -> None:
+    source = HEADER + (
+        "@record\nclass Large:\n    rows: list[int] = array(200)\n\n"
+        "def main(world: World, large: Large) -> int:\n    return large.rows[0]\n"
+    )
+    sample = module(source, folder)
+    with pytest.raises(SubsetError, match="a record that is referred to has at most 992 bytes"):
+        NativeModule([sample.main], sample.World)
 
 
 def test_checks_of_the_checked_build(folder: Path) -> None:
