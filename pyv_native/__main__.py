@@ -8,7 +8,7 @@ from types import FunctionType
 from pyv_native.emitter import Context
 from pyv_native.errors import NativeError
 from pyv_native.module import function_of, module_text
-from pyv_native.records import Word
+from pyv_native.records import Scalar
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"{options.module}.{options.function} is no function")
     try:
         first = next(iter(function_of(function).parameters.values()), None)
-        root = first.record if isinstance(first, Word) else None
+        root = first.record if isinstance(first, Scalar) else None
         sys.stdout.write(module_text([function], Context(root, {}, {}, options.checked, function_of, {})))
     except NativeError as error:
         sys.stderr.write(f"{error}\n")

@@ -17,7 +17,7 @@ from functools import cache, wraps
 from typing import Any
 
 from pyv_native.errors import CheckError, NativeError
-from pyv_native.records import WORD, Inner, ListOf, Shape, Word, layout
+from pyv_native.records import WORD, Inner, ListOf, Scalar, Shape, layout
 
 NULL_SIZE = 992
 """Bytes of the null record, and of any record that is referred to."""
@@ -29,7 +29,7 @@ ROOT = LINKS + MAX_LINKS * WORD
 """First byte of the root record."""
 
 
-class Code(IntEnum):
+class StatusCode(IntEnum):
     """Errors that a status holds."""
 
     INDEX = 1
@@ -43,17 +43,17 @@ class Code(IntEnum):
 
 
 SENTENCES = {
-    Code.INDEX: "index {} is not within the {} items",
-    Code.CAPACITY: "{} items, and the list holds at most {}",
-    Code.DIVISION: "{} divided by {}",
-    Code.OVERFLOW: "the result of {} and {} does not fit into 64 bits",
-    Code.SHIFT: "a shift of {} by {}",
-    Code.NULL: "a field of None",
-    Code.NARROW: "{} does not fit into a field of {} bytes",
+    StatusCode.INDEX: "index {} is not within the {} items",
+    StatusCode.CAPACITY: "{} items, and the list holds at most {}",
+    StatusCode.DIVISION: "{} divided by {}",
+    StatusCode.OVERFLOW: "the result of {} and {} does not fit into 64 bits",
+    StatusCode.SHIFT: "a shift of {} by {}",
+    StatusCode.NULL: "a field of None",
+    StatusCode.NARROW: "{} does not fit into a field of {} bytes",
 }
 
 
-class Record(ctypes.Structure):
+class RecordView(ctypes.Structure):
     """View of a record. Integers are attributes of ctypes; references, inner records and lists are views in turn."""
 
     arena: "Arena"
@@ -61,7 +61,7 @@ class Record(ctypes.Structure):
     """Offset of the record in the buffer."""
 
 
-class Items:
+class ListView:
     """View of a list. Indices are from 0 to the length; others raise CheckError, as in checked native code."""
 
     __slots__ = ("_arena", "_array", "_length", "capacity", "offset", "shape")
@@ -72,7 +72,7 @@ class Items:
         first = offset if shape.fixed else offset + WORD
         self._length = None if shape.fixed else ctypes.c_int64.from_buffer(arena.buffer, offset)
         item = shape.item
-        ctype = item.storage.ctype if isinstance(item, Word) else ctypes.c_ubyte * item.size
+        ctype = item.form.ctype if isinstance(item, Scalar) else ctypes.c_ubyte * item.size
         self._array = (ctype * capacity).from_buffer(arena.buffer, first)
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ class Items:
 
     def _check(self, index: int) -> None:
         if not 0 <= index < len(self):
-            raise CheckError(SENTENCES[Code.INDEX].format(index, len(self)))
+            raise CheckError(SENTENCES[StatusCode.INDEX].format(index, len(self)))
 
     def __getitem__(self, index: int) -> Any:
         self._check(index)
@@ -117,7 +117,7 @@ class Items:
         if self._length is None:
             raise NativeError("a fixed list keeps its length")
         if length > self.capacity:
-            raise CheckError(SENTENCES[Code.CAPACITY].format(length, self.capacity))
+            raise CheckError(SENTENCES[StatusCode.CAPACITY].format(length, self.capacity))
         self._length.value = length
 
     def append(self, value: Any) -> None:
@@ -139,7 +139,7 @@ class Items:
         raw = self._raw(value)
         length = len(self)
         if not 0 <= index <= length:
-            raise CheckError(SENTENCES[Code.INDEX].format(index, length))
+            raise CheckError(SENTENCES[StatusCode.INDEX].format(index, length))
         self._resize(length + 1)
         for at in range(length, index, -1):
             self._array[at] = self._array[at - 1]
@@ -151,7 +151,7 @@ class Items:
         start = part.start
         stop = length if part.stop is None else part.stop
         if not 0 <= start <= stop <= length:
-            raise CheckError(SENTENCES[Code.INDEX].format(start, length))
+            raise CheckError(SENTENCES[StatusCode.INDEX].format(start, length))
         self._array[start : start + length - stop] = self._array[stop:length]
         self._resize(length - (stop - start))
 
@@ -212,7 +212,7 @@ class Arena:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
         """Address of the buffer, for compiled code."""
         self._views: dict[tuple[type, int], Any] = {}
-        self._lists: dict[int, Items] = {}
+        self._lists: dict[int, ListView] = {}
         self.root = self.view(self._root, ROOT)
 
     # -- views ---------------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class Arena:
         """View of the record that a reference names, or None."""
         return self.view(record, offset) if offset else None
 
-    def items(self, offset: int, shape: ListOf, owner: int) -> Items:
+    def items(self, offset: int, shape: ListOf, owner: int) -> ListView:
         """View of the list of a field at `offset` of the record at `owner`."""
         place, capacity = offset, shape.capacity
         if capacity is None:  # the record may have been overwritten by one with longer lists
@@ -238,7 +238,7 @@ class Arena:
             capacity = self.words[place // WORD - 1]
         view = self._lists.get(place)
         if view is None or view.shape is not shape or view.capacity != capacity:
-            view = self._lists[place] = Items(self, place, shape, capacity)
+            view = self._lists[place] = ListView(self, place, shape, capacity)
         return view
 
     def initialize(self, record: type, offset: int, capacities: Mapping[str, int]) -> None:
@@ -251,7 +251,7 @@ class Arena:
         """Write defaults into a record of zeros and headers of its lists, which begin at `end`: the end of the last."""
         view = self.view(record, offset)
         for name, (at, shape, default) in layout(record).fields.items():
-            if isinstance(shape, Word):
+            if isinstance(shape, Scalar):
                 if default:
                     setattr(view, name, default)
             elif isinstance(shape, Inner):
@@ -307,7 +307,7 @@ class Arena:
                 return checked(*arguments)
             except BaseException as error:
                 self.callback_error = error
-                self.words[STATUS] = Code.CALLBACK
+                self.words[STATUS] = StatusCode.CALLBACK
                 return 0
 
         def checked(*arguments: int) -> int:
@@ -327,12 +327,12 @@ class Arena:
         """Raise the error that the status holds, and clear it: CheckError, or what a callback raised."""
         code, site, first, second = self.words[STATUS : SECOND + 1]
         self.bytes[NULL_SIZE:LINKS] = bytes(LINKS - NULL_SIZE)
-        if code == Code.CALLBACK:
+        if code == StatusCode.CALLBACK:
             error, self.callback_error = self.callback_error, None
             assert error is not None
             raise error
         where = ctypes.string_at(site).decode()
-        raise CheckError(f"{where}: {SENTENCES[Code(code)].format(first, second)}")
+        raise CheckError(f"{where}: {SENTENCES[StatusCode(code)].format(first, second)}")
 
 
 def _inner(capacities: Mapping[str, int], name: str) -> dict[str, int]:
@@ -353,18 +353,18 @@ def lists_extent(record: type, capacities: Mapping[str, int]) -> int:
 
 
 @cache
-def view_class(record: type) -> type[Record]:
+def view_class(record: type) -> type[RecordView]:
     """Class of the views of a record."""
     members: dict[str, Any] = {"__module__": record.__module__, "__doc__": record.__doc__}
     rows: list[tuple[str, Any]] = []
     for name, (offset, shape, _) in layout(record).fields.items():
-        if isinstance(shape, Word) and shape.record is None:
-            rows.append((name, shape.storage.ctype))
+        if isinstance(shape, Scalar) and shape.record is None:
+            rows.append((name, shape.form.ctype))
             continue
         rows.append((f"_{name}", ctypes.c_int64 * (shape.size // WORD) if shape.size != WORD else ctypes.c_int64))
         members[name] = _property(name, offset, shape)
     members["_fields_"] = rows
-    view = type(record.__name__, (Record,), members)
+    view = type(record.__name__, (RecordView,), members)
     assert ctypes.sizeof(view) == layout(record).size, record
     return view
 
@@ -372,14 +372,14 @@ def view_class(record: type) -> type[Record]:
 def _property(name: str, offset: int, shape: Shape) -> property:
     """A field that is no integer, as Python sees it."""
     raw = f"_{name}"
-    if isinstance(shape, Word):
+    if isinstance(shape, Scalar):
         target = shape.record
         assert target is not None
 
-        def reference(self: Record) -> Any:
+        def reference(self: RecordView) -> Any:
             return self.arena.reference(target, getattr(self, raw))
 
-        def refer(self: Record, value: Record | None) -> None:
+        def refer(self: RecordView, value: RecordView | None) -> None:
             setattr(self, raw, 0 if value is None else value.offset)
 
         return property(reference, refer)
@@ -395,8 +395,8 @@ def callback(declaration: Callable[..., int]) -> Callable[..., int]:
     """
 
     @wraps(declaration)
-    def interpreted(root: Record, *arguments: Any) -> int:
-        integers = [argument.offset if isinstance(argument, Record) else argument for argument in arguments]
+    def interpreted(root: RecordView, *arguments: Any) -> int:
+        integers = [argument.offset if isinstance(argument, RecordView) else argument for argument in arguments]
         return root.arena.callbacks[interpreted](*integers)
 
     interpreted.__dict__["is_callback"] = True

@@ -8,10 +8,10 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from pyv_native.arena import FIRST, SECOND, SITE, STATUS, Code
+from pyv_native.arena import FIRST, SECOND, SITE, STATUS, StatusCode
 from pyv_native.errors import SubsetError
 from pyv_native.ir import Ir
-from pyv_native.records import WORD, ListOf, Shape, Storage, Word
+from pyv_native.records import WORD, IntegerFormat, ListOf, Scalar, Shape
 
 Definition = Callable[..., Any]
 """A function of Python at the top of a module."""
@@ -20,7 +20,7 @@ _OVERFLOWING: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", a
 _BITWISE: dict[type[ast.operator], str] = {ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor"}
 
 
-class Function(NamedTuple):
+class SubsetFunction(NamedTuple):
     """A function, its source, and the shapes of its parameters and its result."""
 
     module: str
@@ -49,16 +49,16 @@ class Context(NamedTuple):
     links: Mapping[Definition, int]
     """Functions outside the module, with their slots."""
     checked: bool
-    function: Callable[[Definition], Function]
+    function: Callable[[Definition], SubsetFunction]
     """Source and shapes of a function."""
     sites: dict[str, str]
     """Text of a place -> name of its constant. Filled by the lowering."""
 
 
-class Emitter:
+class InstructionEmitter:
     """Emits instructions of one function."""
 
-    def __init__(self, function: Function, context: Context) -> None:
+    def __init__(self, function: SubsetFunction, context: Context) -> None:
         self._function = function
         self._context = context
         self._ir = Ir()
@@ -76,7 +76,7 @@ class Emitter:
         """Name of the constant with the text of a place."""
         return self._context.sites.setdefault(self._place(node), f"@site.{len(self._context.sites)}")
 
-    def _record_error(self, node: ast.AST, code: Code, first: str = "0", second: str = "0") -> None:
+    def _record_error(self, node: ast.AST, code: StatusCode, first: str = "0", second: str = "0") -> None:
         """Write the status, unless an earlier error stands there."""
         write, after = self._ir.new_label(), self._ir.new_label()
         status = self._load(str(WORD * STATUS))
@@ -88,7 +88,7 @@ class Emitter:
         self._ir.goto(after)
         self._ir.block(after)
 
-    def _require(self, node: ast.AST, condition: str, code: Code, first: str = "0", second: str = "0") -> None:
+    def _require(self, node: ast.AST, condition: str, code: StatusCode, first: str = "0", second: str = "0") -> None:
         """A check of the checked build: the function returns where the i1 `condition` does not hold."""
         good, bad = self._ir.new_label(), self._ir.new_label()
         self._ir.branch(condition, (good, ()), (bad, ()))
@@ -113,7 +113,7 @@ class Emitter:
         good, bad = self._ir.new_label(), self._ir.new_label()
         self._ir.branch(self._ir.value(f"icmp ult {I64} {index}, {length}"), (good, [index]), (bad, ()))
         self._ir.block(bad)
-        self._record_error(node, Code.INDEX, index, length)
+        self._record_error(node, StatusCode.INDEX, index, length)
         if self._context.checked:
             self._ir.do(f"ret {I64} 0")
         else:
@@ -129,7 +129,7 @@ class Emitter:
             return self._ir.value(f"{name} {I64} {left}, {right}")
         pair = self._ir.value(f"call {{i64, i1}} @llvm.s{name}.with.overflow.i64({I64} {left}, {I64} {right})")
         overflow = self._ir.value(f"extractvalue {{i64, i1}} {pair}, 1")
-        self._require(node, self._ir.value(f"xor i1 {overflow}, true"), Code.OVERFLOW, left, right)
+        self._require(node, self._ir.value(f"xor i1 {overflow}, true"), StatusCode.OVERFLOW, left, right)
         return self._ir.value(f"extractvalue {{i64, i1}} {pair}, 0")
 
     def _operate(self, node: ast.BinOp | ast.AugAssign, left: str, right: str) -> str:
@@ -144,7 +144,7 @@ class Emitter:
         if operator is ast.RShift:
             if not _within(right, 63):
                 if self._context.checked:
-                    self._require(node, self._ir.value(f"icmp sge {I64} {right}, 0"), Code.SHIFT, left, right)
+                    self._require(node, self._ir.value(f"icmp sge {I64} {right}, 0"), StatusCode.SHIFT, left, right)
                 small = self._ir.value(f"icmp ult {I64} {right}, 63")
                 right = self._ir.value(f"select i1 {small}, {I64} {right}, {I64} 63")
             return self._ir.value(f"ashr {I64} {left}, {right}")
@@ -154,7 +154,7 @@ class Emitter:
 
     def _shift_left(self, node: ast.BinOp | ast.AugAssign, left: str, right: str) -> str:
         if self._context.checked:
-            self._require(node, self._ir.value(f"icmp sge {I64} {right}, 0"), Code.SHIFT, left, right)
+            self._require(node, self._ir.value(f"icmp sge {I64} {right}, 0"), StatusCode.SHIFT, left, right)
         bits = right
         if not _within(right, 63):
             small = self._ir.value(f"icmp ult {I64} {right}, 64")
@@ -165,7 +165,7 @@ class Emitter:
         shifted = self._ir.value(f"shl {I64} {left_or_zero}, {bits}")
         if self._context.checked:
             back = self._ir.value(f"ashr {I64} {shifted}, {bits}")
-            self._require(node, self._ir.value(f"icmp eq {I64} {back}, {left}"), Code.OVERFLOW, left, right)
+            self._require(node, self._ir.value(f"icmp eq {I64} {back}, {left}"), StatusCode.OVERFLOW, left, right)
         return shifted
 
     def _divide(self, node: ast.BinOp | ast.AugAssign, left: str, right: str, *, remainder: bool) -> str:
@@ -196,7 +196,7 @@ class Emitter:
         zero, other, safe = (self._ir.new_label() for _ in range(3))
         self._ir.branch(self._ir.value(f"icmp eq {I64} {right}, 0"), (zero, ()), (other, ()))
         self._ir.block(zero)
-        self._record_error(node, Code.DIVISION, left, right)
+        self._record_error(node, StatusCode.DIVISION, left, right)
         if self._context.checked:
             self._ir.do(f"ret {I64} 0")
         else:
@@ -241,26 +241,26 @@ class Emitter:
     def _store(self, offset: str, value: str) -> None:
         self._ir.do(f"store {I64} {value}, ptr {self._pointer(offset)}, align 8")
 
-    def _read(self, offset: str, storage: Storage) -> str:
+    def _read(self, offset: str, form: IntegerFormat) -> str:
         """The value of a field or item."""
-        if storage.size == WORD:
+        if form.size == WORD:
             return self._load(offset)
-        kind = f"i{8 * storage.size}"
-        narrow = self._ir.value(f"load {kind}, ptr {self._pointer(offset)}, align {storage.size}")
-        return self._ir.value(f"{'sext' if storage.signed else 'zext'} {kind} {narrow} to {I64}")
+        kind = f"i{8 * form.size}"
+        narrow = self._ir.value(f"load {kind}, ptr {self._pointer(offset)}, align {form.size}")
+        return self._ir.value(f"{'sext' if form.signed else 'zext'} {kind} {narrow} to {I64}")
 
-    def _write(self, node: ast.AST, offset: str, storage: Storage, value: str) -> None:
+    def _write(self, node: ast.AST, offset: str, form: IntegerFormat, value: str) -> None:
         """Store a field or item: its low bits; the checked build ends where bits are lost."""
-        if storage.size == WORD:
+        if form.size == WORD:
             self._store(offset, value)
             return
-        kind = f"i{8 * storage.size}"
+        kind = f"i{8 * form.size}"
         narrow = self._ir.value(f"trunc {I64} {value} to {kind}")
         if self._context.checked:
-            wide = self._ir.value(f"{'sext' if storage.signed else 'zext'} {kind} {narrow} to {I64}")
+            wide = self._ir.value(f"{'sext' if form.signed else 'zext'} {kind} {narrow} to {I64}")
             same = self._ir.value(f"icmp eq {I64} {wide}, {value}")
-            self._require(node, same, Code.NARROW, value, str(storage.size))
-        self._ir.do(f"store {kind} {narrow}, ptr {self._pointer(offset)}, align {storage.size}")
+            self._require(node, same, StatusCode.NARROW, value, str(form.size))
+        self._ir.do(f"store {kind} {narrow}, ptr {self._pointer(offset)}, align {form.size}")
 
     def _move(self, at: str, shape: ListOf, source: str, target: str, count: str) -> None:
         """Move items within a list."""
@@ -272,7 +272,7 @@ class Emitter:
 
 def is_root(shape: Shape, root: type | None) -> bool:
     """Whether a parameter is the root record."""
-    return root is not None and shape == Word(root)
+    return root is not None and shape == Scalar(root)
 
 
 def _within(value: str, highest: int) -> bool:

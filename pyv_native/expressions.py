@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from types import FunctionType
 
 from pyv_native import integers
-from pyv_native.arena import LINKS, NULL_SIZE, ROOT, Code, is_callback
-from pyv_native.emitter import I64, Context, Definition, Emitter, Function, is_root
-from pyv_native.records import WORD, ListOf, Shape, Word, layout
+from pyv_native.arena import LINKS, NULL_SIZE, ROOT, StatusCode, is_callback
+from pyv_native.emitter import I64, Context, Definition, InstructionEmitter, SubsetFunction, is_root
+from pyv_native.records import WORD, ListOf, Scalar, Shape, layout
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 _COMPARE: dict[type[ast.cmpop], str] = {
@@ -17,10 +17,10 @@ _COMPARE: dict[type[ast.cmpop], str] = {
 _CONVERSIONS = {integers.u32: "u32", integers.i32: "i32", integers.unsigned_less: "unsigned_less"}
 
 
-class Expressions(Emitter):
+class Expressions(InstructionEmitter):
     """Emits expressions: their values, and branches on them."""
 
-    def __init__(self, function: Function, context: Context) -> None:
+    def __init__(self, function: SubsetFunction, context: Context) -> None:
         super().__init__(function, context)
         self._terminated = False
         """Whether the current block has its terminator."""
@@ -98,7 +98,7 @@ class Expressions(Emitter):
             return self._locals[node.id]
         if isinstance(node, ast.Attribute | ast.Subscript):
             stored, place = self._stored(node), self._address(node)
-            return self._read(place, stored.storage) if isinstance(stored, Word) else place
+            return self._read(place, stored.form) if isinstance(stored, Scalar) else place
         if isinstance(node, ast.BinOp):
             return self._operate(node, self._value(node.left), self._value(node.right))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -216,7 +216,7 @@ class Expressions(Emitter):
             values = values[0].elts
         elif (method.attr, len(values)) not in (("append", 1), ("clear", 0), ("insert", 2)):
             raise self._error(node)
-        if not isinstance(shape.item, Word) or shape.fixed or self._is_parameter(method.value):
+        if not isinstance(shape.item, Scalar) or shape.fixed or self._is_parameter(method.value):
             raise self._error(node, "only a field that holds integers or references, with a length, grows")
         at = self._value(method.value)
         if method.attr == "clear":
@@ -230,7 +230,7 @@ class Expressions(Emitter):
         fits, full, after = (self._ir.new_label() for _ in range(3))
         self._ir.branch(self._ir.value(f"icmp sle {I64} {total}, {room}"), (fits, ()), (full, ()))
         self._ir.block(full)
-        self._record_error(node, Code.CAPACITY, total, room)
+        self._record_error(node, StatusCode.CAPACITY, total, room)
         if self._context.checked:
             self._ir.do(f"ret {I64} 0")
         else:
@@ -243,7 +243,7 @@ class Expressions(Emitter):
             self._move(at, shape, index, self._plus(index, 1), self._ir.value(f"sub {I64} {length}, {index}"))
         first = self._item(at, shape, index)
         for position, value in enumerate(added):
-            self._write(node, self._plus(first, position * shape.item.size), shape.item.storage, value)
+            self._write(node, self._plus(first, position * shape.item.size), shape.item.form, value)
         self._store(at, total)
         self._ir.goto(after)
         self._ir.block(after)
@@ -256,7 +256,7 @@ class Expressions(Emitter):
         """0 <= start <= stop <= length, else nothing of the list changes: the function returns."""
         for low, high in ((start, stop), (stop, length)):
             if low != high:
-                self._require(node, self._ir.value(f"icmp ule {I64} {low}, {high}"), Code.INDEX, start, length)
+                self._require(node, self._ir.value(f"icmp ule {I64} {low}, {high}"), StatusCode.INDEX, start, length)
 
     # -- constants -----------------------------------------------------------------------------------------------------
 
@@ -281,25 +281,25 @@ class Expressions(Emitter):
     def _shape(self, node: ast.expr) -> Shape:
         """Shape of an expression: an integer, a reference to a record, or a list."""
         if isinstance(node, ast.Name):
-            return self._shapes.get(node.id, Word())
+            return self._shapes.get(node.id, Scalar())
         if isinstance(node, ast.Attribute | ast.Subscript) and self._constant(node) is None:
             stored = self._stored(node)
-            return stored if isinstance(stored, ListOf) else Word(stored.record)
+            return stored if isinstance(stored, ListOf) else Scalar(stored.record)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             callee = self._function.names.get(node.func.id)
             if isinstance(callee, FunctionType) and callee not in _CONVERSIONS:
                 return self._context.function(callee).result
         if isinstance(node, ast.IfExp):
             shapes = self._shape(node.body), self._shape(node.orelse)
-            return shapes[0] if shapes[0] != Word() else shapes[1]
+            return shapes[0] if shapes[0] != Scalar() else shapes[1]
         if isinstance(node, ast.BoolOp):
-            return next((shape for value in node.values if (shape := self._shape(value)) != Word()), Word())
-        return Word()
+            return next((shape for value in node.values if (shape := self._shape(value)) != Scalar()), Scalar())
+        return Scalar()
 
     def _record(self, node: ast.expr) -> type | None:
         """Record class of an expression."""
         shape = self._shape(node)
-        return shape.record if isinstance(shape, Word) else None
+        return shape.record if isinstance(shape, Scalar) else None
 
     def _stored(self, node: ast.Attribute | ast.Subscript) -> Shape:
         """Shape of a field or an item."""
@@ -321,7 +321,7 @@ class Expressions(Emitter):
         if not owner.isdecimal() and layout(record).size > NULL_SIZE:
             raise self._error(node, f"a record that is referred to has at most {NULL_SIZE} bytes")
         if self._context.checked and not owner.isdecimal():
-            self._require(node, self._ir.value(f"icmp ne {I64} {owner}, 0"), Code.NULL)
+            self._require(node, self._ir.value(f"icmp ne {I64} {owner}, 0"), StatusCode.NULL)
         place = self._plus(owner, field.offset)
         if isinstance(field.shape, ListOf) and field.shape.capacity is None:
             return self._plus(owner, self._load(place))

@@ -4,9 +4,9 @@ import ast
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pyv_native.emitter import I64, Context, Function
+from pyv_native.emitter import I64, Context, SubsetFunction
 from pyv_native.expressions import Expressions, targets
-from pyv_native.records import Inner, ListOf, Shape, Word
+from pyv_native.records import Inner, ListOf, Scalar, Shape
 
 
 class Loop(NamedTuple):
@@ -29,7 +29,7 @@ class Loop(NamedTuple):
 class Lowering(Expressions):
     """Makes the IR of one function."""
 
-    def __init__(self, function: Function, context: Context) -> None:
+    def __init__(self, function: SubsetFunction, context: Context) -> None:
         super().__init__(function, context)
         self._loops: list[Loop] = []
 
@@ -87,13 +87,13 @@ class Lowering(Expressions):
             if known is not None and known != shape and (isinstance(known, ListOf) or isinstance(shape, ListOf)):
                 raise self._error(target, "a name stands for one list; give the other one a name of its own")
             self._locals[target.id] = value
-            if shape != Word() or known is None:
+            if shape != Scalar() or known is None:
                 self._shapes[target.id] = shape
             return
         if isinstance(target, ast.Attribute | ast.Subscript):
             stored = self._stored(target)
-            if isinstance(stored, Word):
-                self._write(target, self._address(target), stored.storage, value)
+            if isinstance(stored, Scalar):
+                self._write(target, self._address(target), stored.form, value)
                 return
         raise self._error(target)
 
@@ -101,14 +101,14 @@ class Lowering(Expressions):
         """`x += e`: the target is evaluated once, before the operand."""
         target = node.target
         if isinstance(target, ast.Name):
-            self._assign(target, self._operate(node, self._value(target), self._value(node.value)), Word())
+            self._assign(target, self._operate(node, self._value(target), self._value(node.value)), Scalar())
             return
         stored = self._stored(target)
-        if not isinstance(stored, Word) or stored.record is not None:
+        if not isinstance(stored, Scalar) or stored.record is not None:
             raise self._error(target)
         address = self._address(target)
-        left = self._read(address, stored.storage)
-        self._write(target, address, stored.storage, self._operate(node, left, self._value(node.value)))
+        left = self._read(address, stored.form)
+        self._write(target, address, stored.form, self._operate(node, left, self._value(node.value)))
 
     def _delete(self, target: ast.expr) -> None:
         """`del items[a:b]` and `del items[a:]`."""
@@ -116,7 +116,7 @@ class Lowering(Expressions):
             raise self._error(target)
         lower, upper, step = target.slice.lower, target.slice.upper, target.slice.step
         shape = self._list_shape(target.value)
-        if lower is None or step is not None or shape.fixed or not isinstance(shape.item, Word):
+        if lower is None or step is not None or shape.fixed or not isinstance(shape.item, Scalar):
             raise self._error(target)
         at, start = self._value(target.value), self._value(lower)
         length = self._load(at)
@@ -182,12 +182,12 @@ class Lowering(Expressions):
         test = self._ir.value(f"icmp {'slt' if increment > 0 else 'sgt'} {I64} {index}, {stop}")
         self._ir.branch(test, (loop.body, ()), (loop.exhausted, ()))
         self._begin(loop.body)
-        self._locals[target], self._shapes[target] = index, Word()
+        self._locals[target], self._shapes[target] = index, Scalar()
         if bounds is None:
             place = self._item(at, shape, index)
             inner = isinstance(shape.item, Inner)
-            self._locals[target] = place if inner else self._read(place, shape.item.storage)  # type: ignore[union-attr]
-            self._shapes[target] = Word(shape.item.record)
+            self._locals[target] = place if inner else self._read(place, shape.item.form)  # type: ignore[union-attr]
+            self._shapes[target] = Scalar(shape.item.record)
         self._end_loop(loop, node.body, counter, increment)
 
     def _begin_loop(self, names: list[str]) -> Loop:

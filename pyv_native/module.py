@@ -14,10 +14,10 @@ from typing import Any, get_type_hints
 from pyv_native.arena import MAX_LINKS, STATUS, Arena, is_callback
 from pyv_native.compiler import make_compiler
 from pyv_native.digest import sha256
-from pyv_native.emitter import Context, Definition, Function, is_root
+from pyv_native.emitter import Context, Definition, SubsetFunction, is_root
 from pyv_native.errors import NativeError, SubsetError
 from pyv_native.lowering import Lowering
-from pyv_native.records import Shape, Word, shape_of
+from pyv_native.records import Scalar, Shape, shape_of
 
 _INTRINSICS = "".join(
     f"declare {{i64, i1}} @llvm.s{name}.with.overflow.i64(i64, i64)\n" for name in ("add", "sub", "mul")
@@ -105,7 +105,7 @@ def interpreted(function: Definition, root: type | None = None) -> Callable[...,
         for shape in shapes.values():
             if is_root(shape, root):
                 values.append(arena.root)
-            elif isinstance(shape, Word) and shape.record is not None:
+            elif isinstance(shape, Scalar) and shape.record is not None:
                 values.append(arena.reference(shape.record, next(rest)))
             else:
                 values.append(next(rest))
@@ -202,12 +202,12 @@ def shapes_of(function: Definition) -> tuple[Mapping[str, Shape], Shape]:
 
 
 @cache
-def function_of(function: Definition) -> Function:
+def function_of(function: Definition) -> SubsetFunction:
     """Source and shapes of a function."""
     node = _definitions(sys.modules[function.__module__]).get(function.__name__)
     if node is None:
         raise SubsetError(f"{symbol(function)}: outside the native subset: define it at the top of a module")
-    return Function(function.__module__, function.__globals__, node, *shapes_of(function))
+    return SubsetFunction(function.__module__, function.__globals__, node, *shapes_of(function))
 
 
 @cache

@@ -30,7 +30,7 @@ WORD = 8
 """Bytes of a value."""
 
 
-class Storage(NamedTuple):
+class IntegerFormat(NamedTuple):
     """Form of an integer in the buffer."""
 
     size: int
@@ -43,11 +43,11 @@ class Storage(NamedTuple):
         return getattr(ctypes, f"c_{'' if self.signed else 'u'}int{8 * self.size}")
 
 
-I64 = Storage(WORD, True)
-u8 = Annotated[int, Storage(1, False)]
-u16 = Annotated[int, Storage(2, False)]
-u32 = Annotated[int, Storage(4, False)]
-i32 = Annotated[int, Storage(4, True)]
+I64 = IntegerFormat(WORD, True)
+u8 = Annotated[int, IntegerFormat(1, False)]
+u16 = Annotated[int, IntegerFormat(2, False)]
+u32 = Annotated[int, IntegerFormat(4, False)]
+i32 = Annotated[int, IntegerFormat(4, True)]
 
 
 @dataclass_transform()
@@ -75,15 +75,15 @@ def array(length: int) -> Any:
 # -- shapes ------------------------------------------------------------------------------------------------------------
 
 
-class Word(NamedTuple):
+class Scalar(NamedTuple):
     """An integer or, where a record class is named, a reference."""
 
     record: type | None = None
-    storage: Storage = I64
+    form: IntegerFormat = I64
 
     @property
     def size(self) -> int:
-        return self.storage.size
+        return self.form.size
 
 
 class Inner(NamedTuple):
@@ -99,7 +99,7 @@ class Inner(NamedTuple):
 class ListOf(NamedTuple):
     """A list: its length, then its items. `fixed`: no length, it always has `capacity` items."""
 
-    item: Word | Inner
+    item: Scalar | Inner
     capacity: int | None = None
     """None: chosen when the buffer is made; the field holds the distance from its record to the list."""
     fixed: bool = False
@@ -114,7 +114,7 @@ class ListOf(NamedTuple):
         return (0 if self.fixed else WORD) + -(-capacity * self.item.size // WORD) * WORD
 
 
-Shape = Word | Inner | ListOf
+Shape = Scalar | Inner | ListOf
 
 
 class Field(NamedTuple):
@@ -126,7 +126,7 @@ class Field(NamedTuple):
     default: int
 
 
-class Layout(NamedTuple):
+class RecordLayout(NamedTuple):
     """Fields of a record and its size in bytes."""
 
     fields: Mapping[str, Field]
@@ -134,22 +134,22 @@ class Layout(NamedTuple):
 
 
 @cache
-def layout(declaration: type) -> Layout:
+def layout(declaration: type) -> RecordLayout:
     """Offsets of the fields of a record class: each is aligned to its size, records and lists to 8 bytes."""
     hints, rows, offset = get_type_hints(declaration, include_extras=True), dict[str, Field](), 0
     for each in fields(declaration):
         inner = each.default is MISSING and not each.metadata
         shape = shape_of(hints[each.name], **({"inner": inner} | dict(each.metadata)))
-        alignment = shape.size if isinstance(shape, Word) else WORD
+        alignment = shape.size if isinstance(shape, Scalar) else WORD
         offset = -(-offset // alignment) * alignment
         rows[each.name] = Field(offset, shape, int(each.default) if isinstance(each.default, int) else 0)
         offset += shape.size
-    return Layout(rows, -(-offset // WORD) * WORD)
+    return RecordLayout(rows, -(-offset // WORD) * WORD)
 
 
 def shape_of(annotation: Any, *, inner: bool = False, capacity: int | None = None, fixed: bool = False) -> Shape:
     """Shape of a field, parameter or result. NativeError: it has none."""
-    storage = I64
+    form = I64
     if get_origin(annotation) is list:
         item = shape_of(get_args(annotation)[0], inner=inner)
         if isinstance(item, ListOf):
@@ -158,11 +158,11 @@ def shape_of(annotation: Any, *, inner: bool = False, capacity: int | None = Non
     if get_origin(annotation) in (Union, UnionType):
         (annotation,) = (choice for choice in get_args(annotation) if choice is not type(None))
     if get_origin(annotation) is Annotated:
-        annotation, storage = get_args(annotation)
+        annotation, form = get_args(annotation)
     if annotation is bool:
-        storage = Storage(1, False)
+        form = IntegerFormat(1, False)
     if annotation in (bool, type(None)) or (isinstance(annotation, type) and issubclass(annotation, int)):
-        return Word(None, storage)
+        return Scalar(None, form)
     if not hasattr(annotation, "__dataclass_fields__"):
         raise NativeError(f"{annotation}: outside the native subset: use integers, records and lists of these")
-    return Inner(annotation) if inner else Word(annotation)
+    return Inner(annotation) if inner else Scalar(annotation)

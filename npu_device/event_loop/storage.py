@@ -54,7 +54,7 @@ def compiled_calls(uniform: bool, analytic: bool, external: bool, checked: bool 
     return Calls(*(module.entry(function) for function in FUNCTIONS))
 
 
-class Span(NamedTuple):
+class PlanSpan(NamedTuple):
     """Steps of a plan in the buffer."""
 
     base: int
@@ -77,7 +77,7 @@ class Storage:
     def __init__(self, lines: int) -> None:
         """`lines`: of the L2."""
         self.arena = Arena(EventLoop, {"events": MAX_EVENTS * EVENT_WORDS, "l2.tags": lines, "l2.dropped": lines})
-        self._spans: dict[int, Span] = {}
+        self._spans: dict[int, PlanSpan] = {}
         """Steps of plans, by slot; plans of one step are apart."""
         self._single_spans: dict[int, SingleSpan] = {}
 
@@ -126,7 +126,7 @@ class Storage:
         """Place a plan of many steps: the offset of the first step of each class, or 0."""
         size = plan.size()
         base = self._allocate(size * WORD) if size else 0
-        self._spans[slot] = Span(base, len(plan.plan))
+        self._spans[slot] = PlanSpan(base, len(plan.plan))
         return plan.write(self.words(base, size), base)
 
     def release(self, slot: int) -> None:
@@ -135,10 +135,10 @@ class Storage:
         if span is not None and span.steps:
             self.arena.free(span.base)
 
-    def span(self, slot: int) -> Span:
+    def span(self, slot: int) -> PlanSpan:
         """The steps of the plan of a slot."""
         span = self._spans.get(slot)
-        return Span(self._single_spans[slot].base, 1) if span is None else span
+        return PlanSpan(self._single_spans[slot].base, 1) if span is None else span
 
     def columns(self, slot: int) -> Column:
         """Shape (steps, words of a step): the steps of a slot's plan as an array that writes to them."""
@@ -147,7 +147,10 @@ class Storage:
 
     def step_index(self, step: Any) -> int:
         """Index of a step in its plan."""
-        for base, count in (*self._spans.values(), *(Span(single.base, 1) for single in self._single_spans.values())):
+        for base, count in (
+            *self._spans.values(),
+            *(PlanSpan(single.base, 1) for single in self._single_spans.values()),
+        ):
             if base <= step.offset < base + count * layout(Step).size:
                 return int(step.offset - base) // layout(Step).size
         raise AssertionError(f"no plan has a step at {step.offset}")

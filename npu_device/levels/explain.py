@@ -308,7 +308,7 @@ class _Walk:
         self._charge(step.ticket, Blocker.CHANNEL, remaining)
 
     def _shared(self, step: _Step, remaining: int) -> int:
-        """Of the remaining cycles of a transfer, those in which DRAM or NoC may have moved its bytes or others'."""
+        """Share of a transfer's remaining cycles in which DRAM or NoC may have moved its bytes or others'."""
         if self._config.l2.enabled or self._config.dram.core_traffic != "none":  # other traffic has no events
             return remaining
         rates = self._timing.rates

@@ -32,7 +32,7 @@ sys.exit(main(sys.argv[1:]))
 """
 """The runs of a sweep in one process, of which nothing is kept, written or shown."""
 CHILD_SUBREAPER = 36
-"""Of prctl: processes whose parents have ended become children of this one."""
+"""Option of prctl: processes whose parents have ended become children of this one."""
 
 
 def command_line(program: str, points: int) -> list[str]:

@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
     charged: Counter[int]
     """Port cycles by bank, from the events."""
     needed: Ports
-    """What the steps that ran need."""
+    """Port cycles that the steps that ran need."""
 
 
 def accesses(piece: Piece, config: NpuConfig) -> Iterator[tuple[Region, bool, int | Fraction]]:

@@ -17,7 +17,7 @@ from npu_device.event_loop import state
 from pyv_native.arena import NULL_SIZE, ROOT, Arena
 from pyv_native.errors import CheckError, SubsetError
 from pyv_native.module import NativeModule, interpreted
-from pyv_native.records import Word, layout
+from pyv_native.records import Scalar, layout
 
 _NUMBERS = count()
 
@@ -174,7 +174,7 @@ def test_fields_are_aligned_and_do_not_overlap(folder: Path) -> None:
     for record in (state.EventLoop, state.Unit, state.Step, state.Piece, sample.Node, sample.Store, sample.World):
         end = 0
         for field in layout(record).fields.values():
-            alignment = field.shape.size if isinstance(field.shape, Word) else 8
+            alignment = field.shape.size if isinstance(field.shape, Scalar) else 8
             assert field.offset % alignment == 0 and field.offset >= end
             end = field.offset + field.shape.size
         assert end <= layout(record).size < end + 8

@@ -44,7 +44,7 @@ class Side(NamedTuple):
     first: bool = False
     """Every run is the first of its program, with a cache that runs of other programs have filled."""
     compiler: str = ""
-    """Of the host: it compiles the program, which runs by itself."""
+    """Build of the program for the host, without a simulator."""
 
 
 def run(command: Sequence[str], code_cache: Path) -> ProcessRun:

@@ -57,7 +57,7 @@ def form(request, monkeypatch):
 
 
 def calls(run, names) -> int:
-    """How often functions of these names are called meanwhile."""
+    """Count calls of functions of these names meanwhile."""
     count = 0
 
     def look(frame, event, argument):
