@@ -37,8 +37,8 @@ LIMIT = 1e-5
 LIMIT_FP16 = 2e-3
 """The same of an output of FP16."""
 FACTOR, GROWTH = 2, 8
-"""Limits where neither is near the result in double precision: our error may be so many times onnxruntime's, and so many
-times the effect that one rounding of inputs and weights, or of the results of nodes, has on that result."""
+"""Limits where neither is near the result in double precision: our error may be so many times onnxruntime's, and so
+many times the effect that one rounding of inputs and weights, or of the results of nodes, has on that result."""
 STEP = float(np.finfo(np.float32).eps)
 DRAM = 1 << 30
 """Bytes, for models with large weights."""
