@@ -22,6 +22,10 @@ class Reply(NamedTuple):
 class Timed(Protocol):
     """Something that changes by itself as time passes."""
 
+    @property
+    def irq(self) -> bool:
+        """The level of the interrupt line now."""
+
     def next_event(self) -> int | None:
         """The cycle at whose start it next changes by itself, or None."""
 
@@ -35,10 +39,6 @@ class Device(Timed, Protocol):
     name: str
     size: int
     """Bytes of address space."""
-
-    @property
-    def irq(self) -> bool:
-        """The level of the interrupt line now."""
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         """Whether such an access is legal: False is a precise access fault. `offset` is a multiple of `size`.
@@ -78,33 +78,6 @@ class Stable(Protocol):
 
         Engines then leave out reads that can show nothing new, and let time jump over loops that wait for something
         new. A device that changes such a register in another way calls `clock.changed`.
-        """
-
-
-class Deferrable(Protocol):
-    """Optional for a device: registers whose stores need not arrive before their effect is read, so that a program may
-    store to them at full speed."""
-
-    def deferrable(self, offset: int, size: int) -> bool:
-        """Whether a store to the register, as the device is now, changes only what its own registers show: no interrupt
-        line, no event, no memory, no other device, and none of the answers of this method. Its `write` returns None.
-
-        Engines then let such stores arrive late, in their order and with the cycle `now` in which they are due, but
-        before the device or anything else in Python is asked for anything. A device that has a method
-        `write_in_a_row(offset, size, values, now)` is given stores that follow each other in one register by one call
-        of it, with the cycle of the last.
-        """
-
-
-class Recalling(Protocol):
-    """Optional for a device that is `Stable` and `Deferrable`: registers that can be read while such stores are under
-    way."""
-
-    def recalls(self, offset: int, size: int) -> int | None:
-        """The bits of the register that show what the last deferrable store to it, of `size` bytes, has stored; no
-        other deferrable store changes it. None where that is not so. The answer never changes.
-
-        Engines then read such registers without the device.
         """
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 LONGEST = 1 << 32
 """Cycles that one thing may take: sums of a run's stay far below 2^63."""
-DEEPEST = 1 << 12
+DEEPEST = 1 << 8
 """Stores that a core may have on their way; real store buffers hold some tens."""
 
 

@@ -5,6 +5,7 @@ import sys
 from pkgutil import resolve_name
 from types import FunctionType
 
+from pyv_native.arena import is_callback
 from pyv_native.errors import NativeError
 from pyv_native.module import function_of, module_context, module_text
 from pyv_native.records import Scalar
@@ -26,7 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         first = next(iter(function_of(function).parameters.values()), None)
         root = first.record if isinstance(first, Scalar) else None
-        sys.stdout.write(module_text([function], module_context([function], root, {}, {}, options.checked)))
+        callbacks = [value for value in vars(sys.modules[function.__module__]).values() if is_callback(value)]
+        links = {declaration: slot for slot, declaration in enumerate(callbacks)}
+        sys.stdout.write(module_text([function], module_context([function], root, {}, links, options.checked)))
     except NativeError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -29,6 +29,9 @@ ROOT = LINKS + MAX_LINKS * WORD
 """First byte of the root record."""
 
 
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+
+
 class StatusCode(IntEnum):
     """Errors that a status holds."""
 
@@ -113,7 +116,8 @@ class ListView:
             yield self[index]
             index += 1
 
-    def _resize(self, length: int) -> None:
+    def resize(self, length: int) -> None:
+        """Change the length; new items are whatever stood there."""
         if self._length is None:
             raise NativeError("a fixed list keeps its length")
         if length > self.capacity:
@@ -123,14 +127,14 @@ class ListView:
     def append(self, value: Any) -> None:
         """Add an integer or a reference."""
         raw = self._raw(value)
-        self._resize(len(self) + 1)
+        self.resize(len(self) + 1)
         self._array[len(self) - 1] = raw
 
     def extend(self, values: Iterable[Any]) -> None:
         """Add several, or none where they do not all fit."""
         raws = [self._raw(value) for value in values]
         begin = len(self)
-        self._resize(begin + len(raws))
+        self.resize(begin + len(raws))
         for index, raw in enumerate(raws, begin):
             self._array[index] = raw
 
@@ -140,7 +144,7 @@ class ListView:
         length = len(self)
         if not 0 <= index <= length:
             raise CheckError(SENTENCES[StatusCode.INDEX].format(index, length))
-        self._resize(length + 1)
+        self.resize(length + 1)
         for at in range(length, index, -1):
             self._array[at] = self._array[at - 1]
         self._array[index] = raw
@@ -153,18 +157,18 @@ class ListView:
         if not 0 <= start <= stop <= length:
             raise CheckError(SENTENCES[StatusCode.INDEX].format(start, length))
         self._array[start : start + length - stop] = self._array[stop:length]
-        self._resize(length - (stop - start))
+        self.resize(length - (stop - start))
 
     def clear(self) -> None:
         """Remove all items."""
-        self._resize(0)
+        self.resize(0)
 
     def add(self) -> Any:
         """Add a record, in its default state: its view."""
         item = self.shape.item
         if not isinstance(item, Inner):
             raise NativeError("only records that stand in a list are added by it")
-        self._resize(len(self) + 1)
+        self.resize(len(self) + 1)
         offset = self._first + (len(self) - 1) * item.size
         self._arena.initialize(item.record, offset, {})
         return self._arena.view(item.record, offset)
@@ -175,7 +179,7 @@ class ListView:
         if self._length is None and len(raws) != self.capacity:
             raise NativeError(f"{len(raws)} items for a list of {self.capacity}")
         if self._length is not None:
-            self._resize(len(raws))
+            self.resize(len(raws))
         self._array[: len(raws)] = raws
 
     def fill_offsets(self, offsets: Iterable[int]) -> None:
@@ -302,37 +306,26 @@ class Arena:
         An exception of it, or an answer that is no 64-bit integer, ends the native call: `raise_error` raises it.
         """
 
-        def guarded(*arguments: int) -> int:
-            try:
-                return checked(*arguments)
-            except BaseException as error:
-                self.callback_error = error
-                self.words[STATUS] = StatusCode.CALLBACK
-                return 0
-
-        def checked(*arguments: int) -> int:
-            answer = call(*arguments)
-            if type(answer) is not int or not -(1 << 63) <= answer < 1 << 63:
-                raise NativeError(f"{declaration.__name__} answered {answer!r}: answer a 64-bit integer")
-            return answer
-
-        self.callbacks[declaration] = checked
         parameters = [name for name in declaration.__annotations__ if name != "return"][1:]
-        thunk = ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * len(parameters))(guarded)
-        address = ctypes.cast(thunk, ctypes.c_void_p).value
-        assert address is not None
-        self.link(slot, address, thunk)
+        self.callbacks[declaration] = call
+        guarded = Guarded(self, declaration.__name__, call, len(parameters))
+        self.link(slot, guarded.address, guarded)
 
     def raise_error(self) -> None:
         """Raise the error that the status holds, and clear it: CheckError, or what a callback raised."""
         code, site, first, second = self.words[STATUS : SECOND + 1]
-        self.bytes[NULL_SIZE:LINKS] = bytes(LINKS - NULL_SIZE)
+        error = self.callback_error
+        self.clear_error()
         if code == StatusCode.CALLBACK:
-            error, self.callback_error = self.callback_error, None
             assert error is not None
             raise error
         where = ctypes.string_at(site).decode()
         raise CheckError(f"{where}: {SENTENCES[StatusCode(code)].format(first, second)}")
+
+    def clear_error(self) -> None:
+        """Forget the error that the status holds."""
+        self.bytes[NULL_SIZE:LINKS] = bytes(LINKS - NULL_SIZE)
+        self.callback_error = None
 
 
 def _inner(capacities: Mapping[str, int], name: str) -> dict[str, int]:
@@ -358,6 +351,8 @@ def view_class(record: type) -> type[RecordView]:
     members: dict[str, Any] = {"__module__": record.__module__, "__doc__": record.__doc__}
     rows: list[tuple[str, Any]] = []
     for name, (offset, shape, _) in layout(record).fields.items():
+        if name in RecordView.__annotations__:
+            raise NativeError(f"{record.__name__}.{name}: views have an attribute of this name: choose another")
         if isinstance(shape, Scalar) and shape.record is None:
             rows.append((name, shape.form.ctype))
             continue
@@ -397,12 +392,38 @@ def callback(declaration: Callable[..., int]) -> Callable[..., int]:
     @wraps(declaration)
     def interpreted(root: RecordView, *arguments: Any) -> int:
         integers = [argument.offset if isinstance(argument, RecordView) else argument for argument in arguments]
-        return root.arena.callbacks[interpreted](*integers)
+        return answered(interpreted.__name__, root.arena.callbacks[interpreted](*integers))
 
     interpreted.__dict__["is_callback"] = True
     return interpreted
 
 
-def is_callback(function: Callable[..., Any]) -> bool:
+class Guarded:
+    """A Python function of integers for compiled code. What it raises is kept, and sets the status of the arena."""
+
+    def __init__(self, arena: Arena, name: str, call: Callable[..., int], parameters: int) -> None:
+        def guarded(*arguments: int) -> int:
+            try:
+                answer = call(*arguments)
+                return answer if type(answer) is int and _LOWEST <= answer <= _HIGHEST else answered(name, answer)
+            except BaseException as error:
+                arena.callback_error = error
+                arena.words[STATUS] = StatusCode.CALLBACK
+                return 0
+
+        self._thunk = ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * parameters)(guarded)
+        address = ctypes.cast(self._thunk, ctypes.c_void_p).value
+        assert address is not None
+        self.address = address
+
+
+def answered(name: str, answer: Any) -> int:
+    """What a callback answered, an integer of 64 bits; NativeError for anything else."""
+    if type(answer) is int and _LOWEST <= answer <= _HIGHEST:
+        return answer
+    raise NativeError(f"{name} answered {answer!r}: answer a 64-bit integer")
+
+
+def is_callback(function: object) -> bool:
     """Whether a function is the declaration of a callback."""
-    return "is_callback" in function.__dict__
+    return "is_callback" in getattr(function, "__dict__", ())

@@ -53,7 +53,7 @@ i32 = Annotated[int, IntegerFormat(4, True)]
 @dataclass_transform()
 def record(declaration: type[RecordType]) -> type[RecordType]:
     """Decorator of a record class. Every field has a default."""
-    declared: type[RecordType] = dataclass(eq=False, repr=False)(declaration)
+    declared: type[RecordType] = dataclass(init=False, eq=False, repr=False, match_args=False)(declaration)
     return declared
 
 

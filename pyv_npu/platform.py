@@ -108,7 +108,7 @@ class Platform:
         )
 
         self.isa = Isa(core.isa, [*self._npu_instructions(), *instructions])
-        self.hart = Hart(self.isa, self.timing, reset_cycles=self.timing.reset)
+        self.hart = Hart(self.isa, self.timing, self.clock.words, reset_cycles=self.timing.reset)
         self.hart.csrs.time = self.clint.mtime
         self.hart.csrs.add_window(ObservedCsrs(self.npu, self._observe_csr, self._observe_csr_write))
         self.engine = make_engine(core.engine, self.hart, self.bus, misaligned=core.misaligned)
@@ -122,7 +122,6 @@ class Platform:
             self.bus.add_device(placed.base, placed.device, near=placed.near)
         self.interrupts = InterruptWiring(
             self.clock,
-            self.hart.set_lines,
             clint=self.clint,
             plic=self.plic,
             sources=self._sources(devices),
@@ -257,7 +256,7 @@ class Platform:
             self.bus.observe(self.npu, self._probe.access)
             if self.interrupts.external is not None:
                 self._probe.stamps.external(*self.interrupts.external)
-            self.interrupts.on_external.append(self._probe.stamps.external)
+            self.interrupts.listen_external(self._probe.stamps.external)
 
     # -- running -----------------------------------------------------------------------------------------------
 
@@ -321,9 +320,10 @@ class Platform:
     def deliver(self) -> None:
         """The run is over: let stores that have retired arrive at their devices, such as the last characters at the
         UART. The hart stays where it is; why the run ended stays as it is."""
-        arrived, stopping = self.bus.posted.drained, self.engine.stopping
+        arrived, stopping = self.clock.drained, self.engine.stopping
         if arrived > self.clock.now:
             self.clock.advance(arrived)
+            self.clock.show_output()
             self.engine.stopping = stopping
             self.events.flush()
         if self._semihosting is not None:

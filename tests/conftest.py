@@ -23,6 +23,7 @@ from hypothesis import settings
 
 from npu_device.event_loop import machine
 from pyv_ext.engines.fast import engine
+from pyv_ext.machine import functions
 from pyv_native.compiler import Compiler
 from pyv_native.loader import NativeCode
 from pyv_npu.__main__ import YOUNG
@@ -51,6 +52,7 @@ def recipes() -> Iterator[dict[str, str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Compiler, "load_cached", checked)
         patch.setattr(engine, "READY", engine.WARM_UP)  # as the text of the interpreter is made, whatever is ready
+        patch.setattr(functions, "CHECKED", True)
         patch.setattr(machine, "CHECKED", True)  # the checked build, but for processes that tests start
         yield texts
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import LINE_BITS, PAGE, PAGE_BITS, Ram, zeros
-from pyv_ext.bus.window import Access, MmioReadCache, MmioStoreCache, Observer, Posted, Window
+from pyv_ext.bus.window import Access, Observer, Window, accessed
 from pyv_ext.errors import PyvExtError
+from pyv_ext.machine import bus as machine_bus
+from pyv_ext.machine.state import REGISTERS, Register
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
 from pyv_native.state import LATEST, WORD32, Fields
@@ -23,6 +25,7 @@ __all__ = ["ADDRESS_SPACE", "Access", "Bus", "WatchedLoad"]
 
 ADDRESS_SPACE = 1 << 32
 
+_MOST_REGISTERS = REGISTERS * 3 // 4
 _WORD = 4
 """Bytes that the bus of devices carries at most."""
 
@@ -39,9 +42,6 @@ class WatchedLoad(NamedTuple):
 
 class Bus:
     """Memory and devices of one hart. Accesses are naturally aligned unless they go to RAM."""
-
-    __slots__ = "__dict__", "__weakref__", "watching"
-    """Native code looks at `watching` (`pyv_native.attributes`)."""
 
     def __init__(self, clock: Clock, timing: CoreTiming) -> None:
         self.clock = clock
@@ -61,8 +61,6 @@ class Bus:
         """`f(address, size)` after a write, by hart or device, to lines that hold decoded code."""
         self.on_map: list[Callable[[], None]] = []
         """`f()` after memory was added, or loads of memory other than `rams[0]` are watched or not any more."""
-        self.read_cache = MmioReadCache()
-        self.store_cache = MmioStoreCache()
         self.shadow: Shadow | None = None
         """Of a sanitizer; set before the program runs."""
         self.on_cbo: list[Callable[[str, int, int], None]] = []
@@ -70,7 +68,11 @@ class Bus:
         self._windows: list[Window] = []
         self._watched: Counter[int] = Counter()
         self._store_watchers: dict[int, list[Callable[[int, int, int], None]]] = {}
-        self.posted = Posted(timing.posted_depth)
+        clock.machine.departures.resize(timing.posted_depth)
+        clock.machine.posted.resize(timing.posted_depth + 1)
+        clock.find_register = self._find_register
+        self._registers = 0
+        """That native code knows."""
 
     # -- the map -----------------------------------------------------------------------------------------------
 
@@ -91,8 +93,8 @@ class Bus:
         connect = getattr(device, "connect", None)
         if connect is not None:
             connect(self)
-        caches = self.read_cache, self.store_cache
-        self._windows.append(Window(base, device, near, self.clock, self.timing, self.posted, *caches, self.observers))
+        self._windows.append(Window(base, device, near, self.clock, self.timing))
+        self._forget_registers()
 
     @property
     def windows(self) -> list[Window]:
@@ -104,9 +106,25 @@ class Bus:
         for window in self._windows:
             if window.device is device:
                 window.observers.append(observer)
-        self.read_cache.clear()
-        self.store_cache.clear()
-        self.clock.changes += 1  # what engines know of the device does not hold
+        self._forget_registers()
+
+    def _forget_registers(self) -> None:
+        """What native code knows of device registers does not hold."""
+        self._registers = 0
+        for register in self.clock.machine.registers:
+            register.tag = 0
+
+    def _find_register(self, register: int, address: int, size: int) -> int:
+        if self._registers == _MOST_REGISTERS:
+            self._forget_registers()
+        self._registers += 1
+        record: Register = self.clock.arena.view(Register, register)
+        window = self.window_at(address, size)
+        record.tag, record.changes = address | size << 32, 0
+        record.readable = record.writable = False
+        if window is not None:
+            window.fill(record, address, size)
+        return 0
 
     def _refuse_overlap(self, name: str, base: int, end: int) -> None:
         if not 0 <= base < end <= ADDRESS_SPACE:
@@ -165,7 +183,25 @@ class Bus:
                     watcher(seen)
             return value, cycles
         window = self.window_at(address, size)
-        return None if window is None else window.load(address, size)(start)
+        return None if window is None else self._load_device(window, address, size, start)
+
+    def _load_device(self, window: Window, address: int, size: int, start: int) -> tuple[int, int] | None:
+        clock, machine = self.clock, self.clock.machine
+        value = clock.call[machine_bus.load](clock.arena, address, size, start)
+        if value == machine_bus.LEAVE:
+            window.refuse(address, size, False, start)
+            return None
+        if machine.fault:
+            return None
+        cycles = machine.cycles
+        if self.observers or window.observers:
+            offset, acts = address - window.base, start + window.load_acts
+            self._tell(window, accessed((window.device, offset, size, False, value, start, start + cycles, acts + 1)))
+        return value, cycles
+
+    def _tell(self, window: Window, access: Access) -> None:
+        for observer in (*self.observers, *window.observers):
+            observer(access)
 
     def store(self, address: int, size: int, value: int, start: int) -> int | None:
         """Cycles of a store that starts in cycle `start`; None is an access fault."""
@@ -185,7 +221,21 @@ class Bus:
                 watcher(address, size, start + cycles - 1)
             return cycles
         window = self.window_at(address, size)
-        return None if window is None else window.store(address, size)(value, start)
+        return None if window is None else self._store_device(window, address, size, value, start)
+
+    def _store_device(self, window: Window, address: int, size: int, value: int, start: int) -> int | None:
+        clock, machine = self.clock, self.clock.machine
+        if clock.call[machine_bus.store](clock.arena, address, size, value, start) == machine_bus.LEAVE:
+            window.refuse(address, size, True, start)
+            return None
+        if machine.fault:
+            return None
+        cycles = machine.cycles
+        if self.observers or window.observers:
+            end, offset = start + cycles, address - window.base
+            arrival = end + window.one_way if window.one_way else start + window.store_cycles
+            self._tell(window, accessed((window.device, offset, size, True, value, start, end, arrival)))
+        return cycles
 
     # -- memory as others see it -------------------------------------------------------------------------------
 
@@ -253,7 +303,7 @@ class Bus:
         """Report loads from the page of `address` to `watchers`, until as many `unwatch` calls."""
         self._watched[address >> PAGE_BITS] += 1
         self.watching = True
-        self.clock.changes += 1  # what engines know of loads does not hold
+        self.clock.leave()  # native code must look at loads
         self.load_ok[address >> PAGE_BITS] = 0
         self._map_changed()
 
@@ -306,21 +356,26 @@ class Bus:
 
     def state(self) -> dict[str, Any]:
         """Posted stores under way and watched pages; memory, map and watchers are kept elsewhere."""
+        machine = self.clock.machine
+        arrivals, oldest = list(machine.departures), machine.departure
         return {
-            "arrivals": self.posted.arrivals,
-            "drained": self.posted.drained,
+            "arrivals": [arrival for arrival in arrivals[oldest:] + arrivals[:oldest] if arrival],
+            "drained": machine.drained,
             "watched": [list(item) for item in sorted(self._watched.items())],
         }
 
     def load_state(self, state: Any) -> None:
         """Take on a state of a bus with the same map."""
         fields = Fields(state, "arrivals", "drained", "watched")
-        arrivals = fields.integers("arrivals", 0, LATEST)
+        machine = self.clock.machine
+        depth = len(machine.departures)
+        arrivals = fields.integers("arrivals", 0, LATEST)[-depth:]
         drained = fields.integer("drained", 0, LATEST)
         watched = fields.table("watched", (0, (ADDRESS_SPACE >> PAGE_BITS) - 1), (1, WORD32))
-        self.posted.load(arrivals, drained)
-        self.read_cache.clear()
-        self.store_cache.clear()
+        for at, arrival in enumerate(arrivals + [0] * (depth - len(arrivals))):
+            machine.departures[at] = arrival
+        machine.departure, machine.drained = len(arrivals) % depth, drained
+        self._forget_registers()
         for page in self._watched.keys() - watched.keys():
             self._watched[page] = 1
             self.unwatch(page << PAGE_BITS)

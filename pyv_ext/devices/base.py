@@ -1,6 +1,5 @@
 """What makes a device short: declared registers, and nothing else unless it is asked for."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -61,14 +60,9 @@ class RegisterDevice(DeviceBase):
 
     registers: tuple[Register, ...] = ()
     _at: dict[int, Register]
-    _only_registers: bool
-    _only_content: bool
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        own = (getattr(cls, name) is not getattr(RegisterDevice, name) for name in _ACTING)
-        cls._only_registers = not any(own)
-        cls._only_content = not any(getattr(cls, name) is not getattr(RegisterDevice, name) for name in _SHOWING)
         cls._at = {}
         for register in cls.registers:
             place = f"{cls.__name__}.{register.name} at offset {register.offset:#x}"
@@ -119,21 +113,6 @@ class RegisterDevice(DeviceBase):
         """See `pyv_ext.protocols.Stable`: registers are, unless `on_read` is the subclass's own, which then says."""
         return type(self).on_read is RegisterDevice.on_read
 
-    def deferrable(self, offset: int, size: int) -> bool:
-        """See `pyv_ext.protocols.Deferrable`: stores are, unless the subclass has `on_write`, a line or events."""
-        return self._only_registers
-
-    def recalls(self, offset: int, size: int) -> int | None:
-        """See `pyv_ext.protocols.Recalling`: plain registers do."""
-        register = self._at[offset]
-        plain = self._only_registers and self._only_content and register.access != "w1c"
-        return register.mask if plain else None
-
-    def write_in_a_row(self, offset: int, size: int, values: Sequence[int], now: int) -> None:
-        """See `pyv_ext.protocols.Deferrable`."""
-        for value in values if self._at[offset].access == "w1c" else values[-1:]:
-            self.write(offset, size, value, now)
-
     def read(self, offset: int, size: int, now: int) -> int | Reply:
         return self.on_read(self._at[offset].name, now)
 
@@ -144,9 +123,3 @@ class RegisterDevice(DeviceBase):
         else:
             value = value & register.mask | register.reset & ~register.mask
         return self.on_write(register.name, value, now)
-
-
-_ACTING = ("write", "on_write", "irq", "next_event", "advance")
-"""Methods of subclasses that may make more of a store than a register's new content."""
-_SHOWING = ("read", "on_read")
-"""Methods of subclasses that may show something else than a register's content."""

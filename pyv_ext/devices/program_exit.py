@@ -72,6 +72,8 @@ class Htif:
     result is in the first word of the block and 1 in `fromhost`.
     """
 
+    irq = False
+
     def __init__(
         self, bus: Bus, tohost: int, fromhost: int | None, console: Console, on_exit: Callable[[int], None]
     ) -> None:
@@ -91,7 +93,7 @@ class Htif:
         """Which halves have been stored since the last command."""
         self._due: int | None = None
         bus.watch_stores(tohost, self._on_store)
-        bus.clock.attach(self, heeds=(), lines=False)
+        bus.clock.attach(self, shared=True)
 
     def next_event(self) -> int | None:
         return self._due

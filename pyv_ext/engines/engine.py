@@ -46,17 +46,16 @@ class Engine:
     handles SIGINT by calling `stop`, and runs in slices short enough to wait for.
     """
 
-    __slots__ = "__dict__", "__weakref__", "stopping", "tracer"
-    """Native code looks at these (`pyv_native.attributes`)."""
-
     def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False) -> None:
         if not bus.rams or bus.rams[0].near:
             raise PyvExtError("the first memory of the bus must be plain RAM: add_ram it before making an engine")
+        if hart.x is not bus.clock.words:
+            raise PyvExtError("hart and bus do not share a clock: make the hart with bus.clock.words")
         self.hart = hart
         self.bus = bus
         self.isa = hart.isa
         self.misaligned = misaligned
-        self.tracer: Tracer | None = None
+        self._tracer: Tracer | None = None
         self.fetches_ahead = hart.timing == CoreTiming()
         """The cycle contract (docs/core-timing.md): a store is not seen by the instruction right after it."""
         self.code = Code(self)
@@ -64,6 +63,17 @@ class Engine:
         self.stopping: Stop | None = None
         """What ends the run before the next instruction; an exit stays here."""
         self._ahead: Ahead | None = None
+        self._running = False
+
+    @property
+    def tracer(self) -> Tracer | None:
+        """What is told of instructions and traps."""
+        return self._tracer
+
+    @tracer.setter
+    def tracer(self, tracer: Tracer | None) -> None:
+        self._tracer = tracer
+        self.bus.clock.leave()
 
     # -- running -----------------------------------------------------------------------------------------------
 
@@ -75,6 +85,7 @@ class Engine:
         has raised it, before the next one (docs/extending.md).
         """
         hart = self.hart
+        self._begin()
         try:
             while self.stopping is None and hart.cycle < until:
                 if not self._ready(until):
@@ -90,7 +101,14 @@ class Engine:
         except BaseException:
             self._failed()
             raise
+        finally:
+            self._running = False
         return self._stopped()
+
+    def _begin(self) -> None:
+        if self._running:
+            raise PyvExtError("the machine is running: a device, hook or instruction that it calls cannot run it")
+        self._running = True
 
     def step(self, until: int = NEVER) -> Stop | None:
         """Execute one instruction, or take one trap or interrupt, however long it waits for it, but to `until` at most.
@@ -99,6 +117,7 @@ class Engine:
         """
         hart = self.hart
         done = hart.instret + hart.traps
+        self._begin()
         try:
             while self.stopping is None and hart.instret + hart.traps == done and hart.cycle < until:
                 if self._ready(until):
@@ -106,22 +125,25 @@ class Engine:
         except BaseException:
             self._failed()
             raise
+        finally:
+            self._running = False
         return self._stopped()
 
     def _failed(self) -> None:
         """A device has raised something, and may have done a part of what it was asked for."""
         clock = self.bus.clock
-        clock.settle(self.hart.cycle)
+        clock.arena.clear_error()  # of what Ctrl-C came before
         clock.changed(clock.now)
 
     def stop(self, stop: Stop) -> None:
         """Let the run end with `stop` after the current instruction."""
         if self.stopping is None:
             self.stopping = stop
-            self.bus.clock.changes += 1  # a device may have asked for it: native code looks at nothing else
+            self.bus.clock.leave()
 
     def _stopped(self) -> Stop | None:
         """What has ended the run. A program that has exited stays so: the next run ends at once, with the same."""
+        self.bus.clock.show_output()
         hart, wait = self.hart, self.hart.waiting
         if wait is not None and max(self.bus.clock.next, wait.not_before) <= hart.cycle < wait.until:
             hart.waiting = Wait(wait.start, wait.not_before, hart.cycle)  # also where that happens before the next run

@@ -2,8 +2,7 @@
 
 One function per kind of row. It executes the instruction at the hart's pc, which starts in the hart's cycle, and
 returns (next pc, cycles) when it retires; None when it trapped or waits, which the engine has then done already.
-Loads, stores, CSR and custom instructions have an inline cache: their functions make a step for one address, which
-keeps what it has looked up.
+CSR and custom instructions have an inline cache: their functions make a step that keeps what it has looked up.
 """
 
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import Any, Protocol
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
-from pyv_ext.bus.window import Load, Store
 from pyv_ext.engines.closures import After, Step, leave
 from pyv_ext.engines.stop import Stop
 from pyv_ext.engines.tracer import Tracer
@@ -69,7 +67,7 @@ def slow_path(core: Core, pc: int, instruction: Instruction) -> Step:
     if instruction.row.floating:
         from pyv_ext.engines.floating import floating_step
 
-        access = cached(core, pc, instruction) if cached else leave
+        access = leave if execute is None else partial(execute, core, instruction)
         return floating_step(core.hart, pc, instruction, access, partial(_illegal, core, instruction))
     if cached is not None:
         return cached(core, pc, instruction)
@@ -110,66 +108,29 @@ def _misaligned(core: Core, address: int, size: int) -> bool:
     return bool(address & size - 1) and not (core.misaligned and core.bus.ram_at(address, size))
 
 
-def register_load(bus: Bus, address: int, size: int) -> Load | None:
-    """The loads of a device register; None where the access is misaligned, or none of a device."""
-    window = None if address & size - 1 else bus.window_at(address, size)
-    return None if window is None else window.load(address, size)
-
-
-def register_store(bus: Bus, address: int, size: int) -> Store | None:
-    """The stores to a device register, likewise."""
-    window = None if address & size - 1 else bus.window_at(address, size)
-    return None if window is None else window.store(address, size)
-
-
-def _load(core: Core, pc: int, instruction: Instruction) -> Step:
-    """Cached: how the bus loads from the address, as long as it stays the same."""
-    hart, bus, row, mask = core.hart, core.bus, instruction.row, core.isa.mask
-    x, rs1, rd, imm, size = hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm, row.size
+def _load(core: Core, instruction: Instruction) -> After | None:
+    hart, row, mask = core.hart, instruction.row, core.isa.mask
+    address, size = hart.x[instruction.rs1] + instruction.imm & mask, row.size
+    if _misaligned(core, address, size):
+        return core.trap(Cause.MISALIGNED_LOAD, address)
+    answer = core.bus.load(address, size, hart.cycle)
+    if answer is None:
+        return core.trap(Cause.LOAD_FAULT, address)
     sign, kept = 1 << 8 * size - 1 if row.signed else 0, mask | (1 << 8 * size) - 1
-    next_pc = pc + instruction.length & mask
-    cached = -1
-    load: Load
-
-    def step() -> After | None:
-        nonlocal cached, load
-        address = x[rs1] + imm & mask
-        if address != cached:
-            if _misaligned(core, address, size):
-                return core.trap(Cause.MISALIGNED_LOAD, address)
-            cached, load = address, register_load(bus, address, size) or partial(bus.load, address, size)
-        answer = bus.load(address, size, hart.cycle) if bus.guards else load(hart.cycle)
-        if answer is None:
-            return core.trap(Cause.LOAD_FAULT, address)
-        x[rd] = (answer[0] ^ sign) - sign & kept
-        return next_pc, answer[1]
-
-    return step
+    hart.x[instruction.rd or SINK] = (answer[0] ^ sign) - sign & kept
+    return _next(core, instruction, answer[1])
 
 
-def _store(core: Core, pc: int, instruction: Instruction) -> Step:
-    """Cached: how the bus stores to the address, as long as it stays the same."""
-    hart, bus, mask = core.hart, core.bus, core.isa.mask
-    x, rs1, rs2, imm, size = hart.x, instruction.rs1, instruction.rs2, instruction.imm, instruction.row.size
-    narrow = (1 << 8 * size) - 1
-    next_pc = pc + instruction.length & mask
-    cached = -1
-    store: Store
-
-    def step() -> After | None:
-        nonlocal cached, store
-        address = x[rs1] + imm & mask
-        if address != cached:
-            if _misaligned(core, address, size):
-                return core.trap(Cause.MISALIGNED_STORE, address)
-            cached, store = address, register_store(bus, address, size) or partial(bus.store, address, size)
-        value, start = x[rs2] & narrow, hart.cycle
-        cycles = bus.store(address, size, value, start) if bus.guards else store(value, start)
-        if cycles is None:
-            return core.trap(Cause.STORE_FAULT, address)
-        return next_pc, cycles
-
-    return step
+def _store(core: Core, instruction: Instruction) -> After | None:
+    hart, size = core.hart, instruction.row.size
+    address = hart.x[instruction.rs1] + instruction.imm & core.isa.mask
+    if _misaligned(core, address, size):
+        return core.trap(Cause.MISALIGNED_STORE, address)
+    value = hart.x[instruction.rs2] & (1 << 8 * size) - 1
+    cycles = core.bus.store(address, size, value, hart.cycle)
+    if cycles is None:
+        return core.trap(Cause.STORE_FAULT, address)
+    return _next(core, instruction, cycles)
 
 
 def _atomic(core: Core, instruction: Instruction) -> After | None:
@@ -246,7 +207,7 @@ def _fence(core: Core, instruction: Instruction) -> After:
     if shadow is not None and publishes(instruction):
         shadow.fenced[0] = core.hart.cycle
     if not waits_for_nothing(instruction):
-        cycles = max(cycles, core.bus.posted.drained - core.hart.cycle)
+        cycles = max(cycles, core.bus.clock.drained - core.hart.cycle)
     return _next(core, instruction, cycles)
 
 
@@ -429,8 +390,6 @@ def unfinished(core: Core, outcome: Trap | Stall | Retry, start: int, acts: int)
 
 
 _CACHED: dict[Kind, Callable[[Core, int, Instruction], Step]] = {
-    Kind.LOAD: _load,
-    Kind.STORE: _store,
     Kind.CSR_WRITE: _csr,
     Kind.CSR_UPDATE: _csr,
     Kind.CUSTOM: _custom,
@@ -438,6 +397,8 @@ _CACHED: dict[Kind, Callable[[Core, int, Instruction], Step]] = {
 """Kinds whose steps have an inline cache."""
 
 _UNCACHED: dict[Kind, Callable[[Core, Instruction], After | None]] = {
+    Kind.LOAD: _load,
+    Kind.STORE: _store,
     Kind.BRANCH: _control,
     Kind.JUMP: _control,
     Kind.LR: _atomic,

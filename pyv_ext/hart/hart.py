@@ -35,8 +35,6 @@ class Hart:
     `reset_cycles` is the cycle of the first instruction (1 in the cycle contract of the Py-V core).
     """
 
-    __slots__ = "__dict__", "__weakref__", "cycle"
-    """Native code sets `cycle` (`pyv_native.attributes`)."""
     isa: Isa
     timing: CoreTiming
     hart_id: int
@@ -45,12 +43,20 @@ class Hart:
     instret: int
 
     def __init__(
-        self, isa: Isa, timing: CoreTiming, *, hart_id: int = 0, reset_pc: int = 0, reset_cycles: int = 0
+        self,
+        isa: Isa,
+        timing: CoreTiming,
+        words: "memoryview[int] | None" = None,
+        *,
+        hart_id: int = 0,
+        reset_pc: int = 0,
+        reset_cycles: int = 0,
     ) -> None:
+        """`words`: where its state lies, those of the clock that it shares with an engine; None: of its own."""
         self.isa = isa
         self.timing = timing
         self.hart_id = hart_id
-        self.x = memoryview(bytearray(8 * slots.WORDS)).cast("Q")
+        self.x = memoryview(bytearray(8 * slots.WORDS)).cast("Q") if words is None else words
         if isa.flen < 64:
             for number in range(F0, F0 + 32):
                 self.x[number] = BOX

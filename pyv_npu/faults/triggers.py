@@ -89,6 +89,7 @@ class Triggers(Injector):
     """The faults of one run, and when they act; `_act` says what those do that act at once."""
 
     name = "faults"
+    irq = False
     between_instructions = BETWEEN
 
     def __init__(self, machine: Machine, program: Program) -> None:
@@ -104,7 +105,7 @@ class Triggers(Injector):
         """That the core has taken since the injection was made."""
         machine.hart.listen(self._interrupt)
         self._clear()
-        self._place = machine.clock.attach(self, heeds=(), lines=False)
+        self._place = machine.clock.attach(self, shared=True)
         """At the clock."""
 
     def _clear(self) -> None:

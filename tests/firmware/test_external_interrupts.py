@@ -70,7 +70,7 @@ def test_interrupts_ask_python_for_nothing(elf: Path) -> None:
     assert calls < 800
 
     changes = list[tuple[int, bool]]()
-    machine.interrupts.on_external.append(lambda cycle, level: changes.append((cycle, level)))
+    machine.interrupts.listen_external(lambda cycle, level: changes.append((cycle, level)))
     traps, level = machine.hart.traps, machine.interrupts.lines != 0
     machine.run(until=machine.cycle + 3_000_000)
     assert abs(len(changes) - 2 * (machine.hart.traps - traps)) < 3 and len(changes) > 9000

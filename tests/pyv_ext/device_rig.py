@@ -1,6 +1,5 @@
 """The standard devices at their usual addresses: `Rig` accesses them by hand, `Machine` runs programs."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from pyv_ext.bus.bus import Bus
@@ -25,10 +24,9 @@ UART_SOURCE = 10
 class Rig:
     """One access per cycle, without a hart."""
 
-    def __init__(
-        self, timing: CoreTiming | None = None, divider: int = 120, set_lines: Callable[[int], None] = lambda bits: None
-    ) -> None:
+    def __init__(self, timing: CoreTiming | None = None, divider: int = 120) -> None:
         self.clock = Clock()
+        self.clock.compile()
         self.bus = Bus(self.clock, timing or CoreTiming())
         self.ram = Ram("dram", RAM, 0x10_0000)
         self.bus.add_ram(self.ram)
@@ -40,9 +38,7 @@ class Rig:
         self.bus.add_device(CLINT, self.clint, near=True)
         self.bus.add_device(PLIC, self.plic)
         self.bus.add_device(UART, self.uart)
-        self.wiring = InterruptWiring(
-            self.clock, set_lines, clint=self.clint, plic=self.plic, sources={UART_SOURCE: self.uart}
-        )
+        self.wiring = InterruptWiring(self.clock, clint=self.clint, plic=self.plic, sources={UART_SOURCE: self.uart})
         self.now = 1
 
     def _exit(self, code: int) -> None:
@@ -74,8 +70,8 @@ class Machine(Rig):
         self, elf: Path, timing: CoreTiming | None = None, divider: int = 120, engine: str = "reference"
     ) -> None:
         program = read_elf(elf)
-        self.hart = Hart(Isa("rv32im_zicsr_zifencei"), timing or CoreTiming(), reset_pc=program.entry)
-        super().__init__(timing, divider, self.hart.set_lines)
+        super().__init__(timing, divider)
+        self.hart = Hart(Isa("rv32im_zicsr_zifencei"), timing or CoreTiming(), self.clock.words, reset_pc=program.entry)
         load(program, self.bus)
         self.hart.csrs.time = self.clint.mtime
         self.engine = make_engine(engine, self.hart, self.bus)

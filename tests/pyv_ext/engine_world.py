@@ -22,7 +22,7 @@ from pyv_ext.engines.stop import Stop
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.isa.csr_names import ADDRESSES
-from pyv_ext.protocols import BusMaster, CustomInstruction, Operands, Outcome, Reply, Retry, Stall, Trap, Value
+from pyv_ext.protocols import BusMaster, CustomInstruction, Operands, Outcome, Retry, Stall, Trap, Value
 from pyv_ext.timing import CoreTiming
 
 RAM, SIZE = 0x8000_0000, 0x8_0000
@@ -56,20 +56,6 @@ ROUNDS, CALM_ROUNDS = (1, 2, 5, 20, 100), (100, 1000, 2047)
 """How often a loop is gone through."""
 
 
-class DeferringPort(Port):
-    """A port half of whose stores are deferrable while the last of the others was odd."""
-
-    def deferrable(self, offset: int, size: int) -> bool:
-        return offset >= 12 and self._open
-
-    _open = True
-
-    def write(self, offset: int, size: int, value: int, now: int) -> Reply | None:
-        if offset < 12:
-            self._open = bool(value & 1)
-        return super().write(offset, size, value, now)
-
-
 class Chaos:
     """A bus master and source of interrupts: at random cycles it changes lines, writes data, or writes code."""
 
@@ -77,8 +63,9 @@ class Chaos:
     size = 0x1000
     irq = False
 
-    def __init__(self, hart: Hart, clock: Clock, seed: int, program: "Generator") -> None:
-        self.levels = 0
+    def __init__(self, hart: Hart, seed: int, program: "Generator") -> None:
+        self._hart = hart
+        self._levels = 0
         self.log: list[tuple[int, ...]] = []
         self._chance = random.Random(seed)
         self._due = 50
@@ -86,7 +73,16 @@ class Chaos:
         self._words = program.words
         self._pauses = CALM_PAUSES if program.calm else PAUSES
         self._memory: BusMaster
-        clock.on_change(lambda cycle: hart.set_lines(self.levels))
+
+    @property
+    def levels(self) -> int:
+        """Bits of mip."""
+        return self._levels
+
+    @levels.setter
+    def levels(self, bits: int) -> None:
+        self._levels = bits
+        self._hart.set_lines(bits)
 
     def connect(self, master: BusMaster) -> None:
         self._memory = master
@@ -384,34 +380,32 @@ class World:
         moods = Moods()
         self.timing = TIMINGS[seed % len(TIMINGS)]
         self.clock = Clock()
+        self.clock.compile()
         self.bus = Bus(self.clock, self.timing)
         self.ram = Ram("ram", RAM, SIZE)
         self.spm = Ram("spm", SPM, SPM_SIZE, near=True)
         self.bus.add_ram(self.ram)
         self.bus.add_ram(self.spm)
-        self.hart = Hart(instruction_set(moods), self.timing, reset_pc=MAIN)
-        self.port = DeferringPort()
-        self.chaos = Chaos(self.hart, self.clock, seed, program)
+        self.hart = Hart(instruction_set(moods), self.timing, self.clock.words, reset_pc=MAIN)
+        self.port = Port()
+        self.chaos = Chaos(self.hart, seed, program)
         self.bus.add_device(PORT, self.port)
         self.bus.add_device(LINES, self.chaos, near=True)
         self.bus.poke(HANDLER, program.handler())
         self.bus.poke(MAIN, program.code)
         self.accesses: list[tuple[object, ...]] = []
-        if not ports:  # while accesses are observed, native code leaves no stores in its queue
-            self.bus.observers.append(self._access)
+        if not ports:  # while accesses are observed, native code leaves them to Python
+            self.bus.observe(self.port, self._access)
         self.hart.csrs.mtvec = HANDLER
         self.hart.csrs.mie, self.hart.csrs.mstatus = MSI | MTI | MEI, 0x1888
         self.engine = make_engine(engine, self.hart, self.bus, misaligned=misaligned)
         self._logs = (moods.asked, self.port.log, self.chaos.log, self.accesses)
 
     def _access(self, access: Access) -> None:
-        """Reads of registers that keep their values may be left out."""
-        if access.write or access.device is not self.chaos:
-            self.accesses.append((access.device.name, *access[1:]))
+        self.accesses.append(access[1:])
 
     def run(self, until: int) -> Stop | None:
         stop = self.engine.run(until)
-        self.clock.settle(self.hart.cycle)
         return stop
 
     def protect(self, chance: random.Random) -> None:

@@ -129,11 +129,21 @@ class Lines:
     size = 0x1000
     irq = False
 
-    def __init__(self, hart: Hart, clock: Clock, schedule: Sequence[tuple[int, int]]) -> None:
-        self.levels = 0
+    def __init__(self, hart: Hart, schedule: Sequence[tuple[int, int]]) -> None:
+        self._hart = hart
+        self._levels = 0
         self.log: list[tuple[object, ...]] = []
         self._schedule = sorted(schedule)
-        clock.on_change(lambda cycle: hart.set_lines(self.levels))
+
+    @property
+    def levels(self) -> int:
+        """Bits of mip."""
+        return self._levels
+
+    @levels.setter
+    def levels(self, bits: int) -> None:
+        self._levels = bits
+        self._hart.set_lines(bits)
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         return size == 4
@@ -184,12 +194,13 @@ class Rig:
         self.isa = Isa(isa, custom)
         self.timing = timing or CoreTiming()
         self.clock = Clock()
+        self.clock.compile()
         self.bus = Bus(self.clock, self.timing)
         self.ram = Ram("ram", RAM, 0x10_0000)
         self.bus.add_ram(self.ram)
-        self.hart = Hart(self.isa, self.timing, reset_pc=RAM)
+        self.hart = Hart(self.isa, self.timing, self.clock.words, reset_pc=RAM)
         self.port = Port()
-        self.lines = Lines(self.hart, self.clock, lines)
+        self.lines = Lines(self.hart, lines)
         self.bus.add_device(PORT, self.port)
         self.bus.add_device(LINES, self.lines, near=True)
         self.bus.poke(RAM, assemble(self.isa, program, RAM))

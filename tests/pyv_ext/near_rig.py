@@ -18,6 +18,7 @@ from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.uart import Uart
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
+from pyv_ext.machine.functions import LINKAGE
 from pyv_ext.protocols import BusMaster, Reply
 from pyv_ext.timing import CoreTiming
 
@@ -86,7 +87,7 @@ class Machine:
         self.clock = Clock()
         self.bus = Bus(self.clock, self.timing)
         self.bus.add_ram(Ram("ram", RAM, 0x1_0000))
-        self.hart = Hart(Isa(FULL), self.timing, reset_pc=MAIN)
+        self.hart = Hart(Isa(FULL), self.timing, self.clock.words, reset_pc=MAIN)
         self.clint = Clint(chance.choice((1, 2, 7, 40)) if divider is None else divider)
         self.plic, self.uart = Plic(), Uart()
         self.hart.csrs.time = self.clint.mtime
@@ -97,11 +98,11 @@ class Machine:
         self.own = own(self.clock)
         self.bus.add_device(OWN, self.own, near=near)
         self.wiring = InterruptWiring(
-            self.clock, self.hart.set_lines, clint=self.clint, plic=self.plic, sources={10: self.uart, 11: self.own},
+            self.clock, clint=self.clint, plic=self.plic, sources={10: self.uart, 11: self.own},
             plic_delay=self.timing.plic,
         )  # fmt: skip
         self.asked = 0
-        """Calls of the Python form by engines."""
+        """Callbacks since `count`."""
         hart, x = self.hart, self.hart.x
         hart.csrs.mtvec, hart.csrs.mie, hart.csrs.mstatus = RAM, 0x888, 0x1888
         for register, address in (
@@ -113,20 +114,19 @@ class Machine:
         x[ALL] = 0x888
         self.external: list[tuple[int, bool]] = []
         """Changes of MEIP."""
-        self.wiring.on_external.append(lambda cycle, level: self.external.append((cycle, level)))
+        self.wiring.listen_external(lambda cycle, level: self.external.append((cycle, level)))
         self.bus.poke(RAM, handler(hart.isa))
 
-    def count(self, patch: pytest.MonkeyPatch, *devices: object) -> None:
-        """Count calls of these devices, of the CLINT if none is given."""
-        for device in devices or (self.clint,):
-            for name in {"read", "write", "advance", "set_levels"} & {*dir(device)}:
-                original = getattr(device, name)
+    def count(self) -> None:
+        """Count what native code asks Python for from now on."""
+        arena = self.clock.arena
+        for declaration, call in tuple(arena.callbacks.items()):
 
-                def counted(*given: Any, original: Any = original) -> Any:
-                    self.asked += 1
-                    return original(*given)
+            def counted(*given: int, call: Any = call) -> int:
+                self.asked += 1
+                return call(*given)
 
-                patch.setattr(device, name, counted)
+            arena.link_callback(LINKAGE.slots[declaration], declaration, counted)
 
     def load(self, words: list[int]) -> None:
         self.bus.poke(MAIN, b"".join(word.to_bytes(4, "little") for word in words))
@@ -144,7 +144,6 @@ class Machine:
     def run(self, until: int) -> tuple[object, ...]:
         """All that can be seen of it then."""
         stop = self.engine.run(until)
-        self.clock.settle(self.hart.cycle)
         return (stop, *self.seen())
 
 

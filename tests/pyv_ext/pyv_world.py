@@ -54,9 +54,8 @@ class Disturber:
         self._journal = journal
         self._events = sorted(events)
         self._count = 0
-        self._levels = 0
+        self._hart = hart
         self._bytes = bytearray(64)
-        bus.clock.on_change(lambda cycle: hart.set_lines(self._levels))
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         return 64 <= offset < 128 or (size == 4 and offset < (32 if write else 16))
@@ -91,7 +90,7 @@ class Disturber:
         elif offset == 24:
             self._bus.poke(code, NOP.to_bytes(4, "little"))
         elif offset == 28:
-            self._levels = 0
+            self._hart.set_lines(0)
         return None
 
     def next_event(self) -> int | None:
@@ -104,7 +103,7 @@ class Disturber:
             if event.address:
                 self._bus.poke(event.address, event.value.to_bytes(4, "little"))
             else:
-                self._levels = event.value
+                self._hart.set_lines(event.value)
 
 
 class DisturberCsrs:
@@ -190,7 +189,7 @@ def side(name: str, engine: Callable[[Hart, Bus], Engine], image: Image) -> Side
         ram = bus.ram_at(address, len(content))
         assert ram is not None
         ram.u8[address - ram.base : address - ram.base + len(content)] = content
-    hart = Hart(Isa(ISA, custom_instructions(journal)), bus.timing, reset_pc=RAM, reset_cycles=1)
+    hart = Hart(Isa(ISA, custom_instructions(journal)), bus.timing, bus.clock.words, reset_pc=RAM, reset_cycles=1)
     for register, value in image.registers.items():
         hart.x[register] = value
     hart.csrs.mtvec = HANDLER

@@ -54,7 +54,7 @@ def one_fxmul(names: dict[str, Any], a: int, b: int, timing: CoreTiming) -> tupl
     rig = Rig(timing)
     isa = Isa("rv32i", [names["FXMUL"]])
     rig.bus.poke(RAM, isa.encode("fxmul", rd=12, rs1=10, rs2=11).to_bytes(4, "little"))
-    hart = Hart(isa, timing, reset_pc=RAM)
+    hart = Hart(isa, timing, rig.bus.clock.words, reset_pc=RAM)
     hart.x[10], hart.x[11] = a % (1 << 32), b % (1 << 32)
     assert Engine(hart, rig.bus).step() is None
     assert (hart.pc, hart.instret) == (RAM + 4, 1)
@@ -109,13 +109,12 @@ class GpioRig(Rig):
         self.rises: list[int] = []
         self.wiring = InterruptWiring(
             self.clock,
-            lambda bits: None,
             clint=self.clint,
             plic=self.plic,
             sources={SOURCE: self.gpio},
             plic_delay=timing.plic,
         )
-        self.wiring.on_external.append(lambda cycle, level: self.rises.append(cycle) if level else None)
+        self.wiring.listen_external(lambda cycle, level: self.rises.append(cycle) if level else None)
 
 
 def test_a_rising_pin_reaches_mip_in_its_cycle_plus_the_delay_of_the_plic(names: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from shares import draws
 
 from npu_device.event_loop import state
 from pyv_native.arena import NULL_SIZE, ROOT, Arena
-from pyv_native.errors import CheckError, SubsetError
+from pyv_native.errors import CheckError, NativeError, SubsetError
 from pyv_native.module import NativeModule, interpreted
 from pyv_native.records import Scalar, layout
 
@@ -234,6 +234,12 @@ def test_a_record_that_is_larger_than_the_null_record_is_not_referred_to(folder:
     sample = module(source, folder)
     with pytest.raises(SubsetError, match="a record that is referred to has at most 992 bytes"):
         NativeModule([sample.main], sample.World)
+
+
+def test_a_field_is_not_named_as_what_views_have(folder: Path) -> None:
+    made = module(HEADER + "@record\nclass Place:\n    offset: int = 0\n", folder)
+    with pytest.raises(NativeError, match=r"Place\.offset: views have an attribute of this name: choose another"):
+        Arena(made.Place)
 
 
 def test_checks_of_the_checked_build(folder: Path) -> None:

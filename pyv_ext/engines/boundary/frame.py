@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import LINE
-from pyv_ext.engines.near_code import Places
 from pyv_ext.engines.tracer import FENCE, Record
 from pyv_ext.hart import slots
 from pyv_ext.hart.csr import WRAP, Csrs
@@ -28,73 +27,46 @@ PC, PROGRESS, X, RAM, CODE, LOAD_OK, TABLE, FUNCTIONS, CYCLES, CYCLES_ON, RETIRE
 `Bus.load_ok`), of the table of entries and of the regions' functions; what the counters of cycles and of retired
 instructions show at 0 of them, and whether they count (see `show_counters`)."""
 
-MEMORIES, MEMORY_COUNT, READ_CACHE, CHANGES, LOG, LOG_END = range(12, 18)
-"""More words: the table of other memories and its length, the MMIO read cache and what `Clock.changes` must be for its
-entries to hold (see `access`); where the log of stores goes on and ends (see `Log`)."""
+MEMORIES, MEMORY_COUNT, LOG, LOG_END = range(12, 16)
+"""More words: the table of other memories and its length (see `elsewhere`); where the log of stores goes on and ends
+(see `Log`)."""
 
-FLAGS, STORE_PCS, STORE_CYCLES, STORE_PAGES, WRITTEN, FENCED = range(22, 28)
-"""More words: the tables of a sanitizer (`pyv_ext.bus.shadow`), 0 without one."""
-
-LEFT, DONE = 18, 19
+LEFT, DONE = 16, 17
 """Signed words: the cycles that Python gives, and what is left of them, below 0 when the last instruction took longer;
 the instructions that have retired."""
 
-LIMIT, INSTRET = 20, 21
-"""The cycle in which none are left, which Python may move while native code runs; the instructions that had retired
-when it was entered."""
+LIMIT, INSTRET = 18, 19
+"""The cycle in which none are left, which moves while native code runs; the instructions that had retired when it was
+entered."""
 
-CUSTOM = 28
-"""The address of the table of calls of custom instructions (see `custom`)."""
+CUSTOM, VOLATILE, HOOKED = range(20, 23)
+"""Addresses: of the table of calls of custom instructions (see `custom`); of where the address of the table of
+`entries.VolatileEntries` is; of the table of `entries.HookedEntries`."""
 
-EPOCH, QUEUE, STORE_CACHE, POSTED = range(29, 33)
-"""What `Clock.epoch` must be for entries of the MMIO store cache to hold, 0 where none does; the addresses of the
-tables of stores (`pyv_ext.bus.clock`, `window`)."""
+END = 23
+"""The cycle in which native code goes on after what it has asked Python for."""
 
-READABLE, WRITABLE = 33, 36
+FLAGS, STORE_PCS, STORE_CYCLES, STORE_PAGES, WRITTEN, FENCED = range(24, 30)
+"""More words: the tables of a sanitizer (`pyv_ext.bus.shadow`), 0 without one."""
+
+READABLE, WRITABLE = 30, 33
 """The first of three words each, of where PMP permits loads and stores: a range, and the address of the table of all
 ranges (see `Permissions`)."""
 
-OTHERS, TOUCHED, NEAR = 39, 40, 41
-"""Up to which cycle nothing is due besides the devices that native code serves itself (see `pyv_ext.engines.near`); the
-cycle from which on these have changed, 0 if they have not, `CALLED` if all that has happened is that native code has
-called devices; the address of their table, 0 while Python serves them."""
-
-VOLATILE = 42
-"""Where the address of the table of `entries.VolatileEntries` is."""
-
-MODES = {MACHINE: 43, USER: 44}
+MODES = {MACHINE: 36, USER: 37}
 """The addresses of what is loaded into the frame when the hart goes to a privilege mode; 0: Python must do that."""
 
-SHOWN = 45
-"""`Clock.changes` as native code has been told last; a device that it calls changes it where more has changed than the
-device."""
-
-HOOKED = 46
-"""The address of the table of `entries.HookedEntries`."""
-
-UNTIL, END = 47, 48
-"""To which cycle native code may go on at most; the one in which it goes on after what it has asked Python for."""
-
-TRACER, WATCHING = 49, 50
-"""The objects that were there when native code was told last: the core's tracer, and whether loads are watched. Where
-there are others, Python has more to do."""
-
-NEAR_NUMBERS = 51
-"""A bit for each number that a device has at the clock which native code serves itself."""
-
-TURNS = 52
-"""The address of the table of `turns.Turns`."""
-
-PROTECTED, COUNTED = 53, 54
+PROTECTED, COUNTED = 38, 39
 """How often PMP had been written when native code was shown `MODES`: a write removes them, the next MRET needs them
 anew. How often the counters had been, when it was shown these."""
 
-HOOKED_PC, HOOKED_AT = 55, 56
+HOOKED_PC, HOOKED_AT = 40, 41
 """The instruction whose hooks have been called last, and progress then."""
 
-WORDS = 57
+RECORDS_AT = 42
+"""The address of the machine's records (`pyv_ext.machine.state`)."""
 
-PLACES = Places(8 * X, 8 * LIMIT, 8 * OTHERS, 8 * TOUCHED, 8 * NEAR, 8 * EPOCH, 8 * CHANGES, 8 * QUEUE, 8 * SHOWN)
+WORDS = 43
 
 FRAME = "frame"
 """The variable of native code that points to the frame."""
@@ -113,7 +85,9 @@ class Exit:
     HOT: Final = 2
     """The next instruction begins a block that is worth a translation."""
     FAULT: Final = 3
-    """The next instruction has run into a fault of a device, or of Python: then an exception is raised."""
+    """The next instruction has run into a fault of a device, or of Python: then the status says so."""
+    WAITING: Final = 4
+    """A WFI goes on waiting."""
 
 
 class Left:
@@ -163,8 +137,7 @@ def make_frame(hart: Hart, bus: Bus) -> memoryview:
     frame = memoryview(bytearray(8 * WORDS)).cast("Q")
     for word, buffer in ((X, hart.x), (RAM, ram.data), (CODE, ram.code), (LOAD_OK, bus.load_ok)):
         frame[word] = address_of(buffer)
-    stores = bus.clock.queue.table, bus.store_cache.table, bus.posted.table
-    frame[QUEUE], frame[STORE_CACHE], frame[POSTED] = map(address_of, stores)
+    frame[RECORDS_AT] = bus.clock.arena.address
     if bus.shadow is not None:
         own = bus.shadow.tables[0]
         tables = (own.flags, own.pcs, own.cycles, own.pages, own.written, bus.shadow.fenced)

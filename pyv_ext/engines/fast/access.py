@@ -7,10 +7,9 @@ the interpreter.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pyv_ext.bus import window
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import LINE_BITS, PAGE_BITS
-from pyv_ext.engines.boundary import frame
+from pyv_ext.engines.boundary import calls, frame
 from pyv_ext.engines.fast.blocks import Reach
 from pyv_ext.engines.fast.floating import boxed
 from pyv_ext.engines.fast.machine import Machine
@@ -204,8 +203,7 @@ class RamAccess:
 
     def waits(self, ir: Ir, place: Place) -> str:
         """Cycles (an i64, which may be below 0) until the last posted store has arrived."""
-        drained = ir.load("i64", ir.load("ptr", "%frame", 8 * frame.POSTED), 8 * window.DRAINED)
-        return ir.value(f"sub i64 {drained}, {self._cycle(ir, place)}")
+        return ir.value(f"sub i64 {calls.get(ir, 'drained')}, {self._cycle(ir, place)}")
 
     def _unless_told(self, ir: Ir, at: Pointers, offset: str, bit: int, leave: Target) -> None:
         """Leave where a sanitizer is told of the access."""

@@ -5,8 +5,7 @@ from functools import partial
 from typing import Any
 
 from pyv_ext.engines.boundary.frame import CUSTOM, address_of
-from pyv_ext.engines.boundary.python_calls import OPERANDS_ARE_MADE
-from pyv_ext.engines.fast.upcalls import LEAVE, Upcalls
+from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.slow import Core, acts_after, unfinished
 from pyv_ext.hart.slots import SINK
 from pyv_ext.isa import Instruction, Kind
@@ -14,6 +13,8 @@ from pyv_ext.protocols import Operands, Retry, Stall, Trap, Value
 
 MOST = 1 << 10
 """Places in the program with such instructions; those beyond take the slow path."""
+LEAVE = -1
+"""Answer of a call that `Upcalls.ended` finishes."""
 MOST_CYCLES = 1 << 29
 """That an instruction may take in native code."""
 
@@ -24,11 +25,6 @@ Call = Callable[[int, int, int], int]
 Finish = Callable[[int, Any], int]
 """`finish(cycle in which it has acted, what its handler has returned)` -> the same."""
 
-WORDS = 8
-"""Of a row of the table of calls: the call, and the cycles from the begin of the instruction to the one in which it
-acts, the last of its issue; then the handler, 0 where the call calls it, and what `upcalls` makes its operands of: pc,
-word, `load`, the type of operands; last, what finishes where it has returned no integer."""
-
 
 class CustomCalls:
     """The calls of one hart, by the numbers that entries have for them."""
@@ -37,10 +33,9 @@ class CustomCalls:
         self._core = core
         self._upcalls = upcalls
         self._numbers: dict[tuple[int, int], int] = {}
-        self._calls: list[tuple[object, ...]] = []
-        """Kept alive for native code."""
-        self._table = memoryview(bytearray(8 * WORDS * MOST)).cast("Q")
-        frame[CUSTOM] = address_of(self._table)
+        self._later = memoryview(bytearray(8 * MOST)).cast("Q")
+        """Of each: cycles from the begin of the instruction to the one in which it acts, the last of its issue."""
+        frame[CUSTOM] = address_of(self._later)
 
     def number(self, pc: int, instruction: Instruction) -> int | None:
         """The number of an instruction's call; None where it takes the slow path."""
@@ -49,33 +44,27 @@ class CustomCalls:
             return None
         if custom.touches == "devices" or custom.ready is not None or custom.handler is None:
             return None
-        number = self._numbers.get((pc, word), len(self._calls))
-        if number == len(self._calls) < MOST:
-            looks = custom.touches == "memory"
+        number = self._numbers.get((pc, word), len(self._upcalls.calls))
+        if number == len(self._upcalls.calls) < MOST:
             finish = _finish(self._core, self._upcalls, instruction)
-            call = _call(self._core, pc, word, custom.handler, finish, self._upcalls)
-            objects = call, custom.handler, pc, word, self._core.peek, Operands, finish
-            self._calls.append(objects)
+            self._upcalls.calls.append(_call(self._core, pc, instruction, custom.handler, finish, self._upcalls))
             self._numbers[pc, word] = number
-            row = [*map(id, objects)]
-            row.insert(1, acts_after(self._core, instruction))
-            if looks or not OPERANDS_ARE_MADE:
-                row[2] = 0
-            for index, value in enumerate(row, WORDS * number):
-                self._table[index] = value
+            self._later[number] = acts_after(self._core, instruction)
         return number if number < MOST else None
 
 
-def _call(core: Core, pc: int, word: int, handler: Callable[[Operands], Any], finish: Finish, upcalls: Upcalls) -> Call:
-    """The call of an instruction that looks at memory, as it is in the last cycle of its issue."""
+def _call(
+    core: Core, pc: int, instruction: Instruction, handler: Callable[[Operands], Any], finish: Finish, upcalls: Upcalls
+) -> Call:
+    """The call of an instruction; one that looks at memory sees it as it is in the last cycle of its issue."""
+    word = instruction.word
     clock, peek = core.bus.clock, core.peek
+    looks = instruction.row.custom is not None and instruction.row.custom.touches == "memory"
 
     def call(acts: int, a: int, b: int) -> int:
-        if clock.next <= acts:
+        if looks and clock.next <= acts:
             upcalls.ended = upcalls.execute_slow
             return LEAVE
-        if acts > clock.now:
-            clock.now = acts
         return finish(acts, handler(Operands(pc, word, a, b, acts, peek, False)))
 
     return call
@@ -88,7 +77,7 @@ def _finish(core: Core, upcalls: Upcalls, instruction: Instruction) -> Finish:
         if isinstance(outcome, Trap | Stall | Retry):
             upcalls.ended = partial(_unfinished, core, outcome, acts)
             return LEAVE
-        value, cycles = outcome if isinstance(outcome, Value) else (outcome, 0)
+        value, cycles = outcome if isinstance(outcome, Value) else (int(outcome), 0)
         if 0 <= cycles < MOST_CYCLES:
             return cycles << 32 | value & mask
         upcalls.ended = partial(_retire, core, instruction, value & mask, acts_after(core, instruction) + 1 + cycles)

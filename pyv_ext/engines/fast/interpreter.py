@@ -9,10 +9,8 @@ pc and progress are in the frame between calls.
 """
 
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
-from pyv_ext.engines.boundary import elsewhere, frame
+from pyv_ext.engines.boundary import calls, elsewhere, frame
 from pyv_ext.engines.boundary.frame import BIAS, Exit, Left, with_left
-from pyv_ext.engines.boundary.going_on import GO_ON, NONE
-from pyv_ext.engines.boundary.python_calls import FRESH
 from pyv_ext.engines.fast import entries, floating, upcalls
 from pyv_ext.engines.fast.access import Pointers, RamAccess
 from pyv_ext.engines.fast.decoder import decoder
@@ -21,8 +19,6 @@ from pyv_ext.engines.fast.machine import Switching
 from pyv_ext.engines.fast.operations import Operations, Step
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.lowering import declarations
-from pyv_ext.engines.near_code import EVENT, stubs
-from pyv_ext.hart import slots
 from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming
 from pyv_native.ir import Ir
@@ -39,22 +35,15 @@ class Interpreter:
         isa: Isa,
         timing: CoreTiming,
         access: RamAccess,
-        answers: Upcalls,
         numbers: Numbers,
         *,
         fused: bool = False,
-        near: tuple[str, frozenset[int]] = ("", frozenset()),
     ) -> None:
-        """`near`: the IR of devices that native code serves, and the numbers of those at which it lets posted stores
-        arrive."""
         self._numbers = numbers
-        text, self._arriving = near
-        self._near = text or stubs()
         self._fused = fused
         self._isa = isa
         self._timing = timing
         self._access = access
-        self._answers = answers
 
     def text(self, threshold: int) -> str:
         """A module with `interpret(frame) -> Exit`; a place is hot that it has come to `threshold` times."""
@@ -86,7 +75,7 @@ class Interpreter:
         self._arrive(Switching(ir, self._isa, pointers.x))
         self._switch(pointers.x)
         self._exits()
-        others = elsewhere.functions(self._arriving) + frame.note() + self._answers.functions() + self._near
+        others = elsewhere.functions() + frame.note() + Upcalls.variables()
         others += decoder(self._isa, numbers)
         others += floating.declarations() if self._numbers.by_float else ""
         others += frame.permission() if self._access.guarded else ""
@@ -189,71 +178,60 @@ class Interpreter:
         ir = self._ir
         pc, progress = ir.block("budget", WORD, "i64")
         end = frame.cycle_of(ir, progress)
-        limit = ir.value(f"call i64 @{EVENT}(ptr %frame, i64 {end}, i32 0)")
-        ir.branch(ir.value(f"icmp ne i64 {limit}, 0"), ("happened", ()), ("due", ()))
-        ir.block("happened")
-        ir.goto("arrive", (pc, with_left(ir, progress, ir.value(f"sub i64 {limit}, {end}"))))
-        ir.block("due")
-        left = ir.value(f"call i64 @{GO_ON}(i64 {end}, i64 {NONE})")
-        ir.unless(ir.value(f"icmp sge i64 {left}, 0"), ("fault", (pc, progress)))
-        self._go_on(left, pc, progress)
+        left = calls.call(ir, calls.PROCEED, end)
+        calls.unless_raised(ir, ("fault", (pc, progress)))
+        on = calls.goes_on(ir, progress, end)
+        ir.branch(ir.value(f"icmp ne i64 {left}, 0"), ("arrive", (pc, on)), ("over", (pc, on)))
 
     def _slow(self) -> None:
         """The next instruction takes the slow path, or it is a WFI that waits."""
-        self._asking("leave", upcalls.SLOW)
+        self._ask(*self._ir.block("leave", WORD, "i64"))
         self._waiting()
-        self._asking("waits", upcalls.WAIT)
         self._refreshing()
         self._answered()
 
     def _refreshing(self) -> None:
-        """A fence.i, where Python may have changed memory since the last one. All is fresh then, unless events follow
-        in the same call."""
-        ir = self._ir
-        pc, progress = ir.block("refresh", WORD, "i64")
-        left = ir.value(f"trunc i64 {progress} to i32")
-        undisturbed = ir.value(f"icmp ugt i32 {left}, {BIAS + self._timing.fence}")
-        self._ask(upcalls.SLOW, pc, progress, fresh=ir.value(f"zext i1 {undisturbed} to i64"))
+        """A fence.i, where Python may have changed memory since the last one. All is fresh then."""
+        pc, progress = self._ir.block("refresh", WORD, "i64")
+        self._ask(pc, progress, fresh=True)
 
     def _waiting(self) -> None:
-        """A WFI, while no interrupt is pending: it retires at the event that brings one, if that comes before all
-        others."""
+        """A WFI, while no interrupt is pending: time passes from event to event."""
         ir = self._ir
         pc, progress = ir.block("wait", WORD, "i64")
-        bits = ir.load("i32", ir.load("ptr", "%frame", 8 * frame.X), 8 * slots.MIE)
-        ir.unless(ir.value(f"icmp ne i32 {bits}, 0"), ("waits", (pc, progress)))
-        woken = ir.load("i64", "%frame", 8 * frame.LIMIT)  # if it is that event's
-        limit = ir.value(f"call i64 @{EVENT}(ptr %frame, i64 {woken}, i32 {bits})")
-        ir.unless(ir.value(f"icmp ne i64 {limit}, 0"), ("waits", (pc, progress)))
+        woken = calls.call(ir, calls.WAIT, frame.cycle_of(ir, progress))
+        calls.unless_raised(ir, ("waiting", (pc, progress)))
+        ir.unless(ir.value(f"icmp sge i64 {woken}, 0"), ("waiting", (pc, progress)))
         done = ir.value(f"add i64 {progress}, {1 << 32}")
-        left = ir.value(f"sub i64 {limit}, {ir.value(f'add i64 {woken}, {self._timing.wfi}')}")
-        ir.goto("arrive", (ir.value(f"add i32 {pc}, 4"), with_left(ir, done, left)))
+        end = ir.value(f"add i64 {woken}, {self._timing.wfi}")
+        ir.goto("arrive", (ir.value(f"add i32 {pc}, 4"), calls.goes_on(ir, done, end)))
 
-    def _asking(self, label: str, function: str) -> None:
-        """A block that lets Python execute the next instruction."""
-        self._ask(function, *self._ir.block(label, WORD, "i64"))
-
-    def _ask(self, function: str, pc: str, progress: str, fresh: str = "") -> None:
+    def _ask(self, pc: str, progress: str, *, fresh: bool = False) -> None:
+        """Let Python execute the next instruction."""
         ir = self._ir
         place = ir.value(f"zext i32 {pc} to i64")
-        answer = ir.value(f"call i64 @{function}(i64 {place}, i64 {progress})")
+        same_pc = ir.value(f"icmp eq i64 {ir.load('i64', '%frame', 8 * frame.HOOKED_PC)}, {place}")
+        same = ir.value(f"icmp eq i64 {ir.load('i64', '%frame', 8 * frame.HOOKED_AT)}, {progress}")
+        hooked = ir.value(f"zext i1 {ir.value(f'and i1 {same_pc}, {same}')} to i64")
+        ir.store("i64", "-1", "%frame", 8 * frame.HOOKED_AT)
+        answer = upcalls.ask(ir, upcalls.SLOW, place, *upcalls.point(ir, progress), hooked)
         if fresh:
-            ir.store("i64", fresh, f"@{FRESH}")
+            calls.set_flag(ir, "fresh", "1")
         ir.goto("answered", (answer, pc, progress))
 
     def _answered(self) -> None:
         """Python has executed the next instruction, or what comes before it."""
         ir = self._ir
         answer, pc, progress = ir.block("answered", "i64", WORD, "i64")
-        ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), ("fault", (pc, progress)))
+        calls.unless_raised(ir, ("fault", (pc, progress)))
         retired = ir.value(f"shl i64 {ir.value(f'and i64 {answer}, 1')}, 32")
         done = ir.value(f"add i64 {progress}, {retired}")
-        self._go_on(ir.value(f"lshr i64 {answer}, 1"), ir.load("i32", "%frame", 8 * frame.PC), done)
-
-    def _go_on(self, left: str, pc: str, progress: str) -> None:
-        """Go on at `pc` with so many cycles left, if there are any."""
-        ir, after = self._ir, with_left(self._ir, progress, left)
-        ir.branch(ir.value(f"icmp ne i64 {left}, 0"), ("arrive", (pc, after)), ("over", (pc, after)))
+        after = ir.load("i32", "%frame", 8 * frame.PC)
+        ir.branch(ir.value(f"icmp sge i64 {answer}, {upcalls.GOING}"), ("answered.on", ()), ("answered.off", ()))
+        ir.block("answered.on")
+        ir.goto("arrive", (after, calls.goes_on(ir, done, ir.load("i64", "%frame", 8 * frame.END))))
+        ir.block("answered.off")
+        ir.goto("over", (after, with_left(ir, done, "0")))
 
     def _arrive(self, mode: Switching) -> None:
         """Go on at pc, unless an interrupt comes before it. Events that are due come first."""
@@ -265,12 +243,13 @@ class Interpreter:
         after = ir.value(f"sub i64 {progress}, {self._timing.irq}")
         ir.branch(heard, ("heard", ()), ("entered", (handler, after, row)))
         ir.block("heard")
-        given = ", ".join(f"i64 {ir.value(f'zext i32 {value} to i64')}" for value in (cause, handler))
-        answer = ir.value(f"call i64 @{upcalls.HEARD}({given}, i64 {after})")
-        ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), ("fault", (handler, after)))
-        left = ir.value(f"lshr i64 {answer}, 1")
-        on = with_left(ir, after, left)
-        ir.branch(ir.value(f"icmp ne i64 {left}, 0"), ("entered", (handler, on, row)), ("over", (handler, on)))
+        given = [ir.value(f"zext i32 {value} to i64") for value in (cause, handler)]
+        answer = upcalls.ask(ir, upcalls.HEARD, *given, *upcalls.point(ir, after))
+        calls.unless_raised(ir, ("fault", (handler, after)))
+        ir.branch(ir.value(f"icmp ne i64 {answer}, 0"), ("told", ()), ("over", (handler, with_left(ir, after, "0"))))
+        ir.block("told")
+        on = calls.goes_on(ir, after, ir.load("i64", "%frame", 8 * frame.END))
+        ir.goto("entered", (handler, on, row))
         handler, after, row = ir.block("entered", WORD, "i64", "ptr")
         mode.go(row, (handler, after), "head")
 
@@ -285,7 +264,10 @@ class Interpreter:
         self._nowhere()
         self._budget()
         self._slow()
-        ends = (("over", Exit.BUDGET), ("unknown", Exit.DECODE), ("hot", Exit.HOT), ("fault", Exit.FAULT))
+        ends = (
+            ("over", Exit.BUDGET), ("unknown", Exit.DECODE), ("hot", Exit.HOT), ("fault", Exit.FAULT),
+            ("waiting", Exit.WAITING),
+        )  # fmt: skip
         for label, code in ends:
             pc, progress = self._ir.block(label, WORD, "i64")
             self._ir.store("i32", pc, "%frame", 8 * frame.PC)

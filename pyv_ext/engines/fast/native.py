@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.boundary.elsewhere import OtherMemories
 from pyv_ext.engines.boundary.frame import (
     BIAS,
@@ -14,7 +15,6 @@ from pyv_ext.engines.boundary.frame import (
     LIMIT,
     MODES,
     PC,
-    PLACES,
     PROGRESS,
     TABLE,
     Exit,
@@ -23,7 +23,6 @@ from pyv_ext.engines.boundary.frame import (
     address_of,
     make_frame,
 )
-from pyv_ext.engines.boundary.python_calls import FRESH
 from pyv_ext.engines.code import Code
 from pyv_ext.engines.fast import space
 from pyv_ext.engines.fast.access import RamAccess
@@ -34,9 +33,12 @@ from pyv_ext.engines.fast.space import Decode, Space
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.kept.last_run import LastRun, Regions
 from pyv_ext.engines.kept.recipe import Recipe
-from pyv_ext.engines.near import find_near_devices
 from pyv_ext.engines.slow import Core
+from pyv_ext.hart.hart import Wait
 from pyv_ext.hart.pmp import PmpMap, Spans
+from pyv_ext.hart.traps import Cause
+from pyv_ext.isa import Kind
+from pyv_native.arena import STATUS
 from pyv_native.compiler import make_compiler, variable
 from pyv_native.ir import Ir
 
@@ -66,6 +68,8 @@ class Native:
         self._core = core
         self._code = code
         self._guarded = guarded
+        core.bus.clock.compile()
+        self._records = core.bus.clock.arena
         self._frame = make_frame(core.hart, core.bus)
         self._words = self._frame.cast("B").cast("q")
         self._memories = OtherMemories(core.bus, self._frame)
@@ -76,8 +80,7 @@ class Native:
             RamAccess(core.hart, core.bus, misaligned=core.misaligned, guarded=each) for each in (guarded, False)
         )
         self._accesses = plain, access
-        near = find_near_devices(core.hart, core.bus)
-        self._upcalls = Upcalls(core, self._frame, self._words, code, slow, self._show_modes, near)
+        self._upcalls = Upcalls(core, self._frame, self._words, code, slow, self._show_modes)
         self._custom_calls = CustomCalls(core, self._upcalls, self._frame)
         self._hooked = HookedEntries()
         self._frame[HOOKED] = address_of(self._hooked.table)
@@ -87,16 +90,7 @@ class Native:
         def text() -> str:
             from pyv_ext.engines.fast.interpreter import Interpreter
 
-            made = Interpreter(
-                isa,
-                timing,
-                access,
-                self._upcalls,
-                self._numbers,
-                fused=fused,
-                near=("", frozenset()) if near is None else (near.functions(PLACES), near.posted),
-            )
-            return made.text(hot) + caller("interpret")
+            return Interpreter(isa, timing, access, self._numbers, fused=fused).text(hot) + caller("interpret")
 
         def region(access: RamAccess, blocks: Sequence[Block]) -> str:
             from pyv_ext.engines.fast.region import region_text
@@ -104,8 +98,8 @@ class Native:
             return region_text(isa, timing, access, blocks, fused=fused)
 
         self._region_text = region
-        recipe = self._recipe.interpreter(access.about, hot, None if near is None else near.about)
-        pointers = {FRAME: address_of(self._frame)} | self._upcalls.pointers()
+        recipe = self._recipe.interpreter(access.about, hot)
+        pointers = {FRAME: address_of(self._frame)} | self._upcalls.pointers
         self._interpreter = self._compiler.load_cached(recipe, text, "call", DECODE, pointers=pointers)
         self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._interpreter.address("call"))
         given = 3 * (ctypes.c_int64,)
@@ -146,16 +140,18 @@ class Native:
         self._follow()
         while True:
             frame[LEFT] = upcalls.begin(until)
+            reason = Exit.BUDGET
             try:
                 reason = self._call()
-            except BaseException:
-                upcalls.failed()
-                raise
-            finally:
+            finally:  # Ctrl-C may come right behind it
                 hart.pc = frame[PC]
                 hart.cycle = frame[LIMIT] - frame[LEFT]
                 hart.instret = frame[INSTRET] + frame[DONE]
+                if reason == Exit.WAITING:
+                    self._wait()
                 upcalls.end()
+            if self._records.words[STATUS]:
+                self._records.raise_error()
             if reason == Exit.HOT:
                 if self._current().translate(hart.pc):
                     self._kept = False
@@ -164,9 +160,26 @@ class Native:
                 if not self._current().decode(hart.pc) and not upcalls.execute_slow():
                     return
             else:
-                if reason == Exit.FAULT:
+                if reason == Exit.FAULT and self._core.bus.clock.machine.fault:
+                    self._fault()
+                elif reason == Exit.FAULT:
                     upcalls.ended()
                 return
+
+    def _wait(self) -> None:
+        """A WFI has begun, and goes on waiting."""
+        hart, machine = self._hart, self._core.bus.clock.machine
+        hart.waiting = Wait(hart.cycle, machine.again, NEVER)
+        hart.cycle = machine.cycles
+
+    def _fault(self) -> None:
+        """The device has refused the load or store at pc."""
+        hart, instruction = self._hart, self._code.at(self._hart.pc).instruction
+        assert instruction is not None
+        self._core.bus.clock.machine.fault = False
+        address = hart.x[instruction.rs1] + instruction.imm & self._core.isa.mask
+        stores = instruction.row.kind is Kind.STORE
+        self._core.trap(Cause.STORE_FAULT if stores else Cause.LOAD_FAULT, address)
 
     def restored(self) -> None:
         """The hart is in another state altogether."""
@@ -251,7 +264,6 @@ def caller(function: str) -> str:
     ir = Ir()
     ir.block("entry")
     at = ir.load("ptr", f"@{FRAME}")
-    ir.store("i64", "0", f"@{FRESH}")
     given = ir.value(f"add i64 {ir.load('i64', at, 8 * LEFT)}, {BIAS}")
     ir.store("i64", given, at, 8 * PROGRESS)
     reason = ir.value(f"call i64 @{function}(ptr {at})")

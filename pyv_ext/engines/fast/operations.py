@@ -3,15 +3,12 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pyv_ext.bus import store_queue
-from pyv_ext.engines.boundary import frame
+from pyv_ext.engines.boundary import calls, frame
 from pyv_ext.engines.boundary.elsewhere import LOAD, STORE
-from pyv_ext.engines.boundary.frame import Reading, advance, left_of, read_counter, with_left
-from pyv_ext.engines.boundary.python_calls import FRESH, HANDLER
+from pyv_ext.engines.boundary.frame import Reading, advance, read_counter
 from pyv_ext.engines.fast import entries, floating, upcalls
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
 from pyv_ext.engines.fast.blocks import ATOMIC
-from pyv_ext.engines.fast.custom import WORDS
 from pyv_ext.engines.fast.floating import Floating, Operation
 from pyv_ext.engines.fast.machine import FENCE_I, MRET, PROTECTION, STATUS, TOLD, TRAP, WFI, Switching
 from pyv_ext.engines.lowering import Lowering
@@ -20,6 +17,7 @@ from pyv_ext.engines.tracer import FENCE
 from pyv_ext.hart import slots
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.isa.formats import F0
+from pyv_ext.machine.bus import LEAVE
 from pyv_ext.timing import CoreTiming
 from pyv_native.ir import Ir
 
@@ -106,7 +104,7 @@ class Operations:
             ir.unless(mode.pending(), ("wait", (self._pc, self._progress)))
             ir.goto("arrive", (next_pc, ir.value(f"add i64 {self._progress}, {advance(self._timing.wfi)}")))
         elif name == FENCE_I:
-            fresh = ir.value(f"icmp ne i64 {ir.load('i64', f'@{FRESH}')}, 0")
+            fresh = ir.value(f"icmp ne i64 {calls.get(ir, 'fresh')}, 0")
             ir.unless(fresh, ("refresh", (self._pc, self._progress)))
             ir.goto("head", (next_pc, ir.value(f"add i64 {self._progress}, {advance(self._timing.fence)}")))
         else:
@@ -130,9 +128,7 @@ class Operations:
             else:
                 mode.write_any(slot, place, value)
         self._write(given["old"])
-        after = ir.value(f"add i64 {self._progress}, {advance(self._timing.csr)}")
-        ir.unless(ir.value(f"xor i1 {mode.pending()}, true"), ("arrive", (next_pc, after)))
-        self._next(next_pc, after, 4)
+        self._unless_interrupted(next_pc, ir.value(f"add i64 {self._progress}, {advance(self._timing.csr)}"), 4)
 
     def _unless_logged(self) -> None:
         """Leave while a log is kept: the tracer is told of the instruction by the slow path."""
@@ -177,16 +173,15 @@ class Operations:
         if row.size == 8:
             ir.goto(*self._leave)
             return
-        left = left_of(ir, self._progress)
         wide = ir.value(f"zext i32 {address} to i64")
         place = self._slot(entries.RD)  # a device may change the code, and with it this entry
-        answer = ir.value(f"call i64 @{LOAD}(ptr %frame, i64 {wide}, i64 {row.size}, i64 {left})")
+        answer = ir.value(f"call i64 @{LOAD}(ptr %frame, i64 {wide}, i64 {row.size})")
         cycles = ir.value(f"lshr i64 {answer}, 32")
         loaded, device = ir.new_label(), ir.new_label()
         later = self._later(cycles)
         ir.branch(ir.value(f"icmp ne i64 {cycles}, 0"), (loaded, (answer, later)), (device, ()))
         ir.block(device)
-        answer, asked = self._ask(upcalls.LOAD, wide, row.size, left)
+        answer, asked = self._access_device(calls.LOAD, wide, str(row.size))
         ir.goto(loaded, (answer, asked))
         answer, later = ir.block(loaded, "i64", "i64")
         value = ir.value(f"trunc i64 {answer} to i32")
@@ -194,7 +189,7 @@ class Operations:
             sign = 1 << 8 * row.size - 1
             value = ir.value(f"sub i32 {ir.value(f'xor i32 {value}, {sign}')}, {sign}")
         ir.store(*(("i64", floating.boxed(ir, value)) if row.floating else ("i32", value)), place)
-        self._next(next_pc, later, row.length)
+        self._unless_interrupted(next_pc, later, row.length)
 
     def _store(self, row: Row, address: str, value: str, next_pc: str, after: str) -> None:
         ir, elsewhere = self._ir, self._ir.new_label()
@@ -210,9 +205,7 @@ class Operations:
         if row.floating:
             value = ir.value(f"trunc i64 {value} to i32")
         wide = ir.value(f"zext i32 {address} to i64")
-        left = left_of(ir, self._progress)
-        given = f"i64 {wide}, i64 {row.size}, i32 {value}, i64 {left}"
-        cycles = ir.value(f"call i64 @{STORE}(ptr %frame, {given})")
+        cycles = ir.value(f"call i64 @{STORE}(ptr %frame, i64 {wide}, i64 {row.size}, i32 {value})")
         device = ir.new_label()
         ir.unless(ir.value(f"icmp ne i64 {cycles}, 0"), (device, ()))
         self._note(frame.what_of(ir, address), cycles, next_pc, self._later(cycles), row.length)
@@ -220,23 +213,27 @@ class Operations:
         ir.block(device)
         low = ir.value(f"and i32 {value}, {-1 if row.size == 4 else (1 << 8 * row.size) - 1}")
         given = ir.value(f"zext i32 {low} to i64")
-        _, later = self._ask(upcalls.STORE, wide, row.size, given, left)
-        self._next(next_pc, later, row.length)
+        _, later = self._access_device(calls.STORE, wide, str(row.size), given)
+        self._unless_interrupted(next_pc, later, row.length)
 
-    def _ask(self, function: str, address: str, size: int, *more: str) -> tuple[str, str]:
-        """Let Python access a device: (answer, progress after the instruction)."""
+    def _access_device(self, function: str, *given: str) -> tuple[str, str]:
+        """Access a device: (value, progress after the instruction)."""
         ir = self._ir
+        start = frame.cycle_of(ir, self._progress)
         ir.store("i32", self._pc, "%frame", 8 * frame.PC)
-        place = ir.value(f"or i64 {address}, {size << 32}")
-        answer = ir.value(f"call i64 @{function}({', '.join(f'i64 {given}' for given in (place, *more))})")
-        fine, wrong = ir.new_label(), ir.new_label()
-        ir.branch(ir.value(f"icmp sge i64 {answer}, 0"), (fine, ()), (wrong, ()))
-        ir.block(wrong)
-        left = ir.value(f"icmp eq i64 {answer}, {upcalls.LEAVE}")
-        ir.branch(left, self._leave, ("fault", (self._pc, self._progress)))
-        ir.block(fine)
+        answer, fault = calls.call(ir, function, *given, start), ("fault", (self._pc, self._progress))
+        calls.unless_raised(ir, fault)
+        ir.unless(ir.value(f"icmp ne i64 {answer}, {LEAVE}"), self._leave)
+        ir.unless(ir.value(f"icmp eq i64 {calls.get(ir, 'fault')}, 0"), fault)
         retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
-        return answer, with_left(ir, retired, ir.value(f"lshr i64 {answer}, 32"))
+        end = ir.value(f"add i64 {start}, {calls.get(ir, 'cycles')}")
+        return answer, calls.goes_on(ir, retired, end)
+
+    def _unless_interrupted(self, next_pc: str, after: str, length: int) -> None:
+        """Go on, unless an interrupt is pending."""
+        pending = self._mode.pending()
+        self._ir.unless(self._ir.value(f"xor i1 {pending}, true"), ("arrive", (next_pc, after)))
+        self._next(next_pc, after, length)
 
     def _later(self, cycles: str) -> str:
         """Progress after an instruction of so many cycles (an i64)."""
@@ -285,26 +282,21 @@ class Operations:
         ir = self._ir
         ir.block(f"op{number}")
         self._unless_logged()
-        index = ir.value(f"zext i32 {self._immediate()} to i64")
-        table = ir.load("ptr", "%frame", 8 * frame.CUSTOM)
-        row = ir.value(f"getelementptr [{WORDS} x i64], ptr {table}, i64 {index}")
-        target, later = ir.load("ptr", row), ir.load("i64", row, 8)
+        place = ir.value(f"zext i32 {self._immediate()} to i64")
+        later = ir.load("i64", ir.at(ir.load("ptr", "%frame", 8 * frame.CUSTOM), ir.value(f"shl i64 {place}, 3")))
         a, b = (ir.value(f"zext i32 {self._register(field)} to i64") for field in (entries.RS1, entries.RS2))
         acts = ir.value(f"add i64 {frame.cycle_of(ir, self._progress)}, {later}")
-        place = self._slot(entries.RD)  # it may change the code, and with it this entry
-        plain, other, called = ir.new_label(), ir.new_label(), ir.new_label()
-        given = f"i64 {acts}, i64 {a}, i64 {b}"
-        handler = ir.load("i64", row, 16)
-        ir.branch(ir.value(f"icmp ne i64 {handler}, 0"), (plain, ()), (other, ()))
-        ir.block(plain)
-        ir.goto(called, (ir.value(f"call i64 @{HANDLER}(ptr {row}, {given})"),))
-        ir.block(other)
-        ir.goto(called, (ir.value(f"call i64 @{upcalls.CALL}(ptr {target}, {given})"),))
-        (answer,) = ir.block(called, "i64")
-        ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), ("fault", (self._pc, self._progress)))
-        ir.store("i32", ir.value(f"trunc i64 {answer} to i32"), place)
+        register = self._slot(entries.RD)  # it may change the code, and with it this entry
+        calls.set_flag(ir, "fresh", "0")
+        answer = upcalls.ask(ir, upcalls.CALL, place, acts, a, b)
+        fault = "fault", (self._pc, self._progress)
+        calls.unless_raised(ir, fault)
+        ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), fault)
+        ir.store("i32", ir.value(f"trunc i64 {answer} to i32"), register)
         cycles = ir.value(f"add i64 {ir.value(f'lshr i64 {answer}, 32')}, {ir.value(f'add i64 {later}, 1')}")
-        self._next(ir.value(f"add i32 {self._pc}, 4"), self._later(cycles), 4)
+        end = ir.value(f"add i64 {frame.cycle_of(ir, self._progress)}, {cycles}")
+        retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
+        self._unless_interrupted(ir.value(f"add i32 {self._pc}, 4"), calls.goes_on(ir, retired, end), 4)
 
     def hooked(self, number: int) -> None:
         """Python calls the hooks; then the entry that `entries.HookedEntries` has, as long as nothing else comes and
@@ -312,27 +304,28 @@ class Operations:
         slow path."""
         ir = self._ir
         ir.block(f"op{number}")
-        touched, guarded = ir.load("i64", "%frame", 8 * frame.TOUCHED), ir.load("i64", self._at.x, 8 * slots.GUARDED)
-        queued = ir.load("i64", ir.load("ptr", "%frame", 8 * frame.QUEUE), 8 * store_queue.COUNT)
-        more = ir.value(f"or i64 {ir.value(f'or i64 {touched}, {guarded}')}, {queued}")
-        ir.unless(ir.value(f"icmp eq i64 {more}, 0"), self._leave)
+        guarded = ir.load("i64", self._at.x, 8 * slots.GUARDED)
+        ir.unless(ir.value(f"icmp eq i64 {guarded}, 0"), self._leave)
         index = ir.value(f"mul i32 {self._immediate()}, {entries.ROW}")
         place = ir.value(f"zext i32 {self._pc} to i64")
-        answer = ir.value(f"call i64 @{upcalls.HOOK}(i64 {place}, i64 {self._progress})")
+        answer = upcalls.ask(ir, upcalls.HOOK, place, *upcalls.point(ir, self._progress))
+        calls.unless_raised(ir, ("fault", (self._pc, self._progress)))
         called, other = ir.new_label(), ir.new_label()
         ir.branch(ir.value(f"icmp eq i64 {answer}, {upcalls.CALLED_HOOKS}"), (called, ()), (other, ()))
         ir.block(called)
         ir.store("i64", place, "%frame", 8 * frame.HOOKED_PC)
-        ir.store("i64", self._progress, "%frame", 8 * frame.HOOKED_AT)
+        progress = calls.goes_on(ir, self._progress, frame.cycle_of(ir, self._progress))
+        ir.store("i64", progress, "%frame", 8 * frame.HOOKED_AT)
+        leave = "leave", (self._pc, progress)
         guarded, mip, mie = (ir.load("i64", self._at.x, 8 * slot) for slot in (slots.GUARDED, slots.MIP, slots.MIE))
         other_than_told = ir.value(f"or i64 {guarded}, {ir.value(f'and i64 {mip}, {mie}')}")
         for slot, word in ((slots.PMP_WRITES, frame.PROTECTED), (slots.COUNTER_WRITES, frame.COUNTED)):
             times, told = ir.load("i64", self._at.x, 8 * slot), ir.load("i64", "%frame", 8 * word)
             other_than_told = ir.value(f"or i64 {other_than_told}, {ir.value(f'xor i64 {times}, {told}')}")
-        ir.unless(ir.value(f"icmp eq i64 {other_than_told}, 0"), self._leave)
+        ir.unless(ir.value(f"icmp eq i64 {other_than_told}, 0"), leave)
         table = ir.load("ptr", "%frame", 8 * frame.HOOKED)
         entry = ir.at(table, ir.value(f"zext i32 {index} to i64"))
-        ir.goto("step", (self._pc, self._progress, entry))
+        ir.goto("step", (self._pc, progress, entry))
         ir.block(other)
         ir.goto("answered", (answer, self._pc, self._progress))
 

@@ -1,25 +1,36 @@
 """The clock against the simplest one: all that is due happens, in order, however far it advances at once."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shares import draws
 
+from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER, Clock
 from pyv_ext.devices.base import Register, RegisterDevice
+from pyv_ext.errors import PyvExtError
+from pyv_ext.machine.state import MOST_DEVICES
+from pyv_ext.timing import CoreTiming
 
 MOST = 250
 GAPS = st.lists(st.integers(1, 12), max_size=12)
 POSTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(1, 9)), max_size=12)
+PAGE = 0x1000
 
 
 class Scripted:
     """Acts after each of `gaps`; a store lets it act `value` cycles after its arrival."""
 
     irq = False
+    size = PAGE
 
     def __init__(self, number, gaps, log):
         self.number, self.gaps, self.log = number, list(gaps), log
+        self.name = f"scripted{number}"
         self.at = self.gaps.pop(0) if self.gaps else None
+
+    def accepts(self, offset, size, write):
+        return True
 
     def next_event(self):
         return self.at
@@ -48,26 +59,25 @@ def plainly(scripts, posts):
     return log
 
 
+@pytest.mark.parametrize("compiled", [False, True])
 @settings(max_examples=draws(100), deadline=None, derandomize=True, database=None)
 @given(st.lists(GAPS, min_size=4, max_size=4), POSTS, st.lists(st.integers(1, 40)), st.sets(st.integers(0, 3)))
-def test_everything_happens_in_its_order(scripts, posts, strides, independent):
-    independent |= {target for _, target, _ in posts}  # what takes stores is on the bus
-    times, posted = 0, []
+def test_everything_happens_in_its_order(compiled, scripts, posts, strides, shared):
+    times, posted = 2, []
     for gap, target, value in posts:
         times += gap
-        posted.append((times + 1, target, value))
-    log, heard = [], []
+        posted.append((times, target, value))
+    log = []
     clock = Clock()
+    if compiled:
+        clock.compile()
+    bus = Bus(clock, CoreTiming(mmio_one_way=1, posted_depth=64))
     devices = [Scripted(number, gaps, log) for number, gaps in enumerate(scripts)]
-
-    def hear(cycle):
-        heard.append(cycle)
-        assert all(device.at is None or device.at > cycle for device in devices), "told before all has happened"
-
-    clock.on_change(hear, heeds=devices[:2])
-    numbers = [clock.attach(device, alone=device.number in independent) for device in devices]
+    for device in devices:
+        clock.attach(device, shared=device.number in shared)
+        bus.add_device(PAGE * (1 + device.number), device)
     for arrival, target, value in posted:
-        clock.post(arrival, numbers[target], 4, 4, value)
+        assert bus.store(PAGE * (1 + target) + 4, 4, value, arrival - 2) == 1
     for stride in (*strides, MOST):
         cycle = min(clock.now + stride, MOST - 1)
         changes = clock.changes
@@ -79,7 +89,6 @@ def test_everything_happens_in_its_order(scripts, posts, strides, independent):
         waiting += [arrival for arrival, _, _ in posted if arrival > cycle]
         assert clock.next == min(waiting, default=NEVER)
     assert log == plainly(scripts, posted)
-    assert {cycle for cycle, _, number, *_ in log if number < 2 or number not in independent} <= set(heard)
 
 
 class Plain(RegisterDevice):
@@ -88,59 +97,36 @@ class Plain(RegisterDevice):
     registers = (Register("VALUE", 0),)
 
 
-def test_a_device_without_line_and_events_is_followed_by_those_who_ask_for_it() -> None:
-    clock, told = Clock(), list[int]()
-    number = clock.attach(Plain(), alone=True)
-    for cycle in (3, 4):
-        clock.touched(number, cycle)
-    clock.on_change(told.append)
-    changes = clock.changes
-    clock.touched(number, 5)
-    clock.touched(number, 6)
-    assert told == [5, 6] and clock.changes == changes + 2
+class Line(Plain):
+    """A line that is looked at as often as `looks` says."""
+
+    level = False
+    looks = 0
+
+    @property
+    def irq(self) -> bool:
+        self.looks += 1
+        return self.level
 
 
-def test_a_device_with_a_line_is_asked_at_each_touch() -> None:
-    class Line(Plain):
-        level = False
-
-        @property
-        def irq(self) -> bool:
-            return self.level
-
-    clock, told, device = Clock(), list[int](), Line()
-    clock.on_change(told.append, heeds=())
-    number = clock.attach(device, alone=True)
-    told.clear()
+def test_a_device_is_looked_at_when_it_has_changed() -> None:
+    clock, device, other = Clock(), Line(), Line()
+    number = clock.attach(device)
+    clock.attach(other)
+    clock.connect(device, source=3)
+    device.looks = other.looks = 0
     clock.touched(number, 3)
+    assert (device.looks, other.looks) == (1, 0)
     device.level = True
-    clock.touched(number, 4)
-    assert told == [4] and Plain.passive and not Line.passive
+    clock.changed(4)
+    assert (device.looks, other.looks) == (2, 1)
+    assert clock.machine.devices[number].level and Plain.passive and not Line.passive
 
 
-def test_posted_stores_to_one_register_are_one_call_up_to_whatever_else_is_due() -> None:
-    log: list[object] = []
-
-    class Printer(Plain):
-        def deferrable(self, offset: int, size: int) -> bool:
-            return offset == 0
-
-        def write_in_a_row(self, offset: int, size: int, values: list[int], now: int) -> None:
-            log.append((now + 1, values))
-
-        def write(self, offset: int, size: int, value: int, now: int) -> None:
-            log.append((now + 1, offset, value))
-
-    clock = Clock()
-    number = clock.attach(Printer(), alone=True)
-    clock.attach(Scripted(1, [5], log))
-    for arrival in range(1, 9):
-        clock.post(arrival, number, 0, 4, 10 * arrival)
-    clock.post(9, number, 4, 4, 90)
-    deferred, epoch = clock.deferred, clock.epoch
-    clock.advance(7)
-    assert log == [(4, [10, 20, 30, 40]), (5, 0, 50), (5, "acts", 1), (7, [60, 70])]
-    assert (clock.now, clock.next, clock.deferred) == (7, 8, deferred + 7)
-    clock.advance(20)
-    assert log[4:] == [(8, [80]), (9, 4, 90)]
-    assert clock.next == NEVER and clock.epoch > epoch
+def test_a_device_is_attached_once_and_not_without_end() -> None:
+    clock, device = Clock(), Plain()
+    assert clock.attach(device) == clock.attach(device) == 0
+    for _ in range(MOST_DEVICES - 1):
+        clock.attach(Plain())
+    with pytest.raises(PyvExtError, match="device 65: a machine has at most 64; attach fewer"):
+        clock.attach(Plain())

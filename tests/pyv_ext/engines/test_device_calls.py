@@ -16,8 +16,6 @@ from native_forms import NATIVE_FORMS
 from near_rig import AT_OWN, MAIN, PARTS, Machine, Own, until_it_stops
 
 from pyv_ext.bus.memory import Ram
-from pyv_ext.devices.program_exit import Htif
-from pyv_ext.devices.uart import Console
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import Isa
 from pyv_ext.protocols import Reply
@@ -36,28 +34,6 @@ def test_a_device_with_line_and_events_is_called_in_the_cycles_of_the_reference(
     for until in until_it_stops(reference, seed, 600):
         assert native.run(until) == reference.run(until), (seed, until)
     assert len(reference.own.log) > 60 and any(entry[0] == -1 for entry in reference.own.log)
-
-
-@pytest.mark.parametrize("own", [Own, Calm])
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("accesses", [[("lw", 0)], [("sw", 0)], [("sw", 4), ("lw", 0), ("lbu", 4)]], ids=str)
-def test_the_clock_is_told_of_nothing_while_only_registers_change(own, seed, accesses, monkeypatch):
-    machines = reference, native = pair(monkeypatch, seed, own=own)
-    accessing(machines, *accesses)
-    for machine in machines:
-        Htif(machine.bus, MAIN + 0x4000, None, Console(), int)  # it follows no device
-        machine.run(500)
-    told = list[int]()
-    touched = native.clock.touched
-
-    def counted(number: int, cycle: int) -> None:
-        told.append(cycle)
-        touched(number, cycle)
-
-    monkeypatch.setattr(native.clock, "touched", counted)
-    for until in (4000, 4001, 12_000):
-        assert native.run(until) == reference.run(until)
-    assert len(native.own.log) > 200 and len(told) < 20
 
 
 class Broken(Calm):
@@ -108,27 +84,17 @@ def test_what_a_device_raises_is_raised_by_the_run(where, access, seed, monkeypa
     assert machines[0].own.log == machines[1].own.log
 
 
-def told(machine: Machine, *what: str) -> list[object]:
-    """What they are told."""
-    seen = list[object]()
-    for number, one in enumerate(what, 1):
-        machine.run(1000 * number)
-        if one == "observer":
-            machine.bus.observe(machine.own, lambda access: seen.append(access[1:]))
-        else:
-            machine.clock.on_change(seen.append)
-    machine.run(3000)
-    return seen
-
-
-@pytest.mark.parametrize("what", [("observer", "listener"), ("listener",)], ids=str)
 @pytest.mark.parametrize("access", ["lw", "sw"])
-def test_who_comes_later_is_told_of_every_access(access, what, monkeypatch):
-    """An observer of the device, and a listener of the clock."""
+def test_who_comes_later_is_told_of_every_access(access, monkeypatch):
+    """An observer of the device."""
     for seed in range(2):
         machines = reference, native = pair(monkeypatch, seed, own=Calm)
         accessing(machines, (access, 0))
-        seen = [told(machine, *what) for machine in machines]
+        seen: list[list[object]] = [[], []]
+        for machine, log in zip(machines, seen, strict=True):
+            machine.run(1000)
+            machine.bus.observe(machine.own, lambda access, log=log: log.append(access[1:]))
+            machine.run(3000)
         assert seen[0] == seen[1] and len(seen[0]) > 50
         assert native.run(4000) == reference.run(4000)
 
@@ -185,6 +151,8 @@ class Restless(Moody):
 class Ticks:
     """Something at the clock that follows every device."""
 
+    irq = False
+
     def __init__(self, seen: list[object]) -> None:
         self._seen = seen
         self._due = 0
@@ -211,9 +179,6 @@ class Disturbances:
 
     def all_observed(self) -> None:
         self.machine.bus.observers.append(lambda access: self.seen.append(access[1:]))
-
-    def listened(self) -> None:
-        self.machine.clock.on_change(self.seen.append)
 
     def followed(self) -> None:
         self.machine.clock.attach(Ticks(self.seen))
@@ -253,7 +218,7 @@ def test_a_machine_that_is_disturbed_goes_on_as_the_reference(seed, near, monkey
     machines = reference, native = pair(monkeypatch, seed, own=Restless, near=near, divider=50)
     disturbed = [Disturbances(machine) for machine in machines]
     chance = random.Random(seed)
-    once = ["observed", "all_observed", "listened", "followed", "watched", "mapped"]
+    once = ["observed", "all_observed", "followed", "watched", "mapped"]
     for machine in machines:
         machine.load(interrupted_program(machine.hart.isa, seed))
     for number, until in enumerate(until_it_stops(reference, seed, 3000)):
@@ -370,7 +335,7 @@ def test_ctrl_c_while_a_store_raises_ends_the_run(monkeypatch):
     native.hart.x[17] = 0
     with pytest.raises(KeyboardInterrupt):
         native.run(1000)
-    assert native.hart.cycle < 20 and native.clock.failure is None  # in the cycle of the arrival
+    assert native.hart.cycle < 20  # in the cycle of the arrival
 
 
 class Writing(Own):
@@ -410,6 +375,8 @@ class Waking(Own):
 class Woken:
     """It says when."""
 
+    irq = False
+
     def __init__(self, log: list[tuple[int, ...]]) -> None:
         self._log = log
 
@@ -425,7 +392,7 @@ def test_an_event_of_something_else_that_a_device_changes_comes_in_its_cycle(mon
     machines = reference, native = pair(monkeypatch, 0, own=Waking)
     accessing(machines, ("lw", 0))
     for machine in machines:
-        machine.clock.attach(Woken(machine.own.log), heeds=(), lines=False)
+        machine.clock.attach(Woken(machine.own.log), shared=True)
         machine.run(2000)
     assert native.own.log == reference.own.log
     assert len(native.own.log) > 100

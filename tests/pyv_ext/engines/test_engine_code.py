@@ -234,7 +234,7 @@ def test_the_first_stop_wins():
 def test_an_engine_needs_memory():
     bus = Bus(Clock(), CoreTiming())
     with pytest.raises(PyvExtError, match="must be plain RAM: add_ram it before making an engine"):
-        Engine(Hart(Isa("rv32i"), CoreTiming()), bus)
+        Engine(Hart(Isa("rv32i"), CoreTiming(), bus.clock.words), bus)
 
 
 def test_two_harts_in_one_process_share_nothing():

@@ -63,7 +63,7 @@ def machine(name: str) -> tuple[Hart, Engine]:
     """A task in user mode that may execute and read its code, and read and write the begin of its data."""
     bus = Bus(Clock(), CoreTiming(load=2, trap=3))
     bus.add_ram(Ram("ram", RAM, 0x1_0000))
-    hart = Hart(ISA, bus.timing, reset_pc=RAM + 0x1000)
+    hart = Hart(ISA, bus.timing, bus.clock.words, reset_pc=RAM + 0x1000)
     bus.poke(RAM, HANDLER)
     bus.poke(RAM + 0x1000, USER)
     pmp, csrs = hart.csrs.pmp, hart.csrs

@@ -1,4 +1,5 @@
-"""PLIC, UART and the way of their interrupts in native code do in every cycle what their Python form does."""
+"""PLIC, UART and the way of their interrupts do in every cycle the same, compiled below native code and interpreted
+below the reference."""
 
 import random
 
@@ -23,7 +24,6 @@ from near_rig import (
     until_it_stops,
 )
 
-from pyv_ext.engines.near import NearDevices
 from pyv_ext.isa import Isa
 from pyv_ext.protocols import Reply
 
@@ -109,13 +109,15 @@ def test_interrupts_of_the_uart_ask_python_for_nothing(monkeypatch):
     for machine in (reference, native):
         transmitter(machine)
         machine.run(2000)
-    native.count(monkeypatch, native.clint, native.plic, native.uart, native.wiring)
+    for machine in (reference, native):
+        machine.wiring.record.told = False
+    native.count()
     for until in (10_000, 12_345, 40_000):
         assert native.run(until) == reference.run(until)
     sent = bytes(native.uart.console.data)
     assert native.hart.traps > 100 and len(sent) > 100
     assert sent == bytes(number % 256 for number in range(1, len(sent) + 1))
-    assert native.asked < 20
+    assert native.asked < 30  # once for each full buffer of characters, and registers that are used first
 
 
 def text_program(isa: Isa, seed: int) -> list[int]:
@@ -208,18 +210,11 @@ def test_stores_to_the_uart_ask_python_once_in_thousands(register, monkeypatch):
     store, step = one("sb", rs1=AT_UART, rs2=17, imm=register), one("addi", rd=17, rs1=17, imm=1)
     machine.load([store, step, store, step, one("jal", imm=-16)])
     machine.run(2000)
-    machine.count(monkeypatch, machine.uart, machine.clint, machine.plic)
-    asked, synchronize = list[int](), NearDevices.synchronize
-
-    def counted(near: NearDevices, cycle: int) -> None:
-        asked.append(cycle)
-        synchronize(near, cycle)
-
-    monkeypatch.setattr(NearDevices, "synchronize", counted)
+    machine.count()
     stored = machine.hart.x[17]
     machine.run(200_000)
     stored = machine.hart.x[17] - stored
-    assert stored > 30_000 and machine.asked + len(asked) < 60
+    assert stored > 30_000 and machine.asked < stored / 500 + 5
     if not register:
         sent = machine.uart.console.data
         assert sent == bytes(number % 256 for number in range(len(sent))) and len(sent) > stored
@@ -248,7 +243,7 @@ class Alarm(Own):
 
 @pytest.mark.parametrize("seed", range(len(TIMINGS)))
 def test_interrupts_of_a_device_in_python_are_claimed_and_completed_by_native_code(seed, monkeypatch):
-    """The PLIC is told in Python of each change of the line, and of nothing else."""
+    """Python is asked for the device alone: an event, two stores and a load per interrupt."""
     NATIVE_FORMS[1].choose(monkeypatch)
     machines = reference, native = Machine("reference", seed, own=Alarm), Machine("fast", seed, own=Alarm)
     for machine in machines:
@@ -268,12 +263,14 @@ def test_interrupts_of_a_device_in_python_are_claimed_and_completed_by_native_co
         start.append(one("sw", rs1=AT_OWN, rs2=29))
         machine.load(start + looped(machine.hart.isa, [one("addi", rd=21, rs1=21, imm=1)] * 9))
         machine.run(2000)
-    native.count(monkeypatch, native.plic)
+    for machine in (reference, native):
+        machine.wiring.record.told = False
+    native.count()
     traps = native.hart.traps
     for until in (10_000, 12_345, 40_000):
         assert native.run(until) == reference.run(until)
     assert native.hart.traps > traps + 100
-    assert native.asked < 3 * (native.hart.traps - traps)
+    assert native.asked < 4 * (native.hart.traps - traps) + 10
 
 
 @pytest.mark.parametrize("access", ["lw", "sw"])

@@ -76,14 +76,13 @@ import os, sys
 from pyv_ext.engines.fast import native
 from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming
-import pyv_ext.engines.fast.interpreter, pyv_ext.engines.fast.region, pyv_ext.engines.program_code
-import pyv_ext.engines.near, pyv_ext.isa.floating, pyv_native.llvm
+import pyv_ext.engines.fast.interpreter, pyv_ext.engines.fast.region, pyv_ext.isa.floating, pyv_native.llvm
 print(*(name for name in sys.modules if name.startswith(("pyv_", "npu_device", "toolchain"))))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     names = done.stdout.split()
     covered = {folder.replace("/", ".") for folder in FOLDERS}
-    assert "pyv_ext.engines.near_code" in names
+    assert "pyv_ext.engines.boundary.calls" in names
     assert {name if name in covered else name.rpartition(".")[0] for name in names} <= covered
 
 

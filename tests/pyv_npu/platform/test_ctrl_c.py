@@ -17,6 +17,7 @@ import onnx
 import pytest
 
 from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.hart.hart import Hart
 from pyv_npu import ctrl_c
 from pyv_npu.boot import find_program
 from pyv_npu.cli import main
@@ -53,7 +54,16 @@ def outcome(machine: Platform) -> tuple[object, ...]:
 
 
 def test_a_run_that_was_interrupted_goes_on_as_if_nothing_had_been() -> None:
-    whole, interrupted = platform(n=10), platform(Interrupting(b":", 1), n=10)
+    whole, interrupted = platform(n=10), platform(n=10)
+    assert interrupted.program is not None
+    drain, pressed = interrupted.program.symbols["npu_drain"].address, list[int]()
+
+    def press(hart: Hart) -> None:
+        if not pressed:
+            pressed.append(hart.cycle)
+            signal.raise_signal(signal.SIGINT)
+
+    interrupted.engine.add_hook(drain, press)
     assert whole.run().reason is StopReason.EXIT
     stop = interrupted.run()
     assert stop == Stop(StopReason.INTERRUPTED, text=f"interrupted at pc {interrupted.hart.pc:#010x}")

@@ -372,7 +372,7 @@ def machine_to_spoil(mode: str) -> Platform:
             "hart.csrs.mstatus: 0x800: MPP names a mode that this hart does not have",
         ),
         (("hart", "csrs", "mie"), 1, "hart.csrs.mie: 0x1 has bits outside 0x888"),
-        (("clock", "posted"), [[9, 99, 0, 4, 0]], "clock.posted[0][1]: 99 is not within 0..5"),
+        (("clock", "posted"), [[9, 99, 0, 4, 0]], "clock.posted[0][1]: 99 is not within 0..4"),
         (("npu", "ring", "size"), 3, "npu.ring.size: 3 is no power of two"),
         (("npu", "timeline", "events"), [[1, "start", 2]], "npu.timeline.events[0]: is no event of this device"),
         (

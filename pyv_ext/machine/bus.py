@@ -1,0 +1,358 @@
+"""Clock and bus in the native subset: events and posted stores in their order, loads and stores of device registers.
+
+At equal cycles a posted store that arrives comes first (it acted in the cycle before), then the devices in the order of
+their numbers. What a device does in cycle n is seen from the start of cycle n + 1 on.
+"""
+
+from pyv_ext.hart.slots import MIE, MIP
+from pyv_ext.machine.clint import decide, read_clint, write_clint
+from pyv_ext.machine.plic import output, read_plic, set_levels, write_plic
+from pyv_ext.machine.state import (
+    CLINT,
+    MEIP,
+    NEVER,
+    PLIC,
+    PYTHON,
+    REGISTERS,
+    SENT,
+    UART,
+    Device,
+    Machine,
+    PostedStore,
+    Register,
+)
+from pyv_ext.machine.uart import line, read_uart, write_uart
+from pyv_native.arena import callback
+
+LEAVE = -1
+"""Nothing was done: Python executes the instruction."""
+_MIX = 0x9E37
+
+
+@callback
+def find_register(machine: Machine, register: Register, address: int, size: int) -> int:
+    """Fill in the record of a register."""
+    raise NotImplementedError
+
+
+@callback
+def read_device(machine: Machine, number: int, offset: int, size: int, now: int) -> int:
+    """Read a register of a device of Python, and look at its line and its next event."""
+    raise NotImplementedError
+
+
+@callback
+def write_device(machine: Machine, number: int, offset: int, size: int, value: int, now: int) -> int:
+    """Store to a register of a device of Python, and look at its line and its next event."""
+    raise NotImplementedError
+
+
+@callback
+def advance_device(machine: Machine, number: int, now: int) -> int:
+    """Let a device of Python do what is due, and look at its line and its next event; at all, where it is shared."""
+    raise NotImplementedError
+
+
+@callback
+def load_observed(machine: Machine, address: int, size: int, start: int) -> int:
+    """Load by Python, which tells observers; `cycles` and `fault` are set."""
+    raise NotImplementedError
+
+
+@callback
+def store_observed(machine: Machine, address: int, size: int, value: int, start: int) -> int:
+    """Store by Python, likewise: 0."""
+    raise NotImplementedError
+
+
+@callback
+def serve_uart(machine: Machine) -> int:
+    """Take the characters that were sent, and fill the receiver."""
+    raise NotImplementedError
+
+
+@callback
+def show_lines(machine: Machine, changed: int) -> int:
+    """Tell of bits of mip that have changed."""
+    raise NotImplementedError
+
+
+# -- interrupt lines ---------------------------------------------------------------------------------------------------
+
+
+def follow_lines(machine: Machine, cycle: int) -> None:
+    """Bits of mip from the start of a cycle on. Cycles do not go back, though the host may act within an access."""
+    wiring = machine.wiring
+    levels = 0
+    direct = False
+    for device in machine.devices:
+        if device.level:
+            levels |= device.source
+            direct = direct or device.direct
+    if levels != machine.plic.levels:
+        set_levels(machine.plic, levels)
+    wiring.seen = max(cycle, wiring.seen)
+    if not output(machine.plic):
+        wiring.due = NEVER
+    elif wiring.due == NEVER:
+        wiring.due = wiring.seen + wiring.delay
+    lines = machine.clint.msip << 3 | (1 << 7 if machine.clint.timer else 0)
+    if direct or wiring.due <= wiring.seen:
+        lines |= MEIP
+    changed = lines ^ wiring.lines
+    if changed:
+        wiring.lines = lines
+        machine.x[MIP] = lines
+        if changed & MEIP:
+            wiring.changed = wiring.seen
+        if wiring.told:
+            show_lines(machine, changed)
+
+
+def find_next(machine: Machine) -> None:
+    """Cycle of the next event or arrival."""
+    soonest = NEVER
+    for device in machine.devices:
+        soonest = min(soonest, device.due)
+    if machine.wiring.seen < machine.wiring.due:
+        soonest = min(soonest, machine.wiring.due)
+    if machine.count:
+        soonest = min(soonest, machine.posted[machine.first].arrival)
+    machine.next = soonest
+    machine.limit = 0 if machine.leave else min(soonest, machine.until)
+
+
+def settle(machine: Machine, cycle: int) -> None:
+    """Devices have changed, seen from the start of a cycle on."""
+    machine.changes += 1
+    if machine.wiring.on:
+        follow_lines(machine, cycle)
+    find_next(machine)
+
+
+# -- devices -----------------------------------------------------------------------------------------------------------
+
+
+def look(machine: Machine, device: Device) -> None:
+    """Line and next event of a device in the subset."""
+    if device.kind == CLINT:
+        device.due = machine.clint.due
+    elif device.kind == UART:
+        device.level = line(machine.uart)
+
+
+def read_register(machine: Machine, register: Register, size: int, now: int) -> int:
+    """Read a register in cycle `now`."""
+    device = machine.devices[register.number]
+    if device.kind == PYTHON:
+        machine.fresh = False
+        return read_device(machine, register.number, register.addr, size, now)
+    if device.kind == CLINT:
+        return read_clint(machine.clint, register.addr, now)
+    if device.kind == PLIC:
+        return read_plic(machine.plic, register.addr)
+    value = read_uart(machine.uart, register.addr)
+    if machine.uart.waiting:
+        serve_uart(machine)
+    look(machine, device)
+    return value
+
+
+def write_register(machine: Machine, number: int, offset: int, size: int, value: int, now: int) -> None:
+    """Store to a register in cycle `now`."""
+    device = machine.devices[number]
+    if device.kind == PYTHON:
+        machine.fresh = False
+        write_device(machine, number, offset, size, value, now)
+        return
+    if device.kind == CLINT:
+        write_clint(machine.clint, offset, value, now)
+    elif device.kind == PLIC:
+        write_plic(machine.plic, offset, value)
+    else:
+        uart = machine.uart
+        write_uart(uart, offset, value)
+        if uart.looped or uart.waiting or len(uart.sent) == SENT:
+            serve_uart(machine)
+    look(machine, device)
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+def deliver(machine: Machine, now: int) -> None:
+    """Let posted stores arrive that are due."""
+    while machine.count:
+        store = machine.posted[machine.first]
+        if store.arrival > now:
+            return
+        machine.count -= 1
+        machine.first = (machine.first + 1) % len(machine.posted)
+        write_register(machine, store.number, store.addr, store.size, store.value, now - 1)
+
+
+def advance(machine: Machine, cycle: int) -> None:
+    """Do all that is due at the start of `cycle` or earlier."""
+    while machine.next <= cycle:
+        now = machine.next
+        machine.now = now
+        deliver(machine, now)
+        for number in range(len(machine.devices)):
+            device = machine.devices[number]
+            if device.due <= now:
+                if device.kind == CLINT:
+                    decide(machine.clint, now)
+                    look(machine, device)
+                else:
+                    machine.fresh = False
+                    advance_device(machine, number, now)
+        settle(machine, now)
+    machine.now = max(machine.now, cycle)
+
+
+def proceed(machine: Machine, cycle: int) -> int:
+    """Let happen what is due at the start of a cycle; cycles up to the next thing, 0 where native code is left."""
+    if machine.leave or cycle >= machine.until:
+        return 0
+    advance(machine, cycle)
+    return max(machine.limit - cycle, 0)
+
+
+def wait_for_interrupt(machine: Machine, cycle: int) -> int:
+    """Let time pass for a WFI that began in `cycle`, from event to event; the cycle in which it retires.
+
+    LEAVE: it goes on waiting; `cycles` is the cycle that it has come to, `again` that of its next look.
+    """
+    machine.cycles = cycle + 1
+    machine.again = cycle + 1
+    while machine.cycles < machine.until and machine.next < NEVER:
+        machine.cycles = min(max(machine.next, machine.cycles), machine.until)
+        if machine.cycles == machine.until:
+            return LEAVE
+        advance(machine, machine.cycles)
+        if machine.leave:
+            return LEAVE
+        if machine.x[MIP] & machine.x[MIE]:
+            return machine.cycles
+        machine.cycles += 1
+        machine.again = machine.cycles
+    return LEAVE
+
+
+# -- accesses of the hart ----------------------------------------------------------------------------------------------
+
+
+def register_at(machine: Machine, address: int, size: int) -> Register:
+    """The record of a device register; neither readable nor writable where there is none."""
+    tag = address | size << 32
+    place = (address * _MIX >> 12) % REGISTERS
+    while machine.registers[place].tag != tag and machine.registers[place].tag:
+        place = (place + 1) % REGISTERS
+    register = machine.registers[place]
+    if not register.tag:
+        find_register(machine, register, address, size)
+    return register
+
+
+def load_register(machine: Machine, register: Register, size: int, start: int) -> int:
+    """Value of a load that starts in a cycle; `cycles` and `fault` are set."""
+    acts = start + register.load_acts
+    machine.cycles = register.load_cycles
+    machine.fault = False
+    if machine.next <= acts:
+        advance(machine, acts)
+    machine.now = max(machine.now, acts)
+    machine.wait = 0
+    value = read_register(machine, register, size, acts)
+    machine.cycles += machine.wait
+    if register.stable and not machine.wait and not machine.fault:
+        register.changes = machine.changes
+        register.value = value
+    else:
+        settle(machine, acts + 1)
+    return value
+
+
+def store_register(machine: Machine, register: Register, size: int, value: int, start: int) -> None:
+    """A store that starts in a cycle; `cycles` and `fault` are set. A posted one waits for the oldest on its way where
+    as many are as may be."""
+    machine.cycles = register.store_cycles
+    machine.fault = False
+    if register.one_way:
+        end = max(machine.departures[machine.departure], start) + register.store_cycles
+        machine.drained = end + register.one_way
+        machine.departures[machine.departure] = machine.drained
+        machine.departure = (machine.departure + 1) % len(machine.departures)
+        post(
+            machine.posted[(machine.first + machine.count) % len(machine.posted)],
+            machine.drained,
+            register,
+            size,
+            value,
+        )
+        machine.count += 1
+        machine.cycles = end - start
+        if machine.drained < machine.next:
+            find_next(machine)
+        return
+    acts = start + register.store_cycles - 1
+    if machine.next <= acts:
+        advance(machine, acts)
+    machine.now = max(machine.now, acts)
+    machine.wait = 0
+    write_register(machine, register.number, register.addr, size, value, acts)
+    machine.cycles += machine.wait
+    settle(machine, acts + 1)
+
+
+def post(store: PostedStore, arrival: int, register: Register, size: int, value: int) -> None:
+    """Put a store on its way."""
+    store.arrival = arrival
+    store.number = register.number
+    store.addr = register.addr
+    store.size = size
+    store.value = value
+
+
+def load(machine: Machine, address: int, size: int, start: int) -> int:
+    """Value of a load by Python; LEAVE: no device accepts it."""
+    register = register_at(machine, address, size)
+    return load_register(machine, register, size, start) if register.readable else LEAVE
+
+
+def store(machine: Machine, address: int, size: int, value: int, start: int) -> int:
+    """Store by Python; LEAVE: no device accepts it."""
+    register = register_at(machine, address, size)
+    if not register.writable:
+        return LEAVE
+    store_register(machine, register, size, value, start)
+    return 0
+
+
+def load_hart(machine: Machine, address: int, size: int, start: int) -> int:
+    """Value of a load by native code: a stable register is not read again as long as nothing changes.
+
+    LEAVE where no device accepts it, or Python looks before it.
+    """
+    register = register_at(machine, address, size)
+    if machine.guarded or not register.readable:
+        return LEAVE
+    if machine.observed or register.observed:
+        return load_observed(machine, address, size, start)
+    acts = start + register.load_acts
+    if register.stable and register.changes == machine.changes and acts < machine.next:
+        machine.cycles = register.load_cycles
+        machine.fault = False
+        return register.value
+    return load_register(machine, register, size, start)
+
+
+def store_hart(machine: Machine, address: int, size: int, value: int, start: int) -> int:
+    """Store by native code; LEAVE likewise."""
+    register = register_at(machine, address, size)
+    if machine.guarded or not register.writable:
+        return LEAVE
+    if machine.observed or register.observed:
+        return store_observed(machine, address, size, value, start)
+    store_register(machine, register, size, value, start)
+    return 0

@@ -1,0 +1,85 @@
+"""Registers of the CLINT (SiFive layout) in the native subset."""
+
+from pyv_ext.machine.state import NEVER, WORD, Clint
+
+MSIP_AT, COMPARE_LOW, COMPARE_HIGH, TIME_LOW, TIME_HIGH = 0x0000, 0x4000, 0x4004, 0xBFF8, 0xBFFC
+"""Offsets."""
+_FAR = 1 << 29
+
+
+def time_low(clint: Clint, ticks: int) -> int:
+    """Low half of mtime after so many ticks."""
+    return clint.offset_low + ticks & WORD
+
+
+def time_high(clint: Clint, ticks: int) -> int:
+    """High half of mtime after so many ticks."""
+    carry = clint.offset_low + (ticks & WORD) >> 32
+    return clint.offset_high + (ticks >> 32) + carry & WORD
+
+
+def set_time(clint: Clint, high: int, low: int, ticks: int) -> None:
+    """Let mtime be this after so many ticks."""
+    borrow = 1 if low < ticks & WORD else 0
+    clint.offset_low = low - ticks & WORD
+    clint.offset_high = high - (ticks >> 32) - borrow & WORD
+
+
+def reached(clint: Clint, ticks: int) -> bool:
+    """Whether mtime >= mtimecmp."""
+    high = time_high(clint, ticks)
+    return high > clint.compare_high or (high == clint.compare_high and time_low(clint, ticks) >= clint.compare_low)
+
+
+def find_due(clint: Clint) -> None:
+    """When the timer's level changes next: mtime reaches mtimecmp or, after it has, wraps around to 0 below it; at once
+    where a tick has become shorter."""
+    ticks = clint.seen // clint.divider
+    clint.due = NEVER
+    if not clint.timer and reached(clint, ticks):
+        clint.due = clint.seen
+        return
+    if clint.timer and clint.compare_low == 0 and clint.compare_high == 0:
+        return
+    high = (1 << 32 if clint.timer else clint.compare_high) - time_high(clint, ticks)
+    low = (0 if clint.timer else clint.compare_low) - time_low(clint, ticks)
+    if high >= _FAR:
+        return
+    more = (high << 32) + low
+    if more <= (NEVER - 1) // clint.divider - ticks:
+        clint.due = (ticks + more) * clint.divider
+
+
+def decide(clint: Clint, cycle: int) -> None:
+    """The timer's level at the start of a cycle."""
+    clint.seen = cycle
+    clint.timer = reached(clint, cycle // clint.divider)
+    find_due(clint)
+
+
+def read_clint(clint: Clint, offset: int, now: int) -> int:
+    """What a register shows in cycle `now`."""
+    if offset == MSIP_AT:
+        return clint.msip
+    if offset == COMPARE_LOW:
+        return clint.compare_low
+    if offset == COMPARE_HIGH:
+        return clint.compare_high
+    ticks = now // clint.divider
+    return time_low(clint, ticks) if offset == TIME_LOW else time_high(clint, ticks)
+
+
+def write_clint(clint: Clint, offset: int, value: int, now: int) -> None:
+    """Store to a register in cycle `now`, with effect from the next one on."""
+    ticks = (now + 1) // clint.divider
+    if offset == MSIP_AT:
+        clint.msip = value & 1
+    elif offset == COMPARE_LOW:
+        clint.compare_low = value
+    elif offset == COMPARE_HIGH:
+        clint.compare_high = value
+    elif offset == TIME_LOW:
+        set_time(clint, time_high(clint, ticks), value, ticks)
+    else:
+        set_time(clint, value, time_low(clint, ticks), ticks)
+    decide(clint, now + 1)

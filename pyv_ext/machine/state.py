@@ -1,0 +1,203 @@
+"""Records of one machine: registers of the hart, clock, posted stores, built-in devices (docs/native-subset.md)."""
+
+from dataclasses import field
+from typing import Final
+
+from pyv_ext.hart import slots
+from pyv_ext.timing import DEEPEST
+from pyv_native.records import array, items, record, records, u8, u16, u32
+
+NEVER: Final = 1 << 62
+"""Later than any run."""
+WORD: Final = 0xFFFF_FFFF
+
+PYTHON, CLINT, PLIC, UART = range(4)
+"""Kinds of device: of Python, or in the subset."""
+MSIP, MTIP, MEIP = 1 << 3, 1 << 7, 1 << 11
+"""Bits of mip."""
+
+MOST_DEVICES: Final = 64
+REGISTERS: Final = 256
+"""Device registers that the bus keeps at hand."""
+FIFO_DEPTH: Final = 16
+"""Characters in the receiver of the UART."""
+SENT: Final = 512
+"""Characters that leave the UART before Python is given them."""
+
+
+@record
+class Clint:
+    """Core-local interruptor. mtime is offset + ticks, modulo 2^64, in halves of 32 bits."""
+
+    msip: u8 = 0
+    compare_low: u32 = WORD
+    compare_high: u32 = WORD
+    offset_low: u32 = 0
+    offset_high: u32 = 0
+    timer: bool = False
+    """Level of the timer interrupt, as decided in cycle `seen`."""
+    divider: int = 1
+    """Cycles per tick."""
+    seen: int = 0
+    due: int = NEVER
+    """Cycle of the next decision."""
+
+
+@record
+class Plic:
+    """Platform-level interrupt controller: one bit per source."""
+
+    priority0: u32 = 0
+    priority1: u32 = 0
+    priority2: u32 = 0
+    """Bits 0, 1 and 2 of the priorities."""
+    pending: u32 = 0
+    enable: u32 = 0
+    threshold: u32 = 0
+    levels: u32 = 0
+    service: u32 = 0
+
+
+@record
+class Uart:
+    """Registers of a 16550A, the receiver's FIFO, and characters on their way to the console."""
+
+    ier: u8 = 0
+    fcr: u8 = 0
+    lcr: u8 = 0
+    mcr: u8 = 0
+    scr: u8 = 0
+    thre: bool = False
+    """Whether the empty transmitter interrupts."""
+    looped: bool = False
+    """Whether the last character sent comes back."""
+    divisor: u16 = 0
+    waiting: int = 0
+    """Characters of the host for which the receiver has no room."""
+    count: u8 = 0
+    """Characters in the receiver."""
+    received: list[u8] = array(FIFO_DEPTH)
+    sent: list[u8] = items(SENT)
+
+
+@record
+class Wiring:
+    """From interrupt lines to mip."""
+
+    on: bool = False
+    told: bool = False
+    """Whether Python is told of changes of mip."""
+    lines: u16 = 0
+    """Bits of mip."""
+    due: int = NEVER
+    """Cycle in which the PLIC's output, high now, reaches mip."""
+    seen: int = 0
+    changed: int = 0
+    """Cycle of the last change of MEIP; 0: none."""
+    delay: int = 0
+    """Cycles from the PLIC's output to mip."""
+
+
+@record
+class Device:
+    """What the clock knows of an attached device, by its number."""
+
+    kind: u8 = PYTHON
+    level: bool = False
+    """Its interrupt line."""
+    direct: bool = False
+    """Whether the line goes past the PLIC."""
+    shared: bool = False
+    """Whether its events may change other devices."""
+    source: u32 = 0
+    """Bit of its PLIC source."""
+    due: int = NEVER
+    """Cycle of its next event."""
+
+
+@record
+class Register:
+    """A device register at a physical address, with what does not change from access to access."""
+
+    tag: int = 0
+    """address | size << 32."""
+    number: int = 0
+    """Of the device."""
+    addr: u32 = 0
+    """Its offset in the device."""
+    readable: bool = False
+    writable: bool = False
+    stable: bool = False
+    """Whether reads show the same until something changes."""
+    observed: bool = False
+    """Whether Python observes accesses."""
+    load_cycles: int = 0
+    load_acts: int = 0
+    """Cycles of a load before it acts."""
+    store_cycles: int = 0
+    one_way: int = 0
+    """Cycles from core to device of a posted store."""
+    changes: int = 0
+    value: u32 = 0
+    """What a stable register showed when `Machine.changes` was `changes`."""
+
+
+@record
+class PostedStore:
+    """A store on its way to a device."""
+
+    arrival: int = 0
+    number: int = 0
+    addr: u32 = 0
+    size: u8 = 0
+    value: u32 = 0
+
+
+@record
+class Machine:
+    """Root record."""
+
+    x: list[int] = array(slots.WORDS)
+    """Words of the hart (`pyv_ext.hart.slots`)."""
+    now: int = 0
+    """All that is due at the start of this cycle or earlier has happened."""
+    next: int = NEVER
+    """Cycle of the next event or arrival."""
+    until: int = 0
+    """Cycle to which native code may go on."""
+    limit: int = 0
+    """Cycle of the next thing that native code stops for; 0: it must be left."""
+    leave: bool = False
+    observed: bool = False
+    """Whether Python observes each access of a device."""
+    guarded: bool = False
+    """Whether Python looks before each access."""
+    fresh: bool = False
+    """Whether nothing has run in Python since the last FENCE.I."""
+    changes: int = 1
+    """How often a device may have changed."""
+    cycles: int = 0
+    """Of the last access."""
+    wait: int = 0
+    """Cycles that a device of Python added to its access."""
+    fault: bool = False
+    """Whether a device of Python refused the access."""
+    again: int = 0
+    """Cycle in which a WFI that goes on waiting is looked at next."""
+    drained: int = 0
+    """Cycle in which the last posted store arrives."""
+    departure: int = 0
+    """Index in `departures` of the oldest."""
+    departures: list[int] = items(DEEPEST)
+    """Arrivals of the last posted stores, as many as may be on their way."""
+    first: int = 0
+    """Index in `posted` of the store that arrives first."""
+    count: int = 0
+    """Posted stores that have not arrived."""
+    posted: list[PostedStore] = records(DEEPEST + 1)
+    devices: list[Device] = records(MOST_DEVICES)
+    registers: list[Register] = records(REGISTERS)
+    clint: Clint = field(default_factory=Clint)
+    plic: Plic = field(default_factory=Plic)
+    uart: Uart = field(default_factory=Uart)
+    wiring: Wiring = field(default_factory=Wiring)
