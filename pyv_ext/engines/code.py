@@ -48,12 +48,13 @@ class _Line(NamedTuple):
 class _Run:
     """Instructions one behind the other of which the lines have not been told."""
 
-    def __init__(self, pc: int, memory: memoryview) -> None:
+    def __init__(self, pc: int, memory: memoryview, ahead: int) -> None:
+        """`ahead`: bytes behind them that count too (see `Code._lines_of`)."""
         self._pc = pc
         self._memory = memory
         self._content = bytes(memory)
-        self.lines = range(pc & -LINE, pc + len(memory) + 3, LINE)
-        """The lines that have to be told: with that of the next instruction (see `Code.cover`)."""
+        self.lines = range(pc & -LINE, pc + len(memory) + ahead, LINE)
+        """The lines that have to be told."""
 
     @property
     def changed(self) -> bool:
@@ -157,18 +158,22 @@ class Code:
     def cover(self, pc: int, size: int) -> None:
         """Something is made from the `size` bytes at `pc`, which are not volatile: `on_drop` is to be told when they
         are overwritten."""
-        # With the line of the next instruction: a store there must not be fast (`Engine._fetched_before`).
-        first, last = pc & -LINE, pc + 4 & -LINE
-        for base in (first,) if first == last else (first, last):
+        for base in self._lines_of(pc, size):
             sizes = self._sizes(base)
             if sizes is not None:
                 sizes[pc] = size
+
+    def _lines_of(self, pc: int, size: int) -> tuple[int, ...]:
+        """The lines that have to do with an instruction: where instructions are fetched ahead, with that of the next
+        one, to which a store must not be fast (`Engine._fetched_before`)."""
+        first, last = pc & -LINE, pc + (4 if self._core.fetches_ahead else size - 1) & -LINE
+        return (first,) if first == last else (first, last)
 
     def cover_all(self, pc: int, size: int) -> None:
         """The same for the instructions that fill the `size` bytes at `pc`."""
         ram = self._bus.ram_at(pc, size)
         assert ram is not None  # where else would they be
-        run = _Run(pc, ram.u8[pc - ram.base : pc - ram.base + size])
+        run = _Run(pc, ram.u8[pc - ram.base : pc - ram.base + size], 3 if self._core.fetches_ahead else 0)
         self._whole[run] = None
         for base in run.lines:
             if base not in self.volatile_lines:
@@ -184,8 +189,7 @@ class Code:
                 if runs:
                     self._runs[line] = runs
             for pc, size in run.instructions():
-                first, last = pc & -LINE, pc + 4 & -LINE
-                for line in (first,) if first == last else (first, last):
+                for line in self._lines_of(pc, size):
                     sizes = self._sizes(line, run)
                     if sizes is not None:
                         sizes[pc] = size
@@ -284,11 +288,10 @@ class Code:
     def _drop(self, base: int) -> None:
         self._split(base)
         pcs = self._lines.pop(base).sizes
-        for pc in pcs:
-            first = pc & -LINE
-            other = self._lines.get(first if first != base else pc + 4 & -LINE)
-            if other is not None:
-                other.sizes.pop(pc, None)
+        for pc, size in pcs.items():
+            for line in self._lines_of(pc, size):
+                if line in self._lines:
+                    self._lines[line].sizes.pop(pc, None)
             self.decoded.pop(pc, None)
             self.steps.pop(pc, None)
             self._withdraw(pc)
@@ -320,10 +323,10 @@ class Code:
                     self.volatile_lines[base] = content
 
     def _count(self, base: int) -> None:
-        """An instruction of the line was overwritten once more. Hooked lines stay, and those at an end of memory."""
+        """An instruction of the line was overwritten once more. Hooked lines stay, and that at the end of memory."""
         times = self._overwritten[base] = self._overwritten.get(base, 0) + 1
         ram = self._bus.rams[0]
-        inside = ram.base < base < ram.end - LINE
+        inside = ram.base <= base < ram.end - LINE
         if times < OFTEN or not self.may_be_volatile or not inside or self._core.fetches_ahead:
             return
         if not any(pc in self.hooks for pc in _places(base)):

@@ -220,6 +220,9 @@ class Space:
     def _decode_volatile(self, pc: int, word: int) -> Form:
         """Keep the entry of what is at `pc` now."""
         form = self._form(word)
+        if pc < self._core.bus.rams[0].base:  # half of it is in another memory
+            self._entries.put(pc, _LEAVE)
+            return form
         if self._volatile_entries is None:
             self._volatile_entries = VolatileEntries()
             self._volatile_table[0] = address_of(self._volatile_entries.table)
