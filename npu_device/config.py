@@ -193,6 +193,8 @@ class DmaConfig:
                                       'pyv-npu docs quantization "Vector quantization"', min=1)  # fmt: skip
     buffering: str = _key("full", "buffers of a macro command: two for operands and results, one for operands, none",
                           source=LEVELS, choices=("full", "out", "none"))  # fmt: skip
+    share: str = _key("fair", "what transfers get of DRAM and NoC: equal parts, or the oldest all that it can take",
+                      source=TRANSFERS, choices=("fair", "oldest"))  # fmt: skip
     order: str = _key("fifo", "which transfer a channel takes next", source=TRANSFERS, choices=("fifo",))
     direction: str = _key("shared", "transfers of macro commands: any channel, or channel 0 reads and 1 writes",
                           choices=("shared", "split"))  # fmt: skip

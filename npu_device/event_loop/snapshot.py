@@ -42,7 +42,7 @@ _RELEASED, _DONE, _DRAM, _PIECE = (
 _KIND_OF = {READ: DMA, WRITE: DMA, TENSOR: TE, VECTOR: VE}
 """Kind of unit that executes the steps of a class."""
 _CYCLE = (0, LATEST)
-_ON_UNIT = ("start", "end", "length", "phase", "left", "rate", "earliest_end", "undisturbed_end",
+_ON_UNIT = ("start", "ready", "end", "length", "phase", "left", "rate", "earliest_end", "undisturbed_end",
             "conflict_bank", "conflict", "stalled", "result", "delay", "bare_end", "exposed")  # fmt: skip
 """Fields of a unit that belong to the step on it."""
 _OF_CHANNEL = ("tokens", "tokens_at", "paused_until", "moved")
@@ -191,7 +191,7 @@ def _load_step(storage: Storage, unit: Any, fields: Fields) -> None:
     for name in _ON_UNIT:
         # The end that an external engine has not told is LATEST, and more by what its banks have cost.
         latest = 2 * LATEST - 1 if name == "end" and unit.external else LATEST
-        setattr(unit, name, fields.integer(name, -1 if name == "length" else 0, latest))
+        setattr(unit, name, fields.integer(name, -1 if name in ("length", "rate") else 0, latest))
     if not (LATENCY <= unit.phase <= DRAINING if unit.kind == DMA else unit.phase == 0):
         raise StateError(f"{unit.phase} is no phase of this unit", "phase")
     share = fields.integers("share", 0, LATEST, len(loop.links))

@@ -35,6 +35,9 @@ LATENCY, MOVING, DRAINING, FLOWING = 1, 2, 3, 4
 """Phases of a transfer: before its first byte, while data moves, after its last byte; at IA_TIMING all of them. 0: none
 is in progress."""
 
+WAITING = -1
+"""In `Unit.rate`: older transfers take all that there is."""
+
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 
@@ -157,6 +160,8 @@ class Unit:
     step: Step = REFERENCE
     start: int = 0
     """Cycle from which it uses banks; of a transfer, from which data moves."""
+    ready: int = 0
+    """Transfer: cycle from which data could move, if it had not to wait for older transfers."""
     end: int = 0
     """Cycle of its end; of a transfer, once all data has moved."""
     last_end: int = NOT_YET
@@ -170,7 +175,7 @@ class Unit:
     kept: int = 0
     """The same in the cycle of now, while ends are computed."""
     rate: int = 0
-    """Transfer: credits per cycle; 0: all at once, when there is no limit."""
+    """Transfer: credits per cycle; 0: all at once, when there is no limit; WAITING: none."""
     earliest_end: int = 0
     """Transfer: cycle before which it does not end."""
     undisturbed_end: int = 0
@@ -301,6 +306,8 @@ class EventLoop:
     """Credits that a token bucket holds at most."""
     latency: int = 0
     """Cycles of DRAM and NoC before the first byte."""
+    oldest_first: int = 0
+    """Whether the oldest transfer takes all that it can of DRAM and NoC."""
     split: int = 0
     """Whether long plans read through DMA channel 0 of the cluster and write through channel 1."""
     interleave: int = 0

@@ -89,9 +89,14 @@ def with_count(axis: str, count: int, config: NpuConfig | None = None) -> NpuCon
     return replace(config, te=replace(config.te, count=count))
 
 
+def timed(name: str, config: NpuConfig) -> int:
+    """Compiles a model for a device and times it."""
+    return _timer(name)(config)
+
+
 def cycles(name: str, axis: str, config: NpuConfig | None = None) -> list[int]:
     """Times a model with 1, 2, ... engines or clusters."""
-    return [_timer(name)(with_count(axis, count, config)) for count in AXES[axis]]
+    return [timed(name, with_count(axis, count, config)) for count in AXES[axis]]
 
 
 def worst(counts: list[int]) -> float:

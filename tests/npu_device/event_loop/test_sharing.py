@@ -71,6 +71,41 @@ def test_a_transfer_that_joins_slows_the_other_from_then_on() -> None:
     assert ends(joining, config()) == [60 + 20 + 40, 80]
 
 
+OLDEST = DmaConfig(channels=3, share="oldest")
+
+
+def test_the_oldest_transfer_takes_what_it_can() -> None:
+    """64 bytes per cycle: 6400 take 100 cycles, one after the other, their latencies side by side."""
+    three = [load(6400, SPM + 65536 * i, stream=i) for i in range(3)]
+    assert ends(three, config(dma=OLDEST)) == [10 + 100, 10 + 200, 10 + 300]
+    joining = [load(6400, stream=1), load(640, SPM + 65536, at=50, stream=2)]
+    assert ends(joining, config(dma=OLDEST)) == [10 + 100, 10 + 100 + 10]
+    # 128 of 192 per cycle for the oldest, the channel's rate; 64 for the next, then 128
+    assert ends(three[:2], config(rate=192, dma=OLDEST)) == [10 + 50, 10 + 50 + 25]
+    assert ends(three, config(rate=1000, dma=OLDEST)) == [10 + 50] * 3
+
+
+def test_a_transfer_that_waits_uses_banks_from_its_first_byte() -> None:
+    """The second load moves from cycle 100 on, when the vector engine begins to read its bank: 50 + 100 port cycles."""
+    of = config(latency=0, spm=SpmConfig(size=65536, banks=4, port=64), ve=VeConfig(latency=0, lanes=64), dma=OLDEST)
+    commands = [load(6400, SPM + 16384 * 2), load(3200, stream=1), vector(6400, at=100, stream=2)]
+    assert ends(commands, of) == [100, 100 + 50 + 100, 200]
+    assert stalls(commands, of) == [(0, 2, Cause.BANK_CONFLICT, 100)]
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_oldest_first_on_several_dram_channels(native: bool) -> None:
+    """Two transfers on one DRAM channel of 16 bytes per cycle, one on the other: it does not wait."""
+    of = config(dma=OLDEST, dram=DramConfig(size=1 << 20, latency=10, bytes_per_second=32 * GHZ, channels=2))
+    commands = [
+        load(3200, SPM, DRAM), load(3200, SPM + 65536, DRAM + 8192, stream=1),
+        load(3200, SPM + 131072, DRAM + 4096, stream=2),
+    ]  # fmt: skip
+    seen = listed(commands, of, native=native)
+    done = {event["ticket"]: event["cycle"] for event in seen.of(What.DONE)}
+    assert [done[ticket] for ticket in seen.run.tickets] == [10 + 200, 10 + 400, 10 + 200]
+
+
 def test_clusters_share_the_dram() -> None:
     both = [load(6400), load(6400, SPM + SPM_CLUSTER_STRIDE, stream=1, cluster=1)]
     assert ends(both, config(clusters=2)) == [10 + 200] * 2

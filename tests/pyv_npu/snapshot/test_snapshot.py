@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from shares import draws
 
 from npu_device.abi.opcodes import Opcode, TicketState
+from npu_device.event_loop.state import WAITING
 from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.engines.stop import StopReason
 from pyv_ext.isa import Kind
@@ -113,6 +114,24 @@ def test_a_wait_with_a_deadline_goes_on_waiting() -> None:
         platform.run(until=platform.cycle + 50)
         assert platform.hart.pc
     assert outcome(moved(platform, "fault_timeout", "tight")) == whole
+
+
+def test_transfers_that_wait_for_older_ones_go_on_waiting() -> None:
+    slow = {"npu.dma.share": "oldest", "npu.dma.channels": 4, "npu.dram.bytes_per_second": 6_400_000_000}
+    whole = outcome(machine("gemm", args={}, settings=slow))
+    platform = machine("gemm", args={}, settings=slow)
+    while not platform.npu.counters.accepted:
+        platform.run(until=platform.cycle + 2000)
+    waiting = 0
+    for _ in range(12):
+        platform.run(until=platform.cycle + 611)
+        units = platform.npu.host.execution.engines.machine.storage.units.values()
+        waiting += any(unit.busy and unit.rate == WAITING for unit in units)
+        other = machine("gemm", args={}, settings=slow)
+        other.restore(Snapshot.from_bytes(platform.save().to_bytes()))
+        platform = other
+    assert waiting > 6
+    assert outcome(platform) == whole
 
 
 TRAPS = ("fault_illegal", "fault_access")
