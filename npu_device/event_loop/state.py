@@ -115,6 +115,8 @@ class Step:
     """Cycle from which its operands are free."""
     done: int = NOT_YET
     """Cycle from which its result is there."""
+    issued: int = NOT_YET
+    """Transfer: cycle from which its latency counts, where that was before a channel was free for it."""
     lane: int = 0
     """Which of its command's units it runs on, where it is of their kind."""
 
@@ -154,6 +156,8 @@ class Unit:
     end_event: int = 0
     holder: Run | None = REFERENCE
     """The run that has the unit to itself."""
+    assigned: int = 0
+    """DMA channel: commands whose transfers go through it."""
     busy: int = 0
     """Whether a step is in progress: `run`, `step` and all that follows belong to it."""
     run: Run = REFERENCE
@@ -306,6 +310,8 @@ class EventLoop:
     """Credits that a token bucket holds at most."""
     latency: int = 0
     """Cycles of DRAM and NoC before the first byte."""
+    outstanding: int = 1
+    """Transfers of a DMA channel whose requests may be on their way."""
     oldest_first: int = 0
     """Whether the oldest transfer takes all that it can of DRAM and NoC."""
     split: int = 0

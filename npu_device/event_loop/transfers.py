@@ -8,7 +8,7 @@ from npu_device.event_loop.arbiter import emit, emit_conflict, expected_end, use
 from npu_device.event_loop.cache import access, bypass
 from npu_device.event_loop.fluid import begin_flow, end_data
 from npu_device.event_loop.sharing import move_credits, moved_at
-from npu_device.event_loop.state import DRAINING, LATENCY, MOVING, WAITING, WRITE, DramChannel, EventLoop, Unit
+from npu_device.event_loop.state import DRAINING, LATENCY, MOVING, NOT_YET, WAITING, WRITE, DramChannel, EventLoop, Unit
 from npu_device.trace.events import CACHED, Cause, Kind, What
 
 TO_ENGINE = (int(Kind.KV_ENGINE) - int(Kind.DMA)) << 8
@@ -37,6 +37,10 @@ def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
                 bypass(loop, unit, t)
     if misses and loop.row_cycles:
         latency += open_rows(loop, step.dram, piece.aligned)
+    if step.issued != NOT_YET:
+        ahead = t - step.issued
+        latency = max(0, latency - ahead)
+        emit(loop, t, unit.code, What.REQUEST, unit.run.ticket, step.tile, ahead, 0)
     unit.delay = 0
     if piece.converting:
         unit.delay = piece.lead if piece.lead_serial else max(0, piece.lead - latency)

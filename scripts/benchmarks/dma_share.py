@@ -1,12 +1,14 @@
-"""Cycles of double-buffered pipelines and of models by `dma.share` and the number of DMA channels
+"""Cycles of double-buffered pipelines and of models by `dma.share`, `dma.outstanding` and the number of DMA channels
 (docs/npu-timing.md)."""
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from benchmarks.models import splits
+from benchmarks.npu.workloads import product
 from benchmarks.runner import positive
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
@@ -14,9 +16,11 @@ from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import DmaConfig, DramConfig, NpuConfig
 from npu_device.levels.runner import Listed, Runner
+from pyv_npu.config import load
+from pyv_npu.workloads.timing import run_commands
 
 INT8, INT32 = DataType.INT8, DataType.INT32
-SHARES, CHANNELS = ("fair", "oldest"), (1, 2, 4)
+SHARES, CHANNELS, OUTSTANDING = ("fair", "oldest"), (1, 2, 4), (1, 2, 4, 8)
 RATES = (25_600_000_000, 102_400_000_000)
 MODELS = ("resnet18", "resnet18_int8", "mobilenet_v2", "bert_layer_int8", f"{splits.DECODER} decode, 2 layers")
 Family = Callable[[np.random.Generator], list[Descriptor]]
@@ -96,7 +100,7 @@ def cycles(family: str, seeds: Sequence[int], share: str, channels: int, rate: i
 
 
 def table(seeds: Sequence[int]) -> str:
-    """Returns thousands of cycles; of pipelines, summed over the seeds."""
+    """Returns thousands of cycles, of pipelines summed over the seeds; then cycles by `dma.outstanding`."""
     columns = [(share, channels) for share in SHARES for channels in CHANNELS]
     rows = [f"{'':<26} {'GB/s':>6} " + " ".join(f"{f'{share} {channels}':>9}" for share, channels in columns)]
     for rate in RATES:
@@ -105,7 +109,24 @@ def table(seeds: Sequence[int]) -> str:
             rows.append(_row(family, rate, sums))
         for model in MODELS:
             rows.append(_row(model, rate, [splits.timed(model, device(*column, rate)) for column in columns]))
-    return "\n".join(rows)
+    return "\n".join([*rows, "", *outstanding_rows()])
+
+
+def product_cycles(prefetch: int, channels: int, outstanding: int) -> int:
+    """Times GEMM 1024 in tiles of 128 on ONNXim's C1 with other DMA channels."""
+    config = load(["onnxim-c1"]).config.npu
+    config = replace(config, dma=replace(config.dma, channels=channels, outstanding=outstanding))
+    return run_commands(product(config, 1024, prefetch=prefetch).commands, config).cycles
+
+
+def outstanding_rows() -> Iterator[str]:
+    """Yields cycles of GEMM 1024 by `dma.outstanding`."""
+    yield f"{'GEMM 1024, onnxim-c1':<26} {'':>6} " + " ".join(f"{f'out. {count}':>9}" for count in OUTSTANDING)
+    for prefetch in (1, 2, 4):
+        for channels in CHANNELS:
+            counts = [product_cycles(prefetch, channels, count) for count in OUTSTANDING]
+            cells = " ".join(f"{count:>9,}" for count in counts)
+            yield f"{f'prefetch {prefetch}, {channels} channels':<33} {cells}"
 
 
 def _row(name: str, rate: int, counts: Sequence[int]) -> str:

@@ -3,7 +3,7 @@ default of `dma.share` (docs/npu-timing.md, "Transfers")."""
 
 import pytest
 
-from benchmarks.dma_share import CHANNELS, FAMILIES, RATES, SHARES, commands, cycles
+from benchmarks.dma_share import CHANNELS, FAMILIES, RATES, SHARES, commands, cycles, product_cycles
 from npu_device.config import DmaConfig, DramConfig, NpuConfig, SpmConfig
 from npu_device.levels.runner import Runner
 
@@ -42,6 +42,13 @@ def test_both_levels_agree_where_ports_are_not_limited(share: str, channels: int
             Runner(config, values=False, analytic=level).run(commands(family, seed)).cycles for level in (False, True)
         )
         assert hybrid == analytic, (family, seed)
+
+
+def test_outstanding_transfers_hide_latency_where_buffers_wait_for_a_channel() -> None:
+    """65,536 cycles are ideal. With a prefetch distance of 1 both buffers are in use, not a channel."""
+    assert product_cycles(4, 1, 1) == 201_917
+    assert product_cycles(4, 1, 4) < 65_536 * 1.02
+    assert product_cycles(1, 4, 1) == product_cycles(1, 4, 4) == 159_650
 
 
 @pytest.mark.nightly

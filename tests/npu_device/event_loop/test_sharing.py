@@ -14,9 +14,12 @@ from npu_device.cost import tensor
 from npu_device.cost.banks import Access, bytes_per_bank, demands
 from npu_device.cost.durations import Timing
 from npu_device.event_loop.machine import Machine
-from npu_device.levels.runner import Listed
+from npu_device.levels.explain import Blocker, explain
+from npu_device.levels.runner import Listed, Runner
 from npu_device.memory.region import Region, make_region
 from npu_device.trace.events import Cause, Kind, What
+from npu_device.trace.records import joined
+from npu_device.trace.run_spans import Spans
 from npu_device.trace.stream import EventStream
 
 INT8 = DataType.INT8
@@ -104,6 +107,39 @@ def test_oldest_first_on_several_dram_channels(native: bool) -> None:
     seen = listed(commands, of, native=native)
     done = {event["ticket"]: event["cycle"] for event in seen.of(What.DONE)}
     assert [done[ticket] for ticket in seen.run.tickets] == [10 + 200, 10 + 400, 10 + 200]
+
+
+@pytest.mark.parametrize("analytic", [False, True])
+@pytest.mark.parametrize("share", ["fair", "oldest"])
+def test_outstanding_transfers_overlap_latency(share: str, analytic: bool) -> None:
+    """64 bytes per cycle; the data of a channel moves in order, and a request is issued when one is through."""
+
+    def done(commands: list[Listed], outstanding: int, channels: int = 1, rate: int = 64) -> list[int]:
+        of = config(rate, dma=DmaConfig(channels=channels, share=share, outstanding=outstanding))
+        events = EventStream(keep=True)
+        run = Runner(of, events, analytic=analytic).run(commands)
+        cycles = {event["ticket"]: event["cycle"] for event in joined(events.kept()) if event["what"] == What.DONE}
+        return [cycles[ticket] for ticket in run.tickets]
+
+    large, small = ([load(size, SPM + 65536 * i, stream=i) for i in range(4)] for size in (6400, 64))
+    assert done(large, 1) == [110, 220, 330, 440]
+    assert done(large, 2) == [110, 210, 310, 410]
+    assert done(small, 1) == [11, 22, 33, 44]
+    assert done(small, 2) == [11, 12, 22, 23]
+    assert done(small, 4) == [11, 12, 13, 14]
+    # no limit but the channels' 128 bytes: the third load is in channel 0, after the first one
+    assert done([*large[:1], *small[1:]], 2, 2, 1000) == [60, 11, 61, 12]
+
+
+def test_an_explanation_counts_latency_that_nothing_hides() -> None:
+    """Four loads of one cycle each on one channel, which is busy with the latency of the first one, or of all."""
+    for outstanding, causes in (
+        (1, {Blocker.DRAM: 4, Blocker.DRAM_LATENCY: 10, Blocker.CHANNEL_BUSY: 30}),
+        (4, {Blocker.DRAM: 4, Blocker.CHANNEL_BUSY: 10}),
+    ):
+        of = config(dma=DmaConfig(channels=1, outstanding=outstanding))
+        seen = listed([load(64, SPM + 65536 * i, stream=i) for i in range(4)], of)
+        assert explain(Spans([seen.events]), of).causes == causes
 
 
 def test_clusters_share_the_dram() -> None:

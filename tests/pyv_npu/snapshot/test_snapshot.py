@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from shares import draws
 
 from npu_device.abi.opcodes import Opcode, TicketState
-from npu_device.event_loop.state import WAITING
+from npu_device.event_loop.state import NOT_YET, WAITING
 from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.engines.stop import StopReason
 from pyv_ext.isa import Kind
@@ -116,8 +116,13 @@ def test_a_wait_with_a_deadline_goes_on_waiting() -> None:
     assert outcome(moved(platform, "fault_timeout", "tight")) == whole
 
 
-def test_transfers_that_wait_for_older_ones_go_on_waiting() -> None:
-    slow = {"npu.dma.share": "oldest", "npu.dma.channels": 4, "npu.dram.bytes_per_second": 6_400_000_000}
+@pytest.mark.parametrize(("channels", "outstanding"), [(4, 1), (1, 4)])
+def test_transfers_that_wait_for_older_ones_go_on_waiting(channels: int, outstanding: int) -> None:
+    """Their data does, or their requests are on their way."""
+    slow = {
+        "npu.dma.share": "oldest", "npu.dma.channels": channels, "npu.dma.outstanding": outstanding,
+        "npu.dram.bytes_per_second": 6_400_000_000,
+    }  # fmt: skip
     whole = outcome(machine("gemm", args={}, settings=slow))
     platform = machine("gemm", args={}, settings=slow)
     while not platform.npu.counters.accepted:
@@ -125,8 +130,9 @@ def test_transfers_that_wait_for_older_ones_go_on_waiting() -> None:
     waiting = 0
     for _ in range(12):
         platform.run(until=platform.cycle + 611)
-        units = platform.npu.host.execution.engines.machine.storage.units.values()
-        waiting += any(unit.busy and unit.rate == WAITING for unit in units)
+        storage = platform.npu.host.execution.engines.machine.storage
+        requests = any(step is not None and step.issued != NOT_YET for run in storage.loop.active for step in run.heads)
+        waiting += requests or any(unit.busy and unit.rate == WAITING for unit in storage.units.values())
         other = machine("gemm", args={}, settings=slow)
         other.restore(Snapshot.from_bytes(platform.save().to_bytes()))
         platform = other
