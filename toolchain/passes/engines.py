@@ -27,7 +27,7 @@ CLOSE = 400
 SURE = 8, 5
 """An estimate is not that much too low: where fewer engines need longer by computation alone, nothing is measured."""
 MAX_PRODUCTS = 4
-"""Products that are measured side by side."""
+"""Products that are measured at the same time."""
 CHOSEN = ("tile", "buffers", "prefetch", "engines")
 
 
@@ -41,9 +41,9 @@ def run(graph: Graph, target: Target) -> Graph:
     for group in groups(graph):
         if all(one.op_type in PRODUCTS and one.integers("tile") and "engines" not in one.attributes for one in group):
             concurrent = concurrent_layers[group[0].id] if _shares(group) else None
-            measured_layers = (*group, *(concurrent.others if concurrent else ()))
+            measured_layers = (*group, *(concurrent.products + concurrent.others if concurrent else ()))
             key = (
-                concurrent and concurrent.products,
+                concurrent and concurrent.copies,
                 *((signature(graph, one), one.integer("cluster")) for one in measured_layers),
             )
             if key not in known:
@@ -69,26 +69,34 @@ def groups(graph: Graph) -> Iterator[list[LayerIR]]:
 class ConcurrentLayers(NamedTuple):
     """Layers that may run at the same time as a layer of a tensor engine, on its cluster."""
 
-    products: int
-    """For the same engines."""
-    others: Sequence[LayerIR]
-    """For vector engines, as many as it could hide."""
+    copies: int
+    """Layers like it."""
+    products: list[LayerIR]
+    """Other layers for the same engines."""
+    others: list[LayerIR]
+    """Layers for vector engines, as many as it could hide."""
 
 
 def _concurrent_layers(graph: Graph) -> Iterator[ConcurrentLayers]:
     """Independent layers of each layer."""
     for layer, free in zip(graph.layers, independent(dependencies(graph)), strict=True):
-        budget, products = bound(graph, layer), 0
-        others = list[LayerIR]()
+        budget, copies = bound(graph, layer), 0
+        products, others = list[LayerIR](), list[LayerIR]()
+        own = signature(graph, layer)
         for other in (graph.layers[index] for index in free):
             if other.op_type == "CORE" or other.integer("cluster") != layer.integer("cluster"):
                 continue
             if other.op_type in (*PRODUCTS, "ATTN_T"):
-                products += 1
+                if copies + len(products) == MAX_PRODUCTS - 1:
+                    continue
+                if signature(graph, other) == own:
+                    copies += 1
+                else:
+                    products.append(other)
             elif bound(graph, other) <= budget:
                 budget -= bound(graph, other)
                 others.append(other)
-        yield ConcurrentLayers(min(products, MAX_PRODUCTS - 1), others)
+        yield ConcurrentLayers(copies, products, others)
 
 
 def _best(
@@ -124,19 +132,19 @@ def _shares(group: Sequence[LayerIR]) -> bool:
 
 
 def _time(graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers | None, target: Target) -> int | None:
-    """Cycles of a layer or its parts; of a layer that shares the scratchpad, beside copies of it, then beside the
+    """Cycles of a layer or its parts; of a layer that shares the scratchpad, beside the products, then beside the
     others."""
     if concurrent is None:
         return measured(graph, group, target)
     (layer,) = group
     layers, tensors = [layer], dict(graph.tensors)
     out, seen = graph.tensors[graph.storage(layer.outputs[0])], graph.tensors[layer.outputs[0]]
-    for index in range(concurrent.products):
+    for index in range(concurrent.copies):
         twin = replace(out, id=f"{seen.id} of layer {index} like it")
         view = replace(seen, id=f"{twin.id}, seen", view_of=twin.id)
         tensors |= {twin.id: twin, view.id: view}
         layers.append(replace(layer, outputs=(view.id,)))
-    time = measured(replace(graph, tensors=tensors), layers, target)
+    time = measured(replace(graph, tensors=tensors), [*layers, *concurrent.products], target)
     if time is None or not concurrent.others:
         return time
     others = measured(graph, [layer, *concurrent.others], target)
