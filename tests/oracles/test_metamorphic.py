@@ -43,21 +43,29 @@ def none(value: int) -> int:
     return 0
 
 
-def channels(config: NpuConfig) -> NpuConfig:
-    """Returns a machine with one more DMA channel, unless it has one for each direction, or the most."""
-    if config.dma.direction == "split" or config.dma.channels == 4:
-        return config
-    return replace(config, dma=replace(config.dma, channels=config.dma.channels + 1))
+def one_more_channel(share: str) -> Change:
+    """Returns a change of machines with a `dma.share`, unless they have a channel for each direction, or the most."""
+
+    def change(config: NpuConfig) -> NpuConfig:
+        dma = config.dma
+        if dma.share != share or dma.direction == "split" or dma.channels == 4:
+            return config
+        return replace(config, dma=replace(dma, channels=dma.channels + 1))
+
+    return change
 
 
-ORDER, RATE = 13.0, 1.0
-"""Percent by which a list may take longer: where commands or steps come in another order, and where they do not."""
+RATE, OLDEST, ORDER, FAIR, WINDOW = 1.0, 2.0, 13.0, 16.0, 30.0
+"""Percent by which a list may take longer: where only durations change; where more transfers move, oldest first; where
+commands or steps come in another order; where fair sharing ends all transfers later; where a command takes an engine
+before an older one."""
 CHANGES: Mapping[str, tuple[Change, float]] = {
     "te.count": (with_more("te", count=one_more), ORDER),
     "ve.count": (with_more("ve", count=one_more), ORDER),
     "ve.lanes": (with_more("ve", lanes=twice), RATE),
     "ve.latency": (with_more("ve", latency=none), RATE),
-    "dma.channels": (channels, ORDER),
+    "dma.channels, fair": (one_more_channel("fair"), FAIR),
+    "dma.channels, oldest": (one_more_channel("oldest"), OLDEST),
     "dma.outstanding": (with_more("dma", outstanding=twice), RATE),
     "dma.bytes_per_cycle": (with_more("dma", bytes_per_cycle=twice), RATE),
     "dram.bytes_per_second": (with_more("dram", bytes_per_second=twice), RATE),
@@ -67,7 +75,7 @@ CHANGES: Mapping[str, tuple[Change, float]] = {
     "spm.port": (with_more("spm", port=twice), RATE),
     "spm.ports": (with_more("spm", ports=lambda ports: "1r1w"), RATE),
     "l2.bytes": (with_more("l2", bytes=twice), RATE),
-    "scheduler.window": (with_more("scheduler", window=twice), ORDER),
+    "scheduler.window": (with_more("scheduler", window=twice), WINDOW),
     "queue.tight_size": (with_more("queue", tight_size=twice), ORDER),
 }
 LEVELS = {"CA_HYBRID": False, "IA_TIMING": True}
