@@ -15,7 +15,7 @@ FOREVER = 1 << 62
 NOT_YET = -1
 """In place of a cycle."""
 
-MAX_UNITS = 96
+MAX_UNITS = 128
 MAX_RUNS = 192
 MAX_LANES = 16
 MAX_BANKS = 256

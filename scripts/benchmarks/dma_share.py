@@ -1,5 +1,4 @@
-"""Cycles of double-buffered pipelines and of models by `dma.share`, `dma.outstanding` and the number of DMA channels
-(docs/npu-timing.md)."""
+"""Cycles of pipelines and models by `dma.share`, `dma.outstanding` and DMA channels (docs/npu-timing.md)."""
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -9,7 +9,15 @@ from npu_rig import DRAM, SPM, Rig
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import DataType, Eltwise, Opcode
-from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
+from npu_device.config import (
+    DmaConfig,
+    DramConfig,
+    NocConfig,
+    NpuConfig,
+    SpmConfig,
+    TeConfig,
+    VeConfig,
+)
 from npu_device.cost import tensor
 from npu_device.cost.banks import Access, bytes_per_bank, demands
 from npu_device.cost.durations import Timing
@@ -58,6 +66,21 @@ def test_a_channel_is_a_limit_of_its_own() -> None:
     one_of_three = [load(12800, SPM + 65536 * i, stream=i) for i in range(3)]
     assert ends(one_of_three, config(rate=1000, dma=DmaConfig(channels=3))) == [10 + 100] * 3
     assert ends(one_of_three, config(rate=300, dma=DmaConfig(channels=3))) == [10 + 128] * 3
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_sixteen_channels_of_two_clusters(native: bool) -> None:
+    """1,024 bytes per cycle: 32 each. The queue takes 16 commands in cycle 0, whose data moves twice as fast at first,
+    and 16 in cycle 1, which do so at last. The last channel has a register."""
+    loads = [
+        load(3200, SPM + cluster * SPM_CLUSTER_STRIDE + 4096 * i, stream=i, cluster=cluster)
+        for i in range(16)
+        for cluster in range(2)
+    ]
+    of = config(rate=1024, dma=DmaConfig(channels=16), clusters=2)
+    seen = listed(loads, of, native=native)
+    assert [event["cycle"] for event in seen.of(What.DONE)] == [10 + 1 + 98] * 16 + [1 + 10 + 98 + 1] * 16
+    assert seen.run.device.read(0x500 + 8 * 31, 4, 200) == 109
 
 
 def test_what_does_not_divide_goes_to_the_lowest_channel() -> None:
