@@ -48,6 +48,8 @@ def _key(default: Any, meaning: str, unit: str = "", source: str = CHOSEN, **rul
     return field(default=default, metadata={"meaning": meaning, "unit": unit, "source": source, **rule})
 
 
+MAX_CHANNELS = 32
+"""DMA channels of all clusters: those that have registers (`abi.registers.UNITS`)."""
 MOST_QUEUED = 65536
 """Commands of a queue."""
 
@@ -182,7 +184,8 @@ class SpmConfig:
 class DmaConfig:
     """The DMA channels of a cluster."""
 
-    channels: int = _key(2, "channels of a cluster", "channels", MACHINE, min=1, max=4)
+    channels: int = _key(2, "channels of a cluster; of all clusters together at most 32", "channels", MACHINE, min=1,
+                         max=16)  # fmt: skip
     bytes_per_cycle: int | None = _key(128, f"rate of one channel; {UNLIMITED}", "bytes per NPU cycle", min=1)
     bus_width_bytes: int = _key(128, "one burst", "bytes", min=1, power_of_two=True)
     alignment: int = _key(64, "DRAM accesses are widened to this", "bytes", "pyv-npu docs bit-widths, R5", min=1,
@@ -193,6 +196,10 @@ class DmaConfig:
                                       'pyv-npu docs quantization "Vector quantization"', min=1)  # fmt: skip
     buffering: str = _key("full", "buffers of a macro command: two for operands and results, one for operands, none",
                           source=LEVELS, choices=("full", "out", "none"))  # fmt: skip
+    share: str = _key("fair", "what transfers get of DRAM and NoC: equal parts, or the oldest all that it can take",
+                      source=TRANSFERS, choices=("fair", "oldest"))  # fmt: skip
+    outstanding: int = _key(1, "transfers of a channel on their way: latencies overlap, data moves in order",
+                            "transfers", TRANSFERS, min=1, max=64)  # fmt: skip
     order: str = _key("fifo", "which transfer a channel takes next", source=TRANSFERS, choices=("fifo",))
     direction: str = _key("shared", "transfers of macro commands: any channel, or channel 0 reads and 1 writes",
                           choices=("shared", "split"))  # fmt: skip
@@ -378,6 +385,11 @@ def _problems(config: NpuConfig) -> Iterator[str]:
             yield f"te.external.units = {unit}: te.count = {te.count} engines count from 0 to {te.count - 1}"
     if dma.direction == "split" and dma.channels != 2:
         yield f"dma.channels = {dma.channels}: must be 2 with dma.direction = split, one reads and one writes"
+    if dma.channels * config.clusters > MAX_CHANNELS:
+        yield (
+            f"dma.channels = {dma.channels}: must be at most {MAX_CHANNELS // config.clusters} with clusters = "
+            f"{config.clusters}; {MAX_CHANNELS} channels have counters"
+        )
 
 
 def _section(section: Any, prefix: str) -> Iterator[str]:

@@ -134,7 +134,7 @@ class UnitCounters(NamedTuple):
 UNITS = (
     UnitCounters("TE", 0x400, 16),
     UnitCounters("VE", 0x480, 16),
-    UnitCounters("DMA", 0x500, 16),
+    UnitCounters("DMA", 0x500, 32),
     UnitCounters("BANK", 0x600, 64),
 )
 

@@ -4,7 +4,7 @@ A part of the event loop, in the native subset (`pyv_native`).
 """
 
 from npu_device.event_loop.sharing import moved_at
-from npu_device.event_loop.state import DMA, DRAINING, MOVING, Bank, BankAccess, EventLoop, Unit
+from npu_device.event_loop.state import DMA, DRAINING, MOVING, WAITING, Bank, BankAccess, EventLoop, Unit
 from npu_device.trace.events import Cause, What
 from pyv_native.integers import i32
 
@@ -149,7 +149,8 @@ def expected_end(loop: EventLoop, unit: Unit) -> int:
     if unit.kind != DMA:
         return unit.start + unit.length
     if unit.phase == MOVING:
-        return max(moved_at(loop, unit), unit.earliest_end)
+        moved = unit.start + unit.length if unit.rate == WAITING else moved_at(loop, unit)
+        return max(moved, unit.earliest_end)
     return unit.end - unit.step.piece.tail if unit.phase >= DRAINING else 0
 
 

@@ -144,7 +144,7 @@ class Encoded:
         references[:, place["piece"]] = True
         words[:, place["tile"]] = self.plan.tile
         words[:, place["lane"]] = self.plan.lane
-        words[:, [place["released"], place["done"]]] = NONE
+        words[:, [place["released"], place["done"], place["issued"]]] = NONE
         after, present = place["after"], self.plan.after != NONE
         words[:, after] = present.sum(axis=1)
         words[:, after + 1 : after + 1 + present.shape[1]] = np.where(present, self.plan.after * size, 0)

@@ -7,7 +7,8 @@ native subset (`pyv_native`).
 """
 
 from npu_device.cost.rates import FRACTION_BITS
-from npu_device.event_loop.state import FLOWING, FOREVER, EventLoop, Unit
+from npu_device.event_loop.sharing import serve_oldest_first
+from npu_device.event_loop.state import FLOWING, FOREVER, WAITING, EventLoop, Unit
 
 
 def begin_flow(loop: EventLoop, unit: Unit) -> None:
@@ -44,33 +45,43 @@ def flow(loop: EventLoop, until: int) -> None:
     """Move credits from `rates_since` to `until`. Rates stay between two cycles in which a transfer joins or leaves."""
     now = loop.rates_since
     while now < until:
-        count = 0
         soonest = until
-        for link in loop.links:
-            link.weight = 0
+        if loop.oldest_first:
+            serve_oldest_first(loop, FLOWING, now)
+        else:
+            share_fairly(loop, now)
         for unit in loop.units:
             if unit.phase == FLOWING and unit.left:
-                if unit.start > now:
-                    soonest = min(soonest, unit.start)
-                else:
-                    count += 1
-                    if not loop.uniform:
-                        for i in range(len(loop.links)):
-                            loop.links[i].weight += unit.share[i]
-        if count:
-            remainder = loop.total_rate % count
-            for unit in loop.units:
-                if unit.phase == FLOWING and unit.left and unit.start <= now:
-                    unit.rate = fair_rate(loop, unit, count, remainder)
-                    remainder = 0
+                if unit.ready > now:
+                    soonest = min(soonest, unit.ready)
+                elif unit.rate != WAITING:
                     soonest = min(soonest, now + (unit.left + unit.rate - 1) // unit.rate if unit.rate else now)
-            for unit in loop.units:
-                if unit.phase == FLOWING and unit.left and unit.start <= now:
-                    unit.left = max(0, unit.left - unit.rate * (soonest - now)) if unit.rate else 0
-                    if not unit.left:
-                        end_data(unit, soonest)
+        for unit in loop.units:
+            if unit.phase == FLOWING and unit.left and unit.ready <= now and unit.rate != WAITING:
+                unit.left = max(0, unit.left - unit.rate * (soonest - now)) if unit.rate else 0
+                if not unit.left:
+                    end_data(unit, soonest)
         now = soonest
     loop.rates_since = now
+
+
+def share_fairly(loop: EventLoop, now: int) -> None:
+    """Rates of all transfers that move data."""
+    count = 0
+    for link in loop.links:
+        link.weight = 0
+    for unit in loop.units:
+        if unit.phase == FLOWING and unit.left and unit.ready <= now:
+            count += 1
+            if not loop.uniform:
+                for i in range(len(loop.links)):
+                    loop.links[i].weight += unit.share[i]
+    if count:
+        remainder = loop.total_rate % count
+        for unit in loop.units:
+            if unit.phase == FLOWING and unit.left and unit.ready <= now:
+                unit.rate = fair_rate(loop, unit, count, remainder)
+                remainder = 0
 
 
 def fair_rate(loop: EventLoop, unit: Unit, count: int, remainder: int) -> int:

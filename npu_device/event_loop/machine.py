@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Piece
+from npu_device.cost.rates import WHOLE
 from npu_device.event_loop import cache, snapshot, stepper
 from npu_device.event_loop.encoding import Encoded, Pieces
 from npu_device.event_loop.state import FOREVER, MAX_ROW_BANKS, MAX_RUNS
@@ -44,6 +45,8 @@ def power_up(config: NpuConfig, timing: Timing, analytic: bool = False, external
     loop.uniform, loop.analytic, loop.external = int(rates.uniform), int(analytic), int(bool(external))
     loop.total_rate, loop.dma_rate, loop.priority_rate = rates.total, rates.channel, rates.first
     loop.burst, loop.latency = config.dma.bus_width_bytes * rates.per_byte, timing.latency
+    loop.outstanding = config.dma.outstanding
+    loop.oldest_first = int(config.dma.share == "oldest")
     loop.split, loop.interleave = int(config.dma.direction == "split"), dram.interleave
     if dram.row_model == "open":
         loop.row_cycles, loop.row_bytes = timing.core_cycles(dram.row_cycles), dram.row_bytes
@@ -54,6 +57,7 @@ def power_up(config: NpuConfig, timing: Timing, analytic: bool = False, external
             unit = loop.units.add()
             unit.code, unit.kind, unit.cluster = unit_code(kind, index), int(kind), index // count
             unit.begin_event, unit.end_event = map(int, STEP_EVENTS[kind])
+            unit.share[0] = WHOLE * int(rates.uniform)
             unit.external = int(unit.code in external)
     for slot in range(MAX_RUNS):
         loop.runs.add().slot = slot
@@ -141,9 +145,16 @@ class Machine:
     # -- units -------------------------------------------------------------------------------------------------
 
     def free(self, code: int) -> bool:
-        """Whether no command holds a unit and no step runs on it."""
+        """Whether a unit takes a command, as `stepper.takes_run`."""
         unit = self.storage.units[code]
+        if unit.kind == Kind.DMA and self._config.dma.outstanding > 1:
+            return bool(unit.assigned < self._config.dma.outstanding)
         return not unit.busy and not unit.holder
+
+    def load(self, code: int) -> int:
+        """Transfers that a command on a unit which takes it would wait for, at least."""
+        unit = self.storage.units[code]
+        return int(unit.assigned or unit.busy)
 
     def want(self, classes: Sequence[tuple[Kind, int]]) -> None:
         """Commands wait for units of these kinds and clusters: `advance` stops when one is free."""

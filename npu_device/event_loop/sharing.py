@@ -5,9 +5,9 @@ that its bytes have there. A part of the event loop, in the native subset (`pyv_
 """
 
 from npu_device.cost.rates import FRACTION_BITS, WHOLE
-from npu_device.event_loop.state import FOREVER, MOVING, DramChannel, EventLoop, Unit
+from npu_device.event_loop.state import FOREVER, MOVING, WAITING, DramChannel, EventLoop, Piece, Unit
 
-NO_RATE = -1
+NO_RATE = -2
 """In `Unit.rate`, while rates are shared."""
 NO_LINK = -1
 
@@ -28,6 +28,8 @@ def moved_at(loop: EventLoop, unit: Unit) -> int:
     start = credits_flow_from(loop, unit)
     if not unit.left or not unit.rate:
         return start
+    if unit.rate == WAITING:
+        return FOREVER
     return start + (unit.left + unit.rate - 1) // unit.rate
 
 
@@ -35,7 +37,7 @@ def move_credits(loop: EventLoop, t: int) -> None:
     """Move credits at the present rates up to cycle `t`."""
     if t > loop.rates_since:
         for unit in loop.units:
-            if unit.phase == MOVING:
+            if unit.phase == MOVING and unit.rate > 0:
                 elapsed = t - credits_flow_from(loop, unit)
                 if elapsed > 0:
                     unit.left = max(0, unit.left - unit.rate * elapsed)
@@ -50,13 +52,62 @@ def share_rates(loop: EventLoop, t: int) -> None:
         count += unit.phase == MOVING
     if loop.uniform:
         fill_bucket(loop, loop.channels[0], t, count)
-        if count:
+        if loop.oldest_first:
+            serve_oldest_first(loop, MOVING, t)
+        elif count:
             share_equally(loop, count)
         return
     for channel in loop.channels:
         fill_bucket(loop, channel, t, demand(loop, channel.index, 0))
-    if count:
+    if loop.oldest_first:
+        serve_oldest_first(loop, MOVING, t)
+    elif count:
         fill_progressively(loop, count)
+
+
+def serve_oldest_first(loop: EventLoop, phase: int, t: int) -> None:
+    """Rates of the transfers in a phase whose data could move in cycle `t`: by age, each takes what older ones leave.
+    The data of those that get nothing waits; banks are used from the first byte on."""
+    for link in loop.links:
+        link.spare = link.rate
+    for unit in loop.units:
+        if unit.phase == phase:
+            unit.rate = NO_RATE
+    searching = 1
+    while searching:
+        searching = 0
+        oldest = loop.units[0]
+        for unit in loop.units:
+            if unit.phase == phase and unit.rate == NO_RATE and unit.left and unit.ready <= t:
+                if not searching or unit.ready < oldest.ready:
+                    oldest = unit
+                searching = 1
+        if searching:
+            oldest.rate = 0
+            rate = min(headroom(loop, oldest), max_rate(oldest.step.piece))
+            if not rate:
+                oldest.rate = WAITING
+            elif rate < FOREVER:
+                oldest.rate = rate
+                take_credits(loop, oldest, rate)
+            if rate:
+                begin_data(oldest, t)
+
+
+def max_rate(piece: Piece) -> int:
+    """Credits per cycle of a transfer's bursts and of its banks' ports; FOREVER: no limit."""
+    return (piece.credits + piece.cycles - 1) // piece.cycles if piece.cycles else FOREVER
+
+
+def begin_data(unit: Unit, t: int) -> None:
+    """The first byte of a transfer moves, after it has waited for older transfers."""
+    if unit.length < 0 and unit.left >= unit.step.piece.credits and unit.start < t:
+        waited = t - unit.start
+        unit.start = t
+        unit.earliest_end += waited
+        unit.undisturbed_end += waited
+        unit.bare_end += waited
+        unit.delay = 0
 
 
 def share_equally(loop: EventLoop, count: int) -> None:

@@ -35,14 +35,14 @@ from npu_device.event_loop.storage import Storage
 from pyv_native.records import WORD, layout
 from pyv_native.state import LATEST, Fields, StateError, inside, listed, row
 
-_RELEASED, _DONE, _DRAM, _PIECE = (
-    layout(Step).fields[name].offset // WORD for name in ("released", "done", "dram", "piece")
+_RELEASED, _DONE, _ISSUED, _DRAM, _PIECE = (
+    layout(Step).fields[name].offset // WORD for name in ("released", "done", "issued", "dram", "piece")
 )
 """Words of a step."""
 _KIND_OF = {READ: DMA, WRITE: DMA, TENSOR: TE, VECTOR: VE}
 """Kind of unit that executes the steps of a class."""
 _CYCLE = (0, LATEST)
-_ON_UNIT = ("start", "end", "length", "phase", "left", "rate", "earliest_end", "undisturbed_end",
+_ON_UNIT = ("start", "ready", "end", "length", "phase", "left", "rate", "earliest_end", "undisturbed_end",
             "conflict_bank", "conflict", "stalled", "result", "delay", "bare_end", "exposed")  # fmt: skip
 """Fields of a unit that belong to the step on it."""
 _OF_CHANNEL = ("tokens", "tokens_at", "paused_until", "moved")
@@ -70,7 +70,8 @@ def state_of(storage: Storage) -> dict[str, Any]:
         steps = storage.columns(run.slot)
         runs.append(
             {"slot": run.slot, "number": run.number, "units": [unit.code for unit in run.units], "finish": run.finish,
-             "released": steps[:, _RELEASED].tobytes(), "done": steps[:, _DONE].tobytes()}
+             "released": steps[:, _RELEASED].tobytes(), "done": steps[:, _DONE].tobytes(),
+             "issued": steps[:, _ISSUED].tobytes()}
         )  # fmt: skip
     units = []
     for unit in storage.units.values():
@@ -103,7 +104,10 @@ def load(storage: Storage, state: Fields, pieces: Pieces, plan_of: PlanOf) -> No
         with inside("runs", index):
             slots.append(
                 _load_run(
-                    storage, Fields(item, "slot", "number", "units", "finish", "released", "done"), pieces, plan_of
+                    storage,
+                    Fields(item, "slot", "number", "units", "finish", "released", "done", "issued"),
+                    pieces,
+                    plan_of,
                 )
             )
     loop = storage.loop  # placing plans may have moved it
@@ -155,7 +159,7 @@ def _load_run(storage: Storage, fields: Fields, pieces: Pieces, plan_of: PlanOf)
     units = [storage.units[code] for code in codes]
     run.units.fill(units)
     steps = storage.columns(slot)
-    for name, column in (("released", _RELEASED), ("done", _DONE)):
+    for name, column in (("released", _RELEASED), ("done", _DONE), ("issued", _ISSUED)):
         values = np.frombuffer(fields.data(name, 8 * len(steps)), np.int64)
         if ((values < NOT_YET) | (values > LATEST)).any():
             raise StateError(f"a cycle is not within {NOT_YET}..{LATEST}", name)
@@ -166,9 +170,13 @@ def _load_run(storage: Storage, fields: Fields, pieces: Pieces, plan_of: PlanOf)
     run.finish = fields.integer("finish", *_CYCLE)
     if run.left:
         for unit in units:
-            if unit.holder is not None:
+            shared = unit.kind == DMA and storage.loop.outstanding > 1
+            if unit.holder is not None or unit.assigned >= storage.loop.outstanding:
                 raise StateError("a unit belongs to two runs", "units")
-            unit.holder = run
+            if shared:
+                unit.assigned += 1
+            else:
+                unit.holder = run
     else:
         storage.loop.finishing += 1
     return slot
@@ -191,7 +199,7 @@ def _load_step(storage: Storage, unit: Any, fields: Fields) -> None:
     for name in _ON_UNIT:
         # The end that an external engine has not told is LATEST, and more by what its banks have cost.
         latest = 2 * LATEST - 1 if name == "end" and unit.external else LATEST
-        setattr(unit, name, fields.integer(name, -1 if name == "length" else 0, latest))
+        setattr(unit, name, fields.integer(name, -1 if name in ("length", "rate") else 0, latest))
     if not (LATENCY <= unit.phase <= DRAINING if unit.kind == DMA else unit.phase == 0):
         raise StateError(f"{unit.phase} is no phase of this unit", "phase")
     share = fields.integers("share", 0, LATEST, len(loop.links))

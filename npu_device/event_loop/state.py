@@ -15,7 +15,7 @@ FOREVER = 1 << 62
 NOT_YET = -1
 """In place of a cycle."""
 
-MAX_UNITS = 96
+MAX_UNITS = 128
 MAX_RUNS = 192
 MAX_LANES = 16
 MAX_BANKS = 256
@@ -34,6 +34,9 @@ CLASSES = 4
 LATENCY, MOVING, DRAINING, FLOWING = 1, 2, 3, 4
 """Phases of a transfer: before its first byte, while data moves, after its last byte; at IA_TIMING all of them. 0: none
 is in progress."""
+
+WAITING = -1
+"""In `Unit.rate`: older transfers take all that there is."""
 
 # -- plans -------------------------------------------------------------------------------------------------------------
 
@@ -112,6 +115,8 @@ class Step:
     """Cycle from which its operands are free."""
     done: int = NOT_YET
     """Cycle from which its result is there."""
+    issued: int = NOT_YET
+    """Transfer: cycle from which its latency counts, where that was before a channel was free for it."""
     lane: int = 0
     """Which of its command's units it runs on, where it is of their kind."""
 
@@ -151,12 +156,16 @@ class Unit:
     end_event: int = 0
     holder: Run | None = REFERENCE
     """The run that has the unit to itself."""
+    assigned: int = 0
+    """DMA channel: commands whose transfers go through it."""
     busy: int = 0
     """Whether a step is in progress: `run`, `step` and all that follows belong to it."""
     run: Run = REFERENCE
     step: Step = REFERENCE
     start: int = 0
     """Cycle from which it uses banks; of a transfer, from which data moves."""
+    ready: int = 0
+    """Transfer: cycle from which data could move, if it had not to wait for older transfers."""
     end: int = 0
     """Cycle of its end; of a transfer, once all data has moved."""
     last_end: int = NOT_YET
@@ -170,7 +179,7 @@ class Unit:
     kept: int = 0
     """The same in the cycle of now, while ends are computed."""
     rate: int = 0
-    """Transfer: credits per cycle; 0: all at once, when there is no limit."""
+    """Transfer: credits per cycle; 0: all at once, when there is no limit; WAITING: none."""
     earliest_end: int = 0
     """Transfer: cycle before which it does not end."""
     undisturbed_end: int = 0
@@ -301,6 +310,10 @@ class EventLoop:
     """Credits that a token bucket holds at most."""
     latency: int = 0
     """Cycles of DRAM and NoC before the first byte."""
+    outstanding: int = 1
+    """Transfers of a DMA channel whose requests may be on their way."""
+    oldest_first: int = 0
+    """Whether the oldest transfer takes all that it can of DRAM and NoC."""
     split: int = 0
     """Whether long plans read through DMA channel 0 of the cluster and write through channel 1."""
     interleave: int = 0

@@ -22,6 +22,7 @@ from npu_device.event_loop.state import (
     TENSOR,
     VE,
     VECTOR,
+    WRITE,
     EventLoop,
     Run,
     Step,
@@ -84,6 +85,7 @@ def end_step(loop: EventLoop, unit: Unit, t: int) -> None:
         loop.finishing += 1
         for own in run.units:
             own.holder = None
+            own.assigned = max(0, own.assigned - 1)
 
 
 def complete_runs(loop: EventLoop, t: int) -> None:
@@ -156,6 +158,8 @@ def start_steps(loop: EventLoop, t: int) -> None:
                 step = run.heads[step_class]
                 if step is not None:
                     ready = ready_at(step, step_class)
+                    if step.issued != NOT_YET:
+                        ready = step.issued - FOREVER
                     if ready > t:
                         loop.wake = min(loop.wake, ready)
                     elif ready < earliest:
@@ -168,6 +172,8 @@ def start_steps(loop: EventLoop, t: int) -> None:
         if chosen is not None and chosen_run is not None and chosen_unit is not None:
             begin_step(loop, chosen_run, chosen, chosen_unit, t)
             searching = 1
+    if loop.outstanding > 1:
+        issue_requests(loop, t)
     if loop.rates_due:
         loop.rates_due = 0
         if loop.analytic:
@@ -175,6 +181,62 @@ def start_steps(loop: EventLoop, t: int) -> None:
         else:
             share_rates(loop, t)
     begin_bank_accesses(loop, t)
+
+
+def issue_requests(loop: EventLoop, t: int) -> None:
+    """Issue requests of transfers that could start if a channel were free: their latency counts from cycle `t`.
+
+    They are served before all others, in the order in which they were issued: that in which they were ready.
+    """
+    searching = 1
+    while searching:
+        searching = 0
+        earliest = FOREVER
+        chosen = None
+        for run in loop.active:
+            for step_class in range(WRITE + 1):
+                step = next_request(run, step_class)
+                if step is not None:
+                    ready = ready_at(step, step_class)
+                    if ready > t:
+                        loop.wake = min(loop.wake, ready)
+                    elif ready < earliest and free_requests(loop, run, step_class) > 0:
+                        earliest = ready
+                        chosen = step
+        if chosen is not None:
+            chosen.issued = t
+            searching = 1
+
+
+def next_request(run: Run, step_class: int) -> Step | None:
+    """The first step of a class whose request has not been issued."""
+    step = run.heads[step_class]
+    while step is not None and step.issued != NOT_YET:
+        step = step.next
+    return step
+
+
+def free_requests(loop: EventLoop, run: Run, step_class: int) -> int:
+    """How many more requests of a run may be on their way: to its own channel, or to those that all runs share."""
+    own = run.units[0]
+    count = 0
+    for unit in loop.units:
+        if unit.kind == DMA and unit.cluster == run.cluster and (own.kind != DMA or unit is own):
+            count += loop.outstanding - 1
+    by_class = own.kind != DMA and loop.split
+    if by_class:
+        count = loop.outstanding - 1
+    for other in loop.active:
+        if other.left and other.cluster == run.cluster:
+            first = other.units[0]
+            if first is own or (own.kind != DMA and first.kind != DMA):
+                for each in range(WRITE + 1):
+                    if each == step_class or not by_class:
+                        step = other.heads[each]
+                        while step is not None and step.issued != NOT_YET:
+                            count -= 1
+                            step = step.next
+    return count
 
 
 def begin_step(loop: EventLoop, run: Run, step: Step, unit: Unit, t: int) -> None:
@@ -231,9 +293,12 @@ def admit(loop: EventLoop, run: Run, number: int, ticket: int, cluster: int, cou
 
 
 def hold(loop: EventLoop, run: Run, unit: Unit) -> None:
-    """A run has a unit to itself, for the next lane."""
+    """A run has a unit to itself, for the next lane; channels with several outstanding transfers have several runs."""
     run.units.append(unit)
-    unit.holder = run
+    if unit.kind == DMA and loop.outstanding > 1:
+        unit.assigned += 1
+    else:
+        unit.holder = run
 
 
 def begin_single(loop: EventLoop, run: Run, step: Step, dram: int, number: int, ticket: int, unit: Unit, t: int) -> int:
@@ -241,6 +306,7 @@ def begin_single(loop: EventLoop, run: Run, step: Step, dram: int, number: int, 
     step.dram = dram
     step.released = NOT_YET
     step.done = NOT_YET
+    step.issued = NOT_YET
     admit(loop, run, number, ticket, unit.cluster, 1, t)
     run.heads[step.piece.step_class] = step
     hold(loop, run, unit)
@@ -268,11 +334,18 @@ def next_cycle(loop: EventLoop) -> int:
     return max(soonest, loop.time)
 
 
+def takes_run(loop: EventLoop, unit: Unit) -> int:
+    """Whether a unit takes another run: it is free, or a DMA channel with fewer runs than outstanding transfers."""
+    if unit.kind == DMA and loop.outstanding > 1:
+        return unit.assigned < loop.outstanding
+    return not unit.busy and unit.holder is None
+
+
 def requested_unit_free(loop: EventLoop) -> int:
     """Whether a unit is free that a waiting command could start on."""
     if loop.requested:
         for unit in loop.units:
-            if not unit.busy and unit.holder is None and loop.requested >> 4 * unit.kind + unit.cluster & 1:
+            if takes_run(loop, unit) and loop.requested >> 4 * unit.kind + unit.cluster & 1:
                 return 1
     return 0
 

@@ -8,7 +8,7 @@ from npu_device.event_loop.arbiter import emit, emit_conflict, expected_end, use
 from npu_device.event_loop.cache import access, bypass
 from npu_device.event_loop.fluid import begin_flow, end_data
 from npu_device.event_loop.sharing import move_credits, moved_at
-from npu_device.event_loop.state import DRAINING, LATENCY, MOVING, WRITE, DramChannel, EventLoop, Unit
+from npu_device.event_loop.state import DRAINING, LATENCY, MOVING, NOT_YET, WAITING, WRITE, DramChannel, EventLoop, Unit
 from npu_device.trace.events import CACHED, Cause, Kind, What
 
 TO_ENGINE = (int(Kind.KV_ENGINE) - int(Kind.DMA)) << 8
@@ -37,11 +37,16 @@ def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
                 bypass(loop, unit, t)
     if misses and loop.row_cycles:
         latency += open_rows(loop, step.dram, piece.aligned)
+    if step.issued != NOT_YET:
+        ahead = t - step.issued
+        latency = max(0, latency - ahead)
+        emit(loop, t, unit.code, What.REQUEST, unit.run.ticket, step.tile, ahead, 0)
     unit.delay = 0
     if piece.converting:
         unit.delay = piece.lead if piece.lead_serial else max(0, piece.lead - latency)
     unit.phase = LATENCY
-    unit.start = t + latency + unit.delay
+    unit.ready = t + latency + unit.delay
+    unit.start = unit.ready
     unit.undisturbed_end = unit.start + piece.cycles
     unit.bare_end = unit.start + piece.bare
     unit.left = piece.credits
@@ -98,7 +103,8 @@ def begin_bank_accesses(loop: EventLoop, t: int) -> int:
         first = loop.units[0]
         earliest = t + 1
         for unit in loop.units:
-            if unit.phase >= MOVING and unit.length < 0 and unit.start < earliest:
+            waits = unit.phase == MOVING and unit.rate == WAITING
+            if unit.phase >= MOVING and unit.length < 0 and unit.start < earliest and not waits:
                 earliest = unit.start
                 first = unit
                 searching = 1

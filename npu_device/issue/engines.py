@@ -78,10 +78,11 @@ class Engines:
 
     def find(self, unit_class: UnitClass) -> int | None:
         """The lowest free unit of those that `unit_class` names: its code, or None."""
-        for code in self._units[unit_class]:
-            if self.free(code):
-                return code
-        return None
+        return next(iter(self._free_units(unit_class)), None)
+
+    def _free_units(self, unit_class: UnitClass) -> list[int]:
+        """Codes of free units; DMA channels with fewer outstanding transfers first."""
+        return sorted((code for code in self._units[unit_class] if self.free(code)), key=self.machine.load)
 
     def free(self, code: int) -> bool:
         """Whether a unit takes a command."""
@@ -104,7 +105,7 @@ class Engines:
             slot = machine.begin_one(*command.order.step, command.number, command.ticket, command.unit, cycle)
             self._running[slot] = command
         else:
-            units = [code for code in self._units[unit_class] if self.free(code)]
+            units = self._free_units(unit_class)
             units = units[: macro.lanes(len(units))]
             plan = self._planned(macro, len(units))
             slot = machine.add(plan, command.number, command.ticket, units, command.descriptor.cluster, cycle)

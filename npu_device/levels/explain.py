@@ -125,6 +125,8 @@ class _Step(NamedTuple):
     stalls: tuple[tuple[int, int], ...]
     """(cause, cycles) by which banks, or encoding or decoding, lengthened it, or that its engine lost."""
     way: Way = Way.DRAM
+    ahead: int = 0
+    """Cycles since the request of a transfer was issued."""
 
 
 def explain(spans: Spans, config: NpuConfig, critical_path: Path = NO_PATH) -> Explanation:
@@ -291,7 +293,10 @@ class _Walk:
         """Divide what stalls leave of a transfer's cycles. DRAM and NoC get no more than bytes can have taken there."""
         rates, dram = self._timing.rates, self._config.dram
         row = self._timing.core_cycles(dram.row_cycles) if dram.row_model == "open" else 0
-        for blocker, cycles in self._latencies(step.way):
+        ahead = step.ahead
+        for blocker, latency in self._latencies(step.way):
+            cycles = max(0, latency - ahead)
+            ahead = max(0, ahead - latency)
             remaining -= self._take(step, Blocker.CHANNEL_BUSY if unit_busy else blocker, cycles, remaining)
         if rates.channel:
             alone = ceil_div(step.aligned * rates.per_byte, rates.channel)
@@ -378,6 +383,10 @@ def _steps(spans: Spans) -> Iterator[_Step]:
             stalls.setdefault(key, []).append((int(row["first"]), engine, cause, int(row["bytes"])))
     missed = spans.select(What.L2_MISS)
     begun = np.sort(work["first"][work["what"] == What.DMA_BEGIN])
+    requests = spans.select(What.REQUEST)
+    ahead = dict(
+        zip((begun[np.searchsorted(begun, requests["first"]) - 1]).tolist(), requests["bytes"].tolist(), strict=True)
+    )
     filled = set(begun[np.searchsorted(begun, missed["first"][missed["bytes"] > 0]) - 1].tolist())
     ended: dict[int, int] = {}
     names = ("unit", "ticket", "tile", "start", "end", "moved", "aux", "first", "last")
@@ -390,7 +399,7 @@ def _steps(spans: Spans) -> Iterator[_Step]:
         )
         cached = unit >> 8 == Kind.DMA and aux & CACHED
         way = Way.FILL if first in filled else Way.L2 if cached else Way.DRAM
-        yield _Step(unit, ticket, begin, end, moved, ended.get(unit) == begin, lost, way)
+        yield _Step(unit, ticket, begin, end, moved, ended.get(unit) == begin, lost, way, ahead.get(first, 0))
         ended[unit] = end
 
 

@@ -22,6 +22,7 @@
 | ERROR | the same | ticket | 0 | `TicketError` |
 | IRQ | front end | 0 | 0 | the causes that are set and not masked |
 | NOTIFY | front end | ticket, 0 for all | register offset, 0 for TWAIT | the value that was shown |
+| REQUEST | DMA channel | of the transfer that begins | cycles since its request was issued | 0 |
 | QUANTIZE, DEQUANTIZE | KV engine of a channel | of the transfer that ends | busy cycles | since its begin, < 2^32 |
 | PAGES | MMU | of the command that starts; tile: pages given back | pages in use then | pages taken |
 | CORE | core | of a CORE command; tile: `Kernel` | cycles that the core has worked | cycles since it began |
@@ -86,6 +87,7 @@ class What(IntEnum):
     DEQUANTIZE = 27
     PAGES = 28
     CORE = 29
+    REQUEST = 30
 
 
 class Kind(IntEnum):

@@ -68,6 +68,7 @@ def target_of(npu: NpuConfig) -> Target:
         ve_f_a=_speeds(npu.ve.speed, npu.ve.f_a),
         operations={opcode: vector_operations(npu.ve.operations, opcode) for opcode in VECTOR_OPS},
         channels=npu.dma.channels,
+        outstanding=npu.dma.outstanding,
         channel_rate=npu.dma.bytes_per_cycle or UNLIMITED,
         dram_rate=max(1, min(per_cycle, default=UNLIMITED)),
         lookups=npu.dma.vq_elements_per_cycle,

@@ -1,4 +1,4 @@
-"""More tensor engines, and more clusters, are never slower: `scripts/bench models --only splits`."""
+"""More tensor engines, clusters and other resources are never slower: `scripts/bench models --only splits`."""
 
 from dataclasses import replace
 
@@ -20,6 +20,14 @@ def test_what_one_more_costs_is_in_percent_of_what_it_took() -> None:
 @pytest.mark.parametrize("axis", splits.AXES)
 @pytest.mark.parametrize("name", MODELS)
 def test_one_more_is_never_slower(name: str, axis: str) -> None:
+    cycles = splits.cycles(name, axis)
+    assert splits.worst(cycles) <= splits.LIMIT, cycles
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("axis", splits.RESOURCES)
+@pytest.mark.parametrize("name", splits.RESOURCE_MODELS)
+def test_more_of_a_resource_is_never_slower(name: str, axis: str) -> None:
     cycles = splits.cycles(name, axis)
     assert splits.worst(cycles) <= splits.LIMIT, cycles
 

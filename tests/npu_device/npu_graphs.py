@@ -146,7 +146,8 @@ def configs(draw: st.DrawFn, **fixed: Any) -> NpuConfig:
         "dma": DmaConfig(
             channels=2 if direction == "split" else draw(st.integers(1, 4)), direction=direction,
             bytes_per_cycle=draw(st.sampled_from((16, 128, None))),
-            buffering=draw(st.sampled_from(("full", "out", "none"))),
+            buffering=draw(st.sampled_from(("full", "out", "none"))), share=draw(st.sampled_from(("fair", "oldest"))),
+            outstanding=draw(st.sampled_from((1, 2, 5))),
         ),
         "dram": DramConfig(
             size=1 << 20, latency=draw(st.sampled_from((0, 7, 120))),

@@ -53,6 +53,10 @@ class Lists:
         self._random = np.random.default_rng(seed)
         self._bitwise = np.random.default_rng([seed, 1])
         """Draws of its own: whether a function is bitwise changes no other draw, nor a time."""
+        apart = np.random.default_rng([seed, 2])
+        """Draws of their own, for the same reason."""
+        self._share = ("fair", "oldest")[apart.integers(2)]
+        self._outstanding = (1, 2, 5)[apart.integers(3)]
         self.clusters = 1 + self._below(2)
         self._cluster = 0
 
@@ -75,7 +79,8 @@ class Lists:
             spm=SpmConfig(size=SPM_SIZE, banks=of(1, 4, 8), port=of(None, 8, 64), ports=of("1rw", "1r1w"),
                           interleave=of("block", "64B")),
             dma=DmaConfig(channels=2 if direction == "split" else 1 + self._below(4), direction=direction,
-                          bytes_per_cycle=of(16, 128, None), buffering=of("full", "out", "none")),
+                          bytes_per_cycle=of(16, 128, None), buffering=of("full", "out", "none"), share=self._share,
+                          outstanding=self._outstanding),
             dram=DramConfig(size=DRAM_SIZE, latency=of(0, 7, 120), bytes_per_second=of(7_000_000_000, None),
                             channels=of(1, 1, 4), interleave=of(256, 4096), row_model=of("none", "open")),
             noc=NocConfig(latency=of(0, 8), bytes_per_second=of(9_000_000_000, None)),

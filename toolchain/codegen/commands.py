@@ -65,6 +65,8 @@ class Target(NamedTuple):
     vector_latency: int = 16
     """NPU cycles before the first element of a tile."""
     channels: int = 2
+    outstanding: int = 1
+    """Transfers of a channel whose latencies overlap."""
     channel_rate: int = 128
     """Bytes per NPU cycle of one channel; rates that are not limited are very large."""
     dram_rate: int = 85

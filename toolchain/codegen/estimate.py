@@ -73,7 +73,8 @@ class Estimate:
             speed = target.lanes * target.ve_f_a[BITS[self._kinds[0]]]
             one = target.vector_latency + max(ports, ceil(prod(tile) * _operations(layer, target) / speed))
             load = Load(-(-count // share) * one, count * sum(moved.values()), count * len(moved))
-        transfers = ceil(shares * (load.moves * target.latency / target.channels + load.moved / self._rate))
+        overlapping = target.channels * target.outstanding
+        transfers = ceil(shares * (load.moves * target.latency / overlapping + load.moved / self._rate))
         exposed = 2 * target.latency + ceil(sum(moved.values()) / target.dram_rate) + one
         return max(load.computed, transfers) + min(load.computed, transfers) // OVERLAP + exposed
 

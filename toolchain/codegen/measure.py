@@ -13,10 +13,12 @@ from toolchain.ir.graph import Graph, LayerIR
 
 def measured(graph: Graph, layers: Sequence[LayerIR], target: Target) -> int | None:
     """Cycles from the submission of the layers' commands to the end of the last; None where the device cannot say, or
-    refuses one of them."""
+    refuses one of them. In DRAM no tensor takes the place of another one: layers that are independent stay so."""
     if target.measured is None:
         return None
-    alone = replace(graph, layers=list(layers), inputs=(), outputs=(), swapped={}).dropped_unused()
+    names = dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs))
+    live = tuple(name for name in names if not graph.resident(name))
+    alone = replace(graph, layers=list(layers), inputs=(), outputs=live, swapped={}).dropped_unused()
     try:
         commands = generate(alone, place(alone, target), target, "macro")
     except ModelError:

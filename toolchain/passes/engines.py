@@ -3,11 +3,13 @@ rate of the DRAM, the channels and the banks, so that more of them can be slower
 
 What a layer takes on all engines is measured, and then on fewer, with the tile that a device with so few would have,
 while fewer could be faster at all. So a layer never takes longer because there are more engines. Parts of a layer,
-which clusters compute side by side, are measured together.
+which clusters compute side by side, are measured together. A layer that leaves others a part of the scratchpad is
+measured with them.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from toolchain.codegen.commands import Target
 from toolchain.codegen.estimate import Estimate, computing, parts
@@ -16,12 +18,16 @@ from toolchain.codegen.tiles import SLOT, TileSizes
 from toolchain.ir.graph import Attribute, Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS
 from toolchain.passes.prefetch import distance
-from toolchain.passes.tiling import fastest, signature
+from toolchain.passes.schedule import cycles as bound
+from toolchain.passes.schedule import dependencies
+from toolchain.passes.tiling import fastest, independent, signature
 
 CLOSE = 400
 """Fewer engines must save one part in so many."""
 SURE = 8, 5
 """An estimate is not that much too low: where fewer engines need longer by computation alone, nothing is measured."""
+MAX_PRODUCTS = 4
+"""Products that are measured at the same time."""
 CHOSEN = ("tile", "buffers", "prefetch", "engines")
 
 
@@ -31,11 +37,17 @@ def run(graph: Graph, target: Target) -> Graph:
         return graph
     known: dict[Hashable, list[dict[str, Attribute]]] = {}
     layers = list[LayerIR]()
+    concurrent_layers = dict(zip((layer.id for layer in graph.layers), _concurrent_layers(graph), strict=True))
     for group in groups(graph):
         if all(one.op_type in PRODUCTS and one.integers("tile") and "engines" not in one.attributes for one in group):
-            key = tuple((signature(graph, one), one.integer("cluster")) for one in group)
+            concurrent = concurrent_layers[group[0].id] if _shares(group) else None
+            measured_layers = (*group, *(concurrent.products + concurrent.others if concurrent else ()))
+            key = (
+                concurrent and concurrent.copies,
+                *((signature(graph, one), one.integer("cluster")) for one in measured_layers),
+            )
             if key not in known:
-                best = _best(graph, group, target)
+                best = _best(graph, group, concurrent, target)
                 known[key] = [{name: one.attributes[name] for name in CHOSEN if name in one.attributes} for one in best]
             group = [one.having(**chosen) for one, chosen in zip(group, known[key], strict=True)]
         layers += group
@@ -54,14 +66,48 @@ def groups(graph: Graph) -> Iterator[list[LayerIR]]:
         yield group
 
 
-def _best(graph: Graph, group: Sequence[LayerIR], target: Target) -> Sequence[LayerIR]:
-    """The fastest form of a layer, or of its parts. One that shares the scratchpad with others is measured beside a
-    layer like itself, and twice alone with all of it."""
-    shared = len(group) == 1 and _shares(group[0])
+class ConcurrentLayers(NamedTuple):
+    """Layers that may run at the same time as a layer of a tensor engine, on its cluster."""
+
+    copies: int
+    """Layers like it."""
+    products: list[LayerIR]
+    """Other layers for the same engines."""
+    others: list[LayerIR]
+    """Layers for vector engines, as many as it could hide."""
+
+
+def _concurrent_layers(graph: Graph) -> Iterator[ConcurrentLayers]:
+    """Independent layers of each layer."""
+    for layer, free in zip(graph.layers, independent(dependencies(graph)), strict=True):
+        budget, copies = bound(graph, layer), 0
+        products, others = list[LayerIR](), list[LayerIR]()
+        own = signature(graph, layer)
+        for other in (graph.layers[index] for index in free):
+            if other.op_type == "CORE" or other.integer("cluster") != layer.integer("cluster"):
+                continue
+            if other.op_type in (*PRODUCTS, "ATTN_T"):
+                if copies + len(products) == MAX_PRODUCTS - 1:
+                    continue
+                if signature(graph, other) == own:
+                    copies += 1
+                else:
+                    products.append(other)
+            elif bound(graph, other) <= budget:
+                budget -= bound(graph, other)
+                others.append(other)
+        yield ConcurrentLayers(copies, products, others)
+
+
+def _best(
+    graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers | None, target: Target
+) -> Sequence[LayerIR]:
+    """The fastest form of a layer, or of its parts. `concurrent`: of a layer that shares the scratchpad."""
+    shared = concurrent is not None
     several = shared or any(one.integer("batch", 1) > 1 for one in group)  # side by side they may use all engines
     if not several and _clear(graph, group[-1], target):
         return group
-    times = {_form(graph, group, target, target.engines): _time(graph, group, target, shared)}
+    times = {_form(graph, group, target, target.engines): _time(graph, group, concurrent, target)}
     (least,) = times.values()
     best = group
     for count in range(target.engines, 0, -1):
@@ -72,29 +118,37 @@ def _best(graph: Graph, group: Sequence[LayerIR], target: Target) -> Sequence[La
             made = [_on(graph, one, target, count, buffers or one.integer("buffers", 1)) for one in group]
             form = _form(graph, made, target, count)
             if form not in times:
-                times[form] = time = _time(graph, made, target, shared)
+                times[form] = time = _time(graph, made, concurrent, target)
                 if time is not None and time < least - least // CLOSE:
                     best, least = made, time
     return best
 
 
-def _shares(layer: LayerIR) -> bool:
-    return layer.integer("buffers", 1) > 1 and layer.integer("batch", 1) == 1 and len(layer.outputs) == 1
+def _shares(group: Sequence[LayerIR]) -> bool:
+    """Whether a layer leaves others a part of the scratchpad."""
+    layer = group[0]
+    single = len(group) == 1 and layer.integer("batch", 1) == 1 and len(layer.outputs) == 1
+    return single and layer.integer("buffers", 1) > 1
 
 
-def _time(graph: Graph, group: Sequence[LayerIR], target: Target, shared: bool) -> int | None:
-    """Of a layer or its parts; where it is one that others run beside: of two like it."""
-    if not shared:
+def _time(graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers | None, target: Target) -> int | None:
+    """Cycles of a layer or its parts; of a layer that shares the scratchpad, beside the products, then beside the
+    others."""
+    if concurrent is None:
         return measured(graph, group, target)
     (layer,) = group
-    if layer.integer("buffers", 1) == 1:
-        time = measured(graph, group, target)
-        return None if time is None else 2 * time
-    twin = f"{layer.outputs[0]} of another layer"
-    out = replace(graph.tensors[graph.storage(layer.outputs[0])], id=twin)
-    seen = replace(graph.tensors[layer.outputs[0]], id=f"{twin}, seen", view_of=twin)
-    both = replace(graph, tensors=graph.tensors | {twin: out, seen.id: seen})
-    return measured(both, [layer, replace(layer, outputs=(seen.id,))], target)
+    layers, tensors = [layer], dict(graph.tensors)
+    out, seen = graph.tensors[graph.storage(layer.outputs[0])], graph.tensors[layer.outputs[0]]
+    for index in range(concurrent.copies):
+        twin = replace(out, id=f"{seen.id} of layer {index} like it")
+        view = replace(seen, id=f"{twin.id}, seen", view_of=twin.id)
+        tensors |= {twin.id: twin, view.id: view}
+        layers.append(replace(layer, outputs=(view.id,)))
+    time = measured(replace(graph, tensors=tensors), [*layers, *concurrent.products], target)
+    if time is None or not concurrent.others:
+        return time
+    others = measured(graph, [layer, *concurrent.others], target)
+    return None if others is None else time + others
 
 
 def _clear(graph: Graph, layer: LayerIR, target: Target) -> bool:

@@ -1,9 +1,9 @@
-"""Cycles of models by the number of tensor engines and of clusters: more of them are never slower.
+"""Cycles of models by the number of tensor engines, of clusters and of other resources: more is never slower.
 
 Every model is compiled and timed for each number; nothing else of the device changes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
@@ -22,9 +22,14 @@ from toolchain.examples.builder import Builder
 from toolchain.examples.variants import in_int8
 from toolchain.onnx_model.model import prepare
 
-AXES = {"te.count": range(1, 9), "clusters": range(1, 5)}
+AXES: Mapping[str, Sequence[int]] = {"te.count": range(1, 9), "clusters": range(1, 5)}
+RESOURCES: Mapping[str, Sequence[int]] = {
+    "dma.channels": range(1, 5), "spm.banks": tuple(1 << i for i in range(6)),
+    "dram.bytes_per_second": tuple(12_800_000_000 << i for i in range(6)),
+}  # fmt: skip
+"""The NoC moves 5 bytes where the DRAM moves 2, as that of the default device does."""
 LIMIT = 1
-"""Percent that one engine or cluster more may cost."""
+"""Percent that one engine or cluster more may cost, or the next value of another resource."""
 DECODER, CONTEXT, DRAM_SIZE = "llama2-7b", 512, 256_000_000_000
 """Decoder of which one token is timed, the tokens before it, and the bytes of DRAM of its device."""
 
@@ -73,37 +78,47 @@ def _decode(layers: int, config: NpuConfig) -> int:
 MODELS: Mapping[str, Callable[[], Cycles]] = {
     **{name: partial(_model, name, EXAMPLES[name])
        for name in ("resnet18", "resnet18_int8", "mobilenet_v2", "mobilenet_v2_int8")},
+    "gemm": partial(_model, "gemm", lambda: EXAMPLES["gemm"](1024, 1024, 1024, "float16")),
     "bert_layer": partial(_model, "bert_layer", bert_layer),
     "bert_layer_int8": partial(_model, "bert_layer_int8", in_int8(bert_layer)),
     f"{DECODER} decode": lambda: partial(_decode, shape_of(DECODER).layers),
     f"{DECODER} decode, 2 layers": lambda: partial(_decode, 2),
 }  # fmt: skip
+RESOURCE_MODELS = ("gemm", "resnet18", f"{DECODER} decode, 2 layers")
 _timer = cache(lambda name: MODELS[name]())
 
 
 def with_count(axis: str, count: int, config: NpuConfig | None = None) -> NpuConfig:
-    """Returns the default device, or another, with so many engines or clusters."""
+    """Returns the default device, or another, with so much of a resource."""
     config = config or NpuConfig()
-    if axis == "clusters":
+    section, _, key = axis.rpartition(".")
+    if not section:
         return replace(config, clusters=count)
-    return replace(config, te=replace(config.te, count=count))
+    if section == "dram":
+        config = replace(config, noc=replace(config.noc, bytes_per_second=count * 5 // 2))
+    return replace(config, **{section: replace(getattr(config, section), **{key: count})})
+
+
+def timed(name: str, config: NpuConfig) -> int:
+    """Compiles a model for a device and times it."""
+    return _timer(name)(config)
 
 
 def cycles(name: str, axis: str, config: NpuConfig | None = None) -> list[int]:
-    """Times a model with 1, 2, ... engines or clusters."""
-    return [_timer(name)(with_count(axis, count, config)) for count in AXES[axis]]
+    """Times a model with each amount of a resource."""
+    return [timed(name, with_count(axis, count, config)) for count in {**AXES, **RESOURCES}[axis]]
 
 
 def worst(counts: list[int]) -> float:
-    """Returns the maximum cost of one engine or cluster more, in percent; negative: each saves at least that."""
+    """Returns the maximum cost of the next count, in percent; negative: each saves at least that."""
     return max(100 * (more - fewer) / fewer for fewer, more in pairwise(counts))
 
 
 def table() -> Iterator[str]:
     """Yields the lines of the report."""
-    for axis, counts in AXES.items():
+    for axis, counts in {**AXES, **RESOURCES}.items():
         yield f"{axis:<28}{'worst':>8}" + "".join(f"{count:>13}" for count in counts)
-        for name in MODELS:
+        for name in RESOURCE_MODELS if axis in RESOURCES else MODELS:
             row = cycles(name, axis)
             yield f"  {name:<26}{worst(row):>+6.2f} %" + "".join(f"{count:>13,}" for count in row)
         yield ""

@@ -9,14 +9,25 @@ from npu_rig import DRAM, SPM, Rig
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import DataType, Eltwise, Opcode
-from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
+from npu_device.config import (
+    DmaConfig,
+    DramConfig,
+    NocConfig,
+    NpuConfig,
+    SpmConfig,
+    TeConfig,
+    VeConfig,
+)
 from npu_device.cost import tensor
 from npu_device.cost.banks import Access, bytes_per_bank, demands
 from npu_device.cost.durations import Timing
 from npu_device.event_loop.machine import Machine
-from npu_device.levels.runner import Listed
+from npu_device.levels.explain import Blocker, explain
+from npu_device.levels.runner import Listed, Runner
 from npu_device.memory.region import Region, make_region
 from npu_device.trace.events import Cause, Kind, What
+from npu_device.trace.records import joined
+from npu_device.trace.run_spans import Spans
 from npu_device.trace.stream import EventStream
 
 INT8 = DataType.INT8
@@ -57,6 +68,21 @@ def test_a_channel_is_a_limit_of_its_own() -> None:
     assert ends(one_of_three, config(rate=300, dma=DmaConfig(channels=3))) == [10 + 128] * 3
 
 
+@pytest.mark.parametrize("native", [False, True])
+def test_sixteen_channels_of_two_clusters(native: bool) -> None:
+    """1,024 bytes per cycle: 32 each. The queue takes 16 commands in cycle 0, whose data moves twice as fast at first,
+    and 16 in cycle 1, which do so at last. The last channel has a register."""
+    loads = [
+        load(3200, SPM + cluster * SPM_CLUSTER_STRIDE + 4096 * i, stream=i, cluster=cluster)
+        for i in range(16)
+        for cluster in range(2)
+    ]
+    of = config(rate=1024, dma=DmaConfig(channels=16), clusters=2)
+    seen = listed(loads, of, native=native)
+    assert [event["cycle"] for event in seen.of(What.DONE)] == [10 + 1 + 98] * 16 + [1 + 10 + 98 + 1] * 16
+    assert seen.run.device.read(0x500 + 8 * 31, 4, 200) == 109
+
+
 def test_what_does_not_divide_goes_to_the_lowest_channel() -> None:
     """64 over three channels: 22, 21, 21 credits."""
     three = [load(6336, SPM + 65536 * i, stream=i) for i in range(3)]
@@ -69,6 +95,74 @@ def test_a_transfer_that_joins_slows_the_other_from_then_on() -> None:
     joining = [load(6400, stream=1), load(640, SPM + 65536, at=50, stream=2)]
     # alone until 60, 50 x 64 bytes moved; 640 bytes each in 20 cycles; then 2560 alone
     assert ends(joining, config()) == [60 + 20 + 40, 80]
+
+
+OLDEST = DmaConfig(channels=3, share="oldest")
+
+
+def test_the_oldest_transfer_takes_what_it_can() -> None:
+    """64 bytes per cycle: 6400 take 100 cycles, one after the other, their latencies side by side."""
+    three = [load(6400, SPM + 65536 * i, stream=i) for i in range(3)]
+    assert ends(three, config(dma=OLDEST)) == [10 + 100, 10 + 200, 10 + 300]
+    joining = [load(6400, stream=1), load(640, SPM + 65536, at=50, stream=2)]
+    assert ends(joining, config(dma=OLDEST)) == [10 + 100, 10 + 100 + 10]
+    # 128 of 192 per cycle for the oldest, the channel's rate; 64 for the next, then 128
+    assert ends(three[:2], config(rate=192, dma=OLDEST)) == [10 + 50, 10 + 50 + 25]
+    assert ends(three, config(rate=1000, dma=OLDEST)) == [10 + 50] * 3
+
+
+def test_a_transfer_that_waits_uses_banks_from_its_first_byte() -> None:
+    """The second load moves from cycle 100 on, when the vector engine begins to read its bank: 50 + 100 port cycles."""
+    of = config(latency=0, spm=SpmConfig(size=65536, banks=4, port=64), ve=VeConfig(latency=0, lanes=64), dma=OLDEST)
+    commands = [load(6400, SPM + 16384 * 2), load(3200, stream=1), vector(6400, at=100, stream=2)]
+    assert ends(commands, of) == [100, 100 + 50 + 100, 200]
+    assert stalls(commands, of) == [(0, 2, Cause.BANK_CONFLICT, 100)]
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_oldest_first_on_several_dram_channels(native: bool) -> None:
+    """Two transfers on one DRAM channel of 16 bytes per cycle, one on the other: it does not wait."""
+    of = config(dma=OLDEST, dram=DramConfig(size=1 << 20, latency=10, bytes_per_second=32 * GHZ, channels=2))
+    commands = [
+        load(3200, SPM, DRAM), load(3200, SPM + 65536, DRAM + 8192, stream=1),
+        load(3200, SPM + 131072, DRAM + 4096, stream=2),
+    ]  # fmt: skip
+    seen = listed(commands, of, native=native)
+    done = {event["ticket"]: event["cycle"] for event in seen.of(What.DONE)}
+    assert [done[ticket] for ticket in seen.run.tickets] == [10 + 200, 10 + 400, 10 + 200]
+
+
+@pytest.mark.parametrize("analytic", [False, True])
+@pytest.mark.parametrize("share", ["fair", "oldest"])
+def test_outstanding_transfers_overlap_latency(share: str, analytic: bool) -> None:
+    """64 bytes per cycle; the data of a channel moves in order, and a request is issued when one is through."""
+
+    def done(commands: list[Listed], outstanding: int, channels: int = 1, rate: int = 64) -> list[int]:
+        of = config(rate, dma=DmaConfig(channels=channels, share=share, outstanding=outstanding))
+        events = EventStream(keep=True)
+        run = Runner(of, events, analytic=analytic).run(commands)
+        cycles = {event["ticket"]: event["cycle"] for event in joined(events.kept()) if event["what"] == What.DONE}
+        return [cycles[ticket] for ticket in run.tickets]
+
+    large, small = ([load(size, SPM + 65536 * i, stream=i) for i in range(4)] for size in (6400, 64))
+    assert done(large, 1) == [110, 220, 330, 440]
+    assert done(large, 2) == [110, 210, 310, 410]
+    assert done(small, 1) == [11, 22, 33, 44]
+    assert done(small, 2) == [11, 12, 22, 23]
+    assert done(small, 4) == [11, 12, 13, 14]
+    # no limit but the channels' 128 bytes: the third load is in channel 0, after the first one
+    assert done([*large[:1], *small[1:]], 2, 2, 1000) == [60, 11, 61, 12]
+
+
+def test_an_explanation_counts_latency_that_nothing_hides() -> None:
+    """Four loads of one cycle each on one channel, which is busy with the latency of the first one, or of all."""
+    for outstanding, causes in (
+        (1, {Blocker.DRAM: 4, Blocker.DRAM_LATENCY: 10, Blocker.CHANNEL_BUSY: 30}),
+        (4, {Blocker.DRAM: 4, Blocker.CHANNEL_BUSY: 10}),
+    ):
+        of = config(dma=DmaConfig(channels=1, outstanding=outstanding))
+        seen = listed([load(64, SPM + 65536 * i, stream=i) for i in range(4)], of)
+        assert explain(Spans([seen.events]), of).causes == causes
 
 
 def test_clusters_share_the_dram() -> None:

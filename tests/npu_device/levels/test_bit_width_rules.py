@@ -138,6 +138,18 @@ def test_r18_an_append_loads_nothing_of_the_old_cache() -> None:
     assert (rig.device.counters.dram_bytes_read, len(ends)) == (0, 12)
 
 
+@pytest.mark.parametrize(("outstanding", "cycles"), [(1, 12 * 129), (2, 6 * 129 + 1), (12, 129 + 11)])
+def test_small_writes_of_an_append_overlap_their_latencies(outstanding: int, cycles: int) -> None:
+    """Twelve writes of a cycle each on the command's one channel: 4 heads of 3 tokens."""
+    config = NpuConfig(dram=CONFIG.dram, dma=DmaConfig(outstanding=outstanding))
+    own = {"kv_heads": 4, "head_dim": 8, "t_max": 16, "q_len": 3}
+    d = Descriptor(opcode=Opcode.KV_APPEND, tile_m=1, type_in0=FP16, type_kv=FP16, in0_addr=SPM, out_addr=DRAM,
+                   prefetch_dist=1)  # fmt: skip
+    seen = listed([Listed(d, 0, block(Opcode.KV_APPEND, own))], config)
+    assert len(seen.of(What.DMA_END)) == 12
+    assert seen.makespan == cycles
+
+
 def test_r19_the_examples_of_the_command_list() -> None:
     read, append = (one.descriptor for one in commands(move(), move(store=True)))
     assert (read.opcode, read.type_kv, read.in0_addr) == (Opcode.KV_READ, INT4, DRAM + 120000)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from shares import draws
 
 from npu_device.abi.opcodes import Opcode, TicketState
+from npu_device.event_loop.state import NOT_YET, WAITING
 from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.engines.stop import StopReason
 from pyv_ext.isa import Kind
@@ -113,6 +114,30 @@ def test_a_wait_with_a_deadline_goes_on_waiting() -> None:
         platform.run(until=platform.cycle + 50)
         assert platform.hart.pc
     assert outcome(moved(platform, "fault_timeout", "tight")) == whole
+
+
+@pytest.mark.parametrize(("channels", "outstanding"), [(4, 1), (1, 4)])
+def test_transfers_that_wait_for_older_ones_go_on_waiting(channels: int, outstanding: int) -> None:
+    """Their data does, or their requests are on their way."""
+    slow = {
+        "npu.dma.share": "oldest", "npu.dma.channels": channels, "npu.dma.outstanding": outstanding,
+        "npu.dram.bytes_per_second": 6_400_000_000,
+    }  # fmt: skip
+    whole = outcome(machine("gemm", args={}, settings=slow))
+    platform = machine("gemm", args={}, settings=slow)
+    while not platform.npu.counters.accepted:
+        platform.run(until=platform.cycle + 2000)
+    waiting = 0
+    for _ in range(12):
+        platform.run(until=platform.cycle + 611)
+        storage = platform.npu.host.execution.engines.machine.storage
+        requests = any(step is not None and step.issued != NOT_YET for run in storage.loop.active for step in run.heads)
+        waiting += requests or any(unit.busy and unit.rate == WAITING for unit in storage.units.values())
+        other = machine("gemm", args={}, settings=slow)
+        other.restore(Snapshot.from_bytes(platform.save().to_bytes()))
+        platform = other
+    assert waiting > 6
+    assert outcome(platform) == whole
 
 
 TRAPS = ("fault_illegal", "fault_access")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.models.splits import bert_layer
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
 from npu_device.levels.runner import Listed, Run, Runner
@@ -16,6 +17,7 @@ from toolchain.codegen import Command
 from toolchain.compiler import Compiled, compile_model
 from toolchain.examples import EXAMPLES
 from toolchain.examples.builder import Builder
+from toolchain.examples.variants import in_int8
 from toolchain.onnx_model.model import prepare
 
 
@@ -85,6 +87,28 @@ def test_a_layer_is_measured_as_long_as_the_model_takes() -> None:
     before = max((cycle for cycle in ends.values() if cycle < ends[product]), default=0)
     least = min(time for time in watch.times if time is not None)
     assert abs(ends[product] - before - least) <= least // 100
+
+
+def test_independent_layers_are_measured_side_by_side() -> None:
+    """Products beside layers like them and beside vector layers, none of which writes an operand or a result."""
+    config = device(3)
+    lists = list[Sequence[Command]]()
+    target = target_of(config)
+
+    def measured(commands: Sequence[Command]) -> int | None:
+        lists.append(commands)
+        assert target.measured is not None
+        return target.measured(commands)
+
+    model = prepare(in_int8(bert_layer)(length=64, width=256, heads=4), "m")
+    compile_model(model, target._replace(measured=measured))
+    several = [commands for commands in lists if len({one.layer for one in commands}) > 1]
+    assert any({one.descriptor.opcode for one in commands} > {Opcode.GEMM_T} for commands in several)
+    for commands in several:
+        written = [one.descriptor.out_addr for one in commands]
+        product = commands[0].descriptor
+        assert len(set(written)) == len(written)
+        assert not {product.in0_addr, product.in1_addr} & set(written)
 
 
 def test_a_model_becomes_the_same_commands_every_time() -> None:
