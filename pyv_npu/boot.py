@@ -111,7 +111,7 @@ def model_file(program: str) -> "Path":
     path = cache.folder / _EXAMPLES / made.hexdigest()[:16] / f"{program}.onnx"
     if not path.is_file():
         path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         data = (examples.EXAMPLES | examples.DECODERS)[program]().SerializeToString()
         number, draft = tempfile.mkstemp(dir=path.parent)
         with open(number, "wb") as file:
