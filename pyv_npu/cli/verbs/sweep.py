@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 NAME = "sweep"
 _WHERE = ("-o", "--output", "--workers", "--scheduler")
+_INSECURE = "--insecure"
 PROGRAMS = "what `run` takes, or a SWEEP.yaml that says all"
 
 
@@ -40,8 +41,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--zip", action="append", default=[], metavar="KEY,KEY", help="axes that advance together")
     parser.add_argument("--figures", metavar="LIST", help="columns: cycles, t_submit_p99, latency.reasons.bus, ...")
     parser.add_argument("--pareto", metavar="FIGURE,FIGURE", help="the figures of the Pareto front; both small is good")
-    parser.add_argument("--workers", type=_workers, metavar="N", help="processes of this machine, by Dask (default: 1)")
+    parser.add_argument("--workers", type=_workers, metavar="N", help="processes of this machine (default: 1)")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster, or its scheduler file")
+    parser.add_argument(
+        _INSECURE, action="store_true", help="with --scheduler: its connections may be without TLS, open to everybody"
+    )
     parser.add_argument("--point", type=int, metavar="N", help="run one point of the table again, with --report DIR")
     parser.add_argument("--report", type=Path, metavar="DIR", help="with --point: its report")
     parser.add_argument("--json", action="store_true", help="the table as one JSON object on standard output")
@@ -131,12 +135,18 @@ def _rows(values: Sequence[Mapping[str, str]], points: Points) -> "tuple[list[Ro
 def _run(args: argparse.Namespace, jobs: "Sequence[Job]", progress: "Progress") -> None:
     from pyv_npu.studies.sweep.point import code, run_serially
 
-    if args.scheduler or (args.workers or 1) > 1:
-        if args.scheduler and args.workers:
+    if args.insecure and not args.scheduler:
+        raise UsageError(f"{_INSECURE}: is about a scheduler; drop it, or add --scheduler ADDRESS")
+    if args.scheduler:
+        if args.workers:
             raise UsageError("--workers: a scheduler has its own; drop it, or --scheduler")
-        from pyv_npu.studies.sweep.cluster import run_on_workers
+        from pyv_npu.studies.sweep.cluster import run_on_cluster
 
-        run_on_workers(jobs, args.workers or 0, args.scheduler or "", code(), progress.keep)
+        run_on_cluster(jobs, args.scheduler, code(), progress.keep, insecure=args.insecure)
+    elif (args.workers or 1) > 1:
+        from pyv_npu.studies.sweep.processes import run_in_processes
+
+        run_in_processes(jobs, args.workers, progress.keep)
     else:
         run_serially(jobs, progress.keep)
 
@@ -216,7 +226,7 @@ def _again(words: Sequence[str]) -> Iterator[str]:
     """A command line without what says where its points run and go."""
     skip = False
     for word in words:
-        if not skip and not word.startswith(_WHERE):
+        if not skip and not word.startswith((*_WHERE, _INSECURE)):
             yield word
         skip = word in _WHERE
 
