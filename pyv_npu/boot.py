@@ -147,12 +147,14 @@ class Requirements(NamedTuple):
     spm_bytes: int
     arguments: tuple[Argument, ...]
     files: tuple[BesideFile, ...] = ()
+    noise: tuple[str, ...] = ()
+    """Texts whose numbers (`#`) are no results when the program prints them."""
 
 
 def requirements(program: Program) -> Requirements:
     """Read the notes; BadInputError when the ABI version differs or a note is broken."""
     slot, dram, spm = None, 0, 0
-    arguments, files = [], []
+    arguments, files, noise = [], [], []
     for note in program.notes:
         if note.owner != mm.NOTE_OWNER:
             continue
@@ -176,12 +178,14 @@ def requirements(program: Program) -> Requirements:
                     raise ValueError
                 files.append(BesideFile(offset, size, name))
                 dram = max(dram, offset + size)
+            elif note.type == mm.NOTE_NOISE:
+                noise.append(bytes(note.desc).split(b"\0")[0].decode("ascii"))
         except (struct.error, ValueError):
             raise BadInputError(
                 f"{program.name}: note of type {note.type} in {mm.NOTE_SECTION} is broken: {REBUILD}"
             ) from None
     ordered = tuple(sorted(arguments, key=lambda argument: argument.slot))
-    return Requirements(slot, dram, spm, ordered, tuple(files))
+    return Requirements(slot, dram, spm, ordered, tuple(files), tuple(noise))
 
 
 def content(program: Program, file: BesideFile) -> bytes:

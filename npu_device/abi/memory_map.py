@@ -57,6 +57,9 @@ NOTE_ARGUMENT = 2
 NOTE_FILE = 3
 """desc: u64 offset from the base of DRAM, u64 bytes, then the name of the sidecar file that belongs there,
 zero terminated."""
+NOTE_NOISE = 4
+"""desc: text that the program prints with numbers that are no results, such as times, zero terminated: each # stands
+for a number."""
 
 
 def pack_bootinfo(values: dict[str, int], args: list[int]) -> bytes:
