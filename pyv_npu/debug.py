@@ -19,11 +19,11 @@ from pyv_ext.gdb.history import TimeMachine
 from pyv_ext.gdb.registers import Feature, Register
 from pyv_ext.gdb.rtos import Read, Tasks
 from pyv_ext.gdb.session import Monitor, serve
+from pyv_native.files import write_bytes
 from pyv_npu import ctrl_c
 from pyv_npu.config.rtos_file import find_rtos
 from pyv_npu.errors import PyvNpuError
 from pyv_npu.platform import Platform
-from pyv_npu.report.folder import write_bytes
 from pyv_npu.snapshot import Snapshot
 
 if TYPE_CHECKING:

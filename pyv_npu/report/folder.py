@@ -1,19 +1,20 @@
-"""The folder of a report: written beside its place and put there as a whole; files in it are replaced whole.
+"""The folder of a report: written beside its place and put there as a whole.
 
 Until a report is complete, the folder of that name is as it was. A folder that holds anything but a report is never
 replaced.
 """
 
 import csv
+import io
 import os
 import shutil
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 import yaml
 
+from pyv_native.files import MAX_RESULT, check_input, is_running, remove_abandoned, write_text
 from pyv_npu.config.yaml_file import read_yaml
 from pyv_npu.errors import BadInputError, UsageError
 
@@ -73,6 +74,7 @@ def check_holds_only(place: Path, names: Collection[str], option: str, what: str
     """UsageError where a folder that `option` names is none, or holds anything but `names`, the files of `what`."""
     if place.exists() and not place.is_dir():
         raise UsageError(f"{option} {place}: is not a folder; name a new one")
+    remove_abandoned(str(place))
     others = sorted(path.name for path in place.iterdir() if path.name not in names) if place.exists() else []
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
@@ -94,6 +96,7 @@ def _check(folder: Path) -> None:
 def _listed(folder: Path) -> set[str]:
     """The files of the report in a folder, as its run.yaml lists them."""
     try:
+        check_input(folder / RECORD_FILE, MAX_RESULT)
         record = read_yaml((folder / RECORD_FILE).read_text(encoding="utf-8"), RECORD_FILE)["record"]
         return {str(name) for name in record["files"]} | {RECORD_FILE}
     except (OSError, ValueError, BadInputError, yaml.YAMLError, KeyError, TypeError):
@@ -115,24 +118,12 @@ def _remove_abandoned(place: Path) -> None:
     for what in ("old", "part"):
         for left in sorted(place.parent.glob(f".{place.name}.*.{what}")):
             process = left.name.removeprefix(f".{place.name}.").removesuffix(f".{what}")
-            if not process.isdecimal() or _runs(int(process)):
+            if not process.isdecimal() or is_running(int(process)):
                 continue
             if what == "old" and not place.exists():
                 os.rename(left, place)
             else:
                 shutil.rmtree(left, ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    if process == os.getpid():
-        return False
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _move_contents(draft: Path, place: Path) -> None:
@@ -147,39 +138,12 @@ def _move_contents(draft: Path, place: Path) -> None:
         draft.rmdir()
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[str]]:
-    """A text file that appears under its name when the block ends, and not at all when the block fails."""
-    draft = path.with_name(f".{path.name}.part")
-    try:
-        with draft.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a file as a whole."""
-    with replacing(path) as file:
-        file.write(text)
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Replace a binary file as a whole."""
-    draft = path.with_name(f".{path.name}.part")
-    try:
-        draft.write_bytes(data)
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def write_csv(path: Path, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Replace a table as a whole; nothing for one without rows."""
     if not rows:
         return
-    with replacing(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(heads)
-        writer.writerows(rows)
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows(rows)
+    write_text(path, file.getvalue())

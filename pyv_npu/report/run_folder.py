@@ -11,12 +11,13 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
+from pyv_native.files import write_bytes, write_text
 from pyv_npu.boot import files_beside, find_program
 from pyv_npu.config import Effective
 from pyv_npu.config.render import render
 from pyv_npu.errors import BadInputError
 from pyv_npu.report import page
-from pyv_npu.report.folder import RECORD_FILE, ReportFolder, write_bytes, write_text
+from pyv_npu.report.folder import RECORD_FILE, ReportFolder
 from pyv_npu.tables import provenance
 from pyv_npu.text import as_json
 from pyv_npu.versions import versions
@@ -43,6 +44,8 @@ class RunFolder:
         self.effective = effective
         self.finished = False
         """Whether there are results in the folder."""
+        self.cut = False
+        """Whether Ctrl-C has ended a run whose results are in the folder."""
         self.partial = False
         """Whether all files are written of a run that was cut, and say so."""
         self._report = ReportFolder(place)
@@ -64,19 +67,26 @@ class RunFolder:
     def finish(self, result: Mapping[str, Any], text: str, effective: Effective) -> None:
         """result.json is what `--json` prints, summary.txt what people see and where the parameters come from."""
         self.effective = effective
+        runs = [result[mode] or {} for mode in ("loose", "tight") if mode in result] or [result]
+        self.cut = self.cut or any(run.get("stop_reason") == "interrupted" for run in runs)
         self._record["events_sha256"] = event_hashes(result)
         self._describe()
         write_text(self.folder / "result.json", as_json(result))
         write_text(self.folder / "summary.txt", f"{text}\n{provenance(effective)}")
         self.finished = True
 
-    def put(self) -> None:
-        """All files are written: the report takes its place, and an earlier one there goes."""
+    def put(self) -> str:
+        """All files are written: the report takes its place, and an earlier one there goes, unless the run was cut by
+        Ctrl-C. What happened, in words."""
+        if self.cut and self._report.taken:
+            self.discard()
+            return f"the earlier report stays in {self.place}: this run was interrupted"
         self._keep_inputs()
         self._record["files"] = [name for name in self._report.files() if name != RECORD_FILE]
         self._describe()
         self._report.put()
         self.folder = self.place
+        return f"the report is in {self.place}"
 
     def discard(self) -> None:
         """The run gave no report: its place is as it was."""
@@ -89,11 +99,11 @@ class RunFolder:
         place = self.place
         if self._report.placed:
             return f"the report is in {place}"
+        if self._report.taken:
+            return f"the earlier report stays in {place}"
         if self.partial:
             self.put()
             return f"what was complete is in {place}"
-        if self._report.taken:
-            return f"the earlier report stays in {place}"
         program = self.effective.config.run.program
         if self.finished:
             text = "interrupted while the report was written: files are missing; result.json has the figures"

@@ -30,9 +30,9 @@ from npu_device.trace.records import Batch
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import NONE, OPCODE, UNFINISHED, Flags, SpanBuilder, Table, among
 from pyv_ext.elf import Program
+from pyv_native.files import replacing
 from pyv_npu.observe.latency.rows import NONE as UNSEEN
 from pyv_npu.observe.latency.rows import STAMPS, Reason, Submissions
-from pyv_npu.report.folder import replacing
 
 _NAMES = np.full(max(What) + 1, "", object)
 _NAMES[[*What]] = [what.name for what in What]

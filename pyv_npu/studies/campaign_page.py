@@ -5,8 +5,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyv_native.files import write_text
 from pyv_npu.report.charts import stacked
-from pyv_npu.report.folder import check_holds_only, write_text
+from pyv_npu.report.folder import check_holds_only
 from pyv_npu.report.page import Cell, Heading, Note, Part, Picture, Section, Table, Tile, number, render
 from pyv_npu.studies.campaign import Campaign, Run, csv, interval, to_json
 from pyv_npu.studies.fault_outcomes import TEXT, Outcome

@@ -138,7 +138,7 @@ def said(uart: str, program: Program) -> list[str]:
     """The lines that a program has printed, without the driver's remarks, and with # for each number that it declares
     as no result (`NPU_NOISE`)."""
     for text in requirements(program).noise:
-        uart = re.sub(NUMBER.join(map(re.escape, text.split("#"))), lambda _, text=text: text, uart)
+        uart = re.sub(NUMBER.join(map(re.escape, text.split("#"))), text.replace("\\", r"\\"), uart)
     return [line for line in uart.splitlines() if not line.startswith("npu: ")]
 
 

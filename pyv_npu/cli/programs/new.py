@@ -4,6 +4,7 @@ import argparse
 import re
 from pathlib import Path
 
+from pyv_native.files import write_text
 from pyv_npu.cli.shared.output import OK, Call, diagnose, show
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.text import as_json
@@ -38,7 +39,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     for path, text in files.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        write_text(file, text)
     show("\n".join(str(folder / path) for path in sorted(files)))
     diagnose(f"next: cd {folder} && make compare")
     return OK

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_device.abi.errors import ExternalEngineError
 from pyv_ext.engines.stop import Stop, StopReason
+from pyv_native.files import write_bytes
 from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.options import setting
 from pyv_npu.cli.shared.output import Call, diagnose
@@ -238,7 +239,7 @@ def _run_to(platform: "Platform", save: SavePoint) -> "Stop | None":
     except ExternalEngineError as error:
         platform.events.flush()
         return Stop(StopReason.ENGINE, None, str(error))
-    save.file.write_bytes(made.to_bytes())
+    write_bytes(save.file, made.to_bytes())
     return None
 
 

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from pyv_native.files import write_bytes
 from pyv_npu.cli.shared import options, work
 from pyv_npu.cli.shared.output import OK, Call, show
 from pyv_npu.errors import UsageError
@@ -43,7 +44,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     assert isinstance(prepared, CompiledModel | ReadyDecoder)
     if args.emit is not None:
         made = prepared.image() if args.emit == "elf" else prepared.emitted(args.emit)
-        args.output.write_bytes(made)
+        write_bytes(args.output, made)
         show(f"{args.output}\n")
         return OK
     elf = prepared.image(apart=args.weights_bin)

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyv_native.files import MAX_RESULT, check_input, draft_of, write_text
 from pyv_npu.errors import UsageError
-from pyv_npu.report.folder import check_holds_only, write_csv, write_text
+from pyv_npu.report.folder import check_holds_only, write_csv
 from pyv_npu.studies.sweep.point import SCHEMA, Record
 from toolchain.errors import require_extra
 
@@ -56,6 +57,7 @@ class SweepFolder:
     def record(self, address: str) -> Record | None:
         """The record of a point; None where it was not run, or its file is none of ours."""
         try:
+            check_input(self._file(address), MAX_RESULT)
             record = json.loads(self._file(address).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return None
@@ -79,7 +81,8 @@ class SweepFolder:
             import pyarrow
             from pyarrow import parquet
         columns = [_typed([row[index] for row in rows]) for index in range(len(heads))]
-        parquet.write_table(pyarrow.table(dict(zip(heads, columns, strict=True))), path)
+        with draft_of(path) as draft:
+            parquet.write_table(pyarrow.table(dict(zip(heads, columns, strict=True))), draft)
         return path
 
     def write_page(self, text: str) -> None:

@@ -40,17 +40,17 @@ def run_in_processes(jobs: Sequence[Job], workers: int, done: Callable[[Job, Rec
                     process.start()
                     theirs.close()
                     idle.append((ours, process))
-                connection, process = idle.pop()
-                busy[connection] = process, waiting.popleft()
+                connection, worker = idle.pop()
+                busy[connection] = worker, waiting.popleft()
                 with suppress(BrokenPipeError):  # it died meanwhile: its end is seen below
                     connection.send(busy[connection][1])
-            for connection in wait(list(busy)):
-                assert isinstance(connection, Connection)
-                process, batch = busy.pop(connection)
+            for ready in wait(list(busy)):
+                assert isinstance(ready, Connection)
+                worker, batch = busy.pop(ready)
                 try:
-                    answer = connection.recv()
+                    answer = ready.recv()
                 except (EOFError, ConnectionError):
-                    process.join()
+                    worker.join()
                     for job in batch:
                         deaths[job.address] += 1
                         if deaths[job.address] <= DEATHS:
@@ -60,12 +60,12 @@ def run_in_processes(jobs: Sequence[Job], workers: int, done: Callable[[Job, Rec
                     continue
                 if isinstance(answer, Exception):
                     raise answer
-                idle.append((connection, process))
+                idle.append((ready, worker))
                 for job, record in zip(batch, answer, strict=True):
                     done(job, record)
     finally:
-        for process in (*(process for _, process in idle), *(process for process, _ in busy.values())):
-            process.kill()
+        for worker in (*(worker for _, worker in idle), *(worker for worker, _ in busy.values())):
+            worker.kill()
 
 
 def _serve(connection: Connection) -> None:

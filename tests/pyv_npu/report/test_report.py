@@ -16,10 +16,11 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
 from npu_device.trace.events import FRONTEND, Cause, Kind, Refusal, What, unit_code
 from npu_device.trace.stream import EventStream
+from pyv_native.files import replacing, write_text
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.report.charts import RUN_COLOURS, Line, Range, distributions, ranges
-from pyv_npu.report.folder import RECORD_FILE, ReportFolder, replacing, write_text
+from pyv_npu.report.folder import RECORD_FILE, ReportFolder
 from pyv_npu.report.pictures import cumulative
 from pyv_npu.report.timeline import LATENCY_COLUMNS, timeline_csv, write_latency_csv
 
