@@ -13,6 +13,8 @@ MAX_RESULT = 1 << 28
 """Bytes of a result, a record or a trace of requests."""
 MAX_DATA = 1 << 32
 """Bytes of a program, of arrays and of a snapshot: as many as the core addresses."""
+MAX_FILE = 1 << 36
+"""Bytes of any file."""
 DRAFT = ".part"
 """Suffix of a file that is being written; its name holds the process too."""
 _MAX_NAME = 48
@@ -27,7 +29,7 @@ def check_input(path: Path, limit: int) -> None:
     about = os.stat(path)
     if stat.S_ISDIR(about.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-    if not stat.S_ISREG(about.st_mode):
+    if not stat.S_ISREG(about.st_mode) and not os.path.samefile(path, os.devnull):
         raise OSError(errno.EINVAL, "is no regular file", os.fspath(path))
     if about.st_size > limit:
         raise OSError(errno.EFBIG, f"has {about.st_size} bytes, the most is {limit}", os.fspath(path))

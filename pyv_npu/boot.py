@@ -16,6 +16,7 @@ from pyv_ext.elf import Program, read_elf
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import EXTENSIONS, Isa
 from pyv_ext.isa.instruction_set import extensions_of
+from pyv_native.files import MAX_DATA, check_input
 from pyv_npu.config import presets
 from pyv_npu.config.package_data import data_files
 from pyv_npu.config.tree import Config, CoreConfig
@@ -36,7 +37,11 @@ def shipped_programs() -> dict[str, str]:
 
 def find_program(name: str) -> str:
     """The file for `name`: an existing path, a shipped program, or an example model. BadInputError names them."""
-    if os.path.isfile(name):
+    if os.path.lexists(name) and not os.path.isdir(name):
+        try:
+            check_input(name, MAX_DATA)
+        except OSError as error:
+            raise BadInputError(f"{name}: {error.strerror}; give a program or a model") from None
         return name
     shipped = shipped_programs()
     if name in shipped:
@@ -194,8 +199,9 @@ def content(program: Program, file: BesideFile) -> bytes:
     data = program.sidecars.get(file.name)
     if data is None:
         try:
+            check_input(path, file.size)
             with open(path, "rb") as beside:
-                data = beside.read()
+                data = beside.read(file.size)
         except OSError as error:
             raise BadInputError(f"{path}: {error.strerror}; {program.name} needs it in its folder") from None
     if len(data) != file.size:
@@ -327,7 +333,8 @@ def files_beside(program: str) -> list[str]:
 
             return [str(file) for file in external_files(path)]
         if path.is_file() and path.suffix not in (".json", *MODEL_SUFFIXES):
+            check_input(path, MAX_DATA)
             return [str(path.with_name(file.name)) for file in requirements(read_elf(path)).files]
-    except (BadInputError, PyvExtError, ToolchainError):
+    except (BadInputError, PyvExtError, ToolchainError, OSError):
         pass
     return []

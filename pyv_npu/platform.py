@@ -30,7 +30,7 @@ from pyv_npu import boot, ctrl_c
 from pyv_npu.config.tree import Config
 from pyv_npu.coupling.custom0 import ObservedCsrs, custom_instructions, ignored_instructions
 from pyv_npu.coupling.memory_traffic import CoreTraffic, Outputs
-from pyv_npu.errors import UsageError
+from pyv_npu.errors import UsageError, host_memory
 from pyv_npu.observe.latency import arrivals, submit_functions
 from pyv_npu.observe.latency.table import Latency
 
@@ -86,7 +86,8 @@ class Platform:
         self.program: Program | None = None
         self.clock = Clock()
         self.bus = Bus(self.clock, self.timing)
-        self.ram = Ram("DRAM", mm.DRAM_BASE, min(config.npu.dram.size, mm.DRAM_CORE_VISIBLE))
+        with host_memory(f"npu.dram.size = {config.npu.dram.size}"):
+            self.ram = Ram("DRAM", mm.DRAM_BASE, min(config.npu.dram.size, mm.DRAM_CORE_VISIBLE))
         self.spm = [
             Ram(f"SPM{cluster}", mm.SPM_BASE + cluster * mm.SPM_CLUSTER_STRIDE, config.npu.spm.size, near=True)
             for cluster in range(config.npu.clusters)
@@ -171,7 +172,8 @@ class Platform:
         regions = [(ram.name, ram.base, ram.data) for ram in (self.ram, *self.spm)]
         beyond = self.config.npu.dram.size - self.ram.size
         if beyond > 0:
-            regions.append(("DRAM beyond the core", self.ram.end, sparse(beyond)))
+            with host_memory(f"npu.dram.size = {self.config.npu.dram.size}"):
+                regions.append(("DRAM beyond the core", self.ram.end, sparse(beyond)))
         return Memory(regions, written)
 
     def _npu_instructions(self) -> list[CustomInstruction]:

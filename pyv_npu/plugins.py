@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyv_ext.protocols import CustomInstruction, Placed
+from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.errors import BadInputError
 
 
@@ -41,6 +42,7 @@ def parts(files: Iterable[str]) -> Parts:
 def _executed(file: str) -> dict[str, Any]:
     """The names of a file that has run."""
     try:
+        check_input(file, MAX_TEXT)
         code = compile(Path(file).read_bytes(), file, "exec")
     except OSError as error:
         raise BadInputError(f"{file}: {error.strerror}; name a Python file that sets DEVICES or INSTRUCTIONS") from None

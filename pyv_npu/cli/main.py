@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import errno
 import gc
 import os
 import sys
@@ -256,12 +257,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             import traceback
 
             traceback.print_exc()
-        return _report(error)
+        return _report(error, call.command_line)
     finally:
         call.end()
 
 
-def _report(error: Exception) -> int:
+def _report(error: Exception, command_line: Sequence[str]) -> int:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        what = " ".join(str(error).split()) or "the host gives no more"
+        return _fail(
+            f"out of memory: {what}; asked for by {' '.join(command_line)}: make it smaller, or raise the limit of the "
+            "process",
+            output.BAD_INPUT,
+        )
     code = output.of_error(error)
     if code is None:
         what = " ".join(f"{type(error).__name__}: {error}".split())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
+from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.config.package_data import find_file
 from pyv_npu.errors import BadInputError
 
@@ -39,6 +40,7 @@ def read_entries(path: "str | Path", sections: Container[str]) -> list[Entry]:
     BadInputError names file and line: not readable, not YAML, not a mapping, a key given twice.
     """
     try:
+        check_input(path, MAX_TEXT)
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:

@@ -11,7 +11,7 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
-from pyv_native.files import write_bytes, write_text
+from pyv_native.files import MAX_FILE, check_input, write_bytes, write_text
 from pyv_npu.boot import files_beside, find_program
 from pyv_npu.config import Effective
 from pyv_npu.config.render import render
@@ -141,7 +141,9 @@ def fingerprints(names: Iterable[str]) -> dict[str, str]:
     found = {}
     for name in names:
         try:
-            with open(find_program(name), "rb") as file:
+            place = find_program(name)
+            check_input(place, MAX_FILE)
+            with open(place, "rb") as file:
                 found[name] = file_digest(file, "sha256").hexdigest()
         except (BadInputError, OSError):
             continue  # a built-in model, or a file whose absence the run reports

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pyv_native.files import MAX_RESULT, check_input
 from pyv_npu.config import Config
 from pyv_npu.config.schema import sections_of
 from pyv_npu.config.yaml_file import read_entries
@@ -49,7 +50,7 @@ def load(path: Path) -> Loaded:
         return Loaded(str(path), dict(_rows(path)))
     file = path / RESULT if path.is_dir() else path
     try:
-        runs = _runs(json.loads(file.read_text(encoding="utf-8")))
+        runs = _runs(_document(file))
     except OSError as error:
         raise BadInputError(
             f"{file}: {error.strerror}; name a folder of --report or of a sweep, or a JSON file"
@@ -80,10 +81,17 @@ def _record(path: Path) -> Iterator[Any]:
         yield from read_entries(path, sections_of(Config))
 
 
+def _document(path: Path) -> Any:
+    """The value of a JSON file. OSError, ValueError, RecursionError."""
+    check_input(path, MAX_RESULT)
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def _rows(folder: Path) -> Iterator[tuple[str, Run]]:
     """The runs of a sweep, by what their axes are."""
     try:
-        axes = json.loads((folder / SWEEP).read_text(encoding="utf-8"))["axes"]
+        axes = _document(folder / SWEEP)["axes"]
+        check_input(folder / CSV, MAX_RESULT)
         with (folder / CSV).open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, ValueError, KeyError, TypeError):
@@ -93,13 +101,14 @@ def _rows(folder: Path) -> Iterator[tuple[str, Run]]:
         path = records.get(row[ADDRESS])
         if path is not None:
             name = ", ".join(f"{axis} = {row[axis]}" for axis in axes)
-            yield name, json.loads(path.read_text(encoding="utf-8"))["result"]
+            yield name, _document(path)["result"]
 
 
 def _metrics(path: Path) -> dict[str, dict[str, dict[str, int]]]:
     """What the makespan of each run consists of: causes, and layers on the critical chain."""
     found: dict[str, dict[str, dict[str, int]]] = {}
     if path.exists():
+        check_input(path, MAX_RESULT)
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 if row["scope"] == "cause":

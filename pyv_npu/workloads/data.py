@@ -8,7 +8,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pyv_native.files import MAX_DATA, check_input
 from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.snapshot.snapshot import check_archive
 from toolchain.compiler import Compiled
 from toolchain.decoders.decoder import IDS, Decoder
 from toolchain.ir.data_types import NUMPY
@@ -87,6 +89,7 @@ Read = TypeVar("Read")
 def _opened(path: Path, kind: str, remedy: str, read: Callable[[Path], Read]) -> Read:
     """What a library reads from a file. BadInputError where it cannot: what it raises for damage is any exception."""
     try:
+        check_input(path, MAX_DATA)
         return read(path)
     except BadInputError:
         raise
@@ -99,6 +102,8 @@ def read_inputs(path: Path) -> dict[str, Values]:
     """The arrays of a .npz file by name; BadInputError where it is none."""
 
     def read(path: Path) -> dict[str, Values]:
+        with path.open("rb") as file:
+            check_archive(file)
         with np.load(path, allow_pickle=False) as archive:
             size = sum(member.file_size for member in archive.zip.infolist())
             if size > MOST_ARRAYS:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.cli.shared import options
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
@@ -86,12 +87,12 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     recorded = read(args.replay)
     _only(args, call.parse(["run", OPTION, str(args.replay)]))
     asked = call.parse(recorded.command_line[1:])
+    if not args.trusted:
+        _check_harmless(options.effective(asked, str(recorded.path)).config, recorded.path)
     moved = {name: place for name, place in recorded.find_inputs().items() if place != name}
     _relocate(asked, moved)
     call.command_line, call.recorded = [moved.get(word, word) for word in recorded.command_line], recorded
     effective = options.effective(asked, str(recorded.path))
-    if not args.trusted:
-        _check_harmless(effective.config, recorded.path)
     program, plugins = effective.config.run.program, effective.config.plugins
     if program in moved or moved.keys() & set(plugins):
         from pyv_npu.config import with_values
@@ -121,6 +122,7 @@ def read(path: Path) -> Recorded:
 
     file = path / FILE if path.is_dir() else path
     try:
+        check_input(file, MAX_TEXT)
         record = read_yaml(file.read_text(encoding="utf-8"), str(file))["record"]
         command_line = [str(word) for word in record["command_line"]]
         if command_line[1:2] not in ([verb] for verb in _VERBS):

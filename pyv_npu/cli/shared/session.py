@@ -163,7 +163,7 @@ def drive(
         if restore is not None:
             from pyv_npu.snapshot import Snapshot
 
-            platform.restore(Snapshot.from_bytes(restore.read_bytes()))
+            platform.restore(Snapshot.read(restore))
         with nullcontext() if watch is None else watch.on(platform):
             if args.save is not None and (fault := _run_to(platform, args.save)) is not None:
                 return fault

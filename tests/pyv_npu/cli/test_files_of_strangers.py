@@ -70,6 +70,24 @@ def test_the_configuration_of_a_record_loads_nothing_either(
     assert main(["run", "--replay", "r", "--trusted"]) == 0 and Path("done").exists()
 
 
+def test_a_record_that_does_harm_has_none_of_its_files_read(
+    record: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read(names: object) -> None:
+        raise AssertionError(names)
+
+    monkeypatch.setattr("pyv_npu.report.run_folder.fingerprints", read)
+    record(command_line=["pyv-npu", "run", "hello", "--semihosting", "/"], inputs_sha256={"/etc/shadow": "0" * 64})
+    assert main(["run", "--replay", "r"]) == 64
+    assert "add --trusted" in capsys.readouterr().err
+
+
+def test_what_a_record_names_is_hashed_if_it_is_a_file(record: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    record(inputs_sha256={"/dev/zero": "0" * 64})
+    assert main(["run", "--replay", "r"]) == 65
+    assert "/dev/zero: is neither here nor where the run was started" in capsys.readouterr().err
+
+
 def test_a_replay_writes_no_file_that_the_record_names(record: Any) -> None:
     record(command_line=["pyv-npu", "run", "hello", "--signature", "s.txt", "--save", "s.snap@500", "--report", "q"])
     assert main(["run", "--replay", "r"]) == 0
