@@ -110,7 +110,11 @@ def read_inputs(path: Path) -> dict[str, Values]:
                 raise BadInputError(
                     f"{path}: arrays of {size} bytes: the most is {MOST_ARRAYS}; keep the model's inputs"
                 )
-            return {name: archive[name] for name in archive.files}
+            arrays = {name: archive[name] for name in archive.files}
+            for name, values in arrays.items():
+                if not isinstance(values, np.ndarray):
+                    raise BadInputError(f"{path}: {name}: is no array; give arrays that numpy.savez wrote")
+            return arrays
 
     return _opened(path, ".npz", "give arrays that numpy.savez wrote", read)
 

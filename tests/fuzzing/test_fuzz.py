@@ -17,11 +17,12 @@ from pyv_npu.snapshot import Snapshot
 from toolchain.errors import ToolchainError
 
 FEW = {"descriptors": 60, "elf": 10, "command_lists": 30, "configurations": 60, "faults": 150, "onnx": 5, "mlir": 2,
-       "snapshots": 6, "inputs": 60, "traces": 60, "records": 40, "devices": 12}  # fmt: skip
+       "snapshots": 6, "inputs": 60, "traces": 60, "records": 40, "devices": 12, "yaml": 60,
+       "results": 40, "gdb": 40, "assembler": 60}  # fmt: skip
 MANY = {
     "descriptors": 20_000, "elf": 2_000, "command_lists": 5_000, "configurations": 2_000, "faults": 5_000, "onnx": 500,
     "mlir": 500, "snapshots": 1_000, "inputs": 5_000, "traces": 5_000, "records": 2_000,
-    "devices": 300,
+    "devices": 300, "yaml": 20_000, "results": 20_000, "gdb": 20_000, "assembler": 20_000,
 }  # fmt: skip
 
 

@@ -94,9 +94,10 @@ class SweepFolder:
 
 
 def _typed(values: Sequence[Any]) -> Sequence[Any]:
-    """A column of one type: words where not all are numbers."""
+    """A column of one type: words where not all are numbers, or some have more than 64 bits."""
     kinds = {type(value) for value in values if value is not None}
-    if kinds <= {int} or kinds <= {str}:
+    narrow = all(-(1 << 63) <= value < 1 << 63 for value in values if type(value) is int)
+    if (kinds <= {int} and narrow) or kinds <= {str}:
         return values
     if kinds <= {int, float}:
         return [None if value is None else float(value) for value in values]

@@ -1,6 +1,7 @@
 """What others have made and a user opens: records that do more than they say, and files that claim to be huge."""
 
 import io
+import json
 import struct
 import zipfile
 import zlib
@@ -13,6 +14,7 @@ import yaml
 
 from pyv_npu.cli import main
 from pyv_npu.errors import BadInputError
+from pyv_npu.snapshot import Snapshot
 from pyv_npu.workloads.data import MOST_ARRAYS, read_input, read_inputs
 
 
@@ -123,6 +125,65 @@ def test_json_of_any_depth_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     path.write_text("[" * 100_000)
     assert main(["run", str(path)]) == 65 and f"{path}: not JSON: " in capsys.readouterr().err
     assert main(["diff", str(path), str(path)]) == 65 and "holds no result of a run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("latency", {"reasons": {"bus": "x"}}, "latency.reasons: must be a table of numbers"),
+        ("latency", {"stages": {"t_submit": {"p50": 3}}}, "latency.stages.t_submit: must be a table of numbers"),
+        ("latency", 3, "latency: must be a table"),
+        ("cycles_parts", [], "cycles_parts: must be a table of numbers"),
+        ("npu", {"te_busy": [None]}, "npu.te_busy: must be a list of numbers"),
+        ("mode", {}, "mode: must be a word"),
+        ("cycles", "x", "cycles: must be a number"),
+        ("cycles", 1 << 70, "11805916207174113034: is beyond 64 bits"),
+        ("cycles", float("nan"), "NaN: is no number"),
+        ("explanation", {"causes": {"a": True}}, "explanation.causes: must be a table of numbers"),
+    ],
+)
+def test_a_result_with_other_values_is_refused(
+    part: str, value: object, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"cycles": 3, "mode": "loose", "latency": None} | {part: value}))
+    assert main(["diff", str(path), str(path)]) == 65
+    assert f"{path}: holds no result of a run ({message}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["run", "hello", "--faults"], ["run", "hello", "--config"], ["run", "hello", "--preset"], ["sweep"],
+     ["run", "mlp", "--qconfig"], ["run", "hello", "--gdb", "0", "--rtos"]],
+)  # fmt: skip
+@pytest.mark.parametrize("value", ["!!bool maybe", "!!int x", "!!timestamp x", "!!float ''"])
+def test_a_value_that_its_tag_cannot_hold_is_one_line(
+    command: list[str], value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(f"program: {value}\n")
+    assert main([*command, str(path), *(["-o", str(tmp_path / "out")] if command == ["sweep"] else [])]) in (64, 65)
+    error = capsys.readouterr().err
+    assert f"{path}" in error and "; quote the value" in error and error.count("\n") == 1
+
+
+def test_members_of_an_archive_are_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x", "text")
+    assert main(["run", "mlp", "--sim-level", "IA", "--inputs", str(tmp_path / "a.npz")]) == 65
+    assert "a.npz: x: is no array; give arrays that numpy.savez wrote" in capsys.readouterr().err
+
+
+def test_an_archive_with_a_huge_list_of_members_is_refused(tmp_path: Path) -> None:
+    """The list would be read at once."""
+    with (tmp_path / "a.npz").open("wb") as file:
+        file.truncate(1 << 30)
+        file.seek(0, io.SEEK_END)
+        file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1, 1, 1 << 30, 0, 0))
+    with pytest.raises(BadInputError, match=r"a\.npz: not a \.npz file"):
+        read_inputs(tmp_path / "a.npz")
+    with pytest.raises(BadInputError, match="its list of members has 1073741824 bytes, the most is 1048576"):
+        Snapshot.read(tmp_path / "a.npz")
 
 
 # -- arrays and pictures -----------------------------------------------------------------------------------------------

@@ -266,6 +266,13 @@ def test_no_scheduler_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         assert f"--scheduler {address}: no scheduler answers (" in error and error.count("\n") == 1
 
 
+def test_a_value_beyond_64_bits_is_a_row_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table as Parquet has it too, as a word."""
+    line = ["sweep", "hello", "core.timing.alu=9223372036854775808,1", "--mode", "tight", "-o", str(tmp_path / "out")]
+    assert main(line) == 0
+    assert "core.timing.alu = 9223372036854775808: must be an integer from 1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("named", ["tcp://127.0.0.1:9", "127.0.0.1:9", "scheduler.json"])
 def test_a_scheduler_without_tls_is_refused(
     named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
