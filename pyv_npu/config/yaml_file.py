@@ -22,7 +22,7 @@ _SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """PyYAML is built with libyaml where that was at hand."""
 
 
-class _LOADER(_SAFE_LOADER):  # type: ignore[misc]
+class _LOADER(_SAFE_LOADER):
     """Names the line of a value that its tag cannot hold, such as `!!bool maybe` or the date 2024-99-99."""
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:

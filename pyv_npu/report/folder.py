@@ -4,8 +4,6 @@ Until a report is complete, the folder of that name is as it was. A folder that 
 replaced.
 """
 
-import csv
-import io
 import os
 import shutil
 from collections.abc import Collection, Sequence
@@ -16,6 +14,7 @@ import yaml
 
 from pyv_native.files import MAX_RESULT, check_input, is_running, remove_abandoned, write_text
 from pyv_npu.config.yaml_file import read_yaml
+from pyv_npu.csv_table import csv_text
 from pyv_npu.errors import BadInputError, UsageError
 
 RECORD_FILE = "run.yaml"
@@ -142,8 +141,4 @@ def write_csv(path: Path, heads: Sequence[str], rows: Sequence[Sequence[object]]
     """Replace a table as a whole; nothing for one without rows."""
     if not rows:
         return
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows(rows)
-    write_text(path, file.getvalue())
+    write_text(path, csv_text(heads, rows))

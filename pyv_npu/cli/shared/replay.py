@@ -155,15 +155,8 @@ def _word(given: str) -> str:
 
 def _check_harmless(config: "Config", path: Path) -> None:
     """UsageError where a recorded run loads code, starts a program or opens a folder: a report may be a stranger's."""
-    does = {
-        f"loads {', '.join(config.plugins)}": config.plugins,
-        f"starts {' '.join(config.npu.te.external.engine)}": config.npu.te.external.engine,
-        f"lets its program open files in {config.semihosting.folder}": config.semihosting.folder,
-        f"lets its program read {config.semihosting.input}": config.semihosting.input,
-    }
-    for what, value in does.items():
-        if value:
-            raise UsageError(f"{OPTION} {path}: the run {what}; add --trusted if you know who made this report")
+    for does in options.harm(config).values():
+        raise UsageError(f"{OPTION} {path}: the run {does}; add --trusted if you know who made this report")
 
 
 def _only(args: argparse.Namespace, plain: argparse.Namespace) -> None:

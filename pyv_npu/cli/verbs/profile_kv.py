@@ -35,7 +35,9 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     from toolchain.decoders.decoder import load_decoder
 
     check_writable(args.output, "-o")
-    config = load(args.config, None, dict(args.settings)).config
+    effective = load(args.config, None, dict(args.settings))
+    options.check_trusted(effective, args)
+    config = effective.config
     decoder = load_decoder(model_file(args.model))
     shown = prompts(decoder, _files(args.inputs), config.run.seed)
     ratios = ratios_of(config.npu.kv_quant)

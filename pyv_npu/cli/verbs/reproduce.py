@@ -34,6 +34,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     from pyv_npu.config import load
 
     effective = load(args.config, None, dict(args.settings))
+    options.check_trusted(effective, args)
     made = _made(args, effective)
     call.begin_report(args.report, NAME, effective)
     if call.report is not None:

@@ -214,6 +214,7 @@ def _effective(args: argparse.Namespace) -> "Effective":
 
     mode = {} if args.mode is None else {"npu.mode": args.mode}
     effective = load(args.config, args.preset, {**dict(args.settings), **mode, "run.program": args.model})
+    options.check_trusted(effective, args)
     return effective.with_defaults(BuiltIn.defaults, BuiltIn.needs)
 
 

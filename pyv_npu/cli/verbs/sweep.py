@@ -14,7 +14,7 @@ from pyv_npu.cli.shared.progress import bar
 from pyv_npu.cli.verbs import run
 from pyv_npu.errors import UsageError
 from pyv_npu.studies.sweep import figures
-from pyv_npu.studies.sweep.axes import Axis, plan, read
+from pyv_npu.studies.sweep.axes import Axis, SweepFile, plan, read
 from pyv_npu.studies.sweep.figures import costs
 from pyv_npu.text import as_json
 from toolchain.errors import MissingExtraError
@@ -60,6 +60,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         if args.axes or args.zip:
             raise UsageError(f"{args.program}: says the axes; write {(*args.axes, *args.zip)[0]} into it")
         file = read(Path(args.program))
+        _check_trusted(file, args)
         args.program, base, made, named = file.program, file.base, file.plan, named or file.figures
     else:
         made = plan(args.axes, args.zip)
@@ -82,6 +83,14 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     if args.output is None:
         raise UsageError("a sweep needs a folder for its points: -o DIR")
     return _sweep(args, call, names, values, points, named)
+
+
+def _check_trusted(file: SweepFile, args: argparse.Namespace) -> None:
+    """UsageError where a SWEEP.yaml asks for code to run or for files of the host."""
+    for name in (*file.base, *file.plan.names):
+        key = name.replace("_", "-").strip("-")
+        if not args.trusted and key.startswith(("plugin", "semihosting", "npu.te.external")):
+            raise UsageError(f"{args.program}: {name}: may run code; add --trusted if you know who made the file")
 
 
 def _sweep(

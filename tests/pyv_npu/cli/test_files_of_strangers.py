@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from onnx import TensorProto, helper, save
 
 from pyv_npu.cli import main
+from pyv_npu.csv_table import csv_text
 from pyv_npu.errors import BadInputError
 from pyv_npu.snapshot import Snapshot
 from pyv_npu.workloads.data import MOST_ARRAYS, read_input, read_inputs
@@ -125,6 +127,81 @@ def test_json_of_any_depth_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     path.write_text("[" * 100_000)
     assert main(["run", str(path)]) == 65 and f"{path}: not JSON: " in capsys.readouterr().err
     assert main(["diff", str(path), str(path)]) == 65 and "holds no result of a run" in capsys.readouterr().err
+
+
+EVIL = "from pathlib import Path\nPath('done').touch()\nDEVICES = []\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "message"),
+    [
+        ("plugins: [evil.py]", ["run", "hello", "--config", "a.yaml"], "a.yaml:1: plugins: the file loads evil.py"),
+        (
+            "npu.te.external.engine: [evil]",
+            ["run", "hello", "--config", "a.yaml"],
+            "a.yaml:1: npu.te.external.engine: the file starts evil",
+        ),
+        ("semihosting: {folder: /}", ["compare", "hello", "--config", "a.yaml"], "lets its program open files in /"),
+        ("plugins: [evil.py]", ["serve", "llama2-7b", "--config", "a.yaml"], "the file loads evil.py"),
+        ("plugins: [evil.py]", ["campaign", "campaign.yaml", "hello", "--config", "a.yaml"], "the file loads evil.py"),
+        ("plugins: [evil.py]", ["export-fmu", "hello", "--config", "a.yaml", "-o", "x.fmu"], "the file loads evil.py"),
+        (
+            "program: hello\nbase: {plugin: evil.py}\naxes: {seed: [1]}",
+            ["sweep", "a.yaml", "-o", "out"],
+            "a.yaml: plugin: may run code",
+        ),
+        ("program: hello\naxes: {plugins: [evil.py]}", ["sweep", "a.yaml", "-o", "out"], "plugins: may run code"),
+        (
+            "program: hello\npoints: [{npu.te.external: evil}]",
+            ["sweep", "a.yaml", "-o", "out"],
+            "a.yaml: npu.te.external: may run code",
+        ),
+    ],
+)  # fmt: skip
+def test_a_file_runs_no_code_unless_it_is_trusted(
+    text: str, command: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("evil.py").write_text(EVIL)
+    Path("a.yaml").write_text(text)
+    assert main(command) == 64
+    error = capsys.readouterr().err
+    assert message in error and "add --trusted if you know who made" in error and not Path("done").exists()
+    if "plugin" in text and command[0] in ("run", "sweep"):
+        assert main([*command, "--trusted"]) == 0 and Path("done").exists()
+
+
+def test_json_passes_no_control_characters_to_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """U+009B begins a command of a terminal as ESC [ does; an override turns the order of text round."""
+    monkeypatch.chdir(tmp_path)
+    name = "a\x9b31m\x7f\x1b\u202eb\xe9.json"
+    Path(name).write_text(json.dumps({"cycles": 3}))
+    assert main(["diff", name, name, "--json"]) == 0
+    out = capsys.readouterr().out
+    assert json.loads(out)["a"] == name and "\xe9" in out
+    assert not set(out) & set("\x9b\x7f\x1b\u202e")
+
+
+@pytest.mark.parametrize("name", ["=1+2", "+cmd|x", "-f(1)", "@SUM(A1)", "\tx"])
+def test_a_cell_is_no_formula(name: str) -> None:
+    assert csv_text(("a", name), [(name, -3)]).count(f"'{name}") == 2
+    assert "'" not in csv_text(("-", "x=1"), [("-5", "-.5"), ("+3", None)])
+
+
+def test_a_layer_of_a_timeline_is_no_formula(tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"], name="=HYPERLINK(1)")], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])],
+    )  # fmt: skip
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    assert main(["run", str(tmp_path / "m.onnx"), "--report", str(tmp_path / "out"), "--sim-level", "IA_TIMING"]) == 0
+    for path in (tmp_path / "out").glob("*.csv"):
+        assert ",=" not in path.read_text(), path
+    assert ",'=HYPERLINK(1)" in (tmp_path / "out/timeline.csv").read_text()
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_run_with_the_option_and_with_the_key(folder: Path) -> None:
     assert main(["run", "own.elf", "--plugin", "my_devices.py"]) == 10
     (folder / "own.yaml").write_text("plugins: [my_devices.py]\n")
     for core in ("fast", "reference"):
-        assert main(["run", "own.elf", "--config", "own.yaml", "--core", core]) == 10
+        assert main(["run", "own.elf", "--config", "own.yaml", "--core", core, "--trusted"]) == 10
     assert main(["run", "own.elf"]) == 77  # the first load is a trap, and there is no handler
 
 
