@@ -15,6 +15,8 @@ MAX_DATA = 1 << 32
 """Bytes of a program, of arrays and of a snapshot: as many as the core addresses."""
 MAX_FILE = 1 << 36
 """Bytes of any file."""
+MANIFEST = "manifest.json"
+"""Names the files of a folder by hash."""
 DRAFT = ".part"
 """Suffix of a file that is being written; its name holds the process too."""
 _MAX_NAME = 48

@@ -16,7 +16,7 @@ from pyv_ext.elf import Program, read_elf
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import EXTENSIONS, Isa
 from pyv_ext.isa.instruction_set import extensions_of
-from pyv_native.files import MAX_DATA, check_input
+from pyv_native.files import MANIFEST, MAX_DATA, check_input
 from pyv_npu.config import presets
 from pyv_npu.config.package_data import data_files
 from pyv_npu.config.tree import Config, CoreConfig
@@ -42,6 +42,8 @@ def find_program(name: str) -> str:
             check_input(name, MAX_DATA)
         except OSError as error:
             raise BadInputError(f"{name}: {error.strerror}; give a program or a model") from None
+        if os.path.exists(os.path.join(os.path.dirname(name), MANIFEST)):
+            check_listed(name)
         return name
     shipped = shipped_programs()
     if name in shipped:
@@ -60,6 +62,15 @@ def find_program(name: str) -> str:
         or "; `pyv-npu info` lists what ships with the package"
     )
     raise BadInputError(f"{name}: neither a file, nor firmware or a model of this package{hint}")
+
+
+def check_listed(name: str) -> None:
+    """BadInputError where the manifest beside a program names another content."""
+    from pathlib import Path
+
+    from pyv_npu import manifest  # few programs have one
+
+    manifest.check(Path(name))
 
 
 def program_data(name: str) -> bytes:
@@ -141,6 +152,7 @@ class BesideFile(NamedTuple):
 
     offset: int
     size: int
+    sha256: str
     name: str
 
 
@@ -178,10 +190,11 @@ def requirements(program: Program) -> Requirements:
                 arguments.append(Argument(name, index, default))
             elif note.type == mm.NOTE_FILE:
                 offset, size = struct.unpack_from("<2Q", note.desc)
-                name = bytes(note.desc[16:]).split(b"\0")[0].decode("ascii")
+                digest = bytes(note.desc[16:48])
+                name = bytes(note.desc[48:]).split(b"\0")[0].decode("ascii")
                 if not name or name in (".", "..") or "/" in name:
                     raise ValueError
-                files.append(BesideFile(offset, size, name))
+                files.append(BesideFile(offset, size, digest.hex(), name))
                 dram = max(dram, offset + size)
             elif note.type == mm.NOTE_NOISE:
                 noise.append(bytes(note.desc).split(b"\0")[0].decode("ascii"))
@@ -196,16 +209,20 @@ def requirements(program: Program) -> Requirements:
 def content(program: Program, file: BesideFile) -> bytes:
     """What a file holds. BadInputError when it is not there, or not the one that the program was made with."""
     path = os.path.join(os.path.dirname(program.name), file.name)
-    data = program.sidecars.get(file.name)
-    if data is None:
-        try:
-            check_input(path, file.size)
-            with open(path, "rb") as beside:
-                data = beside.read(file.size)
-        except OSError as error:
-            raise BadInputError(f"{path}: {error.strerror}; {program.name} needs it in its folder") from None
+    if file.name in program.sidecars:
+        return program.sidecars[file.name]
+    try:
+        check_input(path, file.size)
+        with open(path, "rb") as beside:
+            data = beside.read(file.size)
+    except OSError as error:
+        raise BadInputError(f"{path}: {error.strerror}; {program.name} needs it in its folder") from None
     if len(data) != file.size:
         raise BadInputError(f"{path}: has {len(data)} bytes, {program.name} needs {file.size}: compile both again")
+    from hashlib import sha256
+
+    if sha256(data).hexdigest() != file.sha256:
+        raise BadInputError(f"{path}: belongs to another image than {program.name}: compile both again")
     return data
 
 

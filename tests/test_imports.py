@@ -73,7 +73,7 @@ LAYERS: dict[str, str] = {
                     onnx_frontend quantize codegen passes trace backend compiler program_image mlir.text mlir.npu mlir
                     decoders examples""",
     "pyv_npu": """errors engines
-                  text csv_table versions ctrl_c config instruction_sets
+                  text csv_table versions manifest ctrl_c config instruction_sets
                   plugins
                   boot coupling observe.latency observe.sanitizer
                   snapshot faults platform observe.analysis

@@ -26,6 +26,7 @@ VERBS = {
     "compile": "compile an ONNX model: image.elf, weights.bin if needed, npu_ir.txt, npu_ir.jsonl, cmdq.json, "
     "model.json",
     "check": "say what an ONNX model needs and whether it compiles, without running it",
+    "verify": "say whether a folder of results is as it was written, and its inputs as they were read",
     "calibrate": "run the published measurement that a timing preset was fitted to",
     "new": "make a project: program, build files, tests, configuration, set-up of an editor",
     "build": "compile a program of your own with the driver of this package",
@@ -134,6 +135,10 @@ def module_of(verb: str) -> ModuleType:
             from pyv_npu.cli.verbs import check
 
             return check
+        case "verify":
+            from pyv_npu.cli.verbs import verify
+
+            return verify
         case "calibrate":
             from pyv_npu.cli.verbs import calibrate
 
@@ -179,7 +184,7 @@ def module_of(verb: str) -> ModuleType:
 
             return disasm
         case "get-py-v":
-            from pyv_npu.cli.verbs import get_py_v
+            from pyv_npu.cli.programs import get_py_v
 
             return get_py_v
         case "completion":

@@ -10,15 +10,13 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import yaml
-
-from pyv_native.files import MAX_RESULT, check_input, is_running, remove_abandoned, write_text
-from pyv_npu.config.yaml_file import read_yaml
+from pyv_native.files import is_running, remove_abandoned, write_text
+from pyv_npu import manifest
 from pyv_npu.csv_table import csv_text
 from pyv_npu.errors import BadInputError, UsageError
 
 RECORD_FILE = "run.yaml"
-"""Describes the run, and lists the files of its report: a folder with other files is not replaced."""
+"""Describes the run."""
 
 
 class ReportFolder:
@@ -37,10 +35,6 @@ class ReportFolder:
     def taken(self) -> bool:
         """Whether there is an earlier report in the place."""
         return self._place.is_dir() and any(self._place.iterdir())
-
-    def files(self) -> list[str]:
-        """What has been written so far, by paths within the folder."""
-        return sorted(_files(self.draft))
 
     def put(self) -> None:
         """The report is complete: it takes its place. UsageError where other files have come there meanwhile."""
@@ -86,24 +80,19 @@ def _check(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise UsageError(f"--report {folder}: is not a folder; name a new one")
-    others = sorted(_files(folder) - _listed(folder))
+    others = sorted(manifest.files_of(folder) - _listed(folder))
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise UsageError(f"--report {folder}: holds {others[0]}{more}, which is not of a report; name another folder")
 
 
 def _listed(folder: Path) -> set[str]:
-    """The files of the report in a folder, as its run.yaml lists them."""
+    """The files of the report in a folder, as its manifest lists them."""
     try:
-        check_input(folder / RECORD_FILE, MAX_RESULT)
-        record = read_yaml((folder / RECORD_FILE).read_text(encoding="utf-8"), RECORD_FILE)["record"]
-        return {str(name) for name in record["files"]} | {RECORD_FILE}
-    except (OSError, ValueError, BadInputError, yaml.YAMLError, KeyError, TypeError):
+        found = manifest.read(folder)
+    except BadInputError:
         return set()
-
-
-def _files(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
+    return set() if found is None else {*found.files, manifest.FILE}
 
 
 def _sibling(place: Path, process: int, what: str) -> Path:

@@ -1,17 +1,18 @@
 """The folder of a report: described before the run, so that an interrupted run can be repeated too.
 
 `record` in run.yaml says what was run: command line, versions, SHA-256 of the files that were read and, once the run is
-over, of its events, and the files of the report. `pyv-npu run --replay` goes by it.
+over, of its events. `pyv-npu run --replay` goes by it. manifest.json has the files of the report.
 """
 
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from pyv_native.files import MAX_FILE, check_input, write_bytes, write_text
+from pyv_npu import manifest
 from pyv_npu.boot import files_beside, find_program
 from pyv_npu.config import Effective
 from pyv_npu.config.render import render
@@ -82,8 +83,10 @@ class RunFolder:
             self.discard()
             return f"the earlier report stays in {self.place}: this run was interrupted"
         self._keep_inputs()
-        self._record["files"] = [name for name in self._report.files() if name != RECORD_FILE]
         self._describe()
+        inputs = self._record["inputs_sha256"]
+        assert isinstance(inputs, dict)
+        manifest.write(self.folder, "report", inputs)
         self._report.put()
         self.folder = self.place
         return f"the report is in {self.place}"
@@ -141,10 +144,9 @@ def fingerprints(names: Iterable[str]) -> dict[str, str]:
     found = {}
     for name in names:
         try:
-            place = find_program(name)
+            place = name if os.path.isfile(name) else find_program(name)
             check_input(place, MAX_FILE)
-            with open(place, "rb") as file:
-                found[name] = file_digest(file, "sha256").hexdigest()
+            found[name] = manifest.file_sha256(place)
         except (BadInputError, OSError):
             continue  # a built-in model, or a file whose absence the run reports
     return found

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 from pyv_native.files import MAX_RESULT, check_input
 from pyv_native.state import LATEST
+from pyv_npu import manifest
 from pyv_npu.config import Config
 from pyv_npu.config.schema import sections_of
 from pyv_npu.config.yaml_file import read_entries
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.studies.sweep.figures import FIGURES, at
-from pyv_npu.studies.sweep.folder import CSV, POINTS, SWEEP
+from pyv_npu.studies.sweep.folder import CSV, POINTS, SWEEP, read_point
 from pyv_npu.studies.sweep.table import ADDRESS, SHORT
 
 RESULT, RECORD, METRICS = "result.json", "run.yaml", "metrics.csv"
@@ -48,6 +49,8 @@ class Loaded:
 
 def load(path: Path) -> Loaded:
     """A folder of `--report`, a folder of a sweep, or a file with the JSON object of a run. BadInputError, one line."""
+    if path.is_dir():
+        _check_written(path)
     if path.is_dir() and (path / POINTS).is_dir():
         return Loaded(str(path), dict(_rows(path)))
     file = path / RESULT if path.is_dir() else path
@@ -73,6 +76,14 @@ def load(path: Path) -> Loaded:
         raise BadInputError(
             f"{path / METRICS}: no table of metrics ({_reason(error)}); make the report again"
         ) from None
+
+
+def _check_written(folder: Path) -> None:
+    """BadInputError where a file of a folder is not as it was written."""
+    found = manifest.read(folder)
+    lines = [] if found is None else manifest.problems(folder, found._replace(inputs={}))
+    if lines:
+        raise BadInputError(f"{folder}: {lines[0]}; make it again, or remove {manifest.FILE} if that is meant")
 
 
 def _reason(error: Exception) -> str:
@@ -175,7 +186,7 @@ def _rows(folder: Path) -> Iterator[tuple[str, Run]]:
         if path is not None:
             name = ", ".join(f"{axis} = {row.get(axis)}" for axis in axes)
             try:
-                yield name, _checked({"": _document(path)["result"]})[""]
+                yield name, _checked({"": read_point(path)["result"]})[""]
             except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
                 raise BadInputError(f"{path}: is no point of a sweep ({_reason(error)}); run the sweep again") from None
 

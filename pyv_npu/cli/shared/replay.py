@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_native.files import MAX_TEXT, check_input
+from pyv_npu import manifest
 from pyv_npu.cli.shared import options
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
@@ -123,6 +124,7 @@ def read(path: Path) -> Recorded:
     file = path / FILE if path.is_dir() else path
     try:
         check_input(file, MAX_TEXT)
+        manifest.check(file)
         record = read_yaml(file.read_text(encoding="utf-8"), str(file))["record"]
         command_line = [str(word) for word in record["command_line"]]
         if command_line[1:2] not in ([verb] for verb in _VERBS):

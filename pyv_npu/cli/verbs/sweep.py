@@ -7,12 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyv_npu import manifest
+from pyv_npu.boot import files_beside
 from pyv_npu.cli.shared import options, output, work
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.cli.shared.points import MODES, Points
 from pyv_npu.cli.shared.progress import bar
 from pyv_npu.cli.verbs import run
 from pyv_npu.errors import UsageError
+from pyv_npu.report.run_folder import fingerprints
 from pyv_npu.studies.sweep import figures
 from pyv_npu.studies.sweep.axes import Axis, SweepFile, plan, read
 from pyv_npu.studies.sweep.figures import costs
@@ -200,6 +203,7 @@ def _answer(
                      "command_line": call.command_line})  # fmt: skip
     again = shlex.join([*_again(call.command_line), "--point", "N", "--report", "DIR"])
     folder.write_page(page(args.program, table, front, again))
+    manifest.write(folder.place, NAME, fingerprints(_inputs(args)), [path.name for path in folder.tables()])
     call.progress.done()
     failures = [row for row in table.rows if row["error"]]
     json: dict[str, Any] = {"schema": 1, "program": args.program, "axes": list(table.axes),
@@ -210,6 +214,11 @@ def _answer(
         first = f"{failures[0]['point']}: {failures[0]['error']}"
         diagnose(f"{len(failures):,} of {len(table.rows):,} points failed, the first, {first}")
     return output.BAD_INPUT if len(failures) == len(table.rows) else output.OK
+
+
+def _inputs(args: argparse.Namespace) -> list[str]:
+    """The files that the command line names."""
+    return [args.program, *files_beside(args.program), *args.config]
 
 
 def _one(args: argparse.Namespace, call: Call, values: Sequence[Mapping[str, str]], points: Points) -> int:
