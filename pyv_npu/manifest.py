@@ -53,7 +53,7 @@ def files_of(folder: Path) -> set[str]:
 
 
 def read(folder: Path) -> Manifest | None:
-    """The manifest of a folder; None where there is none of this form. BadInputError where it is damaged."""
+    """The manifest of a folder; None where there is none of this form. BadInputError where it is damaged; OSError."""
     path = folder / FILE
     try:
         check_input(path, MAX_RESULT)
@@ -64,7 +64,7 @@ def read(folder: Path) -> Manifest | None:
         return Manifest(_word(document["what"]), _word(document["version"]), inputs, files)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadInputError(f"{path}: is damaged ({error}); make the folder again") from None
 
 

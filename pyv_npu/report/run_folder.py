@@ -52,18 +52,22 @@ class RunFolder:
         self._report = ReportFolder(place)
         self.folder = self._report.draft
         program = effective.config.run.program
-        inputs = fingerprints([program, *files_beside(program), *files])
-        for name, data in (inside or {}).items():
-            write_bytes(self.folder / name, data)
-            inputs[str(place / name)] = sha256(data).hexdigest()
-        self._record: dict[str, object] = {
-            "command": command,
-            "command_line": list(command_line),
-            "directory": os.path.relpath(Path.cwd(), place.resolve()),
-            "versions": versions(),
-            "inputs_sha256": inputs,
-        }
-        self._describe()
+        try:
+            inputs = fingerprints([program, *files_beside(program), *files])
+            for name, data in (inside or {}).items():
+                write_bytes(self.folder / name, data)
+                inputs[str(place / name)] = sha256(data).hexdigest()
+            self._record: dict[str, object] = {
+                "command": command,
+                "command_line": list(command_line),
+                "directory": os.path.relpath(Path.cwd(), place.resolve()),
+                "versions": versions(),
+                "inputs_sha256": inputs,
+            }
+            self._describe()
+        except BaseException:
+            self._report.discard()
+            raise
 
     def finish(self, result: Mapping[str, Any], text: str, effective: Effective) -> None:
         """result.json is what `--json` prints, summary.txt what people see and where the parameters come from."""
