@@ -144,15 +144,16 @@ class RunFolder:
 
 
 def fingerprints(names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of each file, by the name by which it was given; firmware of the package counts, other names do not."""
+    """SHA-256 of each file, by the name by which it was given; firmware of the package counts, other names do not.
+    OSError: a file cannot be read."""
     found = {}
     for name in names:
         try:
             place = name if os.path.isfile(name) else find_program(name)
-            check_input(place, MAX_FILE)
-            found[name] = manifest.file_sha256(place)
-        except (BadInputError, OSError):
+        except BadInputError:
             continue  # a built-in model, or a file whose absence the run reports
+        check_input(place, MAX_FILE)
+        found[name] = manifest.file_sha256(place)
     return found
 
 

@@ -22,7 +22,7 @@ from fuzz_files import input_files, records, traces
 from fuzz_inputs import INTERESTING, FoundError, change, compiled, flipped, refused
 from fuzz_snapshots import snapshots
 from fuzz_texts import assembly, gdb_packets, results, yaml_files
-from onnx import ModelProto
+from onnx import ModelProto, helper, parser
 
 from npu_device.config import NpuConfig
 from npu_device.levels.command_list import load as load_list
@@ -232,6 +232,38 @@ def onnx_models(chance: random.Random, folder: Path) -> bool:
     return True
 
 
+def old_models(chance: random.Random, folder: Path) -> bool:
+    """A model with functions, of any operator set and domains, some of whose nodes are changed too."""
+    proto = ModelProto()
+    proto.ParseFromString(chance.choice(protos()))
+    for _ in range(chance.randint(0, 2)):
+        _change_node(proto, chance)
+    graph = proto.graph
+    proto.functions.append(parser.parse_function(FUNCTION))
+    proto.opset_import[0].version = chance.randint(1, 27)
+    proto.opset_import.add(domain="f", version=1)
+    for _ in range(chance.randint(1, 2)):
+        node = chance.choice(graph.node)
+        kind = chance.randrange(6)
+        if kind == 0:
+            node.domain = chance.choice(("com.microsoft", "f", "ai.onnx.ml", "nowhere"))
+        elif kind == 1 and node.input:
+            node.CopyFrom(helper.make_node("F", [node.input[0]], [node.output[0]], domain="f"))
+        elif kind == 2:
+            del node.input[:]
+    path = folder / "fuzzed.onnx"
+    data = proto.SerializeToString()
+    path.write_bytes(flipped(data[:400], chance, 2) + data[400:] if chance.random() < 0.2 else data)
+    try:
+        compile_loaded(Config(), load(path, {}), Choices())
+    except Exception as error:
+        return not refused(error)
+    return True
+
+
+FUNCTION = '<domain: "f", opset_import: ["" : 20, "f" : 1]> F (a) => (b) { c = Relu (a) b = Neg (c) }'
+
+
 def _change_node(proto: ModelProto, chance: random.Random) -> None:
     graph = proto.graph
     node = chance.choice(graph.node)
@@ -278,6 +310,7 @@ TARGETS: dict[str, Target] = {
     "devices": devices,
     "faults": fault_files,
     "onnx": onnx_models,
+    "old_onnx": old_models,
     "mlir": mlir_modules,
     "snapshots": snapshots,
     "inputs": input_files,

@@ -94,8 +94,11 @@ def load_model(
 ) -> OnnxModel:
     """Read, check and complete the model in a file; `shapes`, `constants` and `arrays` as in `prepare`. ModelError:
     what is wrong with it, in one line."""
-    proto, external = read_file(path)
-    return prepare(proto, str(path), shapes, external, constants, arrays)
+    try:
+        proto, external = read_file(path)
+        return prepare(proto, str(path), shapes, external, constants, arrays)
+    except UnicodeDecodeError as error:  # protobuf lets through what is no UTF-8, until it is looked at
+        raise ModelError(f"{path}: a text in it is not UTF-8 ({error.reason}): export it again") from None
 
 
 def prepare(

@@ -193,3 +193,17 @@ def test_a_node_that_onnx_forbids_is_refused_beside_functions_and_old_operators(
     path.write_bytes(parser.parse_model(text).SerializeToString())
     with pytest.raises(ModelError, match=r"model\.onnx: .+"):
         load_model(path)
+
+
+def test_text_that_is_not_utf8_is_refused_wherever_it_is(tmp_path: Path) -> None:
+    """Names of tensors, dimensions and domains, of which protobuf checks none."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1], domain: "abc">
+        graph (float[batch,2] input) => (float[batch,2] output) { hidden = Relu (input) output = Neg (hidden) }"""
+    data, path, refusals = parser.parse_model(text).SerializeToString(), tmp_path / "model.onnx", 0
+    for place in range(len(data)):
+        path.write_bytes(data[:place] + b"\x8d" + data[place + 1 :])
+        try:
+            import_model(load_model(path, {"batch": (3,)}))
+        except ModelError:
+            refusals += 1
+    assert refusals > 60
