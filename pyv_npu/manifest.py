@@ -57,8 +57,11 @@ def read(folder: Path) -> Manifest | None:
     path = folder / FILE
     try:
         check_input(path, MAX_RESULT)
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(document, dict) or document.get("format") != FORMAT:
+        content = path.read_bytes()
+        if FORMAT.encode() not in content:
+            return None  # somebody else's
+        document = json.loads(content)
+        if document["format"] != FORMAT:
             return None
         inputs, files = _hashes(document["inputs_sha256"]), _hashes(document["files_sha256"])
         return Manifest(_word(document["what"]), _word(document["version"]), inputs, files)

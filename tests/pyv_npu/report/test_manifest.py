@@ -154,7 +154,9 @@ def test_a_replay_takes_no_changed_record(capsys: pytest.CaptureFixture[str]) ->
     [
         (None, "has no manifest.json of this package"),
         ("{}", "has no manifest.json of this package"),
-        ("[", "manifest.json: is damaged"),
+        ("[", "has no manifest.json of this package"),
+        ('["pyv-npu manifest 1"', "manifest.json: is damaged"),
+        ('["pyv-npu manifest 1"]', "manifest.json: is damaged"),
         ('{"format": "pyv-npu manifest 1"}', "manifest.json: is damaged"),
         (
             '{"format": "pyv-npu manifest 1", "what": "x", "version": "1", "inputs_sha256": {}, "files_sha256": 3}',
