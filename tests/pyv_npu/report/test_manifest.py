@@ -162,6 +162,15 @@ def test_a_replay_takes_no_changed_record(capsys: pytest.CaptureFixture[str]) ->
             '{"format": "pyv-npu manifest 1", "what": "x", "version": "1", "inputs_sha256": {}, "files_sha256": 3}',
             "manifest.json: is damaged",
         ),
+        (
+            '{"format": "pyv-npu manifest 1", "what": 3, "version": "1", "inputs_sha256": {}, "files_sha256": {}}',
+            "manifest.json: is damaged (3 is no text)",
+        ),
+        (
+            '{"format": "pyv-npu manifest 1", "what": "x", "version": "1", "inputs_sha256": {}, '
+            '"files_sha256": {"a\\u0000": "0"}}',
+            "manifest.json: is damaged ('a\\x00' is no text)",
+        ),
     ],
 )
 def test_a_folder_without_a_manifest(text: str | None, message: str, capsys: pytest.CaptureFixture[str]) -> None:
