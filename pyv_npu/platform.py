@@ -27,7 +27,7 @@ from pyv_ext.isa import Isa
 from pyv_ext.protocols import CustomInstruction, Device, Operands, Outcome, Placed
 from pyv_native.state import Stateful
 from pyv_npu import boot, ctrl_c
-from pyv_npu.config.tree import Config
+from pyv_npu.config.tree import NOT_CONNECTED, Config
 from pyv_npu.coupling.custom0 import ObservedCsrs, custom_instructions, ignored_instructions
 from pyv_npu.coupling.memory_traffic import CoreTraffic, Outputs
 from pyv_npu.errors import UsageError, host_memory
@@ -151,6 +151,7 @@ class Platform:
     def _engines_outside(self) -> "External | None":
         if self.config.run.sim_level != "CA_FULL":
             return None
+        check_engine(self.config)
         from npu_device.external.link import External
 
         made = External(self.config.npu)
@@ -461,6 +462,12 @@ class Platform:
             self._probe.csr_read(address, value, now)
         if self.sanitizer is not None:
             self.sanitizer.csr_read(address, value, now)
+
+
+def check_engine(config: Config) -> None:
+    """UsageError at CA_FULL where no engine outside is named."""
+    if config.run.sim_level == "CA_FULL" and not config.npu.te.external.engine:
+        raise UsageError(f"sim_level CA_FULL: {NOT_CONNECTED}")
 
 
 def sized_for(config: NpuConfig, dram_bytes: int) -> NpuConfig:
