@@ -17,6 +17,8 @@ MAX_FILE = 1 << 36
 """Bytes of any file."""
 MANIFEST = "manifest.json"
 """Names the files of a folder by hash."""
+MANIFEST_FORMAT = "pyv-npu manifest 1"
+"""Stands in its first 64 bytes."""
 DRAFT = ".part"
 """Suffix of a file that is being written; its name holds the process too."""
 _MAX_NAME = 48

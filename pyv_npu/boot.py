@@ -16,7 +16,7 @@ from pyv_ext.elf import Program, read_elf
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import EXTENSIONS, Isa
 from pyv_ext.isa.instruction_set import extensions_of
-from pyv_native.files import MANIFEST, MAX_DATA, check_input
+from pyv_native.files import MANIFEST, MANIFEST_FORMAT, MAX_DATA, check_input
 from pyv_npu.config import presets
 from pyv_npu.config.package_data import data_files
 from pyv_npu.config.tree import Config, CoreConfig
@@ -42,8 +42,7 @@ def find_program(name: str) -> str:
             check_input(name, MAX_DATA)
         except OSError as error:
             raise BadInputError(f"{name}: {error.strerror}; give a program or a model") from None
-        if os.path.exists(os.path.join(os.path.dirname(name), MANIFEST)):
-            check_listed(name)
+        check_listed(name)
         return name
     shipped = shipped_programs()
     if name in shipped:
@@ -66,6 +65,12 @@ def find_program(name: str) -> str:
 
 def check_listed(name: str) -> None:
     """BadInputError where the manifest beside a program names another content."""
+    try:
+        with open(os.path.join(os.path.dirname(name), MANIFEST), "rb") as file:
+            if MANIFEST_FORMAT.encode() not in file.read(64):
+                return
+    except FileNotFoundError:
+        return
     from pathlib import Path
 
     from pyv_npu import manifest  # few programs have one

@@ -7,12 +7,11 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyv_native.files import MANIFEST, MAX_RESULT, check_input, write_text
+from pyv_native.files import MANIFEST, MANIFEST_FORMAT, MAX_RESULT, check_input, write_text
 from pyv_npu.errors import BadInputError
 from pyv_npu.versions import version
 
 FILE = MANIFEST
-FORMAT = "pyv-npu manifest 1"
 
 
 class Manifest(NamedTuple):
@@ -38,7 +37,7 @@ def write(folder: Path, what: str, inputs: Mapping[str, str], files: "list[str] 
     """Write the manifest of the files in a folder: of all, or of those that are named."""
     names = sorted(files_of(folder) if files is None else files)
     document = {
-        "format": FORMAT,
+        "format": MANIFEST_FORMAT,
         "what": what,
         "version": version(),
         "inputs_sha256": dict(inputs),
@@ -58,10 +57,10 @@ def read(folder: Path) -> Manifest | None:
     try:
         check_input(path, MAX_RESULT)
         content = path.read_bytes()
-        if FORMAT.encode() not in content:
+        if MANIFEST_FORMAT.encode() not in content:
             return None  # somebody else's
         document = json.loads(content)
-        if document["format"] != FORMAT:
+        if document["format"] != MANIFEST_FORMAT:
             return None
         inputs, files = _hashes(document["inputs_sha256"]), _hashes(document["files_sha256"])
         return Manifest(_word(document["what"]), _word(document["version"]), inputs, files)
