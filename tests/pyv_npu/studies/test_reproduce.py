@@ -107,7 +107,8 @@ def test_the_report_shows_all_of_it(made: Path) -> None:
     for text in ("263,168 -&gt; 262,272", "102,432", "2.94 x", "Gain of the mask skip", "engine 3", "calibrated"):
         assert text in page, text
     assert {path.name for path in made.iterdir()} == {
-        "dataflow.svg", "gain.svg", "grid.svg", "report.html", "manifest.json", "result.json", "run.yaml", "speedup.svg", "summary.txt",
+        "dataflow.svg", "gain.svg", "grid.svg", "report.html", "result.json", "run.yaml", "speedup.svg", "summary.txt",
+        "manifest.json",
         "sweep.csv", "utilization.svg",
     }  # fmt: skip
     assert main(["reproduce", "chained-ve", "--json", "--report", str(made)]) == 0, "a report takes the place of one"
