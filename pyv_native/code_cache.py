@@ -89,9 +89,12 @@ class CodeCache:
             if refusal(self._folder):
                 return
             self._make_room(size)
-            if not os.path.lexists(self._secret_path):
+            try:
+                digest = self._digest(key, code)
+            except OSError:  # there is no key yet, or none that can be used
                 self._make_secret()
-            content = MAGIC + self._digest(key, code) + code
+                digest = self._digest(key, code)
+            content = MAGIC + digest + code
             number, unfinished = tempfile.mkstemp(UNFINISHED, dir=self._folder)
         except OSError:
             return
@@ -130,9 +133,11 @@ class CodeCache:
         return os.path.join(self._folder, SECRET)
 
     def _make_secret(self) -> None:
-        """Write the key, unless another process is faster."""
+        """Write the key, in the place of one that cannot be used, unless another process is faster."""
         import tempfile
 
+        with suppress(FileNotFoundError):
+            os.unlink(self._secret_path)
         number, unfinished = tempfile.mkstemp(UNFINISHED, dir=self._folder)
         try:
             with os.fdopen(number, "wb") as file:
@@ -147,9 +152,10 @@ class CodeCache:
         from pyv_native.digest import sha256  # not where nothing is found
 
         if not self._secret:
-            self._secret = _read(self._secret_path, stat.S_IRWXG | stat.S_IRWXO)
-        if len(self._secret) != _SECRET_BYTES:
-            raise PermissionError(self._secret_path)
+            secret = _read(self._secret_path, stat.S_IRWXG | stat.S_IRWXO)
+            if len(secret) != _SECRET_BYTES:
+                raise PermissionError(self._secret_path)
+            self._secret = secret
         inner, outer = (bytes(byte ^ pad for byte in self._secret) for pad in (0x36, 0x5C))
         return bytes(sha256(outer + sha256(inner + key + code).digest()).digest())
 

@@ -6,6 +6,7 @@ import random
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -196,14 +197,20 @@ def test_code_of_another_key_is_no_code(tmp_path: Path) -> None:
     assert [CodeCache(mine.folder).get(key) for key in KEYS[:2]] == [None, b"code"]
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-def test_a_key_that_others_can_read_is_not_used(tmp_path: Path, mode: int) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [lambda path: path.chmod(0o640), lambda path: path.chmod(0o604), lambda path: path.chmod(0o620),
+     lambda path: path.write_bytes(bytes(63)), lambda path: path.symlink_to(path.rename(path.with_name("other")))],
+)  # fmt: skip
+def test_a_key_that_others_may_know_is_replaced(tmp_path: Path, change: Callable[[Path], None]) -> None:
     CodeCache(tmp_path).put(KEYS[0], b"code")
     assert (tmp_path / SECRET).stat().st_mode & 0o777 == 0o600
-    (tmp_path / SECRET).chmod(mode)
+    change(tmp_path / SECRET)
+    assert CodeCache(tmp_path).get(KEYS[0]) is None
     cache = CodeCache(tmp_path)
     cache.put(KEYS[1], b"code")
-    assert [cache.get(key) for key in KEYS[:2]] == [None, None]
+    assert [cache.get(key) for key in KEYS[:2]] == [None, b"code"]
+    assert (tmp_path / SECRET).lstat().st_mode & 0o777 == 0o600
 
 
 def test_a_folder_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
