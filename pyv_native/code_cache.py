@@ -1,10 +1,12 @@
 """A folder of compiled code that outlives the process, so that what was compiled once is loaded the next time.
 
-Write access to the folder decides what runs here: a folder of another user, or one that others may write
-into, is not used. Nothing else that goes wrong with it is an error: it only costs time.
+Write access to the folder decides what runs here: a folder or file of another user, one that others may write
+to, and a symbolic link are not used, and each file is authenticated by a key that only this user can read. Nothing
+else that goes wrong with it is an error: it only costs time.
 """
 
 import os
+import stat
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -23,8 +25,11 @@ ABANDONED = 3600
 """Seconds after which a file that was being written is given up."""
 
 SUFFIX, UNFINISHED = ".code", ".code-new"
-MAGIC = b"pyv-npu code 1\n\0"
-"""Changes with the form of a file: magic, SHA-256 of key and code, code."""
+MAGIC = b"pyv-npu code 2\n\0"
+"""Changes with the form of a file: magic, HMAC-SHA-256 of key and code, code."""
+SECRET = "secret"
+"""File with the key of the HMAC, of SHA-256's block size."""
+_SECRET_BYTES = 64
 _HEADER = len(MAGIC) + 32
 
 
@@ -49,6 +54,7 @@ class CodeCache:
         self._limit = limit
         self._room = 0
         """Bytes that can be added before the folder is looked at (again)."""
+        self._secret = b""
 
     @property
     def folder(self) -> "Path":
@@ -62,12 +68,11 @@ class CodeCache:
         try:
             if refusal(self._folder):
                 return None
-            with open(path, "rb") as file:
-                data = file.read()
+            data = _read(path, stat.S_IWGRP | stat.S_IWOTH)
+            code = data[_HEADER:]
+            if data[:_HEADER] != MAGIC + self._digest(key, code):
+                return None
         except OSError:
-            return None
-        code = data[_HEADER:]
-        if data[:_HEADER] != MAGIC + _digest(key, code):
             return None
         _try(os.utime, path)  # least recently used first
         return code
@@ -84,12 +89,18 @@ class CodeCache:
             if refusal(self._folder):
                 return
             self._make_room(size)
+            try:
+                digest = self._digest(key, code)
+            except OSError:  # there is no key yet, or none that can be used
+                self._make_secret()
+                digest = self._digest(key, code)
+            content = MAGIC + digest + code
             number, unfinished = tempfile.mkstemp(UNFINISHED, dir=self._folder)
         except OSError:
             return
         try:
             with os.fdopen(number, "wb") as file:
-                file.write(MAGIC + _digest(key, code) + code)
+                file.write(content)
             os.replace(unfinished, self._path(key))
         except OSError:
             _try(os.unlink, unfinished)
@@ -111,10 +122,42 @@ class CodeCache:
     def clear(self) -> Usage:
         """Remove everything that this class has written; what that was. OSError where it may not."""
         usage = self.usage()
-        for entry in self._entries():
-            with suppress(FileNotFoundError):
-                os.unlink(entry.path)
+        for path in (*(entry.path for entry in self._entries()), self._secret_path):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(path)
+        self._secret = b""
         return usage
+
+    @property
+    def _secret_path(self) -> str:
+        return os.path.join(self._folder, SECRET)
+
+    def _make_secret(self) -> None:
+        """Write the key, in the place of one that cannot be used, unless another process is faster."""
+        import tempfile
+
+        with suppress(FileNotFoundError):
+            os.unlink(self._secret_path)
+        number, unfinished = tempfile.mkstemp(UNFINISHED, dir=self._folder)
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(os.urandom(_SECRET_BYTES))
+            with suppress(FileExistsError):
+                os.link(unfinished, self._secret_path)
+        finally:
+            os.unlink(unfinished)
+
+    def _digest(self, key: bytes, code: bytes) -> bytes:
+        """HMAC-SHA-256 of a file's content. OSError: the key cannot be used."""
+        from pyv_native.digest import sha256  # not where nothing is found
+
+        if not self._secret:
+            secret = _read(self._secret_path, stat.S_IRWXG | stat.S_IRWXO)
+            if len(secret) != _SECRET_BYTES:
+                raise PermissionError(self._secret_path)
+            self._secret = secret
+        inner, outer = (bytes(byte ^ pad for byte in self._secret) for pad in (0x36, 0x5C))
+        return bytes(sha256(outer + sha256(inner + key + code).digest()).digest())
 
     def _path(self, key: bytes) -> str:
         return os.path.join(self._folder, key.hex() + SUFFIX)
@@ -168,24 +211,30 @@ def code_cache(environment: Mapping[str, str] = os.environ) -> CodeCache | None:
 def refusal(folder: "str | Path") -> str:
     """Why the folder is not used; empty: it is, or it is not there yet."""
     try:
-        about = os.stat(folder)
+        about = os.lstat(folder)
     except FileNotFoundError:
         return ""
     except OSError as error:
         return f"{folder}: {error.strerror}"
+    if stat.S_ISLNK(about.st_mode):
+        return f"{folder} is a symbolic link: set {VARIABLE} to the folder itself"
     if not hasattr(os, "geteuid"):
         return ""  # no POSIX: the profile of a user is their own
     if about.st_uid != os.geteuid():
         return f"{folder} belongs to another user: chown it, or set {VARIABLE}"
-    if about.st_mode & 0o002:
-        return f"{folder} is writable by others: chmod o-w it, or set {VARIABLE}"
+    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"{folder} is writable by others: chmod go-w it, or set {VARIABLE}"
     return ""
 
 
-def _digest(key: bytes, code: bytes) -> bytes:
-    from pyv_native.digest import sha256  # not where nothing is found
-
-    return bytes(sha256(key + code).digest())
+def _read(path: str, denied: int) -> bytes:
+    """Read a file of this user that is no symbolic link and has none of the `denied` permissions; OSError otherwise."""
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        about = os.fstat(file.fileno())
+        others = hasattr(os, "geteuid") and (about.st_uid != os.geteuid() or about.st_mode & denied)
+        if others or not stat.S_ISREG(about.st_mode):
+            raise PermissionError(path)
+        return file.read()
 
 
 def _try(action: Callable[..., object], path: str) -> None:

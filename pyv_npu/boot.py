@@ -16,6 +16,7 @@ from pyv_ext.elf import Program, read_elf
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import EXTENSIONS, Isa
 from pyv_ext.isa.instruction_set import extensions_of
+from pyv_native.files import MANIFEST, MANIFEST_FORMAT, MAX_DATA, check_input
 from pyv_npu.config import presets
 from pyv_npu.config.package_data import data_files
 from pyv_npu.config.tree import Config, CoreConfig
@@ -36,7 +37,12 @@ def shipped_programs() -> dict[str, str]:
 
 def find_program(name: str) -> str:
     """The file for `name`: an existing path, a shipped program, or an example model. BadInputError names them."""
-    if os.path.isfile(name):
+    if os.path.lexists(name) and not os.path.isdir(name):
+        try:
+            check_input(name, MAX_DATA)
+        except OSError as error:
+            raise BadInputError(f"{name}: {error.strerror}; give a program or a model") from None
+        check_listed(name)
         return name
     shipped = shipped_programs()
     if name in shipped:
@@ -55,6 +61,21 @@ def find_program(name: str) -> str:
         or "; `pyv-npu info` lists what ships with the package"
     )
     raise BadInputError(f"{name}: neither a file, nor firmware or a model of this package{hint}")
+
+
+def check_listed(name: str) -> None:
+    """BadInputError where the manifest beside a program names another content."""
+    try:
+        with open(os.path.join(os.path.dirname(name), MANIFEST), "rb") as file:
+            if MANIFEST_FORMAT.encode() not in file.read(64):
+                return
+    except FileNotFoundError:
+        return
+    from pathlib import Path
+
+    from pyv_npu import manifest  # few programs have one
+
+    manifest.check(Path(name))
 
 
 def program_data(name: str) -> bytes:
@@ -111,7 +132,7 @@ def model_file(program: str) -> "Path":
     path = cache.folder / _EXAMPLES / made.hexdigest()[:16] / f"{program}.onnx"
     if not path.is_file():
         path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         data = (examples.EXAMPLES | examples.DECODERS)[program]().SerializeToString()
         number, draft = tempfile.mkstemp(dir=path.parent)
         with open(number, "wb") as file:
@@ -136,6 +157,7 @@ class BesideFile(NamedTuple):
 
     offset: int
     size: int
+    sha256: str
     name: str
 
 
@@ -147,12 +169,14 @@ class Requirements(NamedTuple):
     spm_bytes: int
     arguments: tuple[Argument, ...]
     files: tuple[BesideFile, ...] = ()
+    noise: tuple[str, ...] = ()
+    """Texts whose numbers (`#`) are no results when the program prints them."""
 
 
 def requirements(program: Program) -> Requirements:
     """Read the notes; BadInputError when the ABI version differs or a note is broken."""
     slot, dram, spm = None, 0, 0
-    arguments, files = [], []
+    arguments, files, noise = [], [], []
     for note in program.notes:
         if note.owner != mm.NOTE_OWNER:
             continue
@@ -171,31 +195,39 @@ def requirements(program: Program) -> Requirements:
                 arguments.append(Argument(name, index, default))
             elif note.type == mm.NOTE_FILE:
                 offset, size = struct.unpack_from("<2Q", note.desc)
-                name = bytes(note.desc[16:]).split(b"\0")[0].decode("ascii")
+                digest = bytes(note.desc[16:48])
+                name = bytes(note.desc[48:]).split(b"\0")[0].decode("ascii")
                 if not name or name in (".", "..") or "/" in name:
                     raise ValueError
-                files.append(BesideFile(offset, size, name))
+                files.append(BesideFile(offset, size, digest.hex(), name))
                 dram = max(dram, offset + size)
+            elif note.type == mm.NOTE_NOISE:
+                noise.append(bytes(note.desc).split(b"\0")[0].decode("ascii"))
         except (struct.error, ValueError):
             raise BadInputError(
                 f"{program.name}: note of type {note.type} in {mm.NOTE_SECTION} is broken: {REBUILD}"
             ) from None
     ordered = tuple(sorted(arguments, key=lambda argument: argument.slot))
-    return Requirements(slot, dram, spm, ordered, tuple(files))
+    return Requirements(slot, dram, spm, ordered, tuple(files), tuple(noise))
 
 
 def content(program: Program, file: BesideFile) -> bytes:
     """What a file holds. BadInputError when it is not there, or not the one that the program was made with."""
     path = os.path.join(os.path.dirname(program.name), file.name)
-    data = program.sidecars.get(file.name)
-    if data is None:
-        try:
-            with open(path, "rb") as beside:
-                data = beside.read()
-        except OSError as error:
-            raise BadInputError(f"{path}: {error.strerror}; {program.name} needs it in its folder") from None
+    if file.name in program.sidecars:
+        return program.sidecars[file.name]
+    try:
+        check_input(path, file.size)
+        with open(path, "rb") as beside:
+            data = beside.read(file.size)
+    except OSError as error:
+        raise BadInputError(f"{path}: {error.strerror}; {program.name} needs it in its folder") from None
     if len(data) != file.size:
         raise BadInputError(f"{path}: has {len(data)} bytes, {program.name} needs {file.size}: compile both again")
+    from hashlib import sha256
+
+    if sha256(data).hexdigest() != file.sha256:
+        raise BadInputError(f"{path}: belongs to another image than {program.name}: compile both again")
     return data
 
 
@@ -323,7 +355,8 @@ def files_beside(program: str) -> list[str]:
 
             return [str(file) for file in external_files(path)]
         if path.is_file() and path.suffix not in (".json", *MODEL_SUFFIXES):
+            check_input(path, MAX_DATA)
             return [str(path.with_name(file.name)) for file in requirements(read_elf(path)).files]
-    except (BadInputError, PyvExtError, ToolchainError):
+    except (BadInputError, PyvExtError, ToolchainError, OSError):
         pass
     return []

@@ -1,6 +1,7 @@
 """A debugger on a platform: the NPU's registers and monitor commands as GDB sees them, and going back in time."""
 
 import copy
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from pyv_ext.gdb.history import TimeMachine
 from pyv_ext.gdb.registers import Feature, Register
 from pyv_ext.gdb.rtos import Read, Tasks
 from pyv_ext.gdb.session import Monitor, serve
+from pyv_native.files import write_bytes
 from pyv_npu import ctrl_c
 from pyv_npu.config.rtos_file import find_rtos
 from pyv_npu.errors import PyvNpuError
@@ -33,11 +35,18 @@ SHOWN = [row for row in REGISTERS if row.mode in (Mode.RO, Mode.RW) and row.offs
 """Registers that have a value to look at. The halves of counters are left to `monitor npu regs`."""
 
 
-def debug(platform: Platform, port: int, listening: Callable[[int], None], rtos: Path | None = None) -> Stop:
+def debug(
+    platform: Platform,
+    address: int | str,
+    listening: Callable[[str], None],
+    rtos: Path | None = None,
+    files: Path | None = None,
+) -> Stop:
     """Let GDB control the run, from now to its end; when it detaches, the program runs on by itself.
 
-    `listening(port)` is called when GDB can connect; `rtos` describes the tasks of the program, where they are none of
-    FreeRTOS. PyvExtError when the port is taken; BadInputError and UsageError for `rtos`, see `find_rtos`.
+    `address` and `listening` are those of `serve`; `rtos` describes the tasks of the program, where they are none of
+    FreeRTOS; `files` is the folder in which `monitor save` writes. PyvExtError when the address is taken;
+    BadInputError and UsageError for `rtos`, see `find_rtos`.
     """
     debugger = Debugger(
         platform.engine,
@@ -54,7 +63,7 @@ def debug(platform: Platform, port: int, listening: Callable[[int], None], rtos:
 
     try:
         with ctrl_c.caught(interrupt):
-            stop = serve(debugger, port, monitors(platform), listening)
+            stop = serve(debugger, address, monitors(platform, files), listening)
     except KeyboardInterrupt:
         stop = Stop(StopReason.INTERRUPTED)
     if stop is None:
@@ -109,20 +118,27 @@ def _register(platform: Platform, register: NpuRegister) -> Register:
 # -- monitor commands --------------------------------------------------------------------------------------------
 
 
-def monitors(platform: Platform) -> list[Monitor]:
+def monitors(platform: Platform, files: Path | None = None) -> list[Monitor]:
     """What `monitor` can be asked for."""
     return [
         Monitor("npu queue", "the ring, and the commands that have not completed", lambda _: queue_text(platform.npu)),
         Monitor("npu regs", "registers and counters of the NPU", lambda _: registers_text(platform)),
         Monitor("npu latency", "submission latency so far", lambda _: latency_text(platform)),
-        Monitor("save", "write a snapshot, for `--restore FILE`", lambda file: save(platform, Path(file)), "FILE"),
+        Monitor("save", "write a snapshot, for `--restore FILE`", lambda name: save(platform, files, name), "FILE"),
     ]
 
 
-def save(platform: Platform, file: Path) -> str:
-    """Write a snapshot of the machine as it stands."""
+def save(platform: Platform, folder: Path | None, name: str) -> str:
+    """Write a snapshot of the machine as it stands: into the folder, since the client may be anybody."""
+    if folder is None:
+        raise PyvExtError("no folder for files was given; start the run with --gdb-files DIR")
+    file = folder / name
+    if file.name != name:
+        raise PyvExtError(f"{name}: must be the name of a file in {folder}, without a folder")
+    if os.path.lexists(file) and (file.is_symlink() or not file.is_file()):
+        raise PyvExtError(f"{file}: is no file that can be replaced; choose another name")
     try:
-        file.write_bytes(platform.save().to_bytes())
+        write_bytes(file, platform.save().to_bytes())
     except PyvNpuError as error:
         raise PyvExtError(str(error)) from None
     except OSError as error:

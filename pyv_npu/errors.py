@@ -38,6 +38,15 @@ class BadModelError(BadInputError, ModelError):
 
 
 @contextmanager
+def host_memory(size: str) -> Iterator[None]:
+    """BadInputError where the host does not give the memory that a size of the configuration asks for."""
+    try:
+        yield
+    except (OSError, MemoryError):
+        raise BadInputError(f"{size}: the host gives no such memory; set a smaller one") from None
+
+
+@contextmanager
 def bad_models() -> Iterator[None]:
     """ModelError of the compiler becomes BadModelError."""
     try:

@@ -27,10 +27,10 @@ from pyv_ext.isa import Isa
 from pyv_ext.protocols import CustomInstruction, Device, Operands, Outcome, Placed
 from pyv_native.state import Stateful
 from pyv_npu import boot, ctrl_c
-from pyv_npu.config.tree import Config
+from pyv_npu.config.tree import NOT_CONNECTED, Config
 from pyv_npu.coupling.custom0 import ObservedCsrs, custom_instructions, ignored_instructions
 from pyv_npu.coupling.memory_traffic import CoreTraffic, Outputs
-from pyv_npu.errors import UsageError
+from pyv_npu.errors import UsageError, host_memory
 from pyv_npu.observe.latency import arrivals, submit_functions
 from pyv_npu.observe.latency.table import Latency
 
@@ -86,7 +86,8 @@ class Platform:
         self.program: Program | None = None
         self.clock = Clock()
         self.bus = Bus(self.clock, self.timing)
-        self.ram = Ram("DRAM", mm.DRAM_BASE, min(config.npu.dram.size, mm.DRAM_CORE_VISIBLE))
+        with host_memory(f"npu.dram.size = {config.npu.dram.size}"):
+            self.ram = Ram("DRAM", mm.DRAM_BASE, min(config.npu.dram.size, mm.DRAM_CORE_VISIBLE))
         self.spm = [
             Ram(f"SPM{cluster}", mm.SPM_BASE + cluster * mm.SPM_CLUSTER_STRIDE, config.npu.spm.size, near=True)
             for cluster in range(config.npu.clusters)
@@ -149,6 +150,7 @@ class Platform:
     def _engines_outside(self) -> "External | None":
         if self.config.run.sim_level != "CA_FULL":
             return None
+        check_engine(self.config)
         from npu_device.external.link import External
 
         made = External(self.config.npu)
@@ -170,7 +172,8 @@ class Platform:
         regions = [(ram.name, ram.base, ram.data) for ram in (self.ram, *self.spm)]
         beyond = self.config.npu.dram.size - self.ram.size
         if beyond > 0:
-            regions.append(("DRAM beyond the core", self.ram.end, sparse(beyond)))
+            with host_memory(f"npu.dram.size = {self.config.npu.dram.size}"):
+                regions.append(("DRAM beyond the core", self.ram.end, sparse(beyond)))
         return Memory(regions, written)
 
     def _npu_instructions(self) -> list[CustomInstruction]:
@@ -459,6 +462,12 @@ class Platform:
             self._probe.csr_read(address, value, now)
         if self.sanitizer is not None:
             self.sanitizer.csr_read(address, value, now)
+
+
+def check_engine(config: Config) -> None:
+    """UsageError at CA_FULL where no engine outside is named."""
+    if config.run.sim_level == "CA_FULL" and not config.npu.te.external.engine:
+        raise UsageError(f"sim_level CA_FULL: {NOT_CONNECTED}")
 
 
 def sized_for(config: NpuConfig, dram_bytes: int) -> NpuConfig:

@@ -5,11 +5,12 @@ A file is executed once for each platform, so that what it makes belongs to that
 """
 
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyv_ext.protocols import CustomInstruction, Placed
+from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.errors import BadInputError
 
 
@@ -41,6 +42,7 @@ def parts(files: Iterable[str]) -> Parts:
 def _executed(file: str) -> dict[str, Any]:
     """The names of a file that has run."""
     try:
+        check_input(file, MAX_TEXT)
         code = compile(Path(file).read_bytes(), file, "exec")
     except OSError as error:
         raise BadInputError(f"{file}: {error.strerror}; name a Python file that sets DEVICES or INSTRUCTIONS") from None
@@ -51,9 +53,13 @@ def _executed(file: str) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": f"pyv_npu_plugin_{Path(file).stem}", "__file__": file}
     try:
         exec(code, names)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        what = " ".join(f"{type(error).__name__}: {error}".split())
+        try:
+            text = str(error)
+        except Exception:
+            text = "an error without a text"
+        what = " ".join(f"{type(error).__name__}: {text}".split())
         raise BadInputError(f"{file}:{lines[-1] if lines else 1}: {what}; correct this line") from None
     return names
 
@@ -62,4 +68,34 @@ def _listed(file: str, names: dict[str, Any], name: str) -> Sequence[Any]:
     kind, value = _NAMES[name], names.get(name, ())
     if not isinstance(value, list | tuple) or not all(isinstance(one, kind) for one in value):
         raise BadInputError(f"{file}: {name}: must be a list of {kind.__name__} (`pyv-npu docs extending`)")
+    for index, one in enumerate(value):
+        rules = _rules_of_device(one) if isinstance(one, Placed) else _rules_of_instruction(one)
+        for part, holds, rule in rules:
+            if not holds:
+                raise BadInputError(f"{file}: {name}[{index}]: {part}: must be {rule} (`pyv-npu docs extending`)")
     return value
+
+
+def _rules_of_device(placed: Placed) -> Iterator[tuple[str, bool, str]]:
+    """(part, whether it is right, what it must be)."""
+    device, source = placed.device, placed.source
+    yield "base", _is_integer(placed.base), "an address"
+    yield "source", source is None or _is_integer(source), "a PLIC source"
+    yield "device", isinstance(getattr(device, "name", None), str), "a device, which has a name"
+    yield "device", _is_integer(getattr(device, "size", None)), "a device, which has a size"
+    for method in ("accepts", "read", "write"):
+        yield "device", callable(getattr(device, method, None)), f"a device, which has a method {method}"
+
+
+def _rules_of_instruction(row: CustomInstruction) -> Iterator[tuple[str, bool, str]]:
+    for part in ("name", "syntax", "expr"):
+        yield part, isinstance(getattr(row, part), str), "a text"
+    for part in ("match", "mask"):
+        yield part, _is_integer(getattr(row, part)) and 0 <= getattr(row, part) < 1 << 32, "a 32-bit word"
+    yield "issue", row.issue is None or _is_integer(row.issue), "a number of cycles"
+    for part in ("handler", "ready"):
+        yield part, getattr(row, part) is None or callable(getattr(row, part)), "a function"
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -12,7 +12,14 @@ def as_json(value: Mapping[str, Any]) -> str:
     """The text of `--json` and of result.json."""
     import json
 
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(value, indent=2, ensure_ascii=False).translate(_CONTROLS) + "\n"
+
+
+_CONTROLS = {
+    code: f"\\u{code:04x}"
+    for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+"""What a terminal takes for commands or for another order of text; JSON itself escapes those below U+0020."""
 
 
 def lines_of(head: str, rows: Sequence[tuple[str, str]]) -> str:

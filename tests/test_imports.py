@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
         "npu_device.operations.windows",
         "pyv_ext.isa",
         "pyv_native.code_cache",
+        "pyv_native.files",
         "firmware",
         "elftools",
         "onnx",
@@ -62,7 +63,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Package -> its dependencies besides the standard library and itself. The longest matching name counts."""
 LAYERS: dict[str, str] = {
-    "pyv_native": """errors digest state integers records arena ir code_cache host loader llvm compiler
+    "pyv_native": """errors digest files state integers records arena ir code_cache host loader llvm compiler
                      emitter expressions lowering module __main__""",
     "npu_device": """abi config trace memory kv_quant cost operations operations.kernels operations.macro decode
                      event_loop external issue host device levels""",
@@ -72,7 +73,7 @@ LAYERS: dict[str, str] = {
                     onnx_frontend quantize codegen passes trace backend compiler program_image mlir.text mlir.npu mlir
                     decoders examples""",
     "pyv_npu": """errors engines
-                  text versions ctrl_c config instruction_sets
+                  text csv_table versions manifest ctrl_c config instruction_sets
                   plugins
                   boot coupling observe.latency observe.sanitizer
                   snapshot faults platform observe.analysis

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from firmware import FOLDER
 from npu_device.abi.instructions import CUSTOM_OPCODES, DEFAULT_SLOT
 from pyv_native.code_cache import code_cache
+from pyv_native.files import draft_of, write_text
 from toolchain.errors import CompilerError, ToolchainError
 
 LOOSE, TIGHT = "loose", "tight"
@@ -212,7 +213,7 @@ def build(
             elfs.append(out / f"{row.name}.elf")
             job.link([*runtime, *job.compile(row.sources)], elfs[-1])
     text = json.dumps(manifest(compiler, folder, elfs), indent=2) + "\n"
-    (out / MANIFEST).write_text(text, encoding="utf-8")
+    write_text(out / MANIFEST, text)
     return elfs
 
 
@@ -278,7 +279,8 @@ class _Job(NamedTuple):
 
     def link(self, objects: Iterable[Path], out: Path) -> None:
         flags = [*self.architecture.link, *LINK_FLAGS]
-        run_tool([self.compiler.path, *flags, *map(str, objects), "-o", str(out.resolve())], self.folder)
+        with draft_of(out.resolve()) as draft:
+            run_tool([self.compiler.path, *flags, *map(str, objects), "-o", draft], self.folder)
 
 
 def _options(folder: Path, slot: int, debug: bool) -> list[str]:

@@ -6,6 +6,7 @@ many commands there are and where, and how much DRAM the program needs.
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from io import BytesIO
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,7 +53,7 @@ def build_image(
     apart = apart or compiled.memory.beyond
     content = pieces(compiled, inputs, apart=apart or bare)
     image = with_pieces(firmware, content, compiled.end, {**where, **(arguments or {})})
-    return _naming(image, compiled) if apart else image
+    return _naming(image, compiled, bytes(32) if bare else _digest(compiled)) if apart else image
 
 
 def weights_file(compiled: Program) -> bytes:
@@ -105,14 +106,25 @@ def constants(compiled: Program) -> Iterator[Piece]:
         yield Piece(compiled.memory.addresses[name], stored(values, compiled.graph.tensors[name].dtype))
 
 
-def _naming(image: bytes, compiled: Program) -> bytes:
-    """The image with one more section of notes, which names the file of the weights."""
+def _digest(compiled: Program) -> bytes:
+    """SHA-256 of weights.bin."""
+    made, (at, end) = sha256(), compiled.memory.weights
+    for piece in sorted(constants(compiled), key=lambda piece: piece.address):
+        made.update(bytes(piece.address - at))
+        made.update(piece.data)
+        at = piece.address + len(piece.data)
+    made.update(bytes(end - at))
+    return made.digest()
+
+
+def _naming(image: bytes, compiled: Program, digest: bytes) -> bytes:
+    """The image with one more section of notes, which names the file of the weights and its hash."""
     from elftools.construct.lib.container import Container
 
     first, end = compiled.memory.weights
     name = WEIGHTS.encode() + bytes(4 - len(WEIGHTS) % 4)
     owner = mm.NOTE_OWNER.encode() + bytes(4 - len(mm.NOTE_OWNER) % 4)
-    body = struct.pack("<2Q", first - mm.DRAM_BASE, end - first) + name
+    body = struct.pack("<2Q", first - mm.DRAM_BASE, end - first) + digest + name
     note = struct.pack("<3I", len(mm.NOTE_OWNER) + 1, len(body), mm.NOTE_FILE) + owner + body
     elf = _Elf(image)
     sections = elf.table(elf.structs.Elf_Shdr, elf.header.e_shoff, elf.header.e_shnum)

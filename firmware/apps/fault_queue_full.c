@@ -243,3 +243,6 @@ int main(void)
                  (uint32_t)npu_wait(npu_submit(NPU_DESC(OPCODE, NPU_OPCODE_NOP), 0, 0, 0, 0, 0, 0, 0)), 0);
     return expect_result("fault_queue_full");
 }
+
+NPU_NOISE("after # cycles");
+NPU_NOISE("took # cycles");

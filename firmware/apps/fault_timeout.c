@@ -153,3 +153,5 @@ int main(void)
     }
     return expect_result("fault_timeout");
 }
+
+NPU_NOISE("waited for # cycles");

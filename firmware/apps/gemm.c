@@ -141,3 +141,5 @@ int main(void)
     expect_equal("wrong sampled elements", samples(), 0);
     return expect_result("gemm");
 }
+
+NPU_NOISE("submitted in # cycles, complete in #");

@@ -120,3 +120,6 @@ int main(void)
     }
     return 0;
 }
+
+NPU_NOISE("in # cycles");
+NPU_NOISE(", # cycles");

@@ -152,3 +152,5 @@ int main(void)
     npu_irq_disable();
     return expect_result("irq_completion");
 }
+
+NPU_NOISE("burst: # calls");

@@ -62,3 +62,5 @@ int main(void)
     }
     return 0;
 }
+
+NPU_NOISE("submitted in # cycles, complete in #");

@@ -339,3 +339,5 @@ int main(void)
     }
     return expect_result("submit_latency");
 }
+
+NPU_NOISE("submitted in # cycles, complete in #");

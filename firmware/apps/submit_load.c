@@ -151,3 +151,5 @@ int main(void)
     expect_equal("errors", npu_counter(ERRORS) - errors, 0);
     return expect_result("submit_load");
 }
+
+NPU_NOISE("# background transfers, # traps, # interrupts");

@@ -76,6 +76,18 @@ uint32_t npu_arg(uint32_t index, uint32_t otherwise);
         return npu_arg((number), (otherwise));                                                                 \
     }
 
+/* Declare numbers that the program prints and that are no results, such as times: each # of the text stands for one.
+   Injected faults are judged by the rest of what it prints. At most one on a line of the source. */
+#define NPU_NOISE(text) NPU_NOISE_ON(__LINE__, text)
+#define NPU_NOISE_ON(line, text) NPU_NOISE_NOTE(line, text)
+#define NPU_NOISE_NOTE(line, text)                                                                             \
+    static const struct {                                                                                      \
+        uint32_t owner_bytes, body_bytes, type;                                                                \
+        char owner[NPU_NOTE_NAME_BYTES];                                                                       \
+        char body[(sizeof(text) + 3) / 4 * 4];                                                                 \
+    } npu_noise_##line __attribute__((section(NPU_NOTE_SECTION), used, aligned(4))) = {                        \
+        sizeof(NPU_NOTE_OWNER), (sizeof(text) + 3) / 4 * 4, NPU_NOTE_NOISE, NPU_NOTE_OWNER, text}
+
 /* The program needs that much scratchpad, a constant expression: the platform refuses it otherwise. Once per program. */
 #define NPU_NEEDS_SPM(bytes)                                                                                   \
     __attribute__((used)) static void npu_needs_spm(void)                                                      \

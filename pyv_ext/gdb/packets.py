@@ -17,6 +17,8 @@ class Kind(Enum):
     ACK = auto()
     NAK = auto()
     INTERRUPT = auto()
+    FOREIGN = auto()
+    """A byte between packets that no client of the protocol sends, such as the first one of an HTTP request."""
 
 
 class Received(NamedTuple):
@@ -39,7 +41,7 @@ def unescape(data: bytes) -> bytes:
 
 
 class Decoder:
-    """Takes bytes as they come and gives what they mean. Whatever is no part of a packet is skipped."""
+    """Takes bytes as they come and gives what they mean."""
 
     def __init__(self) -> None:
         self._body: bytearray | None = None
@@ -59,7 +61,7 @@ class Decoder:
         if byte == ord("$"):
             self._body = bytearray()
         elif self._body is None:
-            return _LONE.get(byte)
+            return _LONE.get(byte, _FOREIGN)
         elif byte == ord("#"):
             self._in_checksum, self._checksum = True, ""
         elif len(self._body) <= LIMIT:
@@ -81,3 +83,4 @@ _LONE = {
     ord("-"): Received(Kind.NAK),
     INTERRUPT: Received(Kind.INTERRUPT),
 }
+_FOREIGN = Received(Kind.FOREIGN)

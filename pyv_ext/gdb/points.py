@@ -8,9 +8,12 @@ from typing import NamedTuple
 from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.stop import AccessStopped, Stop, StopReason
+from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
 
 BREAKPOINT = Stop(StopReason.BREAKPOINT)
+MAX_POINTS = 4096
+"""Breakpoints and watchpoints together."""
 
 
 class Kind(Enum):
@@ -65,8 +68,10 @@ class Points:
         return hit
 
     def insert(self, point: Point) -> None:
-        """Set a point; twice is once."""
+        """Set a point; twice is once. PyvExtError: there are too many."""
         if point not in self._points:
+            if len(self._points) == MAX_POINTS:
+                raise PyvExtError(f"there are {MAX_POINTS} breakpoints and watchpoints; delete some")
             self._points[point] = None
             if self._planted:
                 self._plant(point)

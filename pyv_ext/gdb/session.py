@@ -1,10 +1,14 @@
 """One connection: the commands of the remote serial protocol (GDB manual, appendix "GDB Remote Serial Protocol").
 
-The server listens on this computer only, because a connected debugger controls the machine.
+The server listens on this computer only, or on a socket in the file system that only its user can open, because a
+connected debugger controls the machine.
 """
 
+import errno
+import os
 import select
 import socket
+import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum, auto
@@ -32,6 +36,8 @@ _POINTS = {
     "3": PointKind.READ,
     "4": PointKind.ACCESS,
 }
+MAX_WAITING = 64
+"""Packets that wait while the program runs. GDB sends none then; a client that sends more is given up."""
 _EXPEDITED = ("sp", "s0", "pc")
 """Registers that go with every stop reply: GDB asks for them first."""
 
@@ -132,11 +138,13 @@ class Session:
         data = self._connection.recv(1 << 16)
         if not data:
             raise ConnectionResetError
-        self._received += self._decoder.feed(data)
+        self._received += [received for received in self._decoder.feed(data) if received.kind is not Kind.ACK]
 
     def _interrupted(self) -> bool:
         """Whether Ctrl-C has come while the hart runs; other packets wait their turn."""
         self._receive(wait=False)
+        if len(self._received) > MAX_WAITING:
+            raise ConnectionAbortedError
         for index, received in enumerate(self._received):
             if received.kind is Kind.INTERRUPT:
                 del self._received[index]
@@ -151,6 +159,8 @@ class Session:
             reply = self._answer(received.data)
             if reply is not None:
                 self._send(reply)
+        elif received.kind is Kind.FOREIGN:
+            self._end = End.LOST
         elif received.kind is Kind.BAD and self._acknowledge:
             self._connection.sendall(b"-")
         elif received.kind is Kind.NAK and self._acknowledge:
@@ -375,29 +385,61 @@ HOST = "127.0.0.1"
 
 
 def serve(
-    debugger: Debugger, port: int, monitors: Sequence[Monitor] = (), listening: Callable[[int], None] | None = None
+    debugger: Debugger,
+    address: int | str,
+    monitors: Sequence[Monitor] = (),
+    listening: Callable[[str], None] | None = None,
 ) -> Stop | None:
     """Let a debugger control the machine, from before its next instruction. None: it has gone, the program runs on.
 
-    `port` 0 takes any free one; `listening(port)` is called when a client can connect. A client that is lost leaves
-    the machine as it is, for the next one. PyvExtError when the port is taken.
+    `address` is a port of this computer, 0 for any that is free, or the path of a socket that is made there.
+    `listening(name)` is called when a client can connect, with what GDB's `target remote` takes. A client that is lost
+    leaves the machine as it is, for the next one. PyvExtError when the address is taken.
     """
+    with _listener(address) as server:
+        try:
+            if listening is not None:
+                listening(address if isinstance(address, str) else f":{server.getsockname()[1]}")
+            while True:
+                connection, _ = server.accept()
+                with connection:
+                    if isinstance(address, int):
+                        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    session = Session(connection, debugger, monitors)
+                    end = session.run()
+                if end is End.OVER:
+                    return session.stop
+                if end is End.DETACHED:
+                    return None
+                if end is End.KILLED:
+                    return Stop(StopReason.INTERRUPTED, text="killed by the debugger")
+        finally:
+            if isinstance(address, str):
+                os.unlink(address)
+
+
+def _listener(address: int | str) -> socket.socket:
+    """A server that listens. PyvExtError where it cannot."""
     try:
-        server = socket.create_server((HOST, port))
+        if isinstance(address, int):
+            return socket.create_server((HOST, address))
     except (OSError, OverflowError) as error:
-        raise PyvExtError(f"port {port}: {error}; choose another one, or 0 for any that is free") from None
-    with server:
-        if listening is not None:
-            listening(server.getsockname()[1])
-        while True:
-            connection, _ = server.accept()
-            with connection:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                session = Session(connection, debugger, monitors)
-                end = session.run()
-            if end is End.OVER:
-                return session.stop
-            if end is End.DETACHED:
-                return None
-            if end is End.KILLED:
-                return Stop(StopReason.INTERRUPTED, text="killed by the debugger")
+        raise PyvExtError(f"port {address}: {error}; choose another one, or 0 for any that is free") from None
+    server = socket.socket(socket.AF_UNIX)
+    try:
+        _remove_abandoned(address)
+        server.bind(address)
+        os.chmod(address, stat.S_IRUSR | stat.S_IWUSR)  # nobody can connect before it listens
+        server.listen()
+    except OSError as error:
+        server.close()
+        raise PyvExtError(f"{address}: {error.strerror or error}; name a new file") from None
+    return server
+
+
+def _remove_abandoned(path: str) -> None:
+    """Remove the socket of a process that has ended without removing it."""
+    if os.path.lexists(path) and stat.S_ISSOCK(os.lstat(path).st_mode):
+        with socket.socket(socket.AF_UNIX) as client:
+            if client.connect_ex(path) == errno.ECONNREFUSED:
+                os.unlink(path)

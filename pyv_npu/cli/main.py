@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import errno
 import gc
 import os
 import sys
@@ -25,6 +26,7 @@ VERBS = {
     "compile": "compile an ONNX model: image.elf, weights.bin if needed, npu_ir.txt, npu_ir.jsonl, cmdq.json, "
     "model.json",
     "check": "say what an ONNX model needs and whether it compiles, without running it",
+    "verify": "say whether a folder of results is as it was written, and its inputs as they were read",
     "calibrate": "run the published measurement that a timing preset was fitted to",
     "new": "make a project: program, build files, tests, configuration, set-up of an editor",
     "build": "compile a program of your own with the driver of this package",
@@ -133,6 +135,10 @@ def module_of(verb: str) -> ModuleType:
             from pyv_npu.cli.verbs import check
 
             return check
+        case "verify":
+            from pyv_npu.cli.verbs import verify
+
+            return verify
         case "calibrate":
             from pyv_npu.cli.verbs import calibrate
 
@@ -178,7 +184,7 @@ def module_of(verb: str) -> ModuleType:
 
             return disasm
         case "get-py-v":
-            from pyv_npu.cli.verbs import get_py_v
+            from pyv_npu.cli.programs import get_py_v
 
             return get_py_v
         case "completion":
@@ -256,12 +262,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             import traceback
 
             traceback.print_exc()
-        return _report(error)
+        return _report(error, call.command_line)
     finally:
         call.end()
 
 
-def _report(error: Exception) -> int:
+def _report(error: Exception, command_line: Sequence[str]) -> int:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        what = " ".join(str(error).split()) or "the host gives no more"
+        return _fail(
+            f"out of memory: {what}; asked for by {' '.join(command_line)}: make it smaller, or raise the limit of the "
+            "process",
+            output.BAD_INPUT,
+        )
     code = output.of_error(error)
     if code is None:
         what = " ".join(f"{type(error).__name__}: {error}".split())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
+from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.config.package_data import find_file
 from pyv_npu.errors import BadInputError
 
@@ -17,8 +18,24 @@ if TYPE_CHECKING:
 
     from toolchain.quantize.qconfig import QConfig
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """PyYAML is built with libyaml where that was at hand."""
+
+
+class _LOADER(_SAFE_LOADER):
+    """Names the line of a value that its tag cannot hold, such as `!!bool maybe` or the date 2024-99-99."""
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (yaml.YAMLError, RecursionError):
+            raise
+        except Exception as error:
+            kind, reason = node.tag.rpartition(":")[2], str(error) or type(error).__name__
+            text = f"{node.value!r} cannot be a {kind} ({reason}); quote the value"
+            raise yaml.constructor.ConstructorError(None, None, text, node.start_mark) from None
+
+
 MOST_DEPTH, MOST_NODES = 64, 1 << 20
 """Of a document, with all that its aliases repeat. Deeper ones overflow the stack of PyYAML's parser in C; a few lines
 of aliases may stand for more nodes than any memory holds."""
@@ -39,6 +56,7 @@ def read_entries(path: "str | Path", sections: Container[str]) -> list[Entry]:
     BadInputError names file and line: not readable, not YAML, not a mapping, a key given twice.
     """
     try:
+        check_input(path, MAX_TEXT)
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
@@ -55,8 +73,6 @@ def read_entries(path: "str | Path", sections: Container[str]) -> list[Entry]:
         raise BadInputError(f"{where}: not YAML: {error.problem or error.context}; correct this line") from None
     except yaml.YAMLError as error:
         raise BadInputError(f"{path}: not YAML: {str(error).splitlines()[0]}; correct the file") from None
-    except ValueError as error:  # a scalar that its YAML tag cannot hold, such as the date 2024-99-99
-        raise BadInputError(f"{path}: {error}; quote the value") from None
     finally:
         loader.dispose()
     seen: dict[str, int] = {}

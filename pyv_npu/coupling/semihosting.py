@@ -9,6 +9,7 @@ from pyv_ext.devices.semihosting import Memory, Semihosting
 from pyv_ext.devices.uart import Console
 from pyv_ext.elf import Program
 from pyv_ext.hart.hart import Hart
+from pyv_native.files import MAX_RESULT, check_input
 from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError
 
@@ -25,7 +26,10 @@ def semihosting(
     if folder is not None and not folder.is_dir():
         raise BadInputError(f"semihosting.folder = {asked.folder}: there is no such folder; make it, or name another")
     try:
-        given = b"" if asked.input is None else Path(asked.input).read_bytes()
+        given = b""
+        if asked.input is not None:
+            check_input(asked.input, MAX_RESULT)
+            given = Path(asked.input).read_bytes()
     except OSError as error:
         raise BadInputError(f"semihosting.input = {asked.input}: {error.strerror}; name a file") from None
     used = max(

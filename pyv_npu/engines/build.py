@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from npu_device.external.client import MANIFEST
+from pyv_native.files import write_text
 from pyv_npu.errors import BadInputError
 from toolchain.errors import CompilerError, ToolchainError
 
@@ -60,7 +61,7 @@ def build(kind: str, folder: Path, rows: int = 16, columns: int = 16) -> Path:
         shutil.copyfile(TEMPLATE, folder / "engine.py")
         arguments = [sys.executable, "engine.py"]
     manifest = folder / MANIFEST
-    manifest.write_text(json.dumps({"arguments": arguments}) + "\n", encoding="utf-8")
+    write_text(manifest, json.dumps({"arguments": arguments}) + "\n")
     return manifest
 
 

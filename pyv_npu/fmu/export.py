@@ -4,6 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from pyv_native.files import write_bytes
 from pyv_npu import boot
 from pyv_npu.config import Effective
 from pyv_npu.config.render import render
@@ -81,5 +82,6 @@ def export(effective: Effective, destination: Path) -> Path:
         (folder / CONFIG).write_text(render(effective), encoding="utf-8")
         (folder / SCRIPT).write_text(_UNIT, encoding="utf-8")
         destination.parent.mkdir(parents=True, exist_ok=True)
-        FmuBuilder.build_FMU(folder / SCRIPT, destination, [folder / FIRMWARE, folder / CONFIG])
+        FmuBuilder.build_FMU(folder / SCRIPT, folder / destination.name, [folder / FIRMWARE, folder / CONFIG])
+        write_bytes(destination, (folder / destination.name).read_bytes())
     return destination

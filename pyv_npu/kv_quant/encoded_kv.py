@@ -15,6 +15,7 @@ from npu_device.kv_quant.policies import COMPARED
 from npu_device.kv_quant.storage import EncodedCache, Parameters
 from npu_device.kv_quant.thresholds import SIDES, LayerThresholds, Profiler, parse
 from npu_device.memory.region import Region
+from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.errors import BadInputError
 from toolchain.decoders.decoder import CompiledDecoder, Decoder
 from toolchain.decoders.reference import Reference
@@ -58,6 +59,7 @@ def profiled(
 def read_thresholds(path: Path, layers: int) -> list[LayerThresholds]:
     """Of the layers of a decoder from a file. BadInputError names file, layer, value and rule."""
     try:
+        check_input(path, MAX_TEXT)
         made = parse(path.read_text(encoding="utf-8"), str(path))
     except UnicodeDecodeError as error:
         raise BadInputError(f"{path}: no JSON: {error}") from None

@@ -9,6 +9,7 @@ from pyv_ext.isa import Kind
 from pyv_ext.tracing.commits import CommitLog, signature
 from pyv_ext.tracing.instructions import InstructionLog
 from pyv_ext.tracing.tracers import add_tracer, remove_tracer
+from pyv_native.files import write_text
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.profile.profile import Profile
 from pyv_npu.observe.profile.tables import Profiled
@@ -68,9 +69,9 @@ class Instruments:
                 (SPEEDSCOPE, self.profiled.speedscope(program.name)),
                 (LINES, self.profiled.csv()),
             ):
-                (self.profile_folder / name).write_text(text, encoding="utf-8")
+                write_text(self.profile_folder / name, text)
         if self.signature is not None:
-            self.signature.write_text(signature(program, platform.bus), encoding="ascii")
+            write_text(self.signature, signature(program, platform.bus))
 
 
 @contextmanager

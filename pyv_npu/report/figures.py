@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from npu_device.trace.events import Kind
 from npu_device.trace.run_spans import Spans, rows_between
 from npu_device.trace.spans import UNITS, Integers, Table
+from pyv_native.files import replacing
 from pyv_npu.observe.latency.rows import NONE, Submissions
-from pyv_npu.report.folder import replacing
 from pyv_npu.report.timeline import unit_name
 
 BINS = 300

@@ -1,24 +1,22 @@
-"""The folder of a report: written beside its place and put there as a whole; files in it are replaced whole.
+"""The folder of a report: written beside its place and put there as a whole.
 
 Until a report is complete, the folder of that name is as it was. A folder that holds anything but a report is never
 replaced.
 """
 
-import csv
 import os
 import shutil
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
-import yaml
-
-from pyv_npu.config.yaml_file import read_yaml
+from pyv_native.files import is_running, remove_abandoned, write_text
+from pyv_npu import manifest
+from pyv_npu.csv_table import csv_text
 from pyv_npu.errors import BadInputError, UsageError
 
 RECORD_FILE = "run.yaml"
-"""Describes the run, and lists the files of its report: a folder with other files is not replaced."""
+"""Describes the run."""
 
 
 class ReportFolder:
@@ -37,10 +35,6 @@ class ReportFolder:
     def taken(self) -> bool:
         """Whether there is an earlier report in the place."""
         return self._place.is_dir() and any(self._place.iterdir())
-
-    def files(self) -> list[str]:
-        """What has been written so far, by paths within the folder."""
-        return sorted(_files(self.draft))
 
     def put(self) -> None:
         """The report is complete: it takes its place. UsageError where other files have come there meanwhile."""
@@ -73,6 +67,7 @@ def check_holds_only(place: Path, names: Collection[str], option: str, what: str
     """UsageError where a folder that `option` names is none, or holds anything but `names`, the files of `what`."""
     if place.exists() and not place.is_dir():
         raise UsageError(f"{option} {place}: is not a folder; name a new one")
+    remove_abandoned(str(place))
     others = sorted(path.name for path in place.iterdir() if path.name not in names) if place.exists() else []
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
@@ -85,23 +80,19 @@ def _check(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise UsageError(f"--report {folder}: is not a folder; name a new one")
-    others = sorted(_files(folder) - _listed(folder))
+    others = sorted(manifest.files_of(folder) - _listed(folder))
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise UsageError(f"--report {folder}: holds {others[0]}{more}, which is not of a report; name another folder")
 
 
 def _listed(folder: Path) -> set[str]:
-    """The files of the report in a folder, as its run.yaml lists them."""
+    """The files of the report in a folder, as its manifest lists them."""
     try:
-        record = read_yaml((folder / RECORD_FILE).read_text(encoding="utf-8"), RECORD_FILE)["record"]
-        return {str(name) for name in record["files"]} | {RECORD_FILE}
-    except (OSError, ValueError, BadInputError, yaml.YAMLError, KeyError, TypeError):
+        found = manifest.read(folder)
+    except BadInputError:
         return set()
-
-
-def _files(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
+    return set() if found is None else {*found.files, manifest.FILE}
 
 
 def _sibling(place: Path, process: int, what: str) -> Path:
@@ -115,24 +106,12 @@ def _remove_abandoned(place: Path) -> None:
     for what in ("old", "part"):
         for left in sorted(place.parent.glob(f".{place.name}.*.{what}")):
             process = left.name.removeprefix(f".{place.name}.").removesuffix(f".{what}")
-            if not process.isdecimal() or _runs(int(process)):
+            if not process.isdecimal() or is_running(int(process)):
                 continue
             if what == "old" and not place.exists():
                 os.rename(left, place)
             else:
                 shutil.rmtree(left, ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    if process == os.getpid():
-        return False
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _move_contents(draft: Path, place: Path) -> None:
@@ -147,39 +126,8 @@ def _move_contents(draft: Path, place: Path) -> None:
         draft.rmdir()
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[str]]:
-    """A text file that appears under its name when the block ends, and not at all when the block fails."""
-    draft = path.with_name(f".{path.name}.part")
-    try:
-        with draft.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a file as a whole."""
-    with replacing(path) as file:
-        file.write(text)
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Replace a binary file as a whole."""
-    draft = path.with_name(f".{path.name}.part")
-    try:
-        draft.write_bytes(data)
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def write_csv(path: Path, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Replace a table as a whole; nothing for one without rows."""
     if not rows:
         return
-    with replacing(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(heads)
-        writer.writerows(rows)
+    write_text(path, csv_text(heads, rows))

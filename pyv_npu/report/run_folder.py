@@ -1,22 +1,24 @@
 """The folder of a report: described before the run, so that an interrupted run can be repeated too.
 
 `record` in run.yaml says what was run: command line, versions, SHA-256 of the files that were read and, once the run is
-over, of its events, and the files of the report. `pyv-npu run --replay` goes by it.
+over, of its events. `pyv-npu run --replay` goes by it. manifest.json has the files of the report.
 """
 
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from pyv_native.files import MAX_FILE, check_input, write_bytes, write_text
+from pyv_npu import manifest
 from pyv_npu.boot import files_beside, find_program
 from pyv_npu.config import Effective
 from pyv_npu.config.render import render
 from pyv_npu.errors import BadInputError
 from pyv_npu.report import page
-from pyv_npu.report.folder import RECORD_FILE, ReportFolder, write_bytes, write_text
+from pyv_npu.report.folder import RECORD_FILE, ReportFolder
 from pyv_npu.tables import provenance
 from pyv_npu.text import as_json
 from pyv_npu.versions import versions
@@ -43,40 +45,55 @@ class RunFolder:
         self.effective = effective
         self.finished = False
         """Whether there are results in the folder."""
+        self.cut = False
+        """Whether Ctrl-C has ended a run whose results are in the folder."""
         self.partial = False
         """Whether all files are written of a run that was cut, and say so."""
         self._report = ReportFolder(place)
         self.folder = self._report.draft
         program = effective.config.run.program
-        inputs = fingerprints([program, *files_beside(program), *files])
-        for name, data in (inside or {}).items():
-            write_bytes(self.folder / name, data)
-            inputs[str(place / name)] = sha256(data).hexdigest()
-        self._record: dict[str, object] = {
-            "command": command,
-            "command_line": list(command_line),
-            "directory": os.path.relpath(Path.cwd(), place.resolve()),
-            "versions": versions(),
-            "inputs_sha256": inputs,
-        }
-        self._describe()
+        try:
+            inputs = fingerprints([program, *files_beside(program), *files])
+            for name, data in (inside or {}).items():
+                write_bytes(self.folder / name, data)
+                inputs[str(place / name)] = sha256(data).hexdigest()
+            self._record: dict[str, object] = {
+                "command": command,
+                "command_line": list(command_line),
+                "directory": os.path.relpath(Path.cwd(), place.resolve()),
+                "versions": versions(),
+                "inputs_sha256": inputs,
+            }
+            self._describe()
+        except BaseException:
+            self._report.discard()
+            raise
 
     def finish(self, result: Mapping[str, Any], text: str, effective: Effective) -> None:
         """result.json is what `--json` prints, summary.txt what people see and where the parameters come from."""
         self.effective = effective
+        runs = [result[mode] or {} for mode in ("loose", "tight") if mode in result] or [result]
+        self.cut = self.cut or any(run.get("stop_reason") == "interrupted" for run in runs)
         self._record["events_sha256"] = event_hashes(result)
         self._describe()
         write_text(self.folder / "result.json", as_json(result))
         write_text(self.folder / "summary.txt", f"{text}\n{provenance(effective)}")
         self.finished = True
 
-    def put(self) -> None:
-        """All files are written: the report takes its place, and an earlier one there goes."""
+    def put(self) -> str:
+        """All files are written: the report takes its place, and an earlier one there goes, unless the run was cut by
+        Ctrl-C. What happened, in words."""
+        if self.cut and self._report.taken:
+            self.discard()
+            return f"the earlier report stays in {self.place}: this run was interrupted"
         self._keep_inputs()
-        self._record["files"] = [name for name in self._report.files() if name != RECORD_FILE]
         self._describe()
+        inputs = self._record["inputs_sha256"]
+        assert isinstance(inputs, dict)
+        manifest.write(self.folder, "report", inputs)
         self._report.put()
         self.folder = self.place
+        return f"the report is in {self.place}"
 
     def discard(self) -> None:
         """The run gave no report: its place is as it was."""
@@ -89,11 +106,11 @@ class RunFolder:
         place = self.place
         if self._report.placed:
             return f"the report is in {place}"
+        if self._report.taken:
+            return f"the earlier report stays in {place}"
         if self.partial:
             self.put()
             return f"what was complete is in {place}"
-        if self._report.taken:
-            return f"the earlier report stays in {place}"
         program = self.effective.config.run.program
         if self.finished:
             text = "interrupted while the report was written: files are missing; result.json has the figures"
@@ -127,14 +144,16 @@ class RunFolder:
 
 
 def fingerprints(names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of each file, by the name by which it was given; firmware of the package counts, other names do not."""
+    """SHA-256 of each file, by the name by which it was given; firmware of the package counts, other names do not.
+    OSError: a file cannot be read."""
     found = {}
     for name in names:
         try:
-            with open(find_program(name), "rb") as file:
-                found[name] = file_digest(file, "sha256").hexdigest()
-        except (BadInputError, OSError):
+            place = name if os.path.isfile(name) else find_program(name)
+        except BadInputError:
             continue  # a built-in model, or a file whose absence the run reports
+        check_input(place, MAX_FILE)
+        found[name] = manifest.file_sha256(place)
     return found
 
 

@@ -30,9 +30,10 @@ from npu_device.trace.records import Batch
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import NONE, OPCODE, UNFINISHED, Flags, SpanBuilder, Table, among
 from pyv_ext.elf import Program
+from pyv_native.files import replacing
+from pyv_npu.csv_table import csv_cell
 from pyv_npu.observe.latency.rows import NONE as UNSEEN
 from pyv_npu.observe.latency.rows import STAMPS, Reason, Submissions
-from pyv_npu.report.folder import replacing
 
 _NAMES = np.full(max(What) + 1, "", object)
 _NAMES[[*What]] = [what.name for what in What]
@@ -145,6 +146,7 @@ def rows(batches: Iterable[Batch], layers: Sequence[str] = ()) -> list[Row]:
 def write_timeline(path: Path, spans: Spans, layers: Sequence[str] = (), errors: Iterable[ErrorEntry] = ()) -> None:
     """timeline.csv of a whole run; `errors`: the device's error log."""
     reasons = {(entry.cycle, entry.ticket): entry.reason for entry in errors}
+    layers = [str(csv_cell(layer)) for layer in layers]
     with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Row._fields)
@@ -157,7 +159,7 @@ def timeline_csv(path: Path, layers: Sequence[str] = ()) -> Iterator[Timeline]:
     with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Row._fields)
-        timeline = Timeline(writer.writerows, layers)
+        timeline = Timeline(writer.writerows, [str(csv_cell(layer)) for layer in layers])
         yield timeline
         timeline.finish()
 
@@ -216,6 +218,6 @@ def _sites(submissions: Submissions, program: Program | None) -> dict[str, list[
     functions = {site: program and program.function_at(site) for site in set(sites)}
     lines = {site: program and program.line_of(site) for site in set(sites)}
     return {
-        "function": [found and found.name for found in map(functions.get, sites)],
-        "source": [lines[site] and str(lines[site]) for site in sites],
+        "function": [found and csv_cell(found.name) for found in map(functions.get, sites)],
+        "source": [lines[site] and csv_cell(str(lines[site])) for site in sites],
     }

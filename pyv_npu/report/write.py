@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pyv_native.files import write_bytes
 from pyv_npu.config import Effective, with_values
-from pyv_npu.report.folder import write_bytes
 from pyv_npu.report.report import write_report
 from pyv_npu.report.run_folder import RunFolder
 from pyv_npu.report.timeline import write_latency_csv, write_timeline

@@ -11,14 +11,13 @@
 Percentiles are nearest ranks. Times are nanoseconds, of integer cycles.
 """
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 from npu_device.kv_quant.policies import DeviceStorage
 from npu_device.memory.bitwidth import ROLE_ALIGNMENT, aligned_bytes
+from pyv_npu.csv_table import csv_text
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.percentiles import nearest_rank
 from pyv_npu.serving.requests import ns_of
@@ -164,7 +163,7 @@ def requests_csv(run: Run, model: str, hz: int, kv: KvBytes) -> str:
              one.recomputed, one.reused, one.blocks_peak, one.control, bytes_, aligned, one.swaps,
              swapped.get(request.id, 0) * kv.token)
         )  # fmt: skip
-    return _csv(COLUMNS, rows)
+    return csv_text(COLUMNS, rows)
 
 
 def kv_moved(ledger: Sequence[LedgerRow], kv: KvBytes) -> dict[int, tuple[int, int]]:
@@ -199,17 +198,9 @@ def ledger_csv(ledger: Sequence[LedgerRow]) -> str:
          row.tokens, *_swaps(row), row.swap)
         for index, row in enumerate(ledger)
     ]  # fmt: skip
-    return _csv(LEDGER, rows)
+    return csv_text(LEDGER, rows)
 
 
 def _swaps(row: LedgerRow) -> tuple[str, str]:
     text = " ".join(f"{request}:{tokens}" for request, tokens in row.swapped)
     return (text, "") if row.preempted else ("", text)
-
-
-def _csv(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows(rows)
-    return text.getvalue()

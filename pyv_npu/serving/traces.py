@@ -21,6 +21,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+from pyv_native.files import MAX_RESULT, check_input
 from pyv_npu.errors import BadInputError
 from pyv_npu.serving.requests import MOST_NS, MOST_REQUESTS, MOST_TOKENS, Request, Workload, checked
 from pyv_npu.serving.synthetic import ARRIVALS
@@ -35,6 +36,7 @@ def read_workload(path: Path, most: int | None = None) -> Workload:
     if not path.exists():
         raise BadInputError(f"--workload {path}: no such file: name a file, or arrivals: {', '.join(ARRIVALS)}")
     try:
+        check_input(path, MAX_RESULT)
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise BadInputError(f"--workload {path}: {error.strerror}: name a file") from None

@@ -115,6 +115,8 @@ def _identity(config: Config, program: Program, rams: Sequence[Ram], parts: Mapp
     image, info = hashlib.sha256(), hashlib.sha256()
     for segment in program.segments:
         image.update(f"{segment.address:x}:{len(segment.data):x}:".encode() + segment.data)
+    for note in program.notes:  # one has the hash of weights that the core does not see
+        image.update(note.desc)
     for ram in rams:
         if not ram.writable:
             info.update(ram.u8)

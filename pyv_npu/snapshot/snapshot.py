@@ -12,16 +12,22 @@ import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 from npu_device.trace.events import PACKED
 from npu_device.trace.stream import EventMark
 from pyv_ext.bus.memory import PAGE
+from pyv_native.files import MAX_DATA, check_input
 from pyv_native.state import LATEST, Fields, StateError, inside, integers, shown
 from pyv_npu.errors import BadInputError
 from pyv_npu.snapshot import memory
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 FORMAT = 5
+MAX_DIRECTORY = 1 << 20
+"""Bytes of the list of an archive's members, which is read at once."""
 MOST_TEXT, MOST_EVENTS = 1 << 28, 1 << 31
 """Bytes of a member that holds text, and of all batches of events."""
 MOST_PAGES = 1 << 20
@@ -70,10 +76,26 @@ class Snapshot:
         return file.getvalue()
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> "Snapshot":
+    def read(cls, path: "Path") -> "Snapshot":
         """Read a file; BadInputError when it is none or is damaged."""
         try:
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            check_input(path, MAX_DATA)
+            with path.open("rb") as file:
+                return cls.from_file(file)
+        except OSError as error:
+            raise BadInputError(f"{path}: {error.strerror}; give a file that --save has written") from None
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "Snapshot":
+        """Read the content of a file; BadInputError when it is none or is damaged."""
+        return cls.from_file(io.BytesIO(content))
+
+    @classmethod
+    def from_file(cls, file: IO[bytes]) -> "Snapshot":
+        """Read an open file; BadInputError when it is none or is damaged."""
+        try:
+            check_archive(file)
+            with zipfile.ZipFile(file) as archive:
                 return _read(archive)
         except (zipfile.BadZipFile, LookupError, TypeError, ValueError, RecursionError, MemoryError, *_DAMAGE) as error:
             raise BadInputError(f"snapshot: the file is damaged or is none ({error}); take it again") from None
@@ -112,6 +134,14 @@ def _read(archive: zipfile.ZipFile) -> Snapshot:
     if type(state) is not dict:
         raise StateError(f"{shown(state)} is no dict", _STATE)
     return Snapshot(fields.integer("cycle", 0, LATEST), fields["identity"], state, pages, _events(archive, fields))
+
+
+def check_archive(file: IO[bytes]) -> None:
+    """BadZipFile where the list of members is longer than any of ours."""
+    end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
+    if end is not None and end[5] > MAX_DIRECTORY:
+        raise zipfile.BadZipFile(f"its list of members has {end[5]} bytes, the most is {MAX_DIRECTORY}")
+    file.seek(0)
 
 
 def _member(archive: zipfile.ZipFile, name: str, most: int, *, exact: bool = False) -> bytes:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyv_native.files import write_text
+
 if TYPE_CHECKING:
     from pyv_npu.result import Result
 
@@ -40,7 +42,7 @@ class Baseline:
         """Write the file, when that is wanted."""
         if self._update and self._seen:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(json.dumps(self._seen, indent=2) + "\n", encoding="utf-8")
+            write_text(self._path, json.dumps(self._seen, indent=2) + "\n")
 
 
 def differences(was: Any, now: Any, path: str = "") -> Iterator[str]:

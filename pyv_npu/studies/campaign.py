@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.stop import Stop
 from pyv_npu.config import Config
+from pyv_npu.csv_table import csv_text
 from pyv_npu.errors import BadInputError
 from pyv_npu.faults.plan import Fault, Point, Trigger
 from pyv_npu.platform import Platform
@@ -219,12 +220,13 @@ def table(one: Campaign) -> str:
 
 def csv(campaigns: Sequence[Campaign]) -> str:
     """All runs, a line each."""
-    lines = ["mode,run,do,at,parameters,acted,outcome,detected_by,cycles_lost"]
+    heads = ("mode", "run", "do", "at", "parameters", "acted", "outcome", "detected_by", "cycles_lost")
+    rows = list[list[str]]()
     for one in campaigns:
         for run in one.runs:
             values = " ".join(f"{name}={value}" for name, value in run.fault.values.items())
             verdict = run.verdict
             cells = [one.mode, run.number, run.fault.do, run.fault.at, values, run.acted, verdict.outcome.value,
                      " ".join(verdict.detected_by), verdict.cycles_lost]  # fmt: skip
-            lines.append(",".join("" if cell is None else str(cell).replace(",", ";") for cell in cells))
-    return "\n".join(lines) + "\n"
+            rows.append(["" if cell is None else str(cell).replace(",", ";") for cell in cells])
+    return csv_text(heads, rows)

@@ -2,17 +2,19 @@
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pyv_native.files import write_text
+from pyv_npu import manifest
 from pyv_npu.report.charts import stacked
-from pyv_npu.report.folder import check_holds_only, write_text
+from pyv_npu.report.folder import check_holds_only
 from pyv_npu.report.page import Cell, Heading, Note, Part, Picture, Section, Table, Tile, number, render
 from pyv_npu.studies.campaign import Campaign, Run, csv, interval, to_json
 from pyv_npu.studies.fault_outcomes import TEXT, Outcome
 
 PAGE, CSV, JSON, FAULTS = "report.html", "runs.csv", "campaign.json", "faults"
-FILES = frozenset((PAGE, CSV, JSON, FAULTS))
+FILES = frozenset((PAGE, CSV, JSON, FAULTS, manifest.FILE))
 MOST_ROWS = 2000
 """Runs of a mode on the page; the files have all."""
 WORST_FIRST = tuple(reversed(Outcome))
@@ -35,9 +37,11 @@ class CampaignFolder:
         place.mkdir(parents=True, exist_ok=True)
         self.place = place
 
-    def write(self, program: str, campaigns: Sequence[Campaign], again: Sequence[str]) -> None:
+    def write(
+        self, program: str, campaigns: Sequence[Campaign], again: Sequence[str], inputs: Mapping[str, str]
+    ) -> None:
         """The page and its files in place of an earlier campaign's. `again`: the command `pyv-npu run` of its program,
-        to which a run adds its mode and its file of faults."""
+        to which a run adds its mode and its file of faults; `inputs`: the hash of each file that was read."""
         folder = self.place / FAULTS
         folder.mkdir(parents=True, exist_ok=True)
         names = {name_of(one.mode, run): run for one in campaigns for run in one.runs}
@@ -50,6 +54,7 @@ class CampaignFolder:
         result = {"schema": 1, "program": program, "again": list(again), "modes": to_json(campaigns)}
         write_text(self.place / JSON, json.dumps(result, indent=1) + "\n")
         write_text(self.place / PAGE, page(program, campaigns, again, folder))
+        manifest.write(self.place, "campaign", inputs)
 
 
 def name_of(mode: str, run: Run) -> str:

@@ -2,18 +2,22 @@
 
 import csv
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pyv_native.files import MAX_RESULT, check_input
+from pyv_native.state import LATEST
+from pyv_npu import manifest
 from pyv_npu.config import Config
 from pyv_npu.config.schema import sections_of
 from pyv_npu.config.yaml_file import read_entries
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.studies.sweep.figures import FIGURES, at
-from pyv_npu.studies.sweep.folder import CSV, POINTS, SWEEP
+from pyv_npu.studies.sweep.folder import CSV, POINTS, SWEEP, read_point
 from pyv_npu.studies.sweep.table import ADDRESS, SHORT
 
 RESULT, RECORD, METRICS = "result.json", "run.yaml", "metrics.csv"
@@ -45,29 +49,97 @@ class Loaded:
 
 def load(path: Path) -> Loaded:
     """A folder of `--report`, a folder of a sweep, or a file with the JSON object of a run. BadInputError, one line."""
+    if path.is_dir():
+        _check_written(path)
     if path.is_dir() and (path / POINTS).is_dir():
         return Loaded(str(path), dict(_rows(path)))
     file = path / RESULT if path.is_dir() else path
     try:
-        runs = _runs(json.loads(file.read_text(encoding="utf-8")))
+        runs = _checked(_runs(_document(file)))
     except OSError as error:
         raise BadInputError(
             f"{file}: {error.strerror}; name a folder of --report or of a sweep, or a JSON file"
         ) from None
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        runs = {}
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise BadInputError(f"{file}: holds no result of a run ({error}); {REMEDY}") from None
     if not runs:
         raise BadInputError(f"{file}: holds no result of a run; {REMEDY}")
     if not path.is_dir():
         return Loaded(str(path), runs)
     entries = {entry.path: entry.value for entry in _record(path / RECORD)}
     record = entries.pop("record", None)
-    found = record if isinstance(record, dict) else {}
-    return Loaded(str(path), runs, entries, found, _metrics(path / METRICS), path)
+    tables = record if isinstance(record, dict) else {}
+    found = {name: value for name, value in tables.items() if isinstance(value, dict)}
+    try:
+        return Loaded(str(path), runs, entries, found, _metrics(path / METRICS), path)
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise BadInputError(
+            f"{path / METRICS}: no table of metrics ({_reason(error)}); make the report again"
+        ) from None
+
+
+def _check_written(folder: Path) -> None:
+    """BadInputError where a file of a folder is not as it was written."""
+    found = manifest.read(folder)
+    lines = [] if found is None else manifest.problems(folder, found._replace(inputs={}))
+    if lines:
+        raise BadInputError(f"{folder}: {lines[0]}; make it again, or remove {manifest.FILE} if that is meant")
+
+
+def _reason(error: Exception) -> str:
+    """The text of an error, or of none its name."""
+    text = error.strerror if isinstance(error, OSError) else str(error)
+    return text or type(error).__name__
+
+
+COUNTED = ("cycles_parts", "explanation.causes", "latency.reasons", "latency.reasons_prebuilt")
+"""Tables of numbers in a run."""
+LISTED = ("npu.te_busy", "npu.ve_busy", "npu.dma_busy", "npu.bank_conflict_stall")
+COUNTS = ("cycles", "npu.completed")
+WORDS = ("mode", "sim_level", "program")
+
+
+def _checked(runs: Mapping[str, Any]) -> dict[str, Run]:
+    """The runs. TypeError names what is of another type than in a result."""
+
+    def rule(path: str, holds: bool, what: str) -> None:
+        if not holds:
+            raise TypeError(f"{path}: must be {what}")
+
+    for name, run in runs.items():
+        head = f"{name}." if name else ""
+        rule(name or "the file", isinstance(run, dict), "a table")
+        for path in COUNTED:
+            table = at(run, path)
+            numbers = isinstance(table, dict) and all(map(_is_number, table.values()))
+            rule(head + path, table is None or numbers, "a table of numbers")
+        for path in LISTED:
+            values = at(run, path)
+            listed = isinstance(values, list) and all(map(_is_number, values))
+            rule(head + path, values is None or listed, "a list of numbers")
+        for path in COUNTS:
+            value = at(run, path)
+            rule(head + path, value is None or _is_number(value), "a number")
+        for path in WORDS:
+            rule(head + path, run.get(path) is None or isinstance(run[path], str), "a word")
+        stages = at(run, "latency.stages")
+        rule(f"{head}latency", run.get("latency") is None or isinstance(run["latency"], dict), "a table")
+        rule(f"{head}latency.stages", stages is None or isinstance(stages, dict), "a table")
+        for stage, points in (stages or {}).items():
+            table = isinstance(points, dict) and points.get("n") is not None
+            numbers = table and all(value is None or _is_number(value) for value in points.values())
+            rule(f"{head}latency.stages.{stage}", points is None or numbers, "a table of numbers")
+    return dict(runs)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _runs(document: Any) -> dict[str, Run]:
     """The run objects of a result."""
+    if not isinstance(document, dict):
+        return {}
     if "loose" in document and "tight" in document:
         return {mode: document[mode] for mode in ("loose", "tight") if document[mode]}
     if "runs" in document:
@@ -80,26 +152,50 @@ def _record(path: Path) -> Iterator[Any]:
         yield from read_entries(path, sections_of(Config))
 
 
+def _document(path: Path) -> Any:
+    """The value of a JSON file. OSError, ValueError, RecursionError."""
+    check_input(path, MAX_RESULT)
+    return json.loads(path.read_text(encoding="utf-8"), parse_int=_integer, parse_float=_finite, parse_constant=_finite)
+
+
+def _integer(text: str) -> int:
+    """A number of 64 bits."""
+    if len(text) > 20 or abs(int(text)) > LATEST:
+        raise ValueError(f"{text[:20]}: is beyond 64 bits")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(float(text)):
+        raise ValueError(f"{text[:20]}: is no number")
+    return float(text)
+
+
 def _rows(folder: Path) -> Iterator[tuple[str, Run]]:
     """The runs of a sweep, by what their axes are."""
     try:
-        axes = json.loads((folder / SWEEP).read_text(encoding="utf-8"))["axes"]
+        axes = _document(folder / SWEEP)["axes"]
+        check_input(folder / CSV, MAX_RESULT)
         with (folder / CSV).open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, csv.Error):
         raise BadInputError(f"{folder}: is a sweep without a table; let it come to its end") from None
     records = {path.stem[:SHORT]: path for path in (folder / POINTS).glob("*.json")}
     for row in rows:
-        path = records.get(row[ADDRESS])
+        path = records.get(row.get(ADDRESS, ""))
         if path is not None:
-            name = ", ".join(f"{axis} = {row[axis]}" for axis in axes)
-            yield name, json.loads(path.read_text(encoding="utf-8"))["result"]
+            name = ", ".join(f"{axis} = {row.get(axis)}" for axis in axes)
+            try:
+                yield name, _checked({"": read_point(path)["result"]})[""]
+            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+                raise BadInputError(f"{path}: is no point of a sweep ({_reason(error)}); run the sweep again") from None
 
 
 def _metrics(path: Path) -> dict[str, dict[str, dict[str, int]]]:
     """What the makespan of each run consists of: causes, and layers on the critical chain."""
     found: dict[str, dict[str, dict[str, int]]] = {}
     if path.exists():
+        check_input(path, MAX_RESULT)
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 if row["scope"] == "cause":

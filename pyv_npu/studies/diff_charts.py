@@ -15,6 +15,7 @@ import numpy as np
 from npu_device.trace.events import Kind, What
 from npu_device.trace.run_spans import rows_between
 from npu_device.trace.spans import UNITS, Table
+from pyv_native.files import MAX_DATA, check_input
 from pyv_npu.errors import BadInputError
 from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.observe.latency.table import STAGES
@@ -48,6 +49,7 @@ LIFE = frozenset((What.ACCEPT.name, What.DONE.name, What.ERROR.name))
 
 def _rows(path: Path, *columns: str) -> Iterator[tuple[str, ...]]:
     """These columns of the rows of a file of a report."""
+    check_input(path, MAX_DATA)
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file)
         heads = next(rows, [])

@@ -7,7 +7,9 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 from npu_device.abi.recovery import RECOVERIES
+from pyv_ext.elf import Program
 from pyv_ext.engines.stop import Stop, StopReason
+from pyv_npu.boot import requirements
 from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.faults.record import Injected, Record
@@ -79,7 +81,8 @@ class Evidence(NamedTuple):
 
     stop: Stop
     cycles: int
-    uart: str
+    said: Sequence[str]
+    """What the program has printed."""
     errors: int
     """Entries of the device's error log."""
     record: Record
@@ -88,7 +91,7 @@ class Evidence(NamedTuple):
 def evidence_of(run: Result[Any]) -> Evidence:
     """That of a run with `Session.faults`."""
     core = run.on_core("faults")
-    return Evidence(core.stop, run.cycles or 0, core.uart, len(core.log), record_of(run))
+    return Evidence(core.stop, run.cycles or 0, said(core.uart, core.program), len(core.log), record_of(run))
 
 
 def judge(reference: Evidence, run: Evidence) -> Verdict:
@@ -110,7 +113,7 @@ def judge(reference: Evidence, run: Evidence) -> Verdict:
         return Verdict(Outcome.HANG, ways, None)
     if reason is StopReason.TRAP_LOOP or (code == UNHANDLED_TRAP != expected):
         return Verdict(Outcome.CRASH, ways, None)
-    same = (code, after.results_sha256, _said(run)) == (expected, before.results_sha256, _said(reference))
+    same = (code, after.results_sha256, run.said) == (expected, before.results_sha256, reference.said)
     outcome = {
         (True, True): Outcome.RECOVERED,
         (True, False): Outcome.MASKED,
@@ -128,10 +131,15 @@ def record_of(run: Result[Any]) -> Record:
     return record
 
 
-def _said(run: Evidence) -> list[str]:
-    """What the program has printed, without numbers, which are mostly times, and without the driver's remarks."""
-    lines = run.uart.splitlines()
-    return [re.sub(r"0x[0-9a-fA-F]+|\d+", "#", line) for line in lines if not line.startswith("npu: ")]
+NUMBER = r"(?>0x[0-9a-fA-F]+|\d+)"
+
+
+def said(uart: str, program: Program) -> list[str]:
+    """The lines that a program has printed, without the driver's remarks, and with # for each number that it declares
+    as no result (`NPU_NOISE`)."""
+    for text in requirements(program).noise:
+        uart = re.sub(NUMBER.join(map(re.escape, text.split("#"))), text.replace("\\", r"\\"), uart)
+    return [line for line in uart.splitlines() if not line.startswith("npu: ")]
 
 
 def run_both(prepared: Prepared[D], config: Config, plain: Session, injected: Session) -> Result[D]:

@@ -17,7 +17,7 @@ from pyv_npu.faults.plan import Fault, Point
 from pyv_npu.faults.record import record_of
 from pyv_npu.platform import Platform
 from pyv_npu.snapshot import Snapshot
-from pyv_npu.studies.fault_outcomes import Evidence, longest
+from pyv_npu.studies.fault_outcomes import Evidence, longest, said
 
 BEFORE_FAULTS, ALONG = 100, 20
 """Snapshots: so many at most right before faults, and so many along the whole run."""
@@ -127,7 +127,8 @@ class FaultedRuns:
         platform = self._platform
         platform.deliver()
         record = record_of(platform, self._injection, self._program)
-        return Evidence(stop, platform.cycle, platform.console.text, len(platform.npu.error_log), record)
+        text = said(platform.console.text, self._program)
+        return Evidence(stop, platform.cycle, text, len(platform.npu.error_log), record)
 
     def _evidence_of_reference(self) -> Evidence:
         """The end of the run without faults, before which this one had a fault."""

@@ -33,8 +33,8 @@ from npu_device.trace.spans import NONE, OPCODE
 from pyv_ext.elf import Program
 from pyv_ext.hart.traps import cause_name
 from pyv_ext.tracing.instructions import INTERRUPT, InstructionLog, Step
+from pyv_native.files import replacing
 from pyv_npu.observe.latency.rows import STAMPS, Reason, Submission
-from pyv_npu.report.folder import replacing
 from pyv_npu.result import Result
 
 FILE = "trace.kanata"

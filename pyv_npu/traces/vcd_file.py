@@ -26,7 +26,7 @@ from npu_device.trace.events import Cause
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import OPCODE, UNITS, Table
 from pyv_ext.tracing.instructions import InstructionLog
-from pyv_npu.report.folder import replacing
+from pyv_native.files import replacing
 from pyv_npu.report.timeline import open_rows, unit_name
 from pyv_npu.result import Result
 

@@ -11,6 +11,8 @@ from npu_device.abi.errors import NpuDeviceError
 from npu_device.levels.command_list import LEVELS, load, run
 from npu_device.levels.explain import Explanation
 from npu_device.levels.runner import Listed
+from pyv_native.files import MAX_RESULT, check_input
+from pyv_npu import manifest
 from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.observe.analysis.traffic import traffic_of
@@ -48,6 +50,8 @@ class CommandList(Workload["ListDetail"]):
 
     def _read(self) -> Any:
         try:
+            check_input(self.name, MAX_RESULT)
+            manifest.check(Path(self.name))
             return json.loads(Path(self.name).read_text(encoding="utf-8"))
         except OSError as error:
             raise BadInputError(f"{self.name}: {error.strerror}; give the name of a command list") from None

@@ -16,6 +16,7 @@ from npu_device.cost.durations import VECTOR_OPS, vector_operations
 from npu_device.cost.tensor import product, speeds
 from npu_device.memory.bitwidth import pack_factor
 from pyv_ext.elf import Program, Segment, parse_elf
+from pyv_native.files import write_bytes
 from pyv_npu.config import Config, with_values
 from pyv_npu.config.tree import CORE_LEVELS
 from pyv_npu.errors import UsageError
@@ -190,7 +191,7 @@ def write_folder(
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in made.items():
-        (folder / name).write_bytes(data)
+        write_bytes(folder / name, data)
     return [folder / name for name in made]
 
 

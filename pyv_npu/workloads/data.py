@@ -8,7 +8,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pyv_native.files import MAX_DATA, check_input
 from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.snapshot.snapshot import check_archive
 from toolchain.compiler import Compiled
 from toolchain.decoders.decoder import IDS, Decoder
 from toolchain.ir.data_types import NUMPY
@@ -87,6 +89,7 @@ Read = TypeVar("Read")
 def _opened(path: Path, kind: str, remedy: str, read: Callable[[Path], Read]) -> Read:
     """What a library reads from a file. BadInputError where it cannot: what it raises for damage is any exception."""
     try:
+        check_input(path, MAX_DATA)
         return read(path)
     except BadInputError:
         raise
@@ -99,13 +102,19 @@ def read_inputs(path: Path) -> dict[str, Values]:
     """The arrays of a .npz file by name; BadInputError where it is none."""
 
     def read(path: Path) -> dict[str, Values]:
+        with path.open("rb") as file:
+            check_archive(file)
         with np.load(path, allow_pickle=False) as archive:
             size = sum(member.file_size for member in archive.zip.infolist())
             if size > MOST_ARRAYS:
                 raise BadInputError(
                     f"{path}: arrays of {size} bytes: the most is {MOST_ARRAYS}; keep the model's inputs"
                 )
-            return {name: archive[name] for name in archive.files}
+            arrays = {name: archive[name] for name in archive.files}
+            for name, values in arrays.items():
+                if not isinstance(values, np.ndarray):
+                    raise BadInputError(f"{path}: {name}: is no array; give arrays that numpy.savez wrote")
+            return arrays
 
     return _opened(path, ".npz", "give arrays that numpy.savez wrote", read)
 

@@ -11,9 +11,8 @@ from pyv_ext.engines.stop import Stop
 from pyv_npu import boot
 from pyv_npu.boot import MODEL_SUFFIXES, find_program
 from pyv_npu.config import Config
-from pyv_npu.config.tree import NOT_CONNECTED
 from pyv_npu.errors import BadInputError, UsageError
-from pyv_npu.platform import Platform, sized_for
+from pyv_npu.platform import Platform, check_engine, sized_for
 from pyv_npu.result import CoreRun, Detail, Result, Stopwatch
 from pyv_npu.workloads.workload import PLAIN, Prepared, Session, Workload
 
@@ -70,12 +69,6 @@ def check_core(config: Config) -> None:
     if level in _NO_CORE:
         raise UsageError(f"--sim-level {level}: {_NO_CORE[level]}; firmware runs at {LEVEL} and CA_FULL")
     check_engine(config)
-
-
-def check_engine(config: Config) -> None:
-    """UsageError at CA_FULL where no engine outside is named."""
-    if config.run.sim_level == "CA_FULL" and not config.npu.te.external.engine:
-        raise UsageError(f"sim_level CA_FULL: {NOT_CONNECTED}")
 
 
 def load(program: "str | Path | Program") -> Program:

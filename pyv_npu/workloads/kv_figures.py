@@ -1,8 +1,6 @@
 """Keys and values of a run: what was moved, by token and by layer, summed over its DMA events; what they take in DRAM;
 how many tokens there would be room for (docs/kv-cache.md, "Figures"; docs/bit-widths.md, R24 and R26)."""
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +11,7 @@ from npu_device.kv_quant.policies import OAKEN
 from npu_device.operations.kernels.elements import decode
 from npu_device.trace.events import What
 from npu_device.trace.records import Batch
+from pyv_npu.csv_table import csv_text
 from toolchain.codegen import Command
 from toolchain.decoders.caches import SIDES, StoredCache, touched
 from toolchain.ir.data_types import FLOATS
@@ -185,8 +184,5 @@ def error(got: Values, want: Values) -> float:
 
 def csv_of(rows: Sequence[Mapping[str, Any]]) -> bytes:
     """A table as CSV."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue().encode()
+    heads = list(rows[0])
+    return csv_text(heads, ([row[head] for head in heads] for row in rows)).encode()

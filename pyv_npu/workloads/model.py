@@ -17,7 +17,7 @@ from pyv_npu.boot import program_data
 from pyv_npu.config import Config
 from pyv_npu.config.tree import CORE_LEVELS
 from pyv_npu.errors import UsageError
-from pyv_npu.platform import Platform
+from pyv_npu.platform import Platform, check_engine
 from pyv_npu.result import Detail, Result, Stopwatch
 from pyv_npu.text import columns, lines_of
 from pyv_npu.verdict import kernel_cycles
@@ -45,7 +45,7 @@ from pyv_npu.workloads.data import (
     read_inputs,
     to_device,
 )
-from pyv_npu.workloads.firmware import check_engine, run_program
+from pyv_npu.workloads.firmware import run_program
 from pyv_npu.workloads.model_file import Choices, compile_for
 from pyv_npu.workloads.timing import Finished, run_commands
 from pyv_npu.workloads.workload import PLAIN, SUBMITTING, Prepared, Session, Workload

@@ -4,6 +4,7 @@ import random
 from functools import cache
 from typing import Any
 
+from npu_device.abi.opcodes import DataType, Opcode
 from pyv_npu.cli.shared.output import MODEL_BUG, of_error
 from pyv_npu.config import Config
 from pyv_npu.workloads.model_file import Choices, compile_loaded
@@ -41,6 +42,29 @@ def refused(error: Exception) -> bool:
     if not str(error):
         raise FoundError(f"{type(error).__name__} without a message") from error
     return True
+
+
+def change(value: Any, chance: random.Random) -> None:
+    """Change, drop or double something somewhere in JSON data."""
+    while isinstance(value, dict | list) and value:
+        key = chance.choice(list(value)) if isinstance(value, dict) else chance.randrange(len(value))
+        inner = value[key]
+        if isinstance(inner, dict | list) and inner and chance.random() < 0.9:
+            value = inner
+            continue
+        kind = chance.randrange(12)
+        if kind == 0:
+            del value[key]
+        elif kind == 1 and isinstance(value, list):
+            value.append(inner)
+        elif kind < 9 and isinstance(inner, int):
+            near = (inner - 1, inner + 1, inner // 2, 2 * inner, inner + 64, inner - 64, inner & -16, inner ^ 1)
+            value[key] = chance.choice((*near, *INTERESTING))
+        elif kind < 9 and isinstance(inner, str):
+            value[key] = chance.choice((*Opcode.__members__, *DataType.__members__))
+        else:
+            value[key] = chance.choice((None, -1, 1.5, "x", [], {}, True, 1 << 70, *INTERESTING))
+        return
 
 
 @cache

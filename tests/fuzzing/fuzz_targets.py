@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from fuzz_descriptors import descriptors
 from fuzz_devices import devices
 from fuzz_files import input_files, records, traces
-from fuzz_inputs import INTERESTING, FoundError, compiled, flipped, refused
+from fuzz_inputs import INTERESTING, FoundError, change, compiled, flipped, refused
 from fuzz_snapshots import snapshots
-from onnx import ModelProto
+from fuzz_texts import assembly, gdb_packets, results, yaml_files
+from onnx import ModelProto, helper, parser
 
-from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import NpuConfig
 from npu_device.levels.command_list import load as load_list
 from npu_device.levels.command_list import run as run_list
@@ -146,38 +146,15 @@ def command_lists(chance: random.Random, folder: Path) -> bool:
     first = chance.randrange(len(whole["commands"]))
     whole["commands"] = whole["commands"][first : first + chance.randint(1, 4)]
     for _ in range(chance.randint(1, 3)):
-        _change(whole["commands"], chance)
+        change(whole["commands"], chance)
     if chance.random() < 0.05:
-        _change(whole, chance)
+        change(whole, chance)
     try:
         listed = load_list(whole, NpuConfig())
         run_list(listed, NpuConfig(), chance.choice(("IA_TIMING", "CA_HYBRID")), values=chance.random() < 0.5)
     except Exception as error:
         return not refused(error)
     return True
-
-
-def _change(value: Any, chance: random.Random) -> None:
-    """Change, drop or double something somewhere in JSON data."""
-    while isinstance(value, dict | list) and value:
-        key = chance.choice(list(value)) if isinstance(value, dict) else chance.randrange(len(value))
-        inner = value[key]
-        if isinstance(inner, dict | list) and inner and chance.random() < 0.9:
-            value = inner
-            continue
-        kind = chance.randrange(12)
-        if kind == 0:
-            del value[key]
-        elif kind == 1 and isinstance(value, list):
-            value.append(inner)
-        elif kind < 9 and isinstance(inner, int):
-            near = (inner - 1, inner + 1, inner // 2, 2 * inner, inner + 64, inner - 64, inner & -16, inner ^ 1)
-            value[key] = chance.choice((*near, *INTERESTING))
-        elif kind < 9 and isinstance(inner, str):
-            value[key] = chance.choice((*Opcode.__members__, *DataType.__members__))
-        else:
-            value[key] = chance.choice((None, -1, 1.5, "x", [], {}, True, 1 << 70, *INTERESTING))
-        return
 
 
 @cache
@@ -220,7 +197,7 @@ def fault_files(chance: random.Random, folder: Path) -> bool:
         plan.append(fault)
     whole = {"faults": plan}
     for _ in range(chance.randrange(3)):
-        _change(whole, chance)
+        change(whole, chance)
     path = folder / "fuzzed.yaml"
     path.write_text(json.dumps(whole), encoding="utf-8")
     try:
@@ -253,6 +230,38 @@ def onnx_models(chance: random.Random, folder: Path) -> bool:
     except Exception as error:
         return not refused(error)
     return True
+
+
+def old_models(chance: random.Random, folder: Path) -> bool:
+    """A model with functions, of any operator set and domains, some of whose nodes are changed too."""
+    proto = ModelProto()
+    proto.ParseFromString(chance.choice(protos()))
+    for _ in range(chance.randint(0, 2)):
+        _change_node(proto, chance)
+    graph = proto.graph
+    proto.functions.append(parser.parse_function(FUNCTION))
+    proto.opset_import[0].version = chance.randint(1, 27)
+    proto.opset_import.add(domain="f", version=1)
+    for _ in range(chance.randint(1, 2)):
+        node = chance.choice(graph.node)
+        kind = chance.randrange(6)
+        if kind == 0:
+            node.domain = chance.choice(("com.microsoft", "f", "ai.onnx.ml", "nowhere"))
+        elif kind == 1 and node.input:
+            node.CopyFrom(helper.make_node("F", [node.input[0]], [node.output[0]], domain="f"))
+        elif kind == 2:
+            del node.input[:]
+    path = folder / "fuzzed.onnx"
+    data = proto.SerializeToString()
+    path.write_bytes(flipped(data[:400], chance, 2) + data[400:] if chance.random() < 0.2 else data)
+    try:
+        compile_loaded(Config(), load(path, {}), Choices())
+    except Exception as error:
+        return not refused(error)
+    return True
+
+
+FUNCTION = '<domain: "f", opset_import: ["" : 20, "f" : 1]> F (a) => (b) { c = Relu (a) b = Neg (c) }'
 
 
 def _change_node(proto: ModelProto, chance: random.Random) -> None:
@@ -301,11 +310,16 @@ TARGETS: dict[str, Target] = {
     "devices": devices,
     "faults": fault_files,
     "onnx": onnx_models,
+    "old_onnx": old_models,
     "mlir": mlir_modules,
     "snapshots": snapshots,
     "inputs": input_files,
     "traces": traces,
     "records": records,
+    "yaml": yaml_files,
+    "results": results,
+    "gdb": gdb_packets,
+    "assembler": assembly,
 }
 """Name -> a function that makes one input, has it taken, and says whether it was accepted."""
 

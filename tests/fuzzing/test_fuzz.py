@@ -17,12 +17,10 @@ from pyv_npu.snapshot import Snapshot
 from toolchain.errors import ToolchainError
 
 FEW = {"descriptors": 60, "elf": 10, "command_lists": 30, "configurations": 60, "faults": 150, "onnx": 5, "mlir": 2,
-       "snapshots": 6, "inputs": 60, "traces": 60, "records": 40, "devices": 12}  # fmt: skip
-MANY = {
-    "descriptors": 20_000, "elf": 2_000, "command_lists": 5_000, "configurations": 2_000, "faults": 5_000, "onnx": 500,
-    "mlir": 500, "snapshots": 1_000, "inputs": 5_000, "traces": 5_000, "records": 2_000,
-    "devices": 300,
-}  # fmt: skip
+       "snapshots": 6, "inputs": 60, "traces": 60, "records": 40, "devices": 12, "yaml": 60,
+       "results": 40, "gdb": 40, "assembler": 60, "old_onnx": 8}  # fmt: skip
+MANY = dict.fromkeys(TARGETS, 20000) | {"devices": 300}
+"""Each night."""
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +34,7 @@ def helpers_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_few_inputs_lead_to_an_answer_or_a_clear_line(target: str, tmp_path: Path) -> None:
     tally = run(target, FEW[target], 1, tmp_path)
     assert tally.inputs == FEW[target] and tally.refused > 0
-    assert tally.accepted > 0 or target in ("onnx", "mlir", "records")
+    assert tally.accepted > 0 or target in ("onnx", "old_onnx", "mlir", "records")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +59,7 @@ def test_a_wait_goes_on_where_a_run_ends_at_the_last_event(tmp_path: Path) -> No
 @pytest.mark.parametrize("target", TARGETS)
 def test_many_inputs_lead_to_an_answer_or_a_clear_line(target: str, tmp_path: Path) -> None:
     tally = run(target, MANY[target], 1_000_000, tmp_path)
-    assert tally.refused > 0 and (tally.accepted > 0 or target == "records")
+    assert tally.refused > 0 and (tally.accepted > 0 or target in ("records", "old_onnx"))
 
 
 def test_inputs_are_made_again_from_their_seeds(tmp_path: Path) -> None:

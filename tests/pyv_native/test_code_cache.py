@@ -3,15 +3,17 @@
 import multiprocessing
 import os
 import random
+import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyv_native.code_cache import ABANDONED, UNFINISHED, CodeCache, Usage, code_cache, refusal
+from pyv_native.code_cache import ABANDONED, SECRET, SUFFIX, UNFINISHED, CodeCache, Usage, code_cache, refusal
 
 KEYS = [bytes([number]) * 32 for number in range(8)]
 OVERHEAD = 48
@@ -19,7 +21,7 @@ OVERHEAD = 48
 
 
 def only_file(cache: CodeCache) -> Path:
-    (path,) = cache.folder.iterdir()
+    (path,) = cache.folder.glob(f"*{SUFFIX}")
     return path
 
 
@@ -149,14 +151,66 @@ def test_a_full_or_read_only_disk_only_costs_time(tmp_path: Path, monkeypatch: p
     assert not list(tmp_path.glob(f"*{UNFINISHED}"))
 
 
-def test_a_folder_that_is_writable_by_others_is_not_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o702])
+def test_a_folder_that_is_writable_by_others_is_not_used(tmp_path: Path, mode: int) -> None:
     cache = CodeCache(tmp_path)
     cache.put(KEYS[0], b"code")
-    tmp_path.chmod(0o777)
+    tmp_path.chmod(mode)
     cache.put(KEYS[1], b"code")
     assert cache.get(KEYS[0]) is None
     assert cache.usage().files == 1
-    assert cache.trouble() == f"{tmp_path} is writable by others: chmod o-w it, or set PYV_NPU_CACHE"
+    assert cache.trouble() == f"{tmp_path} is writable by others: chmod go-w it, or set PYV_NPU_CACHE"
+
+
+def test_a_link_to_a_folder_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("own")
+    cache = CodeCache(tmp_path / "link")
+    cache.put(KEYS[0], b"code")
+    assert not list((tmp_path / "own").iterdir())
+    assert cache.trouble() == f"{tmp_path}/link is a symbolic link: set PYV_NPU_CACHE to the folder itself"
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_a_file_that_is_writable_by_others_is_no_code(tmp_path: Path, mode: int) -> None:
+    cache = CodeCache(tmp_path)
+    cache.put(KEYS[0], b"code")
+    only_file(cache).chmod(mode)
+    assert cache.get(KEYS[0]) is None
+
+
+def test_a_link_to_a_file_is_no_code(tmp_path: Path) -> None:
+    cache = CodeCache(tmp_path)
+    cache.put(KEYS[0], b"code")
+    path = only_file(cache)
+    path.symlink_to(path.rename(tmp_path / "elsewhere"))
+    assert cache.get(KEYS[0]) is None
+
+
+def test_code_of_another_key_is_no_code(tmp_path: Path) -> None:
+    """A file that somebody else has made for the same compiler and text."""
+    mine, other = CodeCache(tmp_path / "mine"), CodeCache(tmp_path / "other")
+    mine.put(KEYS[1], b"code")
+    other.put(KEYS[0], b"evil")
+    shutil.copy(only_file(other), mine.folder)
+    assert [mine.get(key) for key in KEYS[:2]] == [None, b"code"]
+    assert [CodeCache(mine.folder).get(key) for key in KEYS[:2]] == [None, b"code"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda path: path.chmod(0o640), lambda path: path.chmod(0o604), lambda path: path.chmod(0o620),
+     lambda path: path.write_bytes(bytes(63)), lambda path: path.symlink_to(path.rename(path.with_name("other")))],
+)  # fmt: skip
+def test_a_key_that_others_may_know_is_replaced(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    CodeCache(tmp_path).put(KEYS[0], b"code")
+    assert (tmp_path / SECRET).stat().st_mode & 0o777 == 0o600
+    change(tmp_path / SECRET)
+    assert CodeCache(tmp_path).get(KEYS[0]) is None
+    cache = CodeCache(tmp_path)
+    cache.put(KEYS[1], b"code")
+    assert [cache.get(key) for key in KEYS[:2]] == [None, b"code"]
+    assert (tmp_path / SECRET).lstat().st_mode & 0o777 == 0o600
 
 
 def test_a_folder_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor, uses_external_data
 
+from pyv_native.files import check_input
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.wire import Stored, without_values
@@ -27,6 +28,8 @@ SMALL = 1 << 16
 MAPPED = 1 << 26
 """Bytes from which on a file is mapped. A smaller one is read: a program that exports a model over the file of one that
 it has loaded then changes nothing of that."""
+MAX_MODEL = 1 << 31
+"""Bytes of a protobuf."""
 _POINTER = b"version https://git-lfs."
 """What Git LFS writes in the place of a large file."""
 RESHAPES = ("Reshape", "Squeeze", "Unsqueeze")
@@ -75,6 +78,7 @@ def read_file(path: Path) -> ModelFile:
 def _content(path: Path) -> Any:
     """The bytes of a file; of a large one, a map. ModelError: it cannot be read."""
     try:
+        check_input(path, MAX_MODEL)
         if path.stat().st_size < MAPPED:
             return path.read_bytes()
         with path.open("rb") as file:

@@ -94,8 +94,11 @@ def load_model(
 ) -> OnnxModel:
     """Read, check and complete the model in a file; `shapes`, `constants` and `arrays` as in `prepare`. ModelError:
     what is wrong with it, in one line."""
-    proto, external = read_file(path)
-    return prepare(proto, str(path), shapes, external, constants, arrays)
+    try:
+        proto, external = read_file(path)
+        return prepare(proto, str(path), shapes, external, constants, arrays)
+    except UnicodeDecodeError as error:  # protobuf lets through what is no UTF-8, until it is looked at
+        raise ModelError(f"{path}: a text in it is not UTF-8 ({error.reason}): export it again") from None
 
 
 def prepare(
@@ -129,9 +132,18 @@ def prepare(
         _check_functions(model, name)
         try:
             model = inline_local_functions(model, convert_version=True)
-        except RuntimeError:  # ONNX cannot raise a node of a function; one of the model's operator set needs it not
-            model = inline_local_functions(model)
-    canonical(model, name, opset, external or {}, steps)
+        except Exception:  # ONNX cannot raise a node of a function; one of the model's operator set needs it not
+            try:
+                model = inline_local_functions(model)
+            except Exception as error:
+                raise ModelError(f"{name}: {one_line(error)}") from None
+    try:
+        canonical(model, name, opset, external or {}, steps)
+    except ModelError:
+        raise
+    except Exception:
+        _check_rules(model, name)
+        raise
     try:
         known = _without_weights(model)
         _check(known)
@@ -168,6 +180,14 @@ def _check(model: Any) -> None:
     onnx.checker.check_model(model)
     for value in missing:
         value.type.tensor_type.ClearField("shape")
+
+
+def _check_rules(model: Any, name: str) -> None:
+    """ModelError where a model breaks ONNX's own rules, which was not looked at before it failed otherwise."""
+    try:
+        _check(_without_weights(model))
+    except Exception as error:
+        raise ModelError(f"{name}: {one_line(error)}") from None
 
 
 def _inferred(model: Any) -> Any:

@@ -7,6 +7,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
+from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_reference.corrected import CORRECTED
 
@@ -76,7 +77,10 @@ def infer_outputs(
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=list(opsets))
     shapes = [*(array.shape for array in constants.values()), *(other.shape for other in others.values())]
-    complete = shape_inference.infer_shapes(model, data_prop=not any(map(is_long_vector, shapes)))
+    try:
+        complete = shape_inference.infer_shapes(model, data_prop=not any(map(is_long_vector, shapes)))
+    except shape_inference.InferenceError as error:
+        raise ModelError(f"{proto.op_type}: {' '.join(str(error).split())}") from None
     outputs = {output.name: tensor_info(output) for output in complete.graph.output}
     return {name: output for name, output in outputs.items() if output is not None} | _chosen(proto, info, values)
 

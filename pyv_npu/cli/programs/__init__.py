@@ -1,1 +1,1 @@
-"""Commands that make programs and look into them."""
+"""Commands that make, bring and read programs."""

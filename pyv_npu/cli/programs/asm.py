@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_device.abi.memory_map import DRAM_BASE
+from pyv_native.files import MAX_TEXT, check_input, write_bytes
 from pyv_npu.cli.shared.output import OK, Call, diagnose, show
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
 from pyv_npu.plugins import parts
@@ -47,7 +48,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     made = assemble(_read(args.source), isa, name, DRAM_BASE if args.base is None else args.base)
     if args.out is not None:
         args.out.resolve().parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_bytes(made.elf)
+        write_bytes(args.out, made.elf)
         show(str(args.out))
     else:
         show("\n".join(listing(made, isa)) or "no instructions")
@@ -58,7 +59,10 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 def _read(source: str) -> str:
     try:
-        return sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+        if source == "-":
+            return sys.stdin.read()
+        check_input(source, MAX_TEXT)
+        return Path(source).read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise BadInputError(f"{source}: is not UTF-8 text; give an assembly source") from None
 

@@ -31,7 +31,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
     more = parts(args.plugin).instructions
 
-    if Path(args.what).is_file() or args.what in shipped_programs():
+    if (Path(args.what).exists() and not Path(args.what).is_dir()) or args.what in shipped_programs():
         from pyv_npu import boot
         from pyv_npu.boot import find_program
 

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from pyv_native.files import write_bytes
 from pyv_npu.cli.shared.output import OK, Call, show
 from pyv_npu.errors import UsageError, did_you_mean
 
@@ -15,7 +16,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.report.folder import write_bytes
     from toolchain.examples import DECODERS, EXAMPLES
 
     models = EXAMPLES | DECODERS

@@ -1,9 +1,12 @@
 """`pyv-npu new`: a project for firmware of one's own, ready to build, run, compare, test and debug."""
 
 import argparse
+import os
 import re
+import shutil
 from pathlib import Path
 
+from pyv_native.files import DRAFT, write_text
 from pyv_npu.cli.shared.output import OK, Call, diagnose, show
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.text import as_json
@@ -35,10 +38,15 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     words["PACKAGE"] = f"{DISTRIBUTION} @ git+{project_url('Repository')}"
     files = {_filled(str(path), words): _filled(text, words) for path, text in templates().items()}
     files[SCHEMA] = as_json(schema())
-    for path, text in files.items():
-        file = folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+    draft = folder.resolve().with_name(f".{name}.{os.getpid()}{DRAFT}")
+    try:
+        for path, text in files.items():
+            file = draft / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_text(file, text)
+        os.rename(draft, folder)  # in the place of an empty folder too
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
     show("\n".join(str(folder / path) for path in sorted(files)))
     diagnose(f"next: cd {folder} && make compare")
     return OK

@@ -6,10 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyv_npu.cli.shared.output import OK, show
+from pyv_npu.config.effective import COMMAND_LINE
+from pyv_npu.config.schema import flatten
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyv_npu.config import Effective
+    from pyv_npu.config import Config, Effective
 
 PROGRAMS = "an ELF, a name that `pyv-npu info` lists, or an ONNX model"
 MODE = "npu.mode"
@@ -55,6 +57,7 @@ def arguments(parser: argparse.ArgumentParser, with_mode: bool) -> None:
     )  # fmt: skip
     parser.add_argument("--preset", help="a timing preset or configuration that `pyv-npu info` lists, or a YAML file")
     _config_argument(parser)
+    _trusted_argument(parser)
     parser.add_argument("--print-config", action="store_true", help="print the effective configuration and stop")
 
 
@@ -71,10 +74,11 @@ class _Plugin(argparse.Action):
 
 
 def setting_arguments(parser: argparse.ArgumentParser) -> None:
-    """Only `--set` and `--config`."""
+    """Only `--set`, `--config` and `--trusted`."""
     parser.set_defaults(settings=[])
     _pair_argument(parser, *_PAIRS[-1])
     _config_argument(parser)
+    _trusted_argument(parser)
 
 
 def _pair_argument(parser: argparse.ArgumentParser, name: str, prefix: str, metavar: str, text: str) -> None:
@@ -90,6 +94,38 @@ def _config_argument(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="YAML, or a name that `pyv-npu info` lists; later ones win",
     )
+
+
+def _trusted_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trusted", action="store_true",
+        help="configurations, a SWEEP.yaml and a record may load plugins, start engines and open files",
+    )  # fmt: skip
+
+
+HARM = {
+    "plugins": "loads",
+    "npu.te.external.engine": "starts",
+    "semihosting.folder": "lets its program open files in",
+    "semihosting.input": "lets its program read",
+}
+"""Key -> the effect of its value, which a file must not have unless it is trusted."""
+
+
+def harm(config: "Config") -> dict[str, str]:
+    """Key -> what a configuration does to the host besides simulating."""
+    values = {key: value for key, value in flatten(config).items() if key in HARM and value}
+    return {key: f"{HARM[key]} {value if isinstance(value, str) else ' '.join(value)}" for key, value in values.items()}
+
+
+def check_trusted(effective: "Effective", args: argparse.Namespace) -> None:
+    """UsageError where a file, and not the command line, asks for code to run or for files of the host."""
+    if args.trusted:
+        return
+    for key, does in harm(effective.config).items():
+        origin = effective.origins.get(key, COMMAND_LINE)
+        if origin != COMMAND_LINE:
+            raise UsageError(f"{origin}: {key}: the file {does}; add --trusted if you know who made it")
 
 
 def setting(key: str, value: str) -> tuple[str, str]:
@@ -115,6 +151,8 @@ def effective(args: argparse.Namespace, record: str | None = None) -> "Effective
     files: Sequence[str] = args.config if record is None else [record]
     result = load(files, args.preset if record is None else None, settings)
     check_isa(result, "--isa")
+    if record is None:
+        check_trusted(result, args)
     return result
 
 

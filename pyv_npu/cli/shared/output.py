@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyv_ext.engines.stop import Stop, StopReason
+from pyv_native.files import check_output, write_text
 from pyv_npu.cli.shared.progress import Progress
 from pyv_npu.errors import PyvNpuError, UsageError
 from toolchain.errors import ModelError, ToolchainError
@@ -68,8 +69,7 @@ class Call:
         self.progress.done()
         show(in_json(result) if as_json else text)
         if self.report is not None:
-            self.report.put()
-            diagnose(f"the report is in {self.report.place}")
+            diagnose(self.report.put())
             if self.opens:
                 open_page(self.report.place)
         if self.recorded is not None:
@@ -109,18 +109,14 @@ def check_writable(path: "Path | None", option: str) -> None:
     stays."""
     if path is None:
         return
-    new = not path.exists()
     with _place(path, option):
-        with path.open("a"):
-            pass
-        if new:
-            path.unlink()
+        check_output(path)
 
 
 def write_file(path: "Path", option: str, text: str) -> None:
     """Write the file of an option. UsageError where it cannot be, for want of room for example."""
     with _place(path, option):
-        path.write_text(text, encoding="utf-8")
+        write_text(path, text)
 
 
 @contextmanager

@@ -68,6 +68,7 @@ class Points:
         args = self._with(values)
         words = ["run", args.program, *(f"--config={file}" for file in args.config)]
         words += [] if args.preset is None else [f"--preset={args.preset}"]
+        words += ["--trusted"] if args.trusted else []
         for key, value in args.settings:
             words += [f"--queue-size={value}"] if key == "queue_size" else ["--set", f"{key}={value}"]
         for name, given in work.given(args).items():

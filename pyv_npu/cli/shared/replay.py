@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyv_native.files import MAX_TEXT, check_input
+from pyv_npu import manifest
 from pyv_npu.cli.shared import options
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
@@ -86,12 +88,12 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     recorded = read(args.replay)
     _only(args, call.parse(["run", OPTION, str(args.replay)]))
     asked = call.parse(recorded.command_line[1:])
+    if not args.trusted:
+        _check_harmless(options.effective(asked, str(recorded.path)).config, recorded.path)
     moved = {name: place for name, place in recorded.find_inputs().items() if place != name}
     _relocate(asked, moved)
     call.command_line, call.recorded = [moved.get(word, word) for word in recorded.command_line], recorded
     effective = options.effective(asked, str(recorded.path))
-    if not args.trusted:
-        _check_harmless(effective.config, recorded.path)
     program, plugins = effective.config.run.program, effective.config.plugins
     if program in moved or moved.keys() & set(plugins):
         from pyv_npu.config import with_values
@@ -121,6 +123,8 @@ def read(path: Path) -> Recorded:
 
     file = path / FILE if path.is_dir() else path
     try:
+        check_input(file, MAX_TEXT)
+        manifest.check(file)
         record = read_yaml(file.read_text(encoding="utf-8"), str(file))["record"]
         command_line = [str(word) for word in record["command_line"]]
         if command_line[1:2] not in ([verb] for verb in _VERBS):
@@ -153,15 +157,8 @@ def _word(given: str) -> str:
 
 def _check_harmless(config: "Config", path: Path) -> None:
     """UsageError where a recorded run loads code, starts a program or opens a folder: a report may be a stranger's."""
-    does = {
-        f"loads {', '.join(config.plugins)}": config.plugins,
-        f"starts {' '.join(config.npu.te.external.engine)}": config.npu.te.external.engine,
-        f"lets its program open files in {config.semihosting.folder}": config.semihosting.folder,
-        f"lets its program read {config.semihosting.input}": config.semihosting.input,
-    }
-    for what, value in does.items():
-        if value:
-            raise UsageError(f"{OPTION} {path}: the run {what}; add --trusted if you know who made this report")
+    for does in options.harm(config).values():
+        raise UsageError(f"{OPTION} {path}: the run {does}; add --trusted if you know who made this report")
 
 
 def _only(args: argparse.Namespace, plain: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_device.abi.errors import ExternalEngineError
 from pyv_ext.engines.stop import Stop, StopReason
+from pyv_native.files import write_bytes
 from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.options import setting
 from pyv_npu.cli.shared.output import Call, diagnose
@@ -33,6 +34,7 @@ _FILES = {
     VCD: "trace.vcd, waveforms",
 }  # fmt: skip
 _ON_CORE = ("gdb", "rtos", "save", "restore", "faults", "profile", "signature", "trace")
+_SOCKET = "unix:"
 OPTIONS = _ON_CORE
 """Options that mean nothing without a core."""
 
@@ -46,7 +48,15 @@ class SavePoint(NamedTuple):
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that `drive` and `instruments` read."""
-    parser.add_argument("--gdb", type=_port, metavar="PORT", help="wait for GDB on this port; 0 takes any that is free")
+    parser.add_argument(
+        "--gdb",
+        type=_address,
+        metavar="PORT|unix:PATH",
+        help="wait for GDB on this port of the loopback, 0 takes any that is free, or on a socket for this user alone",
+    )
+    parser.add_argument(
+        "--gdb-files", type=output.path, metavar="DIR", help="with --gdb: folder in which `monitor save FILE` writes"
+    )  # fmt: skip
     parser.add_argument(
         "--rtos", type=output.path, metavar="FILE",
         help="with --gdb: a description of the RTOS, whose tasks are threads of GDB then; FreeRTOS needs none",
@@ -97,6 +107,10 @@ def check(args: argparse.Namespace, config: "Config", *, core: bool, runs: int =
             raise UsageError(f"--{name}: a run with --faults is neither debugged nor saved; drop one of the two")
     if args.rtos is not None and args.gdb is None:
         raise UsageError(f"--rtos {args.rtos}: is about the threads of GDB; add --gdb PORT")
+    if args.gdb_files is not None and args.gdb is None:
+        raise UsageError(f"--gdb-files {args.gdb_files}: is about files of GDB; add --gdb PORT")
+    if args.gdb_files is not None and not args.gdb_files.is_dir():
+        raise UsageError(f"--gdb-files {args.gdb_files}: is no folder; make it first")
     check_traces(args)
 
 
@@ -149,7 +163,7 @@ def drive(
         if restore is not None:
             from pyv_npu.snapshot import Snapshot
 
-            platform.restore(Snapshot.from_bytes(restore.read_bytes()))
+            platform.restore(Snapshot.read(restore))
         with nullcontext() if watch is None else watch.on(platform):
             if args.save is not None and (fault := _run_to(platform, args.save)) is not None:
                 return fault
@@ -157,13 +171,13 @@ def drive(
                 return run_shown(call, platform)
             from pyv_npu.debug import debug
 
-            return debug(platform, args.gdb, _tell_port, args.rtos)
+            return debug(platform, args.gdb, _tell_address, args.rtos, args.gdb_files)
 
     return run
 
 
-def _tell_port(port: int) -> None:
-    diagnose(f"waiting for GDB: target remote :{port}")
+def _tell_address(name: str) -> None:
+    diagnose(f"waiting for GDB: target remote {name}")
 
 
 def run_shown(call: Call, platform: "Platform", label: str = "") -> "Stop":
@@ -225,13 +239,16 @@ def _run_to(platform: "Platform", save: SavePoint) -> "Stop | None":
     except ExternalEngineError as error:
         platform.events.flush()
         return Stop(StopReason.ENGINE, None, str(error))
-    save.file.write_bytes(made.to_bytes())
+    write_bytes(save.file, made.to_bytes())
     return None
 
 
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 0xFFFF:
-        raise UsageError(f"--gdb {text}: must be a port, 0..65535")
+def _address(text: str) -> int | str:
+    """A port, or the path of a socket."""
+    if text.startswith(_SOCKET) and text != _SOCKET:
+        return text.removeprefix(_SOCKET)
+    if not (text.isascii() and text.isdecimal()) or int(text) > 0xFFFF:
+        raise UsageError(f"--gdb {text}: must be a port, 0..65535, or {_SOCKET}PATH")
     return int(text)
 
 

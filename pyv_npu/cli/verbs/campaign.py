@@ -4,11 +4,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyv_npu.boot import files_beside
 from pyv_npu.cli.shared import options, work
 from pyv_npu.cli.shared.output import OK, Call, check_writable, diagnose, write_file
 from pyv_npu.config import with_values
 from pyv_npu.errors import UsageError
 from pyv_npu.faults.plan import read_plan
+from pyv_npu.report.run_folder import fingerprints
 
 NAME = "campaign"
 DEFAULT_PROGRAM = "submit_latency"
@@ -78,7 +80,8 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     result = {"schema": 1, "program": config.run.program, "modes": campaign.to_json(found)}
     call.show(result, "\n\n".join(map(campaign.table, found)) + "\n", as_json=args.json)
     if folder is not None:
-        folder.write(config.run.program, found, _run_of(args, call.command_line))
+        read = [config.run.program, *files_beside(config.run.program), str(args.faults), *args.config]
+        folder.write(config.run.program, found, _run_of(args, call.command_line), fingerprints(read))
         diagnose(f"the page is in {folder.place / PAGE}")
     return OK
 

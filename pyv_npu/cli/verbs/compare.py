@@ -84,6 +84,7 @@ def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.N
 
         call.progress.say(f"writing {call.report.place}")
         write_comparison(call.report, both, text, pictures)
+        call.report.cut = call.report.cut or not complete
         session.write_traces(shown, both.runs, watches, call.report.folder)
     call.show(both.json, text, as_json=shown.json)
     codes = [_exit_code(mode, run) for mode, run in both.runs.items()]
@@ -132,6 +133,8 @@ def _phases(
         return run_phases(config, program, both.ratio, count)
     except KeyboardInterrupt:
         diagnose("interrupted: phases are missing")
+        if call.report is not None:
+            call.report.cut = True
         return None
 
 

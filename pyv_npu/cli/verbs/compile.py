@@ -3,9 +3,13 @@
 import argparse
 from pathlib import Path
 
+from pyv_native.files import write_bytes
+from pyv_npu import manifest
+from pyv_npu.boot import files_beside, model_file
 from pyv_npu.cli.shared import options, work
 from pyv_npu.cli.shared.output import OK, Call, show
 from pyv_npu.errors import UsageError
+from pyv_npu.report.run_folder import fingerprints
 
 NAME = "compile"
 STAGES = ("npu-mlir", "isa-mlir", "llvm", "asm", "elf")
@@ -43,13 +47,17 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     assert isinstance(prepared, CompiledModel | ReadyDecoder)
     if args.emit is not None:
         made = prepared.image() if args.emit == "elf" else prepared.emitted(args.emit)
-        args.output.write_bytes(made)
+        write_bytes(args.output, made)
         show(f"{args.output}\n")
         return OK
     elf = prepared.image(apart=args.weights_bin)
-    for path in write_folder(
+    paths = write_folder(
         prepared.compiled, elf, args.output, config.npu, apart=args.weights_bin, more=prepared.description
-    ):
+    )
+    model = str(model_file(args.program))
+    read = fingerprints([model, *files_beside(model), *map(str, work.choices(args).files), *args.config])
+    manifest.write(args.output, "compiled model", read, [path.name for path in paths])
+    for path in paths:
         show(f"{path}\n")
     if args.explain_passes:
         compiled = prepared.compiled

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from pyv_native.files import write_text
 from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.text import as_json
@@ -34,8 +35,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     beyond = diff.failures(before, after, limits)
     found = diff.Difference(before, after)
     if args.output is not None:
-        from pyv_npu.report.folder import write_text
-
         args.output.parent.mkdir(parents=True, exist_ok=True)
         write_text(args.output, page(found))
     json: dict[str, Any] = found.to_json([(limit.text, change) for limit, change in beyond])

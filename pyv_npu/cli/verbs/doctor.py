@@ -44,7 +44,7 @@ TOOLS = (
 )
 EXTRAS = {
     "mlir": "MLIR modules, code that submits commands",
-    "cluster": "sweeps on several processes or machines",
+    "cluster": "sweeps on a Dask cluster",
     "fmu": "export-fmu",
     "assembler": "asm --check",
     "notebook": "to_dataframe of results",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_device.abi.errors import NpuDeviceError
+from pyv_native.files import write_bytes, write_text
 from pyv_npu.cli.shared import options
 from pyv_npu.cli.shared.output import OK, Call, check_writable, show, write_file
 from pyv_npu.errors import BadInputError, UsageError
@@ -34,7 +35,9 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     from toolchain.decoders.decoder import load_decoder
 
     check_writable(args.output, "-o")
-    config = load(args.config, None, dict(args.settings)).config
+    effective = load(args.config, None, dict(args.settings))
+    options.check_trusted(effective, args)
+    config = effective.config
     decoder = load_decoder(model_file(args.model))
     shown = prompts(decoder, _files(args.inputs), config.run.seed)
     ratios = ratios_of(config.npu.kv_quant)
@@ -79,9 +82,9 @@ def _write_study(folder: Path, found: dict[str, Any], name: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for table, rows in found.items():
-            (folder / f"{table}.csv").write_bytes(csv_of(rows))
-        (folder / "ablations.svg").write_text(ablation_chart(found["ablations"], of), encoding="utf-8")
-        (folder / "ratios.svg").write_text(sweep_chart(found["ratios"], of), encoding="utf-8")
+            write_bytes(folder / f"{table}.csv", csv_of(rows))
+        write_text(folder / "ablations.svg", ablation_chart(found["ablations"], of))
+        write_text(folder / "ratios.svg", sweep_chart(found["ratios"], of))
     except OSError as error:
         raise UsageError(f"--study {folder}: {error.strerror}: choose another place") from None
 

@@ -3,6 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
+from pyv_native.files import write_text
 from pyv_npu.cli.shared import options, output
 from pyv_npu.cli.shared.output import MODEL_BUG, OK, Call
 from pyv_npu.errors import UsageError
@@ -33,11 +34,10 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     from pyv_npu.config import load
 
     effective = load(args.config, None, dict(args.settings))
+    options.check_trusted(effective, args)
     made = _made(args, effective)
     call.begin_report(args.report, NAME, effective)
     if call.report is not None:
-        from pyv_npu.report.folder import write_text
-
         call.report.finish(made.json, made.text, effective)
         for name, text in made.files().items():
             write_text(call.report.folder / name, text)

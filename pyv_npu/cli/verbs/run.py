@@ -29,11 +29,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="repeat a recorded run: run.yaml of a report, or the report's folder",
     )
-    parser.add_argument(
-        "--trusted",
-        action="store_true",
-        help="with --replay: the recorded run may load plug-ins, start engines outside and open a folder",
-    )
     session.arguments(parser)
     work.arguments(parser, work.RUN)
 

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyv_native.files import write_text
 from pyv_npu.boot import is_example, model_file
 from pyv_npu.cli.shared import options, output
 from pyv_npu.cli.shared.output import OK, Call
@@ -156,8 +157,6 @@ def _answer(
     files: Mapping[str, str],
 ) -> int:  # fmt: skip
     if call.report is not None:
-        from pyv_npu.report.folder import write_text
-
         call.report.finish(document, text, effective)
         for name, content in files.items():
             write_text(call.report.folder / name, content)
@@ -215,6 +214,7 @@ def _effective(args: argparse.Namespace) -> "Effective":
 
     mode = {} if args.mode is None else {"npu.mode": args.mode}
     effective = load(args.config, args.preset, {**dict(args.settings), **mode, "run.program": args.model})
+    options.check_trusted(effective, args)
     return effective.with_defaults(BuiltIn.defaults, BuiltIn.needs)
 
 

@@ -7,14 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyv_npu import manifest
+from pyv_npu.boot import files_beside
 from pyv_npu.cli.shared import options, output, work
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.cli.shared.points import MODES, Points
 from pyv_npu.cli.shared.progress import bar
 from pyv_npu.cli.verbs import run
 from pyv_npu.errors import UsageError
+from pyv_npu.report.run_folder import fingerprints
 from pyv_npu.studies.sweep import figures
-from pyv_npu.studies.sweep.axes import Axis, plan, read
+from pyv_npu.studies.sweep.axes import Axis, SweepFile, plan, read
 from pyv_npu.studies.sweep.figures import costs
 from pyv_npu.text import as_json
 from toolchain.errors import MissingExtraError
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 NAME = "sweep"
 _WHERE = ("-o", "--output", "--workers", "--scheduler")
+_INSECURE = "--insecure"
 PROGRAMS = "what `run` takes, or a SWEEP.yaml that says all"
 
 
@@ -40,8 +44,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--zip", action="append", default=[], metavar="KEY,KEY", help="axes that advance together")
     parser.add_argument("--figures", metavar="LIST", help="columns: cycles, t_submit_p99, latency.reasons.bus, ...")
     parser.add_argument("--pareto", metavar="FIGURE,FIGURE", help="the figures of the Pareto front; both small is good")
-    parser.add_argument("--workers", type=_workers, metavar="N", help="processes of this machine, by Dask (default: 1)")
+    parser.add_argument("--workers", type=_workers, metavar="N", help="processes of this machine (default: 1)")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster, or its scheduler file")
+    parser.add_argument(
+        _INSECURE, action="store_true", help="with --scheduler: its connections may be without TLS, open to everybody"
+    )
     parser.add_argument("--point", type=int, metavar="N", help="run one point of the table again, with --report DIR")
     parser.add_argument("--report", type=Path, metavar="DIR", help="with --point: its report")
     parser.add_argument("--json", action="store_true", help="the table as one JSON object on standard output")
@@ -56,6 +63,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         if args.axes or args.zip:
             raise UsageError(f"{args.program}: says the axes; write {(*args.axes, *args.zip)[0]} into it")
         file = read(Path(args.program))
+        _check_trusted(file, args)
         args.program, base, made, named = file.program, file.base, file.plan, named or file.figures
     else:
         made = plan(args.axes, args.zip)
@@ -78,6 +86,14 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     if args.output is None:
         raise UsageError("a sweep needs a folder for its points: -o DIR")
     return _sweep(args, call, names, values, points, named)
+
+
+def _check_trusted(file: SweepFile, args: argparse.Namespace) -> None:
+    """UsageError where a SWEEP.yaml asks for code to run or for files of the host."""
+    for name in (*file.base, *file.plan.names):
+        key = name.replace("_", "-").strip("-")
+        if not args.trusted and key.startswith(("plugin", "semihosting", "npu.te.external")):
+            raise UsageError(f"{args.program}: {name}: may run code; add --trusted if you know who made the file")
 
 
 def _sweep(
@@ -131,12 +147,18 @@ def _rows(values: Sequence[Mapping[str, str]], points: Points) -> "tuple[list[Ro
 def _run(args: argparse.Namespace, jobs: "Sequence[Job]", progress: "Progress") -> None:
     from pyv_npu.studies.sweep.point import code, run_serially
 
-    if args.scheduler or (args.workers or 1) > 1:
-        if args.scheduler and args.workers:
+    if args.insecure and not args.scheduler:
+        raise UsageError(f"{_INSECURE}: is about a scheduler; drop it, or add --scheduler ADDRESS")
+    if args.scheduler:
+        if args.workers:
             raise UsageError("--workers: a scheduler has its own; drop it, or --scheduler")
-        from pyv_npu.studies.sweep.cluster import run_on_workers
+        from pyv_npu.studies.sweep.cluster import run_on_cluster
 
-        run_on_workers(jobs, args.workers or 0, args.scheduler or "", code(), progress.keep)
+        run_on_cluster(jobs, args.scheduler, code(), progress.keep, insecure=args.insecure)
+    elif (args.workers or 1) > 1:
+        from pyv_npu.studies.sweep.processes import run_in_processes
+
+        run_in_processes(jobs, args.workers, progress.keep)
     else:
         run_serially(jobs, progress.keep)
 
@@ -181,6 +203,7 @@ def _answer(
                      "command_line": call.command_line})  # fmt: skip
     again = shlex.join([*_again(call.command_line), "--point", "N", "--report", "DIR"])
     folder.write_page(page(args.program, table, front, again))
+    manifest.write(folder.place, NAME, fingerprints(_inputs(args)), [path.name for path in folder.tables()])
     call.progress.done()
     failures = [row for row in table.rows if row["error"]]
     json: dict[str, Any] = {"schema": 1, "program": args.program, "axes": list(table.axes),
@@ -191,6 +214,11 @@ def _answer(
         first = f"{failures[0]['point']}: {failures[0]['error']}"
         diagnose(f"{len(failures):,} of {len(table.rows):,} points failed, the first, {first}")
     return output.BAD_INPUT if len(failures) == len(table.rows) else output.OK
+
+
+def _inputs(args: argparse.Namespace) -> list[str]:
+    """The files that the command line names."""
+    return [args.program, *files_beside(args.program), *args.config]
 
 
 def _one(args: argparse.Namespace, call: Call, values: Sequence[Mapping[str, str]], points: Points) -> int:
@@ -216,7 +244,7 @@ def _again(words: Sequence[str]) -> Iterator[str]:
     """A command line without what says where its points run and go."""
     skip = False
     for word in words:
-        if not skip and not word.startswith(_WHERE):
+        if not skip and not word.startswith((*_WHERE, _INSECURE)):
             yield word
         skip = word in _WHERE
 

@@ -5,17 +5,16 @@ format, https://www.speedscope.app/file-format-schema.json. Both have a frame fo
 ones too, and at the end, unless it is `executing`, the activity in brackets.
 """
 
-import csv
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from io import StringIO
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from pyv_ext.elf import Program
 from pyv_ext.source_lines import Line
+from pyv_npu.csv_table import csv_text
 from pyv_npu.observe.profile.profile import Activity, Profile
 from pyv_npu.observe.profile.stacks import INTERRUPT, TRAP
 from pyv_npu.text import MISSING, columns, wrapped
@@ -114,14 +113,13 @@ class Profiled:
 
     def csv(self) -> str:
         """A row for each source line and function."""
-        text = StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("function", "file", "line", "instructions", "cycles", *(one.value for one in Activity)))
+        heads = ("function", "file", "line", "instructions", "cycles", *(one.value for one in Activity))
+        rows = list[tuple[object, ...]]()
         for share in self.lines():
             file, line = ("", "") if share.line is None else share.line
             spent = [share.by_activity.get(one, 0) for one in Activity]
-            writer.writerow((share.function, file, line, share.instructions, share.cycles, *spent))
-        return text.getvalue()
+            rows.append((share.function, file, line, share.instructions, share.cycles, *spent))
+        return csv_text(heads, rows)
 
     # -- stacks ------------------------------------------------------------------------------------------------
 

@@ -263,7 +263,8 @@ class Boundary:
         store = self._shadow.latest(address, address + size, 0)
         first = Side("L2", cycle) if store is None else Side("store", store.cycle, store.pc)
         second = Side("load", cycle) if owner is None else owner.side
-        self._notebook.add(Rule.STALE, first, second, address, size, "" if owner is None else opcode_of(owner))
+        rule = Rule.STALE_COPY if ticket else Rule.STALE
+        self._notebook.add(rule, first, second, address, size, "" if owner is None else opcode_of(owner))
 
     # -- memory ------------------------------------------------------------------------------------------------
 

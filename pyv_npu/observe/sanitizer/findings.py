@@ -34,8 +34,12 @@ class Rule(Enum):
     )  # fmt: skip
 
     STALE = (
-        "stale-line", "memory read that is dirty elsewhere: the L2 has newer bytes, or the core",
+        "stale-line", "memory loaded of which the L2 has newer bytes",
         "clean or flush the lines first: cbo.clean, cbo.flush, CTRL.FLUSH_L2; or l2.coherence: io_coherent",
+    )  # fmt: skip
+    STALE_COPY = (
+        "stale-line", "old bytes read from the L2, past which the core has stored newer ones",
+        "flush the lines first: cbo.flush, CTRL.FLUSH_L2 (cbo.clean leaves them there); or l2.coherence: io_coherent",
     )  # fmt: skip
     UNORDERED_SCRATCHPAD = (
         "unordered-scratchpad", "scratchpad written by two commands in different streams, and nothing orders them",

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.config.yaml_file import read_yaml
 from pyv_npu.errors import BadInputError, UsageError
 
@@ -200,6 +201,7 @@ _WORDS = {"program": str, "base": dict, "axes": dict, "zip": list, "points": lis
 def read(path: Path) -> SweepFile:
     """A SWEEP.yaml {program, base, axes, zip, points, sample, figures, repeat}. BadInputError names file and word."""
     try:
+        check_input(path, MAX_TEXT)
         document = read_yaml(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise BadInputError(f"{path}: {error.strerror}; give the name of a sweep") from None

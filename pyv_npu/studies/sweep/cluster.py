@@ -1,9 +1,10 @@
-"""Points on workers of Dask distributed, here or elsewhere. It is imported when workers are asked for."""
+"""Points on the workers of a Dask cluster. It is imported when a scheduler is named."""
 
+import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,43 +21,29 @@ TASKS_A_WORKER = 4
 """At least so many, so that no worker waits long for the last one."""
 PATIENCE = 10
 """Seconds for a scheduler to answer, and for its first worker."""
-QUIET = {
-    "distributed.worker.profile.enabled": False,
-    "distributed.admin.system-monitor.interval": "10s",
-    "distributed.admin.system-monitor.gil.enabled": False,
-    "distributed.admin.tick.interval": "1s",
-    "distributed.worker.memory.monitor-interval": "2s",
-    "distributed.worker.memory.target": False,
-    "distributed.worker.memory.spill": False,
-    "distributed.nanny.pre-spawn-environ": {},
-    "distributed.worker.multiprocessing-method": "forkserver",
-}
-"""What Dask does beside the work: for its dashboard, which there is none of, and for results that fill the memory of
-workers, while records are small. Its environment makes malloc give back each large array at once: a run of
-submit_latency had three times as many page faults by it."""
-READY = ("distributed", "pyv_npu.workloads.firmware", "pyv_npu.studies.sweep.point")
-"""Modules that every worker needs."""
-DEATHS = 1
-"""Of workers that a task outlives: it has one more try."""
+ENCRYPTED = ("tls://", "wss://")
+"""Addresses of schedulers whose clients have certificates, which Dask's configuration names."""
 
 
-def run_on_workers(
-    jobs: Sequence[Job], workers: int, scheduler: str, code: str, done: Callable[[Job, Record], None]
+def run_on_cluster(
+    jobs: Sequence[Job], scheduler: str, code: str, done: Callable[[Job, Record], None], *, insecure: bool
 ) -> None:
-    """Run jobs on `workers` processes of this machine, or on those of a scheduler: its address, or its JSON file.
+    """Run jobs on the workers of a scheduler: its address, or its JSON file.
 
-    UsageError where no scheduler answers, or where its workers have another version of this package (`code`);
-    MissingExtraError where distributed is not installed. A task whose workers died twice is run job by job, and a job
-    on which they die is a failed one.
+    UsageError where no scheduler answers, where its workers have another version of this package (`code`), or where
+    its connections are not encrypted and that is not accepted (`insecure`); MissingExtraError where distributed is not
+    installed. A task whose workers died too often is run job by job, and a job on which they die is a failed one.
     """
-    with require_extra("cluster", "--scheduler" if scheduler else "--workers"):
-        import dask
+    with require_extra("cluster", "--scheduler"):
         import distributed
 
-    settings = {"distributed.scheduler.allowed-failures": DEATHS, **QUIET}
+    if not insecure and not _address(scheduler).startswith(ENCRYPTED):
+        raise UsageError(
+            f"--scheduler {scheduler}: without TLS, everybody who reaches it can run code here and on its workers: "
+            "give its tls:// address, or --insecure on a network that you trust"
+        )
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    with dask.config.set(settings), ExitStack() as open_things:
-        client = open_things.enter_context(_client(workers, scheduler))
+    with _client(scheduler) as client:
         count = _check_workers(client, scheduler, code)
         size = max(1, min(BATCH, len(jobs) // (TASKS_A_WORKER * count)))
         todo = batches(jobs, size)
@@ -71,7 +58,7 @@ def run_on_workers(
                 elif not isinstance(error, distributed.KilledWorker):
                     raise error
                 elif len(batch) == 1:
-                    done(batch[0], failed(f"its worker died {DEATHS + 1} times: out of memory, or killed"))
+                    done(batch[0], failed("its workers died: out of memory, or killed"))
                 else:
                     killed.append(batch)
                 future.release()
@@ -92,21 +79,19 @@ def versions_here() -> tuple[str, str]:
     return code(), os.getcwd()
 
 
-@contextmanager
-def _client(workers: int, scheduler: str) -> "Iterator[Client]":
-    from distributed import Client, LocalCluster
+def _address(scheduler: str) -> str:
+    """The address that a scheduler's JSON file names; another text is one itself."""
+    try:
+        document = json.loads(Path(scheduler).read_text(encoding="utf-8"))
+        return str(document["address"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return scheduler
 
-    if not scheduler:
-        _fork_ready_workers()
-        with (
-            LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None,
-                silence_logs=logging.CRITICAL,
-            ) as cluster,
-            Client(cluster) as client,
-        ):  # fmt: skip
-            yield client
-        return
+
+@contextmanager
+def _client(scheduler: str) -> "Iterator[Client]":
+    from distributed import Client
+
     named = {"scheduler_file": scheduler} if Path(scheduler).is_file() else {"address": scheduler}
     try:
         made = Client(**named, timeout=PATIENCE)
@@ -117,19 +102,6 @@ def _client(workers: int, scheduler: str) -> "Iterator[Client]":
         ) from None
     with made as client:
         yield client
-
-
-def _fork_ready_workers() -> None:
-    """Let workers be copies of one process that has imported what they need; by themselves, each would import it all.
-
-    Distributed lets that process import more, pandas for one, unless it believes that this is done.
-    """
-    import multiprocessing
-
-    import distributed.utils
-
-    multiprocessing.get_context("forkserver").set_forkserver_preload(list(READY))
-    distributed.utils._forkserver_preload_set = True
 
 
 def _check_workers(client: "Client", scheduler: str, code: str) -> int:
@@ -144,6 +116,6 @@ def _check_workers(client: "Client", scheduler: str, code: str) -> int:
             raise UsageError(
                 f"--scheduler {scheduler}: worker {worker} has another version of PyV-NPU; install this one"
             )
-        if scheduler and folder != os.getcwd():
+        if folder != os.getcwd():
             raise UsageError(f"--scheduler {scheduler}: worker {worker} runs in {folder}; start it in {os.getcwd()}")
     return len(found)

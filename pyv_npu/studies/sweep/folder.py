@@ -5,17 +5,20 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from pyv_npu.errors import UsageError
-from pyv_npu.report.folder import check_holds_only, write_csv, write_text
+from pyv_native.files import MAX_RESULT, check_input, draft_of, write_text
+from pyv_npu import manifest
+from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.report.folder import check_holds_only, write_csv
 from pyv_npu.studies.sweep.point import SCHEMA, Record
 from toolchain.errors import require_extra
 
 POINTS, LOCK = "points", ".lock"
 SWEEP, CSV, PARQUET, PAGE = "sweep.json", "table.csv", "table.parquet", "report.html"
-FILES = frozenset((POINTS, LOCK, SWEEP, CSV, PARQUET, PAGE))
+FILES = frozenset((POINTS, LOCK, SWEEP, CSV, PARQUET, PAGE, manifest.FILE))
 
 
 class SweepFolder:
@@ -47,19 +50,22 @@ class SweepFolder:
 
     def has(self, address: str) -> bool:
         """Whether a point was run before."""
-        return self._file(address).is_file()
+        return self.record(address) is not None
 
     def keep(self, address: str, record: Record) -> None:
-        """Write the record of a point."""
-        write_text(self._file(address), json.dumps(record, separators=(",", ":")) + "\n")
+        """Write the record of a point, with the hash of what it belongs to and of itself."""
+        document = {**record, "address": address, "sha256": _digest(record, address)}
+        write_text(self._file(address), json.dumps(document, separators=(",", ":")) + "\n")
 
     def record(self, address: str) -> Record | None:
-        """The record of a point; None where it was not run, or its file is none of ours."""
-        try:
-            record = json.loads(self._file(address).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+        """The record of a point; None where it was not run, or its file ends early. BadInputError: it was changed."""
+        path = self._file(address)
+        if not path.exists():
             return None
-        return record if isinstance(record, dict) and record.get("schema") == SCHEMA else None
+        try:
+            return read_point(path)
+        except ValueError:
+            return None
 
     def describe(self, document: Mapping[str, Any]) -> None:
         """Say what the sweep is."""
@@ -79,21 +85,58 @@ class SweepFolder:
             import pyarrow
             from pyarrow import parquet
         columns = [_typed([row[index] for row in rows]) for index in range(len(heads))]
-        parquet.write_table(pyarrow.table(dict(zip(heads, columns, strict=True))), path)
+        with draft_of(path) as draft:
+            parquet.write_table(pyarrow.table(dict(zip(heads, columns, strict=True))), draft)
         return path
 
     def write_page(self, text: str) -> None:
         """report.html."""
         write_text(self.place / PAGE, text)
 
+    def tables(self) -> list[Path]:
+        """The files beside the points."""
+        return [path for name in (SWEEP, CSV, PARQUET, PAGE) if (path := self.place / name).is_file()]
+
     def _file(self, address: str) -> Path:
         return self._points / f"{address}.json"
 
 
+def read_point(path: Path) -> Record:
+    """The record of a point. OSError, ValueError: there is none of this form; BadInputError: it was changed."""
+    check_input(path, MAX_RESULT)
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        raise ValueError("no record of a point")
+    address, digest = record.pop("address", None), record.pop("sha256", None)
+    if address != path.stem or digest != _digest(record, path.stem):
+        raise BadInputError(f"{path}: was changed after its run; remove it, and the same sweep runs the point again")
+    return record
+
+
+def _digest(record: Record, address: str) -> str:
+    """SHA-256 of a record and the point that it belongs to."""
+    return sha256(json.dumps([address, record], sort_keys=True).encode()).hexdigest()
+
+
+def changed_points(folder: Path) -> list[str]:
+    """A line for each point of a sweep that is not as it was written; nothing for another folder."""
+    lines = []
+    for path in sorted((folder / POINTS).glob("*.json")):
+        try:
+            read_point(path)
+        except (OSError, ValueError, BadInputError):
+            lines.append(f"{POINTS}/{path.name}: is not as it was written")
+    return lines
+
+
 def _typed(values: Sequence[Any]) -> Sequence[Any]:
-    """A column of one type: words where not all are numbers."""
+    """A column of one type: words where not all are numbers, or some have more than 64 bits."""
     kinds = {type(value) for value in values if value is not None}
-    if kinds <= {int} or kinds <= {str}:
+    narrow = all(-(1 << 63) <= value < 1 << 63 for value in values if type(value) is int)
+    if (kinds <= {int} and narrow) or kinds <= {str}:
         return values
     if kinds <= {int, float}:
         return [None if value is None else float(value) for value in values]

@@ -43,9 +43,30 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/npu_device/kv_quant", "tests/npu_device/memory", "tests/npu_device/levels/test_bit_width_rules.py",
          "tests/oracles/test_command_lists.py"),
     ),
-    "timing": (
-        ("npu_device/cost/*.py", "npu_device/event_loop/*.py"),
-        ("tests/npu_device/cost", "tests/npu_device/event_loop", "tests/npu_device/levels/test_levels.py"),
+    "cost": (("npu_device/cost/*.py",), ("tests/npu_device/cost", "tests/npu_device/levels/test_levels.py")),
+    "event_loop": (
+        ("npu_device/event_loop/*.py",), ("tests/npu_device/event_loop", "tests/npu_device/levels/test_levels.py"),
+    ),
+    "codegen": (
+        ("toolchain/codegen/*.py",), ("tests/toolchain/passes", "tests/pyv_npu/workloads/test_example_models.py"),
+    ),
+    "latency": (
+        ("pyv_npu/observe/latency/*.py",), ("tests/pyv_npu/observe", "tests/pyv_npu/studies/test_phases.py"),
+    ),
+    "serving": (
+        ("pyv_npu/serving/scheduler.py", "pyv_npu/serving/blocks.py", "pyv_npu/serving/server.py"),
+        ("tests/pyv_npu/serving",),
+    ),
+    "faults": (
+        ("pyv_npu/studies/fault_outcomes.py", "pyv_npu/studies/faulted_runs.py", "pyv_npu/faults/*.py"),
+        ("tests/pyv_npu/faults",),
+    ),
+    "trust": (
+        ("pyv_native/files.py", "pyv_native/code_cache.py", "pyv_npu/manifest.py", "pyv_npu/csv_table.py",
+         "pyv_npu/studies/sweep/folder.py"),
+        ("tests/pyv_native/test_files.py", "tests/pyv_native/test_code_cache.py",
+         "tests/pyv_npu/report/test_manifest.py", "tests/pyv_npu/cli/test_files_of_strangers.py",
+         "tests/pyv_npu/cli/test_outputs_whole.py"),
     ),
 }  # fmt: skip
 """Name -> (modules, tests)."""

@@ -27,7 +27,7 @@ from hypothesis import Phase, settings
 from pyv_npu.errors import BadInputError
 
 PROFILE = "mutants"
-OPTIONS = ("-q", "-p", "no:cacheprovider", "-m", "not slow", f"--hypothesis-profile={PROFILE}")
+OPTIONS = ("-q", "-p", "no:cacheprovider", "-m", "not slow and not nightly", f"--hypothesis-profile={PROFILE}")
 
 settings.register_profile(
     PROFILE, deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)

@@ -157,3 +157,14 @@ def test_elements_on_thresholds_keep_their_side(taken: tuple[int, ...], code: st
         assert np.array_equal(getattr(made, name), getattr(plain, name)), name
     kept = np.abs(x) == 4 if code == oaken.SIGN_MAG else np.ones_like(x, bool)
     assert np.array_equal(oaken.decode(made, GOLDEN, code)[kept], x[kept])
+
+
+def test_an_outlier_code_that_there_is_not_is_refused() -> None:
+    made, row = oaken.encode(golden()[None], GOLDEN), golden().tolist()
+    parts = oaken_plain.encode_token(row, GOLDEN)
+    for call in (
+        lambda: oaken.encode(golden()[None], GOLDEN, "none"), lambda: oaken.decode(made, GOLDEN, "none"),
+        lambda: oaken_plain.encode_token(row, GOLDEN, "none"), lambda: oaken_plain.decode_token(*parts, GOLDEN, "none"),
+    ):  # fmt: skip
+        with pytest.raises(NpuDeviceError, match="outlier_code none: must be one of"):
+            call()

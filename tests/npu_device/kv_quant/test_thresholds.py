@@ -86,3 +86,16 @@ def test_ratios_sum_to_one_and_samples_are_numbers() -> None:
     made.add(0, "key", np.ones(4))
     with pytest.raises(NpuDeviceError, match="layer 0 has no sample of its values"):
         made.document()
+
+
+def test_each_layer_has_its_own_rows() -> None:
+    """A layer without samples between others is named."""
+    profiler = Profiler()
+    for layer in (1, 0):
+        for side in ("key", "value"):
+            profiler.add(layer, side, np.arange(1000) * (layer + 1))
+    first, second = profiler.thresholds()
+    assert (first.key.outer_high, second.key.outer_high) == (980.0, 1960.0)
+    profiler.add(3, "key", np.arange(1000))
+    with pytest.raises(NpuDeviceError, match="layer 2"):
+        profiler.document()

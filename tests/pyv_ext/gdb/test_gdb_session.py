@@ -393,8 +393,8 @@ def test_the_port_takes_one_client_after_the_other() -> None:
     ports: list[int] = []
     stops: list[Stop | None] = []
 
-    def connect(port: int) -> None:
-        ports.append(port)
+    def connect(name: str) -> None:
+        ports.append(int(name.removeprefix(":")))
 
     thread = threading.Thread(target=lambda: stops.append(serve(machine.debugger, 0, (), connect)), daemon=True)
     thread.start()
@@ -417,6 +417,31 @@ def test_a_port_that_is_taken() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(PyvExtError, match=rf"^port {port}: .*; choose another one, or 0 for any that is free$"):
             serve(Machine().debugger, port)
+
+
+def test_a_byte_that_no_client_sends_ends_the_session() -> None:
+    machine = Machine()
+    with session(machine.debugger) as (client, served):
+        client.connection.sendall(b"POST / HTTP/1.1\r\n\r\n$s#73")
+        assert client.connection.recv(1) == b""
+    assert served.end is End.LOST and machine.rig.hart.instret == 0
+
+
+def test_a_client_that_floods_while_the_program_runs_is_given_up() -> None:
+    machine = Machine("loop:; jal x0,loop")
+    with session(machine.debugger) as (client, served):
+        client.send("c")
+        with pytest.raises(ConnectionError):
+            while True:
+                client.connection.sendall(packet("m80000000,4") * 4096)
+    assert served.end is End.LOST and len(served.session._received) < 10_000
+
+
+def test_there_is_a_limit_to_breakpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyv_ext.gdb.points.MAX_POINTS", 2)
+    with session(Machine().debugger) as (client, _):
+        answers = [client.ask(f"Z0,{RAM + 4 * index:x},4") for index in (0, 1, 0, 2)]
+    assert answers == ["OK", "OK", "OK", "E.there are 2 breakpoints and watchpoints; delete some"]
 
 
 # -- any client at all -----------------------------------------------------------------------------------------------

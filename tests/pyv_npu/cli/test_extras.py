@@ -46,7 +46,6 @@ CASES = [
     ("xdsl", ["run", "module.mlir", "--prompt", "3,1", "--generate", "2"], f"{MLIR}: needs xdsl", "mlir"),
     ("xdsl", ["run", "mlp.onnx", "--submit", "generated"], f"{MLIR}: needs xdsl", "mlir"),
     ("xdsl", ["compile", "mlp.onnx", "--emit", "npu-mlir", "-o", "x"], f"{MLIR}: needs xdsl", "mlir"),
-    ("distributed", [*SWEEP, "--workers", "2"], "--workers: needs distributed", "cluster"),
     ("distributed", [*SWEEP, "--scheduler", "tcp://127.0.0.1:9"], "--scheduler: needs distributed", "cluster"),
     ("pythonfmu", ["export-fmu", "hello", "-o", "x.fmu"], "export-fmu: needs pythonfmu", "fmu"),
     ("riscv_assembler", ["asm", "first.s", "--check"], "--check: needs riscv_assembler", "assembler"),

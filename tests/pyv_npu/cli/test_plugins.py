@@ -45,7 +45,7 @@ def test_run_with_the_option_and_with_the_key(folder: Path) -> None:
     assert main(["run", "own.elf", "--plugin", "my_devices.py"]) == 10
     (folder / "own.yaml").write_text("plugins: [my_devices.py]\n")
     for core in ("fast", "reference"):
-        assert main(["run", "own.elf", "--config", "own.yaml", "--core", core]) == 10
+        assert main(["run", "own.elf", "--config", "own.yaml", "--core", core, "--trusted"]) == 10
     assert main(["run", "own.elf"]) == 77  # the first load is a trap, and there is no handler
 
 
@@ -86,6 +86,9 @@ def test_the_listing_names_the_instruction(folder: Path, capsys: pytest.CaptureF
     assert "triple\ta0,a0,a1" in capsys.readouterr().out
 
 
+PLACED = "from pyv_ext.protocols import Placed\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -103,6 +106,24 @@ def test_the_listing_names_the_instruction(folder: Path, capsys: pytest.CaptureF
             "bad.py:2: ZeroDivisionError: division by zero; correct this line",
         ),
         ("a\0", "bad.py"),
+        (
+            "class E(Exception):\n def __str__(self): return 3\nraise E()",
+            "bad.py:3: E: an error without a text; correct",
+        ),
+        ("raise SystemExit(3)", "bad.py:1: SystemExit: 3; correct this line"),
+        (
+            f"{PLACED}DEVICES = [Placed(0x2000_0000, None)]",
+            "bad.py: DEVICES[0]: device: must be a device, which has a na",
+        ),
+        (f"{PLACED}DEVICES = [Placed('x', 3)]", "bad.py: DEVICES[0]: base: must be an address"),
+        (
+            f"{PLACED}class D: name, size = 'd', 4\nDEVICES = [Placed(0x2000_0000, D())]",
+            "bad.py: DEVICES[0]: device: must be a device, which has a method accepts",
+        ),
+        (
+            "from pyv_ext.protocols import CustomInstruction\nINSTRUCTIONS = [CustomInstruction(3, 0x5b, 0x7f, 'rd')]",
+            "bad.py: INSTRUCTIONS[0]: name: must be a text",
+        ),
     ],
 )
 def test_a_plugin_that_cannot_be_used(

@@ -16,7 +16,10 @@ from npu_device.cost.tensor import product
 from npu_device.external.client import Client
 from npu_device.external.protocol import Event, Happening, Hello, Start
 from pyv_npu.cli.main import main
+from pyv_npu.config import load
 from pyv_npu.engines.build import TEMPLATE, build, missing
+from pyv_npu.errors import UsageError
+from pyv_npu.platform import Platform
 
 SAME = ("npu.te.kind=systolic_os", "npu.te.form=rtl", "npu.te.rows=16", "npu.te.columns=16")
 """What CA_HYBRID takes to be equal to the array."""
@@ -254,3 +257,8 @@ def test_cycles_are_those_of_f1(kind: str, rows: int, columns: int, tmp_path: Pa
                 result[event.row : event.row + event.rows, event.column : event.column + event.columns] = block
         assert (result == a.astype(np.int32) @ b.astype(np.int32)).all()
     client.close()
+
+
+def test_a_platform_without_an_engine_outside_is_refused() -> None:
+    with pytest.raises(UsageError, match="sim_level CA_FULL: "):
+        Platform(load(overrides={"run.sim_level": "CA_FULL"}).config)

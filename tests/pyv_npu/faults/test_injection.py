@@ -8,6 +8,7 @@ from typing import Any
 import guest
 import numpy as np
 import pytest
+from external_tools import GCC, PICOLIBC, needs
 from native_forms import EARLY, Form
 from work_count import lines
 
@@ -349,3 +350,44 @@ def test_plans_are_written_as_they_are_read() -> None:
     for case in CASES:
         fault = make_fault(case[1])
         assert make_fault(fault.plain) == fault
+
+
+PRINTS = """
+#include "runtime.h"
+{noise}
+int main(void)
+{{
+    volatile uint32_t sum = 0;
+    for (uint32_t i = 0; i < 64; i++) {{
+        sum += i;
+    }}
+    __asm__ volatile("lw s1, %0\\n.globl summed\\nsummed: sw s1, %0" : "+m"(sum) : : "s1");
+    print("sum %u, 0x%x in %u cycles\\n", (unsigned)sum, (unsigned)sum, (unsigned)cycles());
+    return 0;
+}}
+"""
+
+
+@needs(GCC, PICOLIBC)
+@pytest.mark.parametrize(
+    ("noise", "outcome"),
+    [
+        ("", "silent corruption"),
+        ('NPU_NOISE("in # cycles");', "silent corruption"),
+        ('NPU_NOISE("sum #, # in");', "masked"),
+        ('NPU_NOISE("sum #, ##");', "silent corruption"),
+        ('NPU_NOISE("sum #, # in");\nNPU_NOISE(".* in # cycles");', "masked"),
+    ],
+)
+def test_output_that_differs_in_digits_only_is_another_result(
+    noise: str, outcome: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unless the program declares them as none; the text around them is literal."""
+    (tmp_path / "sum.c").write_text(PRINTS.format(noise=noise))
+    elf, plan = tmp_path / "sum.elf", tmp_path / "flip.yaml"
+    assert main(["build", str(tmp_path / "sum.c"), "-o", str(elf)]) == 0
+    plan.write_text("faults: [{do: flip_register, register: s1, bit: 4, at: {symbol: summed}}]")
+    capsys.readouterr()
+    assert main(["run", str(elf), "--faults", str(plan), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["uart"].startswith("sum 2032, 0x7f0 in ") and document["faults"]["outcome"] == outcome

@@ -173,6 +173,21 @@ def test_ctrl_c_in_the_second_half_of_a_comparison_keeps_both(tmp_path: Path, mo
     assert "tight did not come to its end (interrupted)" in page and "loose did not come" not in page
 
 
+@pytest.mark.parametrize(("command", "which"), [("run", 1), ("compare", 1), ("compare", 2)])
+def test_an_interrupted_run_replaces_no_complete_report(
+    command: str, which: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = [command, PROGRAM, "--arg", "n=20", "--report", str(tmp_path / "out"), "--json"]
+    line += ["--no-sweeps"] if command == "compare" else []
+    assert main(line) == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
+    press_during(monkeypatch, which)
+    assert main(line) == 130
+    assert f"pyv-npu: the earlier report stays in {tmp_path / 'out'}" in capsys.readouterr().err
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_ctrl_c_in_a_sweep_keeps_what_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

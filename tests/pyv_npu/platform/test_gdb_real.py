@@ -3,10 +3,11 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,24 +22,27 @@ pytestmark = needs(GDB)
 
 
 @contextmanager
-def simulator(*options: str, program: str = PROGRAM) -> Iterator[tuple["subprocess.Popen[str]", int]]:
-    """A run that waits for GDB, and its port."""
-    command = [sys.executable, "-m", "pyv_npu", "run", program, "--gdb", "0", *options]
+def simulator(
+    *options: str, program: str = PROGRAM, address: str = "0"
+) -> Iterator[tuple["subprocess.Popen[str]", int | str]]:
+    """A run that waits for GDB, and its port or socket."""
+    command = [sys.executable, "-m", "pyv_npu", "run", program, "--gdb", address, *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         line = process.stderr.readline()
-        found = re.fullmatch(r"pyv-npu: waiting for GDB: target remote :(\d+)\n", line)
+        found = re.fullmatch(r"pyv-npu: waiting for GDB: target remote (:\d+|/.*)\n", line)
         assert found is not None, line + process.stderr.read()
-        yield process, int(found[1])
+        yield process, int(found[1][1:]) if found[1][0] == ":" else found[1]
     finally:
         process.kill()
         process.communicate()
 
 
-def gdb(port: int, script: str, elf: Path | None = None, check: bool = True) -> str:
+def gdb(port: int | str, script: str, elf: Path | None = None, check: bool = True) -> str:
     """What GDB prints for the lines of a script, after it has connected."""
-    lines = ["set pagination off", "set confirm off", f"target remote :{port}", *script.strip().splitlines()]
+    name = f":{port}" if isinstance(port, int) else port
+    lines = ["set pagination off", "set confirm off", f"target remote {name}", *script.strip().splitlines()]
     command = [GDB, "-nx", "-batch", *(part for line in lines for part in ("-ex", line.strip()))]
     if elf is None:
         elf = find_program(PROGRAM)
@@ -339,8 +343,11 @@ def test_source_lines_and_variables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "text"),
     [
-        (["--gdb", "x"], 64, "--gdb x: must be a port, 0..65535"),
-        (["--gdb", "65536"], 64, "--gdb 65536: must be a port, 0..65535"),
+        (["--gdb", "x"], 64, "--gdb x: must be a port, 0..65535, or unix:PATH"),
+        (["--gdb", "unix:"], 64, "--gdb unix:: must be a port, 0..65535, or unix:PATH"),
+        (["--gdb-files", "."], 64, "--gdb-files .: is about files of GDB; add --gdb PORT"),
+        (["--gdb", "0", "--gdb-files", "nowhere"], 64, "--gdb-files nowhere: is no folder; make it first"),
+        (["--gdb", "65536"], 64, "--gdb 65536: must be a port, 0..65535, or unix:PATH"),
     ],
 )
 def test_wrong_ports(options: list[str], code: int, text: str) -> None:
@@ -348,3 +355,47 @@ def test_wrong_ports(options: list[str], code: int, text: str) -> None:
         [sys.executable, "-m", "pyv_npu", "run", PROGRAM, *options], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stderr) == (code, f"pyv-npu: error: {text}\n")
+
+
+def test_a_socket_that_only_its_user_can_open(tmp_path: Path) -> None:
+    path = tmp_path / "gdb"
+    with socket.socket(socket.AF_UNIX) as abandoned:
+        abandoned.bind(str(path))
+    with simulator(address=f"unix:{path}") as (process, where):
+        assert where == str(path) and path.stat().st_mode & 0o777 == 0o600
+        assert "exited normally" in gdb(where, "continue")
+        process.communicate(timeout=60)
+        assert process.returncode == 0 and not path.exists()
+    path.write_text("mine")
+    command = [sys.executable, "-m", "pyv_npu", "run", PROGRAM, "--gdb", f"unix:{path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 65 and done.stderr == f"pyv-npu: error: {path}: Address already in use; name a new file\n"
+    assert path.read_text() == "mine"
+
+
+def test_files_are_written_in_the_given_folder_only(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "link").symlink_to(tmp_path / "outside")
+    names = (str(tmp_path / "outside"), "../outside", "link", "..", "good")
+    script = "\n".join(f"monitor save {name}" for name in names)
+    with simulator() as (_, port):
+        assert "no folder for files was given; start the run with --gdb-files DIR" in gdb(port, script)
+    with simulator("--gdb-files", str(folder)) as (_, port):
+        text = gdb(port, script)
+    assert sorted(path.name for path in folder.iterdir()) == ["good", "link"] and not (tmp_path / "outside").exists()
+    assert f"cycle 0 is saved in {folder / 'good'}" in text
+    assert f"../outside: must be the name of a file in {folder}, without a folder" in text
+    assert f"{folder / 'link'}: is no file that can be replaced; choose another name" in text
+
+
+def test_a_web_page_controls_nothing() -> None:
+    """What a browser posts to the port, for a page that knows the protocol."""
+    body = "+$k#6b"
+    request = f"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+    with simulator() as (_, port):
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(request.encode())
+            with suppress(ConnectionError):
+                assert connection.recv(1) == b""
+        assert "exited normally" in gdb(port, "continue")

@@ -2,7 +2,6 @@
 
 import csv
 import errno
-import json
 import os
 import subprocess
 from pathlib import Path
@@ -16,10 +15,12 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
 from npu_device.trace.events import FRONTEND, Cause, Kind, Refusal, What, unit_code
 from npu_device.trace.stream import EventStream
+from pyv_native.files import replacing, write_text
+from pyv_npu import manifest
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.report.charts import RUN_COLOURS, Line, Range, distributions, ranges
-from pyv_npu.report.folder import RECORD_FILE, ReportFolder, replacing, write_text
+from pyv_npu.report.folder import ReportFolder
 from pyv_npu.report.pictures import cumulative
 from pyv_npu.report.timeline import LATENCY_COLUMNS, timeline_csv, write_latency_csv
 
@@ -31,7 +32,7 @@ def report_of(folder: Path, **files: str) -> ReportFolder:
     report = ReportFolder(folder)
     for name, text in files.items():
         (report.draft / name).write_text(text)
-    (report.draft / RECORD_FILE).write_text(json.dumps({"record": {"files": report.files()}}))
+    manifest.write(report.draft, "report", {})
     return report
 
 
@@ -51,7 +52,7 @@ def test_a_report_takes_its_place_as_a_whole(tmp_path: Path) -> None:
     second = report_of(place, second="2", same="2")
     assert (place / "same").read_text() == "1" and second.taken  # nothing has happened yet
     second.put()
-    assert {path.name for path in place.iterdir()} == {"second", "same", RECORD_FILE}
+    assert {path.name for path in place.iterdir()} == {"second", "same", manifest.FILE}
     report_of(place, third="3").discard()
     assert (place / "same").read_text() == "2"
     assert list(tmp_path.iterdir()) == [place]
@@ -82,7 +83,7 @@ def test_a_folder_that_cannot_be_renamed_gets_the_files(tmp_path: Path, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(os, "rename", refuse)
         report.put()
-    assert {path.name for path in place.iterdir()} == {"new", RECORD_FILE}
+    assert {path.name for path in place.iterdir()} == {"new", manifest.FILE}
     assert list(tmp_path.iterdir()) == [place]
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from pyv_npu import manifest
 from pyv_npu.cli import main
 from pyv_npu.report.folder import ReportFolder
 
@@ -117,8 +117,8 @@ def test_ctrl_c_after_the_report_changes_nothing_of_it(
     monkeypatch.setattr("webbrowser.open", press)
     assert main(["run", "hello", "--report", str(place), "--open"]) == 130
     assert capsys.readouterr().err.endswith(f"pyv-npu: the report is in {place}\npyv-npu: error: interrupted\n")
-    files = yaml.safe_load((place / "run.yaml").read_text())["record"]["files"]
-    assert {*files, "run.yaml"} == set(content(place)) >= {"report.html", "timeline.csv"}
+    files = json.loads((place / "manifest.json").read_text())["files_sha256"]
+    assert {*files, "manifest.json"} == set(content(place)) >= {"report.html", "timeline.csv"}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -147,7 +147,8 @@ def test_what_a_process_was_replacing_when_it_was_killed_comes_back(tmp_path: Pa
     place, old = tmp_path / "out", tmp_path / f".out.{gone.pid}.old"
     for folder in (old, *([place] if taken else [])):
         folder.mkdir()
-        (folder / "run.yaml").write_text(json.dumps({"record": {"files": []}, "name": folder.name}))
+        (folder / "run.yaml").write_text(json.dumps({"name": folder.name}))
+        manifest.write(folder, "report", {})
     report = ReportFolder(place)
     assert report.taken and set(tmp_path.iterdir()) == {place, report.draft}
     assert json.loads((place / "run.yaml").read_text())["name"] == ("out" if taken else old.name)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyv_npu.errors import BadInputError
+from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.serving.requests import Request, Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.server import Run, serve
@@ -70,6 +70,9 @@ CASES = [
     Case("priority: the largest number gives way", [(7, 4, 0, 1), (7, 4, 0, 0)],
          ["1:7@0 0:7@0", "1:1@7 0:1@7", "1:1@8 | 0", "1:1@9 | | 1", "0:9@0", "0:1@9 | | 0"],
          {"policy": "priority", "blocks": 4}),
+    Case("a block that is found and free is no room for others", [(5, 1), (2, 3, 1), (13, 1, 2)],
+         ["0:5@0 | | 0", "1:2@0", "1:1@2", "1:1@3 | | 1", "2:9@4 | | 2"],
+         {"blocks": 4, "prefix_cache": True}, [[1, 2, 3, 4, 5], [7, 8], [1, 2, 3, 4, *range(10, 19)]]),
     Case("priority: one that gives way itself ends the step", [(7, 4, 0, 5), (7, 3, 1, 0)],
          ["0:7@0", "0:1@7 1:7@0", " | 0", "1:1@7", "1:1@8 | | 1", "0:9@0", "0:1@9 | | 0"],
          {"policy": "priority", "blocks": 4}),
@@ -184,3 +187,19 @@ def test_nothing_is_lost(
         assert one.tokens_at == sorted(one.tokens_at) and one.tokens_at[0] > one.arrival
         if not cache:
             assert totals[one.request.id] == one.request.total - 1 + one.recomputed
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("blocks", 1, 1 << 28), ("block_size", 1, 1 << 16), ("max_num_batched_tokens", 1, 1 << 20),
+        ("max_num_seqs", 1, 1 << 16), ("max_model_len", 2, 1 << 25), ("swap_blocks", 0, 1 << 28), ("watermark", 0, 99),
+    ],
+)  # fmt: skip
+def test_a_limit_has_its_bounds(name: str, low: int, high: int) -> None:
+    limits = {"blocks": 100, "block_size": 4}
+    for value in (low, high):
+        assert getattr(SchedulerConfig(**limits | {name: value}), name) == value
+    for value in (low - 1, high + 1):
+        with pytest.raises(UsageError, match=f"{value}: must be {low}"):
+            SchedulerConfig(**limits | {name: value})

@@ -104,7 +104,7 @@ def test_what_is_no_result(tmp_path: Path, text: str, capsys: pytest.CaptureFixt
     path = tmp_path / "a.json"
     path.write_text(text)
     assert main(["diff", str(path), str(path)]) == 65
-    assert f"{path}: holds no result of a run; name a folder" in capsys.readouterr().err
+    assert f"{path}: holds no result of a run" in capsys.readouterr().err
     assert main(["diff", str(tmp_path / "none"), str(path)]) == 65
     assert "No such file or directory; name a folder" in capsys.readouterr().err
 

@@ -112,6 +112,7 @@ def test_a_wrong_file_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     shutil.copytree(programs[0], tmp_path / "a")
+    (tmp_path / "a" / "manifest.json").unlink()
     path, page = tmp_path / "a" / file, tmp_path / "diff.html"
     text = path.read_text("utf-8")
     assert change[0] in text

@@ -108,6 +108,7 @@ def test_the_report_shows_all_of_it(made: Path) -> None:
         assert text in page, text
     assert {path.name for path in made.iterdir()} == {
         "dataflow.svg", "gain.svg", "grid.svg", "report.html", "result.json", "run.yaml", "speedup.svg", "summary.txt",
+        "manifest.json",
         "sweep.csv", "utilization.svg",
     }  # fmt: skip
     assert main(["reproduce", "chained-ve", "--json", "--report", str(made)]) == 0, "a report takes the place of one"

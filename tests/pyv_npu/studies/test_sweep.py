@@ -261,9 +261,63 @@ def test_no_scheduler_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(cluster, "PATIENCE", 0.5)
     for address in ("tcp://127.0.0.1:9", "nonsense", "tcp://127.0.0.1:x"):
         line = ["sweep", "submit_latency", "tile=16", *QUICK, "-o", str(tmp_path / "out"), "--scheduler", address]
-        assert main(line) == 64
+        assert main([*line, "--insecure"]) == 64
         error = capsys.readouterr().err
         assert f"--scheduler {address}: no scheduler answers (" in error and error.count("\n") == 1
+
+
+def test_a_value_beyond_64_bits_is_a_row_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table as Parquet has it too, as a word."""
+    line = ["sweep", "hello", "core.timing.alu=9223372036854775808,1", "--mode", "tight", "-o", str(tmp_path / "out")]
+    assert main(line) == 0
+    assert "core.timing.alu = 9223372036854775808: must be an integer from 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", ["tcp://127.0.0.1:9", "127.0.0.1:9", "scheduler.json"])
+def test_a_scheduler_without_tls_is_refused(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.chdir(tmp_path)
+    Path("scheduler.json").write_text('{"address": "tcp://127.0.0.1:9"}')
+    assert main(["sweep", "submit_latency", "tile=16", *QUICK, "-o", "out", "--scheduler", named]) == 64
+    assert capsys.readouterr().err == (
+        f"pyv-npu: error: --scheduler {named}: without TLS, everybody who reaches it can run code here and on its "
+        "workers: give its tls:// address, or --insecure on a network that you trust\n"
+    )
+    assert main(["sweep", "submit_latency", "tile=16", *QUICK, "-o", "out", "--insecure"]) == 64
+
+
+def test_two_processes_give_the_serial_table_and_open_no_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them is killed, and its points run again."""
+    psutil = pytest.importorskip("psutil")
+    from pyv_npu.cli.verbs.sweep import Progress
+
+    line = ["sweep", "submit_latency", "core.timing.mmio_one_way=0,10", *QUICK, "-o"]
+    assert main([*line, str(tmp_path / "serial")]) == 0
+    original, ports, killed = Progress.keep, set[Any](), list[Any]()
+
+    def keep(self: Any, job: Job, record: Record) -> None:
+        original(self, job, record)
+        if not killed:
+            family = psutil.Process().children(recursive=True)
+            ports.update(one.laddr for process in family for one in process.net_connections("inet"))
+            killed.append(next(process for process in family if process.ppid() != os.getpid()))
+            killed[0].kill()
+
+    monkeypatch.setattr(Progress, "keep", keep)
+    assert main([*line, str(tmp_path / "two"), "--workers", "2"]) == 0
+    assert not ports and killed
+    assert (tmp_path / "two/table.csv").read_bytes() == (tmp_path / "serial/table.csv").read_bytes()
+
+
+def test_a_job_on_which_workers_die_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plugin ends the process, as the host does that has no memory left; the other points are run."""
+    plugin = tmp_path / "deadly.py"
+    plugin.write_text("import os\nif not os.path.exists('alive'): os._exit(9)\nDEVICES = []\n")
+    line = ["sweep", "submit_latency", "tile=16,32", "--set", f"plugins=[{plugin}]", *QUICK, "--workers", "2"]
+    assert main([*line, "-o", str(tmp_path / "out")]) == 65
+    assert "its worker died 2 times: out of memory, or killed" in capsys.readouterr().err
 
 
 def test_workers_give_the_serial_table(tmp_path: Path) -> None:
@@ -272,7 +326,7 @@ def test_workers_give_the_serial_table(tmp_path: Path) -> None:
     assert main([*line, str(tmp_path / "serial")]) == 0
     one = {"n_workers": 1, "threads_per_worker": 1}  # CPython 3.11's ast is not safe in two threads
     with distributed.LocalCluster(**one, processes=False, dashboard_address=None) as cluster:
-        assert main([*line, str(tmp_path / "workers"), "--scheduler", cluster.scheduler_address]) == 0
+        assert main([*line, str(tmp_path / "workers"), "--scheduler", cluster.scheduler_address, "--insecure"]) == 0
     assert (tmp_path / "workers/table.csv").read_bytes() == (tmp_path / "serial/table.csv").read_bytes()
 
 
@@ -298,7 +352,7 @@ def test_two_workers_of_which_one_is_killed_give_the_serial_table(
                 os.kill(pids[0], signal.SIGKILL)
 
         monkeypatch.setattr(Progress, "keep", keep)
-        line = [*line, str(tmp_path / "workers"), "--scheduler", cluster.scheduler_address]
+        line = [*line, str(tmp_path / "workers"), "--scheduler", cluster.scheduler_address, "--insecure"]
         assert main(line) == 0
         assert pids[0] not in [worker.pid for worker in cluster.workers.values()]
     assert sorted(done) == sorted(set(done)) and len(done) == 28

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 from toolchain.errors import ModelError
 from toolchain.onnx_frontend import import_model
@@ -177,3 +177,33 @@ def test_a_loop_that_leaves_nothing_is_no_part_of_a_model() -> None:
     nodes = [constant("c", 3), constant("t", True, np.bool_), helper.make_node("Loop", ["c", "t"], [], body=loop([]))]
     made = prepare(model([*nodes, helper.make_node("Relu", ["x"], ["y"])]), "m")
     assert [node.op_type for node in made.graph.node] == ["Relu"]
+
+
+@pytest.mark.parametrize(
+    "node",
+    ["o = Pad ()", "o = com.microsoft.LayerNormalization (x, x, o)", 'o = Split <axis: string = "x"> (x)'],
+)
+def test_a_node_that_onnx_forbids_is_refused_beside_functions_and_old_operators(node: str, tmp_path: Path) -> None:
+    """Both are rewritten before ONNX's checker sees the model."""
+    text = f"""<ir_version: 8, opset_import: ["" : 7, "f" : 1]>
+        g (float[8,2] x) => (float[] o, float[] p) {{ {node}  p = f.F (x) }}
+        <domain: "f", opset_import: ["" : 20, "f" : 1]>
+        F (a) => (b) {{ b = Relu (a) }}"""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(parser.parse_model(text).SerializeToString())
+    with pytest.raises(ModelError, match=r"model\.onnx: .+"):
+        load_model(path)
+
+
+def test_text_that_is_not_utf8_is_refused_wherever_it_is(tmp_path: Path) -> None:
+    """Names of tensors, dimensions and domains, of which protobuf checks none."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1], domain: "abc">
+        graph (float[batch,2] input) => (float[batch,2] output) { hidden = Relu (input) output = Neg (hidden) }"""
+    data, path, refusals = parser.parse_model(text).SerializeToString(), tmp_path / "model.onnx", 0
+    for place in range(len(data)):
+        path.write_bytes(data[:place] + b"\x8d" + data[place + 1 :])
+        try:
+            import_model(load_model(path, {"batch": (3,)}))
+        except ModelError:
+            refusals += 1
+    assert refusals > 60

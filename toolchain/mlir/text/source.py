@@ -14,6 +14,7 @@ from xdsl.utils.exceptions import ParseError
 from xdsl.utils.lexer import Input
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
+from pyv_native.files import check_input
 from toolchain.errors import ModelError
 from toolchain.mlir.text.foreign import context
 
@@ -149,9 +150,14 @@ def op_name(op: Operation) -> str:
     return str(name.data) if name is not None else op.name
 
 
+MAX_MODULE = 1 << 30
+"""Bytes of a module: its constants are text."""
+
+
 def read(path: Path) -> Source:
     """The module in a file. ModelError as `Source`."""
     try:
+        check_input(path, MAX_MODULE)
         return Source(path.read_bytes().decode("utf-8"), str(path))
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}: give the path of an MLIR module") from None

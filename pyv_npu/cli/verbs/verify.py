@@ -1,0 +1,30 @@
+"""`pyv-npu verify`: whether a folder is as it was written, and its inputs as they were read."""
+
+import argparse
+from pathlib import Path
+
+from pyv_npu import manifest
+from pyv_npu.cli.shared.output import BAD_INPUT, OK, Call, diagnose, show
+from pyv_npu.errors import BadInputError
+from pyv_npu.studies.sweep.folder import changed_points
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder", type=Path, metavar="DIR", help="of --report, of a sweep, of a campaign, or of compile -o"
+    )
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    found = manifest.read(args.folder)
+    if found is None:
+        raise BadInputError(f"{args.folder}: has no {manifest.FILE} of this package; name a folder that it has written")
+    lines = [*manifest.problems(args.folder, found), *changed_points(args.folder)]
+    here = sum(Path(name).is_file() for name in found.inputs)
+    show(
+        f"{args.folder}: {found.what} by PyV-NPU {found.version}, {len(found.files)} files, "
+        f"{len(found.inputs)} inputs of which {here} are here"
+    )
+    for line in lines:
+        diagnose(line)
+    return BAD_INPUT if lines else OK

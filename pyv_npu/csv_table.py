@@ -1,0 +1,26 @@
+"""Tables as CSV, whose cells no spreadsheet takes for formulas."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_cell(value: object) -> object:
+    """A cell that no spreadsheet takes for a formula: text that begins like one and is no number gets an apostrophe."""
+    if isinstance(value, str) and value.startswith(_FORMULA) and len(value) > 1:
+        try:
+            float(value)
+        except ValueError:
+            return f"'{value}"
+    return value
+
+
+def csv_text(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table as CSV."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(map(csv_cell, heads))
+    writer.writerows(map(csv_cell, row) for row in rows)
+    return file.getvalue()

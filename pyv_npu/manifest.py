@@ -1,0 +1,109 @@
+"""The manifest of a folder that this package has written: what it is, from which inputs, and its files by hash."""
+
+import json
+import os
+from collections.abc import Mapping
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyv_native.files import MANIFEST, MANIFEST_FORMAT, MAX_RESULT, check_input, write_text
+from pyv_npu.errors import BadInputError
+from pyv_npu.versions import version
+
+FILE = MANIFEST
+
+
+class Manifest(NamedTuple):
+    """What manifest.json says."""
+
+    what: str
+    """report, sweep, campaign, compiled model."""
+    version: str
+    """Of this package."""
+    inputs: Mapping[str, str]
+    """SHA-256 of each file that was read, by the name by which it was given."""
+    files: Mapping[str, str]
+    """SHA-256 of each file of the folder, by its path in it."""
+
+
+def file_sha256(path: "str | os.PathLike[str]") -> str:
+    """The hash of a file's content. OSError."""
+    with open(path, "rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def write(folder: Path, what: str, inputs: Mapping[str, str], files: "list[str] | None" = None) -> None:
+    """Write the manifest of the files in a folder: of all, or of those that are named."""
+    names = sorted(files_of(folder) if files is None else files)
+    document = {
+        "format": MANIFEST_FORMAT,
+        "what": what,
+        "version": version(),
+        "inputs_sha256": dict(inputs),
+        "files_sha256": {name: file_sha256(folder / name) for name in names if name != FILE},
+    }
+    write_text(folder / FILE, json.dumps(document, indent=1) + "\n")
+
+
+def files_of(folder: Path) -> set[str]:
+    """All files in a folder and below it, by their paths in it; links count as files."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
+
+
+def read(folder: Path) -> Manifest | None:
+    """The manifest of a folder; None where there is none of this form. BadInputError where it is damaged; OSError."""
+    path = folder / FILE
+    try:
+        check_input(path, MAX_RESULT)
+        content = path.read_bytes()
+        if MANIFEST_FORMAT.encode() not in content:
+            return None  # somebody else's
+        document = json.loads(content)
+        if document["format"] != MANIFEST_FORMAT:
+            return None
+        inputs, files = _hashes(document["inputs_sha256"]), _hashes(document["files_sha256"])
+        return Manifest(_word(document["what"]), _word(document["version"]), inputs, files)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadInputError(f"{path}: is damaged ({error}); make the folder again") from None
+
+
+def _hashes(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise TypeError("no table of hashes")
+    return {_word(name): _word(digest) for name, digest in value.items()}
+
+
+def _word(value: Any) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def check(path: Path) -> None:
+    """BadInputError where the manifest beside a file names another content. A file that no manifest names passes."""
+    found = read(path.parent)
+    digest = None if found is None else found.files.get(path.name)
+    if digest is not None and file_sha256(path) != digest:
+        raise BadInputError(
+            f"{path}: is not as it was written with {FILE}; make the folder again, or remove {FILE} if that is meant"
+        )
+
+
+def problems(folder: Path, found: Manifest) -> list[str]:
+    """What is not as the manifest says: a line for each file, and for each input that is another file now."""
+    lines = []
+    for name, digest in found.files.items():
+        path = folder / name
+        if not path.resolve().is_relative_to(folder.resolve()):
+            lines.append(f"{name}: is outside of the folder")
+        elif not path.is_file():
+            lines.append(f"{name}: is missing")
+        elif file_sha256(path) != digest:
+            lines.append(f"{name}: is not as it was written")
+    for name, digest in found.inputs.items():
+        if os.path.isfile(name) and file_sha256(name) != digest:
+            lines.append(f"{name}: is another file than the {found.what} was made from")
+    return lines

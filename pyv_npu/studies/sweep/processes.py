@@ -1,0 +1,81 @@
+"""Points on processes of this machine, which hear of them over pipes: no port is opened."""
+
+import multiprocessing
+import signal
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+from pyv_npu.studies.sweep.point import Job, Record, Runner, batches, failed
+
+BATCH = 8
+"""Jobs of a batch, at most; a worker that dies costs so many."""
+BATCHES_A_WORKER = 4
+"""At least so many, so that no worker waits long for the last one."""
+DEATHS = 1
+"""Of workers that a job outlives: it has one more try."""
+READY = ("pyv_npu.workloads.firmware", "pyv_npu.studies.sweep.point")
+"""Modules that every worker needs: workers are copies of one process that has imported them."""
+
+
+def run_in_processes(jobs: Sequence[Job], workers: int, done: Callable[[Job, Record], None]) -> None:
+    """Run jobs on `workers` processes. The jobs of a worker that died are run one by one, and fail where it dies again.
+
+    A bug on a worker is raised here.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(READY))
+    waiting = deque(batches(jobs, max(1, min(BATCH, len(jobs) // (BATCHES_A_WORKER * workers)))))
+    deaths = Counter[str]()
+    idle: list[tuple[Connection, BaseProcess]] = []
+    busy: dict[Connection, tuple[BaseProcess, list[Job]]] = {}
+    try:
+        while waiting or busy:
+            while waiting and len(busy) < workers:
+                if not idle:
+                    ours, theirs = context.Pipe()
+                    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+                    process.start()
+                    theirs.close()
+                    idle.append((ours, process))
+                connection, worker = idle.pop()
+                busy[connection] = worker, waiting.popleft()
+                with suppress(BrokenPipeError):  # it died meanwhile: its end is seen below
+                    connection.send(busy[connection][1])
+            for ready in wait(list(busy)):
+                assert isinstance(ready, Connection)
+                worker, batch = busy.pop(ready)
+                try:
+                    answer = ready.recv()
+                except (EOFError, ConnectionError):
+                    worker.join()
+                    for job in batch:
+                        deaths[job.address] += 1
+                        if deaths[job.address] <= DEATHS:
+                            waiting.append([job])
+                        else:
+                            done(job, failed(f"its worker died {DEATHS + 1} times: out of memory, or killed"))
+                    continue
+                if isinstance(answer, Exception):
+                    raise answer
+                idle.append((ready, worker))
+                for job, record in zip(batch, answer, strict=True):
+                    done(job, record)
+    finally:
+        for worker in (*(worker for _, worker in idle), *(worker for worker, _ in busy.values())):
+            worker.kill()
+
+
+def _serve(connection: Connection) -> None:
+    """On a worker: answer batches with their records, until the sweep is over or its process has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the sweep, which ends its workers
+    runner = Runner()
+    with suppress(EOFError, ConnectionError):
+        while True:
+            batch = connection.recv()
+            try:
+                connection.send([runner.run(job) for job in batch])
+            except Exception as error:
+                connection.send(error)
