@@ -56,6 +56,9 @@ class KvStorage(ABC):
 class DeviceStorage(KvStorage):
     """One that the device has. Without values it follows from shapes what is stored."""
 
+    paged: ClassVar[bool] = False
+    """Whether its tokens have virtual addresses, and take pages of DRAM where they are touched."""
+
     def kind(self, number: DataType) -> DataType:
         """The type of a cache whose elements have that of `number` where they are stored one by one."""
         return number
@@ -110,6 +113,7 @@ class Oaken(DeviceStorage):
     outliers: int = 100
     """Permille of the elements, in runs without values; stated beside every figure."""
     page_bytes: int = 4096
+    paged: ClassVar[bool] = True
 
     def kind(self, number: DataType) -> DataType:
         return DataType.ENCODED

@@ -163,6 +163,17 @@ def tables(made: CompiledDecoder, read: Callable[[str], bytes]) -> dict[int, byt
     return found
 
 
+def allocated(made: CompiledDecoder, config: KvQuantConfig) -> dict[int, int]:
+    """Layer -> bytes of the pages of T_max tokens with the outliers that runs without values assume."""
+    found: dict[int, int] = {}
+    for index, cache in enumerate(made.decoder.caches):
+        where = made.compiled.graph.tensors[cache.past].encoded(0)
+        streams = where.expected(where.t_max, config.p_out_permille).sum(axis=0).tolist()
+        held = pages(where, where.t_max, streams, config.page_bytes).bytes
+        found[index // 2] = found.get(index // 2, 0) + held
+    return found
+
+
 def used(rows: Iterable[Mapping[str, Any]]) -> dict[int, int]:
     """Layer -> bytes that were `measured`, counts of chunks included."""
     found: dict[int, int] = {}

@@ -30,7 +30,7 @@ def figures(
     encoded = None
     if stated:
         used = {layer: 2 * job.kv_bytes_of(layer, position + tokens) for layer in range(job.layers)}
-        encoded = Encoded(job.storage.name, used)
+        encoded = Encoded(job.storage.name, used, {layer: job.kv_bytes_alloc(layer) for layer in used})
     kept = kv_figures(made.caches, traffic, (position + tokens - 1,), position + tokens, encoded)
     return {
         "tokens": tokens, "context": position, "requests": job.requests,

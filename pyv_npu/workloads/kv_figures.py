@@ -78,6 +78,8 @@ class Encoded(NamedTuple):
     method: str
     layers: Mapping[int, int]
     """Decoder layer -> bytes of all tokens."""
+    allocated: Mapping[int, int]
+    """The same of the pages of T_max tokens."""
 
 
 def kv_figures(
@@ -97,7 +99,8 @@ def kv_figures(
             {
                 "layer": layer, "qbits_kv": bits if encoded is None else encoded.method,
                 "kv_bytes_total": used if encoded is None else encoded.layers[layer],
-                "kv_bytes_alloc": sum(cache.end - cache.start for cache in own),
+                "kv_bytes_alloc": sum(cache.end - cache.start for cache in own)
+                if encoded is None else encoded.allocated[layer],
                 "kv_bytes_read": read, "kv_bytes_written": written,
             }
         )  # fmt: skip

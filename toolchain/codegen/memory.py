@@ -10,6 +10,7 @@ from typing import NamedTuple, NoReturn
 
 from npu_device.abi import memory_map as mm
 from npu_device.abi.memory_map import SPM_BASE
+from npu_device.abi.opcodes import DataType
 from npu_device.memory.bitwidth import offset_bytes
 from toolchain.codegen.commands import Target
 from toolchain.errors import ModelError
@@ -27,7 +28,8 @@ BEYOND = mm.DRAM_BASE + mm.DRAM_CORE_VISIBLE
 
 
 class DramMap(NamedTuple):
-    """Addresses of the stored tensors; `commands` is where descriptors and their blocks begin."""
+    """Addresses of the stored tensors, virtual ones of encoded keys and values; `commands` is where descriptors and their
+    blocks begin."""
 
     addresses: dict[str, int]
     commands: int
@@ -140,9 +142,19 @@ def _end(placed: DramMap) -> int:
     return max(placed.commands, placed.end)
 
 
+def _virtual(graph: Graph, alignment: int) -> dict[str, int]:
+    """Addresses of encoded keys and values: the device gives them pages of DRAM where they are touched."""
+    end, addresses = mm.KV_BASE, dict[str, int]()
+    for tensor in graph.tensors.values():
+        if tensor.dtype is DataType.ENCODED and not tensor.view_of:
+            addresses[tensor.id] = _up(end, max(alignment, tensor.alignment_bytes))
+            end = addresses[tensor.id] + tensor.size
+    return addresses
+
+
 def _placed(graph: Graph, target: Target, weights: int, inside: dict[str, int], *, apart: bool = False) -> DramMap:
     """Constants from the address `weights` on; `apart`: what only the device touches comes behind them."""
-    end, addresses = weights, dict(inside)
+    end, addresses = weights, inside | _virtual(graph, target.alignment)
     fixed = constants(graph)
     for tensor in fixed:
         addresses[tensor.id] = _up(end, max(target.alignment, tensor.alignment_bytes))
@@ -199,7 +211,7 @@ def _gap(used: list[_Place], base: int, size: int, alignment: int) -> int:
 def _refuse(graph: Graph, placed: DramMap, dram_bytes: int, visible: int) -> NoReturn:
     """Name the first tensor that reaches beyond the DRAM, and a size that would do."""
     limit = mm.DRAM_BASE + (dram_bytes if placed.beyond else min(dram_bytes, visible))
-    ends = sorted((at + graph.tensors[name].size, name) for name, at in placed.addresses.items())
+    ends = sorted((at + graph.tensors[name].size, name) for name, at in placed.addresses.items() if at < mm.KV_BASE)
     end, name = next((one for one in ends if one[0] > limit), ends[-1])
     near = placed.commands - (placed.weights[1] - placed.weights[0] if not placed.beyond else 0) - mm.DRAM_BASE
     if near > visible:

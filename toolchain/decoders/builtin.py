@@ -49,4 +49,6 @@ def compile_shape(
     job.check_capacity(target.dram_bytes)
     form, phases = ("macro", ()) if position is None else ("tile", (("", position),))
     program = compile_layers(step_graph(job, tokens), target, passes=passes, granularity=form, phases=phases)
+    if job.storage.paged:
+        job.check_capacity(target.dram_bytes, max(0, program.dram_bytes - job.weight_bytes))
     return CompiledShape(job, tokens, program)

@@ -34,13 +34,27 @@ def test_what_is_moved_is_what_is_stored(more: tuple[str, ...], capsys: pytest.C
     entries = 32 * (100 * 128 * 100 // 1000)
     assert made["kv_encoded"]["p_out"] == 0.1 and made["qbits_kv"] == "oaken"
     assert [row["qbits_kv"] for row in made["kv_layers"]] == ["oaken"]
-    assert made["kv_layers"][0]["kv_bytes_total"] == made["kv_bytes_used"] < made["kv_bytes_alloc"] / 2
+    assert made["kv_layers"][0]["kv_bytes_total"] == made["kv_bytes_used"]
+    pages = 2 * requests * (32 * (2 + 1) + 1)  # 6,400 bytes of nibbles and 1,280 of entries a head, 1,200 of metadata
+    assert made["kv_bytes_alloc"] == 4096 * pages == 4096 * made["kv_encoded"]["pages"]
     capacity = made["kv_capacity"]
     assert capacity["kv_bytes_per_token"] == -(-made["kv_bytes_used"] // (made["context"] + 1))
     assert made["kv_bytes_used"] == 2 * requests * (100 * (2048 + 12) + entries)
     (moved,) = made["kv_tokens"]
     assert moved["bytes_k"] + moved["bytes_v"] == made["kv_bytes_used"]
     assert made["kv_encoded"]["b_eff"] == pytest.approx(4.8 + 96 / 4096, abs=1e-3)
+
+
+def test_pages_are_charged_not_addresses(capsys: pytest.CaptureFixture[str]) -> None:
+    """8 requests of 16,384 tokens: 0.65 GB of pages, 1.63 GB of addresses, 0.93 GB of weights. Cycles do not depend on
+    the memory that is left; activations and commands take some of it, too."""
+    size = "--requests", "8", "--context", "16383"
+    job = *size, "--config", "oaken-lpddr", "--sim-level", "IA_TIMING", "--kv", "oaken"
+    room, tight = (told(capsys, *job, *more) for more in ((), ("--set", "npu.dram.size=1700000000")))
+    assert room["cycles"] == tight["cycles"]
+    allocated, weights = tight["llm"]["kv_bytes_alloc"], tight["llm"]["weight_bytes"]
+    assert main([*LAYER, *job, "--set", f"npu.dram.size={allocated + weights + 4096}"]) == 65
+    assert "beside them are" in capsys.readouterr().err
 
 
 def test_a_prefill_appends_and_reads_the_same_bytes(capsys: pytest.CaptureFixture[str]) -> None:
