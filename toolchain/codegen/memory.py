@@ -132,10 +132,19 @@ class _Region(NamedTuple):
 
 
 def _resident(graph: Graph) -> _Region:
-    """Addresses from 0 on of the tensors that stay in the scratchpad."""
+    """Addresses from 0 on of the tensors that stay in the scratchpad, the largest first: few gaps."""
     stored = [one for one in graph.tensors.values() if not one.view_of and one.storage_class == SPM]
-    region = _shared(graph, stored, 0, SLOT) if stored else _Region({}, 0)
-    return region._replace(end=_up(region.end, SLOT))
+    addresses, spans, end = dict[str, int](), lives(graph) if stored else {}, 0
+    for tensor in sorted(stored, key=lambda one: (-one.size, spans[one.id])):
+        first, last = spans[tensor.id]
+        used = sorted(
+            _Place(at, at + graph.tensors[name].size, spans[name][1])
+            for name, at in addresses.items()
+            if spans[name][0] <= last and first <= spans[name][1]
+        )
+        addresses[tensor.id] = at = _gap(used, 0, tensor.size, max(SLOT, tensor.alignment_bytes))
+        end = max(end, at + tensor.size)
+    return _Region(addresses, _up(end, SLOT))
 
 
 def _end(placed: DramMap) -> int:
@@ -173,9 +182,9 @@ def _placed(graph: Graph, target: Target, weights: int, inside: dict[str, int], 
 def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int) -> _Region:
     """Addresses of tensors that the run writes, from `base` on: each has its bytes while it lives."""
     end, addresses, used = base, dict[str, int](), list[_Place]()
-    lives = _lives(graph)
-    for tensor in sorted(tensors, key=lambda one: lives[one.id]):
-        first, last = lives[tensor.id]
+    spans = lives(graph)
+    for tensor in sorted(tensors, key=lambda one: spans[one.id]):
+        first, last = spans[tensor.id]
         used = [one for one in used if one.last >= first]
         at = _gap(used, base, tensor.size, max(alignment, tensor.alignment_bytes))
         used = sorted([*used, _Place(at, at + tensor.size, last)])
@@ -184,18 +193,18 @@ def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int
     return _Region(addresses, end)
 
 
-def _lives(graph: Graph) -> dict[str, tuple[int, int]]:
+def lives(graph: Graph) -> dict[str, tuple[int, int]]:
     """Tensor -> (first layer that writes it, last that touches it); inputs, outputs and caches of keys and values live
     for the whole run."""
-    lives: dict[str, tuple[int, int]] = {}
+    spans: dict[str, tuple[int, int]] = {}
     for index, layer in enumerate(graph.layers):
         for name in (*layer.outputs, *layer.inputs):
             stored = graph.storage(name)
-            lives[stored] = lives.get(stored, (index, index))[0], index
+            spans[stored] = spans.get(stored, (index, index))[0], index
     kept = [one.id for one in graph.tensors.values() if one.role is Role.KV]
     for name in (*graph.inputs, *graph.outputs, *kept):
-        lives[graph.storage(name)] = -1, len(graph.layers)
-    return lives
+        spans[graph.storage(name)] = -1, len(graph.layers)
+    return spans
 
 
 def _gap(used: list[_Place], base: int, size: int, alignment: int) -> int:

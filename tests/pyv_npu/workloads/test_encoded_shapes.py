@@ -206,3 +206,16 @@ def test_tables_of_pages_are_there_once(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setattr(engines, "unhindered", counted)
     assert main(["run", "llama2-7b", "--layers", "1", "--context", "20", "--kv", "oaken"]) == 0
     assert alive == [0]
+
+
+@pytest.mark.parametrize(
+    ("requests", "limit"), [(32, 0), pytest.param(128, 2_600_000, marks=pytest.mark.slow)]
+)  # fmt: skip
+def test_a_large_batch_is_faster_with_fewer_bits(requests: int, limit: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two layers, 1,024 tokens: neither appends nor activations hold the channels that read keys and values."""
+    job = "--layers", "2", "--requests", str(requests), "--context", "1023", "--config", "oaken-lpddr"
+    oaken, integers = (told(capsys, *job, "--kv", kv) for kv in ("oaken", "uniform8"))
+    assert oaken["cycles"] < integers["cycles"]
+    assert not limit or oaken["cycles"] <= limit
+    engines = oaken["llm"]["kv_engines"]
+    assert engines["exposed_cycles"] < oaken["cycles"] // 20
