@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from npu_device.abi.extended import Epilogue
-from npu_device.abi.opcodes import BITS, Activation, DataType, Eltwise, Norm, Opcode, Pool, Reduce
+from npu_device.abi.opcodes import BITS, Activation, Appended, DataType, Eltwise, Norm, Opcode, Pool, Reduce
 from npu_device.operations.windows import Windows
 from toolchain.codegen.commands import BROADCAST, float_bits, word
 from toolchain.codegen.macro_emitter import Emitter
@@ -217,7 +217,7 @@ def rope(e: Emitter) -> None:
 
 def kv_append(e: Emitter) -> None:
     """Rows of tokens into a log, from the position on."""
-    _append(e, e.inputs[0], e.out, e.inputs[1], e.kinds[0], e.pitch_of(0), 0)
+    _append(e, e.inputs[0], e.out, e.inputs[1], e.kinds[0], e.pitch_of(0), 0, Appended.ACTIVATION)
 
 
 def kv_update(e: Emitter) -> None:
@@ -228,10 +228,15 @@ def kv_update(e: Emitter) -> None:
         _append(e, e.inputs[side], out, e.inputs[2], e.kinds[side], e.pitch_of(side), scale)
 
 
-def _append(e: Emitter, x: int, cache: int, position: int, kind: DataType, pitch: int, scale: int) -> None:
+def _append(
+    e: Emitter, x: int, cache: int, position: int, kind: DataType, pitch: int, scale: int,
+    function: Appended = Appended.KV,
+) -> None:  # fmt: skip
     m, n, heads, t_max = (e.layer.integer(name) for name in ("m", "n", "heads", "t_max"))
     own = {"kv_heads": heads, "head_dim": n // heads, "q_len": m, "t_max": t_max, "pos_addr": position}
-    fields = {"type_in0": int(kind), "type_out": 0, "type_kv": int(e.kind), "tile_m": e.tile[0]}
+    fields = {
+        "type_in0": int(kind), "type_out": 0, "type_kv": int(e.kind), "tile_m": e.tile[0], "function": int(function),
+    }  # fmt: skip
     step = e.bytes_out // e.layer.integer("batch", 1)
     words = _kv_scale(scale, e.kind) | {"ld0": pitch * BITS[kind] // 8}
     for index in range(e.layer.integer("batch", 1)):

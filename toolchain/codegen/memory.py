@@ -28,7 +28,7 @@ BEYOND = mm.DRAM_BASE + mm.DRAM_CORE_VISIBLE
 
 
 class DramMap(NamedTuple):
-    """Addresses of the stored tensors, virtual ones of encoded keys and values; `commands` is where descriptors and their
+    """Addresses of the stored tensors, of encoded keys and values virtual; `commands` is where descriptors and their
     blocks begin."""
 
     addresses: dict[str, int]

@@ -1,4 +1,4 @@
-"""Activations stay in the scratchpad, the smallest first, while they need at most a part of it: they are never moved."""
+"""Activations stay in the scratchpad, the smallest first, while a part of it holds them: they are never moved."""
 
 from dataclasses import replace
 

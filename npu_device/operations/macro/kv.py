@@ -13,7 +13,7 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import NpuDeviceError, TicketError
 from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.kv_block import KV_HALF_SIZE
-from npu_device.abi.opcodes import DataType, Opcode
+from npu_device.abi.opcodes import Appended, DataType, Opcode
 from npu_device.cost.plan import Plan
 from npu_device.cost.sequencer import Nest
 from npu_device.kv_quant.storage import EncodedCache, KvAccess, Sizes
@@ -233,7 +233,8 @@ class KvMacro(Macro):
         of.slots.setdefault("staging", in_place(self.tensor))
         first = head * cache.t_max + (self.position or 0) + token
         outside = of.tiles("staging", cache.matrix, first, rows, zero, wide, word=words[1])
-        streams = outside.stream(Role.KV, Opcode(self.d.opcode), write=self.append)
+        role = Role.ACTIVATION if self.append and self.d.function == Appended.ACTIVATION else Role.KV
+        streams = outside.stream(role, Opcode(self.d.opcode), write=self.append)
         other = inside.stream(Role.ACTIVATION, Opcode.LOAD if self.append else Opcode.STORE, write=not self.append)
         encoded = cache.encoded
         if encoded is not None:
