@@ -82,7 +82,7 @@ class Entry:
     """Tokens of the answer that exist."""
     blocks: list[int] = field(default_factory=list)
     keys: tuple[Key, ...] = ()
-    """Of the full blocks of the prompt."""
+    """Of the full blocks of prompt and answer."""
     preemptions: int = 0
     recomputed: int = 0
     """Tokens that were in the caches before a preemption, and had to be computed again."""
@@ -319,15 +319,21 @@ class Scheduler:
 
 
 def prefix_keys(request: Request, size: int) -> tuple[Key, ...]:
-    """The keys of the full blocks of a prompt: SHA-256 over what it holds from its begin to the end of each."""
-    count, key, made = request.input_toks // size, b"", list[Key]()
-    if request.tokens:
-        for at in range(count):
-            key = sha256(key + str(request.tokens[at * size : (at + 1) * size]).encode()).digest()
-            made.append(key)
-    elif request.units and request.unit_tokens % size == 0:
-        per = request.unit_tokens // size
-        for at in range(count):
-            key = sha256(key + f"{request.units[at // per]} {at % per}".encode()).digest()
-            made.append(key)
+    """The keys of the full blocks of prompt and answer: SHA-256 over what they hold from the begin of the prompt to the
+    end of each. Tokens of an answer that no prompt tells are those of this request alone. Empty: nothing is known."""
+    by_name = bool(request.units) and request.unit_tokens % size == 0
+    if not request.tokens and not by_name:
+        return ()
+    key, made = b"", list[Key]()
+    tokens = request.tokens + request.answer
+    for at in range((request.total - 1) // size):
+        begin, end = at * size, (at + 1) * size
+        if end <= len(tokens):
+            content = str(tokens[begin:end])
+        elif not request.tokens and end <= request.input_toks:
+            content = f"{request.units[begin // request.unit_tokens]} {begin % request.unit_tokens}"
+        else:
+            content = f"answer of {request.id} {tokens[begin:]}"
+        key = sha256(key + content.encode()).digest()
+        made.append(key)
     return tuple(made)
