@@ -107,7 +107,7 @@ def _variant(name: str, x: Floats, side: str, head_dim: int) -> tuple[float, Flo
     """(bits, what is read)."""
     if (one := COMPARED.get(name)) is not None:
         p = parameters(x)
-        return one.stored_bits(x, head_dim, p), one.read_back(x, side, head_dim, p)
+        return one.stored_bits(x, side, head_dim, p), one.read_back(x, side, head_dim, p)
     if name in _PARTS:
         t, parts = parameters(x).thresholds, _PARTS[name]
         return _bits(x, t, parts.get("outer", True), parts.get("inner", True)), grouped(x, t, **parts)

@@ -140,7 +140,7 @@ def compared(made: CompiledDecoder, wanted: Mapping[str, Values]) -> list[dict[s
             x = tokens_by_channels(np.asarray(wanted[cache.past], np.float32))
             got = one.read_back(x, "kv"[at[1]], cache.head_dim, parameters_of(made, index))
             squared[at] = np.square(got - x, dtype=np.float64).sum(), np.square(x, dtype=np.float64).sum()
-            bits[at] = one.stored_bits(x, cache.head_dim, parameters_of(made, index))
+            bits[at] = one.stored_bits(x, "kv"[at[1]], cache.head_dim, parameters_of(made, index))
         for layer in (ALL, *range(layers)):
             own = squared.sum(axis=0) if layer == ALL else squared[int(layer)]
             errors = np.sqrt(own[:, 0] / np.maximum(own[:, 1], np.finfo(float).tiny))

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyv_npu.serving.study import Serving
 
 NAME = "serve"
+KV_DEFAULT = "uniform4"
+"""Of built-in models, as of `run`."""
 FIRST = 100
 """Requests that are drawn unless --first says otherwise."""
 
@@ -51,7 +53,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     server.add_argument(
         "--kv",
         metavar="KIND",
-        help="how keys and values are stored: fp16 (default), uniform8, uniform4, uniform2, oaken",
+        help=f"how keys and values are stored: fp16, uniform8, uniform4, uniform2, oaken "
+        f"(default: {KV_DEFAULT}, as of run)",
     )
     who = "host: in no time; firmware: firmware/apps/serve.c on the core (default: host)"
     server.add_argument("--scheduler", default="host", metavar="WHO", help=who)
@@ -223,7 +226,7 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
     from pyv_npu.serving.study import Serving, blocks_of, kv_storage
     from toolchain.decoders.shapes import shape_of
 
-    shape, npu, kv = shape_of(args.model), effective.config.npu, kv_storage(args.kv or "fp16", args.outliers)
+    shape, npu, kv = shape_of(args.model), effective.config.npu, kv_storage(args.kv or KV_DEFAULT, args.outliers)
     if args.overlong not in OVERLONG:
         raise UsageError(f"--overlong {args.overlong}: must be one of {', '.join(OVERLONG)}")
     for name, value in (("--check-steps", args.check_steps), ("--check-requests", args.check_requests)):
