@@ -147,10 +147,12 @@ def _by_firmware(args: argparse.Namespace) -> bool:
     return bool(args.scheduler == "firmware")
 
 
-def _limits(args: argparse.Namespace, blocks: int, most: int, longest: int) -> "SchedulerConfig":
+def _limits(
+    args: argparse.Namespace, blocks: int, most: int, longest: int, window: int = 0
+) -> "SchedulerConfig":  # fmt: skip
     return SchedulerConfig(
         blocks, args.block_size, args.max_num_batched_tokens, most, args.policy, not args.no_chunked_prefill,
-        not args.no_full_isl_gate, args.watermark, args.prefix_cache, args.swap_blocks, longest,
+        not args.no_full_isl_gate, args.watermark, args.prefix_cache, args.swap_blocks, longest, window,
     )  # fmt: skip
 
 
@@ -248,7 +250,8 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
     if args.blocks is None and args.scheduler == "firmware":
         blocks = min(blocks, BLOCKS_MAX)
     longest = args.max_model_len if not shape.positions else min(args.max_model_len, shape.positions - 2)
-    config = _limits(args, blocks, args.max_num_seqs, longest)
+    window = 0 if _by_firmware(args) else shape.window  # firmware keeps all blocks to the end
+    config = _limits(args, blocks, args.max_num_seqs, longest, window)
     core = effective.config if _by_firmware(args) else None
     return Serving(
         shape, npu, kv, fitted(workload, config.max_model_len, args.overlong), config, slo_of(args.slo),
