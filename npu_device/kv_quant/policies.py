@@ -159,7 +159,7 @@ class Oaken(DeviceStorage):
 class PerToken(KvStorage):
     """A scale for each token, whole vector."""
 
-    refused: ClassVar[str] = "the device has a scale for each head of a cache, none for each token"
+    refused: ClassVar[str] = "the device has no scale for the token of all heads"
 
     def read_back(self, x: Floats, side: str, head_dim: int, parameters: Parameters) -> Floats:
         return uniform(x, 1, self.bits)
@@ -172,7 +172,7 @@ class PerToken(KvStorage):
 class QServe(KvStorage):
     """Per token and head, without the smoothing of channels, which needs weights."""
 
-    refused: ClassVar[str] = "the device has no scale per token and head"
+    refused: ClassVar[str] = "the device has no minimum beside the scale of a token and head"
 
     def read_back(self, x: Floats, side: str, head_dim: int, parameters: Parameters) -> Floats:
         return _grouped(x, min(GROUP, head_dim), self.bits)

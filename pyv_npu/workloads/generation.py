@@ -312,7 +312,7 @@ def _capacity(made: CompiledDecoder, npu: NpuConfig, encoded: int | None) -> dic
     """How many tokens the caches could hold: what the run writes lies where the core sees it. `encoded`: bytes of a
     token in pages, which have no addresses there."""
     program, tensors = made.compiled, made.compiled.graph.tensors
-    caches = sum(one.end - one.start for one in made.caches) if encoded is None else 0
+    caches = sum(one.bytes_alloc for one in made.caches) if encoded is None else 0
     grows = caches + tensors[LOG].size
     used = program.end - DRAM_BASE - grows
     return kv_capacity(

@@ -225,7 +225,8 @@ def test_widths_of_a_decoder_have_an_error(models: Path, tmp_path: Path, capsys:
     assert errors[1] == max(step["error"] for step in made["runs"][1]["generate"]["steps"])
     assert (folder / "widths_error.svg").exists() and not (folder / "widths_dma_cycles.svg").exists()
     moved = [made["sweep"][bits]["kv_bytes_moved"] for bits in ("2", "4", "8", "16")]
-    assert moved == [moved[0], 2 * moved[0], 4 * moved[0], 8 * moved[0]]
+    row, scales = moved[3] // 8, moved[0] - moved[3] // 8  # integers have 4 bytes more for each head and token
+    assert moved == [row + scales, 2 * row + scales, 4 * row + scales, 8 * row] and scales == 384
     assert main(["run", "--replay", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sweep"] == made["sweep"]
 
