@@ -192,6 +192,10 @@ class ServedWorkload:
             ("step times", f"from {self.simulated} simulations of parts and steps, linear between them"),
             ("checked", _trust(self.checks, self.worst, self.bend)),
         ]  # fmt: skip
+        if made["overload"]:
+            facts.insert(5, ("warning", f"{made['offered_per_second']:,.3g} requests/s arrive, "
+                             f"{made['requests_per_second']:,.3g} are answered: later ones wait ever longer; a lower rate, or "
+                             "more capacity"))  # fmt: skip
         if self.run.control:
             facts.insert(-2, ("firmware", _control(self.run.control, self.serving.core)))
         if made["reused_tokens"]:
