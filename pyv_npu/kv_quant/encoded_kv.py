@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.config import KvQuantConfig
-from npu_device.kv_quant.oaken import Encoded
+from npu_device.kv_quant.oaken import Encoded, entropy_bound
 from npu_device.kv_quant.pages import pages
 from npu_device.kv_quant.policies import COMPARED
 from npu_device.kv_quant.storage import EncodedCache, Parameters
@@ -120,7 +120,8 @@ def measured(made: CompiledDecoder, read: Callable[[str], bytes], tokens: int, p
                 "layer": index // 2, "side": "kv"[index % 2], "elements": elements, "outer": outer,
                 "inner": outliers - outer, "p_out": outliers / elements, "b_eff": 8 * encoded.payload / elements,
                 "b_eff_inline": 8 * (encoded.payload + encoded.counts.size) / elements,
-                "b_slide": 4 + 4 * outliers / elements, "dense_bytes": encoded.dense.size, "sparse_bytes": outliers,
+                "b_slide": 4 + 4 * outliers / elements, "entropy_bound": entropy_bound(encoded),
+                "dense_bytes": encoded.dense.size, "sparse_bytes": outliers,
                 "meta_bytes": encoded.meta.size, "count_bytes": encoded.counts.size,
                 "pages": held.dense + held.sparse + held.meta, "bursts": held.bursts,
             }

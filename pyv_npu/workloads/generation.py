@@ -379,8 +379,8 @@ def _encoded_tables(rows: Sequence[Mapping[str, Any]], methods: Sequence[Mapping
     """What encoded keys and values take, as counted, and other methods on the reference's ones."""
     if not rows:
         return []
-    heads = ["layer", "side", "outer", "inner", "p_out", "b_eff", "with counts", "b_slide"]
-    names = ("p_out", "b_eff", "b_eff_inline", "b_slide")
+    heads = ["layer", "side", "outer", "inner", "p_out", "b_eff", "with counts", "b_slide", "entropy bound"]
+    names = ("p_out", "b_eff", "b_eff_inline", "b_slide", "entropy_bound")
     made = [columns(heads, [[str(row["layer"]), row["side"], f"{row['outer']:,}", f"{row['inner']:,}",
                              *(f"{row[name]:.4f}" for name in names)] for row in rows])]  # fmt: skip
     if methods:

@@ -157,3 +157,15 @@ def test_elements_on_thresholds_keep_their_side(taken: tuple[int, ...], code: st
         assert np.array_equal(getattr(made, name), getattr(plain, name)), name
     kept = np.abs(x) == 4 if code == oaken.SIGN_MAG else np.ones_like(x, bool)
     assert np.array_equal(oaken.decode(made, GOLDEN, code)[kept], x[kept])
+
+
+def test_the_entropy_bound_is_that_of_equal_and_of_single_symbols() -> None:
+    """Nibbles that are all alike cost nothing, 16 equally frequent ones 4 bits; entries and metadata come on top."""
+
+    def encoded(dense: list[int], sparse: list[int]) -> oaken.Encoded:
+        tokens = np.array([dense], np.uint8)
+        return oaken.Encoded(tokens, np.zeros((1, 1), np.uint8), np.array(sparse, np.uint8), np.zeros((1, 0), np.uint8))
+
+    assert oaken.entropy_bound(encoded([0x33] * 32, [])) == 0
+    assert oaken.entropy_bound(encoded([at | 15 - at << 4 for at in range(16)] * 2, [])) == 4
+    assert oaken.entropy_bound(encoded([0x33] * 32, [1, 2, 3, 4])) == 4 * 2 / 64
