@@ -5,9 +5,8 @@ import sys
 from pkgutil import resolve_name
 from types import FunctionType
 
-from pyv_native.emitter import Context
 from pyv_native.errors import NativeError
-from pyv_native.module import function_of, module_text
+from pyv_native.module import function_of, module_context, module_text
 from pyv_native.records import Scalar
 
 
@@ -27,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         first = next(iter(function_of(function).parameters.values()), None)
         root = first.record if isinstance(first, Scalar) else None
-        sys.stdout.write(module_text([function], Context(root, {}, {}, options.checked, function_of, {})))
+        sys.stdout.write(module_text([function], module_context([function], root, {}, {}, options.checked)))
     except NativeError as error:
         sys.stderr.write(f"{error}\n")
         return 1

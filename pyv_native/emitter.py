@@ -48,6 +48,8 @@ class Context(NamedTuple):
     """Fields, as Record.field, with a value that never changes."""
     links: Mapping[Definition, int]
     """Functions outside the module, with their slots."""
+    packages: frozenset[str]
+    """Top packages of the functions; callees are of these."""
     checked: bool
     function: Callable[[Definition], SubsetFunction]
     """Source and shapes of a function."""

@@ -2,6 +2,8 @@
 
 import ast
 from collections.abc import Iterable
+from enum import IntEnum
+from inspect import signature
 from types import FunctionType
 
 from pyv_native import integers
@@ -156,10 +158,12 @@ class Expressions(InstructionEmitter):
             shape = self._list_shape(node.args[0])
             return str(shape.capacity) if shape.fixed else self._load(self._value(node.args[0]))
         callee = self._function.names.get(name)
-        if callee in _CONVERSIONS:
+        if callee in _CONVERSIONS and len(node.args) == len(signature(callee).parameters):
             return self._convert(_CONVERSIONS[callee], [self._value(argument) for argument in node.args])
         if not isinstance(callee, FunctionType):
             raise self._error(node)
+        if callee not in self._context.links and callee.__module__.partition(".")[0] not in self._context.packages:
+            raise self._error(node, "call functions of the same package, or through a link")
         function = self._context.function(callee)
         if len(function.parameters) != len(node.args):
             raise self._error(node, f"{name} takes {len(function.parameters)} arguments")
@@ -180,7 +184,7 @@ class Expressions(InstructionEmitter):
                 ([] if is_callback(callee) else ["ptr %base"]) + [f"{I64} {value}" for value in values]
             )
             result = self._ir.value(f"call {I64} {target}({arguments})")
-        if self._context.checked or slot is not None:
+        if self._context.checked or self._context.links:
             self._return_on_error()
         return result
 
@@ -272,7 +276,9 @@ class Expressions(InstructionEmitter):
             return None if node.id in self._locals else _integer(names.get(node.id))
         if isinstance(node, ast.Attribute):
             if isinstance(node.value, ast.Name) and node.value.id not in self._locals:
-                return _integer(getattr(names.get(node.value.id), node.attr, None))
+                owner = names.get(node.value.id)
+                enumeration = isinstance(owner, type) and issubclass(owner, IntEnum)
+                return _integer(getattr(owner, node.attr, None)) if enumeration else None
             return self._context.constants.get(f"{getattr(self._record(node.value), '__name__', None)}.{node.attr}")
         return None
 
@@ -320,7 +326,8 @@ class Expressions(InstructionEmitter):
         owner, field = self._value(node.value), layout(record).fields[node.attr]
         if not owner.isdecimal() and layout(record).size > NULL_SIZE:
             raise self._error(node, f"a record that is referred to has at most {NULL_SIZE} bytes")
-        if self._context.checked and not owner.isdecimal():
+        sized = isinstance(field.shape, ListOf) and not field.shape.fixed
+        if not owner.isdecimal() and (self._context.checked or sized):
             self._require(node, self._ir.value(f"icmp ne {I64} {owner}, 0"), StatusCode.NULL)
         place = self._plus(owner, field.offset)
         if isinstance(field.shape, ListOf) and field.shape.capacity is None:

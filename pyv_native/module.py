@@ -68,7 +68,7 @@ class NativeModule:
         links = {function: slot for function, slot in slots.items() if function not in functions}
         self.functions = tuple(functions)
         self._root = root
-        context = Context(root, constants or {}, links, checked, function_of, {})
+        context = module_context(self.functions, root, constants or {}, links, checked)
         self._code = make_compiler().load_cached(
             cache_key(self.functions, context), lambda: module_text(self.functions, context), *map(symbol, functions)
         )
@@ -115,12 +115,23 @@ def interpreted(function: Definition, root: type | None = None) -> Callable[...,
     return call
 
 
+def module_context(
+    functions: Sequence[Definition],
+    root: type | None,
+    constants: Mapping[str, int],
+    links: Mapping[Definition, int],
+    checked: bool,
+) -> Context:
+    """Context of functions that are compiled together."""
+    packages = frozenset(function.__module__.partition(".")[0] for function in functions)
+    return Context(root, constants, links, packages, checked, function_of, {})
+
+
 def cache_key(functions: Sequence[Definition], context: Context) -> str:
     """Digest of whatever the IR of functions depends on: the compiler, their modules, and integers by name.
 
     Modules are those of the functions and, in the same packages, those that they import functions and records from.
     """
-    packages = {function.__module__.partition(".")[0] for function in functions}
     modules = {function.__module__: sys.modules[function.__module__] for function in functions}
     worklist = list(modules.values())
     integers: list[tuple[str, str, object]] = []
@@ -133,7 +144,7 @@ def cache_key(functions: Sequence[Definition], context: Context) -> str:
                 integers.append((module.__name__, name, [(member.name, int(member)) for member in value]))
             source = getattr(value, "__module__", None)
             if (
-                isinstance(source, str) and source not in modules and source.partition(".")[0] in packages
+                isinstance(source, str) and source not in modules and source.partition(".")[0] in context.packages
                 and (isinstance(value, FunctionType) or hasattr(value, "__dataclass_fields__"))
             ):  # fmt: skip
                 modules[source] = sys.modules[source]
@@ -193,12 +204,23 @@ def _escaped(text: str) -> str:
 @cache
 def shapes_of(function: Definition) -> tuple[Mapping[str, Shape], Shape]:
     """Shapes of the parameters and of the result."""
-    hints = get_type_hints(function, include_extras=True)
-    shapes = {key: shape_of(hint) for key, hint in hints.items()}
+    try:
+        shapes = {key: shape_of(hint) for key, hint in get_type_hints(function, include_extras=True).items()}
+    except NativeError as error:
+        raise _outside(function, str(error)) from None
     result = shapes.pop("return", None)
-    if result is None or len(shapes) != len(inspect.signature(function).parameters):
-        raise SubsetError(f"{symbol(function)}: outside the native subset: annotate parameters and result")
+    parameters = inspect.signature(function).parameters.values()
+    if result is None or len(shapes) != len(parameters):
+        raise _outside(function, "annotate parameters and result")
+    if any(each.kind is not each.POSITIONAL_OR_KEYWORD or each.default is not each.empty for each in parameters):
+        raise _outside(function, "parameters are plain and have no defaults")
     return shapes, result
+
+
+def _outside(function: Definition, remedy: str) -> SubsetError:
+    """Error of a function's definition."""
+    line = getattr(inspect.unwrap(function), "__code__").co_firstlineno  # noqa: B009 - a function, not any callable
+    return SubsetError(f"{function.__module__}, line {line}: {function.__name__}: outside the native subset: {remedy}")
 
 
 @cache
@@ -206,7 +228,7 @@ def function_of(function: Definition) -> SubsetFunction:
     """Source and shapes of a function."""
     node = _definitions(sys.modules[function.__module__]).get(function.__name__)
     if node is None:
-        raise SubsetError(f"{symbol(function)}: outside the native subset: define it at the top of a module")
+        raise _outside(function, "define it at the top of a module")
     return SubsetFunction(function.__module__, function.__globals__, node, *shapes_of(function))
 
 

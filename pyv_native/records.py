@@ -110,8 +110,8 @@ class ListOf(NamedTuple):
         return WORD if self.capacity is None else self.room(self.capacity)
 
     def room(self, capacity: int) -> int:
-        """Bytes of a list with this capacity."""
-        return (0 if self.fixed else WORD) + -(-capacity * self.item.size // WORD) * WORD
+        """Bytes of a list with this capacity; of at least one item, which a wrong index is led to."""
+        return (0 if self.fixed else WORD) + -(-max(capacity, 1) * self.item.size // WORD) * WORD
 
 
 Shape = Scalar | Inner | ListOf
@@ -153,7 +153,7 @@ def shape_of(annotation: Any, *, inner: bool = False, capacity: int | None = Non
     if get_origin(annotation) is list:
         item = shape_of(get_args(annotation)[0], inner=inner)
         if isinstance(item, ListOf):
-            raise NativeError(f"{annotation}: lists of lists are outside the native subset: use a record")
+            raise NativeError(f"{annotation}: lists of lists: use a record")
         return ListOf(item, capacity, fixed)
     if get_origin(annotation) in (Union, UnionType):
         (annotation,) = (choice for choice in get_args(annotation) if choice is not type(None))
@@ -164,5 +164,5 @@ def shape_of(annotation: Any, *, inner: bool = False, capacity: int | None = Non
     if annotation in (bool, type(None)) or (isinstance(annotation, type) and issubclass(annotation, int)):
         return Scalar(None, form)
     if not hasattr(annotation, "__dataclass_fields__"):
-        raise NativeError(f"{annotation}: outside the native subset: use integers, records and lists of these")
+        raise NativeError(f"{annotation}: use integers, records and lists of these")
     return Inner(annotation) if inner else Scalar(annotation)

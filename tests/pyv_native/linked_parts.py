@@ -9,6 +9,7 @@ class Table:
     """Root record of the two."""
 
     count: int = 0
+    best: int = -9999
     log: list[int] = items(64)
 
 
@@ -18,13 +19,20 @@ def judge(table: Table, value: int, remaining: int) -> int:
     raise NotImplementedError
 
 
+def points_of(table: Table, remaining: int) -> int:
+    """Points of one turn, in the log."""
+    points = judge(table, table.count * 10, remaining)
+    table.log.append(points)
+    return points
+
+
 def ping(table: Table, remaining: int) -> int:
     """One turn, and the others by `pong`: the points of all."""
     table.count += 1
     if not remaining:
         return 0
-    points = judge(table, table.count * 10, remaining)
-    table.log.append(points)
+    points = points_of(table, remaining)
+    table.best = max(table.best, points)
     return points + pong(table, remaining - 1)
 
 

@@ -5,10 +5,13 @@ from collections.abc import Iterator
 from hypothesis import strategies as st
 
 HEADER = """
+import stat
 from dataclasses import field
 from enum import IntEnum
+from textwrap import dedent
 
 from pyv_native.records import REFERENCE, array, i32, items, record, records, u8, u16
+from pyv_native.integers import u32
 
 class Colour(IntEnum):
     RED = 3

@@ -47,7 +47,7 @@ def test_modules_call_each_other_and_python(form: str) -> None:
     "error", [ValueError("broken"), KeyboardInterrupt(), SystemExit(3)], ids=lambda e: type(e).__name__
 )
 def test_an_exception_of_a_callback_ends_the_call_where_it_was_made(form: str, error: BaseException) -> None:
-    answers = iter([7])
+    answers = iter([-7])
 
     def answer(value: int, remaining: int) -> int:
         for points in answers:
@@ -58,7 +58,8 @@ def test_an_exception_of_a_callback_ends_the_call_where_it_was_made(form: str, e
     with pytest.raises(type(error)) as raised:
         ping(arena, 5)
     assert raised.value is error
-    assert list(arena.root.log) == [7] and arena.root.count == 102  # nothing after the second judge
+    assert list(arena.root.log) == [-7] and arena.root.count == 102  # nothing after the second judge
+    assert arena.root.best == -7  # in the caller of its caller neither
     answers = iter([1, 2, 3])
     assert ping(arena, 5) == 6  # the machine goes on
 

@@ -275,6 +275,7 @@ OUTSIDE = (
     "del world.nodes[1:2]", "del world.order[0]", "world.log = []", "world.nodes[0] = node", "return node.value[0]",
     "return a[0]", "node.weights.extend([a])", "a, b = b, a", "return len(node)",
     "return weigh(node)", "world.log.append(a, b)", "return pick(world, node, k=a)", "with a:\n        pass",
+    "return u32(a, b)", "return stat.ST_SIZE", "return dedent(a)",
 )  # fmt: skip
 
 
@@ -284,6 +285,40 @@ def test_what_is_outside_the_subset_is_refused(line: str, folder: Path) -> None:
     made = module(source, folder)
     with pytest.raises(SubsetError, match=rf"{made.__name__}, line \d+: .*outside the native subset"):
         NativeModule([made.main], made.World)
+
+
+@pytest.mark.parametrize(
+    ("definition", "remedy"),
+    [
+        ("def main(a: int, b: float) -> int:", "use integers, records and lists of these"),
+        ("def main(a: list[list[int]]) -> int:", "lists of lists: use a record"),
+        ("def main(a: int, b) -> int:", "annotate parameters and result"),
+        ("def main(a: int):", "annotate parameters and result"),
+        ("def main(a: int, b: int = 3) -> int:", "parameters are plain and have no defaults"),
+        ("def main(a: int, *, b: int) -> int:", "parameters are plain and have no defaults"),
+    ],
+)
+def test_a_definition_outside_the_subset_is_refused(definition: str, remedy: str, folder: Path) -> None:
+    made = module(f"{HEADER}{definition}\n    return 1\n", folder)
+    place = f"{made.__name__}, line {HEADER.count(chr(10)) + 1}"
+    with pytest.raises(SubsetError, match=rf"^{place}: main: outside the native subset: .*{remedy}"):
+        NativeModule([made.main], made.World)
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_lists_of_none_and_empty_lists_harm_nothing_else(checked: bool, folder: Path) -> None:
+    """Neither a list of the null record, whose length is nobody's, nor a wrong index of a list without items."""
+    source = HEADER.replace("class Store:", "class Store:\n    rows: list[int] = items(4)") + (
+        "@record\nclass Owner:\n    empty: list[int] = items(0)\n    after: int = 5\n    none: Store | None = None\n\n"
+        "def append(owner: Owner) -> int:\n    owner.none.rows.append(7)\n    return 1\n\n"
+        "def write(owner: Owner) -> int:\n    owner.empty[0] = 7\n    return 1\n"
+    )
+    sample = module(source, folder)
+    for function, sentence in ((sample.append, "a field of None"), (sample.write, "0 is not within the 0 items")):
+        arena = Arena(sample.Owner)
+        with pytest.raises(CheckError, match=sentence):
+            NativeModule([function], sample.Owner, checked=checked).entry(function)(arena)
+        assert arena.root.after == 5 and not len(arena.root.empty) and arena.root.none is None
 
 
 def test_a_changed_source_is_compiled_anew(tmp_path: Path) -> None:
