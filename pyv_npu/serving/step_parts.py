@@ -5,7 +5,7 @@ layer before it.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
@@ -158,6 +158,22 @@ class ProductTimes:
     _heads: dict[int, int] = field(default_factory=dict)
     _sums: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     _inside: dict[tuple[int, int], bool] = field(default_factory=dict)
+
+    def table(self) -> dict[str, list[list[int]]]:
+        """Cycles that were simulated, to be kept."""
+        return {
+            "layers": [[*one] for one in sorted(self._layers.items())],
+            "edges": [[*one] for one in sorted(self._edges.items())],
+            "heads": [[*one] for one in sorted(self._heads.items())],
+            "resident": [[*key, int(one)] for key, one in sorted(self._inside.items())],
+        }
+
+    def restore(self, table: Mapping[str, Sequence[Sequence[int]]]) -> None:
+        """Take on what `table` gave."""
+        self._layers.update((rows, cycles) for rows, cycles in table.get("layers", ()))
+        self._edges.update((rows, cycles) for rows, cycles in table.get("edges", ()))
+        self._heads.update((count, cycles) for count, cycles in table.get("heads", ()))
+        self._inside.update(((rows, requests), bool(one)) for rows, requests, one in table.get("resident", ()))
 
     def resident(self, rows: int, requests: int) -> bool:
         """Whether the operands of attention stay in the scratchpad."""

@@ -193,9 +193,9 @@ class ServedWorkload:
             ("checked", _trust(self.checks, self.worst, self.bend)),
         ]  # fmt: skip
         if made["overload"]:
-            facts.insert(5, ("warning", f"{made['offered_per_second']:,.3g} requests/s arrive, "
-                             f"{made['requests_per_second']:,.3g} are answered: later ones wait ever longer; a lower rate, or "
-                             "more capacity"))  # fmt: skip
+            rates = made["offered_per_second"], made["requests_per_second"]
+            warning = "{:,.3g} requests/s arrive, {:,.3g} are answered: later ones wait ever longer".format(*rates)
+            facts.insert(5, ("warning", f"{warning}; a lower rate, or more capacity"))
         if self.run.control:
             facts.insert(-2, ("firmware", _control(self.run.control, self.serving.core)))
         if made["reused_tokens"]:
