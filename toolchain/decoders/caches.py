@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from npu_device.abi.opcodes import Opcode
-from npu_device.operations.macro.kv import SCALE_BYTES
+from npu_device.memory.kv import SCALE_BYTES
 from toolchain.backend import Program
 from toolchain.codegen import Command
 from toolchain.ir.graph import LayerIR, Role

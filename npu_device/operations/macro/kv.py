@@ -19,6 +19,7 @@ from npu_device.cost.sequencer import Nest
 from npu_device.kv_quant.storage import EncodedCache, KvAccess, Sizes
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.bitwidth import expansion
+from npu_device.memory.kv import SCALE_BYTES
 from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, make_matrix, row_bytes
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
@@ -169,10 +170,6 @@ def scale_rows(table: Matrix, side: int, heads: int, first: int, count: int) -> 
     stride = table.columns * SCALE_BYTES
     address = table.region.address + side * heads * stride + first * SCALE_BYTES
     return Region(address, heads, count * SCALE_BYTES, stride)
-
-
-SCALE_BYTES = 4
-"""Of a token and head."""
 
 
 @dataclass(frozen=True, eq=False)
