@@ -156,7 +156,10 @@ def test_numbers_of_a_width_are_a_method_of_their_own(capsys: pytest.CaptureFixt
         (("--kv", "huffman"), "--kv huffman: choose oaken, fp16, uniform8, uniform4"),
         (("--kv", "kivi"), "--kv kivi: keys share a scale per channel over 128 tokens, an append of a token cannot"),
         (("--kv", "kvquant"), "--kv kvquant: keys share levels per channel over all tokens"),
-        (("--kv", "qserve"), "--kv qserve: the device has no scale per token and head; `kv_methods` of a run with"),
+        (
+            ("--kv", "qserve"),
+            "--kv qserve: the device has no minimum beside the scale of a token and head; `kv_methods` of a run with",
+        ),
         (("--kv", "oaken", "--requests", "60000", "--context", "2047"), "npu.dram.size is 256.0 GB"),
         # 2 x 65 pages of a request: nibbles and entries of each of 32 heads, and the metadata
         (("--kv", "oaken", "--requests", "500000", "--context", "0"), "KV 266.2 GB (500000 x 1 tokens)"),
