@@ -275,6 +275,9 @@ class LimitsConfig:
 class KvQuantConfig:
     """Encoded keys and values, and the engines of the DMA that encode and decode them."""
 
+    scales: str = _key("token", "scales of integers of ONNX decoders: of each head and token, made when it is "
+                       "appended, or of each head, from the prompt", source=OAKEN,
+                       choices=("token", "head"))  # fmt: skip
     outer_permille: int = _key(40, "share of outer elements that thresholds are profiled for", "permille", OAKEN,
                                min=0, max=999)  # fmt: skip
     inner_permille: int = _key(60, "share of inner elements that thresholds are profiled for", "permille", OAKEN,

@@ -94,6 +94,10 @@ class Platform:
         ]
         for memory in (self.ram, *self.spm):
             self.bus.add_ram(memory)
+        self._kv: Ram | None = None
+        """Virtual range of encoded keys and values, which the core does not see; none where no snapshot has it."""
+        if config.npu.dram.size <= mm.DRAM_CORE_VISIBLE:
+            self._kv = Ram("KV", mm.KV_BASE, mm.KV_RANGE * config.npu.dram.size)
         self.outputs = Outputs(self.bus, self.spm, self.is_status)
         self.console = Console(console)
         self.uart = Uart(self.console)
@@ -170,10 +174,12 @@ class Platform:
             self.outputs.written(address, size)
 
         regions = [(ram.name, ram.base, ram.data) for ram in (self.ram, *self.spm)]
-        beyond = self.config.npu.dram.size - self.ram.size
-        if beyond > 0:
-            with host_memory(f"npu.dram.size = {self.config.npu.dram.size}"):
-                regions.append(("DRAM beyond the core", self.ram.end, sparse(beyond)))
+        size = self.config.npu.dram.size
+        with host_memory(f"npu.dram.size = {size}"):
+            if size > self.ram.size:
+                regions.append(("DRAM beyond the core", self.ram.end, sparse(size - self.ram.size)))
+            virtual = sparse(mm.KV_RANGE * size) if self._kv is None else self._kv.data
+        regions.append(("KV", mm.KV_BASE, virtual))
         return Memory(regions, written)
 
     def _npu_instructions(self) -> list[CustomInstruction]:
@@ -400,7 +406,8 @@ class Platform:
     def _snapshots(self, program: Program) -> "Machine":
         from pyv_npu.snapshot.machine import Machine  # most runs take no snapshot
 
-        self._machine = self._machine or Machine(self.config, program, self._parts(), self.bus.rams, self.events)
+        rams = [*self.bus.rams, *([] if self._kv is None else [self._kv])]
+        self._machine = self._machine or Machine(self.config, program, self._parts(), rams, self.events)
         return self._machine
 
     def _parts(self) -> dict[str, Stateful]:

@@ -59,6 +59,11 @@ class Program:
         return b"".join(command.descriptor.pack() for command in self.commands) + blocks
 
     @property
+    def dram_bytes(self) -> int:
+        """Bytes of DRAM from its begin to the end of what is there, without pages of encoded keys and values."""
+        return max(self.end, self.memory.end) - mm.DRAM_BASE
+
+    @property
     def trace(self) -> Iterator[str]:
         """npu_ir.jsonl: the layers as imported and after every pass, the tensors, and what is submitted."""
         for stage, graph in self.stages:

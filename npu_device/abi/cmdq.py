@@ -8,7 +8,8 @@ A list is `{"schema": 1, "commands": [...]}`. A command is one of
   KV_READ and KV_APPEND, and may have instead head_dim (the elements must then be D, or c x D of a load), tokens (c is
   at most so many), src_qbits (width in the scratchpad, default qbits) and params [scale as f32 bits, zero point];
 - KV_UPDATE: the keys and values of one head and token, as two KV_APPENDs: qbits, num_elements, k and v with dram_addr,
-  spm_bank and spm_offset each, and head_dim, src_qbits, params as above;
+  spm_bank and spm_offset each, and head_dim, src_qbits, params as above; k and v may have layout, with which dram_addr
+  must be base + (head x t_max + token) x row;
 - a computation by the name of its opcode: in, out, tile [m, n, k], flags, params [param0, param1], and for the macro
   form `macro`, the words of the extended block by name;
 - BARRIER with scope, NOP.
@@ -176,9 +177,15 @@ _COMPUTE: Mapping[str, Check] = {
 }  # fmt: skip
 
 
+_LAYOUT: Mapping[str, Check] = {
+    "base": _integer(0, MAX_64), "head": _integer(0, MAX_32), "token": _integer(0, MAX_32), "t_max": _integer(1, MAX_32)
+}  # fmt: skip
+
+
 def _tile_of_cache(field: str, value: Any) -> Iterator[Fault]:
     """k or v of KV_UPDATE."""
-    yield from _table({name: _DMA[name] for name in _PLACE}, _PLACE)(field, value)
+    rules = {name: _DMA[name] for name in _PLACE} | {"layout": _table(_LAYOUT, tuple(_LAYOUT))}
+    yield from _table(rules, _PLACE)(field, value)
 
 
 def _fields(

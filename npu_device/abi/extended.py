@@ -32,6 +32,8 @@ class Epilogue(IntEnum):
     RESIDUAL = 0x20
     REQUANTIZE = 0x40
     PER_CHANNEL = 0x80
+    PER_TOKEN = 0x100
+    """Of KV_APPEND and ATTN_T: scales are made when tokens are appended, one for each head and token."""
 
 
 ACTIVATION_MASK = 0xF

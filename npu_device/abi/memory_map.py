@@ -29,6 +29,10 @@ MAX_CLUSTERS = 4
 DRAM_BASE = 0x8000_0000
 DRAM_SIZE = 128 << 20
 DRAM_CORE_VISIBLE = 2 << 30
+KV_BASE = 1 << 44
+"""Virtual addresses of encoded keys and values (docs/oaken.md, "Pages")."""
+KV_RANGE = 3
+"""Their number in sizes of DRAM: an element takes at least 4.1 bits of pages and at most 12.3 bits of addresses."""
 
 UART_SOURCE = 10
 NPU_SOURCE = 11

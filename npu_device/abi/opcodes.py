@@ -81,6 +81,15 @@ class Carried(IntEnum):
 
 
 @unique
+class Appended(IntEnum):
+    """Functions of KV_APPEND: the role of the rows."""
+
+    KV = 0
+    ACTIVATION = 1
+    """A log, such as that of logits."""
+
+
+@unique
 class Gemm(IntEnum):
     """Function bits of GEMM_T."""
 
@@ -159,6 +168,7 @@ class Kernel(IntEnum):
 FUNCTIONS: dict[Opcode, type[IntEnum]] = {
     Opcode.LOAD: Carried,
     Opcode.STORE: Carried,
+    Opcode.KV_APPEND: Appended,
     Opcode.GEMM_T: Gemm,
     Opcode.ELTWISE: Eltwise,
     Opcode.LAYERNORM: Norm,

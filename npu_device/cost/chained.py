@@ -66,6 +66,8 @@ class Tiles(NamedTuple):
     side: int
     diagonal: int
     """By the dataflow that passes over masked pairs."""
+    edge: tuple[int, int]
+    """The same at the edge of a window, from which a query sees its own key of the tile on, or the one behind it."""
     other: int
     keys_read: int
     """Vectors: keys of all tiles, without those that only fill a tile up."""
@@ -83,7 +85,7 @@ def tiles(chain: ChainedConfig, queries: int, keys: int, ahead: int = 0, causal:
     """
     t = chain.T
     if chain.mask_skip == "none":
-        return Tiles(t, 0, _ceil(queries, t) * _ceil(keys, t), _ceil(queries, t) * keys)
+        return Tiles(t, 0, (0, 0), _ceil(queries, t) * _ceil(keys, t), _ceil(queries, t) * keys)
     if causal and ahead < 0:
         queries, ahead = queries + ahead, 0
     dataflow = chain.mask_skip == "dataflow" and min(queries, keys) > t
@@ -93,16 +95,19 @@ def tiles(chain: ChainedConfig, queries: int, keys: int, ahead: int = 0, causal:
     across = _ceil(keys - past, side)
     first = np.full_like(row, -_ceil(past, side))
     last = np.minimum(row, across - 1)
-    seen = np.ones_like(row)
+    seen, depth = np.ones_like(row), np.full_like(row, -1)
     if window:
         lowest = ahead + row * side - window + 1
-        first = np.maximum(first, (lowest - past) // side)
+        column = (lowest - past) // side
+        depth = np.where((column >= first) & (column < last), lowest - past - column * side, -1)
+        first = np.maximum(first, column)
         seen = (lowest < keys).astype(np.int64)
     seen *= np.maximum(0, last - first + 1)
     low, high = (np.clip(past + at * side, 0, keys) for at in (first, last + 1))
     read = int((np.maximum(0, high - low) * (seen > 0)).sum())
     diagonal = int(((row < across) & (seen > 0)).sum()) if dataflow else 0
-    return Tiles(side, diagonal, int(seen.sum()) - diagonal, read)
+    edge = tuple(int(((depth == at) & (seen > 0)).sum()) if dataflow else 0 for at in (0, 1))
+    return Tiles(side, diagonal, (edge[0], edge[1]), int(seen.sum()) - diagonal - sum(edge), read)
 
 
 def pairs(queries: int, keys: int, ahead: int = 0, causal: bool = True, window: int = 0) -> int:
@@ -153,7 +158,10 @@ def masked(
         diagonal = _tile(chain, (2 * t + 1) * step, twice)
         if not chain.double_buffer:
             diagonal = diagonal._replace(query_load=t * once)
-        made = diagonal.times(grid.diagonal) + _tile(chain, 4 * t * step, twice).times(grid.other)
+        made = diagonal.times(grid.diagonal + grid.edge[0]) + _tile(chain, 4 * t * step, twice).times(grid.other)
+        made += diagonal._replace(steps=(2 * t - 1) * step, key_wait=max(0, twice - (2 * t - 1) * step)).times(
+            grid.edge[1]
+        )
     return made._replace(useful=useful, keys_read=grid.keys_read)
 
 

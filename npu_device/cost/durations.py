@@ -82,13 +82,11 @@ class Conversion(NamedTuple):
     (docs/oaken.md, "Engines")."""
 
     lead: int = 0
-    """Before the first byte."""
+    """Before the first byte of a write."""
     stream: int = 0
     """Beside the bytes, at least."""
     tail: int = 0
     """Behind the last byte."""
-    serial: bool = False
-    """`lead` comes behind the latency of the memory; else beside it."""
 
     @property
     def busy(self) -> int:
@@ -109,7 +107,7 @@ class Cost(NamedTuple):
     alone: int
     """From start to end without contention and with a warm pipeline."""
     drain: int
-    """From there until its result is complete."""
+    """From there until its result is complete; of a write, the latency of the memory, at least."""
     cold: int
     """More, when the engine's pipeline has run empty."""
     payload: int
@@ -194,10 +192,12 @@ class Timing:
         ports, stalls = _own_stalls(own, max(bursts, lookups, engine.stream, data))
         bare = max(bursts, lookups, ports)
         cycles = max(bare, engine.stream)
-        alone = self._lead(self.latency, engine) + max(cycles, data) + engine.tail
         cached = self._cached(piece)
+        latency = self.hit_latency if cached else self.latency
+        lead = engine.lead if piece.write else self.latency
+        alone = lead + max(cycles, data) + engine.tail
         beside = max(cycles, self.rates.beside_dram(piece.aligned)) + engine.tail
-        least = self._lead(self.hit_latency, engine) + beside if cached else alone
+        least = (engine.lead if piece.write else latency) + beside if cached else alone
         aux = piece.aux | piece.write * WRITES | piece.role * ROLE | cached * CACHED
         rows = piece.dram.rows, piece.dram.row_bytes, piece.dram.stride
         return Cost(
@@ -205,7 +205,7 @@ class Timing:
             piece.write,
             cycles,
             alone,
-            0,
+            latency if piece.write else 0,
             0,
             piece.payload,
             piece.aligned,
@@ -234,15 +234,11 @@ class Timing:
             passed = ceil_div(piece.elements, engine.w_q)
             busy = self.core_cycles(2 * passed + engine.d_q)
             lead = self.core_cycles(passed + engine.d_q) if engine.overlap else busy
-            return Conversion(lead, busy - lead, 0, not engine.overlap)
+            return Conversion(lead, busy - lead)
         stream = ceil_div(piece.elements, engine.w_dq)
         busy = self.core_cycles(stream + engine.d_dq)
         beside = self.core_cycles(stream) if engine.overlap else 0
         return Conversion(0, beside, busy - beside)
-
-    def _lead(self, latency: int, engine: Conversion) -> int:
-        """Cycles before the first byte."""
-        return latency + engine.lead if engine.serial else max(latency, engine.lead)
 
     def _cached(self, piece: Transfer) -> bool:
         """Whether a transfer goes through the L2; writes do where it keeps them."""

@@ -57,8 +57,7 @@ def piece_image(cost: Cost, per_byte: int) -> PieceImage:
         stall.bank, stall.cause, stall.cycles = bank, cause, cycles
     piece.channel_bytes.fill(cost.channels)
     conversion = cost.conversion
-    piece.converting, piece.lead, piece.lead_serial = conversion.busy, conversion.lead, int(conversion.serial)
-    piece.tail, piece.bare = conversion.tail, cost.bare
+    piece.converting, piece.lead, piece.tail, piece.bare = conversion.busy, conversion.lead, conversion.tail, cost.bare
     return PieceImage(piece.step_class, piece.cycles, bytes(arena.buffer[ROOT:]))
 
 

@@ -90,9 +90,7 @@ class Piece:
     converting: int = 0
     """Transfer: busy cycles of the KV engine of its channel; 0: it has no work, and the next ones mean nothing."""
     lead: int = 0
-    """Of these, before the first byte."""
-    lead_serial: int = 0
-    """Whether they come behind the latency of the memory; else beside it."""
+    """Of these, before the first byte of a write."""
     tail: int = 0
     """Of these, behind the last byte."""
     bare: int = 0
@@ -201,7 +199,7 @@ class Unit:
     stalled: int = 0
     """External: cycles lost to banks, for which that engine's clock stands still."""
     result: int = 0
-    """External: cycles from the end of the step to its result."""
+    """Cycles from the end of the step to its result; of a write, the latency of the memory."""
 
 
 @record

@@ -73,9 +73,7 @@ def end_step(loop: EventLoop, unit: Unit, t: int) -> None:
         report_conversion(loop, unit, t)
     emit(loop, t, unit.code, unit.end_event, run.ticket, step.tile, piece.payload, piece.aligned)
     step.released = t
-    step.done = t + piece.drain
-    if loop.external and unit.external:
-        step.done = t + unit.result
+    step.done = t + unit.result
     unit.busy = 0
     unit.phase = 0
     unit.last_end = t
@@ -256,6 +254,7 @@ def begin_step(loop: EventLoop, run: Run, step: Step, unit: Unit, t: int) -> Non
         unit.start = t
         unit.length = cycles
         unit.end = t + cycles
+        unit.result = piece.drain
         if loop.external and unit.external:
             unit.end = FOREVER
             unit.stalled = 0

@@ -19,7 +19,8 @@ QUANTIZING, DEQUANTIZING = int(Cause.QUANTIZE), int(Cause.DEQUANTIZE)
 
 
 def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
-    """The transfer that a DMA channel has been given begins with its latency."""
+    """The transfer that a DMA channel has been given begins: a read with its latency, which a write has behind its last
+    byte."""
     step = unit.step
     piece = step.piece
     latency = loop.latency
@@ -37,16 +38,18 @@ def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
                 bypass(loop, unit, t)
     if misses and loop.row_cycles:
         latency += open_rows(loop, step.dram, piece.aligned)
-    if step.issued != NOT_YET:
-        ahead = t - step.issued
-        latency = max(0, latency - ahead)
-        emit(loop, t, unit.code, What.REQUEST, unit.run.ticket, step.tile, ahead, 0)
-    unit.delay = 0
-    if piece.converting:
-        unit.delay = piece.lead if piece.lead_serial else max(0, piece.lead - latency)
+    unit.delay = piece.lead
     unit.phase = LATENCY
-    unit.ready = t + latency + unit.delay
-    unit.start = unit.ready
+    unit.result = 0
+    unit.start = t + latency
+    if piece.step_class == WRITE:
+        unit.result = latency
+        unit.start = t + piece.lead
+    elif step.issued != NOT_YET:
+        ahead = t - step.issued
+        unit.start = t + max(0, latency - ahead)
+        emit(loop, t, unit.code, What.REQUEST, unit.run.ticket, step.tile, ahead, 0)
+    unit.ready = unit.start
     unit.undisturbed_end = unit.start + piece.cycles
     unit.bare_end = unit.start + piece.bare
     unit.left = piece.credits

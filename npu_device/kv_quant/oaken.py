@@ -227,6 +227,21 @@ def _extremes(numbers: Floats, rows: NDArray[np.int64], tokens: int) -> tuple[Fl
     return low, high
 
 
+def entropy_bound(encoded: Encoded) -> float:
+    """Bits of an element that no code of single symbols is below: order-0 entropies of nibbles and of sparse entries,
+    and the metadata as they are."""
+    nibbles = np.concatenate((encoded.dense & np.uint8(15), encoded.dense >> np.uint8(4)), axis=None)
+    bits = sum(len(symbols) * _entropy(symbols) for symbols in (nibbles, encoded.sparse))
+    return (bits + 8 * encoded.meta.size) / max(1, nibbles.size)
+
+
+def _entropy(symbols: Bytes) -> float:
+    """Bits of a symbol."""
+    counts = np.bincount(symbols)
+    shares = counts[counts > 0] / max(1, len(symbols))
+    return float(-(shares * np.log2(shares)).sum())
+
+
 def decode(encoded: Encoded, t: Thresholds, code: str = MSB_CLAMP) -> NDArray[np.float16]:
     """The numbers of encoded tokens, (tokens, C) fp16. NpuDeviceError where counts and entries contradict."""
     check_code(code)

@@ -48,13 +48,16 @@ class KvStorage(ABC):
         """Keys (side "k") or values ("v") as they are read after they were stored. `parameters`: of Oaken."""
 
     @abstractmethod
-    def stored_bits(self, x: NDArray[Any], head_dim: int, parameters: Parameters) -> float:
-        """Bits of an element as stored; of Oaken counted, of the others from shapes."""
+    def stored_bits(self, x: NDArray[Any], side: str, head_dim: int, parameters: Parameters) -> float:
+        """Bits of an element of keys (side "k") or values as stored; of Oaken counted, of the others from shapes."""
 
 
 @dataclass(frozen=True)
 class DeviceStorage(KvStorage):
     """One that the device has. Without values it follows from shapes what is stored."""
+
+    paged: ClassVar[bool] = False
+    """Whether its tokens have virtual addresses, and take pages of DRAM where they are touched."""
 
     def kind(self, number: DataType) -> DataType:
         """The type of a cache whose elements have that of `number` where they are stored one by one."""
@@ -99,7 +102,7 @@ class Numbers(DeviceStorage):
         made: Floats = (np.clip(np.rint(heads / scale), -top - 1, top) * scale).astype(np.float32).reshape(x.shape)
         return made
 
-    def stored_bits(self, x: NDArray[Any], head_dim: int, parameters: Parameters) -> float:
+    def stored_bits(self, x: NDArray[Any], side: str, head_dim: int, parameters: Parameters) -> float:
         return self.bits
 
 
@@ -110,6 +113,7 @@ class Oaken(DeviceStorage):
     outliers: int = 100
     """Permille of the elements, in runs without values; stated beside every figure."""
     page_bytes: int = 4096
+    paged: ClassVar[bool] = True
 
     def kind(self, number: DataType) -> DataType:
         return DataType.ENCODED
@@ -147,7 +151,7 @@ class Oaken(DeviceStorage):
         thresholds, code = parameters.thresholds, parameters.code
         return oaken.decode(oaken.encode(x, thresholds, code), thresholds, code).astype(np.float32)
 
-    def stored_bits(self, x: NDArray[Any], head_dim: int, parameters: Parameters) -> float:
+    def stored_bits(self, x: NDArray[Any], side: str, head_dim: int, parameters: Parameters) -> float:
         return 8 * oaken.encode(x, parameters.thresholds, parameters.code).payload / x.size
 
 
@@ -155,12 +159,12 @@ class Oaken(DeviceStorage):
 class PerToken(KvStorage):
     """A scale for each token, whole vector."""
 
-    refused: ClassVar[str] = "the device has a scale for each head of a cache, none for each token"
+    refused: ClassVar[str] = "the device has no scale for the token of all heads"
 
     def read_back(self, x: Floats, side: str, head_dim: int, parameters: Parameters) -> Floats:
         return uniform(x, 1, self.bits)
 
-    def stored_bits(self, x: NDArray[Any], head_dim: int, parameters: Parameters) -> float:
+    def stored_bits(self, x: NDArray[Any], side: str, head_dim: int, parameters: Parameters) -> float:
         return self.bits + SCALE_BITS / x.shape[1]
 
 
@@ -168,12 +172,12 @@ class PerToken(KvStorage):
 class QServe(KvStorage):
     """Per token and head, without the smoothing of channels, which needs weights."""
 
-    refused: ClassVar[str] = "the device has no scale per token and head"
+    refused: ClassVar[str] = "the device has no minimum beside the scale of a token and head"
 
     def read_back(self, x: Floats, side: str, head_dim: int, parameters: Parameters) -> Floats:
         return _grouped(x, min(GROUP, head_dim), self.bits)
 
-    def stored_bits(self, x: NDArray[Any], head_dim: int, parameters: Parameters) -> float:
+    def stored_bits(self, x: NDArray[Any], side: str, head_dim: int, parameters: Parameters) -> float:
         return self.bits + SCALE_BITS / min(GROUP, head_dim)
 
 
@@ -188,8 +192,11 @@ class Kivi(KvStorage):
             return _grouped(x, GROUP, self.bits)
         return np.concatenate([uniform(x[at : at + GROUP], 0, self.bits) for at in range(0, len(x), GROUP)])
 
-    def stored_bits(self, x: NDArray[Any], head_dim: int, parameters: Parameters) -> float:
-        return self.bits + SCALE_BITS / (GROUP if x.shape[1] % GROUP == 0 else x.shape[1])
+    def stored_bits(self, x: NDArray[Any], side: str, head_dim: int, parameters: Parameters) -> float:
+        tokens, channels = x.shape
+        if side == "v":
+            return self.bits + SCALE_BITS / (GROUP if channels % GROUP == 0 else channels)
+        return self.bits + SCALE_BITS * -(-tokens // GROUP) / tokens
 
 
 @dataclass(frozen=True)
@@ -215,8 +222,8 @@ class KvQuant(KvStorage):
         made = levels[np.searchsorted(bounds, scaled / reach)] * reach * deviation + mean
         return np.where(kept, x, made).astype(np.float16).astype(np.float32)
 
-    def stored_bits(self, x: NDArray[Any], head_dim: int, parameters: Parameters) -> float:
-        return self.bits + OUTLIERS * OUTLIER_BITS + SCALE_BITS / x.shape[1]
+    def stored_bits(self, x: NDArray[Any], side: str, head_dim: int, parameters: Parameters) -> float:
+        return self.bits + OUTLIERS * OUTLIER_BITS + SCALE_BITS / x.shape[0 if side == "k" else 1]
 
 
 def uniform(x: Floats, axis: int, bits: int = 4) -> Floats:

@@ -21,6 +21,7 @@ from npu_device.memory.bitwidth import (
     FULL_PRECISION,
     BitWidthError,
     bits_total,
+    bytes_total,
     check_bank,
     check_dtype,
     check_role,
@@ -69,7 +70,8 @@ def load(document: Any, config: NpuConfig) -> list[Listed]:
     commands = document["commands"]
     parts = []
     for index, command in enumerate(commands):
-        wrong = [*_places(f"commands[{index}]", command, config), *_sizes(f"commands[{index}].", command)]
+        prefix = f"commands[{index}]."
+        wrong = [*_places(prefix[:-1], command, config), *_sizes(prefix, command), *_rows(prefix, command)]
         found += wrong
         if wrong:
             continue
@@ -238,6 +240,31 @@ def _sizes(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
         return
     most = f" and at most {tokens} x {dim}, all tokens" if tokens is not None else ""
     yield Fault(Code.RANGE, prefix + "num_elements", count, f"must be a multiple of head_dim {dim}{most}")
+
+
+def _rows(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
+    """Rows of keys and values of KV_UPDATE: apart, and where the layout of their caches has them (docs/bit-widths.md,
+    R15)."""
+    if command["opcode"] != KV_UPDATE:
+        return
+    size = bytes_total(command["num_elements"], command["qbits"])
+    for side in ("k", "v"):
+        place = command[side]
+        if "layout" not in place:
+            continue
+        layout = place["layout"]
+        if layout["token"] >= layout["t_max"]:
+            rule = f"must be below t_max {layout['t_max']}"
+            yield Fault(Code.RANGE, f"{prefix}{side}.layout.token", layout["token"], rule)
+            continue
+        address = layout["base"] + (layout["head"] * layout["t_max"] + layout["token"]) * size
+        if place["dram_addr"] != address:
+            rule = f"must be {address}: base + (head x t_max + token) x {size} bytes"
+            yield Fault(Code.RANGE, f"{prefix}{side}.dram_addr", place["dram_addr"], rule)
+    keys, values = command["k"]["dram_addr"], command["v"]["dram_addr"]
+    if abs(keys - values) < size:
+        rule = f"keys and values of {size} bytes overlap, keys are at {keys}: each needs a row of its own"
+        yield Fault(Code.RANGE, f"{prefix}v.dram_addr", values, rule)
 
 
 def _banks(

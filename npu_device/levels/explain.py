@@ -18,7 +18,7 @@ from npu_device.cost.durations import Timing
 from npu_device.cost.tensor import ceil_div, product
 from npu_device.levels.critical_path import NO_PATH, Path
 from npu_device.levels.held import Held
-from npu_device.trace.events import CACHED, FRONTEND, TIGHT, Cause, Kind, What
+from npu_device.trace.events import CACHED, FRONTEND, TIGHT, WRITES, Cause, Kind, What
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import SPAN, UNFINISHED, Integers
 
@@ -127,6 +127,7 @@ class _Step(NamedTuple):
     way: Way = Way.DRAM
     ahead: int = 0
     """Cycles since the request of a transfer was issued."""
+    write: bool = False
 
 
 def explain(spans: Spans, config: NpuConfig, critical_path: Path = NO_PATH) -> Explanation:
@@ -139,6 +140,9 @@ class _Walk:
         """`engines`: as of `Path`."""
         self._config = config
         self._timing = Timing(config)
+        dram = config.dram
+        self._row = self._timing.core_cycles(dram.row_cycles) if dram.row_model == "open" else 0
+        """Core cycles of the opening of a row of DRAM."""
         self._product = product(config.te, 1, 1, 1, 8, 8)
         """Of any size: how a pipeline fills and drains."""
         self._chain: dict[tuple[int, Blocker], int] = {}
@@ -246,10 +250,22 @@ class _Walk:
             if cycles > 0:
                 self._charge(worker, Blocker.CORE, cycles)
                 spent += cycles
-        self._charge(ticket, self._gap(at, low, ticket), at - low - spent)
+        for blocker, cycles in self._gap(at, low, ticket, at - low - spent):
+            self._charge(ticket, blocker, cycles)
 
-    def _gap(self, at: int, low: int, ticket: int) -> Blocker:
-        """Why nothing of the chain ran between `low` and `at`."""
+    def _gap(self, at: int, low: int, ticket: int, cycles: int) -> Iterator[tuple[Blocker, int]]:
+        """Why nothing of the chain ran in so many cycles between `low` and `at`."""
+        for step in self._ending[low] if low else ():
+            if step.write:  # its bytes have been sent, the memory has them after its latency
+                for blocker, latency in (*self._latencies(step.way), (Blocker.DRAM_LATENCY, self._row)):
+                    taken = min(latency, cycles)
+                    cycles -= taken
+                    yield blocker, taken
+                break
+        yield self._reason(at, low, ticket), cycles
+
+    def _reason(self, at: int, low: int, ticket: int) -> Blocker:
+        """Why nothing of the chain ran between `low` and `at`, beside the latency of writes."""
         if bisect_left(self._faults, low) < bisect_left(self._faults, at):
             return Blocker.FAULT
         if self._accepted.get(ticket, 0) == at or not low:
@@ -291,10 +307,9 @@ class _Walk:
 
     def _spend_transfer(self, step: _Step, remaining: int, unit_busy: bool) -> None:
         """Divide what stalls leave of a transfer's cycles. DRAM and NoC get no more than bytes can have taken there."""
-        rates, dram = self._timing.rates, self._config.dram
-        row = self._timing.core_cycles(dram.row_cycles) if dram.row_model == "open" else 0
+        rates, row = self._timing.rates, 0 if step.write else self._row
         ahead = step.ahead
-        for blocker, latency in self._latencies(step.way):
+        for blocker, latency in () if step.write else self._latencies(step.way):
             cycles = max(0, latency - ahead)
             ahead = max(0, ahead - latency)
             remaining -= self._take(step, Blocker.CHANNEL_BUSY if unit_busy else blocker, cycles, remaining)
@@ -321,7 +336,7 @@ class _Walk:
         return ceil_div(self._traffic.during(step.begin, step.end) * rates.per_byte, lowest)
 
     def _latencies(self, way: Way) -> tuple[tuple[Blocker, int], ...]:
-        """What passes before the first byte."""
+        """The latency of a transfer."""
         timing, config = self._timing, self._config
         if way is Way.L2:
             noc = timing.core_cycles(config.noc.latency)
@@ -399,7 +414,8 @@ def _steps(spans: Spans) -> Iterator[_Step]:
         )
         cached = unit >> 8 == Kind.DMA and aux & CACHED
         way = Way.FILL if first in filled else Way.L2 if cached else Way.DRAM
-        yield _Step(unit, ticket, begin, end, moved, ended.get(unit) == begin, lost, way, ahead.get(first, 0))
+        write = bool(aux & WRITES)
+        yield _Step(unit, ticket, begin, end, moved, ended.get(unit) == begin, lost, way, ahead.get(first, 0), write)
         ended[unit] = end
 
 

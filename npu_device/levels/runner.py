@@ -11,7 +11,7 @@ import numpy as np
 from npu_device.abi.descriptor import EXTENDED_SIZE, Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.instructions import PortReply
-from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE, SPM_BASE, SPM_CLUSTER_STRIDE
+from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE, KV_BASE, KV_RANGE, SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.registers import REGISTERS
 from npu_device.config import MOST_QUEUED, FrontEndConfig, NpuConfig
 from npu_device.device import NpuDevice
@@ -66,7 +66,9 @@ class Runner:
         `analytic`: IA_TIMING. `interpreted`: CPython runs the event loop."""
         self.config = config
         self.events = events or EventStream()
-        regions: list[tuple[str, int, Any]] = [("DRAM", DRAM_BASE, sparse(config.dram.size))]
+        regions: list[tuple[str, int, Any]] = [
+            ("DRAM", DRAM_BASE, sparse(config.dram.size)), ("KV", KV_BASE, sparse(KV_RANGE * config.dram.size))
+        ]  # fmt: skip
         for cluster in range(config.clusters):
             base = SPM_BASE + cluster * SPM_CLUSTER_STRIDE
             regions.append((f"SPM{cluster}", base, np.zeros(config.spm.size, np.uint8)))

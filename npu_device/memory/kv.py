@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.memory.bitwidth import bytes_total
 
+SCALE_BYTES = 4
+"""Of the scale of a token and head, where each has its own."""
+
 
 @dataclass(frozen=True)
 class KvCache:

@@ -107,7 +107,7 @@ def _variant(name: str, x: Floats, side: str, head_dim: int) -> tuple[float, Flo
     """(bits, what is read)."""
     if (one := COMPARED.get(name)) is not None:
         p = parameters(x)
-        return one.stored_bits(x, head_dim, p), one.read_back(x, side, head_dim, p)
+        return one.stored_bits(x, side, head_dim, p), one.read_back(x, side, head_dim, p)
     if name in _PARTS:
         t, parts = parameters(x).thresholds, _PARTS[name]
         return _bits(x, t, parts.get("outer", True), parts.get("inner", True)), grouped(x, t, **parts)
@@ -158,3 +158,56 @@ def ratio_sweep(layers: Sequence[Layer], points: Sequence[tuple[float, float, fl
         errors = np.sqrt(squares[:, 0] / np.maximum(squares[:, 1], np.finfo(float).tiny))
         made.append(Ratio(*point, float(np.mean(bits)), *map(float, errors)))
     return made
+
+
+class GroupCount(NamedTuple):
+    """Of Oaken with another number of groups: bits of an element, relative errors."""
+
+    groups: int
+    bits: float
+    keys: float
+    values: float
+
+
+GROUPS = {2: (0.10, 0.90), 3: (0.04, 0.90, 0.06), 4: (0.02, 0.02, 0.90, 0.06), 5: (0.02, 0.02, 0.90, 0.03, 0.03)}
+"""Shares from the outermost group to the innermost; the largest is dense, with 4 bits, others have 5."""
+
+
+def group_counts(layers: Sequence[Layer]) -> list[GroupCount]:
+    """Errors and bits of 2 to 5 groups. An entry has 6 bits of index, the highest bit of its code and the number of its
+    group: 1 bit up to three groups, 2 beyond, with which entries are no bytes any more. A decoder is told the side."""
+    rows = []
+    for count, shares in GROUPS.items():
+        squares, bits = np.zeros((2, 2)), []
+        entry = 7 + (count > 3) + (count > 2)
+        for layer in layers:
+            for side, x in enumerate(layer):
+                read, outliers = _concentric(x, shares)
+                bits.append(4 + entry * outliers + SCALE_BITS * count / x.shape[1])
+                squares[side] += _square(read - x), _square(x)
+        errors = np.sqrt(squares[:, 0] / np.maximum(squares[:, 1], np.finfo(float).tiny))
+        rows.append(GroupCount(count, float(np.mean(bits)), *map(float, errors)))
+    return rows
+
+
+def _concentric(x: Floats, shares: Sequence[float]) -> tuple[Floats, float]:
+    """(numbers that are read, share of outliers) of groups around the median, each shifted by its inner limits."""
+    sample, dense = x[: max(1, len(x) // 2)], int(np.argmax(shares))
+    ends = np.cumsum(shares)[:-1]
+    limits = [tuple(np.quantile(sample, at).astype(np.float16).astype(np.float32) for at in (end / 2, 1 - end / 2))
+              for end in ends]  # fmt: skip
+    group = sum(((x > low) & (x < high)).astype(np.int64) for low, high in limits)
+    read = x
+    for index in range(len(shares)):
+        low, high = limits[index] if index < len(limits) else (np.float32(0), np.float32(0))
+        moved, mask = np.where(x >= high, high, low), group == index
+        v = x - moved
+        least, most = (np.where(mask, v, sign * np.inf) for sign in (1, -1))
+        first, last = least.min(axis=1, keepdims=True), most.max(axis=1, keepdims=True)
+        first, last = (np.where(np.isfinite(one), one, 0) for one in (first, last))
+        first = first.astype(np.float16).astype(np.float32)
+        top = (1 << (4 if index == dense else 5)) - 1
+        step = ((last - first) / top).astype(np.float16).astype(np.float32)
+        code = np.divide(v - first, step, out=np.zeros_like(v), where=step > 0)
+        read = np.where(mask, np.clip(np.rint(code), 0, top) * step + first + moved, read)
+    return read.astype(np.float16).astype(np.float32), float((group != dense).mean())

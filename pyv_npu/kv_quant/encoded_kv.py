@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.config import KvQuantConfig
-from npu_device.kv_quant.oaken import Encoded
+from npu_device.kv_quant.oaken import Encoded, entropy_bound
 from npu_device.kv_quant.pages import pages
 from npu_device.kv_quant.policies import COMPARED
 from npu_device.kv_quant.storage import EncodedCache, Parameters
@@ -122,7 +122,8 @@ def measured(made: CompiledDecoder, read: Callable[[str], bytes], tokens: int, p
                 "layer": index // 2, "side": "kv"[index % 2], "elements": elements, "outer": outer,
                 "inner": outliers - outer, "p_out": outliers / elements, "b_eff": 8 * encoded.payload / elements,
                 "b_eff_inline": 8 * (encoded.payload + encoded.counts.size) / elements,
-                "b_slide": 4 + 4 * outliers / elements, "dense_bytes": encoded.dense.size, "sparse_bytes": outliers,
+                "b_slide": 4 + 4 * outliers / elements, "entropy_bound": entropy_bound(encoded),
+                "dense_bytes": encoded.dense.size, "sparse_bytes": outliers,
                 "meta_bytes": encoded.meta.size, "count_bytes": encoded.counts.size,
                 "pages": held.dense + held.sparse + held.meta, "bursts": held.bursts,
             }
@@ -142,7 +143,7 @@ def compared(made: CompiledDecoder, wanted: Mapping[str, Values]) -> list[dict[s
             x = tokens_by_channels(np.asarray(wanted[cache.past], np.float32))
             got = one.read_back(x, "kv"[at[1]], cache.head_dim, parameters_of(made, index))
             squared[at] = np.square(got - x, dtype=np.float64).sum(), np.square(x, dtype=np.float64).sum()
-            bits[at] = one.stored_bits(x, cache.head_dim, parameters_of(made, index))
+            bits[at] = one.stored_bits(x, "kv"[at[1]], cache.head_dim, parameters_of(made, index))
         for layer in (ALL, *range(layers)):
             own = squared.sum(axis=0) if layer == ALL else squared[int(layer)]
             errors = np.sqrt(own[:, 0] / np.maximum(own[:, 1], np.finfo(float).tiny))
@@ -162,6 +163,17 @@ def tables(made: CompiledDecoder, read: Callable[[str], bytes]) -> dict[int, byt
         where = made.compiled.graph.tensors[cache.past].encoded(base)
         at, size = where.counts, where.chunks * where.t_max
         found[at] = read(cache.past)[at - base : at - base + size]
+    return found
+
+
+def allocated(made: CompiledDecoder, config: KvQuantConfig) -> dict[int, int]:
+    """Layer -> bytes of the pages of T_max tokens with the outliers that runs without values assume."""
+    found: dict[int, int] = {}
+    for index, cache in enumerate(made.decoder.caches):
+        where = made.compiled.graph.tensors[cache.past].encoded(0)
+        streams = where.expected(where.t_max, config.p_out_permille).sum(axis=0).tolist()
+        held = pages(where, where.t_max, streams, config.page_bytes).bytes
+        found[index // 2] = found.get(index // 2, 0) + held
     return found
 
 

@@ -60,7 +60,7 @@ def errors(seed: int = 0, ratios: Sequence[float] = RATIOS) -> list[Errors]:
     made = []
     for name, one in COMPARED.items():
         error = {side: relative(one.read_back(x, side, HEAD_DIM, found[side]), x) for side, x in both.items()}
-        bits = float(np.mean([one.stored_bits(x, HEAD_DIM, found[side]) for side, x in both.items()]))
+        bits = float(np.mean([one.stored_bits(x, side, HEAD_DIM, found[side]) for side, x in both.items()]))
         made.append(Errors(name, bits, error["k"], error["v"]))
     return made
 

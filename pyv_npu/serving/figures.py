@@ -106,6 +106,7 @@ def summary(run: Run, hz: int, limits: Mapping[str, int], kv: KvBytes) -> dict[s
     return {
         "requests": len(run.served), "refused": len(run.refused), "seconds": seconds,
         **{f"{name}_ns": distribution(values[name]) for name in FIGURES},
+        **offered_load(run, hz, [one.e2e for one in times]),
         "requests_per_second": len(run.served) / seconds, "output_tokens_per_second": answers / seconds,
         "input_tokens": prompts, "output_tokens": answers,
         "slo_ns": dict(limits), "good_requests": good, "goodput": good / seconds if limits else None,
@@ -121,6 +122,25 @@ def summary(run: Run, hz: int, limits: Mapping[str, int], kv: KvBytes) -> dict[s
         "tokens_per_step": sum(row.tokens for row in run.ledger) / max(1, len(run.ledger)),
         "busy": sum(row.end - row.start for row in run.ledger) / run.end if run.end else 0.0,
     }  # fmt: skip
+
+
+GROWTH = 2
+"""The load exceeds the capacity where the last quarter of the requests takes so many times as long as the first, or all
+take so many times as long as they arrive."""
+
+
+def offered_load(run: Run, hz: int, taken: Sequence[int]) -> dict[str, Any]:
+    """Requests that arrive per second (None: together, or each after another), and whether that is more than the server
+    can answer: fewer are answered per second, and later ones wait longer. `taken`: from arrival to last token."""
+    arrivals = [one.arrival for one in run.served if one.request.after is None]
+    spread, quarter = max(arrivals) - min(arrivals), len(taken) // 4
+    if len(arrivals) < len(run.served) or not spread or not quarter:
+        return {"offered_per_second": None, "overload": False}
+    offered = (len(arrivals) - 1) * hz / spread
+    slower = sum(taken[-quarter:]) > GROWTH * sum(taken[:quarter]) or run.end - min(arrivals) > GROWTH * spread
+    waiting = any(row.waiting for row in run.ledger)
+    overload = waiting and slower and len(taken) * hz < 0.9 * offered * run.end
+    return {"offered_per_second": offered, "overload": overload}
 
 
 def preemptions_text(made: Mapping[str, Any]) -> str:

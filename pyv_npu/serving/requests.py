@@ -36,6 +36,8 @@ class Request:
     units: tuple[int, ...] = ()
     """Names of the prompt's pieces of `unit_tokens` tokens, where those are known instead."""
     unit_tokens: int = 0
+    answer: tuple[int, ...] = ()
+    """The first tokens of the answer, where the prompt of the next turn has them."""
 
     @property
     def total(self) -> int:
@@ -91,7 +93,8 @@ def fitted(workload: Workload, longest: int, how: str) -> Workload:
                 f"{longest} by --overlong {how}: nothing is left; --overlong cut-both, or a larger length"
             )
         cut = one.input_toks - prompt
-        made.append(replace(one, input_toks=prompt, output_toks=answer, tokens=one.tokens[cut:], units=()))
+        made.append(replace(one, input_toks=prompt, output_toks=answer, tokens=one.tokens[cut:], units=(),
+                            answer=one.answer[:answer]))  # fmt: skip
     return replace(workload, requests=tuple(made), changed=changed)
 
 

@@ -47,6 +47,8 @@ class SchedulerConfig:
     again."""
     max_model_len: int = 1 << 24
     """Tokens of prompt and answer."""
+    window: int = 0
+    """Of a sliding window, the tokens that one attends to: blocks of those before it are given back; 0: none."""
 
     def __post_init__(self) -> None:
         bounds = (
@@ -54,6 +56,7 @@ class SchedulerConfig:
             ("--max-num-batched-tokens", self.max_num_batched_tokens, 1, 1 << 20),
             ("--max-num-seqs", self.max_num_seqs, 1, 1 << 16), ("--watermark", self.watermark, 0, self.blocks - 1),
             ("--max-model-len", self.max_model_len, 2, 1 << 25), ("--swap-blocks", self.swap_blocks, 0, 1 << 28),
+            ("window", self.window, 0, 1 << 25),
         )  # fmt: skip
         for name, value, low, high in bounds:
             if not low <= value <= high:
@@ -81,8 +84,10 @@ class Entry:
     answered: int = 0
     """Tokens of the answer that exist."""
     blocks: list[int] = field(default_factory=list)
+    dropped: int = 0
+    """Blocks before them, of tokens that no token will attend to."""
     keys: tuple[Key, ...] = ()
-    """Of the full blocks of the prompt."""
+    """Of the full blocks of prompt and answer."""
     preemptions: int = 0
     recomputed: int = 0
     """Tokens that were in the caches before a preemption, and had to be computed again."""
@@ -155,14 +160,22 @@ class Scheduler:
         config, kept = self.config, request.total - 1
         if request.total > config.max_model_len:
             return f"{request.total} tokens: --max-model-len is {config.max_model_len}"
-        if self.pool.needed(kept) > config.blocks - config.watermark:
+        if self._needed(kept) > config.blocks - config.watermark:
             return (
-                f"{request.total} tokens need {self.pool.needed(kept)} blocks of {config.block_size}: there are "
+                f"{request.total} tokens need {self._needed(kept)} blocks of {config.block_size}: there are "
                 f"{config.blocks - config.watermark}"
             )
         if not config.chunked_prefill and kept > config.max_num_batched_tokens:
             return f"{kept} tokens at once: the budget of a step is {config.max_num_batched_tokens}, and chunks are off"
         return ""
+
+    def _needed(self, tokens: int) -> int:
+        """Blocks that so many tokens of a request take at most at a time: of a sliding window, those that a chunk
+        attends to, and of the chunk."""
+        config, blocks = self.config, self.pool.needed(tokens)
+        if not config.window:
+            return blocks
+        return min(blocks, self.pool.needed(config.window - 1 + config.max_num_batched_tokens) + 1)
 
     def add(self, request: Request) -> Entry:
         """A request has arrived; it must not be one with a `refusal`."""
@@ -234,17 +247,18 @@ class Scheduler:
         return self.running[-1]
 
     def _preempt(self, entry: Entry, step: Step) -> None:
+        self._slide(entry)
         self.pool.release(entry.blocks)
         entry.blocks = []
         entry.preemptions += 1
-        held = self.pool.needed(entry.computed)
+        held = self.pool.needed(entry.computed) - entry.dropped
         if 0 < held <= self._swap_room:
             self._swap_room -= held
             entry.swapped = held
             entry.swaps += 1
-            step.swapped.append(Swap(entry, entry.computed))
+            step.swapped.append(Swap(entry, entry.computed - entry.dropped * self.pool.size))
         else:
-            entry.computed = 0
+            entry.computed = entry.dropped = 0
         step.preempted.append(entry)
         self._wait(entry, first=True)
 
@@ -260,7 +274,7 @@ class Scheduler:
                 break
             tokens = min(missing, budget)
             room = pool.free - pool.idle(shared)
-            whole = pool.needed(entry.num_tokens if config.full_isl_gate else context + tokens) - len(shared)
+            whole = self._needed(entry.num_tokens if config.full_isl_gate else context + tokens) - len(shared)
             if whole + config.watermark > room:
                 break
             if self._heap:
@@ -275,21 +289,31 @@ class Scheduler:
             if entry.swapped:
                 self._swap_room += entry.swapped
                 entry.swapped = 0
-                step.swapped.append(Swap(entry, context))
+                step.swapped.append(Swap(entry, context - entry.dropped * pool.size))
             self.running.append(entry)
             step.scheduled.append(Scheduled(entry, tokens, context))
             budget -= tokens
 
     def _grow(self, entry: Entry, tokens: int) -> bool:
         """Take the blocks of so many more tokens, if there are."""
+        self._slide(entry)
         pool, held = self.pool, len(entry.blocks)
-        missing = -(-(entry.computed + tokens) // pool.size) - held
+        missing = -(-(entry.computed + tokens) // pool.size) - entry.dropped - held
         if missing > 0:
             if missing > pool.free:
                 return False
             entry.blocks += pool.take(missing)
             entry.peak = max(entry.peak, held + missing)
         return True
+
+    def _slide(self, entry: Entry) -> None:
+        """Give back the blocks that lie before the window of the next token."""
+        window, behind = self.config.window, (entry.computed - self.config.window + 1) // self.pool.size
+        if window and behind > entry.dropped:
+            count = min(behind - entry.dropped, len(entry.blocks))
+            self.pool.release(entry.blocks[:count])
+            del entry.blocks[:count]
+            entry.dropped = behind
 
     def commit(self, step: Step) -> tuple[list[Entry], list[Entry]]:
         """The step is over: (those that have a new token, those of them that are answered and leave)."""
@@ -302,7 +326,7 @@ class Scheduler:
             entry.computed = computed
             if entry.keys:
                 for index in range(context // size, min(computed // size, len(entry.keys))):
-                    self.pool.name(entry.blocks[index], entry.keys[index])
+                    self.pool.name(entry.blocks[index - entry.dropped], entry.keys[index])
             if computed == entry.num_tokens:
                 entry.num_tokens += 1
                 entry.answered += 1
@@ -319,15 +343,21 @@ class Scheduler:
 
 
 def prefix_keys(request: Request, size: int) -> tuple[Key, ...]:
-    """The keys of the full blocks of a prompt: SHA-256 over what it holds from its begin to the end of each."""
-    count, key, made = request.input_toks // size, b"", list[Key]()
-    if request.tokens:
-        for at in range(count):
-            key = sha256(key + str(request.tokens[at * size : (at + 1) * size]).encode()).digest()
-            made.append(key)
-    elif request.units and request.unit_tokens % size == 0:
-        per = request.unit_tokens // size
-        for at in range(count):
-            key = sha256(key + f"{request.units[at // per]} {at % per}".encode()).digest()
-            made.append(key)
+    """The keys of the full blocks of prompt and answer: SHA-256 over what they hold from the begin of the prompt to the
+    end of each. Tokens of an answer that no prompt tells are those of this request alone. Empty: nothing is known."""
+    by_name = bool(request.units) and request.unit_tokens % size == 0
+    if not request.tokens and not by_name:
+        return ()
+    key, made = b"", list[Key]()
+    tokens = request.tokens + request.answer
+    for at in range((request.total - 1) // size):
+        begin, end = at * size, (at + 1) * size
+        if end <= len(tokens):
+            content = str(tokens[begin:end])
+        elif not request.tokens and end <= request.input_toks:
+            content = f"{request.units[begin // request.unit_tokens]} {begin % request.unit_tokens}"
+        else:
+            content = f"answer of {request.id} {tokens[begin:]}"
+        key = sha256(key + content.encode()).digest()
+        made.append(key)
     return tuple(made)

@@ -1,11 +1,11 @@
 """Simulations of the parts of a step at CA_HYBRID, of commands that the compiler made.
 
-Where operands of attention and of products lie decides what they take: in the scratchpad, where all activations of the
-step are few, or in DRAM. A part is simulated as it lies in the step, and counted from the end of the layer before it.
+Operands of attention lie in the scratchpad or in DRAM, as they do in the step. A part is counted from the end of the
+layer before it.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
@@ -153,14 +153,30 @@ class ProductTimes:
 
     simulator: Simulator
     simulated: int = 0
-    _layers: dict[tuple[int, bool], int] = field(default_factory=dict)
-    _edges: dict[tuple[int, bool], int] = field(default_factory=dict)
+    _layers: dict[int, int] = field(default_factory=dict)
+    _edges: dict[int, int] = field(default_factory=dict)
     _heads: dict[int, int] = field(default_factory=dict)
     _sums: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     _inside: dict[tuple[int, int], bool] = field(default_factory=dict)
 
+    def table(self) -> dict[str, list[list[int]]]:
+        """Cycles that were simulated, to be kept."""
+        return {
+            "layers": [[*one] for one in sorted(self._layers.items())],
+            "edges": [[*one] for one in sorted(self._edges.items())],
+            "heads": [[*one] for one in sorted(self._heads.items())],
+            "resident": [[*key, int(one)] for key, one in sorted(self._inside.items())],
+        }
+
+    def restore(self, table: Mapping[str, Sequence[Sequence[int]]]) -> None:
+        """Take on what `table` gave."""
+        self._layers.update((rows, cycles) for rows, cycles in table.get("layers", ()))
+        self._edges.update((rows, cycles) for rows, cycles in table.get("edges", ()))
+        self._heads.update((count, cycles) for count, cycles in table.get("heads", ()))
+        self._inside.update(((rows, requests), bool(one)) for rows, requests, one in table.get("resident", ()))
+
     def resident(self, rows: int, requests: int) -> bool:
-        """Whether the activations of a step stay in the scratchpad."""
+        """Whether the operands of attention stay in the scratchpad."""
         key = rows, requests
         if key not in self._inside:
             one = self.simulator
@@ -169,53 +185,34 @@ class ProductTimes:
             self._inside[key] = is_resident(job, target_of(one.npu), [first, *[Chunk(1, 0)] * (requests - 1)])
         return self._inside[key]
 
-    @cached_property
-    def _most_resident(self) -> int:
-        """The most rows of one request whose activations stay in the scratchpad; 0: none do."""
-        low, high = 0, 1
-        while high < ROWS[-1] and self.resident(high, 1):
-            low, high = high, 2 * high
-        while low + 1 < high:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.resident(middle, 1) else (low, middle)
-        return low
-
     def of(self, rows: int, requests: int) -> tuple[int, int]:
         """(cycles around the layers, cycles of the products of a layer) of a step."""
         key = rows, requests
         if key not in self._sums:
-            resident = self.resident(rows, requests)
             head = between(HEADS, requests, self._head_at) - self._head_at(1)
-            edge = between(self._near(EDGES, rows, resident), rows, lambda point: self._edge_at(point, resident))
-            near = self._straight(self._near(ROWS, rows, resident), rows, resident)
-            self._sums[key] = edge + head, between(near, rows, lambda point: self._layer_at(point, resident))
+            edge = between(EDGES, rows, self._edge_at)
+            self._sums[key] = edge + head, between(self._straight(rows), rows, self._layer_at)
         return self._sums[key]
 
-    def _near(self, points: Sequence[int], rows: int, resident: bool) -> list[int]:
-        """The points around some rows; where activations are resident, of rows that are."""
-        at = bisect_left(points, rows)
-        low, high = points[max(0, at - 1)], points[at]
-        if resident:
-            high = min(high, max(rows, self._most_resident))
-        return [low, high] if low < high else [low]
-
-    def _straight(self, near: list[int], rows: int, resident: bool) -> list[int]:
-        """Points that are so close that times between them lie on a line."""
-        if len(near) == 2 and self._goes_on(near, resident):
+    def _straight(self, rows: int) -> list[int]:
+        """Points around some rows that are so close that times between them lie on a line."""
+        at = bisect_left(ROWS, rows)
+        near = ROWS[max(0, at - 1) : at + 1]
+        if len(near) == 2 and self._goes_on(near):
             return near
         while len(near) == 2 and near[0] < rows < near[1]:
             low, high = near
             middle = (low + high) // 2
             if high - low <= max(2, low // CLOSEST):
                 break
-            less, half, more = (self._layer_at(point, resident) for point in (low, middle, high))
+            less, half, more = map(self._layer_at, (low, middle, high))
             line = less + (more - less) * (middle - low) // (high - low)
             near = [low, middle] if rows <= middle else [middle, high]
             if abs(half - line) * STRAIGHT <= line:
                 break
         return near
 
-    def _goes_on(self, near: list[int], resident: bool) -> bool:
+    def _goes_on(self, near: list[int]) -> bool:
         """Whether two neighbours go on with the line of the points before: the second with the first and the one before
         it, and the first with the two before."""
         points = [*ROWS[: bisect_left(ROWS, near[0])], *near]
@@ -223,29 +220,26 @@ class ProductTimes:
             return False
         for at in (len(points), len(points) - 1):
             before, low, high = points[at - 3 : at]
-            first, less, more = (self._layer_at(point, resident) for point in (before, low, high))
+            first, less, more = map(self._layer_at, (before, low, high))
             line = less + (less - first) * (high - low) // (low - before)
             if abs(line - more) * STRAIGHT > more:
                 return False
         return True
 
-    def _layer_at(self, rows: int, resident: bool) -> int:
-        key = rows, resident
-        if key not in self._layers:
+    def _layer_at(self, rows: int) -> int:
+        if rows not in self._layers:
             self.simulated += 1
-            made = self.simulator.run([Chunk(rows, 0)], Parts.BETWEEN, 2, resident=resident)
-            self._layers[key] = made.between
-        return self._layers[key]
+            self._layers[rows] = self.simulator.run([Chunk(rows, 0)], Parts.BETWEEN, 2).between
+        return self._layers[rows]
 
-    def _edge_at(self, rows: int, resident: bool) -> int:
-        """What is around the layers, with one row of the output matrix."""
-        key = rows, resident
-        if key not in self._edges:
+    def _edge_at(self, rows: int) -> int:
+        """Cycles around the layers, with one row of the output matrix."""
+        if rows not in self._edges:
             self.simulated += 1
-            made = self.simulator.run([Chunk(rows, 0)], Parts.PRODUCTS, 2, resident=resident)
-            self._edges[key] = made.cycles - 2 * made.period
-            self._layers.setdefault(key, made.between)
-        return self._edges[key]
+            made = self.simulator.run([Chunk(rows, 0)], Parts.PRODUCTS, 2)
+            self._edges[rows] = made.cycles - 2 * made.period
+            self._layers.setdefault(rows, made.between)
+        return self._edges[rows]
 
     def _head_at(self, requests: int) -> int:
         if requests not in self._heads:

@@ -76,6 +76,20 @@ class StepTimes:
         self._whole: dict[tuple[tuple[tuple[int, int], ...], int], Timed] = {}
 
     @property
+    def runs(self) -> int:
+        """Runs of attention and of whole steps."""
+        return self._runs
+
+    def table(self) -> list[list[int]]:
+        """Attention that was simulated, to be kept."""
+        return [[*key[:2], int(key[2]), *one] for key, one in sorted(self._known.items())]
+
+    def restore(self, rows: Sequence[Sequence[int]]) -> None:
+        """Take on what `table` gave."""
+        for tokens, context, resident, *parts in rows:
+            self._known[tokens, context, bool(resident)] = Attention(*parts)
+
+    @property
     def simulated(self) -> int:
         """Runs of parts and steps; those of products may have been made for another way to store keys and values."""
         return self._runs + self.parts.simulated - self._began

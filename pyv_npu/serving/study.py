@@ -192,6 +192,10 @@ class ServedWorkload:
             ("step times", f"from {self.simulated} simulations of parts and steps, linear between them"),
             ("checked", _trust(self.checks, self.worst, self.bend)),
         ]  # fmt: skip
+        if made["overload"]:
+            rates = made["offered_per_second"], made["requests_per_second"]
+            warning = "{:,.3g} requests/s arrive, {:,.3g} are answered: later ones wait ever longer".format(*rates)
+            facts.insert(5, ("warning", f"{warning}; a lower rate, or more capacity"))
         if self.run.control:
             facts.insert(-2, ("firmware", _control(self.run.control, self.serving.core)))
         if made["reused_tokens"]:

@@ -207,7 +207,15 @@ def _servingsim(row: _Row, first: int) -> list[Request]:
         after = first + index - 1 if index else None
         made.append(_call(call, first + index, arrival, priority, session, after, gap))
         gap = call.integer("tool_duration_ns", 0, MOST_NS) if call.has("tool_duration_ns") else 0
-    return made
+    return [*map(_answered, made, made[1:]), made[-1]]
+
+
+def _answered(turn: Request, following: Request) -> Request:
+    """A turn with the tokens of its answer, where the prompt of the next turn goes on with them."""
+    count, known = turn.input_toks, following.tokens
+    if turn.answer or not turn.tokens or known[:count] != turn.tokens:
+        return turn
+    return replace(turn, answer=known[count : turn.total])
 
 
 def _call(
@@ -216,8 +224,8 @@ def _call(
     count, tokens = row.integer("input_toks", 1, MOST_TOKENS), row.integers("input_tok_ids")
     if tokens and len(tokens) != count:
         raise row.fail("input_tok_ids", f"{len(tokens)} tokens", f"must be as many as input_toks, {count}")
-    answer = row.integer("output_toks", 1, MOST_TOKENS)
-    return Request(index, arrival, count, answer, priority, session, after, gap, tokens)
+    answer, known = row.integer("output_toks", 1, MOST_TOKENS), row.integers("output_tok_ids")
+    return Request(index, arrival, count, answer, priority, session, after, gap, tokens, answer=known[:answer])
 
 
 def _mooncake(row: _Row, first: int) -> list[Request]:

@@ -110,6 +110,8 @@ def build(config: NpuConfig, request: Request) -> CompiledShape:
         raise ModelError(
             f"{request.name}: tokens {position}..{position + tokens - 1} do not fit caches of {t_max}: a larger --t-max"
         )
+    if shape.window:
+        t_max = min(t_max, shape.window + tokens - 1)
     bits, kv_quant = request.kv_bits, config.kv_quant
     job = Job(
         shape, shape.layers if request.layers is None else request.layers, t_max, request.requests, request.weight_bits,
@@ -121,7 +123,7 @@ def build(config: NpuConfig, request: Request) -> CompiledShape:
     )  # fmt: skip
     if request.kv and request.granularity == "tile":
         raise ModelError(f"{request.name}: --kv {request.kv}: tile commands know no encoded keys and values: drop one")
-    tiled = position if request.granularity == "tile" else None
+    tiled = min(position, t_max - tokens) if request.granularity == "tile" else None
     target = target_with(config, request.qconfig)._replace(qconfig=request.qconfig.without_weights())
     return compile_shape(job, target, tokens, request.passes, tiled)
 

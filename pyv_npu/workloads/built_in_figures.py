@@ -26,12 +26,13 @@ def figures(
     seconds = cycles / config.clock_hz
     weights = sorted({job.weight_of(layer) for layer in range(job.layers)})
     widths = sorted({bits for layer in range(job.layers) for bits in job.head_bits(layer)})
-    stated = _stated(job, position + tokens)
+    held = min(position + tokens, job.t_max)
+    stated = _stated(job, held)
     encoded = None
     if stated:
-        used = {layer: 2 * job.kv_bytes_of(layer, position + tokens) for layer in range(job.layers)}
-        encoded = Encoded(job.storage.name, used)
-    kept = kv_figures(made.caches, traffic, (position + tokens - 1,), position + tokens, encoded)
+        used = {layer: 2 * job.kv_bytes_of(layer, held) for layer in range(job.layers)}
+        encoded = Encoded(job.storage.name, used, {layer: job.kv_bytes_alloc(layer) for layer in used})
+    kept = kv_figures(made.caches, traffic, (position + tokens - 1,), held, encoded)
     return {
         "tokens": tokens, "context": position, "requests": job.requests,
         "layers": job.layers, "t_max": job.t_max, "commands": len(made.commands),
@@ -42,7 +43,7 @@ def figures(
         "parameters": shape.parameters, "weight_bytes": job.weight_bytes,
         **kept,
         "kv_capacity": kv_capacity(
-            made.caches, config.dram.size, job.weight_bytes, -(-kept["kv_bytes_used"] // (position + tokens))
+            made.caches, config.dram.size, job.weight_bytes, -(-kept["kv_bytes_used"] // held)
         ),
         "seconds": seconds, "tokens_per_second": job.requests * tokens / seconds,
         "bound": bound, "bound_share": max(bound.values()) / cycles,

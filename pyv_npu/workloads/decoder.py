@@ -124,15 +124,17 @@ class Generation(Workload[GenerationDetail]):
         if request.precision == INT8:
             shown = prompts(decoder, request.calibration, config.run.seed, request.calibration_runs)
             decoder = in_int8(decoder, shown, request.weights(), request.calibration_method)
-        bits, scales = request.cache_bits(), None
+        bits, scales, tables = request.cache_bits(), None, False
         blocks = self._blocks(decoder, request, config) if request.kv else ()
         widths = {bits(layer, head) for layer, cache in enumerate(decoder.caches[::2]) for head in range(cache.heads)}
         if any(width is not None and width < BITS[DataType.FP16] for width in widths):
-            scales = head_scales(decoder, request.prompt, bits)
+            tables = config.npu.kv_quant.scales == "token" and request.granularity != "tile"
+            scales = None if tables else head_scales(decoder, request.prompt, bits)
         compiled = compile_decoder(
             decoder, target_with(config.npu, request.weights()), len(request.prompt),
             request.t_max or request.total, passes=request.passes, kv_bits=bits, kv_scales=scales,
             tiled=max(1, request.new - 1) if request.granularity == "tile" else 0, kv_blocks=blocks,
+            token_scales=tables,
         )  # fmt: skip
         known = compiled.compiled.graph.index_bound(POSITION)
         if known is not None and request.total - 1 > known:

@@ -203,12 +203,13 @@ class GenerationDetail(Detail):
         encoded = None
         if made.kv_blocks:
             measured = encoded_kv.measured(made, read, count, npu.kv_quant.page_bytes)
-            encoded = Encoded(request.kv, encoded_kv.used(measured))
+            allocated = encoded_kv.allocated(made, npu.kv_quant)
+            encoded = Encoded(request.kv, encoded_kv.used(measured), allocated)
         kept_figures = kv_figures(made.caches, traffic, positions, count, encoded)
         figures = {
             "prompt": list(request.prompt), "tokens": list(tokens), "given": list(request.given), "t_max": made.t_max,
             "kv_type": "/".join(kinds), **kept_figures,
-            "kv_capacity": _capacity(made, npu),
+            "kv_capacity": _capacity(made, npu, -(-kept_figures["kv_bytes_used"] // count) if encoded else None),
             "commands": {"prompt": made.prompt_commands, "step": made.step_commands},
             "outputs_sha256": {name: hashlib.sha256(data).hexdigest() for name, data in kept.items()},
         }  # fmt: skip
@@ -307,16 +308,18 @@ def _errors(
     }
 
 
-def _capacity(made: CompiledDecoder, npu: NpuConfig) -> dict[str, Any]:
-    """How many tokens the caches could hold: what the run writes lies where the core sees it."""
+def _capacity(made: CompiledDecoder, npu: NpuConfig, encoded: int | None) -> dict[str, Any]:
+    """How many tokens the caches could hold: what the run writes lies where the core sees it. `encoded`: bytes of a
+    token in pages, which have no addresses there."""
     program, tensors = made.compiled, made.compiled.graph.tensors
-    grows = sum(one.end - one.start for one in made.caches) + tensors[LOG].size
+    caches = sum(one.bytes_alloc for one in made.caches) if encoded is None else 0
+    grows = caches + tensors[LOG].size
     used = program.end - DRAM_BASE - grows
     return kv_capacity(
         made.caches,
         min(npu.dram.size, DRAM_CORE_VISIBLE),
         used,
-        sum(one.token_bytes for one in made.caches),
+        sum(one.token_bytes for one in made.caches) if encoded is None else encoded,
         tensors[LOG].size // made.t_max + TOKEN_BYTES,
     )
 
@@ -376,8 +379,8 @@ def _encoded_tables(rows: Sequence[Mapping[str, Any]], methods: Sequence[Mapping
     """What encoded keys and values take, as counted, and other methods on the reference's ones."""
     if not rows:
         return []
-    heads = ["layer", "side", "outer", "inner", "p_out", "b_eff", "with counts", "b_slide"]
-    names = ("p_out", "b_eff", "b_eff_inline", "b_slide")
+    heads = ["layer", "side", "outer", "inner", "p_out", "b_eff", "with counts", "b_slide", "entropy bound"]
+    names = ("p_out", "b_eff", "b_eff_inline", "b_slide", "entropy_bound")
     made = [columns(heads, [[str(row["layer"]), row["side"], f"{row['outer']:,}", f"{row['inner']:,}",
                              *(f"{row[name]:.4f}" for name in names)] for row in rows])]  # fmt: skip
     if methods:

@@ -45,12 +45,13 @@ class Machine:
     ) -> None:  # fmt: skip
         """`beside`: regions of memory that other machines may share, as of `Memory`."""
         self._compiled = compiled
-        dram = sparse(max(compiled.end, compiled.memory.end) - mm.DRAM_BASE)
+        dram = sparse(compiled.dram_bytes)
         scratchpads = [
             (f"SPM{cluster}", mm.SPM_BASE + cluster * mm.SPM_CLUSTER_STRIDE, np.zeros(config.spm.size, np.uint8))
             for cluster in range(config.clusters)
         ]
-        self.memory = Memory([("DRAM", mm.DRAM_BASE, dram), *scratchpads, *beside])
+        virtual = "KV", mm.KV_BASE, sparse(mm.KV_RANGE * config.dram.size)
+        self.memory = Memory([("DRAM", mm.DRAM_BASE, dram), virtual, *scratchpads, *beside])
         for piece in pieces(compiled, inputs):
             self.memory.write_bytes(piece.address, piece.data)
         self._decoder = Decoder(config, self.memory)

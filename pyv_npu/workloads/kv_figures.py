@@ -77,6 +77,8 @@ class Encoded(NamedTuple):
     method: str
     layers: Mapping[int, int]
     """Decoder layer -> bytes of all tokens."""
+    allocated: Mapping[int, int]
+    """The same of the pages of T_max tokens."""
 
 
 def kv_figures(
@@ -96,7 +98,8 @@ def kv_figures(
             {
                 "layer": layer, "qbits_kv": bits if encoded is None else encoded.method,
                 "kv_bytes_total": used if encoded is None else encoded.layers[layer],
-                "kv_bytes_alloc": sum(cache.end - cache.start for cache in own),
+                "kv_bytes_alloc": sum(cache.bytes_alloc for cache in own)
+                if encoded is None else encoded.allocated[layer],
                 "kv_bytes_read": read, "kv_bytes_written": written,
             }
         )  # fmt: skip
@@ -167,7 +170,10 @@ def cached(made: "CompiledDecoder", read: Callable[[str], bytes], past: str, tok
         _, heads, t_max, size = one.shape
         rows = np.frombuffer(read(one.id), np.uint8).reshape(heads * t_max, -1)
         numbers = decode(rows, one.dtype, heads * t_max, size).reshape(one.shape).astype(np.float64)
-        if one.dtype not in FLOATS and scales is not None:
+        of_tokens = made.token_scales(past, first, read)
+        if of_tokens is not None:
+            numbers = numbers * of_tokens.reshape(1, heads, t_max, 1).astype(np.float64)
+        elif one.dtype not in FLOATS and scales is not None:
             numbers = numbers * scales[first : first + heads].reshape(1, heads, 1, 1).astype(np.float64)
         parts.append(numbers)
         first += heads

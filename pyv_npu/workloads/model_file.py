@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from onnx import helper
 
-from npu_device.abi import memory_map as mm
 from pyv_npu.boot import model_name
 from pyv_npu.config import Config
 from pyv_npu.config.yaml_file import load_qconfig
@@ -185,4 +184,4 @@ def _made(compiled: Compiled) -> Iterator[tuple[str, str]]:
     yield "layers", ", ".join(f"{name} {count}" for name, count in sorted(layers.items()))
     yield "commands", f"{len(compiled.commands)}, all on the NPU; the core submits them and waits"
     yield "weights", f"{weights:,} bytes"
-    yield "DRAM", f"{max(compiled.end, compiled.memory.end) - mm.DRAM_BASE:,} bytes"
+    yield "DRAM", f"{compiled.dram_bytes:,} bytes"

@@ -21,6 +21,7 @@ class Emitter:
     def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap, target: Target, turn: int) -> None:
         self.layer = layer
         self.kinds = [graph.tensors[name].dtype for name in layer.inputs]
+        self.roles = [graph.tensors[name].role for name in layer.inputs]
         self.kind = graph.tensors[layer.outputs[0]].dtype
         self._bytes = [graph.tensors[name].size for name in layer.inputs]
         self.bytes_out = graph.tensors[layer.outputs[-1]].size

@@ -4,17 +4,17 @@ All share addresses, tile and share of the scratchpad; products (GEMM_T, CONV2D_
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from npu_device.abi.extended import Epilogue
-from npu_device.abi.opcodes import BITS, Activation, DataType, Eltwise, Norm, Opcode, Pool, Reduce
+from npu_device.abi.opcodes import BITS, Activation, Appended, DataType, Eltwise, Norm, Opcode, Pool, Reduce
 from npu_device.operations.windows import Windows
 from toolchain.codegen.commands import BROADCAST, float_bits, word
 from toolchain.codegen.macro_emitter import Emitter
 from toolchain.codegen.tiles import SLOT
 from toolchain.errors import ModelError
-from toolchain.ir.graph import LayerIR
+from toolchain.ir.graph import LayerIR, Role
 from toolchain.ir.operations import appended, epilogue_of, windows_of
 
 
@@ -217,23 +217,28 @@ def rope(e: Emitter) -> None:
 
 def kv_append(e: Emitter) -> None:
     """Rows of tokens into a log, from the position on."""
-    _append(e, e.inputs[0], e.out, e.inputs[1], e.kinds[0], e.pitch_of(0), 0)
+    _append(e, e.inputs[0], e.out, e.inputs[1], e.kinds[0], e.pitch_of(0), {}, Appended.ACTIVATION)
 
 
 def kv_update(e: Emitter) -> None:
     """New keys, then new values, into their caches: one command per batch."""
     for side, out in enumerate(e.outs):
         index = 3 + side
-        scale = e.inputs[index] if index < len(e.inputs) else 0
+        scale = _kv_scale(e, index) if index < len(e.inputs) else {}
         _append(e, e.inputs[side], out, e.inputs[2], e.kinds[side], e.pitch_of(side), scale)
 
 
-def _append(e: Emitter, x: int, cache: int, position: int, kind: DataType, pitch: int, scale: int) -> None:
+def _append(
+    e: Emitter, x: int, cache: int, position: int, kind: DataType, pitch: int,
+    scale: Mapping[str, Any], function: Appended = Appended.KV,
+) -> None:  # fmt: skip
     m, n, heads, t_max = (e.layer.integer(name) for name in ("m", "n", "heads", "t_max"))
     own = {"kv_heads": heads, "head_dim": n // heads, "q_len": m, "t_max": t_max, "pos_addr": position}
-    fields = {"type_in0": int(kind), "type_out": 0, "type_kv": int(e.kind), "tile_m": e.tile[0]}
+    fields = {
+        "type_in0": int(kind), "type_out": 0, "type_kv": int(e.kind), "tile_m": e.tile[0], "function": int(function),
+    }  # fmt: skip
     step = e.bytes_out // e.layer.integer("batch", 1)
-    words = _kv_scale(scale, e.kind) | {"ld0": pitch * BITS[kind] // 8}
+    words = {**scale, "ld0": pitch * BITS[kind] // 8}
     for index in range(e.layer.integer("batch", 1)):
         at, to = x + index * m * (pitch or n) * BITS[kind] // 8, cache + index * step
         e.put(fields | {"in0_addr": at, "out_addr": to}, own, **words)
@@ -255,11 +260,11 @@ def attention(e: Emitter) -> None:
     batch = layer.integer("batch", 1)
     tokens = e.bytes_in(1) // batch
     new, kind, step, pitch = _new_tokens(e)
-    scale = e.inputs[4] if len(e.inputs) - 2 * bool(new) > 4 else 0
+    scale = _kv_scale(e, 4) if len(e.inputs) - 2 * bool(new) > 4 else {}
     for index in range(batch):
         q, k, v = (at + index * step for at, step in zip(e.inputs, (e.rows_in(m, n), tokens, tokens), strict=False))
         fields = {"in0_addr": q, "in1_addr": k, "out_addr": e.out + index * e.rows_out(m, n), "type_kv": e.kinds[1]}
-        words = {"in2": v, "zero_point": zero, **_kv_scale(scale, e.kinds[1])}
+        words = {"in2": v, "zero_point": zero, **scale}
         if new:
             fields["type_in1"] = int(kind)
             words |= {"bias": new + index * m * pitch, "ld1": pitch}
@@ -282,11 +287,12 @@ def _new_tokens(e: Emitter) -> tuple[int, DataType, int, int]:
     return first, kind, second - first, pitch
 
 
-def _kv_scale(scale: int, kind: DataType) -> dict[str, Any]:
-    """The scales of keys and values that are integers, one per head; the parameter block of encoded ones."""
-    if kind is DataType.ENCODED:
-        return {"scale": scale, "epilogue": int(Epilogue.REQUANTIZE)}
-    return {"scale": scale, "epilogue": int(Epilogue.REQUANTIZE | Epilogue.PER_CHANNEL)} if scale else {}
+def _kv_scale(e: Emitter, index: int) -> dict[str, Any]:
+    """The scales of keys and values that are integers, one per head, or per head and token in a table; the parameter
+    block of encoded ones."""
+    per = Epilogue.PER_TOKEN if e.roles[index] is Role.KV else Epilogue.PER_CHANNEL
+    bits = Epilogue.REQUANTIZE if e.kinds[index] is DataType.INT32 else Epilogue.REQUANTIZE | per
+    return {"scale": e.inputs[index], "epilogue": int(bits)}
 
 
 FORMS: dict[str, Callable[[Emitter], None]] = {

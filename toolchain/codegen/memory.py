@@ -10,6 +10,7 @@ from typing import NamedTuple, NoReturn
 
 from npu_device.abi import memory_map as mm
 from npu_device.abi.memory_map import SPM_BASE
+from npu_device.abi.opcodes import DataType
 from npu_device.memory.bitwidth import offset_bytes
 from toolchain.codegen.commands import Target
 from toolchain.errors import ModelError
@@ -27,7 +28,8 @@ BEYOND = mm.DRAM_BASE + mm.DRAM_CORE_VISIBLE
 
 
 class DramMap(NamedTuple):
-    """Addresses of the stored tensors; `commands` is where descriptors and their blocks begin."""
+    """Addresses of the stored tensors, of encoded keys and values virtual; `commands` is where descriptors and their
+    blocks begin."""
 
     addresses: dict[str, int]
     commands: int
@@ -130,19 +132,38 @@ class _Region(NamedTuple):
 
 
 def _resident(graph: Graph) -> _Region:
-    """Addresses from 0 on of the tensors that stay in the scratchpad."""
+    """Addresses from 0 on of the tensors that stay in the scratchpad, the largest first: few gaps."""
     stored = [one for one in graph.tensors.values() if not one.view_of and one.storage_class == SPM]
-    region = _shared(graph, stored, 0, SLOT) if stored else _Region({}, 0)
-    return region._replace(end=_up(region.end, SLOT))
+    addresses, spans, end = dict[str, int](), lives(graph) if stored else {}, 0
+    for tensor in sorted(stored, key=lambda one: (-one.size, spans[one.id])):
+        first, last = spans[tensor.id]
+        used = sorted(
+            _Place(at, at + graph.tensors[name].size, spans[name][1])
+            for name, at in addresses.items()
+            if spans[name][0] <= last and first <= spans[name][1]
+        )
+        addresses[tensor.id] = at = _gap(used, 0, tensor.size, max(SLOT, tensor.alignment_bytes))
+        end = max(end, at + tensor.size)
+    return _Region(addresses, _up(end, SLOT))
 
 
 def _end(placed: DramMap) -> int:
     return max(placed.commands, placed.end)
 
 
+def _virtual(graph: Graph, alignment: int) -> dict[str, int]:
+    """Addresses of encoded keys and values: the device gives them pages of DRAM where they are touched."""
+    end, addresses = mm.KV_BASE, dict[str, int]()
+    for tensor in graph.tensors.values():
+        if tensor.dtype is DataType.ENCODED and not tensor.view_of:
+            addresses[tensor.id] = _up(end, max(alignment, tensor.alignment_bytes))
+            end = addresses[tensor.id] + tensor.size
+    return addresses
+
+
 def _placed(graph: Graph, target: Target, weights: int, inside: dict[str, int], *, apart: bool = False) -> DramMap:
     """Constants from the address `weights` on; `apart`: what only the device touches comes behind them."""
-    end, addresses = weights, dict(inside)
+    end, addresses = weights, inside | _virtual(graph, target.alignment)
     fixed = constants(graph)
     for tensor in fixed:
         addresses[tensor.id] = _up(end, max(target.alignment, tensor.alignment_bytes))
@@ -161,9 +182,9 @@ def _placed(graph: Graph, target: Target, weights: int, inside: dict[str, int], 
 def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int) -> _Region:
     """Addresses of tensors that the run writes, from `base` on: each has its bytes while it lives."""
     end, addresses, used = base, dict[str, int](), list[_Place]()
-    lives = _lives(graph)
-    for tensor in sorted(tensors, key=lambda one: lives[one.id]):
-        first, last = lives[tensor.id]
+    spans = lives(graph)
+    for tensor in sorted(tensors, key=lambda one: spans[one.id]):
+        first, last = spans[tensor.id]
         used = [one for one in used if one.last >= first]
         at = _gap(used, base, tensor.size, max(alignment, tensor.alignment_bytes))
         used = sorted([*used, _Place(at, at + tensor.size, last)])
@@ -172,18 +193,18 @@ def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int
     return _Region(addresses, end)
 
 
-def _lives(graph: Graph) -> dict[str, tuple[int, int]]:
+def lives(graph: Graph) -> dict[str, tuple[int, int]]:
     """Tensor -> (first layer that writes it, last that touches it); inputs, outputs and caches of keys and values live
     for the whole run."""
-    lives: dict[str, tuple[int, int]] = {}
+    spans: dict[str, tuple[int, int]] = {}
     for index, layer in enumerate(graph.layers):
         for name in (*layer.outputs, *layer.inputs):
             stored = graph.storage(name)
-            lives[stored] = lives.get(stored, (index, index))[0], index
+            spans[stored] = spans.get(stored, (index, index))[0], index
     kept = [one.id for one in graph.tensors.values() if one.role is Role.KV]
     for name in (*graph.inputs, *graph.outputs, *kept):
-        lives[graph.storage(name)] = -1, len(graph.layers)
-    return lives
+        spans[graph.storage(name)] = -1, len(graph.layers)
+    return spans
 
 
 def _gap(used: list[_Place], base: int, size: int, alignment: int) -> int:
@@ -199,7 +220,7 @@ def _gap(used: list[_Place], base: int, size: int, alignment: int) -> int:
 def _refuse(graph: Graph, placed: DramMap, dram_bytes: int, visible: int) -> NoReturn:
     """Name the first tensor that reaches beyond the DRAM, and a size that would do."""
     limit = mm.DRAM_BASE + (dram_bytes if placed.beyond else min(dram_bytes, visible))
-    ends = sorted((at + graph.tensors[name].size, name) for name, at in placed.addresses.items())
+    ends = sorted((at + graph.tensors[name].size, name) for name, at in placed.addresses.items() if at < mm.KV_BASE)
     end, name = next((one for one in ends if one[0] > limit), ends[-1])
     near = placed.commands - (placed.weights[1] - placed.weights[0] if not placed.beyond else 0) - mm.DRAM_BASE
     if near > visible:

@@ -30,8 +30,10 @@ class CompiledShape:
         return caches_of(self.program)
 
     def position(self, first: int) -> dict[int, bytes]:
-        """What is in memory when the commands start: the position of the first token, by address."""
-        return {self.program.address(POSITION): first.to_bytes(4, "little")}
+        """What is in memory when the commands start: the position of the first token, by address. Caches of a sliding
+        window have the latest tokens, of which it is the first of the new ones."""
+        row = min(first, self.job.t_max - self.tokens)
+        return {self.program.address(POSITION): row.to_bytes(4, "little")}
 
     def conversation(self, tokens: Sequence[int] = ()) -> bytes:
         """What firmware needs to know to submit the commands once; `tokens`: those that are known."""
@@ -49,4 +51,6 @@ def compile_shape(
     job.check_capacity(target.dram_bytes)
     form, phases = ("macro", ()) if position is None else ("tile", (("", position),))
     program = compile_layers(step_graph(job, tokens), target, passes=passes, granularity=form, phases=phases)
+    if job.storage.paged:
+        job.check_capacity(target.dram_bytes, max(0, program.dram_bytes - job.weight_bytes))
     return CompiledShape(job, tokens, program)

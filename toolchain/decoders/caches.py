@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from npu_device.abi.opcodes import Opcode
+from npu_device.memory.kv import SCALE_BYTES
 from toolchain.backend import Program
 from toolchain.codegen import Command
-from toolchain.ir.graph import LayerIR
+from toolchain.ir.graph import LayerIR, Role
 
 SIDES = ("k", "v")
 """Keys, values."""
@@ -26,11 +27,18 @@ class StoredCache(NamedTuple):
     qbits: int
     start: int
     end: int
+    scale_bytes: int = 0
+    """Of the scales of one token, where each has its own."""
 
     @property
     def token_bytes(self) -> int:
-        """Of one token of all its heads and requests."""
-        return (self.end - self.start) // self.t_max
+        """Of one token of all its heads and requests, and of its scales."""
+        return (self.end - self.start) // self.t_max + self.scale_bytes
+
+    @property
+    def bytes_alloc(self) -> int:
+        """Of T_max tokens."""
+        return self.end - self.start + self.scale_bytes * self.t_max
 
 
 def caches_of(program: Program) -> tuple[StoredCache, ...]:
@@ -40,9 +48,11 @@ def caches_of(program: Program) -> tuple[StoredCache, ...]:
         for side, name in enumerate(_written(layer)):
             tensor, start = graph.tensors[name], program.address(name)
             heads, t_max = tensor.shape[1:3]
+            scaled = any(graph.tensors[one].role is Role.KV and one not in layer.outputs for one in layer.inputs[3:])
             found[name] = StoredCache(
-                name, layer.integer("kv_layer"), side, heads, t_max, tensor.qbits, start, start + tensor.size
-            )
+                name, layer.integer("kv_layer"), side, heads, t_max, tensor.qbits, start, start + tensor.size,
+                SCALE_BYTES * heads if scaled else 0,
+            )  # fmt: skip
     return tuple(sorted(found.values(), key=lambda one: one.start))
 
 

@@ -152,6 +152,13 @@ class CompiledDecoder:
         """The tensors that hold a cache."""
         return parts_of(self.compiled.graph.tensors, past)
 
+    def token_scales(self, past: str, first: int, read: Callable[[str], bytes]) -> Values | None:
+        """Scales (heads, T_max) of the tokens of the part of a cache that begins with a head; None: it has none."""
+        index = next(at for at, cache in enumerate(self.decoder.caches) if cache.past == past)
+        keys = self.decoder.caches[index // 2 * 2].past
+        table = self.compiled.graph.tensors.get(f"{keys}{SCALES}.{first}")
+        return None if table is None else np.frombuffer(read(table.id), np.float32).reshape(table.shape)[index % 2]
+
     def address(self, tensor: str) -> int:
         return self.compiled.memory.address(self.compiled.graph, tensor)
 
@@ -257,19 +264,22 @@ def _cache(name: str, past: Any, present: Any) -> Cache:
 def compile_decoder(
     decoder: Decoder, target: Target, prompt: int, t_max: int, *, passes: str = "all",
     kv_bits: KvBits = own_type, kv_scales: Mapping[str, Values] | None = None, tiled: int = 0,
-    kv_blocks: Sequence[Values] = (),
+    kv_blocks: Sequence[Values] = (), token_scales: bool = False,
 ) -> CompiledDecoder:  # fmt: skip
     """Commands for a prompt of so many tokens and for one token, with caches of `t_max` tokens.
 
     `tiled`: so many tokens behind the prompt have tile commands of their own, for their positions; 0: macro commands
     serve all. `kv_bits`: of each head; integers need `kv_scales`: past -> f32 per head. `kv_blocks`: the parameter
-    block of each layer, 16 words: keys and values are encoded as it says (docs/oaken.md).
+    block of each layer, 16 words: keys and values are encoded as it says (docs/oaken.md). `token_scales`: integers have
+    a scale for each head and token, made when it is appended, instead.
     """
     if not 1 <= prompt <= t_max:
         raise ModelError(f"{decoder.name}: a prompt of {prompt} tokens: must be 1..{t_max}, the caches' t_max")
     first = decoder.model(prompt)
     step = first if prompt == 1 else decoder.model(1)
     shared = _shared(decoder, first, t_max, kv_bits, kv_scales or {}, kv_blocks)
+    if token_scales:
+        _add_tables(decoder, shared)
     prompt_graph = _graph(decoder, first, shared, t_max)
     graph = merged(prompt_graph, _graph(decoder, step, shared, t_max), PROMPT, tuple(shared.tensors))
     graph.tensors[CONVERSATION] = TensorIR(CONVERSATION, Role.ACTIVATION, (HEAD.size // 4 + t_max + 1,), DataType.INT32)
@@ -312,6 +322,18 @@ def _shared(
         graph.tensors[name] = TensorIR(name, Role.WEIGHT, words.shape, DataType.INT32)
         graph.constants[name] = words
     return graph
+
+
+def _add_tables(decoder: Decoder, graph: Graph) -> None:
+    """Tables of scales of the tokens of each part of the caches that has integers, keys and values together."""
+    for keys in decoder.caches[::2]:
+        first = 0
+        for part in parts_of(graph.tensors, keys.past):
+            _, heads, t_max, _ = part.shape
+            if part.dtype in CACHE_TYPES.values() and part.dtype not in FLOATS:
+                name = f"{keys.past}{SCALES}.{first}"
+                graph.tensors[name] = TensorIR(name, Role.KV, (2, heads, t_max), DataType.FP32)
+            first += heads
 
 
 def _check_encoded(name: str, cache: TensorIR) -> None:
@@ -373,6 +395,7 @@ def _graph(decoder: Decoder, model: OnnxModel, shared: Graph, t_max: int) -> Gra
         LayerIR("choose", "REDUCE", (logits.id,), (NEXT,), {"function": "ARGMAX", "m": tokens, "n": decoder.vocab}),
     ]  # fmt: skip
     caches = [one.id for cache in decoder.caches for one in parts_of(shared.tensors, cache.past)]
+    caches += [one.id for one in shared.tensors.values() if one.role is Role.KV and SCALES in one.id]
     graph.inputs = tuple(dict.fromkeys((*graph.inputs, *caches, POSITION)))
     graph.outputs = (LOG, NEXT, *caches)
     return graph.dropped_unused()

@@ -89,7 +89,7 @@ def compile_mixed_step(
 
 
 def is_resident(job: Job, target: Target, chunks: Sequence[Chunk]) -> bool:
-    """Whether the activations of a step stay in the scratchpad; those of attention itself count as a copy."""
+    """Whether the operands of attention stay in the scratchpad in a step; attention itself counts as a copy."""
     job = replace(job, requests=len(chunks), t_max=max(one.tokens + one.context for one in chunks))
     graph = _MixedStep(job, tuple(chunks), Parts.PRODUCTS).graph
     early = [name for name in selected("all") if name not in SCHEDULING]

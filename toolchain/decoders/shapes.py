@@ -240,23 +240,32 @@ class Job:
     @property
     def kv_bytes(self) -> int:
         """Bytes of DRAM of all caches (docs/bit-widths.md, R15: `kv_bytes_alloc`), pages of encoded ones."""
-        one = (self.storage.allocated_bytes(self.cache(layer, 0), self.t_max) for layer in range(self.layers))
-        return 2 * self.requests * sum(one)
+        return sum(map(self.kv_bytes_alloc, range(self.layers)))
+
+    def kv_bytes_alloc(self, layer: int) -> int:
+        """The same of a layer."""
+        return 2 * self.requests * self.storage.allocated_bytes(self.cache(layer, 0), self.t_max)
 
     def kv_bytes_of(self, layer: int, tokens: int) -> int:
         """Bytes of keys (or of values) of so many tokens of all requests."""
         return self.requests * self.storage.stored_bytes(self.cache(layer, 0), tokens)
 
-    def check_capacity(self, dram_bytes: int) -> None:
-        """Weights and the caches of T_max tokens fit (docs/bit-widths.md, R25 and R26). ModelError, one line."""
-        need = self.weight_bytes + self.kv_bytes
+    def check_capacity(self, dram_bytes: int, others: int = 0) -> None:
+        """Weights, other tensors and the caches of T_max tokens fit (docs/bit-widths.md, R25 and R26). ModelError, one
+        line."""
+        need = self.weight_bytes + others + self.kv_bytes
         if need > dram_bytes:
             raise RuleError(
                 "E_CAPACITY",
                 "npu.dram.size",
                 dram_bytes,
                 f"{self.shape.name}: weights {self.weight_bytes / 1e9:.1f} GB and KV {self.kv_bytes / 1e9:.1f} GB "
-                f"({self.requests} x {self.t_max} tokens) are {need / 1e9:.1f} GB, npu.dram.size is "
+                f"({self.requests} x {self.t_max} tokens){_beside(others)} are {need / 1e9:.1f} GB, npu.dram.size is "
                 f"{dram_bytes / 1e9:.1f} GB: fewer requests or tokens, narrower --qbits-kv, or "
                 f"--set npu.dram.size={need}",
             )
+
+
+def _beside(others: int) -> str:
+    """Mention of the bytes of activations and commands."""
+    return f" and {others / 1e9:.1f} GB beside them" if others else ""

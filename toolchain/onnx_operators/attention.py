@@ -202,6 +202,8 @@ def _scales(node: Node, keys: TensorIR, part: TensorIR, first: int) -> list[Tens
     if given := node.attribute("scale_kv"):
         made = [node.weight(np.full(count, scale), DataType.FP32) for scale in given]
         return [*made, node.weight(np.repeat(given, count), DataType.FP32)]
+    if table := node.graph.tensors.get(f"{keys.id}{SCALES}.{first}"):  # of tokens, made when these are appended
+        return [*(_side(node, table, side) for side in (0, 1)), table]
     both = node.graph.tensors.get(keys.id + SCALES)
     if part.dtype in FLOATS or both is None:
         return []
@@ -211,6 +213,14 @@ def _scales(node: Node, keys: TensorIR, part: TensorIR, first: int) -> list[Tens
     if count == half:
         return [node.weight(of_keys, DataType.FP32), node.weight(of_values, DataType.FP32), both]
     return [node.weight(one, DataType.FP32) for one in (of_keys, of_values, np.concatenate((of_keys, of_values)))]
+
+
+def _side(node: Node, table: TensorIR, side: int) -> TensorIR:
+    """Scales of keys (0) or values (1) of a table of both."""
+    _, heads, t_max = table.shape
+    view = replace(table, id=f"{table.id}.{side}", shape=(heads, t_max), view_of=table.id, offset=side * heads * t_max)
+    node.graph.tensors[view.id] = view
+    return view
 
 
 _LOWEST = float(np.finfo(np.float32).min)

@@ -117,6 +117,18 @@ def beside(
     return tuple(part for one in (streams, shared) for part in one.stream(Role.KV, opcode, write=write, early=write))
 
 
+def rows_of_tokens(
+    of: Operands, name: str, slots: Slots | None, table: Matrix, row: Column, first: Column, count: Column,
+    moves: Column, write: bool,
+) -> tuple[Stream, ...]:  # fmt: skip
+    """The transfers of scales of tokens: some columns of a row of their table for each of the tiles `moves`."""
+    if slots is None:
+        return ()
+    place = row, np.ones_like(row), first, count
+    tiles = _tiles(of, name, slots, table, place, moves[count[moves] > 0], "scale")
+    return tiles.stream(Role.KV, Opcode.KV_APPEND if write else Opcode.KV_READ, write=write, early=write)
+
+
 def _tiles(
     of: Operands, name: str, slots: Slots, matrix: Matrix, place: tuple[Column, ...], moves: Column, word: str
 ) -> Tiles:

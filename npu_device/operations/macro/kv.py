@@ -13,12 +13,13 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import NpuDeviceError, TicketError
 from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.kv_block import KV_HALF_SIZE
-from npu_device.abi.opcodes import DataType, Opcode
+from npu_device.abi.opcodes import BITS, Appended, DataType, Opcode
 from npu_device.cost.plan import Plan
 from npu_device.cost.sequencer import Nest
 from npu_device.kv_quant.storage import EncodedCache, KvAccess, Sizes
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.bitwidth import expansion
+from npu_device.memory.kv import SCALE_BYTES
 from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, make_matrix, row_bytes
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
@@ -38,7 +39,7 @@ from npu_device.operations.macro.base import (
     values,
     whole,
 )
-from npu_device.operations.macro.encoded import append_tokens, beside, half_region, sizes
+from npu_device.operations.macro.encoded import append_tokens, beside, half_region, rows_of_tokens, sizes
 from npu_device.operations.macro.epilogue import zero_point
 from npu_device.operations.macro.tiles import Operands, in_place
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
@@ -121,12 +122,20 @@ def check_encoded(block: Extended, pos_addr: int, cache: Cache) -> None:
         raise DescriptorError(TicketError.SHAPE, str(error)) from None
 
 
-def scales(block: Extended, kinds: tuple[DataType, ...], heads: int) -> Matrix | None:
-    """f32 per tensor, or per tensor and head (epilogue bit 7); where one is of integers they must be there (bit 6)."""
+def scales(block: Extended, kinds: tuple[DataType, ...], heads: int, t_max: int = 0) -> Matrix | None:
+    """f32 per tensor, or per tensor and head (epilogue bit 7), or per tensor, head and token (bit 8), a row for each
+    head; where one is of integers they must be there (bit 6)."""
     word = block.epilogue
-    if word & ~(Epilogue.REQUANTIZE | Epilogue.PER_CHANNEL):
-        raise DescriptorError(TicketError.RESERVED, f"epilogue {word:#x}: only bits 6 and 7 have a meaning here")
+    if word & ~(Epilogue.REQUANTIZE | Epilogue.PER_CHANNEL | Epilogue.PER_TOKEN):
+        raise DescriptorError(TicketError.RESERVED, f"epilogue {word:#x}: only bits 6 to 8 have a meaning here")
     needed = any(kind in INTEGERS for kind in kinds)
+    if word & Epilogue.PER_TOKEN:
+        if word != Epilogue.PER_TOKEN | Epilogue.REQUANTIZE or not needed or not t_max or any(block.zero_point):
+            raise DescriptorError(
+                TicketError.RESERVED,
+                "scales of each token (epilogue bit 8): with bit 6 and t_max, of integers without zero points",
+            )
+        return make_matrix(block.scale, heads * len(kinds), t_max, DataType.FP32)
     if DataType.ENCODED in kinds:
         if word != Epilogue.REQUANTIZE or not block.scale:
             raise DescriptorError(
@@ -149,6 +158,20 @@ def per_head(scale: Values | None) -> Values | None:
     return None if scale is None else scale.reshape(-1, 1, 1)
 
 
+def token_scales(rows: Values, kind: DataType) -> Values:
+    """f32 of each head and token of rows (heads, tokens, D): the largest number is the largest integer."""
+    top = np.float32((1 << BITS[kind] - 1) - 1)
+    made: Values = np.maximum(np.abs(rows.astype(np.float32)).max(axis=2), np.float32(1e-6)) / top
+    return made
+
+
+def scale_rows(table: Matrix, side: int, heads: int, first: int, count: int) -> Region:
+    """Scales of some tokens of all heads, of keys (0) or values (1)."""
+    stride = table.columns * SCALE_BYTES
+    address = table.region.address + side * heads * stride + first * SCALE_BYTES
+    return Region(address, heads, count * SCALE_BYTES, stride)
+
+
 @dataclass(frozen=True, eq=False)
 class KvMacro(Macro):
     """A move between `tensor` and `cache`."""
@@ -167,13 +190,18 @@ class KvMacro(Macro):
     @property
     def operands(self) -> tuple[Operand, ...]:
         names = ("in0", "out") if self.append else ("out", "in0")
-        scale = () if self.scale is None else (operand("scale", self.scale),)
+        scale = () if self.scale is None else (operand("scale", self.scale, written=self.per_token),)
         return (
             operand(names[0], self.tensor, written=not self.append),
             *self.cache.operands(names[1], written=self.append),
             *scale,
             *position_operand(self.pos_addr),
         )
+
+    @property
+    def per_token(self) -> bool:
+        """Whether scales are those of tokens, which the command makes."""
+        return bool(self.block.epilogue & Epilogue.PER_TOKEN)
 
     def start(self, read: Read) -> Self:
         if not self.pos_addr:
@@ -203,6 +231,16 @@ class KvMacro(Macro):
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         cache, tensor = self.cache, self.tensor
+        if self.per_token and self.scale is not None:
+            rows = values(read, tensor).reshape(self.tokens, cache.heads, cache.head_dim).transpose(1, 0, 2)
+            fresh = token_scales(rows, cache.kind)
+            codes = quantized(rows, cache.kind, fresh[..., None], 0)
+            data = elements.encode(np.ascontiguousarray(codes).reshape(-1, cache.head_dim), cache.kind)
+            at = self.position or 0
+            return WriteSet((
+                (cache.rows(at, self.tokens), data),
+                (scale_rows(self.scale, 0, cache.heads, at, self.tokens), fresh.reshape(-1).view(np.uint8)),
+            ))  # fmt: skip
         scale = per_head(None if self.scale is None else values(read, self.scale)[0])
         encoded = cache.encoded
         if encoded is not None:
@@ -233,13 +271,17 @@ class KvMacro(Macro):
         of.slots.setdefault("staging", in_place(self.tensor))
         first = head * cache.t_max + (self.position or 0) + token
         outside = of.tiles("staging", cache.matrix, first, rows, zero, wide, word=words[1])
-        streams = outside.stream(Role.KV, Opcode(self.d.opcode), write=self.append)
+        role = Role.ACTIVATION if self.append and self.d.function == Appended.ACTIVATION else Role.KV
+        streams = outside.stream(role, Opcode(self.d.opcode), write=self.append)
         other = inside.stream(Role.ACTIVATION, Opcode.LOAD if self.append else Opcode.STORE, write=not self.append)
         encoded = cache.encoded
         if encoded is not None:
             place = head, (self.position or 0) + token, rows, of.every
             streams += beside(of, "staging", outside.slots, encoded, self.known, *place, words[1], True,
                               self.site.write_combine)  # fmt: skip
+        if self.per_token and self.scale is not None:
+            columns = (self.position or 0) + token
+            streams += rows_of_tokens(of, "staging", outside.slots, self.scale, head, columns, rows, of.every, True)
         reads, writes = (other, streams) if self.append else (streams, other)
         return setting.sequence(Nest(of.lane, reads, writes), self.d)
 
@@ -270,7 +312,7 @@ def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
     cache = Cache(d.out_addr if append else d.in0_addr, heads, t_max, dim, kind_kv, t_max, 0, block.scale)
     check_encoded(block, own["pos_addr"], cache)
     require_dram(site, "out" if append else "in0", cache.matrix)
-    scale = scales(block, () if kind is kind_kv else (kind_kv,), heads)
+    scale = scales(block, () if kind is kind_kv else (kind_kv,), heads, t_max if append else 0)
     size = tile_size(d, "tile_m", tokens)
 
     def demand(tile: Tile, buffers: Buffers) -> None:

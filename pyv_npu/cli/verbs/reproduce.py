@@ -1,6 +1,7 @@
 """`pyv-npu reproduce`: published results, computed again."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyv_native.files import write_text
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 NAME = "reproduce"
 REPRODUCTIONS = {
     "chained-ve": "the Chained Vector Engine with mask skip (pyv-npu docs chained-ve)",
-    "oaken": "Oaken's claims P1 to P17, each exact, predicted, calibrated or cited (pyv-npu docs oaken)",
+    "oaken": "Oaken's figures, each simulated, calibrated, computed or cited (pyv-npu docs oaken)",
 }
 """Name -> what it is about. `_made` has a case for each."""
 
@@ -24,6 +25,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     names = "; ".join(f"{name}: {text}" for name, text in REPRODUCTIONS.items())
     parser.add_argument("name", metavar="NAME", help=names)
     parser.add_argument("--shape", default="opt-6.7b", help="a built-in model, by default %(default)s")
+    parser.add_argument("--full", action="store_true", help="oaken: simulate all step costs anew, and keep them")
+    parser.add_argument("--trace", metavar="FILE", type=Path, help="oaken: a workload file, such as BurstGPT, for P16")
     options.setting_arguments(parser)
     output.arguments(parser)
 
@@ -55,6 +58,6 @@ def _made(args: argparse.Namespace, effective: "Effective") -> "Reproduced":
         case "oaken":
             from pyv_npu.studies.reproductions.oaken import reproduce as reproduce_oaken
 
-            return reproduce_oaken()
+            return reproduce_oaken(args.full, args.trace)
         case _:
             raise AssertionError(args.name)

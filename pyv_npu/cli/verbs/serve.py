@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyv_npu.serving.study import Serving
 
 NAME = "serve"
+KV_DEFAULT = "uniform4"
+"""Of built-in models, as of `run`."""
 FIRST = 100
 """Requests that are drawn unless --first says otherwise."""
 
@@ -52,7 +54,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     server.add_argument(
         "--kv",
         metavar="KIND",
-        help="how keys and values are stored: fp16 (default), uniform8, uniform4, uniform2, oaken",
+        help=f"how keys and values are stored: fp16, uniform8, uniform4, uniform2, oaken "
+        f"(default: {KV_DEFAULT}, as of run)",
     )
     who = "host: in no time; firmware: firmware/apps/serve.c on the core (default: host)"
     server.add_argument("--scheduler", default="host", metavar="WHO", help=who)
@@ -145,10 +148,12 @@ def _by_firmware(args: argparse.Namespace) -> bool:
     return bool(args.scheduler == "firmware")
 
 
-def _limits(args: argparse.Namespace, blocks: int, most: int, longest: int) -> "SchedulerConfig":
+def _limits(
+    args: argparse.Namespace, blocks: int, most: int, longest: int, window: int = 0
+) -> "SchedulerConfig":  # fmt: skip
     return SchedulerConfig(
         blocks, args.block_size, args.max_num_batched_tokens, most, args.policy, not args.no_chunked_prefill,
-        not args.no_full_isl_gate, args.watermark, args.prefix_cache, args.swap_blocks, longest,
+        not args.no_full_isl_gate, args.watermark, args.prefix_cache, args.swap_blocks, longest, window,
     )  # fmt: skip
 
 
@@ -223,7 +228,7 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
     from pyv_npu.serving.study import Serving, blocks_of, kv_storage
     from toolchain.decoders.shapes import shape_of
 
-    shape, npu, kv = shape_of(args.model), effective.config.npu, kv_storage(args.kv or "fp16", args.outliers)
+    shape, npu, kv = shape_of(args.model), effective.config.npu, kv_storage(args.kv or KV_DEFAULT, args.outliers)
     if args.overlong not in OVERLONG:
         raise UsageError(f"--overlong {args.overlong}: must be one of {', '.join(OVERLONG)}")
     for name, value in (("--check-steps", args.check_steps), ("--check-requests", args.check_requests)):
@@ -245,7 +250,8 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
     if args.blocks is None and args.scheduler == "firmware":
         blocks = min(blocks, BLOCKS_MAX)
     longest = args.max_model_len if not shape.positions else min(args.max_model_len, shape.positions - 2)
-    config = _limits(args, blocks, args.max_num_seqs, longest)
+    window = 0 if _by_firmware(args) else shape.window  # firmware keeps all blocks to the end
+    config = _limits(args, blocks, args.max_num_seqs, longest, window)
     core = effective.config if _by_firmware(args) else None
     return Serving(
         shape, npu, kv, fitted(workload, config.max_model_len, args.overlong), config, slo_of(args.slo),

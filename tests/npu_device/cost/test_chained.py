@@ -85,6 +85,30 @@ def test_the_closed_form_of_an_engine(engines: int) -> None:
         assert (tile.query[c, e], tile.key[c, e]) == expected
 
 
+@pytest.mark.parametrize("engines", (1, 2, 5, 16))
+def test_the_edge_of_a_window_is_the_dataflow_from_the_other_end(engines: int) -> None:
+    """Keys from the query's own on are those of a diagonal tile with queries and keys counted from the last; without
+    the own key the first and the last cycle, which are the diagonal, have nothing to do."""
+    t = engines
+    met = {(c, e): (e, e - c) if c <= e else (2 * t - 1 - e, (e - c) % t if c <= e + t else c - 1 - e)
+           for c, e in combinations(range(2 * t + 1), range(t))}  # fmt: skip
+    edge = sorted((2 * t - 1 - query, 2 * t - 1 - key) for query, key in met.values())
+    assert edge == [(query, key) for query in range(2 * t) for key in range(query, 2 * t)]
+    own = {place for place, (query, key) in met.items() if query == key}
+    assert own == {(c, e) for c in (0, 2 * t) for e in range(t)}
+
+
+@pytest.mark.parametrize(
+    ("window", "chained_steps", "skipped"), [(128, 3264, 3080), (64, 2016, 1796), (32, 1200, 962), (16, 744, 497)]
+)
+def test_gains_grow_with_sparsity(window: int, chained_steps: int, skipped: int) -> None:
+    """L = 256, T = 8, windows of whole tiles: no engine is ever without a pair."""
+    steps = [chained.masked(chain(8, skip, lanes=128, lat=0, restart=0), 256, 256, 128, 16, window=window).steps
+             for skip in ("tile", "dataflow")]  # fmt: skip
+    assert steps == [chained_steps, skipped]
+    assert skipped == -(-chained.pairs(256, 256, window=window) // 8)
+
+
 TABLE = {
     16: {8: (24, 17)},
     32: {8: (80, 66), 16: (48, 33)},
@@ -219,7 +243,7 @@ def test_tiles_of_any_mask(
         assert made.cycles == 0
     if group == 1 and rows > 1 and skip != "none":
         grid = chained.tiles(config, rows, keys, ahead, causal, window)
-        assert grid.diagonal + grid.other == visited(mask, grid.side, ahead, causal)
+        assert grid.diagonal + sum(grid.edge) + grid.other == visited(mask, grid.side, ahead, causal)
 
 
 def visited(mask: np.ndarray, side: int, ahead: int, causal: bool) -> int:

@@ -211,14 +211,16 @@ def test_double_buffering_is_the_closed_form_f8(n: int, side: int, slowest: str)
     gemm = Descriptor(
         opcode=Opcode.GEMM_T, tile_m=32, tile_n=32, tile_k=8, type_in0=INT8, type_in1=INT8, type_out=INT32
     )
-    store = Descriptor(opcode=Opcode.STORE, tile_m=32, tile_k=32, type_in0=INT32, affinity=2)
+    store = Descriptor(
+        opcode=Opcode.STORE, tile_m=160 if slowest == "store" else 32, tile_k=32, type_in0=INT32, affinity=2
+    )
     if slowest == "load":
         load = load.with_(param0=256)
     for tile in range(n):
-        half = SPM + 16384 * (tile % 2)
+        half = SPM + 32768 * (tile % 2)
         rig.submit(load.with_(out_addr=half))
         rig.submit(gemm.with_(in0_addr=half, in1_addr=half + 1024, out_addr=half + 4096))
-        rig.submit(store.with_(in0_addr=half + 4096, out_addr=DRAM + 65536 + 4096 * tile))
+        rig.submit(store.with_(in0_addr=half + 4096, out_addr=DRAM + 65536 + 32768 * tile))
     rig.idle()
     begin = {event["ticket"]: event["cycle"] for event in rig.happened(What.DMA_BEGIN, What.TE_BEGIN)}
     end = {event["ticket"]: event["cycle"] for event in rig.happened(What.DMA_END, What.TE_END)}

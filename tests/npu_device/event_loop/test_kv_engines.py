@@ -51,9 +51,9 @@ def move(
         (False, 64, True, 50 + 40 + 8, 50, 20 + 8, 8),  # faster than the memory: what it holds at the end is left
         (False, 16, True, 50 + 80 + 8, 50, 80 + 8, 48),  # slower: it binds
         (False, 64, False, 50 + 40 + 28, 90, 20 + 8, 28),  # behind the bytes
-        (True, 64, True, 50 + 40, 50 - 28, 2 * 20 + 8, 0),  # first pass beside the latency, second beside the bytes
-        (True, 16, True, 88 + 80, 0, 2 * 80 + 8, 78),  # bytes come 38 later, and 40 slower
-        (True, 64, False, 50 + 48 + 40, 50, 2 * 20 + 8, 48),  # before the bytes
+        (True, 64, True, 28 + 40, 0, 2 * 20 + 8, 28),  # first pass before the bytes, second beside them
+        (True, 16, True, 88 + 80, 0, 2 * 80 + 8, 128),  # bytes come 88 later, and 40 slower
+        (True, 64, False, 48 + 40, 0, 2 * 20 + 8, 48),  # before the bytes
     ],
 )  # fmt: skip
 def test_a_transfer_and_its_engine(

@@ -165,6 +165,18 @@ def test_an_explanation_counts_latency_that_nothing_hides() -> None:
         assert explain(Spans([seen.events]), of).causes == causes
 
 
+def test_a_write_frees_its_channel_when_its_bytes_are_sent() -> None:
+    """100 cycles of bytes each, the second's directly behind the first's; a latency of 10 behind them."""
+    first, second = load(6400), load(6400)
+    stores = [
+        one._replace(descriptor=one.descriptor.with_(opcode=Opcode.STORE, in0_addr=SPM + at, out_addr=DRAM + at))
+        for one, at in ((first, 0), (second, 8192))
+    ]
+    seen = listed(stores, config(dma=DmaConfig(channels=1, alignment=1)))
+    assert [(begin["cycle"], end["cycle"]) for begin, end in seen.spans()] == [(0, 100), (100, 200)]
+    assert [one["cycle"] for one in seen.of(What.DONE)] == [110, 210]
+
+
 def test_clusters_share_the_dram() -> None:
     both = [load(6400), load(6400, SPM + SPM_CLUSTER_STRIDE, stream=1, cluster=1)]
     assert ends(both, config(clusters=2)) == [10 + 200] * 2

@@ -168,3 +168,15 @@ def test_an_outlier_code_that_there_is_not_is_refused() -> None:
     ):  # fmt: skip
         with pytest.raises(NpuDeviceError, match="outlier_code none: must be one of"):
             call()
+
+
+def test_the_entropy_bound_is_that_of_equal_and_of_single_symbols() -> None:
+    """Nibbles that are all alike cost nothing, 16 equally frequent ones 4 bits; entries and metadata come on top."""
+
+    def encoded(dense: list[int], sparse: list[int]) -> oaken.Encoded:
+        tokens = np.array([dense], np.uint8)
+        return oaken.Encoded(tokens, np.zeros((1, 1), np.uint8), np.array(sparse, np.uint8), np.zeros((1, 0), np.uint8))
+
+    assert oaken.entropy_bound(encoded([0x33] * 32, [])) == 0
+    assert oaken.entropy_bound(encoded([at | 15 - at << 4 for at in range(16)] * 2, [])) == 4
+    assert oaken.entropy_bound(encoded([0x33] * 32, [1, 2, 3, 4])) == 4 * 2 / 64

@@ -57,6 +57,9 @@ def test_each_cause_has_its_cycles() -> None:
     gated = explained([load(), Listed(barrier), Listed(gemm.with_(in0_addr=SPM + 16384, in1_addr=SPM + 16384))], config)
     assert gated.causes == {Blocker.BARRIER: 158, Blocker.COMPUTE: 64}
     assert explained([load()], config).bounds["dram"] == 100
+    store = Listed(load(out=DRAM).descriptor.with_(opcode=Opcode.STORE, in0_addr=SPM))
+    posted = explained([store, Listed(store.descriptor.with_(out_addr=DRAM + 8192))], config)
+    assert posted.causes == {Blocker.DRAM_LATENCY: 50, Blocker.NOC: 8, Blocker.DRAM: 200}
 
 
 @settings(max_examples=draws(60), deadline=None)

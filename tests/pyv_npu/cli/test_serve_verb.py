@@ -79,3 +79,23 @@ def test_ways_to_serve_are_compared_on_one_page(tmp_path: Path, capsys: pytest.C
     assert "kv=oaken npu.dram.size=64000000000" in page and "leave no room for a block" in page
     assert main([*given, "--compare", "colour=red"]) == 64
     assert capsys.readouterr().err.splitlines()[-1].startswith("pyv-npu: error: --compare colour: must be a key of")
+
+
+def test_more_load_than_capacity_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    job = (
+        "serve",
+        "llama2-7b",
+        "--layers",
+        "1",
+        "--first",
+        "40",
+        "--input",
+        "300",
+        "--output",
+        "4",
+        "--check-steps",
+        "0",
+    )
+    for rate, overload in (("1000", True), ("2", False)):
+        assert main([*job, "--workload", f"poisson:{rate}"]) == 0
+        assert ("later ones wait ever longer" in capsys.readouterr().out) is overload

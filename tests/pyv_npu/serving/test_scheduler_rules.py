@@ -4,7 +4,7 @@ A row of a schedule: what each request brings (request: tokens@context), who is 
 copied to swap space or back (request: tokens). Blocks hold four tokens.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -89,6 +89,11 @@ CASES = [
          [list(range(9)), list(range(9)), list(range(8))]),
     Case("a block with other tokens before it is another one", [(9, 1), (9, 1, 1)],
          ["0:9@0 | | 0", "1:9@0 | | 1"], {"prefix_cache": True}, [list(range(9)), [7, *range(1, 9)]]),
+    Case("blocks behind a sliding window are given back", [(20, 2)],
+         ["0:8@0", "0:8@8", "0:4@16", "0:1@20 | | 0"], {"blocks": 5, "window": 6, "max_num_batched_tokens": 8}),
+    Case("its own blocks after a preemption, generated tokens included", [(7, 7), (7, 7)],
+         ["0:7@0 1:7@0", *(f"0:1@{at} 1:1@{at}" for at in range(7, 12)), "0:1@12 | 1 | 0", "1:5@8 | | 1"],
+         {"prefix_cache": True, "blocks": 6}, [list(range(7)), list(range(50, 57))]),
     Case("blocks that are needed lose what they held", [(8, 1), (16, 1, 1), (9, 1, 2)],
          ["0:8@0 | | 0", "1:16@0 | | 1", "2:9@0 | | 2"], {"prefix_cache": True, "blocks": 4},
          [list(range(8)), list(range(50, 66)), list(range(9))]),
@@ -143,11 +148,11 @@ lengths = st.tuples(st.integers(1, 40), st.integers(1, 12), st.integers(0, 30), 
 @given(
     st.lists(lengths, min_size=1, max_size=12), st.integers(2, 20), st.integers(1, 24), st.integers(1, 5),
     st.sampled_from(["fcfs", "priority", "token-batch"]), st.booleans(), st.booleans(),
-    st.sampled_from([0, 1, 3, 50]), st.data(),
+    st.sampled_from([0, 1, 3, 50]), st.sampled_from([0, 0, 3, 9]), st.data(),
 )  # fmt: skip
 def test_nothing_is_lost(
     rows: list[tuple[int, int, int, int]], blocks: int, budget: int, most: int, policy: str, gate: bool, cache: bool,
-    swap: int, data: st.DataObject,
+    swap: int, window: int, data: st.DataObject,
 ) -> None:  # fmt: skip
     """Tokens in are tokens out, computed again or refused; blocks never exceed the pool, and all come back."""
     requests = []
@@ -156,9 +161,11 @@ def test_nothing_is_lost(
         requests.append(Request(index, at * STEP, prompt, answer, priority, tokens=tokens))
     config = {
         "blocks": blocks, "max_num_batched_tokens": budget, "max_num_seqs": most, "policy": policy,
-        "full_isl_gate": gate or policy == "token-batch", "prefix_cache": cache, "swap_blocks": 0 if cache else swap,
+        "full_isl_gate": gate or policy == "token-batch", "prefix_cache": cache, "window": window,
+        "swap_blocks": 0 if cache else swap,
     }  # fmt: skip
-    fit = [one for one in requests if -(-(one.total - 1) // 4) <= blocks]
+    most_blocks = -(-(window - 1 + budget) // 4) + 1 if window else 1000
+    fit = [one for one in requests if min(-(-(one.total - 1) // 4), most_blocks) <= blocks]
     if not fit:
         with pytest.raises(BadInputError):
             run_of(requests, **config)
@@ -203,3 +210,14 @@ def test_a_limit_has_its_bounds(name: str, low: int, high: int) -> None:
     for value in (low - 1, high + 1):
         with pytest.raises(UsageError, match=f"{value}: must be {low}"):
             SchedulerConfig(**limits | {name: value})
+
+
+def test_a_sliding_window_bounds_the_blocks_of_a_request() -> None:
+    """Mistral at 8,192 tokens: 385 blocks of 16, of the window and a step, instead of 512."""
+    config = SchedulerConfig(blocks=385, window=4096)
+    run = serve(Workload("test", "test", (Request(0, 0, 8191, 2),)), config, GHZ, lambda chunks: STEP)
+    assert run.served[0].request.id == 0 and max(row.blocks for row in run.ledger) <= 385
+    with pytest.raises(BadInputError, match="8193 tokens need 385 blocks of 16: there are 384"):
+        serve(
+            Workload("test", "test", (Request(0, 0, 8191, 2),)), replace(config, blocks=384), GHZ, lambda chunks: STEP
+        )

@@ -1,5 +1,6 @@
 """Files of five projects are read as they are; a bad row is one line with file, line, value and rule."""
 
+import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.serving.requests import Request, Workload, fitted
-from pyv_npu.serving.scheduler import prefix_keys
+from pyv_npu.serving.scheduler import SchedulerConfig, prefix_keys
+from pyv_npu.serving.server import serve
 from pyv_npu.serving.synthetic import Drawn, draw
 from pyv_npu.serving.traces import read_workload
 
@@ -156,3 +158,17 @@ def test_names_of_pieces_are_keys_of_their_blocks() -> None:
     first, second = prefix_keys(one, 16), prefix_keys(other, 16)
     assert len(set(first)) == 64
     assert [a == b for a, b in zip(first, second, strict=True)] == [True] * 32 + [False] * 32
+
+
+def test_a_second_turn_finds_the_answer_to_the_first(tmp_path: Path) -> None:
+    """512 tokens and an answer of 497 are 63 full blocks of 16: all of them are in the prompt of the second turn."""
+    tokens = list(range(1109))
+    calls = [
+        {"input_toks": 512, "output_toks": 497, "input_tok_ids": tokens[:512]},
+        {"input_toks": 1109, "output_toks": 2, "input_tok_ids": tokens},
+    ]
+    file = tmp_path / "turns.jsonl"
+    file.write_text(json.dumps({"session_id": "s", "arrival_time_ns": 0, "sub_requests": calls}) + "\n")
+    config = SchedulerConfig(blocks=200, prefix_cache=True)
+    run = serve(read_workload(file), config, 1_000_000_000, lambda chunks: 100)
+    assert [one.reused for one in run.served] == [0, 63 * 16]

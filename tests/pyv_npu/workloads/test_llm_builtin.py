@@ -56,18 +56,16 @@ def test_one_token_moves_the_keys_that_it_sees_and_its_own(name: str, seen: int,
     shape = MODELS[name]
     made = run(CONFIG, Request(name, context=5000, layers=2, requests=2, kv_bits=bits))["llm"]
     row = shape.kv_width * bits // 8
-    tile = 512
-    first = (5001 - seen) // tile * tile  # a window begins with the tile that its first key is in
-    per_layer = 2 * (5001 - first) * row  # all but its own are read, its own is written (R23)
+    per_layer = 2 * seen * row  # all but its own are read, its own is written (R23)
     (token,) = made["kv_tokens"]
     assert token == {"token": 5000, "bytes_k": 2 * per_layer, "bytes_v": 2 * per_layer}
     for index, layer in enumerate(made["kv_layers"]):
         written = 2 * 2 * row
         assert layer == {
-            "layer": index, "qbits_kv": str(bits), "kv_bytes_total": 2 * 2 * 5001 * row,
-            "kv_bytes_alloc": 2 * 2 * 5001 * row, "kv_bytes_read": 2 * per_layer - written, "kv_bytes_written": written,
+            "layer": index, "qbits_kv": str(bits), "kv_bytes_total": 2 * 2 * seen * row,
+            "kv_bytes_alloc": 2 * 2 * seen * row, "kv_bytes_read": 2 * per_layer - written, "kv_bytes_written": written,
         }  # fmt: skip
-    assert made["kv_bytes_alloc"] == 2 * 2 * 2 * 5001 * row
+    assert made["kv_bytes_alloc"] == 2 * 2 * 2 * seen * row
 
 
 def test_narrow_keys_halve_their_bytes_and_the_time_of_a_long_context() -> None:
@@ -226,3 +224,15 @@ def test_bad_arguments_are_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_sliding_window_bounds_the_caches(capsys: pytest.CaptureFixture[str]) -> None:
+    """4,096 tokens of 8 heads of 128 at 4 bits, keys and values: 4 MiB at any context beyond."""
+    found = []
+    for context in ("4095", "16383"):
+        words = "run", "mistral-7b", "--layers", "1", "--context", context, "--sim-level", "IA_TIMING", "--json"
+        assert main([*words]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    short, long = found
+    assert short["cycles"] == long["cycles"]
+    assert long["llm"]["kv_bytes_alloc"] == long["llm"]["kv_bytes_used"] == 4 << 20

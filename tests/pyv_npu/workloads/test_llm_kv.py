@@ -35,7 +35,8 @@ def model(**settings: Any) -> Decoder:
 def generated(
     request: GenerationRequest, level: str = "IA", mode: str = "tight", **settings: Any
 ) -> Result[GenerationDetail]:
-    config = load(overrides={"run.sim_level": level, "npu.mode": mode}).config
+    of_heads = {"npu.kv_quant.scales": "head"}  # rows have their own bytes alone
+    config = load(overrides={"run.sim_level": level, "npu.mode": mode, **of_heads}).config
     return Generation(model(**settings), request).run(config)
 
 
@@ -223,3 +224,28 @@ def test_cached_numbers_have_the_shape_of_the_cache() -> None:
     past = made.decoder.caches[1].past
     data = bytes(made.stored(past)[0].size)
     assert np.array_equal(cached(made, lambda name: data, past), np.zeros((1, HEADS, made.t_max, SIZE)))
+
+
+@pytest.mark.parametrize(("bits", "share"), [("8", 0.3), ("4", 0.7)])
+def test_scales_of_tokens_do_not_depend_on_the_prompt(
+    bits: str, share: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a prompt of one token, scales of heads know nothing of what follows; those of tokens take 4 bytes each, and
+    move with them. All levels, and both ways to take new tokens, have the same numbers."""
+    path = tmp_path / "decoder.onnx"
+    onnx.save(decoder_kv(width=64, vocab=96, layers=LAYERS), path)
+
+    def run(scales: str, *more: str) -> dict[str, Any]:
+        words = "run", str(path), "--prompt", "3", "--generate", "6", "--qbits-kv", bits, "--json", *more
+        assert main([*words, "--set", f"npu.kv_quant.scales={scales}"]) == 0
+        made: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return made
+
+    runs = [run("token", *more) for more in ((), ("--sim-level", "IA"), ("--passes=-kv-forwarding",))]
+    token, head = runs[0]["generate"], run("head", "--sim-level", "IA")["generate"]
+    for side in ("error_k", "error_v"):
+        assert max(one[side] for one in token["kv_errors"]) < share * max(one[side] for one in head["kv_errors"])
+    assert token["kv_bytes_used"] - head["kv_bytes_used"] == 4 * 6 * 2 * LAYERS * HEADS
+    moved = sum(one["bytes_k"] + one["bytes_v"] for one in token["kv_tokens"])
+    assert moved == runs[0]["traffic"]["kv"]["bytes_total"]
+    assert len({json.dumps(one["generate"]["outputs_sha256"]) for one in runs}) == 1

@@ -32,7 +32,9 @@ def generated(
 ) -> Result[GenerationDetail]:  # fmt: skip
     decoder = make_decoder(decoder_kv(**{"width": 64, "vocab": 96, **settings}), "decoder_kv")
     request = GenerationRequest(PROMPT, new, kv_bits=bits, granularity=granularity)
-    return Generation(decoder, request).run(load(overrides={"run.sim_level": level, "npu.mode": mode}).config)
+    return Generation(decoder, request).run(load(overrides={
+        "run.sim_level": level, "npu.mode": mode, "npu.kv_quant.scales": "head",  # as tile commands have them
+    }).config)  # fmt: skip
 
 
 @pytest.mark.parametrize("bits", [None, 4, *slow(16, 8)])

@@ -158,3 +158,28 @@ def test_passes_are_chosen_by_name(choice: str, names: list[str]) -> None:
 def test_a_wrong_name_is_refused() -> None:
     with pytest.raises(ModelError, match="--passes fussion: no such pass; passes are constant-folding, "):
         selected("all,fussion")
+
+
+CHAIN = """
+graph chain
+tensor x: activation FP32 [4, 8]
+tensor large: activation FP32 [4, 8]
+tensor middle: activation FP32 [4, 8]
+tensor w: weight FP32 [8, 2]
+tensor small: activation FP32 [4, 2]
+tensor y: activation FP32 [4, 2]
+inputs x
+layer first: large = ELTWISE(x) {function: 'RELU', m: 4, n: 8}
+layer second: middle = ELTWISE(large) {function: 'RELU', m: 4, n: 8}
+layer product: small = GEMM_T(middle, w) {batch: 1, m: 4, n: 2, k: 8, step0: 0, step1: 0}
+layer last: y = SOFTMAX(small) {m: 4, n: 2}
+outputs y
+"""
+
+
+def test_residency_is_decided_tensor_by_tensor() -> None:
+    """`large` and `middle` take 128 bytes, `small` 32 in a slot of 64: a quarter of 800 bytes has room for one of the
+    former, and for the latter beside it."""
+    for size, names in ((1280, "large middle small"), (800, "large small"), (400, "small"), (100, "")):
+        after = run_passes(parse(CHAIN), ["residency"], TARGET._replace(spm_bytes=size))
+        assert " ".join(name for name in ("large", "middle", "small") if after.resident(name)) == names
