@@ -114,7 +114,7 @@ def test_without_a_good_cache_it_compiles(cache: str, tmp_path: Path, compiled: 
         assert called(Compiler(given).load(TEXT.format(factor=7), "f"), 6) == 42
         assert len(compiled) == turn
         if cache == "damaged":
-            (path,) = folder.iterdir()
+            (path,) = folder.glob("*.code")
             path.write_bytes(path.read_bytes()[:-1])
 
 
