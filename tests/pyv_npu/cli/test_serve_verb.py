@@ -42,18 +42,18 @@ def test_a_report_holds_requests_steps_and_charts(tmp_path: Path, capsys: pytest
         (["--blocks", "0"], 64, "--blocks 0: must be 1..268435456"),
         (["--blocks", "1"], 65, "poisson:40: no request can be served; request 0: 36 tokens need 3 blocks of 16: there "
          "are 1"),
-        (["--blocks", "300000000"], 64, "--blocks 300000000: 963250 fit npu.dram.size 256.0 GB beside the weights and "
+        (["--blocks", "300000000"], 64, "--blocks 300000000: 3853003 fit npu.dram.size 256.0 GB beside the weights and "
          "--swap-blocks 0; give less, or more DRAM"),
         (["--swap-blocks", "-1"], 64, "--swap-blocks -1: must be 0..268435456"),
-        (["--swap-blocks", "100000000"], 65, "--swap-blocks 100000000: 26214.4 GB leave no block beside the weights in "
-         "npu.dram.size 256.0 GB; give less than 963250"),
+        (["--swap-blocks", "100000000"], 65, "--swap-blocks 100000000: 6553.6 GB leave no block beside the weights in "
+         "npu.dram.size 256.0 GB; give less than 3853003"),
         (["--no-full-isl-gate", "--policy", "token-batch"], 64, "--policy token-batch: a prompt has all engines until "
          "its end, so all of it must have room; drop --no-full-isl-gate"),
         (["--slo", "ttft=5"], 64, "--slo ttft=5: must be ttft, tpot or e2e = a time with its unit, like "
          "ttft=2s,tpot=50ms"),
         (["--overlong", "drop"], 64, "--overlong drop: must be one of refuse, cut-prompt, cut-both"),
         (["--set", "npu.dram.size=800000000"], 65, "llama2-7b: weights of 0.9 GB leave no room for a block of 16 "
-         "tokens (0.3 MB) in npu.dram.size 0.8 GB: more DRAM, or narrower weights"),
+         "tokens (0.1 MB) in npu.dram.size 0.8 GB: more DRAM, or narrower weights"),
         (["--workload", "nothing.csv"], 65, "--workload nothing.csv: no such file: name a file, or arrivals: "
          "poisson:RATE, gamma:RATE,cv=CV, burst, closed:CLIENTS"),
     ],
