@@ -418,7 +418,7 @@ class Guarded:
 
 
 def answered(name: str, answer: Any) -> int:
-    """What a callback answered, an integer of 64 bits; NativeError for anything else."""
+    """Return the answer of a callback, an integer of 64 bits; NativeError for anything else."""
     if type(answer) is int and _LOWEST <= answer <= _HIGHEST:
         return answer
     raise NativeError(f"{name} answered {answer!r}: answer a 64-bit integer")

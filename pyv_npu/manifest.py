@@ -15,12 +15,12 @@ FILE = MANIFEST
 
 
 class Manifest(NamedTuple):
-    """What manifest.json says."""
+    """Contents of manifest.json."""
 
     what: str
     """report, sweep, campaign, compiled model."""
     version: str
-    """Of this package."""
+    """Version of this package."""
     inputs: Mapping[str, str]
     """SHA-256 of each file that was read, by the name by which it was given."""
     files: Mapping[str, str]
@@ -93,7 +93,7 @@ def check(path: Path) -> None:
 
 
 def problems(folder: Path, found: Manifest) -> list[str]:
-    """What is not as the manifest says: a line for each file, and for each input that is another file now."""
+    """List differences from the manifest: a line for each file, and for each input that is another file now."""
     lines = []
     for name, digest in found.files.items():
         path = folder / name

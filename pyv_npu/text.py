@@ -19,7 +19,7 @@ _CONTROLS = {
     code: f"\\u{code:04x}"
     for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 }
-"""What a terminal takes for commands or for another order of text; JSON itself escapes those below U+0020."""
+"""Characters that a terminal takes for commands or for another order of text; JSON escapes those below U+0020."""
 
 
 def lines_of(head: str, rows: Sequence[tuple[str, str]]) -> str:

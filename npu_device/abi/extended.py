@@ -33,7 +33,7 @@ class Epilogue(IntEnum):
     REQUANTIZE = 0x40
     PER_CHANNEL = 0x80
     PER_TOKEN = 0x100
-    """Of KV_APPEND and ATTN_T: scales are made when tokens are appended, one for each head and token."""
+    """Bit of KV_APPEND and ATTN_T: a scale for each head and token, made when the token is appended."""
 
 
 ACTIVATION_MASK = 0xF

@@ -107,7 +107,7 @@ class Cost(NamedTuple):
     alone: int
     """From start to end without contention and with a warm pipeline."""
     drain: int
-    """From there until its result is complete; of a write, the latency of the memory, at least."""
+    """Cycles from there until its result is complete; of a write, the latency of the memory, at least."""
     cold: int
     """More, when the engine's pipeline has run empty."""
     payload: int

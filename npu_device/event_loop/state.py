@@ -36,7 +36,7 @@ LATENCY, MOVING, DRAINING, FLOWING = 1, 2, 3, 4
 is in progress."""
 
 WAITING = -1
-"""In `Unit.rate`: older transfers take all that there is."""
+"""Value of `Unit.rate` while older transfers take all that there is."""
 
 # -- plans -------------------------------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class Piece:
     converting: int = 0
     """Transfer: busy cycles of the KV engine of its channel; 0: it has no work, and the next ones mean nothing."""
     lead: int = 0
-    """Of these, before the first byte of a write."""
+    """Cycles of these before the first byte of a write."""
     tail: int = 0
     """Of these, behind the last byte."""
     bare: int = 0

@@ -215,7 +215,7 @@ def next_request(run: Run, step_class: int) -> Step | None:
 
 
 def free_requests(loop: EventLoop, run: Run, step_class: int) -> int:
-    """How many more requests of a run may be on their way: to its own channel, or to those that all runs share."""
+    """Number of requests that a run may still issue, to its own channel or to those that all runs share."""
     own = run.units[0]
     count = 0
     for unit in loop.units:

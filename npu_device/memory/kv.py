@@ -9,7 +9,7 @@ from npu_device.abi.errors import NpuDeviceError
 from npu_device.memory.bitwidth import bytes_total
 
 SCALE_BYTES = 4
-"""Of the scale of a token and head, where each has its own."""
+"""Bytes of a scale, where each token and head has its own."""
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class Bus:
         clock.machine.posted.resize(timing.posted_depth + 1)
         clock.find_register = self._find_register
         self._registers = 0
-        """That native code knows."""
+        """Number of records of device registers."""
 
     # -- the map -----------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class Bus:
         self._forget_registers()
 
     def _forget_registers(self) -> None:
-        """What native code knows of device registers does not hold."""
+        """Invalidate the records of device registers."""
         self._registers = 0
         for register in self.clock.machine.registers:
             register.tag = 0

@@ -26,7 +26,7 @@ class Clock:
         self._passive: list[bool] = []
         self._shared: list[bool] = []
         self._places: list[tuple[int, int] | None] = []
-        """Of each device in Python: where `due` and `level` of its record lie, a word and a byte of the buffer."""
+        """Word of `due` and byte of `level` in the buffer, for each device in Python."""
         self.find_register: Callable[[int, int, int], int] = self._no_register
         """Fills in the record of a device register, see `pyv_ext.machine.bus`; of the bus."""
         self.load_observed: Callable[[int, int, int], int] = self._no_register
@@ -48,7 +48,7 @@ class Clock:
         )
         self.arena, self.machine = self._records.arena, self._records.machine
         self.words = self._records.words
-        """Of the hart (`pyv_ext.hart.slots`)."""
+        """Words of the hart (`pyv_ext.hart.slots`)."""
         self.call = self._records.call
         """Functions of `pyv_ext.machine.bus` for Python: `call[function](arena, *arguments)`."""
 
@@ -68,7 +68,7 @@ class Clock:
 
     @property
     def changes(self) -> int:
-        """How often a device may have changed: as long as it stays the same, stable registers do."""
+        """Count of changes of devices: stable registers keep their values as long as it stays the same."""
         return self.machine.changes
 
     @property
@@ -135,8 +135,8 @@ class Clock:
         self.call[bus.find_next](self.arena)
 
     def follow(self, device: Timed | None) -> Callable[[int], None]:
-        """What takes note, for the cycle that it is given, that something has acted on `device` and no other; None: on
-        any."""
+        """Return a callback `f(cycle)` that reports a change of `device` only; of any device where it is None or not
+        attached."""
         for number, known in enumerate(self._devices):
             if known is device:
                 return lambda cycle: self.touched(number, cycle)
@@ -226,7 +226,7 @@ class Clock:
         return [(store.arrival, store.number, store.addr, store.size, store.value) for store in stores]
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps: when devices are due follows from them."""
+        """Return the state of a snapshot; the cycles in which devices are due follow from theirs."""
         return {"now": self.now, "posted": [list(store) for store in self.posted()]}
 
     def load_state(self, state: Any) -> None:

@@ -23,7 +23,7 @@ class Console:
         self.sink = sink
         """Called with each piece of output as it comes."""
         self.sources: list[Callable[[], bytes]] = []
-        """Of devices that keep what they have sent until it is asked for."""
+        """Callbacks that return what a device has sent and still keeps."""
         self._data = bytearray()
 
     @property

@@ -67,7 +67,7 @@ class Engine:
 
     @property
     def tracer(self) -> Tracer | None:
-        """What is told of instructions and traps."""
+        """Tracer of instructions and traps."""
         return self._tracer
 
     @tracer.setter

@@ -32,8 +32,8 @@ def reached(clint: Clint, ticks: int) -> bool:
 
 
 def find_due(clint: Clint) -> None:
-    """When the timer's level changes next: mtime reaches mtimecmp or, after it has, wraps around to 0 below it; at once
-    where a tick has become shorter."""
+    """Decide when the timer's level changes next: mtime reaches mtimecmp or, after it has, wraps around to 0 below it;
+    at once where a tick has become shorter."""
     ticks = clint.seen // clint.divider
     clint.due = NEVER
     if not clint.timer and reached(clint, ticks):
@@ -58,7 +58,7 @@ def decide(clint: Clint, cycle: int) -> None:
 
 
 def read_clint(clint: Clint, offset: int, now: int) -> int:
-    """What a register shows in cycle `now`."""
+    """Read a register in cycle `now`."""
     if offset == MSIP_AT:
         return clint.msip
     if offset == COMPARE_LOW:

@@ -50,7 +50,7 @@ class MachineState:
         self.machine.registers.resize(REGISTERS)
         first = self.arena.root.offset + layout(Machine).fields["x"].offset
         self.words = self.arena.bytes[first : first + WORD * slots.WORDS].cast("Q")
-        """Of the hart."""
+        """Words of the hart."""
         self.call = {function: interpreted(function, Machine) for function in FUNCTIONS}
         LINKAGE.connect(self.arena, (), callbacks)
 

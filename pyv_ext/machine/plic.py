@@ -56,7 +56,7 @@ def claim(plic: Plic) -> int:
 
 
 def read_plic(plic: Plic, offset: int) -> int:
-    """What a register shows; a read of CLAIM takes a source."""
+    """Read a register; a read of CLAIM takes a source."""
     if offset == PENDING:
         return plic.pending
     if offset == ENABLE:

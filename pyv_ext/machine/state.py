@@ -82,7 +82,7 @@ class Uart:
 
 @record
 class Wiring:
-    """From interrupt lines to mip."""
+    """Path of interrupt lines to mip."""
 
     on: bool = False
     told: bool = False
@@ -100,7 +100,7 @@ class Wiring:
 
 @record
 class Device:
-    """What the clock knows of an attached device, by its number."""
+    """State that the clock has of an attached device, by its number."""
 
     kind: u8 = PYTHON
     level: bool = False
@@ -122,7 +122,7 @@ class Register:
     tag: int = 0
     """address | size << 32."""
     number: int = 0
-    """Of the device."""
+    """Number of the device."""
     addr: u32 = 0
     """Its offset in the device."""
     readable: bool = False
@@ -139,7 +139,7 @@ class Register:
     """Cycles from core to device of a posted store."""
     changes: int = 0
     value: u32 = 0
-    """What a stable register showed when `Machine.changes` was `changes`."""
+    """Value of a stable register, read when `Machine.changes` was `changes`."""
 
 
 @record
@@ -175,9 +175,9 @@ class Machine:
     fresh: bool = False
     """Whether nothing has run in Python since the last FENCE.I."""
     changes: int = 1
-    """How often a device may have changed."""
+    """Count of changes of devices."""
     cycles: int = 0
-    """Of the last access."""
+    """Cycles of the last access."""
     wait: int = 0
     """Cycles that a device of Python added to its access."""
     fault: bool = False

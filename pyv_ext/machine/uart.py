@@ -52,7 +52,7 @@ def modem(uart: Uart) -> int:
 
 
 def read_uart(uart: Uart, offset: int) -> int:
-    """What a register shows; RBR takes a character, IIR an interrupt of the transmitter."""
+    """Read a register; RBR takes a character, IIR an interrupt of the transmitter."""
     if offset == RBR_THR:
         return uart.divisor & 0xFF if uart.lcr & LCR_DLAB else receive(uart)
     if offset == IER:

@@ -161,7 +161,7 @@ def ratio_sweep(layers: Sequence[Layer], points: Sequence[tuple[float, float, fl
 
 
 class GroupCount(NamedTuple):
-    """Of Oaken with another number of groups: bits of an element, relative errors."""
+    """Bits of an element and relative errors of Oaken with another number of groups."""
 
     groups: int
     bits: float

@@ -48,7 +48,7 @@ class SchedulerConfig:
     max_model_len: int = 1 << 24
     """Tokens of prompt and answer."""
     window: int = 0
-    """Of a sliding window, the tokens that one attends to: blocks of those before it are given back; 0: none."""
+    """Tokens that one attends to, with a sliding window: blocks of those before it are freed; 0: no window."""
 
     def __post_init__(self) -> None:
         bounds = (
@@ -87,7 +87,7 @@ class Entry:
     dropped: int = 0
     """Blocks before them, of tokens that no token will attend to."""
     keys: tuple[Key, ...] = ()
-    """Of the full blocks of prompt and answer."""
+    """Keys of the full blocks of prompt and answer."""
     preemptions: int = 0
     recomputed: int = 0
     """Tokens that were in the caches before a preemption, and had to be computed again."""

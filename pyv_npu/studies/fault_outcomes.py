@@ -82,7 +82,7 @@ class Evidence(NamedTuple):
     stop: Stop
     cycles: int
     said: Sequence[str]
-    """What the program has printed."""
+    """Output of the program."""
     errors: int
     """Entries of the device's error log."""
     record: Record

@@ -309,7 +309,7 @@ def _errors(
 
 
 def _capacity(made: CompiledDecoder, npu: NpuConfig, encoded: int | None) -> dict[str, Any]:
-    """How many tokens the caches could hold: what the run writes lies where the core sees it. `encoded`: bytes of a
+    """Capacity of the caches in tokens: what the run writes lies where the core sees it. `encoded`: bytes of a
     token in pages, which have no addresses there."""
     program, tensors = made.compiled, made.compiled.graph.tensors
     caches = sum(one.bytes_alloc for one in made.caches) if encoded is None else 0

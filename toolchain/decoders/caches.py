@@ -28,16 +28,16 @@ class StoredCache(NamedTuple):
     start: int
     end: int
     scale_bytes: int = 0
-    """Of the scales of one token, where each has its own."""
+    """Bytes of the scales of one token, where each has its own."""
 
     @property
     def token_bytes(self) -> int:
-        """Of one token of all its heads and requests, and of its scales."""
+        """Bytes of one token of all its heads and requests, and of its scales."""
         return (self.end - self.start) // self.t_max + self.scale_bytes
 
     @property
     def bytes_alloc(self) -> int:
-        """Of T_max tokens."""
+        """Bytes of T_max tokens."""
         return self.end - self.start + self.scale_bytes * self.t_max
 
 

@@ -1,4 +1,4 @@
-"""What native code calls: functions of clock and bus (`pyv_ext.machine.bus`), and Python by guarded callbacks.
+"""Calls from native code: functions of clock and bus (`pyv_ext.machine.bus`), and Python by guarded callbacks.
 
 Both set the status at the beginning of the machine's records where something was raised: native code is left then.
 """
@@ -26,19 +26,19 @@ def variables() -> str:
 
 
 def pointers() -> dict[str, int]:
-    """What these point to."""
+    """Addresses of the functions, by variable."""
     return {name: MachineState.address(function) for name, function in _FUNCTIONS.items()}
 
 
 def call(ir: Ir, name: str, *arguments: str) -> str:
-    """What a function of the bus returns for these i64."""
+    """Emit the call of a function of the bus with i64 arguments; the i64 that it returns."""
     function, records = ir.load("ptr", f"@{name}"), ir.load("ptr", "%frame", 8 * RECORDS_AT)
     given = "".join(f", i64 {argument}" for argument in arguments)
     return ir.value(f"call i64 {function}(ptr {records}{given})")
 
 
 def unless_raised(ir: Ir, target: Target) -> None:
-    """To `target` where something was raised."""
+    """Emit a branch to `target` for the case that a callback has raised."""
     status = ir.load("i64", ir.load("ptr", "%frame", 8 * RECORDS_AT), WORD * STATUS)
     ir.unless(ir.value(f"icmp eq i64 {status}, 0"), target)
 

@@ -34,7 +34,7 @@ class CustomCalls:
         self._upcalls = upcalls
         self._numbers: dict[tuple[int, int], int] = {}
         self._later = memoryview(bytearray(8 * MOST)).cast("Q")
-        """Of each: cycles from the begin of the instruction to the one in which it acts, the last of its issue."""
+        """Cycles from the begin of each instruction to the one in which it acts, the last of its issue."""
         frame[CUSTOM] = address_of(self._later)
 
     def number(self, pc: int, instruction: Instruction) -> int | None:

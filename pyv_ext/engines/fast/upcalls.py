@@ -1,4 +1,4 @@
-"""What native code asks Python for without being left: instructions of the slow path, hooks, custom instructions.
+"""Upcalls of native code to Python: instructions of the slow path, hooks, custom instructions.
 
 The interpreter is entered with the GIL (`ctypes.PYFUNCTYPE`). What a callback raises is raised when it has been left.
 """
@@ -48,7 +48,7 @@ SPAN = 50_000_000
 
 
 def ask(ir: Ir, name: str, *arguments: str) -> str:
-    """What Python answers to these i64."""
+    """Emit a guarded callback with i64 arguments; the i64 that it returns."""
     function, given = ir.load("ptr", f"@{name}"), ", ".join(f"i64 {argument}" for argument in arguments)
     return ir.value(f"call i64 {function}({given})")
 
@@ -88,7 +88,7 @@ class Upcalls:
         self._watching = core.bus.watching
         self._clock.load_observed, self._clock.store_observed = self._load, self._store
         self.calls: list[Callable[[int, int, int], int]] = []
-        """Of custom instructions, by number (see `custom`)."""
+        """Callbacks of custom instructions, by number (see `custom`)."""
         self.ended: Callable[[], object] = int
         """What ends the instruction that native code has left: a trap, a wait."""
         self._show_modes = show_modes
@@ -110,7 +110,7 @@ class Upcalls:
 
     @property
     def pointers(self) -> dict[str, int]:
-        """What these point to."""
+        """Addresses of the variables of the IR, by name."""
         return calls.pointers() | {name: guarded.address for name, guarded in self._guarded.items()}
 
     def _call(self, number: int, acts: int, a: int, b: int) -> int:
@@ -167,7 +167,7 @@ class Upcalls:
         show_counters(self._hart.csrs, self._frame)
 
     def _follow_tracer(self) -> None:
-        """With a tracer, stores are logged; it and those who look at the bus see every access of a device."""
+        """Switch on the log of stores for a tracer; it and observers of the bus see every access of a device."""
         tracer = self._core.tracer
         if tracer is not self._tracer:
             self._tracer = tracer

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NAME = "serve"
 KV_DEFAULT = "uniform4"
-"""Of built-in models, as of `run`."""
+"""Keys and values of built-in models, as in `run`."""
 FIRST = 100
 """Requests that are drawn unless --first says otherwise."""
 

@@ -67,7 +67,7 @@ def machine_for(machine: Machine, model: str) -> Machine:
 
 
 class Throughput(NamedTuple):
-    """Of a burst."""
+    """Throughput of a burst."""
 
     tokens_per_second: float
     running: int
@@ -90,7 +90,7 @@ class StepCosts:
         return cls(json.loads(PATH.read_text(encoding="utf-8")))
 
     def times(self, machine: Machine, model: str) -> StepTimes:
-        """Of a machine and model."""
+        """Times of the steps of a machine and model."""
         preset = _device(machine)
         at = preset, model
         if at not in self._products:

@@ -13,9 +13,9 @@ from pyv_npu.studies.sweep.point import Job, Record, Runner, batches, failed
 BATCH = 8
 """Jobs of a batch, at most; a worker that dies costs so many."""
 BATCHES_A_WORKER = 4
-"""At least so many, so that no worker waits long for the last one."""
+"""Batches of a worker, at least, so that none waits long for the last one."""
 DEATHS = 1
-"""Of workers that a job outlives: it has one more try."""
+"""Deaths of workers that a job outlives: it has one more try."""
 READY = ("pyv_npu.workloads.firmware", "pyv_npu.studies.sweep.point")
 """Modules that every worker needs: workers are copies of one process that has imported them."""
 
@@ -69,7 +69,7 @@ def run_in_processes(jobs: Sequence[Job], workers: int, done: Callable[[Job, Rec
 
 
 def _serve(connection: Connection) -> None:
-    """On a worker: answer batches with their records, until the sweep is over or its process has ended."""
+    """Answer batches with their records, on a worker, until the sweep is over or its process has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the sweep, which ends its workers
     runner = Runner()
     with suppress(EOFError, ConnectionError):

@@ -110,7 +110,7 @@ def failing(kind: str, number: int, root: str) -> Iterator[_Plan]:
     """The `number`-th call of a kind fails in the block."""
     install()
     PLAN.kind, PLAN.number, PLAN.root, PLAN.count = kind, number, root, 0
-    builtins.open = io.open = _open  # type: ignore[assignment]
+    builtins.open = io.open = _open
     try:
         yield PLAN
     finally:
