@@ -198,7 +198,7 @@ class DmaConfig:
                           source=LEVELS, choices=("full", "out", "none"))  # fmt: skip
     share: str = _key("fair", "what transfers get of DRAM and NoC: equal parts, or the oldest all that it can take",
                       source=TRANSFERS, choices=("fair", "oldest"))  # fmt: skip
-    outstanding: int = _key(1, "transfers of a channel on their way: latencies overlap, data moves in order",
+    outstanding: int = _key(1, "outstanding transfers of a DMA channel: latencies overlap, data moves in order",
                             "transfers", TRANSFERS, min=1, max=64)  # fmt: skip
     order: str = _key("fifo", "which transfer a channel takes next", source=TRANSFERS, choices=("fifo",))
     direction: str = _key("shared", "transfers of macro commands: any channel, or channel 0 reads and 1 writes",

@@ -3,6 +3,9 @@
 import csv
 import io
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pyv_native.files import write_text
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -24,3 +27,10 @@ def csv_text(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     writer.writerow(map(csv_cell, heads))
     writer.writerows(map(csv_cell, row) for row in rows)
     return file.getvalue()
+
+
+def write_csv(path: Path, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Replace a table as a whole; nothing for one without rows."""
+    if not rows:
+        return
+    write_text(path, csv_text(heads, rows))

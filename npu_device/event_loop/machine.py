@@ -145,11 +145,8 @@ class Machine:
     # -- units -------------------------------------------------------------------------------------------------
 
     def free(self, code: int) -> bool:
-        """Whether a unit takes a command, as `stepper.takes_run`."""
-        unit = self.storage.units[code]
-        if unit.kind == Kind.DMA and self._config.dma.outstanding > 1:
-            return bool(unit.assigned < self._config.dma.outstanding)
-        return not unit.busy and not unit.holder
+        """Whether a unit takes a command."""
+        return bool(stepper.takes_run(self.storage.loop, self.storage.units[code]))
 
     def load(self, code: int) -> int:
         """Transfers that a command on a unit which takes it would wait for, at least."""

@@ -18,7 +18,7 @@ _WORD = (1 << 32) - 1
 
 
 class Clock:
-    """Moves devices from event to event."""
+    """Event queue of the machine, which advances devices to their next events."""
 
     def __init__(self) -> None:
         self._devices: list[Any] = []
@@ -63,7 +63,8 @@ class Clock:
 
     @property
     def next(self) -> int:
-        """The cycle of the next event or arrival; the core may run freely up to it."""
+        """The cycle of the next event of a device, arrival of a posted store, or change of MEIP by the PLIC; the core
+        may run freely up to it."""
         return self.machine.next
 
     @property
@@ -77,7 +78,7 @@ class Clock:
         return self.machine.drained
 
     def attach(self, device: Timed, *, shared: bool = False) -> int:
-        """Give a device its turn; the order of attachment settles equal cycles. Its number, the same each time.
+        """Attach a device; the order of attachment decides at equal cycles. Its number, the same each time.
 
         `shared`: what it does when it is due may change any other device.
         """

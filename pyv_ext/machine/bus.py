@@ -25,7 +25,7 @@ from pyv_ext.machine.uart import line, read_uart, write_uart
 from pyv_native.arena import callback
 
 LEAVE = -1
-"""Nothing was done: Python executes the instruction."""
+"""Result in place of a value: nothing was done, Python goes on. Of `wait_for_interrupt`: the WFI goes on waiting."""
 _MIX = 0x9E37
 
 
@@ -37,19 +37,20 @@ def find_register(machine: Machine, register: Register, address: int, size: int)
 
 @callback
 def read_device(machine: Machine, number: int, offset: int, size: int, now: int) -> int:
-    """Read a register of a device of Python, and look at its line and its next event."""
+    """Read a register of a device in Python, then update its interrupt line and its next event."""
     raise NotImplementedError
 
 
 @callback
 def write_device(machine: Machine, number: int, offset: int, size: int, value: int, now: int) -> int:
-    """Store to a register of a device of Python, and look at its line and its next event."""
+    """Store to a register of a device in Python, then update its interrupt line and its next event."""
     raise NotImplementedError
 
 
 @callback
 def advance_device(machine: Machine, number: int, now: int) -> int:
-    """Let a device of Python do what is due, and look at its line and its next event; at all, where it is shared."""
+    """Process the events of a device in Python that are due, then update its interrupt line and its next event; those
+    of all devices, where it is shared."""
     raise NotImplementedError
 
 
@@ -61,7 +62,7 @@ def load_observed(machine: Machine, address: int, size: int, start: int) -> int:
 
 @callback
 def store_observed(machine: Machine, address: int, size: int, value: int, start: int) -> int:
-    """Store by Python, likewise: 0."""
+    """Store by Python, which tells observers; `cycles` and `fault` are set. Always 0."""
     raise NotImplementedError
 
 
@@ -110,7 +111,7 @@ def follow_lines(machine: Machine, cycle: int) -> None:
 
 
 def find_next(machine: Machine) -> None:
-    """Cycle of the next event or arrival."""
+    """Update `next` and `limit`."""
     soonest = NEVER
     for device in machine.devices:
         soonest = min(soonest, device.due)
@@ -211,7 +212,7 @@ def advance(machine: Machine, cycle: int) -> None:
 
 
 def proceed(machine: Machine, cycle: int) -> int:
-    """Let happen what is due at the start of a cycle; cycles up to the next thing, 0 where native code is left."""
+    """Process what is due at the start of a cycle; the cycles that native code may run then, 0 where it must return."""
     if machine.leave or cycle >= machine.until:
         return 0
     advance(machine, cycle)
@@ -219,9 +220,9 @@ def proceed(machine: Machine, cycle: int) -> int:
 
 
 def wait_for_interrupt(machine: Machine, cycle: int) -> int:
-    """Let time pass for a WFI that began in `cycle`, from event to event; the cycle in which it retires.
+    """Advance from event to event for a WFI that began in `cycle`; the cycle in which it retires.
 
-    LEAVE: it goes on waiting; `cycles` is the cycle that it has come to, `again` that of its next look.
+    LEAVE: it goes on waiting; `cycles` is the cycle reached, `again` that in which interrupts are compared next.
     """
     machine.cycles = cycle + 1
     machine.again = cycle + 1
@@ -274,8 +275,8 @@ def load_register(machine: Machine, register: Register, size: int, start: int) -
 
 
 def store_register(machine: Machine, register: Register, size: int, value: int, start: int) -> None:
-    """A store that starts in a cycle; `cycles` and `fault` are set. A posted one waits for the oldest on its way where
-    as many are as may be."""
+    """Store, from a cycle on; `cycles` and `fault` are set. A posted one stalls until the oldest in flight has arrived
+    where as many are in flight as may be."""
     machine.cycles = register.store_cycles
     machine.fault = False
     if register.one_way:
@@ -321,7 +322,7 @@ def load(machine: Machine, address: int, size: int, start: int) -> int:
 
 
 def store(machine: Machine, address: int, size: int, value: int, start: int) -> int:
-    """Store by Python; LEAVE: no device accepts it."""
+    """Store by Python: 0; LEAVE where no device accepts it."""
     register = register_at(machine, address, size)
     if not register.writable:
         return LEAVE
@@ -332,7 +333,7 @@ def store(machine: Machine, address: int, size: int, value: int, start: int) -> 
 def load_hart(machine: Machine, address: int, size: int, start: int) -> int:
     """Value of a load by native code: a stable register is not read again as long as nothing changes.
 
-    LEAVE where no device accepts it, or Python looks before it.
+    LEAVE where no device accepts it, or where `guarded`: Python compares each access with watchpoints first.
     """
     register = register_at(machine, address, size)
     if machine.guarded or not register.readable:
@@ -348,7 +349,7 @@ def load_hart(machine: Machine, address: int, size: int, start: int) -> int:
 
 
 def store_hart(machine: Machine, address: int, size: int, value: int, start: int) -> int:
-    """Store by native code; LEAVE likewise."""
+    """Store by native code: 0; LEAVE as of `load_hart`."""
     register = register_at(machine, address, size)
     if machine.guarded or not register.writable:
         return LEAVE

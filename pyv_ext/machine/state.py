@@ -18,7 +18,7 @@ MSIP, MTIP, MEIP = 1 << 3, 1 << 7, 1 << 11
 
 MOST_DEVICES: Final = 64
 REGISTERS: Final = 256
-"""Device registers that the bus keeps at hand."""
+"""Entries of the hash table of device registers; it is emptied when three in four are used."""
 FIFO_DEPTH: Final = 16
 """Characters in the receiver of the UART."""
 SENT: Final = 512
@@ -110,7 +110,7 @@ class Device:
     shared: bool = False
     """Whether its events may change other devices."""
     source: u32 = 0
-    """Bit of its PLIC source."""
+    """Mask of its PLIC sources."""
     due: int = NEVER
     """Cycle of its next event."""
 
@@ -162,7 +162,7 @@ class Machine:
     now: int = 0
     """All that is due at the start of this cycle or earlier has happened."""
     next: int = NEVER
-    """Cycle of the next event or arrival."""
+    """Cycle of the next event of a device, arrival of a posted store, or change of MEIP by the PLIC."""
     until: int = 0
     """Cycle to which native code may go on."""
     limit: int = 0
@@ -171,17 +171,17 @@ class Machine:
     observed: bool = False
     """Whether Python observes each access of a device."""
     guarded: bool = False
-    """Whether Python looks before each access."""
+    """Whether Python compares each access with watchpoints first."""
     fresh: bool = False
     """Whether nothing has run in Python since the last FENCE.I."""
     changes: int = 1
     """Count of changes of devices."""
     cycles: int = 0
-    """Cycles of the last access."""
+    """Core cycles of the last access; after `wait_for_interrupt`, the cycle that it has reached."""
     wait: int = 0
     """Cycles that a device of Python added to its access."""
     fault: bool = False
-    """Whether a device of Python refused the access."""
+    """Whether the last access is an access fault."""
     again: int = 0
     """Cycle in which a WFI that goes on waiting is looked at next."""
     drained: int = 0

@@ -6,13 +6,12 @@ replaced.
 
 import os
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from pyv_native.files import is_running, remove_abandoned, write_text
+from pyv_native.files import is_running, remove_abandoned
 from pyv_npu import manifest
-from pyv_npu.csv_table import csv_text
 from pyv_npu.errors import BadInputError, UsageError
 
 RECORD_FILE = "run.yaml"
@@ -68,10 +67,15 @@ def check_holds_only(place: Path, names: Collection[str], option: str, what: str
     if place.exists() and not place.is_dir():
         raise UsageError(f"{option} {place}: is not a folder; name a new one")
     remove_abandoned(str(place))
-    others = sorted(path.name for path in place.iterdir() if path.name not in names) if place.exists() else []
-    if others:
-        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-        raise UsageError(f"{option} {place}: holds {others[0]}{more}, which is not of {what}; name another folder")
+    if place.exists():
+        _refuse(place, {path.name for path in place.iterdir()} - set(names), option, what)
+
+
+def _refuse(place: Path, strangers: Collection[str], option: str, what: str) -> None:
+    """UsageError where a folder holds files of others."""
+    if strangers:
+        more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
+        raise UsageError(f"{option} {place}: holds {min(strangers)}{more}, which is not of {what}; name another folder")
 
 
 def _check(folder: Path) -> None:
@@ -80,10 +84,7 @@ def _check(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise UsageError(f"--report {folder}: is not a folder; name a new one")
-    others = sorted(manifest.files_of(folder) - _listed(folder))
-    if others:
-        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-        raise UsageError(f"--report {folder}: holds {others[0]}{more}, which is not of a report; name another folder")
+    _refuse(folder, manifest.files_of(folder) - _listed(folder), "--report", "a report")
 
 
 def _listed(folder: Path) -> set[str]:
@@ -124,10 +125,3 @@ def _move_contents(draft: Path, place: Path) -> None:
         shutil.move(path, place / path.name)
     with suppress(OSError):
         draft.rmdir()
-
-
-def write_csv(path: Path, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Replace a table as a whole; nothing for one without rows."""
-    if not rows:
-        return
-    write_text(path, csv_text(heads, rows))

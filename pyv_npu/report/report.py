@@ -9,13 +9,13 @@ from npu_device.trace.spans import UNITS as ENGINES
 from npu_device.trace.spans import Table
 from pyv_native.files import write_text
 from pyv_npu.config import Effective
+from pyv_npu.csv_table import write_csv
 from pyv_npu.observe.analysis.metrics import Metric, metrics
 from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.observe.latency.table import Latency
 from pyv_npu.report import memory, tokens
 from pyv_npu.report.figures import Series, gantt_chart, lanes, series, write_series_csv
-from pyv_npu.report.folder import write_csv
 from pyv_npu.report.pictures import Runs, all_pictures, distribution_steps
 from pyv_npu.report.sections import Sweep, write_page
 from pyv_npu.result import Result

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from npu_device.cost.rates import Rates
 from pyv_native.files import write_text
+from pyv_npu.csv_table import write_csv
 from pyv_npu.report import memory, page
 from pyv_npu.report.charts import Line, lines
-from pyv_npu.report.folder import write_csv
 from pyv_npu.report.page import Cell, Note, Pair, Picture, Section, Table
 from pyv_npu.result import Result
 from pyv_npu.text import MISSING, columns

@@ -159,20 +159,22 @@ class ProductTimes:
     _sums: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     _inside: dict[tuple[int, int], bool] = field(default_factory=dict)
 
+    @property
+    def _cycles(self) -> dict[str, dict[int, int]]:
+        """Cycles by size, of each part."""
+        return {"layers": self._layers, "edges": self._edges, "heads": self._heads}
+
     def table(self) -> dict[str, list[list[int]]]:
         """Cycles that were simulated, to be kept."""
         return {
-            "layers": [[*one] for one in sorted(self._layers.items())],
-            "edges": [[*one] for one in sorted(self._edges.items())],
-            "heads": [[*one] for one in sorted(self._heads.items())],
+            **{name: [[*one] for one in sorted(part.items())] for name, part in self._cycles.items()},
             "resident": [[*key, int(one)] for key, one in sorted(self._inside.items())],
         }
 
     def restore(self, table: Mapping[str, Sequence[Sequence[int]]]) -> None:
         """Take on what `table` gave."""
-        self._layers.update((rows, cycles) for rows, cycles in table.get("layers", ()))
-        self._edges.update((rows, cycles) for rows, cycles in table.get("edges", ()))
-        self._heads.update((count, cycles) for count, cycles in table.get("heads", ()))
+        for name, part in self._cycles.items():
+            part.update((size, cycles) for size, cycles in table.get(name, ()))
         self._inside.update(((rows, requests), bool(one)) for rows, requests, one in table.get("resident", ()))
 
     def resident(self, rows: int, requests: int) -> bool:

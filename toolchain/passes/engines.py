@@ -2,7 +2,8 @@
 rate of the DRAM, the channels and the banks, so that more of them can be slower.
 
 What a layer takes on all engines is measured, and then on fewer, with the tile that a device with so few would have,
-while fewer could be faster at all. So a layer never takes longer because there are more engines. Parts of a layer,
+while fewer could be faster at all. So a layer takes at most one part in `CLOSE` longer because there
+are more engines, as far as the estimate is right that spares measurements (`SURE`). Parts of a layer,
 which clusters compute side by side, are measured together. A layer that leaves others a part of the scratchpad is
 measured with them.
 """
@@ -23,11 +24,12 @@ from toolchain.passes.schedule import dependencies
 from toolchain.passes.tiling import fastest, independent, signature
 
 CLOSE = 400
-"""Fewer engines must save one part in so many."""
+"""Denominator of the part of the measured cycles that fewer engines must save to be chosen."""
 SURE = 8, 5
-"""An estimate is not that much too low: where fewer engines need longer by computation alone, nothing is measured."""
+"""Numerator and denominator of a factor by which an estimate is at most too low: where one engine fewer needs longer
+than that by computation alone, nothing is measured."""
 MAX_PRODUCTS = 4
-"""Products that are measured at the same time."""
+"""Products and attentions that are measured together, at most, the layer itself among them."""
 CHOSEN = ("tile", "buffers", "prefetch", "engines")
 
 

@@ -1,4 +1,4 @@
-"""Activations stay in the scratchpad, the smallest first, while a part of it holds them: they are never moved."""
+"""Keep activations in the scratchpad, the smallest first, up to one part in `SHARE` of it: DRAM does not see them."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from toolchain.ir.graph import SPM, Graph, Role
 from toolchain.ir.operations import on_core
 
 SHARE = 4
-"""Activations may take one of so many parts of the scratchpad."""
+"""Denominator of the part of the scratchpad that resident activations may take."""
 IN_DRAM = {"GATHER": 0}
 """Operands that must be in DRAM, by operation."""
 
@@ -30,7 +30,7 @@ def run(graph: Graph, target: Target) -> Graph:
             chosen.append(name)
             for layer in range(first, last + 1):
                 used[layer] += size
-    while True:  # gaps between them may cost the last ones their room
+    while True:  # fragmentation may exceed the limit: the last, largest ones go
         tensors = graph.tensors | {name: replace(graph.tensors[name], storage_class=SPM) for name in chosen}
         result = replace(graph, tensors=tensors)
         if not chosen or resident_bytes(result) <= limit:

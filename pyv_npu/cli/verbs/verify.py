@@ -1,4 +1,4 @@
-"""`pyv-npu verify`: whether a folder is as it was written, and its inputs as they were read."""
+"""`pyv-npu verify`: check the files that the manifest of a folder lists, and those of its inputs that still exist."""
 
 import argparse
 from pathlib import Path

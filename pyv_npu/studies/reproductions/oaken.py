@@ -100,8 +100,7 @@ class Study:
 
     def rate(self, machine: Machine, model: str, requests: int = 256, lengths: tuple[int, int] = BURST) -> float:
         """New tokens per second of a burst; 0: out of memory."""
-        served = self.costs.burst(machine, model, requests, lengths)
-        return 0.0 if served is None else served.tokens_per_second
+        return self.costs.burst(machine, model, requests, lengths)
 
     def ratios(self, mine: Machine, other: Machine) -> dict[str, float]:
         """Model -> throughput over that of another system."""

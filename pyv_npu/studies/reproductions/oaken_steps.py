@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from npu_device.config import NpuConfig
+from pyv_native.files import write_text
 from pyv_npu.config import load
 from pyv_npu.errors import BadInputError
 from pyv_npu.serving.requests import Request, Workload
@@ -66,14 +67,6 @@ def machine_for(machine: Machine, model: str) -> Machine:
     return replace(machine, devices=2) if machine.preset == "a100" and model in PAIRED else machine
 
 
-class Throughput(NamedTuple):
-    """Throughput of a burst."""
-
-    tokens_per_second: float
-    running: int
-    """Requests that ran at the same time, at most."""
-
-
 @dataclass
 class StepCosts:
     """Cycles of parts of steps, by system and model; simulated where they are not kept."""
@@ -82,7 +75,7 @@ class StepCosts:
     _products: dict[tuple[str, str], ProductTimes] = field(default_factory=dict)
     _times: dict[tuple[str, str, str], StepTimes] = field(default_factory=dict)
     _figures: dict[str, Any] = field(default_factory=dict)
-    _bursts: dict[tuple[Machine, str, int, tuple[int, int]], "Throughput | None"] = field(default_factory=dict)
+    _bursts: dict[tuple[Machine, str, int, tuple[int, int]], float] = field(default_factory=dict)
 
     @classmethod
     def read(cls) -> "StepCosts":
@@ -91,8 +84,7 @@ class StepCosts:
 
     def times(self, machine: Machine, model: str) -> StepTimes:
         """Times of the steps of a machine and model."""
-        preset = _device(machine)
-        at = preset, model
+        at = machine.preset, model
         if at not in self._products:
             products = ProductTimes(Simulator(machine.npu, shape_of(model), 16))
             products.restore(self.kept.get("products", {}).get("/".join(at), {}))
@@ -111,7 +103,7 @@ class StepCosts:
             "attention": {"/".join(at): one.table() for at, one in sorted(self._times.items())},
             "figures": self._figures,
         }
-        PATH.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
+        write_text(PATH, json.dumps(content, separators=(",", ":")) + "\n")
 
     @property
     def simulated(self) -> int:
@@ -141,42 +133,34 @@ class StepCosts:
             self._figures[name] = figures[name] if name in figures else simulate()
         return self._figures[name]
 
-    def burst(self, machine: Machine, model: str, requests: int, lengths: tuple[int, int]) -> Throughput | None:
-        """Requests of (in, out) tokens that arrive together; None: not one fits. Two devices take half the requests of
-        a step each in turn, through half the layers: a step takes as long as all layers for the larger half."""
+    def burst(self, machine: Machine, model: str, requests: int, lengths: tuple[int, int]) -> float:
+        """New tokens per second of requests of (in, out) tokens that arrive together; 0: not one fits. Two devices take
+        half the requests of a step each in turn, through half the layers: a step takes as long as all layers for the
+        larger half."""
         key = machine, model, requests, lengths
         if key not in self._bursts:
             self._bursts[key] = self._burst(machine_for(machine, model), model, requests, lengths)
         return self._bursts[key]
 
-    def _burst(self, machine: Machine, model: str, requests: int, lengths: tuple[int, int]) -> Throughput | None:
-        shape = shape_of(model)
-        blocks = blocks_for(machine, shape)
-        if not blocks:
-            return None
-        config = SchedulerConfig(blocks, BLOCK, window=shape.window)
+    def _burst(self, machine: Machine, model: str, requests: int, lengths: tuple[int, int]) -> float:
+        if not blocks_for(machine, shape_of(model)):
+            return 0.0
         work = Workload("burst", "burst", tuple(Request(index, 0, *lengths) for index in range(requests)))
-        times, count = self.times(machine, model), machine.devices
-
-        def cycles(chunks: Sequence[tuple[int, int]]) -> int:
-            return max(times.cycles(chunks[at::count]) for at in range(min(count, len(chunks))))
-
         try:
-            run = serve(work, config, machine.npu.clock_hz, cycles)
+            return self._rate(machine, model, work)
         except BadInputError:
-            return None
-        answered = sum(len(one.tokens_at) for one in run.served)
-        return Throughput(
-            answered * machine.npu.clock_hz / run.end, max(len(row.scheduled) for row in run.ledger)
-        )  # fmt: skip
+            return 0.0
 
     def trace(self, machine: Machine, model: str, path: Path) -> float:
         """New tokens per second of the requests of a file, all at once: what the system can serve."""
-        machine, shape = machine_for(machine, model), shape_of(model)
-        config = SchedulerConfig(blocks_for(machine, shape), BLOCK, window=shape.window)
         work = read_workload(path)
         work = replace(work, requests=tuple(replace(one, arrival_ns=0, after=None) for one in work.requests))
-        times, count = self.times(machine, model), machine.devices
+        return self._rate(machine_for(machine, model), model, work)
+
+    def _rate(self, machine: Machine, model: str, work: Workload) -> float:
+        """New tokens per second. BadInputError: a request does not fit."""
+        shape, times, count = shape_of(model), self.times(machine, model), machine.devices
+        config = SchedulerConfig(blocks_for(machine, shape), BLOCK, window=shape.window)
 
         def cycles(chunks: Sequence[tuple[int, int]]) -> int:
             return max(times.cycles(chunks[at::count]) for at in range(min(count, len(chunks))))
@@ -225,11 +209,6 @@ class StepCosts:
         edge, layer = times.parts.of(requests, requests)
         total = times.cycles(chunks)
         return {"products": times.layers * layer, "attention": total - edge - times.layers * layer, "rest": edge}
-
-
-def _device(machine: Machine) -> str:
-    """The preset whose products a machine has: those of LPU and Oaken are equal."""
-    return machine.preset
 
 
 def blocks_for(machine: Machine, shape: Shape) -> int:

@@ -9,16 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyv_npu.errors import UsageError
-from pyv_npu.studies.sweep.point import Job, Record, Runner, batches, code, failed
+from pyv_npu.studies.sweep.point import Job, Record, Runner, batches_for, code, failed
 from toolchain.errors import require_extra
 
 if TYPE_CHECKING:
     from distributed import Client
 
-BATCH = 8
-"""Jobs of a task, at most; a worker that dies costs so many."""
-TASKS_A_WORKER = 4
-"""At least so many, so that no worker waits long for the last one."""
 PATIENCE = 10
 """Seconds for a scheduler to answer, and for its first worker."""
 ENCRYPTED = ("tls://", "wss://")
@@ -45,8 +41,7 @@ def run_on_cluster(
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with _client(scheduler) as client:
         count = _check_workers(client, scheduler, code)
-        size = max(1, min(BATCH, len(jobs) // (TASKS_A_WORKER * count)))
-        todo = batches(jobs, size)
+        todo = batches_for(jobs, count)
         while todo:
             killed = []
             futures = {client.submit(run_batch, batch, pure=False): batch for batch in todo}

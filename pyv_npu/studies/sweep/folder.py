@@ -11,8 +11,9 @@ from typing import Any
 
 from pyv_native.files import MAX_RESULT, check_input, draft_of, write_text
 from pyv_npu import manifest
+from pyv_npu.csv_table import write_csv
 from pyv_npu.errors import BadInputError, UsageError
-from pyv_npu.report.folder import check_holds_only, write_csv
+from pyv_npu.report.folder import check_holds_only
 from pyv_npu.studies.sweep.point import SCHEMA, Record
 from toolchain.errors import require_extra
 

@@ -150,12 +150,23 @@ def _modules(folder: Path) -> Sequence[Path]:
     return sorted(folder.rglob("*.py"))
 
 
+BATCH = 8
+"""Jobs of a batch, at most; a worker that dies costs so many."""
+BATCHES_A_WORKER = 4
+"""Batches of a worker, at least, so that none waits long for the last one."""
+
+
 def batches(jobs: Sequence[Job], size: int) -> list[list[Job]]:
     """Jobs in lists of at most `size`, which are compiled once each; those of one group come one after the other."""
     groups: dict[Hashable, list[Job]] = {}
     for job in jobs:
         groups.setdefault(job.group, []).append(job)
     return [group[at : at + size] for group in groups.values() for at in range(0, len(group), size)]
+
+
+def batches_for(jobs: Sequence[Job], workers: int) -> list[list[Job]]:
+    """Jobs in batches for so many workers."""
+    return batches(jobs, max(1, min(BATCH, len(jobs) // (BATCHES_A_WORKER * workers))))
 
 
 def run_serially(jobs: Sequence[Job], done: Callable[[Job, Record], None]) -> None:

@@ -6,14 +6,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 
-from pyv_npu.studies.sweep.point import Job, Record, Runner, batches, failed
+from pyv_npu.studies.sweep.point import Job, Record, Runner, batches_for, failed
 
-BATCH = 8
-"""Jobs of a batch, at most; a worker that dies costs so many."""
-BATCHES_A_WORKER = 4
-"""Batches of a worker, at least, so that none waits long for the last one."""
 DEATHS = 1
 """Deaths of workers that a job outlives: it has one more try."""
 READY = ("pyv_npu.workloads.firmware", "pyv_npu.studies.sweep.point")
@@ -27,20 +24,14 @@ def run_in_processes(jobs: Sequence[Job], workers: int, done: Callable[[Job, Rec
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(READY))
-    waiting = deque(batches(jobs, max(1, min(BATCH, len(jobs) // (BATCHES_A_WORKER * workers)))))
+    waiting = deque(batches_for(jobs, workers))
     deaths = Counter[str]()
     idle: list[tuple[Connection, BaseProcess]] = []
     busy: dict[Connection, tuple[BaseProcess, list[Job]]] = {}
     try:
         while waiting or busy:
             while waiting and len(busy) < workers:
-                if not idle:
-                    ours, theirs = context.Pipe()
-                    process = context.Process(target=_serve, args=(theirs,), daemon=True)
-                    process.start()
-                    theirs.close()
-                    idle.append((ours, process))
-                connection, worker = idle.pop()
+                connection, worker = idle.pop() if idle else _start(context)
                 busy[connection] = worker, waiting.popleft()
                 with suppress(BrokenPipeError):  # it died meanwhile: its end is seen below
                     connection.send(busy[connection][1])
@@ -66,6 +57,15 @@ def run_in_processes(jobs: Sequence[Job], workers: int, done: Callable[[Job, Rec
     finally:
         for worker in (*(worker for _, worker in idle), *(worker for worker, _ in busy.values())):
             worker.kill()
+
+
+def _start(context: ForkServerContext) -> tuple[Connection, BaseProcess]:
+    """Start a worker; the pipe to it, and its process."""
+    connection, far_end = context.Pipe()
+    process = context.Process(target=_serve, args=(far_end,), daemon=True)
+    process.start()
+    far_end.close()
+    return connection, process
 
 
 def _serve(connection: Connection) -> None:

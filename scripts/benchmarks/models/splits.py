@@ -28,6 +28,7 @@ RESOURCES: Mapping[str, Sequence[int]] = {
     "dram.bytes_per_second": tuple(12_800_000_000 << i for i in range(6)),
 }  # fmt: skip
 """The NoC moves 5 bytes where the DRAM moves 2, as that of the default device does."""
+ALL = {**AXES, **RESOURCES}
 LIMIT = 1
 """Percent that one engine or cluster more may cost, or the next value of another resource."""
 DECODER, CONTEXT, DRAM_SIZE = "llama2-7b", 512, 256_000_000_000
@@ -106,7 +107,7 @@ def timed(name: str, config: NpuConfig) -> int:
 
 def cycles(name: str, axis: str, config: NpuConfig | None = None) -> list[int]:
     """Times a model with each amount of a resource."""
-    return [timed(name, with_count(axis, count, config)) for count in {**AXES, **RESOURCES}[axis]]
+    return [timed(name, with_count(axis, count, config)) for count in ALL[axis]]
 
 
 def worst(counts: list[int]) -> float:
@@ -116,7 +117,7 @@ def worst(counts: list[int]) -> float:
 
 def table() -> Iterator[str]:
     """Yields the lines of the report."""
-    for axis, counts in {**AXES, **RESOURCES}.items():
+    for axis, counts in ALL.items():
         yield f"{axis:<28}{'worst':>8}" + "".join(f"{count:>13}" for count in counts)
         for name in RESOURCE_MODELS if axis in RESOURCES else MODELS:
             row = cycles(name, axis)

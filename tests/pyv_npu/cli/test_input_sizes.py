@@ -1,4 +1,4 @@
-"""Inputs without an end, and files that claim 20 GB: refused in one line before they are read, whatever takes them."""
+"""Inputs without an end, and sparse files of 128 GiB: refused in one line before they are read, whatever takes them."""
 
 import resource
 import subprocess

@@ -32,8 +32,7 @@ def test_kept_step_costs_are_those_of_the_device() -> None:
 def test_a_burst_needs_no_simulation_where_its_costs_are_kept() -> None:
     costs = StepCosts.read()
     made, other = (costs.burst(one, "llama2-7b", 256, (1024, 1024)) for one in (OAKEN_LPDDR, LPU_LPDDR))
-    assert costs.simulated == 0 and made is not None and other is not None
-    assert made.tokens_per_second > 1.3 * other.tokens_per_second
+    assert costs.simulated == 0 and made > 1.3 * other > 0
 
 
 def test_what_is_kept_is_read_again() -> None:
