@@ -46,7 +46,15 @@ from npu_device.operations.macro.base import (
 )
 from npu_device.operations.macro.encoded import append_tokens, beside, read_tokens, rows_of_tokens, sizes
 from npu_device.operations.macro.epilogue import zero_point
-from npu_device.operations.macro.kv import Cache, check_cache, check_encoded, per_head, scale_rows, scales, token_scales
+from npu_device.operations.macro.kv import (
+    Cache,
+    append_scaled,
+    check_cache,
+    check_encoded,
+    per_head,
+    scale_rows,
+    scales,
+)
 from npu_device.operations.macro.tiles import Operands, Tiles, in_place, work
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tiles
 from npu_device.operations.tile_form import SMALL_INTEGERS
@@ -85,7 +93,7 @@ class AttentionMacro(Macro):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        writes = self.per_token and self.new is not None
+        writes = self.token_table is not None and self.new is not None
         scale = () if self.scale is None else (operand("scale", self.scale, written=writes),)
         caches = (("in1", self.k), ("in2", self.v))
         new = () if self.new is None else (
@@ -98,9 +106,9 @@ class AttentionMacro(Macro):
         )  # fmt: skip
 
     @property
-    def per_token(self) -> bool:
-        """Whether scales are those of tokens."""
-        return bool(self.block.epilogue & Epilogue.PER_TOKEN)
+    def token_table(self) -> Matrix | None:
+        """Table of the scales of tokens."""
+        return self.scale if self.block.epilogue & Epilogue.PER_TOKEN else None
 
     def start(self, read: Read) -> Self:
         if not self.pos_addr:
@@ -136,7 +144,7 @@ class AttentionMacro(Macro):
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         heads, dim = self.k.heads, self.k.head_dim
-        of_heads = None if self.per_token else self.scale
+        of_heads = self.scale if self.token_table is None else None
         scale = (None, None) if of_heads is None else tuple(values(read, of_heads)[0].reshape(2, -1))
         (k, k_new), (v, v_new) = (self._seen(read, which, per_head(scale[which])) for which in (0, 1))
         rows = values(read, self.q).reshape(self.queries, heads, self.group, dim).transpose(1, 0, 2, 3)
@@ -161,8 +169,8 @@ class AttentionMacro(Macro):
             appended = values(read, self.new[which]).astype(np.float32)
             writes, fresh = append_tokens(encoded, read, stored, appended, cache.half)
             return np.concatenate((seen, fresh), axis=1), writes
-        if self.per_token and self.scale is not None:
-            return self._scaled_by_token(read, which, self.scale)
+        if (table := self.token_table) is not None:
+            return self._scaled_by_token(read, which, table)
         if self.new is None:
             return dequantized(cache.read(read, self.keys), scale, zero), ()
         rows, old = values(read, self.new[which]), self.keys - self.queries
@@ -176,7 +184,7 @@ class AttentionMacro(Macro):
     def _scaled_by_token(
         self, read: Read, which: int, table: Matrix
     ) -> tuple[elements.Values, tuple[tuple[Region, Bytes], ...]]:
-        """As `_seen`, of integers with a scale for each head and token."""
+        """Result of `_seen` for integers with a scale for each head and token."""
         cache = (self.k, self.v)[which]
         heads, old = cache.heads, self.keys - (0 if self.new is None else self.queries)
         codes, scale = np.zeros((heads, 0, cache.head_dim), np.int64), np.zeros((heads, 0), np.float32)
@@ -185,15 +193,9 @@ class AttentionMacro(Macro):
             scale = read(scale_rows(table, which, heads, 0, old)).copy().view(np.float32).reshape(heads, old)
         if self.new is None:
             return dequantized(codes, scale[..., None], 0), ()
-        rows = values(read, self.new[which]).reshape(self.queries, heads, cache.head_dim).transpose(1, 0, 2)
-        fresh = token_scales(rows, cache.kind)
-        appended = quantized(rows, cache.kind, fresh[..., None], 0)
-        data = elements.encode(np.ascontiguousarray(appended).reshape(-1, cache.head_dim), cache.kind)
+        appended, fresh, writes = append_scaled(values(read, self.new[which]), cache, table, which, old, self.queries)
         codes, scale = np.concatenate((codes, appended), axis=1), np.concatenate((scale, fresh), axis=1)
-        return dequantized(codes, scale[..., None], 0), (
-            (cache.rows(old, self.queries), data),
-            (scale_rows(table, which, heads, old, self.queries), fresh.reshape(-1).view(np.uint8)),
-        )  # fmt: skip
+        return dequantized(codes, scale[..., None], 0), writes
 
     @property
     def chains(self) -> int:
@@ -259,9 +261,9 @@ class AttentionMacro(Macro):
 
         def entries(cache: Cache, which: int) -> tuple[Stream, ...]:
             encoded, tile = cache.encoded, (k, v)[which]
-            if self.per_token and self.scale is not None:
+            if (table := self.token_table) is not None:
                 name, row = ("in1", "in2")[which], head + which * heads
-                return rows_of_tokens(of, name, tile.slots, self.scale, row, start, seen, tile.moves, False)
+                return rows_of_tokens(of, name, tile.slots, table, row, start, seen, tile.moves, False)
             if encoded is None or self.known is None:
                 return ()
             name = ("in1", "in2")[which]
@@ -301,9 +303,9 @@ class AttentionMacro(Macro):
             rows = slots.tiles(name, cache.matrix, *place, once, word=("in1", "in2")[use])
             read.append(one)
             written += rows.stream(Role.KV, Opcode.KV_APPEND, write=True, early=True)
-            if self.per_token and self.scale is not None:
+            if (table := self.token_table) is not None:
                 line = head + use * self.k.heads
-                written += rows_of_tokens(of, name, rows.slots, self.scale, line, zero + old, count, once, True)
+                written += rows_of_tokens(of, name, rows.slots, table, line, zero + old, count, once, True)
             encoded = cache.encoded
             if encoded is not None and self.known is not None:
                 put = head, zero + old, count, once

@@ -17,7 +17,7 @@ from npu_device.abi.opcodes import BITS, Appended, DataType, Opcode
 from npu_device.cost.plan import Plan
 from npu_device.cost.sequencer import Nest
 from npu_device.kv_quant.storage import EncodedCache, KvAccess, Sizes
-from npu_device.memory.arrays import Read, WriteSet
+from npu_device.memory.arrays import Bytes, Read, WriteSet
 from npu_device.memory.bitwidth import expansion
 from npu_device.memory.kv import SCALE_BYTES
 from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, make_matrix, row_bytes
@@ -172,6 +172,21 @@ def scale_rows(table: Matrix, side: int, heads: int, first: int, count: int) -> 
     return Region(address, heads, count * SCALE_BYTES, stride)
 
 
+def append_scaled(
+    rows: Values, cache: Cache, table: Matrix, side: int, first: int, count: int
+) -> tuple[Values, Values, tuple[tuple[Region, Bytes], ...]]:
+    """Scale and quantize rows (tokens, heads x D) of keys (0) or values (1).
+
+    Returns integers (heads, tokens, D), scales (heads, tokens), and what is written to cache and table.
+    """
+    rows = rows.reshape(count, cache.heads, cache.head_dim).transpose(1, 0, 2)
+    scale = token_scales(rows, cache.kind)
+    codes = quantized(rows, cache.kind, scale[..., None], 0)
+    data = elements.encode(np.ascontiguousarray(codes).reshape(-1, cache.head_dim), cache.kind)
+    table_rows = scale_rows(table, side, cache.heads, first, count)
+    return codes, scale, ((cache.rows(first, count), data), (table_rows, scale.reshape(-1).view(np.uint8)))
+
+
 @dataclass(frozen=True, eq=False)
 class KvMacro(Macro):
     """A move between `tensor` and `cache`."""
@@ -190,7 +205,7 @@ class KvMacro(Macro):
     @property
     def operands(self) -> tuple[Operand, ...]:
         names = ("in0", "out") if self.append else ("out", "in0")
-        scale = () if self.scale is None else (operand("scale", self.scale, written=self.per_token),)
+        scale = () if self.scale is None else (operand("scale", self.scale, written=self.token_table is not None),)
         return (
             operand(names[0], self.tensor, written=not self.append),
             *self.cache.operands(names[1], written=self.append),
@@ -199,9 +214,9 @@ class KvMacro(Macro):
         )
 
     @property
-    def per_token(self) -> bool:
-        """Whether scales are those of tokens, which the command makes."""
-        return bool(self.block.epilogue & Epilogue.PER_TOKEN)
+    def token_table(self) -> Matrix | None:
+        """Table of the scales of tokens, which the command makes."""
+        return self.scale if self.block.epilogue & Epilogue.PER_TOKEN else None
 
     def start(self, read: Read) -> Self:
         if not self.pos_addr:
@@ -231,16 +246,8 @@ class KvMacro(Macro):
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         cache, tensor = self.cache, self.tensor
-        if self.per_token and self.scale is not None:
-            rows = values(read, tensor).reshape(self.tokens, cache.heads, cache.head_dim).transpose(1, 0, 2)
-            fresh = token_scales(rows, cache.kind)
-            codes = quantized(rows, cache.kind, fresh[..., None], 0)
-            data = elements.encode(np.ascontiguousarray(codes).reshape(-1, cache.head_dim), cache.kind)
-            at = self.position or 0
-            return WriteSet((
-                (cache.rows(at, self.tokens), data),
-                (scale_rows(self.scale, 0, cache.heads, at, self.tokens), fresh.reshape(-1).view(np.uint8)),
-            ))  # fmt: skip
+        if (table := self.token_table) is not None:
+            return WriteSet(append_scaled(values(read, tensor), cache, table, 0, self.position or 0, self.tokens)[2])
         scale = per_head(None if self.scale is None else values(read, self.scale)[0])
         encoded = cache.encoded
         if encoded is not None:
@@ -279,9 +286,9 @@ class KvMacro(Macro):
             place = head, (self.position or 0) + token, rows, of.every
             streams += beside(of, "staging", outside.slots, encoded, self.known, *place, words[1], True,
                               self.site.write_combine)  # fmt: skip
-        if self.per_token and self.scale is not None:
+        if (table := self.token_table) is not None:
             columns = (self.position or 0) + token
-            streams += rows_of_tokens(of, "staging", outside.slots, self.scale, head, columns, rows, of.every, True)
+            streams += rows_of_tokens(of, "staging", outside.slots, table, head, columns, rows, of.every, True)
         reads, writes = (other, streams) if self.append else (streams, other)
         return setting.sequence(Nest(of.lane, reads, writes), self.d)
 
