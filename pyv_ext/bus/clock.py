@@ -7,14 +7,12 @@ from typing import Any
 from pyv_ext.errors import PyvExtError
 from pyv_ext.machine import bus
 from pyv_ext.machine.functions import MachineState
-from pyv_ext.machine.state import MOST_DEVICES, NEVER, PYTHON, UART, Device, PostedStore
+from pyv_ext.machine.state import MOST_DEVICES, NEVER, PYTHON, UART, Device
 from pyv_ext.protocols import Reply, Timed
 from pyv_native.records import WORD, layout
 from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, row
 
 __all__ = ["NEVER", "Clock"]
-
-_WORD = (1 << 32) - 1
 
 
 class Clock:
@@ -82,9 +80,9 @@ class Clock:
 
         `shared`: what it does when it is due may change any other device.
         """
-        for number, known in enumerate(self._devices):
-            if known is device:
-                return number
+        attached = self._number(device)
+        if attached is not None:
+            return attached
         number = len(self._devices)
         if number == MOST_DEVICES:
             raise PyvExtError(f"device {number + 1}: a machine has at most {MOST_DEVICES}; attach fewer")
@@ -92,7 +90,6 @@ class Clock:
         self._passive.append(getattr(device, "passive", False))
         record = self.machine.devices.add()
         self._known.append(record)
-        record.shared = shared
         self._shared.append(shared)
         fields = layout(Device).fields
         places = (record.offset + fields["due"].offset) // WORD, record.offset + fields["level"].offset
@@ -120,8 +117,7 @@ class Clock:
 
     def changed(self, cycle: int) -> None:
         """Take note that devices have changed, with effect from the start of `cycle`."""
-        for number in range(len(self._devices)):
-            self._look(number)
+        self._look_at_all()
         self.call[bus.settle](self.arena, cycle)
 
     def touched(self, number: int, cycle: int) -> None:
@@ -138,10 +134,11 @@ class Clock:
     def follow(self, device: Timed | None) -> Callable[[int], None]:
         """Return a callback `f(cycle)` that reports a change of `device` only; of any device where it is None or not
         attached."""
-        for number, known in enumerate(self._devices):
-            if known is device:
-                return lambda cycle: self.touched(number, cycle)
-        return self.changed
+        number = self._number(device)
+        return self.changed if number is None else lambda cycle: self.touched(number, cycle)
+
+    def _number(self, device: Timed | None) -> int | None:
+        return next((number for number, known in enumerate(self._devices) if known is device), None)
 
     def show_output(self) -> None:
         """Give the console what the UART has sent."""
@@ -160,12 +157,16 @@ class Clock:
             return
         device, places = self._devices[number], self._places[number]
         if places is None:
-            device.look(self._known[number])
+            bus.look(self.machine, self._known[number])
             return
         due, level = places  # written without the view, which takes twice as long
         event = device.next_event()
         self.arena.words[due] = NEVER if event is None else min(index(event), NEVER)
         self.arena.bytes[level] = bool(device.irq)
+
+    def _look_at_all(self) -> None:
+        for number in range(len(self._devices)):
+            self._look(number)
 
     def _no_register(self, *access: int) -> int:
         return 0
@@ -174,9 +175,8 @@ class Clock:
         reply = self._devices[number].read(offset, size, now)
         if type(reply) is not int:
             reply = self._answer(self._devices[number], offset, reply)
-        if not self._passive[number]:
-            self._look(number)
-        return reply & _WORD
+        self._look(number)
+        return reply & WORD32
 
     def _answer(self, device: Any, offset: int, reply: Any) -> int:
         """The value of a read that is no plain integer: a Reply, or an integer of NumPy."""
@@ -194,15 +194,13 @@ class Clock:
         reply = self._devices[number].write(offset, size, value, now)
         if reply is not None:
             self.machine.wait, self.machine.fault = reply.wait, reply.fault
-        if not self._passive[number]:
-            self._look(number)
+        self._look(number)
         return 0
 
     def _advance_device(self, number: int, now: int) -> int:
         self._devices[number].advance(now)
         if self._shared[number]:
-            for each in range(len(self._devices)):
-                self._look(each)
+            self._look_at_all()
         else:
             self._look(number)
         return 0
@@ -253,12 +251,7 @@ class Clock:
         machine = self.machine
         machine.now, machine.first, machine.count = now, 0, len(posted)
         for store, values in zip(machine.posted, posted, strict=False):
-            _fill(store, *values)
+            bus.post(store, *values)
         machine.changes += 1
-        for number in range(len(self._devices)):
-            self._look(number)
+        self._look_at_all()
         self.call[bus.find_next](self.arena)
-
-
-def _fill(store: PostedStore, arrival: int, number: int, offset: int, size: int, value: int) -> None:
-    store.arrival, store.number, store.addr, store.size, store.value = arrival, number, offset, size, value

@@ -41,7 +41,6 @@ class Window:
         self.base = base
         self.end = base + device.size
         self.device = device
-        self.near = near
         self.observers: list[Observer] = []
         self.number = clock.attach(device)
         self._clock = clock

@@ -1,11 +1,15 @@
-"""What makes a device short: declared registers, and nothing else unless it is asked for."""
+"""Base of devices: declared registers, defaults of methods, and records of built-in devices."""
 
+import ctypes
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Reply
+from pyv_native.arena import Arena
 from pyv_native.state import Fields
+
+Record = TypeVar("Record")
 
 WORD = 0xFFFF_FFFF
 
@@ -123,3 +127,17 @@ class RegisterDevice(DeviceBase):
         else:
             value = value & register.mask | register.reset & ~register.mask
         return self.on_write(register.name, value, now)
+
+
+def own_record(record: type[Record]) -> Record:
+    """Make a record of a device that is in no machine yet, in its default state."""
+    view: Record = Arena(record).root
+    return view
+
+
+def move_record(source: Record, target: Record) -> Record:
+    """Copy the content of a record; returns the target."""
+    old: Any = source
+    new: Any = target
+    ctypes.memmove(ctypes.addressof(new), ctypes.addressof(old), ctypes.sizeof(old))
+    return target

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from pyv_ext.devices.base import WORD, Register, RegisterDevice
-from pyv_ext.devices.records import moved, standing
+from pyv_ext.devices.base import WORD, Register, RegisterDevice, move_record, own_record
 from pyv_ext.errors import PyvExtError
 from pyv_ext.machine import clint, state
-from pyv_ext.machine.state import CLINT, NEVER, Device, Machine
+from pyv_ext.machine.state import CLINT, NEVER, Machine
 from pyv_native.state import LATEST, Fields, inside
 
 WRAP = 1 << 64
@@ -34,30 +33,17 @@ class Clint(RegisterDevice):
         if divider < 1:
             raise PyvExtError(f"clint.divider {divider}: a tick of mtime must last at least 1 cycle")
         super().__init__()
-        self.record = standing(state.Clint)
+        self.record = own_record(state.Clint)
         self.record.divider = divider
 
     def place(self, machine: Machine) -> None:
         """Let the registers be those of a machine."""
-        self.record = moved(self.record, machine.clint)
-
-    def look(self, known: Device) -> None:
-        """Tell the next event."""
-        known.due = self.record.due
+        self.record = move_record(self.record, machine.clint)
 
     @property
     def timer(self) -> bool:
         """The timer interrupt's line: mtime >= mtimecmp."""
         return bool(self.record.timer)
-
-    @property
-    def software(self) -> bool:
-        """The software interrupt's line."""
-        return bool(self.record.msip)
-
-    @property
-    def mtimecmp(self) -> int:
-        return self.record.compare_high << 32 | self.record.compare_low
 
     def mtime(self, now: int) -> int:
         """The counter at the start of cycle `now`; CSR `time` shows the same."""

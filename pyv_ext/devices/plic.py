@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from pyv_ext.devices.base import WORD, Register, RegisterDevice
-from pyv_ext.devices.records import moved, standing
+from pyv_ext.devices.base import WORD, Register, RegisterDevice, move_record, own_record
 from pyv_ext.machine import plic, state
 from pyv_ext.machine.plic import CLAIM, ENABLE, ENABLED, PENDING, PRIORITY_MASK, SOURCES, THRESHOLD
-from pyv_ext.machine.state import PLIC, Device, Machine
+from pyv_ext.machine.state import PLIC, Machine
 from pyv_native.state import WORD32, Fields, StateError, inside
 
 
@@ -32,14 +31,11 @@ class Plic(RegisterDevice):
 
     def __init__(self) -> None:
         super().__init__()
-        self.record = standing(state.Plic)
+        self.record = own_record(state.Plic)
 
     def place(self, machine: Machine) -> None:
         """Let the registers be those of a machine."""
-        self.record = moved(self.record, machine.plic)
-
-    def look(self, known: Device) -> None:
-        """Neither line nor events: the wiring looks at the output."""
+        self.record = move_record(self.record, machine.plic)
 
     def __getitem__(self, name: str) -> int:
         offset = next(register.offset for register in self.registers if register.name == name)

@@ -8,10 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from pyv_ext.devices.base import DeviceBase
-from pyv_ext.devices.records import moved, standing
+from pyv_ext.devices.base import DeviceBase, move_record, own_record
 from pyv_ext.machine import state, uart
-from pyv_ext.machine.state import FIFO_DEPTH, UART, Device, Machine
+from pyv_ext.machine.state import FIFO_DEPTH, UART, Machine
 from pyv_ext.machine.uart import FCR_ENABLE, IER, IIR_FCR, LCR_DLAB, LSR, MSR, RBR_THR, SCR
 from pyv_native.state import Fields, StateError, data
 
@@ -81,16 +80,12 @@ class Uart(DeviceBase):
         self.console.sources.append(self._sent)
         self._waiting: deque[int] = deque()
         """Fed bytes for which the receiver has no room yet."""
-        self.record = standing(state.Uart)
+        self.record = own_record(state.Uart)
         self.record.divisor = RESET_DIVISOR
 
     def place(self, machine: Machine) -> None:
         """Let the registers be those of a machine."""
-        self.record = moved(self.record, machine.uart)
-
-    def look(self, known: Device) -> None:
-        """Tell the line."""
-        known.level = self.irq
+        self.record = move_record(self.record, machine.uart)
 
     # -- the host's end of the line ----------------------------------------------------------------------------
 

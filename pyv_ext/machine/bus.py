@@ -10,6 +10,8 @@ from pyv_ext.machine.plic import output, read_plic, set_levels, write_plic
 from pyv_ext.machine.state import (
     CLINT,
     MEIP,
+    MSIP,
+    MTIP,
     NEVER,
     PLIC,
     PYTHON,
@@ -50,7 +52,7 @@ def write_device(machine: Machine, number: int, offset: int, size: int, value: i
 @callback
 def advance_device(machine: Machine, number: int, now: int) -> int:
     """Process the events of a device in Python that are due, then update its interrupt line and its next event; those
-    of all devices, where it is shared."""
+    of all devices, where it may change others."""
     raise NotImplementedError
 
 
@@ -97,7 +99,7 @@ def follow_lines(machine: Machine, cycle: int) -> None:
         wiring.due = NEVER
     elif wiring.due == NEVER:
         wiring.due = wiring.seen + wiring.delay
-    lines = machine.clint.msip << 3 | (1 << 7 if machine.clint.timer else 0)
+    lines = (MSIP if machine.clint.msip else 0) | (MTIP if machine.clint.timer else 0)
     if direct or wiring.due <= wiring.seen:
         lines |= MEIP
     changed = lines ^ wiring.lines
@@ -182,7 +184,7 @@ def write_register(machine: Machine, number: int, offset: int, size: int, value:
 
 
 def deliver(machine: Machine, now: int) -> None:
-    """Let posted stores arrive that are due."""
+    """Let posted stores arrive that are due; nobody waits for them, and one that its device refuses is dropped."""
     while machine.count:
         store = machine.posted[machine.first]
         if store.arrival > now:
@@ -190,6 +192,8 @@ def deliver(machine: Machine, now: int) -> None:
         machine.count -= 1
         machine.first = (machine.first + 1) % len(machine.posted)
         write_register(machine, store.number, store.addr, store.size, store.value, now - 1)
+        machine.fault = False
+        machine.wait = 0
 
 
 def advance(machine: Machine, cycle: int) -> None:
@@ -260,9 +264,7 @@ def load_register(machine: Machine, register: Register, size: int, start: int) -
     acts = start + register.load_acts
     machine.cycles = register.load_cycles
     machine.fault = False
-    if machine.next <= acts:
-        advance(machine, acts)
-    machine.now = max(machine.now, acts)
+    advance(machine, acts)
     machine.wait = 0
     value = read_register(machine, register, size, acts)
     machine.cycles += machine.wait
@@ -287,7 +289,8 @@ def store_register(machine: Machine, register: Register, size: int, value: int, 
         post(
             machine.posted[(machine.first + machine.count) % len(machine.posted)],
             machine.drained,
-            register,
+            register.number,
+            register.addr,
             size,
             value,
         )
@@ -297,20 +300,18 @@ def store_register(machine: Machine, register: Register, size: int, value: int, 
             find_next(machine)
         return
     acts = start + register.store_cycles - 1
-    if machine.next <= acts:
-        advance(machine, acts)
-    machine.now = max(machine.now, acts)
+    advance(machine, acts)
     machine.wait = 0
     write_register(machine, register.number, register.addr, size, value, acts)
     machine.cycles += machine.wait
     settle(machine, acts + 1)
 
 
-def post(store: PostedStore, arrival: int, register: Register, size: int, value: int) -> None:
+def post(store: PostedStore, arrival: int, number: int, addr: int, size: int, value: int) -> None:
     """Put a store on its way."""
     store.arrival = arrival
-    store.number = register.number
-    store.addr = register.addr
+    store.number = number
+    store.addr = addr
     store.size = size
     store.value = value
 

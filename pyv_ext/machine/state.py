@@ -107,8 +107,6 @@ class Device:
     """Its interrupt line."""
     direct: bool = False
     """Whether the line goes past the PLIC."""
-    shared: bool = False
-    """Whether its events may change other devices."""
     source: u32 = 0
     """Mask of its PLIC sources."""
     due: int = NEVER

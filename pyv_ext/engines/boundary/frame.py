@@ -107,12 +107,6 @@ def advance(cycles: int, instructions: int = 1) -> int:
     return (instructions << 32) - cycles
 
 
-def left_of(ir: Ir, progress: str) -> str:
-    """The cycles (an i64) that are left by an i64 progress."""
-    low = ir.value(f"and i64 {progress}, {(1 << 32) - 1}")
-    return ir.value(f"sub i64 {low}, {BIAS}")
-
-
 def with_left(ir: Ir, progress: str, left: str) -> str:
     """Progress with so many cycles left (an i64) instead."""
     done = ir.value(f"and i64 {progress}, {-1 << 32}")

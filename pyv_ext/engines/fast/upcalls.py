@@ -123,8 +123,9 @@ class Upcalls:
         hart, words, machine = self._hart, self._words, self._machine
         cycle = self._told = hart.cycle
         words[HOOKED_AT] = -1
-        machine.until, machine.leave = min(until, cycle + SPAN), False
-        machine.limit = words[LIMIT] = min(machine.next, machine.until)
+        machine.until = min(until, cycle + SPAN)
+        self._proceed()
+        words[LIMIT] = machine.limit
         self._follow_tracer()
         words[PROTECTED] = self._x[PMP_WRITES]
         words[PC] = hart.pc
@@ -132,6 +133,11 @@ class Upcalls:
         if self._x[COUNTER_WRITES] != words[COUNTED]:
             self._show_counters()
         return machine.limit - cycle
+
+    def _proceed(self) -> None:
+        """Let native code go on, up to the next event."""
+        self._machine.leave = False
+        self._machine.limit = min(self._machine.next, self._machine.until)
 
     def end(self) -> None:
         """Native code has been left: the tracer is told of what has retired."""
@@ -197,8 +203,7 @@ class Upcalls:
         self._look_at_hart()
         words[PC] = hart.pc
         if going:
-            self._machine.leave = False
-            self._machine.limit = min(self._machine.next, self._machine.until)
+            self._proceed()
             words[END] = hart.cycle
             return GOING | hart.instret - retired
         words[LIMIT] = hart.cycle
@@ -267,8 +272,7 @@ class Upcalls:
             return self._slow(pc, cycle, retired, 1)
         self._follow_tracer()
         self._told = cycle
-        machine.leave = False
-        machine.limit = min(machine.next, machine.until)
+        self._proceed()
         return CALLED_HOOKS
 
     def _heard(self, cause: int, handler: int, end: int, retired: int) -> int:

@@ -19,6 +19,7 @@ from pyv_ext.devices.uart import Uart
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
 from pyv_ext.machine.state import SENT
+from pyv_ext.protocols import Reply
 from pyv_ext.timing import CoreTiming
 
 RAM, UART, OWN = 0x8000_0000, 0x1000_0000, 0x4800_0000
@@ -39,15 +40,22 @@ class Own(RegisterDevice):
     registers = (Register("A", 0), Register("B", 4, mask=0xFF), Register("FLAGS", 8, "w1c", reset=0xF))
 
 
+class Refusal(Own):
+    """Refuses stores to B, slowly."""
+
+    def on_write(self, name: str, value: int, now: int) -> Reply | None:
+        return Reply(fault=True, wait=5) if name == "B" else super().on_write(name, value, now)
+
+
 class Machine:
-    def __init__(self, engine: str, seed: int) -> None:
+    def __init__(self, engine: str, seed: int, own: type[Own] = Own) -> None:
         timing = TIMINGS[seed % len(TIMINGS)]
         isa = Isa(FULL)
         self.clock = Clock()
         self.bus = Bus(self.clock, timing)
         self.bus.add_ram(Ram("ram", RAM, 0x1_0000))
         self.hart = Hart(isa, timing, self.clock.words, reset_pc=RAM)
-        self.uart, self.own = Uart(), Own()
+        self.uart, self.own = Uart(), own()
         self.lines: list[tuple[int, bool]] = []
         self.bus.add_device(UART, self.uart)
         self.bus.add_device(OWN, self.own)
@@ -135,3 +143,22 @@ def test_text_comes_to_the_console_in_pieces(monkeypatch):
     machine.run(20_000)
     assert sum(pieces) == len(machine.uart.console.data) == 700
     assert pieces == [SENT, 700 - SENT]
+
+
+@pytest.mark.parametrize("engine", ["reference", "fast"])
+def test_a_posted_store_that_its_device_refuses_is_dropped(engine, monkeypatch):
+    """Nobody waits for its answer: it is no fault, and no delay, of the load in whose time it arrives."""
+    INTERPRETED.choose(monkeypatch)
+    results = []
+    for offset in (4, 0):
+        machine = Machine(engine, 1, Refusal)
+        machine.own["A"] = 7
+        isa = machine.hart.isa
+        words = [isa.encode("sw", rs1=AT_OWN, rs2=0, imm=offset), isa.encode("lw", rd=12, rs1=AT_OWN, imm=8)]
+        words.append(isa.encode("jal"))
+        machine.bus.poke(RAM, b"".join(word.to_bytes(4, "little") for word in words))
+        machine.run(1000)
+        assert machine.hart.pc == RAM + 8 and machine.hart.x[12] == 0xF
+        assert machine.own["A"] == (7 if offset else 0) and not machine.clock.machine.fault
+        results.append(machine.hart.instret)
+    assert results[0] == results[1]
