@@ -231,8 +231,8 @@ def _read(path: str, denied: int) -> bytes:
     """Read a file of this user that is no symbolic link and has none of the `denied` permissions; OSError otherwise."""
     with open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
         about = os.fstat(file.fileno())
-        others = hasattr(os, "geteuid") and (about.st_uid != os.geteuid() or about.st_mode & denied)
-        if others or not stat.S_ISREG(about.st_mode):
+        foreign = hasattr(os, "geteuid") and (about.st_uid != os.geteuid() or about.st_mode & denied)
+        if foreign or not stat.S_ISREG(about.st_mode):
             raise PermissionError(path)
         return file.read()
 

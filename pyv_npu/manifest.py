@@ -84,18 +84,18 @@ def _word(value: Any) -> str:
 
 def check(path: Path) -> None:
     """BadInputError where the manifest beside a file names another content. A file that no manifest names passes."""
-    found = read(path.parent)
-    digest = None if found is None else found.files.get(path.name)
+    contents = read(path.parent)
+    digest = None if contents is None else contents.files.get(path.name)
     if digest is not None and file_sha256(path) != digest:
         raise BadInputError(
             f"{path}: is not as it was written with {FILE}; make the folder again, or remove {FILE} if that is meant"
         )
 
 
-def problems(folder: Path, found: Manifest) -> list[str]:
+def problems(folder: Path, contents: Manifest) -> list[str]:
     """List differences from the manifest: a line for each file, and for each input that is another file now."""
     lines = []
-    for name, digest in found.files.items():
+    for name, digest in contents.files.items():
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
             lines.append(f"{name}: is outside of the folder")
@@ -103,7 +103,7 @@ def problems(folder: Path, found: Manifest) -> list[str]:
             lines.append(f"{name}: is missing")
         elif file_sha256(path) != digest:
             lines.append(f"{name}: is not as it was written")
-    for name, digest in found.inputs.items():
+    for name, digest in contents.inputs.items():
         if os.path.isfile(name) and file_sha256(name) != digest:
-            lines.append(f"{name}: is another file than the {found.what} was made from")
+            lines.append(f"{name}: is another file than the {contents.what} was made from")
     return lines

@@ -152,17 +152,17 @@ def masked(
         return Work(steps * step, useful, wait, 0, _ceil(steps, t) * chain.restart, seen)
     grid = tiles(chain, queries, keys, ahead, causal, window)
     if grid.side == t:
-        made = _tile(chain, t * step, once).times(grid.other)
+        work = _tile(chain, t * step, once).times(grid.other)
     else:
         twice = read_cycles(chain, width, bits, 2)
         diagonal = _tile(chain, (2 * t + 1) * step, twice)
         if not chain.double_buffer:
             diagonal = diagonal._replace(query_load=t * once)
-        made = diagonal.times(grid.diagonal + grid.edge[0]) + _tile(chain, 4 * t * step, twice).times(grid.other)
-        made += diagonal._replace(steps=(2 * t - 1) * step, key_wait=max(0, twice - (2 * t - 1) * step)).times(
+        work = diagonal.times(grid.diagonal + grid.edge[0]) + _tile(chain, 4 * t * step, twice).times(grid.other)
+        work += diagonal._replace(steps=(2 * t - 1) * step, key_wait=max(0, twice - (2 * t - 1) * step)).times(
             grid.edge[1]
         )
-    return made._replace(useful=useful, keys_read=grid.keys_read)
+    return work._replace(useful=useful, keys_read=grid.keys_read)
 
 
 def attention(chain: ChainedConfig, rows: int, sight: Sight, bits: int) -> Work:
@@ -172,11 +172,11 @@ def attention(chain: ChainedConfig, rows: int, sight: Sight, bits: int) -> Work:
         first = (member - sight.phase) % sight.group
         if first < rows:
             members[_ceil(rows - first, sight.group), sight.ahead + (sight.phase + first) // sight.group] += 1
-    made = Work()
+    work = Work()
     for (queries, ahead), count in members.items():
         one = masked(chain, queries, sight.keys, sight.width, bits, ahead, sight.causal, sight.window)
-        made += one.times(count)
-    return made
+        work += one.times(count)
+    return work
 
 
 def unmasked_rows(rows: int, sight: Sight) -> int:

@@ -216,21 +216,21 @@ def next_request(run: Run, step_class: int) -> Step | None:
 
 def free_requests(loop: EventLoop, run: Run, step_class: int) -> int:
     """Number of requests that a run may still issue, to its own channel or to those that all runs share."""
-    own = run.units[0]
+    unit_of_run = run.units[0]
     count = 0
     for unit in loop.units:
-        if unit.kind == DMA and unit.cluster == run.cluster and (own.kind != DMA or unit is own):
+        if unit.kind == DMA and unit.cluster == run.cluster and (unit_of_run.kind != DMA or unit is unit_of_run):
             count += loop.outstanding - 1
-    by_class = own.kind != DMA and loop.split
+    by_class = unit_of_run.kind != DMA and loop.split
     if by_class:
         count = loop.outstanding - 1
-    for other in loop.active:
-        if other.left and other.cluster == run.cluster:
-            first = other.units[0]
-            if first is own or (own.kind != DMA and first.kind != DMA):
+    for rival in loop.active:
+        if rival.left and rival.cluster == run.cluster:
+            first = rival.units[0]
+            if first is unit_of_run or (unit_of_run.kind != DMA and first.kind != DMA):
                 for each in range(WRITE + 1):
                     if each == step_class or not by_class:
-                        step = other.heads[each]
+                        step = rival.heads[each]
                         while step is not None and step.issued != NOT_YET:
                             count -= 1
                             step = step.next

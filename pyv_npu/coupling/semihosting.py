@@ -26,10 +26,10 @@ def semihosting(
     if folder is not None and not folder.is_dir():
         raise BadInputError(f"semihosting.folder = {asked.folder}: there is no such folder; make it, or name another")
     try:
-        given = b""
+        content = b""
         if asked.input is not None:
             check_input(asked.input, MAX_RESULT)
-            given = Path(asked.input).read_bytes()
+            content = Path(asked.input).read_bytes()
     except OSError as error:
         raise BadInputError(f"semihosting.input = {asked.input}: {error.strerror}; name a file") from None
     used = max(
@@ -43,7 +43,7 @@ def semihosting(
         exits,
         folder=HostFolder(folder),
         command_line=asked.command_line.encode(),
-        given=given,
+        given=content,
         clock_hz=config.npu.clock_hz,
         free=Memory(-(-used // _ALIGNMENT) * _ALIGNMENT, memory.end),
     )

@@ -90,10 +90,10 @@ def _check(folder: Path) -> None:
 def _listed(folder: Path) -> set[str]:
     """The files of the report in a folder, as its manifest lists them."""
     try:
-        found = manifest.read(folder)
+        contents = manifest.read(folder)
     except BadInputError:
         return set()
-    return set() if found is None else {*found.files, manifest.FILE}
+    return set() if contents is None else {*contents.files, manifest.FILE}
 
 
 def _sibling(place: Path, process: int, what: str) -> Path:

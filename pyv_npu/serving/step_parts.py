@@ -238,14 +238,14 @@ class ProductTimes:
         """Cycles around the layers, with one row of the output matrix."""
         if rows not in self._edges:
             self.simulated += 1
-            made = self.simulator.run([Chunk(rows, 0)], Parts.PRODUCTS, 2)
-            self._edges[rows] = made.cycles - 2 * made.period
-            self._layers.setdefault(rows, made.between)
+            run = self.simulator.run([Chunk(rows, 0)], Parts.PRODUCTS, 2)
+            self._edges[rows] = run.cycles - 2 * run.period
+            self._layers.setdefault(rows, run.between)
         return self._edges[rows]
 
     def _head_at(self, requests: int) -> int:
         if requests not in self._heads:
             self.simulated += 1
-            made = self.simulator.run([Chunk(1, 0)] * requests, Parts.HEAD)
-            self._heads[requests] = made.cycles - made.layers["x"]
+            run = self.simulator.run([Chunk(1, 0)] * requests, Parts.HEAD)
+            self._heads[requests] = run.cycles - run.layers["x"]
         return self._heads[requests]

@@ -69,9 +69,9 @@ def load(path: Path) -> Loaded:
     entries = {entry.path: entry.value for entry in _record(path / RECORD)}
     record = entries.pop("record", None)
     tables = record if isinstance(record, dict) else {}
-    found = {name: value for name, value in tables.items() if isinstance(value, dict)}
+    parts = {name: value for name, value in tables.items() if isinstance(value, dict)}
     try:
-        return Loaded(str(path), runs, entries, found, _metrics(path / METRICS), path)
+        return Loaded(str(path), runs, entries, parts, _metrics(path / METRICS), path)
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise BadInputError(
             f"{path / METRICS}: no table of metrics ({_reason(error)}); make the report again"
@@ -80,8 +80,8 @@ def load(path: Path) -> Loaded:
 
 def _check_written(folder: Path) -> None:
     """BadInputError where a file of a folder is not as it was written."""
-    found = manifest.read(folder)
-    lines = [] if found is None else manifest.problems(folder, found._replace(inputs={}))
+    contents = manifest.read(folder)
+    lines = [] if contents is None else manifest.problems(folder, contents._replace(inputs={}))
     if lines:
         raise BadInputError(f"{folder}: {lines[0]}; make it again, or remove {manifest.FILE} if that is meant")
 

@@ -33,8 +33,8 @@ def pointers() -> dict[str, int]:
 def call(ir: Ir, name: str, *arguments: str) -> str:
     """Emit the call of a function of the bus with i64 arguments; the i64 that it returns."""
     function, records = ir.load("ptr", f"@{name}"), ir.load("ptr", "%frame", 8 * RECORDS_AT)
-    given = "".join(f", i64 {argument}" for argument in arguments)
-    return ir.value(f"call i64 {function}(ptr {records}{given})")
+    operands = "".join(f", i64 {argument}" for argument in arguments)
+    return ir.value(f"call i64 {function}(ptr {records}{operands})")
 
 
 def unless_raised(ir: Ir, target: Target) -> None:

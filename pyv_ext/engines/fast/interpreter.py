@@ -75,11 +75,11 @@ class Interpreter:
         self._arrive(Switching(ir, self._isa, pointers.x))
         self._switch(pointers.x)
         self._exits()
-        others = elsewhere.functions() + frame.note() + Upcalls.variables()
-        others += decoder(self._isa, numbers)
-        others += floating.declarations() if self._numbers.by_float else ""
-        others += frame.permission() if self._access.guarded else ""
-        return declarations(self._isa.xlen) + others + ir.text("i64 @interpret(ptr %frame)")
+        helpers = elsewhere.functions() + frame.note() + Upcalls.variables()
+        helpers += decoder(self._isa, numbers)
+        helpers += floating.declarations() if self._numbers.by_float else ""
+        helpers += frame.permission() if self._access.guarded else ""
+        return declarations(self._isa.xlen) + helpers + ir.text("i64 @interpret(ptr %frame)")
 
     def _entry(self, pc: str, progress: str) -> str:
         """The entry of a pc; leaves to be decoded if its page has none and there are cycles left for it."""
@@ -243,8 +243,8 @@ class Interpreter:
         after = ir.value(f"sub i64 {progress}, {self._timing.irq}")
         ir.branch(heard, ("heard", ()), ("entered", (handler, after, row)))
         ir.block("heard")
-        given = [ir.value(f"zext i32 {value} to i64") for value in (cause, handler)]
-        answer = upcalls.ask(ir, upcalls.HEARD, *given, *upcalls.point(ir, after))
+        operands = [ir.value(f"zext i32 {value} to i64") for value in (cause, handler)]
+        answer = upcalls.ask(ir, upcalls.HEARD, *operands, *upcalls.point(ir, after))
         calls.unless_raised(ir, ("fault", (handler, after)))
         ir.branch(ir.value(f"icmp ne i64 {answer}, 0"), ("told", ()), ("over", (handler, with_left(ir, after, "0"))))
         ir.block("told")

@@ -49,8 +49,8 @@ SPAN = 50_000_000
 
 def ask(ir: Ir, name: str, *arguments: str) -> str:
     """Emit a guarded callback with i64 arguments; the i64 that it returns."""
-    function, given = ir.load("ptr", f"@{name}"), ", ".join(f"i64 {argument}" for argument in arguments)
-    return ir.value(f"call i64 {function}({given})")
+    function, operands = ir.load("ptr", f"@{name}"), ", ".join(f"i64 {argument}" for argument in arguments)
+    return ir.value(f"call i64 {function}({operands})")
 
 
 def point(ir: Ir, progress: str) -> tuple[str, str]:

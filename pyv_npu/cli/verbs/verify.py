@@ -16,14 +16,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    found = manifest.read(args.folder)
-    if found is None:
+    contents = manifest.read(args.folder)
+    if contents is None:
         raise BadInputError(f"{args.folder}: has no {manifest.FILE} of this package; name a folder that it has written")
-    lines = [*manifest.problems(args.folder, found), *changed_points(args.folder)]
-    here = sum(Path(name).is_file() for name in found.inputs)
+    lines = [*manifest.problems(args.folder, contents), *changed_points(args.folder)]
+    present = sum(Path(name).is_file() for name in contents.inputs)
     show(
-        f"{args.folder}: {found.what} by PyV-NPU {found.version}, {len(found.files)} files, "
-        f"{len(found.inputs)} inputs of which {here} are here"
+        f"{args.folder}: {contents.what} by PyV-NPU {contents.version}, {len(contents.files)} files, "
+        f"{len(contents.inputs)} inputs of which {present} are here"
     )
     for line in lines:
         diagnose(line)

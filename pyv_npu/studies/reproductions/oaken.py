@@ -141,11 +141,11 @@ class Study:
         yield Claim("P7", "attention time against the LPU, mean over batches", "-55.0 %",
                     f"-{average:.1f} % ({each})", SIMULATED, None, average / 55 - 1,
                     "the bits that are saved are 69.9 %; the device has nearly no other work in attention")  # fmt: skip
-        made = self.costs.engines(OAKEN_LPDDR, "llama2-7b", 64, CONTEXT)
+        work = self.costs.engines(OAKEN_LPDDR, "llama2-7b", 64, CONTEXT)
         channels = OAKEN_LPDDR.npu.dma.channels
-        quantize, dequantize = (100 * made[f"{one}_busy"] / (channels * made["cycles"]) for one in
+        quantize, dequantize = (100 * work[f"{one}_busy"] / (channels * work["cycles"]) for one in
                                 ("quantize", "dequantize"))  # fmt: skip
-        exposed = [100 * made[f"{one}_exposed"] / (channels * made["cycles"]) for one in ("quantize", "dequantize")]
+        exposed = [100 * work[f"{one}_exposed"] / (channels * work["cycles"]) for one in ("quantize", "dequantize")]
         yield Claim("P8", "quantization, dequantization of latency, 7B, batch 64", "1.29 %, 3.23 %, hidden",
                     f"busy {quantize:.2f} %, {dequantize:.2f} %; transfers longer by {exposed[0]:.2f} %, "
                     f"{exposed[1]:.2f} % of the channels", CALIBRATED,
@@ -286,8 +286,8 @@ def _sizes() -> Iterator[Claim]:
 def reproduce(full: bool = False, trace: Path | None = None) -> Reproduced:
     """All figures. `full`: all step costs are simulated anew, and kept."""
     costs = StepCosts() if full else StepCosts.read()
-    found = Study(costs, trace)
-    rows, figures = list(found.claims()), found.figures()
+    study = Study(costs, trace)
+    rows, figures = list(study.claims()), study.figures()
     if full:
         costs.save()
     samples = [] if full else list(costs.samples())
