@@ -172,15 +172,18 @@ class Upcalls:
         self._words[COUNTED] = self._x[COUNTER_WRITES]
         show_counters(self._hart.csrs, self._frame)
 
-    def _follow_tracer(self) -> None:
-        """Switch on the log of stores for a tracer; it and observers of the bus see every access of a device."""
+    def _follow_tracer(self) -> bool:
+        """Switch on the log of stores for a tracer; it and observers of the bus see every access of a device. Whether
+        this is another tracer than before."""
         tracer = self._core.tracer
-        if tracer is not self._tracer:
+        changed = tracer is not self._tracer
+        if changed:
             self._tracer = tracer
             self._on_block = getattr(tracer, "on_block", None)
             self._words[LOG] = OFF if self._on_block is None else self._log.first
         self._machine.observed = tracer is not None or bool(self._bus.observers)
         self._machine.guarded = bool(self._bus.guards)
+        return changed
 
     # -- what it asks ------------------------------------------------------------------------------------------
 
@@ -197,9 +200,8 @@ class Upcalls:
             self._tell(self._on_block, cycle)
         going = self._execute_slow(True, bool(hooked)) and self._bus.watching is self._watching
         self._told = hart.cycle
-        if self._core.tracer is not self._tracer:
-            going = going and (self._core.tracer is None or hasattr(self._core.tracer, "on_block"))
-        self._follow_tracer()
+        if self._follow_tracer():
+            going = going and (self._tracer is None or self._on_block is not None)
         self._look_at_hart()
         words[PC] = hart.pc
         if going:
