@@ -183,17 +183,11 @@ class Platform:
         return Memory(regions, written)
 
     def _npu_instructions(self) -> list[CustomInstruction]:
-        config = self.config
-        if config.custom_enabled:
-            return custom_instructions(
-                self.npu,
-                config.custom_enabled,
-                config.core.custom_slot,
-                self.timing,
-                self._observe_custom,
-                self.npu_memory.holds,
-            )
-        return ignored_instructions(config.core.custom_slot) if config.core.tight_off == "nop" else []
+        enabled, core = self.config.custom_enabled, self.config.core
+        instructions = custom_instructions(
+            self.npu, enabled, core.custom_slot, self.timing, self._observe_custom, self.npu_memory.holds
+        )
+        return instructions + (ignored_instructions(enabled, core.custom_slot) if core.tight_off == "nop" else [])
 
     def _sources(self, devices: Sequence[Placed]) -> dict[int, Device]:
         sources: dict[int, Device] = {mm.UART_SOURCE: self.uart, mm.NPU_SOURCE: self.npu}

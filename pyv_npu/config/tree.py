@@ -68,8 +68,9 @@ class CoreConfig:
     custom: tuple[str, ...] = _key(CUSTOM_INSTRUCTIONS, "custom instructions present in tight mode",
                                    source=INSTRUCTIONS, choices=CUSTOM_INSTRUCTIONS)  # fmt: skip
     tight_off: str = _key(
-        "trap", "what an absent custom instruction does", source=INSTRUCTIONS, choices=("trap", "nop")
-    )
+        "trap", "action of absent custom instructions: in loose mode all four, in tight mode those outside core.custom",
+        source=INSTRUCTIONS, choices=("trap", "nop"),
+    )  # fmt: skip
     fast_irq: bool = _key(
         False,
         "interrupts take timing.irq_fast instead of timing.irq",

@@ -46,9 +46,10 @@ def custom_instructions(
     return rows
 
 
-def ignored_instructions(slot: int) -> list[CustomInstruction]:
-    """All four as instructions that do nothing: `tight_off: nop`."""
-    return [_row(encoding, slot, _nothing, syntax="")._replace(present=False) for encoding in CUSTOM_INSTRUCTIONS]
+def ignored_instructions(enabled: Sequence[str], slot: int) -> list[CustomInstruction]:
+    """The instructions that `enabled` does not name, as no-operations: `tight_off: nop`."""
+    absent = [encoding for encoding in CUSTOM_INSTRUCTIONS if encoding.isa_name not in enabled]
+    return [_row(encoding, slot, _nothing, syntax="")._replace(present=False) for encoding in absent]
 
 
 def _nothing(operands: Operands) -> Outcome:

@@ -57,6 +57,18 @@ def test_misa_names_instructions_that_do_something(mode: str, tight_off: str, x:
     assert Platform(config).isa.misa >> 23 & 1 == x
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+@pytest.mark.parametrize("tight_off, outcome", [("trap", 2), ("nop", 99)])
+def test_an_absent_instruction_traps_or_does_nothing(engine: str, mode: str, tight_off: str, outcome: int) -> None:
+    """TSTAT outside `core.custom`: with `nop` rd keeps its value, and words of no instruction stay illegal."""
+    words = [match_mask(row, 0)[0] for row in CUSTOM_INSTRUCTIONS if row.isa_name == "tstat"]
+    keys = {"npu__mode": mode, "core__custom": "enqcmd", "core__tight_off": tight_off}
+    platform = run(engine, *li(4, 7), words[0] | 4 << 7, **keys)
+    assert (platform.hart.x[10], platform.hart.x[4]) == (outcome, 7)
+    assert run(engine, words[0] | 4 << 7 | 1 << 31, **keys).hart.x[10] == 2
+
+
 @pytest.mark.parametrize("key", ["core.timing.trap", "core.timing.alu", "npu.frontend.validate", "npu.dram.latency"])
 @pytest.mark.parametrize("value", [1 << 32, (1 << 32) + 1, 1 << 63, 1 << 70])
 def test_cycles_of_one_thing_are_bounded(key: str, value: int) -> None:
