@@ -80,9 +80,11 @@ class Semihosting:
         command_line: bytes,
         given: bytes,
         clock_hz: int,
+        start: int,
         free: Memory,
     ) -> None:
-        """`given` is what can be read from the console; the console ends after it."""
+        """`given` is what can be read from the console; the console ends after it. `start`: second since 1970 of
+        cycle 0."""
         self._hart = hart
         self._bus = bus
         self._console = console
@@ -91,6 +93,7 @@ class Semihosting:
         self._command_line = command_line
         self._input = given
         self._clock_hz = clock_hz
+        self._start = start
         self._free = free
         self._handles: dict[int, Handle] = {}
         self._read = 0
@@ -116,7 +119,7 @@ class Semihosting:
             0x0E: (2, self._remove),
             0x0F: (4, self._rename),
             0x10: (0, lambda _: self._hart.cycle * 100 // self._clock_hz & 0x7FFF_FFFF),
-            0x11: (0, lambda _: self._hart.cycle // self._clock_hz),
+            0x11: (0, lambda _: self._start + self._hart.cycle // self._clock_hz & 0xFFFF_FFFF),
             0x12: (2, self._system),
             0x13: (0, lambda _: self._errno),
             0x15: (2, self._command),

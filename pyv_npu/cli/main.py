@@ -210,8 +210,9 @@ def parser(line: Sequence[str] = ()) -> argparse.ArgumentParser:
     top = _Parser(
         prog="pyv-npu",
         description="Co-simulation of bare-metal RISC-V firmware and an NPU on one clock.",
-        epilog="Exit codes: the guest's own 0..63 (larger: 63); 64 usage, 65 bad input, 69 toolchain, 70 model bug, "
-        "75 limit or timeout, 76 deadlock, 77 trap loop, 130 Ctrl-C.",
+        epilog="Exit codes: the guest's own (above 255: 255). Without a code of the guest, and with a line on standard "
+        "error: 64 usage, 65 bad input, 69 toolchain, 70 model bug, 75 limit or timeout, 76 deadlock, 77 trap loop, "
+        "130 Ctrl-C.",
         allow_abbrev=False,
     )
     top.add_argument("--version", action=_Version)

@@ -105,6 +105,8 @@ class SemihostingConfig:
                               source=SEMIHOSTING)  # fmt: skip
     command_line: str = _key("", "what programs are told as their command line", source=SEMIHOSTING)
     input: str | None = _key(None, "file whose bytes can be read from the console", source=SEMIHOSTING)
+    time: int = _key(0, "second since 1970 in which the run begins, for SYS_TIME", "s", source=SEMIHOSTING, min=0,
+                     max=0xFFFF_FFFF)  # fmt: skip
 
     @property
     def on(self) -> bool:
@@ -203,7 +205,7 @@ def check_together(config: Config) -> None:
             f"npu.spm.interleave = 64B; nearest is {spm.size - spm.size % (64 * spm.banks)}"
         )
     asked = config.semihosting
-    idle = [name for name, value in (("input", asked.input), ("command_line", asked.command_line)) if value]
+    idle = [name for name in ("input", "command_line", "time") if getattr(asked, name)]
     if idle and not asked.on:
         raise BadInputError(
             f"semihosting.{idle[0]} is set, and semihosting is off: set semihosting.console too, or semihosting.folder"

@@ -45,5 +45,6 @@ def semihosting(
         command_line=asked.command_line.encode(),
         given=content,
         clock_hz=config.npu.clock_hz,
+        start=asked.time,
         free=Memory(-(-used // _ALIGNMENT) * _ALIGNMENT, memory.end),
     )

@@ -169,7 +169,7 @@ class Uart:
 # -- exit codes (docs/results.md) --------------------------------------------------------------------------------------
 
 OK = 0
-GUEST_MAX = 63
+GUEST_MAX = 255
 USAGE = 64
 BAD_INPUT = 65
 TOOLCHAIN = 69
@@ -194,7 +194,7 @@ _OF_STOP = {
 
 
 def of_stop(stop: Stop) -> int:
-    """The guest's own code up to 63 (larger ones give 63), else the code of the reason."""
+    """The guest's own code up to 255 (larger codes give 255), else the code of the reason."""
     if stop.reason is StopReason.EXIT:
         return min((stop.code or 0) & 0xFFFF_FFFF, GUEST_MAX)
     return _OF_STOP[stop.reason]

@@ -3,6 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from pyv_ext.engines.stop import StopReason
 from pyv_npu.cli.shared import options, output, session, work
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.tables import summary
@@ -135,6 +136,6 @@ def _exit_code(result: "Result[Any]") -> int:
     if result.findings_fail:
         return output.FINDINGS
     code = output.of_stop(result.stop)
-    if code > output.GUEST_MAX or (code and result.layer_names):
+    if result.stop.reason is not StopReason.EXIT or (code and result.layer_names):
         diagnose(result.stop.text or result.stop.reason)
     return code

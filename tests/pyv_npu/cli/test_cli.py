@@ -206,9 +206,10 @@ def test_print_config_runs_nothing_and_can_be_read_back(
     [
         (Stop(StopReason.EXIT, 0), 0),
         (Stop(StopReason.EXIT, 3), 3),
-        (Stop(StopReason.EXIT, 63), 63),
-        (Stop(StopReason.EXIT, 64), 63),
-        (Stop(StopReason.EXIT, 0xFFFF_FFFF), 63),
+        (Stop(StopReason.EXIT, 77), 77),
+        (Stop(StopReason.EXIT, 255), 255),
+        (Stop(StopReason.EXIT, 256), 255),
+        (Stop(StopReason.EXIT, 0xFFFF_FFFF), 255),
         (Stop(StopReason.LIMIT), 75),
         (Stop(StopReason.TIMEOUT), 75),
         (Stop(StopReason.DEADLOCK, text="wfi with nothing pending"), 76),

@@ -179,6 +179,13 @@ def test_the_clock_is_that_of_the_core(tmp_path: Path) -> None:
     assert ran["fast"].output.endswith("\n1 1\n")
 
 
+@tools
+def test_the_time_begins_where_the_key_says(tmp_path: Path) -> None:
+    source = CALL + 'int main(void) { printf("%u %d\\n", (unsigned)call(0x11, 0), (int)call(0x10, 0) < 10); }'
+    image = build(tmp_path, source)
+    assert ours(image, None, **{"semihosting.time": 4_000_000_000}) == Ran(0, "4000000000 1\n")
+
+
 @needs_pyv
 @tools
 def test_py_v_serves_the_same_calls(tmp_path: Path) -> None:
@@ -303,6 +310,7 @@ def test_the_command_line_asks_for_it(tmp_path: Path, capsys: pytest.CaptureFixt
             ["--set", "semihosting.input=x"],
             "semihosting.input is set, and semihosting is off: set semihosting.console too, or semihosting.folder",
         ),
+        (["--set", "semihosting.time=1"], "semihosting.time is set, and semihosting is off"),
         (
             ["--set", "semihosting.input=/no/such", "--set", "semihosting.console=true"],
             "semihosting.input = /no/such: No such file or directory; name a file",
