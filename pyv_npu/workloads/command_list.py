@@ -8,6 +8,7 @@ from typing import Any
 
 from npu_device.abi.cmdq import KV_UPDATE
 from npu_device.abi.errors import NpuDeviceError
+from npu_device.abi.opcodes import Opcode
 from npu_device.levels.command_list import LEVELS, load, run
 from npu_device.levels.explain import Explanation
 from npu_device.levels.runner import Listed
@@ -93,4 +94,6 @@ class ListDetail(Detail):
         return {"explanation": self.explanation.to_json()}
 
     def text(self, result: Result[Any]) -> str:
-        return f"{result.program} at {result.name}: {result.cycles:,} cycles\n\n{self.explanation.text()}"
+        kernels = sum(command.descriptor.opcode == Opcode.CORE for command in result.commands)
+        note = f"\nwithout {kernels} kernels on the core: a list has no core; run the model" if kernels else ""
+        return f"{result.program} at {result.name}: {result.cycles:,} cycles{note}\n\n{self.explanation.text()}"

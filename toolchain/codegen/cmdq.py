@@ -44,7 +44,7 @@ def _entries(command: Command, target: Target) -> Iterator[dict[str, Any]]:
         "in": [_operand(d.in0_addr, d.type_in0, target)],
         "out": _operand(d.out_addr, d.type_out, target),
         "tile": [d.tile_m, d.tile_n, d.tile_k],
-        "flags": {name: getattr(d, name) for name in _FLAGS if getattr(d, name)},
+        "flags": {name: int(getattr(d, name)) for name in _FLAGS if getattr(d, name)},
     }
     if d.type_kv:
         entry["flags"]["kv_dtype"] = DataType(d.type_kv).name

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from external_tools import need
 from mlir_runner import LLC, TRANSLATE
 from onnx import TensorProto, helper
 
+from npu_device.abi.opcodes import Kernel
 from npu_device.config import NpuConfig
 from npu_device.levels.explain import Blocker
 from pyv_ext.engines.stop import Stop, StopReason
@@ -193,6 +195,20 @@ def suppressed(folder: Path) -> Path:
     graph = helper.make_graph(nodes, "g", inputs, outputs, [most])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), folder / "m.onnx")
     return folder / "m.onnx"
+
+
+def test_command_lists_have_every_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """NON_MAX_SUPPRESSION, which is not 0, in the files of `compile` and of a report, and as a run of its own."""
+    path, lists = str(suppressed(tmp_path)), []
+    assert main(["compile", path, "-o", str(tmp_path / "files")]) == 0
+    assert main(["run", path, "--sim-level", "IA_TIMING", "--report", str(tmp_path / "report")]) == 0
+    for folder in ("files", "report"):
+        commands = json.loads((tmp_path / folder / "cmdq.json").read_text())["commands"]
+        lists.append([command.get("flags") for command in commands if command["opcode"] == "CORE"])
+    assert lists == [[{}, {"function": Kernel.NON_MAX_SUPPRESSION}]] * 2
+    capsys.readouterr()
+    assert main(["run", str(tmp_path / "files" / "cmdq.json"), "--sim-level", "IA_TIMING"]) == 0
+    assert "without 2 kernels on the core" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("level", "whole"), [("IA_TIMING", True), ("IA_TIMING", False), ("CA_HYBRID", False)])
