@@ -8,14 +8,14 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from pyv_npu.workloads.data import Values
+from pyv_npu.workloads.ia import Codes
 from toolchain.compiler import Compiled
 from toolchain.ir.data_types import NUMPY
-from toolchain.ir.graph import Graph, LayerIR
+from toolchain.ir.graph import Graph
 from toolchain.ir.operations import PRODUCTS
-from toolchain.ir.reference import executed
+from toolchain.ir.reference import Execution, executed
 from toolchain.onnx_frontend import OnnxModel
 from toolchain.onnx_model.control_flow import UNFINISHED
-from toolchain.onnx_model.node import layer_name
 from toolchain.onnx_model.reference import (
     OWN,
     cut,
@@ -26,12 +26,9 @@ from toolchain.onnx_model.reference import (
     reference,
     rounded,
     rounded_otherwise,
-    with_weights,
 )
-from toolchain.onnx_nodes.view import node_name
 from toolchain.passes import quantization
 from toolchain.quantize import precision as conversion
-from toolchain.quantize.post_training import without_batchnorm
 
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2, "float8_e4m3fn": 1e-1, "float8_e5m2": 1e-1}
 """Of a float output, relative to the largest value of the reference."""
@@ -79,11 +76,12 @@ def compare(
     converted = compiled.precision in conversion.TOLERANCE
     source = compiled.original if converted and compiled.original is not None else compiled.model
     least = conversion.TOLERANCE[compiled.precision] if converted else 0.0
-    narrow = narrow_weights(compiled)
+    if (stages := _around_quantization(compiled)) is not None:
+        return _of_narrowed(compiled, stages, inputs, outputs, codes)
     if source.layers is not None:
-        wanted_layers = executed(_layers_with_codes(compiled) if narrow else source.layers, inputs)
+        wanted_layers = executed(source.layers, inputs)
         return Checks({name: check(outputs[name], want, least) for name, want in wanted_layers.items()}, {})
-    proto = _with_codes(compiled, source, narrow) if narrow else source.proto
+    proto = source.proto
     own = {name: name + OWN for name in codes}
     wanted = {name: own.get(name, name) for name in source.outputs}
     nodes = [node for node in proto.graph.node if node.op_type == "QuantizeLinear" and node.output[0] in own]
@@ -95,7 +93,7 @@ def compare(
     found = {name: check(outputs[name], made[want], least, steps=name in steps) for name, want in wanted.items()}
     if converted and not all(one["ok"] for one in found.values()):
         found = _of_arithmetic(compiled, source, inputs, outputs, {name: made[want] for name, want in wanted.items()})
-    if not (converted or narrow or steps) and not all(one["ok"] for one in found.values()):
+    if not (converted or steps) and not all(one["ok"] for one in found.values()):
         found = _of_rounding(source, inputs, outputs, {name: made[want] for name, want in wanted.items()}, found)
     for name in found:
         if name.endswith(UNFINISHED) and outputs[name].any():
@@ -177,44 +175,53 @@ def ties(values: Values, scale: Values, node: Any) -> Values:
         return np.abs(steps - np.floor(steps) - 0.5) <= near
 
 
-def narrow_weights(compiled: Compiled) -> dict[str, LayerIR]:
-    """The products of floats whose weights the pass `quantization` has made codes, by name."""
-    found = (layer for layer in compiled.graph.layers if layer.op_type in PRODUCTS)
-    return {layer.id: layer for layer in found if quantization.MADE.search(layer.inputs[1])}
-
-
-def _with_codes(compiled: Compiled, source: OnnxModel, narrow: Mapping[str, LayerIR]) -> Any:
-    """The model with what the codes on the device stand for in the place of the weights."""
-
-    def weights(node: Any, shape: tuple[int, ...]) -> Values | None:
-        name = layer_name(node_name(node))
-        layer = next((one for key, one in narrow.items() if key == name or key.startswith(f"{name}.")), None)
-        return None if layer is None else _meant(compiled, layer, shape)
-
-    folded = "batchnorm-folding" in compiled.passes
-    return with_weights(without_batchnorm(source) if folded else source.proto, weights, source.external)
-
-
-def _layers_with_codes(compiled: Compiled) -> Graph:
-    """The layers of NPU-IR before their weights were narrowed, with what the codes stand for as weights."""
-    at = [stage for stage, _ in compiled.stages].index("quantization")
+def _around_quantization(compiled: Compiled) -> tuple[Graph, Graph] | None:
+    """The layers before and after weights were narrowed; None: no product of floats has such weights."""
+    names = [stage for stage, _ in compiled.stages]
+    if "quantization" not in names:
+        return None
+    at = names.index("quantization")
     (_, before), (_, after) = compiled.stages[at - 1 : at + 1]
-    graph, names = before.copy(), {layer.id: layer.inputs[1] for layer in before.layers if layer.op_type in PRODUCTS}
-    for layer in after.layers:
-        if layer.op_type in PRODUCTS and quantization.MADE.search(layer.inputs[1]):
-            name = names[layer.id]
-            graph.constants[name] = quantization.meant(after, layer).reshape(graph.constants[name].shape)
-    return graph
+    return (before, after) if quantization.narrowed(before, after) else None
 
 
-def _meant(compiled: Compiled, layer: LayerIR, shape: tuple[int, ...]) -> Values:
-    """What the codes of a product stand for as ONNX has weights of that shape."""
-    values = quantization.meant(compiled.graph, layer)
-    if layer.integer("in1_nk"):
-        return values.reshape(shape)
-    if layer.op_type == "CONV2D_T":
-        values = values.reshape(-1, *shape[1:2], shape[0]).transpose(2, 1, 0)
-    return values.reshape(shape)
+def _of_narrowed(
+    compiled: Compiled, stages: tuple[Graph, Graph], inputs: Mapping[str, Values], outputs: Mapping[str, Values],
+    codes: Mapping[str, Values],
+) -> Checks:  # fmt: skip
+    """Outputs of a model with narrowed weights against its layers with the weights that the codes stand for, which go
+    on with the codes of activations that the run has made. An output that these layers compute otherwise than
+    onnx.reference, with the weights of the model, has that error."""
+    run = Execution(quantization.restored(*stages))
+    for name in run.graph.inputs:
+        run.write(name, np.asarray(inputs[name]))
+    seen = Codes(run.graph, codes)
+    for layer in run.graph.layers:
+        run.layers([layer])
+        seen.take(lambda name: run.read(name).tobytes(), layer.id)
+        for name, values in seen.stored(layer.id, codes).items():
+            run.write(name, values)
+    wanted = {name: run.read(name).reshape(run.graph.tensors[name].shape) for name in run.graph.outputs}
+    pairs = [(codes[name], values) for name, values in seen.values.items()]
+    least = conversion.TOLERANCE.get(compiled.precision, 0.0)
+    found = {name: check(values, wanted[name], least) for name, values in outputs.items()}
+    found |= {name: one for name, one in _of_layers(compiled, stages[0], inputs, least).items() if not one["ok"]}
+    return Checks(found, check_codes(pairs, list(seen.values)) if pairs else {})
+
+
+def _of_layers(
+    compiled: Compiled, graph: Graph, inputs: Mapping[str, Values], least: float
+) -> dict[str, dict[str, Any]]:
+    """Layers, by their definition, against onnx.reference of the model that they are from; none for NPU-IR, and for
+    codes on the way, whose ties differ."""
+    source = compiled.original or compiled.model
+    if source.layers is not None or rounded(source.proto):
+        return {}
+    want, made = reference(source, inputs), executed(graph, inputs)
+    found = {name: check(values, want[name], least) for name, values in made.items()}
+    if not compiled.precision and not all(one["ok"] for one in found.values()):
+        found = _of_rounding(source, inputs, made, want, found)
+    return found
 
 
 def converted_error(
@@ -223,7 +230,7 @@ def converted_error(
     """Output -> its error against the model before it, or its weights, were quantized, relative to the largest value:
     what the width costs. Empty for others."""
     original = compiled.original or compiled.model
-    if compiled.precision not in conversion.CALIBRATED and not narrow_weights(compiled):
+    if compiled.precision not in conversion.CALIBRATED and _around_quantization(compiled) is None:
         return {}
     wanted = reference(original, inputs) if original.layers is None else executed(original.layers, inputs)
     return {name: check(outputs[name], want)["error"] for name, want in wanted.items()}

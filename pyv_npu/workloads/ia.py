@@ -123,6 +123,20 @@ class Codes:
         for name, source in self._wanted.get(self._stored[layer], ()):
             self.values[name] = self._value(read, source)
 
+    def stored(self, layer: str, values: Mapping[str, Values]) -> dict[str, Values]:
+        """Such values of what a layer has made, by tensor, in the order of its elements there."""
+        return {
+            self._graph.swapped[source].source if source in self._graph.swapped else source:
+            self._swapped(values[name], source) for name, source in self._wanted.get(self._stored[layer], ())
+        }  # fmt: skip
+
+    def _swapped(self, values: Values, name: str) -> Values:
+        found = self._graph.swapped.get(name)
+        if found is None:
+            return values
+        batch, rows, columns = found.size
+        return values.reshape(batch, columns, rows).transpose(0, 2, 1)
+
     def _value(self, read: Callable[[str], bytes], name: str) -> Any:
         graph, found = self._graph, self._graph.swapped.get(name)
         tensor = graph.tensors[name if found is None else found.source]

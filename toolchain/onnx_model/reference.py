@@ -1,7 +1,7 @@
 """The ONNX reference implementation: the reference of every model."""
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -175,28 +175,6 @@ def evaluated(proto: Any, names: Collection[str], inputs: Mapping[str, Values]) 
 def _reads(node: Any) -> set[str]:
     """The tensors that a node reads, in its subgraphs too."""
     return {*node.input, *(name for graph in subgraphs(node) for one in graph.node for name in _reads(one))}
-
-
-def with_weights(
-    proto: Any, weights: Callable[[Any, tuple[int, ...]], Values | None], external: Mapping[str, Values]
-) -> Any:
-    """The model with other weights: `weights(node, shape)` of each Conv, Gemm and MatMul with constant weights, some of
-    them `external` to it, gives them, or None to keep them."""
-    changed = onnx.ModelProto()
-    changed.CopyFrom(proto)
-    shapes = {tensor.name: (tuple(tensor.dims), tensor.data_type) for tensor in changed.graph.initializer}
-    shapes |= {name: (values.shape, helper.np_dtype_to_tensor_dtype(values.dtype)) for name, values in external.items()}
-    for node in changed.graph.node:
-        if node.op_type not in ("Conv", "Gemm", "MatMul") or node.input[1] not in shapes:
-            continue
-        shape, kind = shapes[node.input[1]]
-        made = weights(node, shape)
-        if made is not None:
-            name = f"{node.output[0]}.changed"
-            made = made.astype(helper.tensor_dtype_to_np_dtype(kind))
-            changed.graph.initializer.append(numpy_helper.from_array(made, name))
-            node.input[1] = name
-    return changed
 
 
 def rounded(proto: Any) -> list[str]:

@@ -8,7 +8,6 @@ With the width `vq` weights of floats become codes of vectors, and codebooks
 (docs/quantization.md, "Vector quantization").
 """
 
-import re
 from collections import Counter
 from dataclasses import replace
 
@@ -25,8 +24,6 @@ from toolchain.quantize.qconfig import QConfig
 
 CODES = (DataType.INT8, DataType.UINT8)
 FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
-MADE = re.compile(r"\.(int[248]|vq)$")
-"""At the end of the name of weights that are codes."""
 TYPES = {8: DataType.INT8, 4: DataType.INT4, 2: DataType.INT2}
 
 
@@ -188,7 +185,30 @@ def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> L
     return LayerIR(layer.id, layer.op_type, inputs, layer.outputs, {**layer.attributes, "codebooks": how.codebooks})
 
 
-def meant(graph: Graph, layer: LayerIR) -> Values:
+def narrowed(before: Graph, after: Graph) -> dict[str, LayerIR]:
+    """Products of floats whose weights this pass has made codes, by name, as they are `after` it."""
+    weights = {layer.id: layer.inputs[1] for layer in before.layers if layer.op_type in PRODUCTS}
+    return {
+        layer.id: layer for layer in after.layers
+        if layer.op_type in PRODUCTS and layer.inputs[1] != weights[layer.id]
+        and before.tensors[weights[layer.id]].dtype in FLOAT
+    }  # fmt: skip
+
+
+def restored(before: Graph, after: Graph) -> Graph:
+    """The graph before this pass with weights that are what the codes after it stand for."""
+    graph, products = before.copy(), narrowed(before, after)
+    for index, layer in enumerate(graph.layers):
+        if layer.id not in products:
+            continue
+        old, name = graph.tensors[layer.inputs[1]], f"{layer.id}.restored"
+        graph.tensors[name] = replace(old, id=name, view_of="", offset=0, pitch=0)
+        graph.constants[name] = _restored(after, products[layer.id]).reshape(old.shape)
+        graph.layers[index] = replace(layer, inputs=(layer.inputs[0], name, *layer.inputs[2:]))
+    return graph.dropped_unused()
+
+
+def _restored(graph: Graph, layer: LayerIR) -> Values:
     """The weights that the codes of a product of floats stand for, in their shape on the device."""
     codes, last = (graph.constant(layer.inputs[index]) for index in (1, -1))
     assert codes is not None and last is not None

@@ -1,6 +1,6 @@
 """What the C kernels of firmware compute (docs/firmware.md, "Kernels"), for IA, where there is no core."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,32 +23,49 @@ class Found(NamedTuple):
 
 def run(memory: Memory, descriptor: Descriptor, block: Extended) -> None:
     """Do what a CORE command asks for, with its operands in `memory`."""
-    own = block.own(Opcode.CORE)
-    found = _KERNELS[Kernel(descriptor.function)](memory, descriptor, own["core_words"])
+    own, kernel = block.own(Opcode.CORE), Kernel(descriptor.function)
+    places = (descriptor.in0_addr, descriptor.type_in0), (descriptor.in1_addr, descriptor.type_in1)
+    shapes = operand_shapes(kernel, own["core_words"])
+    operands = [_read(memory, *place, shape) for place, shape in zip(places, shapes, strict=False)]
+    found = execute(kernel, operands, own["core_words"])
     memory.write_bytes(descriptor.out_addr, found.rows.astype("<i4").tobytes())
     memory.write_bytes(own["core_count"], found.number.to_bytes(4, "little"))
 
 
-def _read(memory: Memory, address: int, shape: tuple[int, ...], kind: int) -> Values:
+def _read(memory: Memory, address: int, kind: int, shape: tuple[int, ...]) -> Values:
     count, element = int(np.prod(shape)), DataType(kind)
     data = memory.read(address, count * BITS[element] // 8)
     assert data is not None, "operands are in DRAM"
     return elements.decode(np.frombuffer(data, np.uint8), element, 1, count).reshape(shape)
 
 
-def _non_zero(memory: Memory, descriptor: Descriptor, words: tuple[int, ...]) -> Found:
-    values = _read(memory, descriptor.in0_addr, tuple(size for size in words if size), descriptor.type_in0)
+def operand_shapes(kernel: Kernel, words: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Shapes of the operands of a kernel with these words."""
+    if kernel is Kernel.NON_ZERO:
+        return [tuple(size for size in words if size)]
+    if kernel is Kernel.TOP_K:
+        return [words[:2]]
+    images, count, classes = words[:3]
+    return [(images, count, 4), (images, classes, count)]
+
+
+def execute(kernel: Kernel, operands: Sequence[Values], words: tuple[int, ...]) -> Found:
+    """The result of a kernel on operands of `operand_shapes`."""
+    return _KERNELS[kernel](operands, words)
+
+
+def _non_zero(operands: Sequence[Values], words: tuple[int, ...]) -> Found:
+    (values,) = operands
     rows = np.full((values.ndim, values.size), -1)
     places = np.argwhere(values != 0).T
     rows[:, : places.shape[1]] = places
     return Found(rows, places.shape[1])
 
 
-def _non_max_suppression(memory: Memory, descriptor: Descriptor, words: tuple[int, ...]) -> Found:
-    images, count, classes, most, *floats, centres, _ = words
+def _non_max_suppression(operands: Sequence[Values], words: tuple[int, ...]) -> Found:
+    images, _, classes, most, *floats, centres, _ = words
     overlap, least = np.array(floats, np.uint32).view(np.float32)
-    given = _read(memory, descriptor.in0_addr, (images, count, 4), descriptor.type_in0)
-    scores = _read(memory, descriptor.in1_addr, (images, classes, count), descriptor.type_in1)
+    given, scores = operands
     rows, end = np.full((images * classes * most, 3), -1), 0
     for image, label in np.ndindex(images, classes):
         boxes, mine = _corners(given[image], bool(centres)), scores[image, label]
@@ -80,9 +97,8 @@ def _over(box: Values, others: Values, overlap: Any) -> Values:
     return there & (share > overlap)
 
 
-def _top_k(memory: Memory, descriptor: Descriptor, words: tuple[int, ...]) -> Found:
-    rows, columns, k, largest, *_ = words
-    values = _read(memory, descriptor.in0_addr, (rows, columns), descriptor.type_in0)
+def _top_k(operands: Sequence[Values], words: tuple[int, ...]) -> Found:
+    (values,), (k, largest) = operands, words[2:4]
     keys = _keys(values) if largest else -_keys(values)
     return Found(np.argsort(-keys, axis=1, kind="stable")[:, :k], k)
 
@@ -95,7 +111,7 @@ def _keys(values: Values) -> Values:
     return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
 
 
-_KERNELS: dict[Kernel, Callable[[Memory, Descriptor, tuple[int, ...]], Found]] = {
+_KERNELS: dict[Kernel, Callable[[Sequence[Values], tuple[int, ...]], Found]] = {
     Kernel.NON_ZERO: _non_zero,
     Kernel.NON_MAX_SUPPRESSION: _non_max_suppression,
     Kernel.TOP_K: _top_k,

@@ -1,10 +1,16 @@
 """--qconfig: weights of 8, 4 and 2 bits, against onnx.reference with what their codes stand for."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from npu_device.config import NpuConfig
 from pyv_npu import Simulator
@@ -44,6 +50,104 @@ def test_narrow_weights_compute_what_their_codes_stand_for(name: str, bits: int,
         assert check["ok"] and check["limit"] <= 2e-3, check
     assert f"{kind or 'fp32'} x int{bits}" in precision(model)["products"]
     assert all(error is not None and error > 1e-3 for error in converted_error(model, outputs, inputs).values())
+
+
+def scaled_convolution() -> onnx.ModelProto:
+    """A factor that becomes part of the weights; nodes have no names, and both products share a tensor."""
+    random = np.random.default_rng(5)
+    made = {"w": (4, 4, 3, 3), "f": (4, 1, 1), "b": (4,)}
+    constants = [numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name)
+                 for name, shape in made.items()]  # fmt: skip
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1] * 4), helper.make_node("Mul", ["c", "f"], ["m"]),
+             helper.make_node("Conv", ["m", "w"], ["y"])]  # fmt: skip
+    return whole(nodes, {"x": (1, 4, 6, 6)}, ["y"], constants)
+
+
+def normalized_convolution() -> onnx.ModelProto:
+    random = np.random.default_rng(6)
+    shapes = {"w": (4, 4, 1, 1), **dict.fromkeys(("scale", "offset", "mean", "variance"), (4,))}
+    constants = [numpy_helper.from_array(random.uniform(0.5, 1.5, shape).astype(np.float32), name)
+                 for name, shape in shapes.items()]  # fmt: skip
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Sigmoid", ["c"], ["s"]),
+             helper.make_node("Conv", ["s", "w"], ["d"]),
+             helper.make_node("BatchNormalization", ["d", "scale", "offset", "mean", "variance"], ["y"])]  # fmt: skip
+    return whole(nodes, {"x": (1, 4, 5, 5)}, ["y"], constants)
+
+
+def recurrent(operator: str, gates: int) -> onnx.ModelProto:
+    random = np.random.default_rng(7)
+    constants = [numpy_helper.from_array(random.uniform(-0.5, 0.5, shape).astype(np.float32), name)
+                 for name, shape in {"w": (1, gates * 8, 6), "r": (1, gates * 8, 8)}.items()]  # fmt: skip
+    nodes = [helper.make_node(operator, ["x", "w", "r"], ["y"], hidden_size=8)]
+    return whole(nodes, {"x": (3, 1, 6)}, ["y"], constants)
+
+
+def selected_boxes() -> onnx.ModelProto:
+    """A product before a kernel on the core."""
+    weights = numpy_helper.from_array(np.linspace(-1, 1, 48, dtype=np.float32).reshape(6, 8), "w")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["r"]),
+             helper.make_node("NonZero", ["r"], ["y"])]  # fmt: skip
+    return whole(nodes, {"x": (3, 6)}, ["p", "y"], [weights])
+
+
+def whole(nodes: Any, inputs: Any, outputs: Any, constants: Any) -> onnx.ModelProto:
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()]
+    kinds = {"NonZero": TensorProto.INT64}
+    made = {name: kinds.get(node.op_type, TensorProto.FLOAT) for node in nodes for name in node.output}
+    results = [helper.make_tensor_value_info(name, made[name], None) for name in outputs]
+    graph = helper.make_graph(nodes, "g", values, results, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "mul": scaled_convolution, "batchnorm": normalized_convolution, "boxes": selected_boxes,
+    **{name: partial(recurrent, name, gates) for name, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("passes", ["all", "-fusion,-batchnorm-folding"])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_reference_has_the_weights_that_the_compiler_narrows(name: str, passes: str) -> None:
+    model = compile_model(prepare(MODELS[name](), name), Target(qconfig=QConfig(weight=4)), passes=passes)
+    inputs = random_inputs(model, 2)
+    outputs, codes = ia.observed(model, NpuConfig(), inputs)
+    for check in compare(model, outputs, inputs, codes).outputs.values():
+        assert check["ok"] and check["error"] < 1e-6, check
+    assert precision(model)["products"] == ["fp32 x int4"]
+    changed = {key: values + np.float32(1e-3 * (values.dtype == np.float32)) for key, values in outputs.items()}
+    assert not all(one["ok"] for one in compare(model, changed, inputs, codes).outputs.values())
+
+
+def test_the_reference_goes_on_with_the_codes_of_activations() -> None:
+    """Weights of a float product behind activations of codes, an image among them, which its layout swaps."""
+    random = np.random.default_rng(8)
+    constants = [numpy_helper.from_array(np.float32(0.05), "s"), numpy_helper.from_array(np.int8(0), "z"),
+                 *(numpy_helper.from_array(random.standard_normal((4, 4, 1, 1)).astype(np.float32), name)
+                   for name in ("w", "v"))]  # fmt: skip
+    nodes = [helper.make_node("Conv", ["x", "v"], ["c"]), helper.make_node("QuantizeLinear", ["c", "s", "z"], ["q"]),
+             helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+             helper.make_node("Conv", ["d", "w"], ["y"])]  # fmt: skip
+    model = compile_model(prepare(whole(nodes, {"x": (1, 4, 9, 9)}, ["y"], constants), "m"), Target(
+        qconfig=QConfig(weight=8)))  # fmt: skip
+    inputs = random_inputs(model, 2)
+    outputs, codes = ia.observed(model, NpuConfig(), inputs)
+    checks = compare(model, outputs, inputs, codes)
+    assert checks.outputs["y"]["ok"] and checks.codes["ok"] and checks.codes["elements"] == 4 * 81
+    moved = {name: np.clip(values, -100, 100) + np.int8(1) for name, values in codes.items()}
+    checks = compare(model, outputs, inputs, moved)
+    assert not checks.outputs["y"]["ok"] and checks.codes["differ"] == 4 * 81
+
+
+def test_layers_that_are_not_the_model_are_an_error() -> None:
+    """The layers before they were narrowed are held against onnx.reference with the weights of the model."""
+    one, other = (prepare(EXAMPLES["mlp"](), "mlp") for _ in range(2))
+    bias = next(tensor for tensor in other.proto.graph.initializer if len(tensor.dims) == 1)
+    bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(0.1), bias.name))
+    model = compile_model(one, Target(qconfig=QConfig(weight=8)))
+    inputs = random_inputs(model, 2)
+    outputs, codes = ia.observed(model, NpuConfig(), inputs)
+    assert compare(model, outputs, inputs, codes).outputs["y"]["ok"]
+    assert not compare(replace(model, model=other), outputs, inputs, codes).outputs["y"]["ok"]
 
 
 @pytest.mark.parametrize("granularity", GRANULARITIES)
