@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import TensorProto, helper
 
+from npu_device.abi.opcodes import Kernel
+from npu_device.operations.kernels import on_core
 from pyv_npu.workloads.data import Values
 from pyv_npu.workloads.ia import Codes
 from toolchain.compiler import Compiled
 from toolchain.ir.data_types import NUMPY
-from toolchain.ir.graph import Graph
+from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS
 from toolchain.ir.reference import Execution, executed
 from toolchain.onnx_frontend import OnnxModel
@@ -192,21 +194,40 @@ def _of_narrowed(
     """Outputs of a model with narrowed weights against its layers with the weights that the codes stand for, which go
     on with the codes of activations that the run has made. An output that these layers compute otherwise than
     onnx.reference, with the weights of the model, has that error."""
-    run = Execution(quantization.restored(*stages))
-    for name in run.graph.inputs:
-        run.write(name, np.asarray(inputs[name]))
-    seen = Codes(run.graph, codes)
-    for layer in run.graph.layers:
-        run.layers([layer])
-        seen.take(lambda name: run.read(name).tobytes(), layer.id)
-        for name, values in seen.stored(layer.id, codes).items():
-            run.write(name, values)
-    wanted = {name: run.read(name).reshape(run.graph.tensors[name].shape) for name in run.graph.outputs}
-    pairs = [(codes[name], values) for name, values in seen.values.items()]
+    wanted, own = _executed(quantization.restored(*stages), inputs, codes)
+    pairs = [(codes[name], values) for name, values in own.items()]
     least = conversion.TOLERANCE.get(compiled.precision, 0.0)
     found = {name: check(values, wanted[name], least) for name, values in outputs.items()}
     found |= {name: one for name, one in _of_layers(compiled, stages[0], inputs, least).items() if not one["ok"]}
-    return Checks(found, check_codes(pairs, list(seen.values)) if pairs else {})
+    return Checks(found, check_codes(pairs, list(own)) if pairs else {})
+
+
+def _executed(
+    graph: Graph, inputs: Mapping[str, Values], codes: Mapping[str, Values]
+) -> tuple[dict[str, Values], dict[str, Values]]:
+    """Outputs of layers that go on with `codes` of activations, and the codes that they make themselves. Kernels of
+    the core are those of IA, which tests hold against onnx.reference and C."""
+    run, seen = Execution(graph), Codes(graph, codes)
+    for name in graph.inputs:
+        run.write(name, np.asarray(inputs[name]))
+    for layer in graph.layers:
+        if layer.op_type == "CORE":
+            _on_core(run, layer)
+        else:
+            run.layers([layer])
+        seen.take(lambda name: run.read(name).tobytes(), layer.id)
+        for name, values in seen.stored(layer.id, codes).items():
+            run.write(name, values)
+    return {name: run.read(name).reshape(graph.tensors[name].shape) for name in graph.outputs}, seen.values
+
+
+def _on_core(run: Execution, layer: LayerIR) -> None:
+    kernel, words = Kernel[layer.text("kernel")], layer.integers("words")
+    shapes = on_core.operand_shapes(kernel, words)
+    operands = [run.read(name).reshape(shape) for name, shape in zip(layer.inputs, shapes, strict=True)]
+    found = on_core.execute(kernel, operands, words)
+    run.write(layer.outputs[0], found.rows)
+    run.write(layer.outputs[1], np.array(found.number))
 
 
 def _of_layers(
@@ -217,7 +238,7 @@ def _of_layers(
     source = compiled.original or compiled.model
     if source.layers is not None or rounded(source.proto):
         return {}
-    want, made = reference(source, inputs), executed(graph, inputs)
+    want, (made, _) = reference(source, inputs), _executed(graph, inputs, {})
     found = {name: check(values, want[name], least) for name, values in made.items()}
     if not compiled.precision and not all(one["ok"] for one in found.values()):
         found = _of_rounding(source, inputs, made, want, found)

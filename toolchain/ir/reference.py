@@ -1,6 +1,6 @@
 """What a graph computes, by numpy: the definition of each layer on whole tensors, in fp64 between two roundings.
 
-It knows neither tiles nor commands nor the kernels of the device's engines. It is the reference of graphs that come
+It knows neither tiles nor commands nor the kernels of the device. It is the reference of graphs that come
 from no model of ONNX (docs/mlir.md, "NPU-IR as a module"), and of those whose weights a QConfig narrows
 (docs/quantization.md).
 """
@@ -13,8 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from npu_device.abi.opcodes import DataType, Kernel
-from npu_device.operations.kernels import on_core
+from npu_device.abi.opcodes import DataType
 from toolchain.errors import ModelError
 from toolchain.ir.data_types import FLOATS, INTEGERS, NUMPY
 from toolchain.ir.graph import Graph, LayerIR, Values
@@ -377,19 +376,9 @@ def _append(run: Execution, layer: LayerIR) -> None:
         run.write(target, whole)
 
 
-def _on_core(run: Execution, layer: LayerIR) -> None:
-    """A kernel of the core, as IA has it: tests hold it against onnx.reference and against the C kernel."""
-    kernel, words = Kernel[layer.text("kernel")], layer.integers("words")
-    shapes = on_core.operand_shapes(kernel, words)
-    operands = [run.read(name).reshape(shape) for name, shape in zip(layer.inputs, shapes, strict=True)]
-    found = on_core.execute(kernel, operands, words)
-    run.write(layer.outputs[0], found.rows)
-    run.write(layer.outputs[1], np.array(found.number))
-
-
 LAYERS: dict[str, Callable[[Execution, LayerIR], None]] = {
     "GEMM_T": _gemm, "CONV2D_T": _convolution, "ELTWISE": _eltwise, "SOFTMAX": _softmax, "LAYERNORM": _norm,
     "GELU": _activation, "REDUCE": _reduce, "POOL": _pool, "COPY": _copy, "GATHER": _gather, "ATTN_T": _attention,
-    "ROPE": _rope, "KV_UPDATE": _append, "KV_APPEND": _append, "CORE": _on_core,
+    "ROPE": _rope, "KV_UPDATE": _append, "KV_APPEND": _append,
 }  # fmt: skip
 """Operation -> its definition; caches are of floats."""
