@@ -1,10 +1,11 @@
 """Errors of this package: what a user did wrong, each with the exit code of the command line (docs/results.md)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
 from toolchain.errors import ModelError
+from toolchain.errors import did_you_mean as did_you_mean
 
 
 class PyvNpuError(Exception):
@@ -23,14 +24,6 @@ class BadInputError(PyvNpuError):
     """A file or a value in it is wrong."""
 
     exit_code = 65
-
-
-def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """The most similar name that exists, as a question to append to a message; empty where none is similar."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(given, list(known), 1, 0.7)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 class BadModelError(BadInputError, ModelError):

@@ -7,6 +7,7 @@ A file is executed once for each platform, so that what it makes belongs to that
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 from pyv_ext.protocols import CustomInstruction, Placed
@@ -21,6 +22,8 @@ class Parts(NamedTuple):
     instructions: tuple[CustomInstruction, ...] = ()
 
 
+_MODULE = "pyv_npu_plugin_"
+"""First part of the module name of a plugin."""
 _NAMES = {"DEVICES": Placed, "INSTRUCTIONS": CustomInstruction}
 
 
@@ -50,18 +53,31 @@ def _executed(file: str) -> dict[str, Any]:
         raise BadInputError(f"{file}:{error.lineno}: {error.msg}; correct this line") from None
     except ValueError as error:  # a zero byte
         raise BadInputError(f"{file}: {error}; give a Python file") from None
-    names: dict[str, Any] = {"__name__": f"pyv_npu_plugin_{Path(file).stem}", "__file__": file}
+    names: dict[str, Any] = {"__name__": f"{_MODULE}{Path(file).stem}", "__file__": file}
     try:
         exec(code, names)
     except (Exception, SystemExit) as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        try:
-            text = str(error)
-        except Exception:
-            text = "an error without a text"
-        what = " ".join(f"{type(error).__name__}: {text}".split())
-        raise BadInputError(f"{file}:{lines[-1] if lines else 1}: {what}; correct this line") from None
+        raise fault_of(error) or error from None
     return names
+
+
+def fault_of(error: BaseException) -> BadInputError | None:
+    """Returns an exception of a plugin's code as an error that names its file and line; None if no plugin raised."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    lines = [line for _, line in traceback.walk_tb(error.__traceback__)]
+    at = next((at for at in reversed(range(len(frames))) if _is_plugin(frames[at])), None)
+    if at is None:
+        return None
+    try:
+        text = str(error)
+    except Exception:
+        text = "an error without a text"
+    what = " ".join(f"{type(error).__name__}: {text}".split())
+    return BadInputError(f"{frames[at].f_code.co_filename}:{lines[at]}: {what}; correct this line")
+
+
+def _is_plugin(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith(_MODULE)
 
 
 def _listed(file: str, names: dict[str, Any], name: str) -> Sequence[Any]:

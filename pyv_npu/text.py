@@ -1,5 +1,6 @@
-"""Plain text layout: aligned columns and wrapped lines."""
+"""Plain text: aligned columns, wrapped lines, integers."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,29 @@ _CONTROLS = {
     for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 }
 """Characters that a terminal takes for commands or for another order of text; JSON escapes those below U+0020."""
+
+
+_POWER = re.compile(r"([+-]?\d{1,30})(?:\.(\d{1,30}))?e\+?(\d{1,2})", re.IGNORECASE)
+
+
+def integer(text: str) -> int:
+    """Parses 1000, 0x3e8, 1e3 or 25.6e9. ValueError: `text` is not an integer."""
+    power = _POWER.fullmatch(text)
+    if power is None:
+        return int(text, 0)
+    whole, fraction, exponent = power[1], power[2] or "", int(power[3])
+    value, rest = divmod(int(whole + fraction) * 10**exponent, 10 ** len(fraction))
+    if rest:
+        raise ValueError(f"{text}: not an integer")
+    return value
+
+
+def digits(text: str) -> str:
+    """Writes 1e3 as 1000; other text stays as it is."""
+    try:
+        return str(integer(text)) if _POWER.fullmatch(text) else text
+    except ValueError:
+        return text
 
 
 def lines_of(head: str, rows: Sequence[tuple[str, str]]) -> str:

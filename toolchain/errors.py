@@ -1,7 +1,17 @@
 """Errors of this package: one base, and those of missing packages, of programs and of models."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Returns the most similar of `names` as a question to append to a message; empty if none is similar."""
+    from difflib import get_close_matches
+
+    names = list(names)
+    transposed = [other for other in names if sorted(other) == sorted(name)]  # difflib sees little left of `rnu`
+    similar = transposed or get_close_matches(name, names, 1, 0.7)
+    return f"; did you mean {similar[0]}?" if similar else ""
 
 
 class ToolchainError(Exception):

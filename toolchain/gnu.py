@@ -227,15 +227,16 @@ def build_program(
     debug: bool = True,
     objects: Iterable[Path] = (),
 ) -> Path:
-    """Compile a program of one's own, C, C++ or assembly, with start-up code and driver of this package into `out`;
-    `objects` are linked too.
+    """Compile a program of a user, C, C++ or assembly, with start-up code and driver of this package into `out`;
+    `objects` are linked too. A debugger finds the sources of the driver where this package is installed.
 
     `flags` go to the compiler with each of the sources, for example `-DN=4` or `-Wall`; paths in them are relative to
     the working directory. Raises ToolchainError as `build` does.
     """
     compiler, folder = find_compiler(), firmware_folder()
     with tempfile.TemporaryDirectory() as scratch:
-        job = _Job(compiler, folder, Path(scratch), _options(folder, slot, debug), Architecture.of(march))
+        options = _options(folder, slot, debug, portable=False)
+        job = _Job(compiler, folder, Path(scratch), options, Architecture.of(march))
         own = [job.compile_own(source, flags) for source in sources]
         job.link([*job.compile(RUNTIME_SOURCES), *own, *(path.resolve() for path in objects)], out)
     return out
@@ -257,7 +258,7 @@ class _Job(NamedTuple):
         made = []
         for source in sources:
             made.append(self.scratch / (source.replace("/", "_") + ".o"))
-            inputs = repr((self.compiler, source, flags, hashes))
+            inputs = repr((self.compiler, source, flags, str(self.folder), hashes))
             key = hashlib.sha256(inputs.encode()).digest()
             kept = None if cache is None else cache.get(key)
             if kept is not None:
@@ -283,11 +284,13 @@ class _Job(NamedTuple):
             run_tool([self.compiler.path, *flags, *map(str, objects), "-o", draft], self.folder)
 
 
-def _options(folder: Path, slot: int, debug: bool) -> list[str]:
+def _options(folder: Path, slot: int, debug: bool, *, portable: bool = True) -> list[str]:
+    """Flags of every source; `portable`: source files are named without the path of this installation, so that a
+    debugger does not find those of the driver."""
     if not 0 <= slot < len(CUSTOM_OPCODES):
         raise ToolchainError(f"opcode slot {slot}: must be 0..{len(CUSTOM_OPCODES) - 1}")
     paths = [f"-f{kind}-prefix-map={folder}=firmware" for kind in ("file", "debug")]  # gcc passes only debug on to as
-    return [f"-DNPU_CUSTOM_SLOT={slot}", *paths, *(DEBUG_FLAGS if debug else LINE_FLAGS)]
+    return [f"-DNPU_CUSTOM_SLOT={slot}", *(paths if portable else ()), *(DEBUG_FLAGS if debug else LINE_FLAGS)]
 
 
 def _known(name: str) -> Application:

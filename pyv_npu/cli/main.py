@@ -49,6 +49,10 @@ VERBS = {
 One that can be replayed has `perform` too. It is imported when its verb is parsed."""
 
 
+_COMMAND = "COMMAND"
+"""In place of a verb in the help."""
+
+
 class _Unshown:
     """Stands in for the formatter that argparse makes for every argument, to see whether its help could be shown: one
     that asks for the width of the terminal and compiles patterns, each time."""
@@ -60,11 +64,27 @@ class _Unshown:
         return ""
 
 
+class _Single(argparse._StoreAction):
+    """Stores the value of an option, of which a second, different one is an error."""
+
+    value: Any = None
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        if option and self.value not in (None, values):
+            parser.error(f"{option} {values}: {self.value} is there already; drop one of them")
+        self.value = values
+        super().__call__(parser, namespace, values, option)
+
+
 class _Parser(argparse.ArgumentParser):
     """Raises instead of exiting with argparse's own code."""
 
     def __init__(self, **named: Any) -> None:
         super().__init__(formatter_class=_Unshown, **named)  # type: ignore[arg-type]
+        for name in (None, "store"):
+            self.register("action", name, _Single)
 
     def format_help(self) -> str:
         self.formatter_class = argparse.HelpFormatter
@@ -77,8 +97,11 @@ class _Parser(argparse.ArgumentParser):
         """Of a verb, or an option with choices."""
         if action.choices is not None and value not in action.choices:
             names = [str(choice) for choice in action.choices]
+            hint = did_you_mean(str(value), names)
+            if action.metavar == _COMMAND:
+                self.error(f"{value}: no such command{hint}")
             what = action.option_strings[0] if action.option_strings else action.metavar or action.dest
-            self.error(f"{what} {value}: choose {', '.join(names)}{did_you_mean(str(value), names)}")
+            self.error(f"{what} {value}: choose {', '.join(names)}{hint}")
 
 
 class _Verb(_Parser):
@@ -93,6 +116,10 @@ class _Verb(_Parser):
             module.arguments(self)
             self.set_defaults(execute=module.execute, perform=getattr(module, "perform", None))
         args, unknown = super().parse_known_args(*given, **named)
+        words = next((action.dest for action in self._get_positional_actions() if action.nargs == "*"), None)
+        if words and not any(word.startswith("-") for word in unknown):
+            setattr(args, words, [*getattr(args, words), *unknown])  # argparse ends them at the first option
+            unknown = []
         if unknown:
             first = unknown[0].partition("=")[0]
             hint = did_you_mean(first, self._option_string_actions) if first.startswith("-") else ""
@@ -216,7 +243,7 @@ def parser(line: Sequence[str] = ()) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     top.add_argument("--version", action=_Version)
-    commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Verb, prog=top.prog)
+    commands = top.add_subparsers(metavar=_COMMAND, required=True, parser_class=_Verb, prog=top.prog)
     for name, text in VERBS.items() if not line or line[0] not in VERBS else [(line[0], VERBS[line[0]])]:
         commands.add_parser(name, help=text, description=text, allow_abbrev=False).verb = name
     return top
@@ -278,6 +305,11 @@ def _report(error: Exception, command_line: Sequence[str]) -> int:
         )
     code = output.of_error(error)
     if code is None:
+        from pyv_npu import plugins
+
+        fault = plugins.fault_of(error)
+        if fault is not None:
+            return _fail(str(fault), fault.exit_code)
         what = " ".join(f"{type(error).__name__}: {error}".split())
         return _fail(f"internal error: {what}; a bug of PyV-NPU: --traceback shows where", output.MODEL_BUG)
     if code == output.TOOLCHAIN and (lines := getattr(error, "output", "")):

@@ -95,6 +95,11 @@ def _in_mode(settings: Sequence[Setting]) -> list[Setting]:
         (one.value for one in reversed(settings) if one.path == "npu.mode"), keys_of(Config)["npu.mode"].default
     )
     key = "npu.queue.size" if mode == "loose" else "npu.queue.tight_size"
+    direct = [one for one in settings if one.origin == COMMAND_LINE or one.origin.startswith(ARGUMENT)]
+    sizes = {str(one.value): one.path for one in direct if one.path in (QUEUE_SIZE, key)}
+    if len(sizes) > 1:
+        text = " and ".join(f"{path} = {value}" for value, path in sizes.items())
+        raise UsageError(f"{text}: are one value in {mode} mode; drop one of them")
     return [one._replace(path=key) if one.path == QUEUE_SIZE else one for one in settings]
 
 

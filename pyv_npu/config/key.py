@@ -8,6 +8,7 @@ from types import NoneType
 from typing import Any, NamedTuple, get_args, get_origin
 
 from pyv_npu.errors import BadInputError, did_you_mean
+from pyv_npu.text import integer
 
 Value = Any
 """int, bool, str or None; a tuple of them; or a mapping of names to int."""
@@ -105,6 +106,8 @@ class Key(NamedTuple):
                 value = _integer(item)
             else:
                 value = self.rule.get("aliases", {}).get(item, item)
+        elif isinstance(item, float) and kind is int and item.is_integer():
+            value = int(item)  # 25.6e+9 of a YAML file
         if type(value) is not kind:
             raise self._error(whole, self._words())
         if "choices" in self.rule and value not in self.rule["choices"]:
@@ -157,8 +160,8 @@ class Key(NamedTuple):
 
 
 def _integer(text: str) -> int | str:
-    """The integer that `text` writes, in any base that Python has a prefix for; else the text."""
+    """Parses an integer; returns other text as it is."""
     try:
-        return int(text, 0)
+        return integer(text)
     except ValueError:
         return text

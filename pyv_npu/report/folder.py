@@ -24,11 +24,15 @@ class ReportFolder:
     def __init__(self, final: Path) -> None:
         self.final = final
         self._place = final.resolve()
-        self._place.parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(self._place)
-        _check(final)
         self.draft = _sibling(self._place, os.getpid(), "part")
-        self.draft.mkdir()
+        try:
+            self._place.parent.mkdir(parents=True, exist_ok=True)
+            _remove_abandoned(self._place)
+            _check(final)
+            self.draft.mkdir()
+        except OSError as error:
+            fault = "lies below a file" if isinstance(error, FileExistsError) else error.strerror
+            raise UsageError(f"--report {final}: {fault}; name another folder") from None
 
     @property
     def taken(self) -> bool:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pyv_native.files import MAX_RESULT, check_input
-from pyv_npu.errors import BadInputError
+from pyv_npu.errors import BadInputError, did_you_mean
 from pyv_npu.serving.requests import MOST_NS, MOST_REQUESTS, MOST_TOKENS, Request, Workload, checked
 from pyv_npu.serving.synthetic import ARRIVALS
 
@@ -34,7 +34,8 @@ _NS = 1_000_000_000
 def read_workload(path: Path, most: int | None = None) -> Workload:
     """The requests of a file, at most the first `most`. BadInputError: file, line, value, rule."""
     if not path.exists():
-        raise BadInputError(f"--workload {path}: no such file: name a file, or arrivals: {', '.join(ARRIVALS)}")
+        hint = did_you_mean(str(path).partition(":")[0], [form.partition(":")[0] for form in ARRIVALS])
+        raise BadInputError(f"--workload {path}: no such file: name a file, or arrivals: {', '.join(ARRIVALS)}{hint}")
     try:
         check_input(path, MAX_RESULT)
         text = path.read_text(encoding="utf-8-sig")

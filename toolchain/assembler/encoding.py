@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 
 from pyv_ext.isa import Isa
 from pyv_ext.isa.csr_names import NAMES
 from pyv_ext.isa.formats import F0
 from pyv_ext.isa.text import ABI_NAMES, F_ABI_NAMES, F_NUMERIC_NAMES, NUMERIC_NAMES
 from toolchain.assembler.pseudo import Simple
+from toolchain.errors import did_you_mean
 
 REGISTERS: Mapping[str, int] = {
     **{name: number for names in (ABI_NAMES, NUMERIC_NAMES) for number, name in enumerate(names)},
@@ -32,8 +32,7 @@ def encode(isa: Isa, simple: Simple, address: int, value: Value, halves: Value) 
     """
     row = isa.by_name.get(simple.name)
     if row is None:
-        near = get_close_matches(simple.name, isa.by_name, 1, 0.7)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(simple.name, isa.by_name)
         raise ValueError(f"{simple.name}: {isa.name} has no such instruction{hint}")
     parts = row.format.text.split(",") if row.format.text else []
     optional = sum(part.startswith("mode") for part in parts)

@@ -13,7 +13,7 @@ from npu_device.abi.opcodes import BITS, CODEBOOK_BYTES, DataType
 from npu_device.kv_quant.policies import FP16, DeviceStorage
 from npu_device.memory.bitwidth import bytes_total
 from npu_device.memory.kv import KvCache
-from toolchain.errors import ModelError, RuleError
+from toolchain.errors import ModelError, RuleError, did_you_mean
 from toolchain.quantize.codebook import VQ_BITS
 
 
@@ -113,7 +113,7 @@ MODELS = {
 def shape_of(name: str) -> Shape:
     """A built-in shape. ModelError lists the names."""
     if name not in MODELS:
-        raise ModelError(f"{name}: no built-in model; there are {', '.join(MODELS)}")
+        raise ModelError(f"{name}: no built-in model; there are {', '.join(MODELS)}{did_you_mean(name, MODELS)}")
     return MODELS[name]
 
 

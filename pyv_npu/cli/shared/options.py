@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser, with_mode: bool) -> None:
     for names, key, metavar, text in (_MODE, _QUEUE, *_KEYS) if with_mode else (_RING, *_KEYS):
         help_text = f"{text} ({key})" if "." in key else text
         parser.add_argument(
-            *names, dest="settings", action="append", type=partial(setting, key), metavar=metavar, help=help_text
+            *names, dest="settings", action=SettingAction, type=partial(setting, key), metavar=metavar, help=help_text
         )
     for name, prefix, metavar, text in _PAIRS:
         _pair_argument(parser, name, prefix, metavar, text)
@@ -59,6 +59,19 @@ def arguments(parser: argparse.ArgumentParser, with_mode: bool) -> None:
     _config_argument(parser)
     _trusted_argument(parser)
     parser.add_argument("--print-config", action="store_true", help="print the effective configuration and stop")
+
+
+class SettingAction(argparse.Action):
+    """Appends a key and its value to `settings`. UsageError if the command line sets the key to another value."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        key, value = values
+        earlier = dict(namespace.settings).get(key, value)
+        if earlier != value:
+            raise UsageError(f"{option}: {key} = {value}, and it is {earlier} on the same command line; drop one")
+        namespace.settings = [*namespace.settings, values]
 
 
 class _Plugin(argparse.Action):
@@ -83,7 +96,7 @@ def setting_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _pair_argument(parser: argparse.ArgumentParser, name: str, prefix: str, metavar: str, text: str) -> None:
     kind = partial(_pair, name, prefix, metavar)
-    parser.add_argument(name, dest="settings", action="append", type=kind, metavar=metavar, help=text)
+    parser.add_argument(name, dest="settings", action=SettingAction, type=kind, metavar=metavar, help=text)
 
 
 def _config_argument(parser: argparse.ArgumentParser) -> None:

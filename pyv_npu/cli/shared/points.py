@@ -63,6 +63,18 @@ class Points:
                 f"argument of the program{takes}{hint}"
             )
 
+    def check_free(self, values: Mapping[str, str]) -> None:
+        """UsageError if the command line, or the base of a SWEEP.yaml, sets what an axis sets."""
+        for name, value in values.items():
+            try:
+                changed = self._setting(name, value)
+            except PyvNpuError:
+                continue  # the row of the point says what is wrong
+            taken = [key for key, _ in changed.settings if key in dict(self._base.settings)]
+            taken += [key for key in changed.options if getattr(self._base, key) != self._plain[key]]
+            if taken:
+                raise UsageError(f"axis {name}: {taken[0]} is set for all points too; drop one of them")
+
     def command(self, values: Mapping[str, str]) -> list[str]:
         """The words of `pyv-npu run` that run a point."""
         args = self._with(values)

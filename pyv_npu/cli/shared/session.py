@@ -10,7 +10,7 @@ from npu_device.abi.errors import ExternalEngineError
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_native.files import write_bytes
 from pyv_npu.cli.shared import output
-from pyv_npu.cli.shared.options import setting
+from pyv_npu.cli.shared.options import SettingAction, setting
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.cli.shared.progress import of_platform
 from pyv_npu.errors import UsageError
@@ -70,8 +70,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     trace_argument(parser, TRACES)
     parser.add_argument(
-        "--sanitize", dest="settings", action="append", nargs="?", const="boundary", type=partial(setting, SANITIZE),
-        metavar="LIST", help="look for races and other errors at the boundary with the NPU; memory: also for loads of "
+        "--sanitize", dest="settings", action=SettingAction, nargs="?", const="boundary",
+        type=partial(setting, SANITIZE), metavar="LIST",
+        help="look for races and other errors at the boundary with the NPU; memory: also for loads of "
         f"memory that nothing has written; error: exit code 71 if there are any ({SANITIZE})",
     )  # fmt: skip
     parser.add_argument(

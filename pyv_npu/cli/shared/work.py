@@ -9,6 +9,7 @@ from pyv_npu.boot import MODEL_SUFFIXES, is_example, model_file, shipped_program
 from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.options import MODE
 from pyv_npu.errors import UsageError
+from pyv_npu.text import integer
 from pyv_npu.workloads.firmware import Firmware
 from toolchain.errors import ModelError
 
@@ -71,7 +72,7 @@ KV_METHODS = (
     "oaken", "fp16", "uniform8", "uniform4", "uniform2", "per_token4", "per_token5", "qserve", "kivi", "kvquant",
 )  # fmt: skip
 """Names of `npu_device.kv_quant.policies.POLICIES`, which a command line without --kv does not import."""
-_NUMBER = {"type": int, "metavar": "N"}
+_NUMBER = {"type": integer, "metavar": "N"}
 _TABLE: dict[str, tuple[Row, ...]] = {
     "models": (
         Row("--shape", _MODEL, {"action": "append", "metavar": "NAME=1,128",

@@ -12,6 +12,7 @@ from pyv_ext.cores import DEFAULT_ENGINE
 from pyv_ext.pyv_adapter import loader, pinned
 from pyv_native.code_cache import OFF, VARIABLE, Usage, code_cache
 from pyv_npu.cli.shared.output import OK, TOOLCHAIN, Call, diagnose, show
+from pyv_npu.text import as_json
 from pyv_npu.versions import MISSING, dependencies, installed_version
 
 PYTHON = (3, 11)
@@ -25,6 +26,11 @@ class Check(NamedTuple):
     """Version or place; empty: missing."""
     remedy: str
     required: bool = False
+
+    @property
+    def state(self) -> str:
+        """ok, MISSING or absent."""
+        return "ok" if self.found else "MISSING" if self.required else "absent"
 
 
 class Tool(NamedTuple):
@@ -57,6 +63,7 @@ PICOLIBC = Path("/usr/lib/picolibc/riscv64-unknown-elf")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clear-cache", action="store_true", help="remove the compiled code that is kept, no checks")
+    parser.add_argument("--json", action="store_true", help="the checks as one JSON object")
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
@@ -64,9 +71,11 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         return clear_cache()
     checks = list(list_checks())
     width = max(len(check.name) for check in checks)
-    for check in checks:
-        state = "ok" if check.found else "MISSING" if check.required else "absent"
-        show(f"{state:7}  {check.name:{width}}  {check.found or check.remedy}")
+    if args.json:
+        show(as_json({"schema": 1, "checks": [{"state": check.state, **check._asdict()} for check in checks]}))
+    else:
+        for check in checks:
+            show(f"{check.state:7}  {check.name:{width}}  {check.found or check.remedy}")
     broken = [check.name for check in checks if check.required and not check.found]
     if broken:
         diagnose(f"cannot run firmware without {', '.join(broken)}")

@@ -3,6 +3,7 @@
 import argparse
 import shlex
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from pyv_npu.boot import shipped_programs
 from pyv_npu.cli.shared.output import OK, Call, show
@@ -24,6 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--schema", dest="what", action="store_const", const="schema",
         help="JSON schema of the configuration, by which editors complete and check YAML",
     )  # fmt: skip
+    one.add_argument("--json", dest="what", action="store_const", const="json", help="what ships, as one JSON object")
     parser.add_argument("--march", metavar="ISA", help="with --cflags and --ldflags: as of `pyv-npu build`")
     parser.add_argument("--slot", type=int, choices=range(4), help="with --cflags: as of `pyv-npu build`")
 
@@ -45,10 +47,12 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         from pyv_npu.config.json_schema import schema
 
         show(as_json(schema()))
+    elif args.what == "json":
+        show(as_json({"schema": 1, **{block.key: dict(block.rows) for block in _blocks()}}))
     elif args.what is not None:
         show(shlex.join(_build(args.what, args.march, args.slot or 0)))
     else:
-        show(_overview())
+        show("\n\n".join(lines_of(block.heading, block.rows) for block in _blocks()))
     return OK
 
 
@@ -65,23 +69,34 @@ def _build(what: str, march: str | None, slot: int) -> Sequence[str]:
     return answers[what]()
 
 
-def _overview() -> str:
+class _Block(NamedTuple):
+    """Things of one sort that ship with the package."""
+
+    key: str
+    """In the JSON object."""
+    heading: str
+    rows: Sequence[tuple[str, str]]
+    """Name and description."""
+
+
+def _blocks() -> list[_Block]:
     from pyv_npu.versions import versions
 
     timing = [(name, presets.load(name, "").basis) for name in presets.NAMES]
     timing = [(name, f"{text} (default)" if name == presets.DEFAULT else text) for name, text in timing]
-    blocks = (
-        lines_of("firmware (pyv-npu run NAME)", _firmware()),
-        lines_of("built-in decoder models (pyv-npu run NAME --phase decode)", _models()),
-        lines_of("example models, made on demand (pyv-npu run NAME; decoders with --generate N --prompt)", _examples()),
-        lines_of("timing presets (--preset NAME)", timing),
-        lines_of("configurations (--config NAME)", list(CONFIGS.items())),
-        lines_of("QConfigs (--qconfig NAME)", list(QCONFIGS.items())),
-        lines_of("plans of faults (--faults NAME, pyv-npu campaign NAME)", list(data_files("examples").items())),
-        lines_of("example sources (pyv-npu build NAME)", list(data_files("examples", ".c").items())),
-        lines_of("versions", list(versions().items())),
-    )
-    return "\n\n".join(blocks)
+    examples = "example models, made on demand (pyv-npu run NAME; decoders with --generate N --prompt)"
+    plans = "plans of faults (--faults NAME, pyv-npu campaign NAME)"
+    return [
+        _Block("firmware", "firmware (pyv-npu run NAME)", _firmware()),
+        _Block("built_in_models", "built-in decoder models (pyv-npu run NAME --phase decode)", _models()),
+        _Block("examples", examples, _examples()),
+        _Block("presets", "timing presets (--preset NAME)", timing),
+        _Block("configurations", "configurations (--config NAME)", list(CONFIGS.items())),
+        _Block("qconfigs", "QConfigs (--qconfig NAME)", list(QCONFIGS.items())),
+        _Block("fault_plans", plans, list(data_files("examples").items())),
+        _Block("sources", "example sources (pyv-npu build NAME)", list(data_files("examples", ".c").items())),
+        _Block("versions", "versions", list(versions().items())),
+    ]
 
 
 def _models() -> list[tuple[str, str]]:

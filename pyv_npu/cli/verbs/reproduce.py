@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyv_native.files import write_text
 from pyv_npu.cli.shared import options, output
 from pyv_npu.cli.shared.output import MODEL_BUG, OK, Call
-from pyv_npu.errors import UsageError
+from pyv_npu.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from pyv_npu.config import Effective
@@ -33,7 +33,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, call: Call) -> int:
     if args.name not in REPRODUCTIONS:
-        raise UsageError(f"reproduce {args.name}: unknown; there is {', '.join(REPRODUCTIONS)}")
+        raise UsageError(
+            f"reproduce {args.name}: unknown; there is {', '.join(REPRODUCTIONS)}"
+            f"{did_you_mean(args.name, REPRODUCTIONS)}"
+        )
     from pyv_npu.config import load
 
     effective = load(args.config, None, dict(args.settings))

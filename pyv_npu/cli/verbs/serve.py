@@ -17,6 +17,7 @@ from pyv_npu.serving.requests import OVERLONG, fitted
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.synthetic import Drawn, draw, is_synthetic
 from pyv_npu.studies.sweep.axes import plan
+from pyv_npu.text import integer
 
 if TYPE_CHECKING:
     from pyv_npu.config import Effective
@@ -46,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     lengths = "tokens of drawn prompts: N, uniform:LOW,HIGH or lognormal:MEDIAN,SIGMA (default: 512)"
     work.add_argument("--input", default="512", metavar="LENGTH", help=lengths)
     work.add_argument("--output", default="128", metavar="LENGTH", help="tokens of drawn answers (default: 128)")
-    work.add_argument("--first", type=int, metavar="N", help=f"only so many requests; of drawn ones {FIRST}")
+    work.add_argument("--first", type=integer, metavar="N", help=f"only so many requests; of drawn ones {FIRST}")
     work.add_argument("--time-scale", type=float, default=1.0, metavar="X", help="multiplies all times of the workload")
     overlong = "requests above --max-model-len: refuse, cut-prompt or cut-both (default: refuse)"
     work.add_argument("--overlong", default="refuse", metavar="HOW", help=overlong)
@@ -60,18 +61,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     who = "host: in no time; firmware: firmware/apps/serve.c on the core (default: host)"
     server.add_argument("--scheduler", default="host", metavar="WHO", help=who)
     server.add_argument("--mode", metavar="MODE", help="how the firmware submits: loose or tight")
-    server.add_argument("--outliers", type=int, default=100, metavar="PERMILLE",
+    server.add_argument("--outliers", type=integer, default=100, metavar="PERMILLE",
                         help="of the elements of oaken (default: 100)")  # fmt: skip
-    server.add_argument("--qbits-weight", type=int, default=16, metavar="N", help="bits of the matrices: 2, 4, 8, 16")
-    server.add_argument("--layers", type=int, default=0, metavar="N", help="first N layers only")
-    server.add_argument("--blocks", type=int, metavar="N", help="blocks of the caches (default: as many as DRAM holds)")
+    server.add_argument("--qbits-weight", type=integer, default=16, metavar="N", help="bits of matrices: 2, 4, 8, 16")
+    server.add_argument("--layers", type=integer, default=0, metavar="N", help="first N layers only")
+    server.add_argument("--blocks", type=integer, metavar="N", help="blocks of the caches (default: as many as fit)")
     for name, kind, default, text in (
-        ("--block-size", int, 16, "tokens of a block"),
-        ("--max-num-batched-tokens", int, 2048, "tokens of a step"),
-        ("--max-num-seqs", int, 256, "requests that run"),
-        ("--max-model-len", int, 1 << 24, "tokens of a prompt and its answer"),
-        ("--watermark", int, 0, "blocks that admission leaves free"),
-        ("--swap-blocks", int, 0, "blocks of swap space, to which the DMA copies what a preempted request has"),
+        ("--block-size", integer, 16, "tokens of a block"),
+        ("--max-num-batched-tokens", integer, 2048, "tokens of a step"),
+        ("--max-num-seqs", integer, 256, "requests that run"),
+        ("--max-model-len", integer, 1 << 24, "tokens of a prompt and its answer"),
+        ("--watermark", integer, 0, "blocks that admission leaves free"),
+        ("--swap-blocks", integer, 0, "blocks of swap space, to which the DMA copies what a preempted request has"),
         ("--policy", str, "fcfs", "fcfs, priority or token-batch"),
     ):
         server.add_argument(name, type=kind, default=default, metavar=kind.__name__[0].upper(),
@@ -91,13 +92,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUES",
         help="serve at every combination of kv, preset, other options of serve, keys of the configuration: one page",
     )
-    shown.add_argument("--check-steps", type=int, default=3, metavar="N",
+    shown.add_argument("--check-steps", type=integer, default=3, metavar="N",
                        help="steps that are simulated whole (default: 3)")  # fmt: skip
-    shown.add_argument("--check-requests", type=int, default=32, metavar="N",
+    shown.add_argument("--check-requests", type=integer, default=32, metavar="N",
                        help="requests of such a step at most (default: 32)")  # fmt: skip
     options.setting_arguments(parser)
     parser.add_argument("--preset", help="a timing preset or configuration that `pyv-npu info` lists, or a YAML file")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of drawn requests (default: 0)")
+    parser.add_argument("--seed", type=integer, default=0, metavar="N", help="of drawn requests (default: 0)")
     parser.add_argument("--print-config", action="store_true", help="print the effective configuration and stop")
     output.arguments(parser)
 

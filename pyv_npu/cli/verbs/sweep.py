@@ -71,8 +71,11 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     points = Points(args, call.parse, _options_of_run())
     for name in (*base, *made.names):
         points.check(name)
+    points.check_free(base)
     points.base_with(base)
     values = made.points()
+    for point in values[:1]:
+        points.check_free(point)
     names = made.names
     if values and points.both_modes(names, values[0]):
         names = (*names, Axis("mode", MODES).name)

@@ -14,6 +14,7 @@ import yaml
 from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.config.yaml_file import read_yaml
 from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.text import digits, integer
 
 MOST_VALUES = 10_000
 """Of one axis."""
@@ -123,7 +124,7 @@ def values_of(text: str, shown: str) -> tuple[str, ...]:
     nothing. UsageError shows `shown`."""
     found: list[str] = []
     for part in re.findall(r"(?:\[[^\]]*\]|[^,\[\]])+", text):
-        found += _range(part, shown) if re.fullmatch(r"-?\w+:-?\w+(:[x+-]?\w+)?", part) else [part.strip()]
+        found += _range(part, shown) if _RANGE.fullmatch(part) else [digits(part.strip())]
     if not found or not all(found):
         raise UsageError(f"axis {shown}: has no value; give some, as in {FORM}")
     if len(found) > MOST_VALUES:
@@ -134,13 +135,16 @@ def values_of(text: str, shown: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+_RANGE = re.compile(r"-?[\w.]+:-?[\w.]+(:[x+-]?[\w.]+)?")
+
+
 def _range(text: str, shown: str) -> list[str]:
     """`1:64:x2` multiplies, `0:100:20` adds, `1:4` adds 1. The end belongs to it where it is met."""
     first, last, *given = text.split(":")
     step = given[0] if given else "1"
     factor = step.startswith("x")
     try:
-        low, high, by = int(first, 0), int(last, 0), int(step.removeprefix("x"), 0)
+        low, high, by = map(integer, (first, last, step.removeprefix("x")))
     except ValueError:
         return [text]  # a word with colons, such as an address
     if (factor and (by < 2 or low < 1)) or (not factor and by == 0):

@@ -19,6 +19,7 @@ from pyv_npu.boot import files_beside
 from pyv_npu.config import Config
 from pyv_npu.config.schema import flatten
 from pyv_npu.errors import PyvNpuError
+from pyv_npu.plugins import fault_of
 from pyv_npu.report.run_folder import fingerprints
 from pyv_npu.result import Result
 from pyv_npu.studies.sweep.figures import derived
@@ -69,6 +70,11 @@ class Runner:
             return kept(self._prepared.run(job.config))
         except REFUSED as error:
             return failed(reason(error))
+        except Exception as error:
+            fault = fault_of(error)
+            if fault is None:
+                raise
+            return failed(reason(fault))
 
 
 def kept(run: Result[Any]) -> Record:

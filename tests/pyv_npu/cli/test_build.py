@@ -1,9 +1,10 @@
 """`pyv-npu build`: a program of one's own, in the words of the compiler where it is wrong."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
-from external_tools import GCC, PICOLIBC, needs
+from external_tools import GCC, GDB, PICOLIBC, needs
 
 from pyv_npu import boot
 from pyv_npu.cli import main
@@ -42,6 +43,16 @@ def test_a_program_of_ones_own(options: list[str], sources: Path, capsys: pytest
     result = run_program(Config(), "made/main.elf")
     assert result.exit_code == 42
     assert result.core is not None and boot.requirements(result.core.program).spm_bytes == 192
+
+
+@needs_compiler
+@needs(GDB)
+def test_gdb_finds_the_sources_of_the_driver(sources: Path) -> None:
+    (sources / "drain.c").write_text('#include "npu_driver.h"\nint main(void) { return npu_drain(); }\n')
+    assert main(["build", "drain.c", "-o", "drain.elf"]) == 0
+    command = [GDB, "-batch", "-nx", "-ex", "list npu_drain", "drain.elf"]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "int32_t npu_drain(void)" in listing
 
 
 @needs_compiler

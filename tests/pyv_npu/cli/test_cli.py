@@ -102,12 +102,13 @@ def one_error_line(text: str) -> str:
         (["--core", "reference"], "core.engine", "reference"),
         (["--preset", "ibex"], "preset", "ibex"),
         (["--set", "npu.te.count=4"], "npu.te.count", 4),
-        (["--set", "npu.te.count=4", "--set", "npu.te.count=3"], "npu.te.count", 3),
-        (["--queue-size", "64", "--set", "npu.queue.tight_size=32"], "npu.queue.tight_size", 32),
-        (["--set", "npu.queue.tight_size=32", "--queue-size", "64"], "npu.queue.tight_size", 64),
+        (["--set", "npu.te.count=4", "--set", "npu.te.count=4"], "npu.te.count", 4),
+        (["--mode", "loose", "--te-mode", "loose"], "npu.mode", "loose"),
         (["--set", "npu.queue.command_size=8", "--queue-size", "64"], "npu.device_queue", 64),
         (["--set", "npu.queue.command_size=8"], "npu.device_queue", 8),
         (["--max-cycles", "1000000"], "run.max_cycles", 1_000_000),
+        (["--max-cycles", "1e9"], "run.max_cycles", 1_000_000_000),
+        (["--set", "npu.dram.bytes_per_second=25.6e9"], "npu.dram.bytes_per_second", 25_600_000_000),
         (["--timeout", "5"], "run.timeout", 5),
         (["--seed", "7"], "run.seed", 7),
         (["--arg", "n=1000", "--arg", "m=0x10"], "run.args", {"n": 1000, "m": 16}),
@@ -127,7 +128,22 @@ def test_an_option_is_another_name_for_a_key(runner: Runner, options: list[str],
     ("arguments", "code", "message"),
     [
         ([], 64, "the following arguments are required: COMMAND; see pyv-npu --help"),
-        (["fly"], 64, "COMMAND fly: choose run, compare, "),
+        (["fly"], 64, "fly: no such command; see pyv-npu --help"),
+        (["rnu", "hello"], 64, "rnu: no such command; did you mean run?; see pyv-npu --help"),
+        (["comprae", "hello"], 64, "comprae: no such command; did you mean compare?; see"),
+        (["run", "hello", "--mode", "loose", "--te-mode", "tight"], 64, "--te-mode: npu.mode = tight, and it is loose"),
+        (["run", "hello", "--set", "npu.te.count=4", "--set", "npu.te.count=3"], 64, "--set: npu.te.count = 3, and it"),
+        (["run", "hello", "--arg", "n=4", "--arg", "n=5"], 64, "--arg: run.args.n = 5, and it is 4 on the same"),
+        (
+            ["run", "hello", "--queue-size", "64", "--set", "npu.queue.tight_size=32"],
+            64,
+            "queue_size = 64 and npu.queue.tight_size = 32: are one value in tight mode; drop one of them",
+        ),
+        (["run", "llama2-7b", "--context", "1e3", "--context", "5"], 64, "--context 5: 1000 is there already; drop"),
+        (["run", "hello", "--max-cycles", "1.5e0"], 64, "command line: run.max_cycles = 1.5e0: must be an integer of"),
+        (["run", "llama2-7b", "--context", "x"], 64, "argument --context: invalid integer value: 'x'; see"),
+        (["run", "hello", "--report", "/proc/x"], 64, "--report /proc/x: No such file or directory; name another"),
+        (["reproduce", "oakn"], 64, "reproduce oakn: unknown; there is chained-ve, oaken; did you mean oaken?"),
         (["run"], 64, "no firmware is named; give the path of an ELF or a name that `pyv-npu info` lists"),
         (["run", "hello", "--fast"], 64, "unrecognized arguments: --fast; "),
         (["run", "hello", "--mod", "loose"], 64, "unrecognized arguments: --mod loose; did you mean --mode?; see"),
@@ -308,7 +324,8 @@ def test_a_report_needs_a_folder(runner: Runner, tmp_path: Path, capsys: pytest.
     path.write_text("")
     assert main(["run", "hello", "--report", str(path)]) == 64
     assert one_error_line(capsys.readouterr().err) == f"--report {path}: is not a folder; name a new one"
-    assert main(["run", "hello", "--report", str(path / "below")]) == 65
+    assert main(["run", "hello", "--report", str(path / "below")]) == 64
+    assert one_error_line(capsys.readouterr().err) == f"--report {path}/below: lies below a file; name another folder"
 
 
 # -- the other commands ----------------------------------------------------------------------------------------
@@ -319,6 +336,10 @@ def test_info_lists_firmware_presets_versions(capsys: pytest.CaptureFixture[str]
     text = capsys.readouterr().out
     for name in ("submit_latency", "fault_queue_full", "neorv32-2024", "soc-axi", "ml_dtypes"):
         assert f"\n  {name} " in text
+    assert main(["info", "--json"]) == 0
+    blocks = json.loads(capsys.readouterr().out)
+    assert blocks["schema"] == 1 and {"hello", "fault_queue_full"} <= blocks["firmware"].keys()
+    assert "soc-axi" in blocks["presets"] and "numpy" in blocks["versions"]
 
 
 def test_doctor_says_how_to_get_what_is_missing(
@@ -336,6 +357,10 @@ def test_doctor_says_how_to_get_what_is_missing(
     mlir = "pip install 'pyv-npu[mlir]' (MLIR modules, code that submits commands)"
     assert f"absent   xdsl                         {mlir}" in captured.out
     assert "cannot run firmware without numpy" in captured.err
+    assert main(["doctor", "--json"]) == 69
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert checks["numpy"]["state"] == "MISSING" and checks["numpy"]["required"] and checks["xdsl"]["state"] == "absent"
+    assert checks["onnx"]["found"] == "1.0" and checks["onnx"]["state"] == "ok"
 
 
 @pytest.mark.parametrize(

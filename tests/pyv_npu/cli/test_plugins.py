@@ -137,3 +137,31 @@ def test_a_plugin_that_cannot_be_used(
     assert main(["run", "own.elf", "--plugin", "my_devices.py", "--plugin", "bad.py"]) == 65
     shown = capsys.readouterr().err
     assert shown.startswith(f"pyv-npu: error: {message}") and shown.count("\n") == 1
+
+
+FAULTY = """from pyv_ext.devices.base import Register, RegisterDevice
+from pyv_ext.protocols import CustomInstruction, Placed
+class Bad(RegisterDevice):
+    name, size = "bad", 0x1000
+    registers = (Register("IN", 0x0, "ro"),)
+    def on_read(self, name, now):
+        return {}[name]
+def triple(operands):
+    raise ValueError("of mine")
+DEVICES = [Placed(0x4800_0000, Bad())]
+INSTRUCTIONS = [CustomInstruction("triple", 0x2b, 0xfe00707f, "rd, rs1, rs2", handler=triple)]
+"""
+
+
+def test_an_exception_of_a_plugin_names_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "bad.py").write_text(FAULTY)
+    (folder / "read.s").write_text("_start: lui t0, 0x48000\n lw a0, 0(t0)\n j .\n")
+    (folder / "call.s").write_text("_start: triple a0, a0, a1\n j .\n")
+    messages = {"read": "bad.py:7: KeyError: 'IN'; correct this line", "call": "bad.py:9: ValueError: of mine; correct"}
+    for name, message in messages.items():
+        assert main(["asm", f"{name}.s", "-o", f"{name}.elf", "--plugin", "bad.py"]) == 0
+        for core in ("fast", "reference"):
+            assert main(["run", f"{name}.elf", "--plugin", "bad.py", "--core", core]) == 65
+            assert capsys.readouterr().err.startswith(f"pyv-npu: error: {message}")
+    assert main(["sweep", "call.elf", "npu.te.count=1", "--plugin", "bad.py", "-o", "swept"]) == 65
+    assert "2 of 2 points failed, the first, 1: bad.py:9: ValueError: of mine" in capsys.readouterr().err

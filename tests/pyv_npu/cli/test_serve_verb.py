@@ -54,13 +54,22 @@ def test_a_report_holds_requests_steps_and_charts(tmp_path: Path, capsys: pytest
         (["--overlong", "drop"], 64, "--overlong drop: must be one of refuse, cut-prompt, cut-both"),
         (["--set", "npu.dram.size=800000000"], 65, "llama2-7b: weights of 0.9 GB leave no room for a block of 16 "
          "tokens (0.1 MB) in npu.dram.size 0.8 GB: more DRAM, or narrower weights"),
-        (["--workload", "nothing.csv"], 65, "--workload nothing.csv: no such file: name a file, or arrivals: "
-         "poisson:RATE, gamma:RATE,cv=CV, burst, closed:CLIENTS"),
+        (["--workload", "burst"], 64, "--workload burst: poisson:40 is there already; drop one of them; see "
+         "pyv-npu serve --help"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(more: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SHORT, *more]) == code
     assert capsys.readouterr().err == f"pyv-npu: error: {message}\n"
+
+
+def test_an_unknown_workload_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    forms = "name a file, or arrivals: poisson:RATE, gamma:RATE,cv=CV, burst, closed:CLIENTS"
+    for name, hint in (("nothing.csv", ""), ("poison:5", "; did you mean poisson?")):
+        assert main(["serve", "llama2-7b", "--workload", name]) == 65
+        assert capsys.readouterr().err == f"pyv-npu: error: --workload {name}: no such file: {forms}{hint}\n"
+    assert main(["serve", "llama3", "--workload", "burst"]) == 65
+    assert capsys.readouterr().err.endswith("; did you mean llama3-8b?\n")
 
 
 @pytest.mark.slow

@@ -81,7 +81,7 @@ def test_a_wrong_override_is_one_line_with_key_value_rule_remedy(key: str, value
     ("text", "message"),
     [
         ("npu:\n  te:\n    count: 17\n", "3: npu.te.count = 17: must be an integer from 1 to 16 (default 2)"),
-        ("npu.te.count: 2.0\n", "1: npu.te.count = 2.0: must be an integer from 1 to 16 (default 2)"),
+        ("npu.te.count: 2.5\n", "1: npu.te.count = 2.5: must be an integer from 1 to 16 (default 2)"),
         ("npu.te.count: true\n", "1: npu.te.count = true: must be an integer from 1 to 16 (default 2)"),
         ("# nothing\nnpu: 3\n", "2: npu: must be a table of keys and values"),
         ("- 1\n", "1: the file: must be a table of keys and values"),

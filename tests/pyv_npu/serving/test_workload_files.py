@@ -105,7 +105,7 @@ def test_a_bad_row_is_one_line(text: str, tmp_path: Path) -> None:
 def test_a_misspelled_kind_of_arrivals_is_no_file() -> None:
     expected = (
         r"^--workload poison:5: no such file: name a file, or arrivals: poisson:RATE, gamma:RATE,cv=CV, "
-        r"burst, closed:CLIENTS$"
+        r"burst, closed:CLIENTS; did you mean poisson\?$"
     )
     with pytest.raises(BadInputError, match=expected):
         read_workload(Path("poison:5"))

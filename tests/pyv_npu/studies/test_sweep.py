@@ -211,6 +211,14 @@ def test_a_file_of_a_sweep(tmp_path: Path) -> None:
     assert len({row["cycles"] for row in rows}) == 6
 
 
+def test_axes_may_follow_options(tmp_path: Path) -> None:
+    line = ["sweep", "submit_latency", "tile=16", *QUICK[:2], "n=4,1e1", "--mode", "loose", "npu.te.count=1"]
+    assert main([*line, "-o", str(tmp_path / "out")]) == 0
+    assert [(row["tile"], row["n"], row["npu.te.count"]) for row in table(tmp_path / "out")] == [
+        ("16", "4", "1"), ("16", "10", "1"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -223,6 +231,9 @@ def test_a_file_of_a_sweep(tmp_path: Path) -> None:
         (["tile=16", "--figures", "cycle"], "--figures cycle: is no figure; did you mean cycles?"),
         (["tile=16", "--pareto", "cycles"], "--pareto cycles: must name two figures"),
         (["tile=16", "--zip", "tile,n"], "--zip tile,n: there is no axis n; axes are tile"),
+        (["tile=16", "--arg", "tile=32"], "axis tile: run.args.tile is set for all points too; drop one of them"),
+        (["mode=loose,tight", "--mode", "loose"], "axis mode: npu.mode is set for all points too"),
+        (["tile=16", "--seed", "2", "--tpyo", "4"], "unrecognized arguments: --tpyo 4; see pyv-npu sweep"),
         (["tile=16", "--point", "3"], "--point 3: there are points 1 to 2"),
         (["tile=16", "--workers", "2", "--scheduler", "x"], "--workers: a scheduler has its own"),
     ],

@@ -27,6 +27,9 @@ from pyv_npu.studies.sweep.axes import Axis, axis, plan, read
         ("k=[a,b],[c]", "[a,b] [c]"),
         ("k=-2:2:2", "-2 0 2"),
         ("k=tcp:x", "tcp:x"),
+        ("k=1e3,25.6e9", "1000 25600000000"),
+        ("k=1e3:1e5:x10", "1000 10000 100000"),
+        ("k=1.5e0", "1.5e0"),
     ],
 )
 def test_values_of_an_axis(text: str, values: str) -> None:
