@@ -118,17 +118,20 @@ class Reserved:
         return [_padded(size) for size, copies in self.wanted.values() for _ in range(copies)]
 
     def _over_banks(self, banks: int) -> list[int] | None:
-        """Every buffer in the next bank, so that phases meet on few; None where this needs more than there is."""
+        """Every buffer in the next bank that has room for it, so that phases meet on few; None where none has."""
         size_of_bank = self.site.bank_bytes
         if banks < 2 or (self.address - self.site.spm_base) % size_of_bank:
             return None
-        used = [0] * banks
+        free = [size_of_bank] * banks
         addresses = []
         for index, size in enumerate(self._sizes()):
-            bank = index % banks
-            addresses.append(self.address + bank * size_of_bank + used[bank])
-            used[bank] += size
-        return addresses if max(used, default=0) <= size_of_bank else None
+            order = (index + step for step in range(banks))
+            bank = next((bank % banks for bank in order if size <= free[bank % banks]), None)
+            if bank is None:
+                return None
+            addresses.append(self.address + (bank + 1) * size_of_bank - free[bank])
+            free[bank] -= size
+        return addresses
 
     def _packed(self) -> list[int]:
         """One buffer after the other."""

@@ -222,17 +222,25 @@ def test_results_are_those_of_one_engine_bit_for_bit(order: int) -> None:
     assert all(np.array_equal(results[0].view(np.uint16), other.view(np.uint16)) for other in results)
 
 
+Wanted = dict[str, tuple[int, int]]
+
+
 def test_buffers_begin_in_the_next_bank_where_the_workspace_has_whole_banks() -> None:
     site = Site(SPM, 1 << 21, 1 << 17, 1 << 18)
     wanted = {"in0": (1 << 14, 2), "in1": (1 << 17, 2), "out": (1 << 16, 2)}
+    attention = {"in0": (256, 2), "in1": (1 << 17, 2), "in2": (1 << 17, 2), "scores": (1 << 15, 1)}
 
-    def banks(address: int, room: int, lanes: int = 1) -> dict[str, list[int]]:
+    def banks(address: int, room: int, lanes: int = 1, wanted: Wanted = wanted) -> dict[str, list[int]]:
         slots = Reserved(site, address, room, wanted).slots(lanes)
         return {name: [(one - SPM) >> 18 for one in slots[name].addresses] for name in wanted}
 
     assert banks(SPM, 1 << 21) == {"in0": [0, 1], "in1": [2, 3], "out": [4, 5]}
     assert banks(SPM + (1 << 19), 3 << 18) == {"in0": [2, 3], "in1": [4, 2], "out": [3, 4]}
     assert banks(SPM, 1 << 21, lanes=2) == {"in0": [0, 1], "in1": [2, 3], "out": [0, 1]}
+    full = banks(SPM, 3 << 18, wanted=attention)
+    assert full == {"in0": [0, 1], "in1": [2, 0], "in2": [1, 2], "scores": [0]}
+    bank_2_is_full = banks(SPM, 3 << 18, wanted={**attention, "scores": (1 << 15, 3)})
+    assert bank_2_is_full["scores"] == [0, 1, 0]
     packed = Reserved(site, SPM + 64, 1 << 21, wanted).slots(1)
     assert [packed[name].addresses[0] - SPM for name in wanted] == [64, 64 + (2 << 14), 64 + (2 << 14) + (2 << 17)]
 

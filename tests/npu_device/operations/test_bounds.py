@@ -25,6 +25,14 @@ FAR = {"kh": 2, "kw": 2, "sh": 65535, "sw": 65535, "dh": 65535, "dw": 65535, "pt
        "pr": 65535}  # fmt: skip
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiler() -> None:
+    """Load compiled code, and LLVM where it must be compiled, before memory is limited."""
+    rig = Rig(NpuConfig(spm=SpmConfig(size=1 << 16)))
+    rig.submit(Descriptor(opcode=Opcode.NOP))
+    rig.idle()
+
+
 def ended(d: Descriptor, opcode: Opcode | None = None, own: dict[str, Any] | None = None, **shared: Any) -> Rig:
     """The device after one command, which took little of the host."""
     rig = Rig(NpuConfig(spm=SpmConfig(size=1 << 16)))
