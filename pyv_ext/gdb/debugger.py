@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.bus.memory import PAGE
+from pyv_ext.engines.code import Hook
 from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError
@@ -16,6 +17,9 @@ from pyv_ext.gdb.pacing import Clock, Intervals, Slices
 from pyv_ext.gdb.points import BREAKPOINTS, Hit, Points
 from pyv_ext.gdb.registers import Feature, Register, hart_features
 from pyv_ext.gdb.rtos import ALONE, Read, Tasks, Thread
+from pyv_ext.hart.csr import MIE
+from pyv_ext.hart.hart import Hart
+from pyv_ext.hart.traps import INTERRUPT, Cause
 
 Poll = Callable[[], bool]
 """Whether the client wants the hart to stop."""
@@ -42,6 +46,11 @@ _SIGNAL_OF = {
 """Ends of a run that a debugger may look into; the program cannot go on from them."""
 
 
+ECALLS = (Cause.ECALL_USER, Cause.ECALL_MACHINE)
+ECALL_SIZE = 4
+HANDLED = Stop(StopReason.BREAKPOINT, text="the handler has returned")
+
+
 class Halt(NamedTuple):
     """Why the hart stands still."""
 
@@ -53,6 +62,73 @@ class Halt(NamedTuple):
     """Going back has reached the begin of what is known."""
     end: Stop | None = None
     """The run is over: the program has ended, or the simulator was interrupted."""
+
+
+class Stepper:
+    """Execution of single instructions. An instruction or interrupt that enters a handler of `over` is no step of its
+    own: the handler runs to its return.
+
+    Nothing is withheld from the program: it executes what it would execute without a debugger, in the same cycles.
+    """
+
+    def __init__(self, engine: Engine, over: Callable[[int], bool]) -> None:
+        """`over(mcause)`: whether the handler of a trap with this cause runs as a whole."""
+        self._engine = engine
+        self._over = over
+        self._handler: tuple[int, Hook] | None = None
+        """While a handler runs: the address to which it returns, and the hook there."""
+        self._interrupted = False
+        """Whether it is the handler of an interrupt, after which the instruction is still to be executed."""
+        self.done = False
+        """Whether the last `step` has executed an instruction, or taken a trap."""
+
+    def step(self, until: int) -> Stop | None:
+        """Execute an instruction, or a handler as far as it comes, to cycle `until` at most; how it was stopped."""
+        engine, hart = self._engine, self._engine.hart
+        self.done = False
+        if self._handler is not None:
+            stop = engine.run(until)
+            if stop is not HANDLED:
+                return stop
+            self.leave()
+            self.done = not self._interrupted
+            return None
+        traps, position, context = hart.traps, hart.instret + hart.traps, self._context()
+        stop = engine.step(until)
+        if stop is None and hart.traps != traps and self._over(hart.csrs.mcause):
+            self._enter(context)
+        else:
+            self.done = hart.instret + hart.traps != position
+        return stop
+
+    def start_at(self, pc: int, arrived: Callable[[], bool]) -> None:
+        """Let the first instruction be the one at `pc`, as soon as `arrived()` there."""
+        self._interrupted = True
+        self._watch(pc, arrived)
+
+    def _context(self) -> tuple[int, int, int]:
+        """Stack pointer, privilege mode and interrupt enable: equal before a trap and after its return."""
+        hart = self._engine.hart
+        return hart.x[2], hart.priv, hart.csrs.mstatus & MIE
+
+    def _enter(self, context: tuple[int, int, int]) -> None:
+        """Watch for the return from a trap that was taken in this context."""
+        csrs = self._engine.hart.csrs
+        self._interrupted = bool(csrs.mcause & INTERRUPT)
+        self._watch(csrs.mepc if self._interrupted else csrs.mepc + ECALL_SIZE, lambda: self._context() == context)
+
+    def _watch(self, pc: int, arrived: Callable[[], bool]) -> None:
+        def look(hart: Hart) -> Stop | None:
+            return HANDLED if arrived() else None
+
+        self._handler = pc, look
+        self._engine.add_hook(pc, look)
+
+    def leave(self) -> None:
+        """Watch no longer."""
+        if self._handler is not None:
+            self._engine.remove_hook(*self._handler)
+            self._handler = None
 
 
 class Debugger:
@@ -78,6 +154,8 @@ class Debugger:
         self._bus: Bus = engine.bus
         self.tasks = tasks(self.read)
         self.running = False
+        self.step_interrupts = False
+        """Whether steps enter handlers of interrupts."""
         self._engine = engine
         self._hart = engine.hart
         self._limit = limit
@@ -177,20 +255,34 @@ class Debugger:
         """Run until something stops the hart."""
         return self._forward(poll, lambda: self._engine.run(self._look), lambda: False)
 
-    def step(self, poll: Poll) -> Halt:
-        """One instruction, trap or interrupt, however long it waits."""
-        return self.step_range(poll, 0, 0)
+    def step(self, poll: Poll, thread: int = 0) -> Halt:
+        """One instruction or trap, however long it waits; with `step_interrupts` also an interrupt."""
+        return self.step_range(poll, 0, 0, thread)
 
-    def step_range(self, poll: Poll, start: int, end: int) -> Halt:
-        """Step at least once, and on while pc is in [start, end)."""
-        done = self.position
+    def step_range(self, poll: Poll, start: int, end: int, thread: int = 0) -> Halt:
+        """Step at least once, and on while pc is in [start, end).
 
-        def stepped() -> bool:
-            nonlocal done
-            moved, done = self.position != done, self.position
-            return moved and not start <= self._hart.pc < end
+        A thread that waits is stepped when it goes on; 0 is the one that runs. ValueError for an unknown thread.
+        """
+        stepper = Stepper(self._engine, self._steps_over)
+        if thread not in (0, self.thread()):
+            pc, sp = (
+                next(register for register in self.registers_of(thread) if register.name == name).read()
+                for name in ("pc", "sp")
+            )
+            stepper.start_at(pc, lambda: self._hart.x[2] == sp and self.thread() == thread)
+        try:
+            return self._forward(
+                poll, lambda: stepper.step(self._look), lambda: stepper.done and not start <= self._hart.pc < end
+            )
+        finally:
+            stepper.leave()
 
-        return self._forward(poll, lambda: self._engine.step(self._look), stepped)
+    def _steps_over(self, cause: int) -> bool:
+        """Whether the handler of a trap runs as a whole: of interrupts, and of the ECALL by which a task yields."""
+        if self.step_interrupts:
+            return False
+        return bool(cause & INTERRUPT) or (cause in ECALLS and self.thread() != ALONE)
 
     @property
     def position(self) -> int:

@@ -95,6 +95,7 @@ def target_xml(features: Sequence[Feature], xlen: int) -> bytes:
     """The target description; registers are numbered from 0 in the order of the features."""
     lines = ['<?xml version="1.0"?>', '<!DOCTYPE target SYSTEM "gdb-target.dtd">', '<target version="1.0">']
     lines.append(f"<architecture>{ARCHITECTURE.format(xlen=xlen)}</architecture>")
+    lines.append("<osabi>none</osabi>")  # a GDB for Linux would set a breakpoint for each step instead of asking for it
     number = 0
     for feature in features:
         group = f' group="{escape(feature.group)}"' if feature.group else ""

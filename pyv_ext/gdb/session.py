@@ -38,6 +38,7 @@ _POINTS = {
 }
 MAX_WAITING = 64
 """Packets that wait while the program runs. GDB sends none then; a client that sends more is given up."""
+STEP_INTERRUPTS = "on: steps enter handlers of interrupts; off: these run as a whole between two steps"
 _EXPEDITED = ("sp", "s0", "pc")
 """Registers that go with every stop reply: GDB asks for them first."""
 
@@ -51,7 +52,7 @@ class Monitor(NamedTuple):
     run: Callable[[str], str]
     """It is given what follows the name, nothing without `argument`."""
     argument: str = ""
-    """What has to follow the name, for the help."""
+    """What follows the name, for the help; in brackets where it may be left out."""
 
     @property
     def usage(self) -> str:
@@ -59,10 +60,10 @@ class Monitor(NamedTuple):
 
     def argument_in(self, text: str) -> str | None:
         """What follows the name in a line of words; None where the line is another command."""
-        if not self.argument:
-            return "" if text == self.name else None
+        if text == self.name and self.argument[:1] in ("", "["):
+            return ""
         rest = text.removeprefix(self.name + " ")
-        return rest if rest != text else None
+        return rest if self.argument and rest != text else None
 
 
 class End(Enum):
@@ -85,7 +86,7 @@ class Session:
         """Why the run is over, when it is."""
         self._connection = connection
         self._debugger = debugger
-        self._monitors = monitors
+        self._monitors = [*monitors, Monitor("step-interrupts", STEP_INTERRUPTS, self._step_interrupts, "[off|on]")]
         self._decoder = Decoder()
         self._received: list[Received] = []
         self._acknowledge = True
@@ -233,16 +234,25 @@ class Session:
         if text == "Cont?":
             return b"vCont;c;C;s;S;r"
         if text.startswith("Cont;"):
-            action = text[5:].partition(";")[0].partition(":")[0]
+            action, _, number = text[5:].partition(";")[0].partition(":")
+            thread = max(int(number or "0", 16), 0)
             if action[:1] == "r":
                 start, _, end = action[1:].partition(",")
                 low, high = int(start, 16), int(end, 16)
-                return self._go(lambda poll: self._debugger.step_range(poll, low, high))
+                return self._go(lambda poll: self._debugger.step_range(poll, low, high, thread))
             if action[:1] in ("s", "S"):
-                return self._go(self._debugger.step)
+                return self._go(lambda poll: self._debugger.step(poll, thread))
             if action[:1] in ("c", "C"):
                 return self._go(self._debugger.resume)
         return self._leave(End.KILLED, OK) if text.startswith("Kill;") else NOTHING
+
+    def _step_interrupts(self, text: str) -> str:
+        """Set whether steps enter handlers of interrupts, and report it."""
+        if text not in ("", "off", "on"):
+            raise PyvExtError(f"step-interrupts {text}: must be off or on")
+        if text:
+            self._debugger.step_interrupts = text == "on"
+        return f"step-interrupts is {'on' if self._debugger.step_interrupts else 'off'}"
 
     def _point(self, text: str, act: Callable[[Point], None]) -> bytes:
         kind, address, size = text.partition(";")[0].split(",")

@@ -7,16 +7,17 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 
 import pytest
-from hart_rig import DATA, PORT, RAM, Rig
+from hart_rig import DATA, HANDLER, INTERRUPTED, PORT, RAM, Rig, Trace
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from rsp_client import Client, Served, packet, session
+from rsp_client import Client, Served, never, packet, session
 from shares import draws
 
 from pyv_ext.devices.program_exit import Finisher
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError
-from pyv_ext.gdb.debugger import Debugger
+from pyv_ext.gdb.debugger import Debugger, Signal
+from pyv_ext.gdb.points import Kind, Point
 from pyv_ext.gdb.registers import Feature, Register
 from pyv_ext.gdb.session import End, Monitor, serve
 
@@ -208,6 +209,88 @@ def test_stepping_a_range(client: Client, machine: Machine) -> None:
     assert machine.rig.hart.pc == START + 24
 
 
+COUNT = (
+    INTERRUPTED
+    + f"""
+    li x2,{DATA + 0x800}
+    li x3,{HANDLER}
+    addi x9,x0,20
+count:
+    jalr x1,44(x3)
+    addi x9,x9,-1
+    bne x9,x0,count
+    wfi
+    addi x9,x9,1
+end:
+    jal x0,end
+"""
+)
+"""Counts and calls a function in an endless loop, which its handler calls, too."""
+COUNT_HANDLER = """
+    addi x2,x2,-8
+    sw x8,0(x2)
+    sw x1,4(x2)
+    sw x0,0(x12)
+    addi x7,x7,1
+    jalr x1,44(x3)
+    lw x8,0(x2)
+    lw x1,4(x2)
+    addi x2,x2,8
+    addi x0,x0,0
+    mret
+    add x8,x8,x8
+    addi x8,x8,1
+    jalr x0,0(x1)
+"""
+
+
+def counting(every: int) -> Rig:
+    return Rig(COUNT, handler=COUNT_HANDLER, lines=[(cycle, 0x80) for cycle in range(30, 600, every)])
+
+
+@pytest.mark.parametrize("every", [17, 20, 33])
+def test_a_step_leaves_the_handlers_of_interrupts_out(every: int) -> None:
+    free, rig = counting(every), counting(every)
+    free.engine.tracer = trace = Trace()
+    free.engine.run(1000)
+    taken = [end for *_, end, interrupt in trace.traps if interrupt]
+    returned = [end for *_, end, name in trace.retired if name == "mret"]
+    assert len(taken) == len(returned) == len(range(30, 600, every))
+    spans = list(zip(taken, returned, strict=True))
+    program = [pc for pc, start, *_ in trace.retired if not any(begin <= start < end for begin, end in spans)]
+    debugger, pcs = Debugger(rig.engine), []
+    while rig.hart.cycle < 450:
+        pcs.append(rig.hart.pc)
+        assert debugger.step(never).signal == Signal.TRAP
+    assert pcs == program[: len(pcs)]
+    other = counting(every)
+    other.engine.run(rig.hart.cycle)
+    other.bus.clock.advance(rig.hart.cycle)  # what is due now, as the debugger shows it
+    assert rig.state() == other.state()
+
+
+def test_a_step_enters_handlers_where_that_is_asked_for() -> None:
+    rig = counting(20)
+    debugger = Debugger(rig.engine)
+    debugger.step_interrupts = True
+    pcs = set()
+    while rig.hart.cycle < 100:
+        debugger.step(never)
+        pcs.add(rig.hart.pc)
+    assert HANDLER in pcs
+
+
+def test_a_breakpoint_in_a_handler_stops_a_step() -> None:
+    rig = counting(20)
+    debugger = Debugger(rig.engine)
+    debugger.points.insert(Point(Kind.HARDWARE, HANDLER + 16, 4))
+    while (halt := debugger.step(never)).hit is None:
+        assert rig.hart.pc < HANDLER or rig.hart.pc >= HANDLER + 44
+    assert rig.hart.pc == HANDLER + 16 == halt.hit.address
+    assert debugger.step(never).hit is None  # in the handler, from here on
+    assert rig.hart.pc == HANDLER + 20
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "address", "pcs"),
     [
@@ -321,8 +404,13 @@ def test_monitor(client: Client) -> None:
         return client.console
 
     assert monitor("  say   hello ") == "hello\nworld\n"
-    assert monitor("help") == monitor("") == "say hello  says hello\n"
-    assert monitor("grüß") == "grüß: unknown command\nsay hello  says hello\n"
+    usage = monitor("help")
+    assert [line.split("  ")[0] for line in usage.splitlines()] == ["say hello", "step-interrupts [off|on]"]
+    assert monitor("") == usage
+    assert monitor("grüß") == f"grüß: unknown command\n{usage}"
+    assert monitor("step-interrupts") == monitor("step-interrupts off") == "step-interrupts is off\n"
+    assert monitor("step-interrupts on") == monitor("step-interrupts") == "step-interrupts is on\n"
+    assert monitor("step-interrupts maybe") == "step-interrupts maybe: must be off or on\n"
     assert client.ask("qRcmd,6") == "E01"
 
 
@@ -336,10 +424,14 @@ def test_long_answers_come_in_pieces() -> None:
 def test_what_follows_a_name_is_given_to_a_command_that_takes_it() -> None:
     echo = Monitor("echo it", "echoes", lambda given: f"[{given}]", "TEXT")
     with session(Machine().debugger, [echo]) as (client, _):
-        for line in ("echo it", "echo it a  b", "echo its"):
+        answers = []
+        for line in ("help", "echo it", "echo it a  b", "echo its"):
+            client.console = ""
             assert client.ask("qRcmd," + line.encode().hex()) == "OK"
-    usage = "echo it TEXT  echoes\n"
-    assert client.console == f"echo it: unknown command\n{usage}[a b]\necho its: unknown command\n{usage}"
+            answers.append(client.console)
+    usage = answers[0]
+    assert usage.startswith("echo it TEXT  ")
+    assert answers[1:] == [f"echo it: unknown command\n{usage}", "[a b]\n", f"echo its: unknown command\n{usage}"]
 
 
 def test_an_error_of_a_command_is_shown() -> None:

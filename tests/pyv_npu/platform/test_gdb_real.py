@@ -340,6 +340,52 @@ def test_source_lines_and_variables(tmp_path: Path) -> None:
         assert process.returncode == 0
 
 
+TICKS = """
+#define REG(address) (*(volatile unsigned *)(address))
+volatile unsigned ticks, sum;
+__attribute__((interrupt, aligned(4))) static void on_tick(void)
+{
+    ticks++;
+    REG(0x02004000) = REG(0x0200bff8) + 1;
+}
+int main(void)
+{
+    REG(0x02004004) = 0;
+    REG(0x02004000) = 0;
+    __asm__ volatile("csrw mtvec, %0\\n csrs mie, %1\\n csrsi mstatus, 8" ::"r"(on_tick), "r"(1 << 7));
+    for (unsigned i = 0; i < 2000; i++) sum += i;
+    sum += ticks;
+    return 0;
+}
+"""
+
+
+def test_next_stays_in_the_function_under_a_fast_timer(tmp_path: Path) -> None:
+    """The loop of one line executes some thousand instructions, and the timer interrupts it each 120 cycles."""
+    (tmp_path / "ticks.c").write_text(TICKS)
+    try:
+        elf = gnu.build_program(tmp_path / "ticks.elf", [tmp_path / "ticks.c"])
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    script = """
+        break ticks.c:14
+        continue
+        next
+        print ticks > 50
+        monitor step-interrupts on
+        tbreak ticks.c:16
+        step
+        step
+        detach
+    """
+    with simulator(program=str(elf)) as (process, port):
+        text = gdb(port, script, elf)
+        assert re.search(r"^14\t.*\n(?:.*\n)*?15\t    sum \+= ticks;\n\$1 = 1\n", text, re.MULTILINE), text
+        assert "step-interrupts is on" in text
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("options", "code", "text"),
     [
