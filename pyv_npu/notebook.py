@@ -12,6 +12,7 @@ from pyv_npu.report.page import number
 from pyv_npu.report.timeline import LATENCY_COLUMNS, Row, latency_columns, rows
 from pyv_npu.result import Result
 from pyv_npu.tables import summary
+from pyv_npu.text import html_table
 from pyv_npu.verdict import cycles_table, sentences
 from toolchain.errors import require_extra
 
@@ -40,28 +41,15 @@ def html(result: Result[Any]) -> str:
     shown = f'<div style="{STYLE}">{"".join(f"<p>{part}</p>" for part in parts)}</div>'
     lines = cycles_table({result.name: run}, {result.name: result.without_firmware})
     if lines:
-        shown += _table(
+        shown += html_table(
             ("core cycles", ""),
             [("\u2003" * line.depth + line.name, number(line.cycles[result.name])) for line in lines],
         )
     if result.analysis is not None:
         each = [(one.name, " ".join(one.operations), number(one.active)) for one in result.analysis.layers]
-        table = _table(("layer", "operations", "active cycles"), each)
+        table = html_table(("layer", "operations", "active cycles"), each)
         shown += f"<details><summary>layers ({len(each)})</summary>{table}</details>"
     return shown
-
-
-def _table(heads: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
-    last = len(heads) - 1
-
-    def row(kind: str, texts: Sequence[str]) -> str:
-        sides = ("right" if at == last else "left" for at in range(last + 1))
-        pairs = zip(sides, texts, strict=True)
-        each = [f'<{kind} style="text-align:{side}">{escape(text)}</{kind}>' for side, text in pairs]
-        return f"<tr>{''.join(each)}</tr>"
-
-    body = "".join(row("td", each) for each in cells)
-    return f"<table><thead>{row('th', heads)}</thead><tbody>{body}</tbody></table>"
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

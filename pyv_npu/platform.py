@@ -1,5 +1,6 @@
 """The only place that puts core, bus and NPU together (docs/architecture.md)."""
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -202,6 +203,10 @@ class Platform:
         return sources
 
     # -- the program -------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        program = "no program" if self.program is None else os.path.basename(self.program.name)
+        return f"<Platform: {program}, {self.config.npu.mode}, cycle {self.cycle:,}, pc {self.hart.pc:#x}>"
 
     def load(self, program: "Program | str | Path", args: Mapping[str, int] | None = None) -> None:
         """Put a program into memory and the hart at its start; `args` are values for npu_bootinfo by name.

@@ -163,6 +163,10 @@ class Result(Generic[D]):
     moved: "Traffic | None" = None
     """What was counted while the run went on; None: it is counted from the events that were kept."""
 
+    def __repr__(self) -> str:
+        time = "without time" if self.cycles is None else f"{self.cycles:,} cycles"
+        return f"<Result: {self.program}, {self.name}, {time}, {self.stop.text}>"
+
     @property
     def stop(self) -> Stop:
         return ENDED if self.core is None else self.core.stop
@@ -348,6 +352,9 @@ class Comparison:
     """As `pyv_npu.studies.break_even.run_sweep` makes them."""
     phases: Mapping[str, Any] | None = None
     """As `pyv_npu.studies.phases.run_phases` makes them."""
+
+    def __repr__(self) -> str:
+        return f"<Comparison: {self.loose!r}, {self.tight!r}, same results {SAME_RESULTS[self.same_results]}>"
 
     @property
     def runs(self) -> dict[str, Result[Any]]:

@@ -8,17 +8,20 @@ result.report("out")
 """
 
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pyv_npu.config import Effective, load, with_values
+from pyv_npu.boot import find_program, model_file
+from pyv_npu.config import Config, Effective, load, with_values
 from pyv_npu.config.effective import QUEUE_SIZE, check_isa
 from pyv_npu.config.tree import CORE_LEVELS
-from pyv_npu.errors import UsageError
+from pyv_npu.errors import BadInputError, BadModelError, UsageError
 from pyv_npu.faults.plan import Fault, make_fault, read_plan
 from pyv_npu.notebook import mimebundle, to_dataframe
 from pyv_npu.observe.analysis.metrics import utilization
@@ -35,9 +38,12 @@ from pyv_npu.workloads.firmware import LEVEL
 from pyv_npu.workloads.model import Model, ModelDetail, archive, check_level, prepare_compiled
 from pyv_npu.workloads.model_file import Choices, compile_for
 from pyv_npu.workloads.workload import Session
+from toolchain.compiler import Compiled
+from toolchain.decoders.shapes import MODELS
 
 if TYPE_CHECKING:
     import pandas
+    from onnx import ModelProto
 
 INPUTS = "inputs.npz"
 """File of a report with the inputs that were given."""
@@ -47,6 +53,9 @@ FAULTS = "faults.yaml"
 
 class Simulator:
     """A model on the simulated machine, compiled once and run as often as wanted.
+
+    `model`: the path of an ONNX or MLIR file, the name of an example model (`pyv-npu info`), an `onnx.ModelProto`, or
+    the text of an MLIR module.
 
     | argument | key of the configuration |
     |---|---|
@@ -66,7 +75,7 @@ class Simulator:
 
     def __init__(
         self,
-        model: str | Path,
+        model: "str | Path | ModelProto",
         *,
         level: str | None = None,
         sim_level: str | None = None,
@@ -100,7 +109,8 @@ class Simulator:
         values = {key: value for key, value in given.values() if value is not None}
         names = {key: name for name, (key, _) in given.items()}
         files = [config] if isinstance(config, str | Path) else config
-        settings = {"run.program": str(model), **(settings or {})}
+        self._source = _source_of(model)
+        settings = {"run.program": self._source.program, **(settings or {})}
         self._effective = load(files, preset, {**settings, **values}, names).with_defaults(Model.defaults, Model.needs)
         check_isa(self._effective, "te_isa")
         self._faults = read_plan(Path(faults)) if isinstance(faults, str | Path) else tuple(map(make_fault, faults))
@@ -122,8 +132,15 @@ class Simulator:
             submit=submit,
         )
         check_submit(self.config, submit)
-        self.compiled = compile_for(self.config, Path(model), self._choices)
+        self.compiled = self._source.compile(self.config, self._choices)
         """Layers, commands and addresses of the model."""
+
+    def __repr__(self) -> str:
+        config = self.config
+        mode = f", {config.npu.mode}" if config.run.sim_level in CORE_LEVELS else ""
+        layers, commands = len(self.compiled.graph.layers), len(self.compiled.commands)
+        machine = f"{config.run.sim_level}{mode}"
+        return f"<Simulator: {self._source.program}, {machine}, {layers} layers, {commands} commands>"
 
     def run(self, inputs: Tensors | None = None) -> "Simulation":
         """Run the model and compare it with the ONNX reference.
@@ -136,22 +153,74 @@ class Simulator:
             result = run_both(prepared, self.config, Session(faults=()), Session(faults=self._faults))
         else:
             result = prepared.run(self.config)
-        return Simulation(result, self._effective, self._choices, inputs or {}, self._faults)
+        return Simulation(result, self._effective, self._choices, inputs or {}, self._faults, self._source)
+
+
+class _Source(NamedTuple):
+    """The file of a model, or what stands for it."""
+
+    program: str
+    """`run.program`: a path, the name of an example model, or the name of the file in a report."""
+    content: bytes | None = None
+    """Of the file, where the model is none."""
+
+    def compile(self, config: Config, choices: Choices) -> Compiled:
+        """Compiles the model. BadModelError, one line."""
+        if self.content is None:
+            return compile_for(config, model_file(self.program), choices)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, self.program)
+            path.write_bytes(self.content)
+            try:
+                return compile_for(config, path, choices)
+            except BadModelError as error:
+                raise BadModelError(str(error).replace(f"{folder}/", "")) from None
+
+
+def _source_of(model: "str | Path | ModelProto") -> _Source:
+    """UsageError: `model` is none of the forms. BadInputError: an `onnx.ModelProto` that no file holds."""
+    if isinstance(model, str) and "\n" in model:
+        return _Source("model.mlir", model.encode())
+    if isinstance(model, str | Path):
+        if not model_file(str(model)).exists():
+            if str(model) not in MODELS:
+                find_program(str(model))  # BadInputError names what is similar
+            raise UsageError(f"{model}: is no ONNX model or MLIR module; `pyv-npu run {model}` runs it")
+        return _Source(str(model))
+    if not hasattr(model, "SerializeToString"):
+        raise UsageError(
+            f"model: is of type {type(model).__name__}; give a path, the name of an example model, an onnx.ModelProto, "
+            "or the text of an MLIR module"
+        )
+    try:
+        return _Source("model.onnx", model.SerializeToString())
+    except Exception as error:  # protobuf holds 2 GiB; its classes of errors differ from version to version
+        raise BadInputError(f"model: {' '.join(str(error).split())}; give a file with external data") from None
 
 
 class Simulation:
-    """What a run of a model left. Times are core cycles."""
+    """The result of a run of a model. Times are core cycles."""
 
     def __init__(
         self, result: Result[ModelDetail], effective: Effective, choices: Choices, given: Tensors,
-        faults: Sequence[Fault] = (),
+        faults: Sequence[Fault], source: _Source,
     ) -> None:  # fmt: skip
         """Made by `Simulator.run`; `given`: the inputs that are not random."""
+        self._source = source
         self._result = result
         self._effective = effective
         self._choices = choices
         self._given = dict(given)
         self._faults = faults
+
+    def __repr__(self) -> str:
+        result = self._result
+        time = "without time" if result.cycles is None else f"{result.cycles:,} cycles"
+        agree = "as the reference" if result.correct else "DIFFER from the reference"
+        return f"<Simulation: {self._source.program}, {result.name}, {time}, outputs {agree}>"
+
+    def _repr_html_(self) -> str:
+        return self._repr_mimebundle_()["text/html"]
 
     @property
     def json(self) -> dict[str, Any]:
@@ -179,7 +248,7 @@ class Simulation:
     def latency(self) -> Distribution:
         """Start of a submission to accepted: t_submit_prebuilt, since the commands of a model lie in memory.
 
-        UsageError for a run without a core; `p99` refuses fewer than 100 commands.
+        UsageError for a run without a core; `p99` is None for fewer than 100 commands.
         """
         return self._result.latency.stage("t_submit_prebuilt")
 
@@ -210,19 +279,24 @@ class Simulation:
 
         `pyv-npu run --replay FOLDER` repeats the run. UsageError where the folder holds other files than a report.
         """
-        path = Path(folder)
-        line = ["pyv-npu", "run", self._effective.config.run.program, *self._choices.command_line]
-        files = [str(file) for file in self._choices.files]
+        path, effective, result = Path(folder), self._effective, self._result
         inside = {}
+        if self._source.content is not None:
+            inside[self._source.program] = self._source.content
+            program = {"run.program": str(path / self._source.program)}
+            effective = effective.adopt(with_values(effective.config, program), "Simulator")
+            result = replace(result, config=with_values(result.config, program))
+        line = ["pyv-npu", "run", effective.config.run.program, *self._choices.command_line]
+        files = [str(file) for file in self._choices.files]
         if self._given:
             line += ["--inputs", str(path / INPUTS)]
             inside[INPUTS] = archive({name: np.asarray(value) for name, value in self._given.items()})
         if self._faults:
             line += ["--faults", str(path / FAULTS)]
             inside[FAULTS] = json.dumps({"faults": [fault.plain for fault in self._faults]}, indent=1).encode()
-        run = RunFolder(path, "run", line, self._effective, files, inside)
+        run = RunFolder(path, "run", line, effective, files, inside)
         try:
-            write_run(run, self._result, summary(self._result))
+            write_run(run, result, summary(result))
             run.put()
         finally:
             run.discard()

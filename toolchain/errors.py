@@ -9,8 +9,8 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     names = list(names)
-    transposed = [other for other in names if sorted(other) == sorted(name)]  # difflib sees little left of `rnu`
-    similar = transposed or get_close_matches(name, names, 1, 0.7)
+    transposed = [other for other in names if sorted(other) == sorted(name)]
+    similar = transposed or get_close_matches(name, names, 1, 0.7 if len(name) > 4 else 0.65)  # `cnm` and `cnn`: 0.67
     return f"; did you mean {similar[0]}?" if similar else ""
 
 

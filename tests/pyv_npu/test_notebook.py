@@ -7,10 +7,14 @@ from pathlib import Path
 import onnx
 import pytest
 
-from pyv_npu import Simulator
+from pyv_npu import Platform, Simulator
+from pyv_npu.boot import find_program
 from pyv_npu.cli import main
+from pyv_npu.config import load
 from pyv_npu.errors import UsageError
 from pyv_npu.simulator import Simulation
+from pyv_npu.workloads.firmware import Firmware
+from pyv_npu.workloads.workload import compare
 from toolchain.examples import EXAMPLES
 
 
@@ -28,12 +32,26 @@ def result(model: str) -> Simulation:
 
 def test_a_result_shows_itself(result: Simulation) -> None:
     shown = result._repr_mimebundle_()
-    assert set(shown) == {"text/plain", "text/html"}
+    assert set(shown) == {"text/plain", "text/html"} and result._repr_html_() == shown["text/html"]
     html = shown["text/html"]
     assert f"{result.cycles:,} core cycles" in html and "outputs as the ONNX reference" in html
     assert "Tight: " in html and "same commands without firmware" in html
     assert "a&lt;b" in html and "a<b" not in html
     assert shown["text/plain"].splitlines()[0].endswith("1200 MHz")
+
+
+def test_firmware_and_comparisons_show_themselves_in_a_line() -> None:
+    config = load(overrides={"run.args.n": 2}).config
+    both = compare(Firmware("submit_latency").prepare(config), config)
+    assert repr(both.tight) == f"<Result: submit_latency, tight, {both.tight.cycles:,} cycles, exit code 0>"
+    assert repr(both).endswith("same results yes>") and repr(both).count("<Result") == 2
+    latency = both.tight.latency
+    assert repr(latency).startswith("<Latency of 8 submissions: <Distribution: n 6, p50 ")
+    assert "<td" in latency._repr_html_() and ">queue_wait<" in latency._repr_html_()
+    platform = Platform(config)
+    assert repr(platform) == "<Platform: no program, tight, cycle 0, pc 0x0>"
+    platform.load(find_program("hello"))
+    assert repr(platform).startswith("<Platform: hello.elf, tight, cycle 0, pc 0x8")
 
 
 def test_without_time_it_shows_what_there_is(model: str) -> None:

@@ -1,12 +1,17 @@
 """Order statistics of integer cycles (docs/latency.md, "Percentiles")."""
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pyv_npu.errors import UsageError
+from pyv_npu.text import MISSING, html_table
 
 P99_SAMPLES = 100
 """Below so many samples the nearest rank of P99 is the maximum: it is refused."""
+
+
+_SHOWN = ("n", "p50", "p95", "p99", "min", "max")
 
 
 def nearest_rank(ordered: Sequence[int], percent: int) -> int:
@@ -42,8 +47,29 @@ class Distribution:
         return self.percentile(95)
 
     @property
-    def p99(self) -> int:
+    def p99(self) -> int | None:
+        """Cycles; None, with a warning, for fewer than 100 samples: their nearest rank is the maximum."""
+        if self._note:
+            warnings.warn(self._note, stacklevel=2)
+            return None
         return self.percentile(99)
+
+    @property
+    def _note(self) -> str:
+        """The reason for which `p99` is None; empty where it is a number."""
+        few = len(self.values) < P99_SAMPLES
+        return f"p99 is None: {len(self.values)} samples, below {P99_SAMPLES}" if few else ""
+
+    def __repr__(self) -> str:
+        shown = self.summary() or {"n": 0}
+        note = f"; {self._note}" if self._note else ""
+        return f"<Distribution: {', '.join(f'{key} {shown[key]}' for key in _SHOWN if key in shown)} cycles{note}>"
+
+    def _repr_html_(self) -> str:
+        """A row of figures for notebooks."""
+        shown = self.summary() or {"n": 0}
+        cells = [f"{shown[key]:,}" if shown.get(key) is not None else MISSING for key in _SHOWN]
+        return html_table(["cycles", *_SHOWN], [["", *cells]]) + (f"<p>{self._note}</p>" if self._note else "")
 
     def cdf(self) -> list[tuple[int, int]]:
         """(cycles, how many samples are at most that), one row per distinct value."""

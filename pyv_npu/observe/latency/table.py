@@ -95,7 +95,7 @@ class Latency:
 
     @property
     def p50(self) -> int:
-        """Of `headline`, as `p95` and `p99`, which refuses fewer than 100 samples."""
+        """Cycles of `headline`, as `p95` and `p99`; the latter is None for fewer than 100 samples."""
         return self.headline.p50
 
     @property
@@ -103,8 +103,24 @@ class Latency:
         return self.headline.p95
 
     @property
-    def p99(self) -> int:
+    def p99(self) -> int | None:
         return self.headline.p99
+
+    def __repr__(self) -> str:
+        return f"<Latency of {len(self.submissions)} submissions: {self.headline!r}>"
+
+    def _repr_html_(self) -> str:
+        """Stages and their figures for notebooks."""
+        from pyv_npu.text import MISSING, html_table
+
+        shown = {name: self.stage(name).summary() for name in STAGES}
+        figures = ("n", "p50", "p95", "p99", "min", "max")
+        rows = [
+            [name, *(MISSING if row[figure] is None else f"{row[figure]:,}" for figure in figures)]
+            for name, row in shown.items()
+            if row
+        ]
+        return html_table(["core cycles", *figures], rows)
 
     def reasons(self, stage: str = "t_submit") -> dict[str, int]:
         """Cycles by reason, summed over the submissions of `t_submit` or `t_submit_prebuilt`; they add up to its

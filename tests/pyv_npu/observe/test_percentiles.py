@@ -29,13 +29,24 @@ def test_published_example_of_nearest_rank() -> None:
 
 def test_p99_needs_a_hundred_samples() -> None:
     short = Distribution(range(99))
+    with pytest.warns(UserWarning, match=r"^p99 is None: 99 samples, below 100$"):
+        assert short.p99 is None
     with pytest.raises(UsageError, match=r"P99 of 99 samples .* at least 100"):
-        _ = short.p99
+        short.percentile(99)
     assert short.summary() is not None
     assert short.summary()["p99"] is None  # type: ignore[index]
     full = Distribution(range(100))
     assert full.p99 == 98
     assert full.summary()["p99"] == 98  # type: ignore[index]
+
+
+def test_it_shows_itself() -> None:
+    full, short = Distribution(range(1000, 1100)), Distribution([7])
+    assert repr(full) == "<Distribution: n 100, p50 1049, p95 1094, p99 1098, min 1000, max 1099 cycles>"
+    assert repr(short).endswith("p99 None, min 7, max 7 cycles; p99 is None: 1 samples, below 100>")
+    assert repr(Distribution([])).startswith("<Distribution: n 0 cycles; p99 is None")
+    assert ">1,049<" in full._repr_html_() and "is None" not in full._repr_html_()
+    assert ">-<" in short._repr_html_() and "below 100" in short._repr_html_()
 
 
 def test_no_samples() -> None:

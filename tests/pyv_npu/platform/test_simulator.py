@@ -13,7 +13,7 @@ import pytest
 import pyv_npu
 from pyv_npu import Simulator
 from pyv_npu.cli import main
-from pyv_npu.errors import UsageError
+from pyv_npu.errors import PyvNpuError, UsageError
 from toolchain.examples import EXAMPLES
 
 
@@ -50,9 +50,50 @@ def test_a_result_tells_the_same_as_the_json(model: str) -> None:
     assert {row.layer for row in spans} <= set(layers)
 
 
-def test_p99_of_few_commands_is_refused(model: str) -> None:
-    with pytest.raises(UsageError, match=r"P99 of \d+ samples would be their maximum: take at least 100"):
-        _ = Simulator(model=model).run().latency.p99
+def test_p99_of_few_commands_is_none(model: str) -> None:
+    latency = Simulator(model=model).run().latency
+    with pytest.warns(UserWarning, match=r"p99 is None: 6 samples, below 100"):
+        assert latency.p99 is None
+
+
+MODULE = """func.func @main(%a: tensor<4x8xf32>, %b: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  %c = arith.addf %a, %b : tensor<4x8xf32>
+  return %c : tensor<4x8xf32>
+}
+"""
+
+
+def test_a_model_is_a_name_a_proto_or_a_text(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named, loaded = Simulator("cnn").run(), Simulator(onnx.load(model)).run()
+    for result in (named, loaded):
+        assert result.correct and result.json["events_sha256"] == Simulator(model).run().json["events_sha256"]
+    text = Simulator(MODULE)
+    added = text.run({"a": np.ones((4, 8), np.float32), "b": np.full((4, 8), 2, np.float32)})
+    assert np.array_equal(next(iter(added.outputs.values())), np.full((4, 8), 3, np.float32))
+    assert repr(text) == "<Simulator: model.mlir, CA_HYBRID, tight, 1 layers, 1 commands>"
+    assert repr(loaded) == f"<Simulation: model.onnx, tight, {loaded.cycles:,} cycles, outputs as the reference>"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for name, result in (("proto", loaded), ("text", added)):
+        result.report(tmp_path / name)
+        assert main(["run", "--replay", str(tmp_path / name), "--json"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("cnm", "cnm: neither a file, nor firmware or a model of this package; did you mean cnn?"),
+        ("hello", "hello: is no ONNX model or MLIR module; `pyv-npu run hello` runs it"),
+        ("llama2-7b", "llama2-7b: is no ONNX model or MLIR module; `pyv-npu run llama2-7b` runs it"),
+        (3, "model: is of type int; give a path, the name of an example model, an onnx.ModelProto, or the text of an "),
+        ("module {\n x }", "model.mlir:2:4: "),
+        (onnx.ModelProto(), "model.onnx: "),
+    ],
+)
+def test_what_is_no_model_is_one_line(wrong: Any, message: str) -> None:
+    with pytest.raises(PyvNpuError) as caught:
+        Simulator(wrong)
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
 
 
 def test_own_inputs(model: str) -> None:
