@@ -135,7 +135,8 @@ def compile_flags(march: str = MARCH, slot: int = DEFAULT_SLOT) -> list[str]:
     """With which `riscv64-unknown-elf-gcc` compiles a source for the runtime of this package in another build system.
     ToolchainError for a wrong instruction set or slot."""
     folder = firmware_folder()
-    return [*Architecture.of(march).compile, *OWN_FLAGS, *_options(folder, slot, True), f"-I{folder / HEADERS}"]
+    options = _options(folder, slot, True, portable=False)
+    return [*Architecture.of(march).compile, *OWN_FLAGS, *options, f"-I{folder / HEADERS}"]
 
 
 def link_flags(march: str = MARCH) -> list[str]:

@@ -1,11 +1,13 @@
 """Options of `run` that drive and observe the core: snapshots, the debugger, traces, a profile."""
 
 import argparse
+import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from firmware import FOLDER
 from npu_device.abi.errors import ExternalEngineError
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_native.files import write_bytes
@@ -172,13 +174,18 @@ def drive(
                 return run_shown(call, platform)
             from pyv_npu.debug import debug
 
-            return debug(platform, args.gdb, _tell_address, args.rtos, args.gdb_files)
+            return debug(platform, args.gdb, partial(_tell_address, platform), args.rtos, args.gdb_files)
 
     return run
 
 
-def _tell_address(name: str) -> None:
+def _tell_address(platform: "Platform", name: str) -> None:
+    """Say how GDB connects, and where it finds the sources of a shipped program, which names them without a path."""
     diagnose(f"waiting for GDB: target remote {name}")
+    program = platform.program
+    line = None if program is None else program.lines.at(program.entry)
+    if line is not None and line.file.startswith("firmware/") and not os.path.exists(line.file):
+        diagnose(f"its sources are shown after: directory {FOLDER}")
 
 
 def run_shown(call: Call, platform: "Platform", label: str = "") -> "Stop":

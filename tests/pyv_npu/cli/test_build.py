@@ -1,6 +1,8 @@
 """`pyv-npu build`: a program of one's own, in the words of the compiler where it is wrong."""
 
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,23 @@ def test_gdb_finds_the_sources_of_the_driver(sources: Path) -> None:
     command = [GDB, "-batch", "-nx", "-ex", "list npu_drain", "drain.elf"]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "int32_t npu_drain(void)" in listing
+
+
+@needs(GDB)
+def test_a_run_of_shipped_firmware_says_where_gdb_finds_the_sources(tmp_path: Path) -> None:
+    """Outside of a checkout; what it says works."""
+    elf = boot.find_program("hello")
+    command = [sys.executable, "-m", "pyv_npu", "run", "hello", "--gdb", "unix:s"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        first, second = run.stderr.readline(), run.stderr.readline()
+        run.kill()
+    assert first == "pyv-npu: waiting for GDB: target remote s\n"
+    found = re.fullmatch(r"pyv-npu: its sources are shown after: (directory .*)\n", second)
+    assert found is not None, second
+    gdb = [GDB, "-batch", "-nx", "-ex", found[1], "-ex", "list boot_start", str(elf)]
+    done = subprocess.run(gdb, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "boot = given;" in done.stdout
 
 
 @needs_compiler
