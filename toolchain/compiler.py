@@ -7,9 +7,13 @@ from toolchain.backend import Program, compile_layers
 from toolchain.codegen import Target
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph
+from toolchain.ir.operations import PRODUCTS
 from toolchain.onnx_frontend import OnnxModel, import_model
+from toolchain.onnx_model.node import layer_name
+from toolchain.onnx_nodes.view import node_name
 from toolchain.quantize.post_training import quantized
-from toolchain.quantize.precision import CALIBRATED, PRECISIONS, cast
+from toolchain.quantize.precision import CALIBRATED, FLOAT_TYPES, PRECISIONS, cast
+from toolchain.quantize.products import PRODUCTS as CONVERTED
 from toolchain.quantize.scales import Samples
 
 
@@ -22,6 +26,28 @@ class Compiled(Program):
     """The model as it was given, where it was converted."""
     precision: str = ""
     """What it was converted to (`toolchain.quantize.precision`); empty: nothing was converted."""
+
+    @property
+    def float_products(self) -> dict[str, str]:
+        """Layers that multiply floats although codes were asked for -> the reason: all such layers of a model that was
+        converted to codes, and of any other model those with an operand behind DequantizeLinear."""
+        converted, reasons = self.precision in CALIBRATED, self.stages[0][1].floats
+        nodes = {layer_name(node_name(node)): node for node in self.model.graph.node}
+        named = {layer_name(name): reason for name, reason in reasons.items()}
+        found: dict[str, str] = {}
+        for layer in self.graph.layers:
+            kinds = {self.graph.tensors[name].dtype for name in layer.inputs[:2]}
+            if layer.op_type not in (*PRODUCTS, "ATTN_T") or not kinds & set(FLOAT_TYPES.values()):
+                continue
+            name = layer.id
+            while name and name not in nodes and name not in named:
+                name = name[: max(name.rfind("."), name.rfind("/"), 0)]
+            if name in named:
+                found[layer.id] = named[name]
+            elif converted:
+                source = nodes[name].op_type if name in nodes else layer.op_type
+                found[layer.id] = f"part of {source}: converted are {', '.join(CONVERTED)}"
+        return found
 
 
 def compile_model(

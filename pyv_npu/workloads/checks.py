@@ -52,14 +52,30 @@ class Checks(NamedTuple):
 
 
 def precision(compiled: Compiled) -> dict[str, Any]:
-    """The types that products are computed in, and whether the model was converted to have them."""
+    """The types that products are computed in, whether the model was converted to have them, and the layers that it did
+    not reach."""
     graph = compiled.graph
     kinds = {
         " x ".join(dict.fromkeys(graph.tensors[name].dtype.name.lower() for name in layer.inputs[:2]))
         for layer in graph.layers
         if layer.op_type in (*PRODUCTS, "ATTN_T")
     }
-    return {"converted": compiled.precision or None, "products": sorted(kinds)}
+    return {"converted": compiled.precision or None, "products": sorted(kinds), "floats": compiled.float_products}
+
+
+SHOWN_LAYERS = 8
+"""Of those that a precision did not reach, in a summary; the result has all."""
+
+
+def precision_rows(used: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Rows of a summary about what `precision` returns."""
+    products = ", ".join(used["products"]) or "no products"
+    rows = [("precision", f"{used['converted']}, converted: {products}" if used["converted"] else products)]
+    floats = list(used["floats"].items())
+    rows += [("not in codes", f"{layer}: {reason}") for layer, reason in floats[:SHOWN_LAYERS]]
+    if len(floats) > SHOWN_LAYERS:
+        rows.append(("not in codes", f"and {len(floats) - SHOWN_LAYERS} more, in model.precision.floats of --json"))
+    return rows
 
 
 def compare(

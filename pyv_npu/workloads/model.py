@@ -22,7 +22,7 @@ from pyv_npu.result import Detail, Result, Stopwatch
 from pyv_npu.text import columns, lines_of
 from pyv_npu.verdict import kernel_cycles
 from pyv_npu.workloads import ia, timing
-from pyv_npu.workloads.checks import MISSING, Checks, codes_row, compare, converted_error, precision
+from pyv_npu.workloads.checks import MISSING, Checks, codes_row, compare, converted_error, precision, precision_rows
 from pyv_npu.workloads.compiled import (
     FIRMWARE_SUBMITS,
     GENERATED,
@@ -292,8 +292,7 @@ class ModelDetail(Detail):
         if result.core is None and result.cycles is not None:
             rows.append(("cycles", f"{result.cycles:,}"))
         used = model["precision"]
-        products = ", ".join(used["products"]) or "no products"
-        rows.append(("precision", f"{used['converted']}, converted: {products}" if used["converted"] else products))
+        rows += precision_rows(used)
         for name, check in self.checks.outputs.items():
             found = "equal" if check["error"] == 0 else f"error {check['error']:.2e}, limit {check['limit']:.0e}"
             found += "" if check["ok"] else ": DIFFERS"
@@ -404,7 +403,12 @@ class TimingDetail(Detail):
         return {
             "timing_only": True,
             "events": result.events.count,
-            "model": {"layers": len(self.compiled.graph.layers), "commands": len(result.commands), "checks": {}},
+            "model": {
+                "layers": len(self.compiled.graph.layers),
+                "commands": len(result.commands),
+                "precision": precision(self.compiled),
+                "checks": {},
+            },
             "finished": [one._asdict() for one in self.layers],
             **({} if why is None else {"explanation": why}),
         }
@@ -416,6 +420,7 @@ class TimingDetail(Detail):
             ("layers", str(json["model"]["layers"])), ("commands", str(len(result.commands))),
             *_kernels(self.compiled, result, self.kernel_cycles),
             ("cycles", f"{result.cycles:,}"), ("events", f"{json['events']:,}"),
+            *precision_rows(json["model"]["precision"]),
         ]  # fmt: skip
         text = lines_of(f"model {result.program}, {result.name}, timing only", rows)
         table, before = [], 0

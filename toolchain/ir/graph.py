@@ -143,7 +143,8 @@ class Swapped(NamedTuple):
 @dataclass
 class Graph:
     """Layers in the order of execution. `constants` holds the values of weights by tensor. `swapped` says where the
-    values of tensors are that a pass has removed; it is not part of the text."""
+    values of tensors are that a pass has removed, `floats` why products of an imported model are none of codes, by the
+    names of its nodes; neither is part of the text."""
 
     name: str
     tensors: dict[str, TensorIR] = field(default_factory=dict)
@@ -152,6 +153,7 @@ class Graph:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     swapped: dict[str, Swapped] = field(default_factory=dict)
+    floats: dict[str, str] = field(default_factory=dict)
 
     def storage(self, tensor: str) -> str:
         """The tensor whose bytes `tensor` has: itself, or what it is a view of."""

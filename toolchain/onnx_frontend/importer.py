@@ -156,11 +156,11 @@ def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = N
             graph.tensors[name] = TensorIR(name, Role.ACTIVATION, info.shape, ONNX[info.type])
     graph.inputs = tuple(model.inputs)
     caches = [name for name, tensor in graph.tensors.items() if tensor.role is Role.KV]
-    cluster = qdq.fuse(model, caches) if fuse else qdq.Fused(list(model.graph.node), {})
+    cluster = qdq.fuse(model, caches) if fuse else qdq.Fused(list(model.graph.node), {}, {})
     known.update(cluster.constants)
     refusals = Refusals(model.name)
     nodes = list(patterns.recognized(model, cluster.nodes))
-    wanted = _weights(nodes)
+    wanted = weights(nodes)
     for proto in nodes:
         node = Node(proto, model, graph, known)
         if refusals.behind(node):
@@ -183,10 +183,11 @@ def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = N
         if name not in graph.tensors:
             Node(model.graph.node[0], model, graph, known).named(name)
     graph.outputs = tuple(model.outputs)
+    graph.floats = {**model.floats, **cluster.floats}
     return graph.dropped_unused()
 
 
-def _weights(nodes: list[Any]) -> set[str]:
+def weights(nodes: list[Any]) -> set[str]:
     """What operators need as constants, weights of products, and what those are made of: exporters leave the division
     of weights by their norm in the graph."""
     wanted = set[str]()

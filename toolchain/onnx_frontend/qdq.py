@@ -16,6 +16,7 @@ from onnx import NodeProto, helper
 from toolchain.ir.graph import Values
 from toolchain.onnx_frontend.qdq_graph import FLOATS, NIBBLES, Factor, QdqGraph, on_codes
 from toolchain.onnx_model.model import OnnxModel
+from toolchain.onnx_nodes.view import node_name
 
 DOMAIN = "pyv.qdq"
 MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")
@@ -23,8 +24,8 @@ MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")
 _WHOLE = 1e-4
 _RELATIVE = 1e-7
 """How far a bias may be from a whole number of steps to become INT32, in steps and by the rounding of its scale."""
-_UNITS = ("alpha", "beta")
-"""Attributes of Gemm that are 1 where it is fused."""
+_UNITS = ("transA", "alpha", "beta")
+"""Attributes of Gemm that have their defaults where it is fused."""
 
 
 class Fused(NamedTuple):
@@ -32,6 +33,8 @@ class Fused(NamedTuple):
 
     nodes: list[Any]
     constants: dict[str, Values]
+    floats: dict[str, str]
+    """Product of floats with a quantized operand, by the name of its node -> why it is none of codes."""
 
 
 class _Chain(NamedTuple):
@@ -53,6 +56,7 @@ class _Fusion:
         self._caches = caches
         self._model = model
         self._constants: dict[str, Values] = {}
+        self._floats: dict[str, str] = {}
 
     def run(self) -> Fused:
         gone: set[int] = set()
@@ -71,7 +75,7 @@ class _Fusion:
                 gone.update(map(id, coded.gone))
                 made[id(node)] = coded.node
         nodes = [made.get(id(node), node) for node in self._graph.nodes if id(node) not in gone]
-        return Fused(self._graph.live(nodes), self._constants)
+        return Fused(self._graph.live(nodes), self._constants, self._floats)
 
     def _chain(self, node: Any) -> _Chain:
         """The product and what alone reads it: the bias of MatMul, a residual, Relu, a Clip, QuantizeLinear; as far as
@@ -113,10 +117,14 @@ class _Fusion:
         nodes, residual = chain
         node, added = nodes[0], None
         a, b = self._graph.factor(node.input[0]), self._graph.factor(node.input[1])
-        if a is None or b is None or a.scale.size != 1 or not self._fits(node, b):
+        if a is None or b is None:
+            if any(_is(self._graph.makers.get(name), "DequantizeLinear") for name in node.input[:2]):
+                name = node.input[0 if a is None else 1]
+                self._floats[node_name(node)] = f"{name} has no codes with constant scales and one zero point"
             return None
         kinds = {self._model.info[one.name].type for one in (a, b)}
-        if kinds & set(FLOATS) and (len(kinds) > 1 or a.zero or b.zero):
+        if obstacle := self._obstacle(node, a, b, kinds):
+            self._floats[node_name(node)] = obstacle
             return None
         scale, zero = a.scale.astype(np.float64) * b.scale.astype(np.float64), 0
         kept = {one.name: helper.get_attribute_value(one) for one in node.attribute if one.name not in _UNITS}
@@ -141,7 +149,7 @@ class _Fusion:
         return helper.make_node(
             "QConv" if node.op_type == "Conv" else "QGemm",
             [a.name, b.name, steps, bias, "" if added is None else added.name], [nodes[-1].output[0]],
-            name=node.name or f"{node.op_type}_{node.output[0]}", domain=DOMAIN, zero0=a.zero, zero1=b.zero,
+            name=node_name(node), domain=DOMAIN, zero0=a.zero, zero1=b.zero,
             zero_out=zero, scale=scale.reshape(-1).tolist(), relu=int(any(_is(one, "Relu") for one in nodes)), **kept,
         )  # fmt: skip
 
@@ -163,19 +171,29 @@ class _Fusion:
         moved.input[0], moved.output[0] = source.name, quantizer.output[0]
         return moved
 
-    def _fits(self, node: Any, b: Factor) -> bool:
-        """Whether scales per channel lie along the columns of the product, and its attributes have an integer form."""
+    def _obstacle(self, node: Any, a: Factor, b: Factor, kinds: set[str]) -> str:
+        """Why a product of two quantized tensors, of types `kinds`, has no integer form; empty: it has one. Scales per
+        channel have to lie along the columns."""
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         info = self._model.info[b.name]
-        if attributes.get("transA") or any(attributes.get(name, 1.0) != 1.0 for name in _UNITS):
-            return False
-        if node.input[0] == node.input[1] or (len(info.shape) > 4 and attributes.get("group", 1) != 1):
-            return False
         constant, rank = b.name in self._model.initializers, len(info.shape)
-        if info.type in NIBBLES and not (constant and (rank == 2 or (node.op_type == "Conv" and rank <= 4))):
-            return False
         column = 0 if node.op_type == "Conv" or attributes.get("transB") else rank - 1
-        return b.scale.size == 1 or (b.axis == column and constant)
+        if a.scale.size != 1:
+            return f"{a.name} has {a.scale.size} scales, and rows of a product have one"
+        if kinds & set(FLOATS) and (len(kinds) > 1 or a.zero or b.zero):
+            return f"types {' and '.join(sorted(kinds))}: FP8 needs one type and zero points of 0"
+        for name, value in (("transA", 0), ("alpha", 1), ("beta", 1)):
+            if attributes.get(name, value) != value:
+                return f"attribute {name}={attributes[name]:g}: products of codes have {value}"
+        if node.input[0] == node.input[1]:
+            return "both operands are one tensor"
+        if rank > 4 and attributes.get("group", 1) != 1:
+            return f"group={attributes['group']} with {rank - 2} dimensions"
+        if info.type in NIBBLES and not (constant and (rank == 2 or (node.op_type == "Conv" and rank <= 4))):
+            return f"{b.name} of {info.type} is no constant matrix"
+        if b.scale.size != 1 and not (b.axis == column and constant):
+            return f"{b.name} has scales along axis {b.axis}, and columns of a product along {column}"
+        return ""
 
     # -- bias ----------------------------------------------------------------------------------------------------------
 
@@ -220,4 +238,4 @@ class _Fusion:
 
 
 def _is(node: Any, operator: str) -> bool:
-    return bool(node.op_type == operator)
+    return node is not None and bool(node.op_type == operator)

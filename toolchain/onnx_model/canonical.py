@@ -25,13 +25,11 @@ from toolchain.onnx_model.opset import NEWEST, raised
 from toolchain.onnx_model.sequences import OPERATORS as SEQUENCES
 from toolchain.onnx_model.sequences import Sequences
 from toolchain.onnx_model.shared import Shared
-from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, infer_outputs, tensor_info, type_name
+from toolchain.onnx_nodes.evaluation import MAX_FOLDED, Propagation, TensorInfo, evaluate, tensor_info, type_name
 from toolchain.onnx_nodes.view import subgraphs
 
 MAX_NODES = 50_000
 """Of a model without control flow."""
-_FOLDED = 4096
-"""Elements of tensors whose values are followed."""
 _CONTROL = ("If", "Loop", "Scan")
 _ONNX = ("", "ai.onnx")
 
@@ -144,7 +142,7 @@ def _constant_of(node: Any, tensors: Mapping[str, Any], opsets: Sequence[Any]) -
         return None
 
 
-class _Canonical(ControlFlow, Sequences, OpenSlices):
+class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
     """The nodes of a model on their way. `follow`: values and shapes are followed, because a node depends on them."""
 
     def __init__(
@@ -152,15 +150,13 @@ class _Canonical(ControlFlow, Sequences, OpenSlices):
         follow: bool,
     ) -> None:  # fmt: skip
         super().__init__()
+        Propagation.__init__(self, [helper.make_opsetid("", max(version, NEWEST))], {})
         self._graph, self._name, self._version, self._follow = model.graph, name, version, follow
         self._external, self._steps = external, steps
-        self._opsets = [helper.make_opsetid("", max(version, NEWEST))]
         self._nodes: list[Any] = []
         self._makers: dict[str, Any] = {}
         self._inputs = {value.name for value in model.graph.input}
         self._initializers = {tensor.name: tensor for tensor in model.graph.initializer}
-        self.info: dict[str, TensorInfo] = {}
-        self._known: dict[str, Values] = {}
         self._tensors: dict[str, Any] = {}
         self._prefixes = set[str]()
         self.rows = OpenRows()
@@ -191,7 +187,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices):
         """What is known of an initializer."""
         self._tensors[name or tensor.name] = tensor
         self.info[name or tensor.name] = TensorInfo(type_name(tensor.data_type), tuple(tensor.dims))
-        if np.prod(tensor.dims) <= _FOLDED:
+        if np.prod(tensor.dims) <= MAX_FOLDED:
             try:
                 self._known[name or tensor.name] = np.asarray(numpy_helper.to_array(tensor))
             except (ValueError, TypeError, KeyError) as error:
@@ -256,43 +252,11 @@ class _Canonical(ControlFlow, Sequences, OpenSlices):
         if not self._follow:
             return
         self._makers.update((name, proto) for name in proto.output if name)
-        self._follow_node(proto)
+        self.follow_node(proto)
         try:
             self.rows.follow(proto, self.info, self._known)
         except ModelError as error:
             raise self._refuse(proto, str(error)) from None
-
-    def _follow_node(self, proto: Any) -> None:
-        """Shapes and values of a node's outputs, where they are known."""
-        if proto.op_type in ("Shape", "Size") and proto.input[0] in self.info:
-            whole = np.array(self.info[proto.input[0]].shape, np.int64)
-            attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
-            part = whole[slice(attributes.get("start", 0), attributes.get("end"))]
-            values = part if proto.op_type == "Shape" else np.array(whole.prod(), np.int64)
-            self._know(proto.output[0], values)
-            return
-        try:
-            self.info.update(infer_outputs(proto, self.info, self._known, self._opsets))
-        except Exception:  # found again, with its name, when the whole model is checked
-            return
-        outputs = [self.info.get(name) for name in proto.output if name]
-        small = all(info is not None and np.prod(info.shape) <= _FOLDED for info in outputs)
-        if small and all(name in self._known for name in proto.input if name) and "Random" not in proto.op_type:
-            feeds = {name: self._known[name] for name in proto.input if name}
-            for name, values in zip(
-                (name for name in proto.output if name), self._evaluated(proto, feeds), strict=False
-            ):
-                self._know(name, values)
-
-    def _evaluated(self, proto: Any, feeds: Mapping[str, Values]) -> list[Values]:
-        try:
-            return evaluate(proto, feeds, self._opsets)
-        except Exception:
-            return []
-
-    def _know(self, name: str, values: Values) -> None:
-        self._known[name] = values
-        self.info[name] = TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
 
     def _live(self) -> Iterator[Any]:
         """The nodes that an output depends on."""

@@ -18,7 +18,14 @@ from toolchain.onnx_model.canonical import MAX_NODES, canonical
 from toolchain.onnx_model.file import SMALL, one_line, read_file
 from toolchain.onnx_model.opset import NEWEST, OLDEST
 from toolchain.onnx_model.order import in_order
-from toolchain.onnx_nodes.evaluation import TensorInfo, is_long_vector, tensor_info, type_name
+from toolchain.onnx_nodes.evaluation import (
+    MAX_FOLDED,
+    Propagation,
+    TensorInfo,
+    is_long_vector,
+    tensor_info,
+    type_name,
+)
 from toolchain.onnx_nodes.view import node_name, subgraphs
 
 MAX_PROTOBUF = (1 << 31) - 1
@@ -44,6 +51,8 @@ class OnnxModel:
         """The layers of a model that was given as NPU-IR; it has no nodes."""
         self.places: Mapping[str, str] = {}
         """Node -> file:line:column and operation of the source that it comes from."""
+        self.floats: Mapping[str, str] = {}
+        """Product that a conversion to codes has not changed, by the name of its node -> why."""
         self.opset = opset_of(model) if opset is None else opset
         self.graph = model.graph
         self.initializers: dict[str, Values] = {
@@ -150,6 +159,7 @@ def prepare(
         complete = _inferred(known)
     except Exception as error:
         raise ModelError(f"{name}: {one_line(error)}") from None
+    _complete(complete)
     for field in ("input", "initializer"):
         complete.graph.ClearField(field)
         getattr(complete.graph, field).extend(getattr(model.graph, field))
@@ -205,6 +215,29 @@ def _inferred(model: Any) -> Any:
             if value.name not in ours:
                 value.type.tensor_type.ClearField("shape")
         return shape_inference.infer_shapes(model, **options)
+
+
+def _complete(model: Any) -> None:
+    """Type and shape of every tensor that ONNX's inference over the whole model leaves open, where they follow from
+    constants and other shapes: it loses those behind a Slice, an Expand or a Range of computed limits."""
+    graph = model.graph
+    values = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
+    info = {name: known for name, value in values.items() if (known := tensor_info(value)) is not None}
+    missing = [name for node in graph.node for name in node.output if name and name not in info]
+    if not missing:
+        return
+    propagation = Propagation(model.opset_import, info)
+    for tensor in graph.initializer:
+        info[tensor.name] = TensorInfo(type_name(tensor.data_type), tuple(tensor.dims))
+        if math.prod(tensor.dims) <= MAX_FOLDED:
+            propagation.know(tensor.name, np.asarray(numpy_helper.to_array(tensor)))
+    for node in graph.node:
+        propagation.follow_node(node)
+    for name in missing:
+        if name in propagation.info:
+            code = onnx.TensorProto.DataType.Value(propagation.info[name].type)
+            value = values[name] if name in values else graph.value_info.add()
+            value.CopyFrom(helper.make_tensor_value_info(name, code, propagation.info[name].shape))
 
 
 def _check_functions(model: Any, name: str) -> None:

@@ -1,5 +1,6 @@
 """Single nodes by ONNX's own definition: their values, and the shapes of their outputs."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -83,6 +84,52 @@ def infer_outputs(
         raise ModelError(f"{proto.op_type}: {' '.join(str(error).split())}") from None
     outputs = {output.name: tensor_info(output) for output in complete.graph.output}
     return {name: output for name, output in outputs.items() if output is not None} | _chosen(proto, info, values)
+
+
+MAX_FOLDED = 4096
+"""Elements of tensors whose values are followed."""
+
+
+class Propagation:
+    """Types and shapes of tensors, and values of small ones, node after node: constants, shapes, and what follows from
+    them."""
+
+    def __init__(self, opsets: Sequence[Any], info: dict[str, TensorInfo]) -> None:
+        """`info`: that of inputs, and of other tensors that are known already."""
+        self.info = info
+        self._known: dict[str, Values] = {}
+        self._opsets = opsets
+
+    def follow_node(self, proto: Any) -> None:
+        """Shapes and values of a node's outputs, where they are known."""
+        if proto.op_type in ("Shape", "Size") and proto.input[0] in self.info:
+            whole = np.array(self.info[proto.input[0]].shape, np.int64)
+            attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
+            part = whole[slice(attributes.get("start", 0), attributes.get("end"))]
+            self.know(proto.output[0], part if proto.op_type == "Shape" else np.array(whole.prod(), np.int64))
+            return
+        names = [name for name in proto.output if name]
+        if not all(name in self.info for name in names):
+            try:
+                self.info.update(infer_outputs(proto, self.info, self._known, self._opsets))
+            except Exception:  # found again, with its name, when the whole model is checked
+                return
+        small = all(name in self.info and math.prod(self.info[name].shape) <= MAX_FOLDED for name in names)
+        if small and all(name in self._known for name in proto.input if name) and "Random" not in proto.op_type:
+            feeds = {name: self._known[name] for name in proto.input if name}
+            for name, values in zip(names, self._evaluated(proto, feeds), strict=False):
+                self.know(name, values)
+
+    def _evaluated(self, proto: Any, feeds: Mapping[str, Values]) -> list[Values]:
+        try:
+            return evaluate(proto, feeds, self._opsets)
+        except Exception:
+            return []
+
+    def know(self, name: str, values: Values) -> None:
+        """A tensor with these values."""
+        self._known[name] = values
+        self.info[name] = TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
 
 
 def _chosen(proto: Any, info: Mapping[str, TensorInfo], known: Mapping[str, Values]) -> dict[str, TensorInfo]:

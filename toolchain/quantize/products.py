@@ -16,14 +16,17 @@ from npu_device.abi.opcodes import BITS, DataType
 from toolchain.errors import ModelError
 from toolchain.ir.data_types import NUMPY
 from toolchain.ir.graph import Values
+from toolchain.onnx_frontend.importer import weights
 from toolchain.onnx_frontend.qdq import MOVES
 from toolchain.onnx_model.model import OnnxModel, prepare
 from toolchain.onnx_model.reference import QUANTIZERS
+from toolchain.onnx_nodes.evaluation import evaluate
+from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_reference.corrected import CORRECTED
 from toolchain.quantize.codebook import VQ_BITS
 from toolchain.quantize.qconfig import KEPT, QConfig
 from toolchain.quantize.ranges import Observed, parsed
-from toolchain.quantize.scales import TINY, Samples, Scale, pair, scale_of, step_of
+from toolchain.quantize.scales import TINY, Samples, Scale, codes_of, pair, scale_of, step_of
 
 PRODUCTS = ("Conv", "Gemm", "MatMul")
 
@@ -47,11 +50,13 @@ class Quantizer:
         self._proto = proto
         self._info = model.info
         self._weights = {one.name: np.asarray(numpy_helper.to_array(one)) for one in self._proto.graph.initializer}
+        self._fold_weights(model)
         nodes = self._proto.graph.node
         self._makers = {name: node for node in nodes for name in node.output if name}
         self._readers = Counter(name for node in nodes for name in node.input)
         self._readers.update(model.outputs)
         self._outputs = set(model.outputs)
+        self._floats: dict[str, str] = {}
         self._products = {node.output[0]: node for node in nodes if self._is_product(node)}
         if any(node.op_type in QUANTIZERS for node in nodes):
             raise ModelError(
@@ -63,7 +68,7 @@ class Quantizer:
             )
         self._bits = self._widths(config)
         for name in self._kept(config):
-            del self._products[name]
+            self._floats[node_name(self._products.pop(name))] = "the QConfig wants wider activations"
         if not self._products:
             raise ModelError(f"{model.name}: --precision int8: override keeps every product as it is: drop the option")
         self._sums = self._residuals()
@@ -81,10 +86,10 @@ class Quantizer:
             for index, name in enumerate(node.input):
                 if name in self._scales:
                     changed.input[index] = f"{name}.dq"
-            for index, name in enumerate(node.input[1:], 1):
-                if node.output[0] in self._products and index == 1 and name in self._weights:
-                    made.append(self._weight(node, name))
-                    changed.input[1] = made[-1].output[0]
+            for index, name in enumerate(node.input):
+                if node.output[0] in self._products and index < 2 and name in self._weights:
+                    made.append(self._weight(node, name) if index else self._rows(node, name))
+                    changed.input[index] = made[-1].output[0]
                 elif bias and name == bias:
                     made.append(self._steps(node, name))
                     changed.input[index] = made[-1].output[0]
@@ -99,14 +104,38 @@ class Quantizer:
             del field[:]
         graph.node.extend(made)
         graph.initializer.extend(kept)
-        return prepare(self._proto, self._name)
+        model = prepare(self._proto, self._name)
+        model.floats = self._floats
+        return model
+
+    def _fold_weights(self, model: OnnxModel) -> None:
+        """Weights that nodes make of constants, a Transpose for example, become constants."""
+        graph, nodes = self._proto.graph, []
+        wanted = weights(list(graph.node))
+        for node in graph.node:
+            inputs = {name: self._weights[name] for name in node.input if name in self._weights}
+            whole = len(inputs) == len({name for name in node.input if name}) > 0
+            if whole and not wanted.isdisjoint(node.output) and node.op_type not in QUANTIZERS:
+                for name, values in zip(node.output, evaluate(node, inputs, model.proto.opset_import), strict=False):
+                    self._weights[name] = values
+                    graph.initializer.append(numpy_helper.from_array(values, name))
+            else:
+                nodes.append(onnx.NodeProto.FromString(node.SerializeToString()))
+        del graph.node[:]
+        graph.node.extend(nodes)
 
     # -- what is quantized ---------------------------------------------------------------------------------------------
 
     def _is_product(self, node: Any) -> bool:
         if node.op_type not in PRODUCTS or node.domain not in ("", "ai.onnx"):
             return False
-        return node.input[0] not in self._weights and all(map(self._is_fp32, node.input[:2]))
+        wide = [name for name in node.input[:2] if not self._is_fp32(name)]
+        if wide:
+            kind = self._info[wide[0]].type if wide[0] in self._info else "of unknown type"
+            self._floats[node_name(node)] = f"{wide[0]} is {kind}: only products of FLOAT are converted"
+        elif all(name in self._weights for name in node.input[:2]):
+            self._floats[node_name(node)] = "both operands are constant"
+        return node_name(node) not in self._floats
 
     def _counted(self) -> list[str]:
         """Products whose constant weights are one matrix: those that a QConfig counts."""
@@ -155,8 +184,9 @@ class Quantizer:
                     names[name] = None
                     name = self._moved_from(name)
             found = self._sums.get(node.output[0])
-            names.update(dict.fromkeys((self._end(node),) if found is None else found))
-        return [name for name in names if not self._leaves(name)]
+            ends = (self._end(node),) if found is None else found
+            names.update(dict.fromkeys(name for name in ends if not self._leaves(name)))
+        return list(names)
 
     def _residuals(self) -> dict[str, _Sum]:
         """Outputs of convolutions that only an Add of another tensor of their shape reads."""
@@ -223,6 +253,11 @@ class Quantizer:
             source = self._origin(residual, scales)
             if end in scales and source in scales:
                 scales[source] = scale_of(*ranges[source], scales[end].kind)
+        for node in self._products.values():
+            for name in node.input[:2]:
+                if name not in self._weights and name not in scales:
+                    low, high = ranges[name]
+                    self._floats[node_name(node)] = f"the samples give {name} the range {low:g} to {high:g}"
         return {name: scales[self._origin(name, scales)] for name in names if name in scales}
 
     def _scale(self, low: float, high: float) -> Scale:
@@ -259,6 +294,12 @@ class Quantizer:
         axis = self._axis(node, values.ndim)
         shaped = scales.reshape([-1 if a == axis else 1 for a in range(values.ndim)])
         return self._dequantized(f"{node.output[0]}.weights", self._coded(node, values / shaped), scales, axis)
+
+    def _rows(self, node: Any, name: str) -> Any:
+        """A constant first operand, which has one scale as activations have."""
+        values = self._weights[name]
+        scale = self._scale(float(values.min()), float(values.max()))
+        return self._dequantized(f"{node.output[0]}.rows", codes_of(values, scale), np.asarray(scale.scale), 0)
 
     def _coded(self, node: Any, values: Values) -> Values:
         """Numbers of steps as codes."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 from onnx import helper, numpy_helper
 
@@ -27,6 +28,16 @@ class Pair(NamedTuple):
 
     nodes: tuple[Any, Any]
     constants: tuple[Any, Any]
+
+
+def codes_of(values: Values, scale: Scale) -> Values:
+    """Numbers as codes of a scale, which saturate."""
+    steps = values / scale.scale
+    if not issubclass(scale.kind, np.integer):
+        limit = float(ml_dtypes.finfo(scale.kind).max)
+        return np.clip(steps, -limit, limit).astype(scale.kind)
+    limits = np.iinfo(scale.kind)
+    return np.clip(np.rint(steps) + scale.zero, limits.min, limits.max).astype(scale.kind)
 
 
 def pair(name: str, scale: Scale) -> Pair:

@@ -138,13 +138,13 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 
 def test_the_run_says_which_precision_it_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = save(tmp_path, "mlp")
-    assert run(capsys, path)["precision"] == {"converted": None, "products": ["fp32"]}
+    assert run(capsys, path)["precision"] == {"converted": None, "products": ["fp32"], "floats": {}}
     half = run(capsys, path, "--precision", "fp16")
-    assert half["precision"] == {"converted": "fp16", "products": ["fp16"]}
+    assert half["precision"] == {"converted": "fp16", "products": ["fp16"], "floats": {}}
     assert half["checks"]["y"]["limit"] == 2e-3 and 1e-5 < half["checks"]["y"]["error"] < 2e-3
     assert run(capsys, path, "--precision", "bf16")["checks"]["y"]["limit"] == 2e-2
     byte = run(capsys, path, "--precision", "int8")
-    assert byte["precision"] == {"converted": "int8", "products": ["int8", "uint8 x int8"]}
+    assert byte["precision"] == {"converted": "int8", "products": ["int8", "uint8 x int8"], "floats": {}}
     assert byte["original_error"]["y"] > 1e-3
     assert main(["run", path, "--sim-level", "IA", "--precision", "int8"]) == 0
     text = capsys.readouterr().out
