@@ -19,6 +19,7 @@ from pyv_ext.isa.instruction_set import extensions_of
 from pyv_native.files import MANIFEST, MANIFEST_FORMAT, MAX_DATA, check_input
 from pyv_npu.config import presets
 from pyv_npu.config.package_data import data_files
+from pyv_npu.config.serial import KEY, parse
 from pyv_npu.config.tree import Config, CoreConfig
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
 from toolchain.errors import ToolchainError
@@ -33,6 +34,20 @@ MODEL_SUFFIXES = (".onnx", ".mlir")
 def shipped_programs() -> dict[str, str]:
     """List the prebuilt ELFs of the package: path by name."""
     return data_files(os.path.join(FOLDER, "prebuilt"), ".elf")
+
+
+def serial_input(text: str) -> bytes:
+    """The bytes that a line of `platform.serial` has for its UART at the start: of a file, none of other lines.
+    BadInputError for a file that cannot be read."""
+    line = parse(text)
+    if line.kind != "file":
+        return b""
+    try:
+        check_input(line.argument, MAX_DATA)
+        with open(line.argument, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise BadInputError(f"{KEY} = {text}: {error.strerror}; name a file") from None
 
 
 def find_program(name: str) -> str:

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from npu_device.abi import memory_map as mm
 from npu_device.config import NpuConfig
@@ -31,6 +31,7 @@ from pyv_npu import boot, ctrl_c
 from pyv_npu.config.tree import NOT_CONNECTED, Config
 from pyv_npu.coupling.custom0 import ObservedCsrs, custom_instructions, ignored_instructions
 from pyv_npu.coupling.memory_traffic import CoreTraffic, Outputs
+from pyv_npu.coupling.serial_input import SerialInput
 from pyv_npu.errors import UsageError, host_memory
 from pyv_npu.observe.latency import arrivals, submit_functions
 from pyv_npu.observe.latency.table import Latency
@@ -54,6 +55,17 @@ SLICE, UNTIMED = 1 << 20, 1 << 25
 
 _OVER = (StopReason.EXIT, StopReason.DEADLOCK, StopReason.TRAP_LOOP, StopReason.ENGINE)
 """Reasons after which the program does not go on."""
+
+
+class HostLines(Protocol):
+    """Lines to the host, served between two slices of a run (`pyv_npu.serial`)."""
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of the next slice."""
+
+    def exchange(self, stop: Stop | None, seconds: float | None) -> Stop | None:
+        """Pass input on; `stop`, a deadlock, is returned where no input can end it. Waits for `seconds` at most."""
 
 
 class Platform:
@@ -102,6 +114,15 @@ class Platform:
         self.outputs = Outputs(self.bus, self.spm, self.is_status)
         self.console = Console(console)
         self.uart = Uart(self.console)
+        self.uarts = [self.uart]
+        """The UART, and the second one where the configuration has a line for it."""
+        self.inputs: list[SerialInput] = []
+        """Input of the UARTs that have a line, in their order."""
+        self.lines: HostLines | None = None
+        """Lines over which the host sends during a run."""
+        if len(config.platform.serial) > 1:
+            self.uarts.append(Uart())
+            self.uarts[1].name = "uart1"
         self.clint = Clint(config.clint.divider)
         self.plic = Plic()
         self.finisher = Finisher(self._exit, self._reset)
@@ -123,6 +144,8 @@ class Platform:
         self.bus.add_device(mm.CLINT_BASE, self.clint, near=True)
         self.bus.add_device(mm.PLIC_BASE, self.plic)
         self.bus.add_device(mm.UART_BASE, self.uart)
+        for second in self.uarts[1:]:
+            self.bus.add_device(mm.UART1_BASE, second)
         self.bus.add_device(config.platform.mmio_base, self.npu)
         for placed in devices:
             self.bus.add_device(placed.base, placed.device, near=placed.near)
@@ -134,6 +157,9 @@ class Platform:
             direct=[self.npu] if config.platform.irq == "direct" else [],
             plic_delay=self.timing.plic,
         )
+        self.inputs += [
+            SerialInput(uart, self.clock) for _, uart in zip(config.platform.serial, self.uarts, strict=False)
+        ]
         accesses = config.npu.dram.core_traffic == "accesses"
         self.coherence = self._coherence()
         self.traffic = CoreTraffic(self.bus, self.ram, self.npu) if accesses else None
@@ -192,6 +218,7 @@ class Platform:
 
     def _sources(self, devices: Sequence[Placed]) -> dict[int, Device]:
         sources: dict[int, Device] = {mm.UART_SOURCE: self.uart, mm.NPU_SOURCE: self.npu}
+        sources |= dict(zip((mm.UART1_SOURCE,), self.uarts[1:], strict=False))
         for placed in devices:
             if placed.source is not None:
                 if placed.source in sources:
@@ -248,6 +275,8 @@ class Platform:
 
             self._semihosting = semihosting(self.config, program, self.hart, self.bus, self.console, exits)
             self.hart.semihosting = self._semihosting.call
+        for text, serial in zip(self.config.platform.serial, self.inputs, strict=True):
+            serial.send(boot.serial_input(text))
         self._arrivals = arrivals.install(self.config, program, self.bus)
         if self.npu.used or submit_functions(program):  # which are followed from their first instruction on
             self._follow()
@@ -309,10 +338,13 @@ class Platform:
         stop: Stop | None = None
         with ctrl_c.caught(lambda: self.engine.stop(Stop(StopReason.INTERRUPTED))):
             while stop is None:
-                stop = self.engine.run(min(limit, self.hart.cycle + cycles))
+                quantum = cycles if self.lines is None else min(cycles, self.lines.cycles)
+                stop = self.engine.run(min(limit, self.hart.cycle + quantum))
                 if self.injection is not None and stop is self.injection.between_instructions:
                     self.injection.between()
                     stop = None
+                if self.lines is not None and (stop is None or stop.reason is StopReason.DEADLOCK):
+                    stop = self.lines.exchange(stop, None if deadline is None else deadline - time.monotonic())
                 if stop is None and self.hart.cycle >= limit:
                     stop = Stop(StopReason.LIMIT, text=f"cycle limit {limit} reached at pc {self.hart.pc:#010x}")
                 elif stop is None and deadline is not None and time.monotonic() >= deadline:
@@ -417,6 +449,7 @@ class Platform:
             "bus": self.bus,
             "console": self.console,
             "uart": self.uart,
+            **({"console1": self.uarts[1].console, "uart1": self.uarts[1]} if self.uarts[1:] else {}),
             "clint": self.clint,
             "plic": self.plic,
             "npu": self.npu,
@@ -424,6 +457,7 @@ class Platform:
             "interrupts": self.interrupts,
         }
         last: dict[str, Stateful | None] = {
+            **{f"serial{number}": serial for number, serial in enumerate(self.inputs)},
             "htif": self._htif,
             "semihosting": self._semihosting,
             "clock": self.clock,

@@ -78,7 +78,7 @@ LAYERS: dict[str, str] = {
                   boot coupling observe.latency observe.sanitizer
                   snapshot faults platform observe.analysis
                   observe.profile observe result verdict tables report kv_quant traces
-                  workloads serving debug fmu
+                  workloads serving debug serial fmu
                   studies.calibration studies.reproductions studies.sweep studies
                   notebook simulator
                   pytest_plugin

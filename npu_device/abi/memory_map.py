@@ -19,6 +19,7 @@ FINISHER_BASE = 0x0010_0000
 CLINT_BASE = 0x0200_0000
 PLIC_BASE = 0x0C00_0000
 UART_BASE = 0x1000_0000
+UART1_BASE = 0x1000_1000
 NPU_BASE = 0x4000_0000
 NPU_WINDOW = 0x1_0000
 SPM_BASE = 0x5000_0000
@@ -34,6 +35,8 @@ KV_BASE = 1 << 44
 KV_RANGE = 3
 """Their number in sizes of DRAM: an element takes at least 4.1 bits of pages and at most 12.3 bits of addresses."""
 
+UART1_SOURCE = 9
+"""Of the second UART, which `platform.serial` adds."""
 UART_SOURCE = 10
 NPU_SOURCE = 11
 

@@ -406,7 +406,7 @@ def serve(
     `listening(name)` is called when a client can connect, with what GDB's `target remote` takes. A client that is lost
     leaves the machine as it is, for the next one. PyvExtError when the address is taken.
     """
-    with _listener(address) as server:
+    with listener(address) as server:
         try:
             if listening is not None:
                 listening(address if isinstance(address, str) else f":{server.getsockname()[1]}")
@@ -428,11 +428,11 @@ def serve(
                 os.unlink(address)
 
 
-def _listener(address: int | str) -> socket.socket:
-    """A server that listens. PyvExtError where it cannot."""
+def listener(address: int | str, host: str = HOST) -> socket.socket:
+    """A server that listens at a port of `host`, or at a path. PyvExtError where it cannot."""
     try:
         if isinstance(address, int):
-            return socket.create_server((HOST, address))
+            return socket.create_server((host, address))
     except (OSError, OverflowError) as error:
         raise PyvExtError(f"port {address}: {error}; choose another one, or 0 for any that is free") from None
     server = socket.socket(socket.AF_UNIX)

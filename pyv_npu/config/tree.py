@@ -11,12 +11,14 @@ from typing import Any
 from npu_device.config import NpuConfig
 from pyv_ext.cores import DEFAULT_ENGINE, ENGINES
 from pyv_ext.timing import CoreTiming
+from pyv_npu.config import serial
 from pyv_npu.errors import BadInputError
 
 HART, ENGINE = 'pyv-npu docs core-timing "Hart"', 'pyv-npu docs core-timing "Engines"'
 MEMORY_MAP = 'pyv-npu docs interface "Memory map"'
 INSTRUCTIONS = 'pyv-npu docs interface "Custom instructions"'
 SEMIHOSTING = "pyv-npu docs semihosting"
+SERIAL = 'pyv-npu docs firmware "Console"'
 FIRMWARE, RESULTS = "pyv-npu docs firmware", "pyv-npu docs results"
 RELIABILITY = 'pyv-npu docs reliability "Sanitizers"'
 CHOSEN = "chosen by us"
@@ -92,6 +94,9 @@ class PlatformConfig:
 
     irq: str = _key("direct", "route of the NPU's interrupt: MEIP = line or PLIC output, or the PLIC's source 11 only",
                     source=MEMORY_MAP, choices=("direct", "plic"))  # fmt: skip
+    serial: tuple[str, ...] = _key(
+        (), f"lines of the UARTs to the host, {serial.FORMS}; a second entry adds a second UART", source=SERIAL
+    )
     mmio_base: int = _key(0x4000_0000, "NPU registers, a window of 64 KiB", "address", MEMORY_MAP, min=0,
                           max=0xFFFF_0000, multiple_of=0x1_0000)  # fmt: skip
 
@@ -204,6 +209,7 @@ def check_together(config: Config) -> None:
             f"npu.spm.size = {spm.size}: must be a multiple of 64 x npu.spm.banks = {64 * spm.banks} with "
             f"npu.spm.interleave = 64B; nearest is {spm.size - spm.size % (64 * spm.banks)}"
         )
+    serial.check(config.platform.serial)
     asked = config.semihosting
     idle = [name for name in ("input", "command_line", "time") if getattr(asked, name)]
     if idle and not asked.on:

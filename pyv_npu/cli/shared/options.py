@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyv_npu.cli.shared.output import OK, show
+from pyv_npu.config import serial
 from pyv_npu.config.effective import COMMAND_LINE
 from pyv_npu.config.schema import flatten
 from pyv_npu.errors import UsageError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 PROGRAMS = "an ELF, a name that `pyv-npu info` lists, or an ONNX model"
 MODE = "npu.mode"
 PLUGINS = "plugins"
+SERIAL = serial.KEY
 _KEYS: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
     (("--sim-level", "--sim_level"), "run.sim_level", "LEVEL", "IA, IA_TIMING, CA_HYBRID, CA_FULL or L0..L3"),
     (("--mmio-base",), "platform.mmio_base", "ADDRESS", "where the NPU's registers are"),
@@ -52,8 +54,13 @@ def arguments(parser: argparse.ArgumentParser, with_mode: bool) -> None:
     for name, prefix, metavar, text in _PAIRS:
         _pair_argument(parser, name, prefix, metavar, text)
     parser.add_argument(
-        "--plugin", dest="settings", action=_Plugin, metavar="FILE.py",
+        "--plugin", dest="settings", action=_Item, const=PLUGINS, metavar="FILE.py",
         help=f"devices and instructions of your own (pyv-npu docs extending); repeatable ({PLUGINS})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--serial", dest="settings", action=_Item, const=SERIAL, metavar="LINE",
+        help=f"the UART's line to the host: {serial.FORMS}; Ctrl-A x on a terminal ends the run; again: a second UART "
+        f"({SERIAL})",
     )  # fmt: skip
     parser.add_argument("--preset", help="a timing preset or configuration that `pyv-npu info` lists, or a YAML file")
     _config_argument(parser)
@@ -74,16 +81,16 @@ class SettingAction(argparse.Action):
         namespace.settings = [*namespace.settings, values]
 
 
-class _Plugin(argparse.Action):
-    """Appends a file to those of the key."""
+class _Item(argparse.Action):
+    """Appends an item to the list of a key, the `const` of the option."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
         if "," in values:
-            raise UsageError(f"--plugin {values}: the name of a file has no comma; rename it")
-        before = dict(namespace.settings).get(PLUGINS)
-        namespace.settings = [*namespace.settings, (PLUGINS, values if before is None else f"{before},{values}")]
+            raise UsageError(f"{option} {values}: the name of a file has no comma; rename it")
+        before = dict(namespace.settings).get(self.const)
+        namespace.settings = [*namespace.settings, (self.const, values if before is None else f"{before},{values}")]
 
 
 def setting_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,6 +128,7 @@ HARM = {
     "npu.te.external.engine": "starts",
     "semihosting.folder": "lets its program open files in",
     "semihosting.input": "lets its program read",
+    SERIAL: "connects its program to",
 }
 """Key -> the effect of its value, which a file must not have unless it is trusted."""
 
@@ -153,8 +161,9 @@ def _pair(option: str, prefix: str, form: str, value: str) -> tuple[str, str]:
     return prefix + name, text
 
 
-def effective(args: argparse.Namespace, record: str | None = None) -> "Effective":
-    """The effective configuration of a command line; `record`: the run.yaml that stands for its files and preset."""
+def effective(args: argparse.Namespace, record: str | None = None, *, live: bool = False) -> "Effective":
+    """The effective configuration of a command line; `record`: the run.yaml that stands for its files and preset;
+    `live`: its lines may have input that comes at a time of the host."""
     from pyv_npu.config import load
     from pyv_npu.config.effective import check_isa
 
@@ -164,6 +173,12 @@ def effective(args: argparse.Namespace, record: str | None = None) -> "Effective
     files: Sequence[str] = args.config if record is None else [record]
     result = load(files, args.preset if record is None else None, settings)
     check_isa(result, "--isa")
+    lines = result.config.platform.serial
+    if not live and serial.is_live(lines):
+        raise UsageError(
+            f"{SERIAL} = {','.join(lines)}: its input comes at a time of the host, which no other run repeats; "
+            "give --serial file:PATH, or use `pyv-npu run`"
+        )
     if record is None:
         check_trusted(result, args)
     return result

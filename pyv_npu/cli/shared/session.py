@@ -2,8 +2,8 @@
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +15,7 @@ from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.options import SettingAction, setting
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.cli.shared.progress import of_platform
+from pyv_npu.config.serial import KEY, is_live
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
@@ -114,7 +115,25 @@ def check(args: argparse.Namespace, config: "Config", *, core: bool, runs: int =
         raise UsageError(f"--gdb-files {args.gdb_files}: is about files of GDB; add --gdb PORT")
     if args.gdb_files is not None and not args.gdb_files.is_dir():
         raise UsageError(f"--gdb-files {args.gdb_files}: is no folder; make it first")
+    check_lines(args, config.platform.serial, core=core, runs=runs)
     check_traces(args)
+
+
+def check_lines(args: argparse.Namespace, lines: Sequence[str], *, core: bool, runs: int) -> None:
+    """UsageError for lines of the UARTs that the run cannot have."""
+    if lines and not core:
+        raise UsageError(f"{KEY}: is about the core, and this run has none; drop it, or run at CA_HYBRID")
+    if not is_live(lines):
+        return
+    if runs > 1:
+        raise UsageError(f"{KEY}: is about one run, and --qbits-kv names {runs}; give one width")
+    for name in ("gdb", "faults"):
+        if getattr(args, name) is not None:
+            raise UsageError(
+                f"--{name}: needs input that is known before the run, --serial file:PATH; drop one of the two"
+            )
+    if args.json and any(line.startswith("stdio") for line in lines):
+        raise UsageError("--json: standard output has the result alone; give --serial pty, tcp:PORT or unix:PATH")
 
 
 def check_traces(args: argparse.Namespace) -> None:
@@ -167,7 +186,7 @@ def drive(
             from pyv_npu.snapshot import Snapshot
 
             platform.restore(Snapshot.read(restore))
-        with nullcontext() if watch is None else watch.on(platform):
+        with nullcontext() if watch is None else watch.on(platform), open_lines(platform, call):
             if args.save is not None and (fault := _run_to(platform, args.save)) is not None:
                 return fault
             if args.gdb is None:
@@ -177,6 +196,16 @@ def drive(
             return debug(platform, args.gdb, partial(_tell_address, platform), args.rtos, args.gdb_files)
 
     return run
+
+
+def open_lines(platform: "Platform", call: Call) -> "AbstractContextManager[None]":
+    """Open the lines of the UARTs to the host, where there are any. The terminal is the program's then."""
+    if not is_live(platform.config.platform.serial):
+        return nullcontext()
+    call.progress.done()
+    from pyv_npu.serial import connected
+
+    return connected(platform, diagnose)
 
 
 def _tell_address(platform: "Platform", name: str) -> None:

@@ -1,11 +1,13 @@
 """`pyv-npu run`: one workload, at one level, in one mode."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyv_ext.engines.stop import StopReason
 from pyv_npu.cli.shared import options, output, session, work
 from pyv_npu.cli.shared.output import Call, diagnose
+from pyv_npu.config.serial import input_files
 from pyv_npu.tables import summary
 from pyv_npu.workloads.workload import Session
 
@@ -39,7 +41,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         from pyv_npu.cli.shared import replay
 
         return replay.execute(args, call)
-    effective = options.effective(args)
+    effective = options.effective(args, live=True)
     if args.print_config:
         return options.print_config(effective)
     return perform(args, effective, args, call)
@@ -61,6 +63,7 @@ def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.N
     first.check(config)
     session.check(shown, config, core=first.uses_core(config), runs=len(workloads))
     files = [*first.files, *(one for one in (asked.restore, asked.faults) if one is not None)]
+    files += [Path(name) for name in input_files(config.platform.serial)]
     call.begin_report(shown.report, NAME, effective, files)
     uart = None if shown.json else output.Uart(call.progress.erase)
     folder = None if call.report is None else call.report.folder

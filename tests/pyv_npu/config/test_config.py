@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shares import draws
 
-from pyv_npu.config import Config, load, with_values
+from pyv_npu.config import Config, load, serial, with_values
 from pyv_npu.config.key import Key, Shape
 from pyv_npu.config.presets import NAMES
 from pyv_npu.config.render import render
@@ -235,7 +235,10 @@ def _scalars(key: Key) -> st.SearchStrategy[Any]:
     return st.integers(-(-low // step), high // step).map(lambda count: count * step)
 
 
-OVERRIDES = st.fixed_dictionaries({}, optional={path: values_of(key) for path, key in KEYS.items()})
+LINES = st.lists(st.sampled_from(["stdio", "pty", "tcp:1", "unix:line", "file:a:b", "none"]), unique=True, max_size=2)
+OVERRIDES = st.fixed_dictionaries(
+    {}, optional={path: values_of(key) for path, key in KEYS.items()} | {serial.KEY: LINES.map(tuple)}
+)
 
 
 @given(OVERRIDES)

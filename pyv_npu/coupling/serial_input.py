@@ -1,0 +1,64 @@
+"""Input of a UART from its line, held back until the program has set the UART up."""
+
+from typing import Any
+
+from pyv_ext.bus.clock import Clock
+from pyv_ext.devices.uart import Uart
+from pyv_ext.machine.uart import FCR_ENABLE
+from pyv_native.state import LATEST, Fields
+
+INTERVAL = 10_000
+"""Cycles between two looks at the UART."""
+PATIENCE = 100_000_000
+"""Cycle from which on input arrives anyway."""
+
+
+class SerialInput:
+    """Passes bytes on to a UART.
+
+    A driver clears the receiver when it sets the UART up: what came before would be lost. So input waits until the
+    program has sent a character or enabled FIFO or receive interrupt, and until cycle `PATIENCE` at most.
+    """
+
+    irq = False
+
+    def __init__(self, uart: Uart, clock: Clock) -> None:
+        self._uart = uart
+        self._clock = clock
+        self._held = bytearray()
+        self._due: int | None = None
+        clock.attach(self, shared=True)
+
+    def send(self, data: bytes) -> None:
+        """Take bytes of the host; the machine does not run."""
+        now = self._clock.now
+        if self._held or not self._ready(now):
+            self._held += data
+            self._due = now + INTERVAL if self._due is None else self._due
+        else:
+            self._uart.feed(data)
+        self._clock.changed(now)
+
+    def _ready(self, now: int) -> bool:
+        record = self._uart.record
+        return bool(now >= PATIENCE or record.ier & 1 or record.fcr & FCR_ENABLE or self._uart.console.data)
+
+    def next_event(self) -> int | None:
+        return self._due
+
+    def advance(self, now: int) -> None:
+        if self._due is None or self._due > now:
+            return
+        self._due = None if self._ready(now) else now + INTERVAL
+        if self._due is None:
+            self._uart.feed(bytes(self._held))
+            self._held.clear()
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        return {"held": bytes(self._held), "due": self._due}
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(state, "held", "due")
+        self._held[:] = fields.data("held")
+        self._due = fields.optional("due", 0, LATEST)
