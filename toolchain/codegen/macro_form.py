@@ -255,7 +255,7 @@ def attention(e: Emitter) -> None:
         "kv_len": layer.integer("keys"), "t_max": t_max, "pos_addr": e.inputs[3] if len(e.inputs) > 3 else 0,
         "window": layer.integer("window"), "attn_scale": float_bits(layer.real("scale")),
     }  # fmt: skip
-    tile = {"tile_m": e.tile[0], "tile_n": e.tile[1], "tile_k": size}
+    tile = {"tile_m": e.tile[0], "tile_n": e.tile[1], "tile_k": size, "param0": float_bits(layer.real("softcap", 0.0))}
     zero = (0, layer.integer("zero1"), layer.integer("zero2"), 0)
     batch = layer.integer("batch", 1)
     tokens = e.bytes_in(1) // batch

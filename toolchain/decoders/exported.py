@@ -6,7 +6,7 @@ GroupQueryAttention. Here each becomes an Attention with its past and present; w
 becomes a function of `position_ids`. Anything else that depends on it is refused by name.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import onnx
 from onnx import NodeProto, TensorProto, helper
 
 from toolchain.decoders.exported_attention import Finder, Heads, as_operator, turns
-from toolchain.decoders.lengths import Known, constant, different, rows_of
+from toolchain.decoders.lengths import Known, constant, different, rows_of, same
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.dimensions import given_inputs, shape_text
@@ -27,6 +27,10 @@ IDS, POSITIONS, LOGITS, MASK, BRANCH = "input_ids", "position_ids", "logits", "a
 _INT64 = TensorProto.INT64
 _TOKENS, _PASTS = 3, (2, 5)
 """Of the lengths at which a model is looked at."""
+_OTHER_TOKENS, _OTHER_PAST = 4, 11
+"""Of the look that tells constants from lengths."""
+_FAR_PAST = 1 << 14
+"""Of the look that tells windows of masks: longer than those of models."""
 _WINDOWED = 25
 """The operator set of Attention with a sliding window."""
 _AXES = (2, -2)
@@ -36,14 +40,22 @@ _AXES = (2, -2)
 def is_exported(proto: Any) -> bool:
     """Whether a model has a cache in one of these forms."""
     pasts = {value.name for value in proto.graph.input if len(value.type.tensor_type.shape.dim) == 4}
-    return any(node.op_type in ("Concat", "GroupQueryAttention") and pasts.intersection(node.input)
-               for node in all_nodes(proto.graph))  # fmt: skip
+    return any(_appends(node) and pasts.intersection(node.input) for node in all_nodes(proto.graph))
+
+
+def _appends(node: Any) -> bool:
+    """Whether a node appends to a cache otherwise than an Attention of three dimensions with the causal mask alone."""
+    if node.op_type == "Attention":
+        masked = len(node.input) > 3 and bool(node.input[3])
+        return masked or not any(one.name == "q_num_heads" for one in node.attribute)
+    return node.op_type in ("Concat", "GroupQueryAttention", "Identity")
 
 
 def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any:
     """The decoder with an Attention for each pair of caches. ModelError: what it has that no such decoder has."""
     made = onnx.ModelProto()
     made.CopyFrom(proto)
+    _set_sizes(made, name, external)
     windows = _without_grouped(made, name)
     inputs = given_inputs(made, external)
     for value in inputs.values():
@@ -57,7 +69,7 @@ def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any
     first = prepare(made, name, _shapes(inputs, _PASTS[-1]), external, branch)
     outputs = _outputs(proto, first)
     form = _Form(first.proto, name, external, inputs)
-    form.attention()
+    windows |= form.attention()
     form.positions()
     del form.graph.output[:]
     form.graph.output.extend(outputs)
@@ -87,10 +99,10 @@ def feeds(proto: Any, tokens: int, seen: int) -> dict[str, Values]:
             if key in names}  # fmt: skip
 
 
-def _shapes(inputs: Mapping[str, Any], past: int) -> dict[str, tuple[int, ...]]:
+def _shapes(inputs: Mapping[str, Any], past: int, tokens: int = _TOKENS) -> dict[str, tuple[int, ...]]:
     """The shapes of the inputs at a length of the past."""
     made: dict[str, tuple[int, ...]] = {
-        IDS: (1, _TOKENS), POSITIONS: (1, _TOKENS), MASK: (1, past + _TOKENS), BRANCH: (1,)
+        IDS: (1, tokens), POSITIONS: (1, tokens), MASK: (1, past + tokens), BRANCH: (1,)
     }  # fmt: skip
     for key, value in inputs.items():
         if key not in made:
@@ -133,15 +145,15 @@ class _Form:
         for value in self.graph.output:
             value.type.tensor_type.ClearField("shape")
 
-    def _known(self, past: int, first: int) -> Known:
+    def _known(self, past: int, first: int, tokens: int = _TOKENS) -> Known:
         """What is known at a length of the past, with positions from `first`."""
         copy = onnx.ModelProto()
         copy.CopyFrom(self.proto)
         inputs = {value.name for value in copy.graph.input}
-        shapes = {key: shape for key, shape in _shapes(self._inputs, past).items() if key in inputs}
+        shapes = {key: shape for key, shape in _shapes(self._inputs, past, tokens).items() if key in inputs}
         if POSITIONS in inputs:
-            shapes[POSITIONS] = (1, _TOKENS)
-        given = feeds(copy, _TOKENS, past)
+            shapes[POSITIONS] = (1, tokens)
+        given = feeds(copy, tokens, past)
         if POSITIONS in given:
             given[POSITIONS] += first - past
         return Known(prepare(copy, self._name, shapes, self._external), given)
@@ -159,30 +171,53 @@ class _Form:
 
     # -- attention -----------------------------------------------------------------------------------------------------
 
-    def attention(self) -> None:
-        """Each attention over a cache becomes an Attention. ModelError: a cache that none was found for."""
+    def attention(self) -> dict[str, int]:
+        """Each attention over a cache becomes an Attention; the windows of those that have one, by the node's name.
+        ModelError: a cache without attention."""
         pasts = {key for key in self._inputs if key not in (IDS, POSITIONS, MASK, BRANCH)}
+        self._pass_on(pasts)
         appends = {
             node.output[0]: node for node in self.graph.node
             if node.op_type == "Concat" and len(node.input) == 2 and node.input[0] in pasts
             and node.attribute[0].i in _AXES
         }  # fmt: skip
-        if not appends:
-            return
-        found = list(Finder(self._known(_PASTS[-1], _PASTS[-1]), appends, _PASTS[-1]).all())
-        attended = {one.output[0] for heads in found for one in heads.appended}
-        for output, node in appends.items():
-            if output not in attended:
+        operators = [node for node in self.graph.node if node.op_type == "Attention" and pasts & {*node.input[4:6]}]
+        if not appends and not any(map(_appends, operators)):
+            return {}
+
+        def recognized(past: int, *, masks: bool = False) -> list[Heads]:
+            return list(Finder(self._known(past, past), appends, pasts, past, masks=masks).all())
+
+        found = recognized(_PASTS[-1])
+        windows = {heads.end.output[0]: heads.window for heads in recognized(_FAR_PAST, masks=True)}
+        found = [heads._replace(window=heads.window or windows.get(heads.end.output[0], 0)) for heads in found]
+        attended = {one.past for heads in found for one in heads.appended}
+        readers = [(node, node.input[0]) for node in appends.values()] + [(node, node.input[4]) for node in operators]
+        for node, past in readers:
+            if past not in attended:
                 raise ModelError(
-                    f"{self._name}: node {node_name(node)} (Concat): no attention of its cache {node.input[0]} was "
-                    "found: supported are MatMul, scale, causal mask, Softmax, MatMul, with heads in the second "
-                    "dimension; export the decoder with eager or sdpa attention"
+                    f"{self._name}: node {node_name(node)} ({node.op_type}): no causal attention of its cache {past}: "
+                    "supported are MatMul, scale, causal mask, Softmax, MatMul, with heads in the second dimension, "
+                    "or Attention with that mask; export the decoder with eager or sdpa attention"
                 )
         self._replace(list(self._with(found)))
+        return {heads.name: heads.window for heads in found if heads.window}
+
+    def _pass_on(self, pasts: Collection[str]) -> None:
+        """Lets the readers of a copy of a cache read the cache: exporters join it with a cache that is empty."""
+        copies = dict[str, str]()
+        for node in self.graph.node:
+            if len(node.input) == 1 and node.op_type in ("Concat", "Identity"):
+                origin = copies.get(node.input[0], node.input[0])
+                if origin in pasts:
+                    copies[node.output[0]] = origin
+        for node in self.graph.node:
+            for index, name in enumerate(node.input):
+                node.input[index] = copies.get(name, name)
 
     def _with(self, found: list[Heads]) -> Iterator[Any]:
         makers = {output: node for node in self.graph.node for output in node.output}
-        appended = {one.output[0] for heads in found for one in heads.appended}
+        appended = {one.present for heads in found for one in heads.appended}
         outputs = {value.name for value in self.graph.output}
         named = {node.input[0]: node for node in self.graph.node
                  if node.op_type in ("Identity", "Cast") and node.output[0] in outputs}  # fmt: skip
@@ -194,7 +229,7 @@ class _Form:
                 heads = by_end[node.output[0]]
                 readers = [one for one in self.graph.node if node.output[0] in one.input]
                 gone.update(one.output[0] for one in readers if turns(one))
-                keys, values = (presents[one.output[0]] for one in heads.appended)
+                keys, values = (presents[one.present] for one in heads.appended)
                 yield from as_operator(heads, makers, (keys, values), readers)
             elif node.output[0] not in gone:
                 yield node
@@ -208,6 +243,8 @@ class _Form:
         near, far, moved = (self._known(past, first) for past, first in zip((*_PASTS, _PASTS[1]), (*_PASTS, _PASTS[0]),
                                                                            strict=True))  # fmt: skip
         changed = {key for key, values in near.values.items() if different(values, moved.values.get(key))}
+        other = self._known(_OTHER_PAST, _OTHER_PAST, _OTHER_TOKENS)
+        constants = {key: values for key, values in near.values.items() if same(values, other.values.get(key))}
         nodes = []
         for node in self.graph.node:
             made: list[Any] = []
@@ -216,6 +253,8 @@ class _Form:
                 made = self._by_position(node, near, far) if follows else []
                 if made or not follows:
                     changed.difference_update(node.output)
+            elif changed.intersection(node.input) and all(map(constants.__contains__, node.output)):
+                made = [constant(constants[key], key) for key in node.output]
             nodes += made or [node]
         self._replace(nodes)
         for node in self.graph.node:
@@ -267,6 +306,43 @@ class _Form:
 
 
 # -- onnxruntime's operator --------------------------------------------------------------------------------------------
+
+
+def _set_sizes(proto: Any, name: str, external: Mapping[str, Values]) -> None:
+    """Gives caches whose size has a name the size of a head of the keys: the builder of onnxruntime-genai names it."""
+    inputs = {value.name: value for value in proto.graph.input}
+    for node in proto.graph.node:
+        if not _grouped(node, inputs) or known_size(inputs[node.input[3]].type.tensor_type.shape.dim[3]):
+            continue
+        counts = {one.name: one.i for one in node.attribute}
+        heads = counts["kv_num_heads"] if node.input[1] else counts["num_heads"] + 2 * counts["kv_num_heads"]
+        if not (size := _width(proto, node.input[1] or node.input[0], name, external) // heads):
+            continue
+        named = inputs[node.input[3]].type.tensor_type.shape.dim[3].dim_param
+        for value in (*proto.graph.input, *proto.graph.output):
+            for dim in value.type.tensor_type.shape.dim:
+                if named and dim.dim_param == named:
+                    dim.dim_value = size
+
+
+def _width(proto: Any, tensor: str, name: str, external: Mapping[str, Values]) -> int:
+    """Elements in a row of a tensor that the tokens lead to before any cache is read."""
+    part = onnx.ModelProto()
+    part.CopyFrom(proto)
+    wanted, nodes = {tensor}, list[Any]()
+    for node in reversed(proto.graph.node):
+        if wanted.intersection(node.output):
+            wanted.update(node.input)
+            nodes.append(NodeProto.FromString(node.SerializeToString()))
+    del part.graph.node[:], part.graph.output[:]
+    part.graph.node.extend(reversed(nodes))
+    part.graph.output.append(helper.make_tensor_value_info(tensor, TensorProto.FLOAT, None))
+    inputs = [value for value in part.graph.input if value.name in wanted]
+    del part.graph.input[:]
+    part.graph.input.extend(inputs)
+    shapes = _shapes(given_inputs(part, external), _PASTS[0])
+    info = prepare(part, name, shapes, external).info.get(tensor)
+    return 0 if info is None else info.shape[-1]
 
 
 def _without_grouped(proto: Any, name: str) -> dict[str, int]:

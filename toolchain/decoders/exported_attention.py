@@ -1,7 +1,8 @@
-"""Attention over a cache that exporters write as Concat, MatMul, mask, Softmax and MatMul: found, and as one node.
+"""Attention over a cache that exporters write as Concat, MatMul, mask, Softmax and MatMul, or as Attention with a mask:
+recognition, and the replacement by one causal Attention.
 
-What stands between its products (a scale, a mask, the repetition of the heads of grouped queries, a cast) has many
-forms. It is not matched but computed: on numbers of its own it must do what Attention does.
+The nodes between its products (scale, cap, mask, repetition of the heads of grouped queries, casts) have many forms.
+They are not matched but computed: on sample numbers they must do what Attention does.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -19,6 +20,16 @@ _UNSEEN = -1000.0
 _TURN = [0, 2, 1, 3]
 """From a row per token to rows of each head, and back."""
 _TOLERANCE = {np.dtype(np.float16): 2e-2}
+_NEAR, _SAMPLE, _FAR = 2.0**-9, 64.0, 2.0**15
+"""Factors of sample scores: where tanh of a cap is linear, bent and flat."""
+
+
+class Append(NamedTuple):
+    """New keys or values that an exported model appends to a cache."""
+
+    past: str
+    fresh: str
+    present: str
 
 
 class Heads(NamedTuple):
@@ -29,31 +40,50 @@ class Heads(NamedTuple):
     query: str
     shape: tuple[int, ...]
     """Of the query: [1, heads, tokens, size], or [heads, tokens, size]."""
-    appended: tuple[Any, Any]
-    """The Concat of the keys, and that of the values."""
+    appended: tuple[Append, Append]
+    """Of the keys and of the values."""
     kv_heads: int
     scale: float
+    cap: float = 0.0
+    """Scores are cap * tanh(scores / cap); 0: they have no bound."""
+    window: int = 0
+    """Keys up to its own that a query sees; 0: all."""
+
+    flat: bool = False
+    """Whether the node has a row per token with all heads already, and keeps its operands."""
 
     @property
     def heads(self) -> int:
         return self.shape[-3]
 
+    @property
+    def name(self) -> str:
+        """Of the node that takes its place."""
+        return f"{self.end.output[0]}/attention"
+
 
 class Finder:
-    """Finds the attention of a model: `appends` are the Concat nodes behind its caches, by their output."""
+    """Recognition of the attention of a model. `appends`: the Concat nodes behind its caches, by their output; `pasts`:
+    its inputs that are caches; `masks`: only masks are looked at, not the keys and values of a long past."""
 
-    def __init__(self, known: Known, appends: Mapping[str, Any], past: int) -> None:
-        self._known, self._appends, self._past = known, appends, past
+    def __init__(
+        self, known: Known, appends: Mapping[str, Any], pasts: Collection[str], past: int, *, masks: bool = False
+    ) -> None:  # fmt: skip
+        self._known, self._appends, self._pasts, self._past, self._masks = known, appends, pasts, past, masks
         self._random = np.random.default_rng(0)
 
     def all(self) -> Iterator[Heads]:
         """Each Attention, in the order of the nodes."""
         for node in self._known.nodes:
             found = None
-            if node.op_type == "MatMul":
-                found = self._primitives(node)
-            elif node.op_type == "Attention":
-                found = self._operator(node)
+            try:
+                if node.op_type == "MatMul":
+                    found = self._primitives(node)
+                elif node.op_type == "Attention":
+                    found = self._operator(node)
+            except Exception:  # a table of the model ends before a long past
+                if not self._masks:
+                    raise
             if found is not None:
                 yield found
 
@@ -82,40 +112,95 @@ class Finder:
         shape = self._shape(query)
         if found is None or not _by_head(shape) or self._numbers(weights, node.input[0]) != 1.0:
             return None
+        bounded = self._mask(scores, weights.source.input[0])
+        if bounded is None:
+            return None
         factors = (
-            self._heads(found, keys, shape[-3], turned=True),
-            self._mask(scores, weights.source.input[0]),
-            self._heads(values, node.input[1], shape[-3]),
-        )
-        return self._made(node, query, (found.source, values.source), factors)
+            self._heads(found, keys, shape[-3], turned=True), bounded, self._heads(values, node.input[1], shape[-3])
+        )  # fmt: skip
+        return self._result(node, query, (found.source, values.source), factors)
 
     def _operator(self, node: Any) -> Heads | None:
-        """An Attention whose keys and values come from the Concat of a cache, with a mask."""
-        inputs = [*node.input, "", "", ""]
-        keys, values = self._cache(inputs[1]), self._cache(inputs[2])
-        mask, shape = self._known.constant(inputs[3]), self._shape(inputs[0])
+        """An Attention whose keys and values are caches, or come from the Concat of a cache, with a causal mask."""
+        inputs = [*node.input, *[""] * (7 - len(node.input))]
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-        if keys is None or values is None or mask is None or inputs[4] or len(shape) != 4:
+        shape = self._shape(inputs[0])
+        if inputs[6] or any(attributes.get(name, -1) > 0 for name in ("left_window_size", "right_window_size")):
             return None
-        if attributes.get("is_causal") or attributes.get("softcap"):
+        if {*inputs[4:6]} <= {*self._pasts}:
+            return self._with_pasts(node, inputs, attributes, shape)
+        keys, values = self._cache(inputs[1]), self._cache(inputs[2])
+        if keys is None or values is None or inputs[4] or len(shape) != 4:
             return None
-        added = np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else mask
-        size = (*shape[:3], self._shape(keys.source.output[0])[2])
-        seen = self._causal(np.broadcast_to(added, size), size)
-        factors = (
-            self._heads(keys, inputs[1], shape[1]), float(attributes.get("scale", shape[3] ** -0.5)) if seen else None,
-            self._heads(values, inputs[2], shape[1]),
-        )  # fmt: skip
-        return self._made(node, inputs[0], (keys.source, values.source), factors)
+        window = self._window(inputs[3], attributes, shape)
+        if window is None:
+            return None
+        bounded = float(attributes.get("scale", shape[3] ** -0.5)), float(attributes.get("softcap", 0)), window
+        factors = (self._heads(keys, inputs[1], shape[1]), bounded, self._heads(values, inputs[2], shape[1]))
+        return self._result(node, inputs[0], (keys.source, values.source), factors)
 
-    def _made(
-        self, node: Any, query: str, appended: tuple[Any, Any], factors: tuple[float | None, float | None, float | None]
+    def _with_pasts(
+        self, node: Any, inputs: list[str], attributes: Mapping[str, Any], shape: tuple[int, ...]
     ) -> Heads | None:
-        of_keys, of_scores, of_values = factors
-        if of_keys is None or of_scores is None or of_values != 1.0:
+        """An Attention that appends to caches itself."""
+        if len(node.output) < 3 or len(shape) not in (3, 4):
             return None
-        kv_heads = self._shape(appended[0].output[0])[1]
-        return Heads(node, query, self._shape(query), appended, kv_heads, of_keys * of_scores)
+        kv_heads, keys, size = (self._shape(inputs[4])[axis] for axis in (1, 2, 3))
+        heads = shape[1] if len(shape) == 4 else int(attributes.get("q_num_heads", 0))
+        tokens = shape[-2]
+        window = self._window(inputs[3], attributes, (1, heads, tokens, size), keys + tokens) if heads > 0 else None
+        if window is None:
+            return None
+        appends = [Append(*names) for names in zip(inputs[4:6], inputs[1:3], node.output[1:3], strict=True)]
+        scale, cap = float(attributes.get("scale", size**-0.5)), float(attributes.get("softcap", 0))
+        query = (1, heads, tokens, size)
+        flat = len(shape) == 3
+        return Heads(node, inputs[0], query, (appends[0], appends[1]), kv_heads, scale, cap, window, flat)
+
+    def _window(self, mask: str, attributes: Mapping[str, Any], shape: tuple[int, ...], keys: int = 0) -> int | None:
+        """The window of an Attention by its mask and attributes, as `_pattern`."""
+        size = (*shape[:3], keys or self._past + shape[2])
+        causal = self._seen(size)
+        visible = causal if attributes.get("is_causal") else np.ones_like(causal)
+        if mask:
+            values = self._known.constant(mask)
+            if values is None:
+                return None
+            added = np.where(values, 0.0, -np.inf) if values.dtype == np.bool_ else values
+            missing = size[-1] - added.shape[-1] if added.ndim else 0
+            if missing > 0:  # keys behind the mask's end are not seen
+                added = np.pad(added, [(0, 0)] * (added.ndim - 1) + [(0, missing)], constant_values=-np.inf)
+            try:
+                added = np.broadcast_to(added, size)
+            except ValueError:
+                return None
+            hidden = added <= _UNSEEN
+            if (added[~hidden] != 0).any():
+                return None
+            visible = visible & ~hidden
+        return self._pattern(visible)
+
+    def _pattern(self, visible: Values) -> int | None:
+        """The window in which every query sees the keys up to its own, and no other; 0: it sees all of them. None: it
+        sees something else. `visible`: (..., queries, keys)."""
+        causal = self._seen(visible.shape)
+        window = int(visible.reshape(-1, *causal.shape)[0, -1].sum())
+        if window == visible.shape[-1]:
+            window = 0
+        keys, own = np.arange(causal.shape[1]), np.arange(causal.shape[0])[:, None] + self._past
+        expected = causal & (keys > own - window) if window else causal
+        return window if (visible == expected).all() else None
+
+    def _result(
+        self, node: Any, query: str, concats: tuple[Any, Any],
+        factors: tuple[float | None, tuple[float, float, int], float | None],
+    ) -> Heads | None:  # fmt: skip
+        of_keys, (of_scores, cap, window), of_values = factors
+        if of_keys is None or of_values != 1.0:
+            return None
+        keys, values = (Append(concat.input[0], concat.input[1], concat.output[0]) for concat in concats)
+        kv_heads = self._shape(keys.present)[1]
+        return Heads(node, query, self._shape(query), (keys, values), kv_heads, of_keys * of_scores, cap, window)
 
     def _shape(self, name: str) -> tuple[int, ...]:
         info = self._known.info.get(name)
@@ -146,6 +231,8 @@ class Finder:
 
     def _heads(self, span: Span, name: str, heads: int, *, turned: bool = False) -> float | None:
         """The factor of keys or values whose heads are repeated for those of the queries."""
+        if self._masks:
+            return 1.0
         given = self._sample(span.source.output[0])
         if heads % given.shape[1]:
             return None
@@ -154,20 +241,31 @@ class Finder:
         want = given if alone else given.repeat(heads // given.shape[1], axis=1)
         return self._factor(got, want.swapaxes(-1, -2) if turned else want)
 
-    def _mask(self, span: Span, name: str) -> float | None:
-        """The scale of the scores, where everything behind a query is masked and nothing else is."""
+    def _mask(self, span: Span, name: str) -> tuple[float, float, int] | None:
+        """(scale, cap, window) of the scores, where everything behind a query is masked. cap 0: none."""
         given = self._sample(span.source.output[0])
         got = self._known.through(span, given, name)
         if got.shape[-3:] != given.shape[-3:] or got.size != given.size:
             return None
-        seen = self._seen(got.shape)
-        if not (got[..., ~seen] <= _UNSEEN).all():
+        visible = got.reshape(given.shape) > _UNSEEN
+        window = self._pattern(visible)
+        if window is None:
             return None
-        return self._factor(got[..., seen], given[..., seen])
+        wanted = given[visible]
 
-    def _causal(self, added: Values, shape: Collection[int]) -> bool:
-        seen = self._seen(tuple(shape))
-        return bool((added[..., ~seen] <= _UNSEEN).all() and (added[..., seen] == 0).all())
+        def scores(factor: float) -> Values:
+            return self._known.through(span, (given * factor).astype(given.dtype), name).reshape(given.shape)[visible]
+
+        if "Tanh" not in {node.op_type for node in span.nodes}:
+            factor = self._factor(scores(1), wanted)
+            return None if factor is None else (factor, 0.0, window)
+        slope, bound, wide = scores(_NEAR), scores(_FAR), scores(_SAMPLE)
+        factor, cap = self._factor(slope, wanted * _NEAR), float(bound.max())
+        if factor is None or not 0 < cap < -_UNSEEN or not np.allclose(bound, cap, rtol=1e-5):
+            return None
+        curve = cap * np.tanh(factor * _SAMPLE * wanted.astype(np.float64) / cap)
+        limit = _TOLERANCE.get(wide.dtype, 1e-3)
+        return (factor, cap, window) if np.allclose(wide, curve, rtol=limit, atol=0) else None
 
     def _seen(self, shape: tuple[int, ...]) -> Values:
         queries, keys = shape[-2:]
@@ -190,6 +288,17 @@ def as_operator(
     """The nodes that stand for an attention; `presents`: names of the present keys and values; `readers`: the nodes
     that read its result."""
     prefix, nodes = f"{found.end.output[0]}/", list[Any]()
+    pasts = [append.past for append in found.appended]
+    numbers: dict[str, Any] = {
+        "q_num_heads": found.heads,
+        "kv_num_heads": found.kv_heads,
+        "is_causal": 1,
+        "scale": found.scale,
+    }
+    numbers |= {"softcap": found.cap} if found.cap else {}
+    if found.flat:
+        results = [found.end.output[0], *presents]
+        return [helper.make_node("Attention", [*found.end.input[:3], "", *pasts], results, found.name, **numbers)]
 
     def rows(name: str, what: str) -> str:
         """A row per token of a tensor with rows of each head."""
@@ -208,23 +317,18 @@ def as_operator(
     nodes.append(constant(np.array([0, 0, -1], np.int64), f"{prefix}flat"))
     nodes.append(constant(np.array([0, 0, found.heads, -1], np.int64), f"{prefix}heads"))
     nodes.append(constant(np.array([1, found.heads, -1, found.shape[-1]], np.int64), f"{prefix}whole"))
-    operands = [found.query, *(concat.input[1] for concat in found.appended)]
+    operands = [found.query, *(append.fresh for append in found.appended)]
     inputs = [rows(name, what) for name, what in zip(operands, "qkv", strict=True)]
-    pasts = [concat.input[0] for concat in found.appended]
-    nodes.append(
-        helper.make_node(
-            "Attention", [*inputs, "", *pasts], [f"{prefix}attended", *presents], name=f"{prefix}attention",
-            q_num_heads=found.heads, kv_num_heads=found.kv_heads, is_causal=1, scale=found.scale,
-        )
-    )  # fmt: skip
+    results = [f"{prefix}attended", *presents]
+    nodes.append(helper.make_node("Attention", [*inputs, "", *pasts], results, found.name, **numbers))
     nodes.append(helper.make_node("Reshape", [f"{prefix}attended", f"{prefix}heads"], [f"{prefix}rows"]))
     nodes += [helper.make_node("Identity", [f"{prefix}rows"], list(one.output)) for one in readers if turns(one)]
     if len(found.shape) == 4:
-        nodes.append(helper.make_node("Transpose", [f"{prefix}rows"], list(found.end.output), perm=_TURN))
+        nodes.append(helper.make_node("Transpose", [f"{prefix}rows"], [found.end.output[0]], perm=_TURN))
         return nodes
     nodes.append(constant(np.array([found.heads, -1, found.shape[-1]], np.int64), f"{prefix}single"))
     nodes.append(helper.make_node("Transpose", [f"{prefix}rows"], [f"{prefix}turned"], perm=_TURN))
-    nodes.append(helper.make_node("Reshape", [f"{prefix}turned", f"{prefix}single"], list(found.end.output)))
+    nodes.append(helper.make_node("Reshape", [f"{prefix}turned", f"{prefix}single"], [found.end.output[0]]))
     return nodes
 
 

@@ -120,7 +120,12 @@ class Known:
 
 def different(one: Values | None, other: Values | None) -> bool:
     """Whether a tensor that is known twice has other values."""
-    return one is not None and other is not None and not (one.shape == other.shape and np.array_equal(one, other))
+    return one is not None and other is not None and not same(one, other)
+
+
+def same(one: Values, other: Values | None) -> bool:
+    """Whether a tensor that is known twice has one shape and the same values."""
+    return other is not None and one.shape == other.shape and np.array_equal(one, other)
 
 
 def constant(values: Any, name: str) -> Any:

@@ -108,9 +108,9 @@ class LayerIR:
         assert isinstance(value, int)
         return value
 
-    def real(self, name: str) -> float:
+    def real(self, name: str, otherwise: float | None = None) -> float:
         """An attribute that is a number."""
-        value = self.attributes[name]
+        value = self.attributes.get(name, otherwise)
         assert isinstance(value, int | float)
         return float(value)
 

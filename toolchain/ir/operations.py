@@ -16,7 +16,7 @@ Every tensor is seen as a matrix, or as a list of matrices, that the attributes 
 | KV_UPDATE | new keys, new values, position, and scales of integers (of keys, of values) | caches of keys and values |
 m tokens, n, heads, t_max, qbits_kv, kv_layer (of the decoder), batch |
 | KV_APPEND | x, position | rows of a log [1, heads, t_max, n / heads] | m tokens, n, heads, t_max |
-| ATTN_T | q, keys, values, position, and scale of integers | m x n | m, n, heads, kv_heads, t_max, scale, window |
+| ATTN_T | q, keys, values, position, scale of integers | m x n | m, n, heads, kv_heads, t_max, scale, window, softcap |
 | ATTN_T | the same, then new keys, new values | m x n, caches of keys and values | the same, append, kv_layer |
 | ATTN_T | q, keys, values | batch x m x n | the same, batch, keys, causal; t_max 0: a row per key with all heads |
 | CORE | 1..2 tensors | m x n, number of rows, and scratch memory | kernel (a `Kernel`), m, n, words of the kernel |
@@ -86,7 +86,7 @@ LAYER_OPS = {
         Opcode.ATTN_T,
         range(3, 9),
         ("m", "n", "heads", "kv_heads", "t_max", "scale"),
-        ("window", "zero1", "zero2", "batch", "keys", "causal", "append", "kv_layer", "qbits_kv", "tiles"),
+        ("window", "zero1", "zero2", "batch", "keys", "causal", "append", "kv_layer", "qbits_kv", "tiles", "softcap"),
         outputs=(1, 3),
     ),
     "CORE": LayerOp(Opcode.CORE, range(1, 3), ("kernel", "m", "n", "words"), outputs=(2, 3)),

@@ -337,6 +337,8 @@ def _attention(run: Execution, layer: LayerIR) -> None:
         return np.repeat(values, heads // shared, axis=1)
 
     scores = query @ cache(layer.inputs[1]).swapaxes(2, 3) * np.float64(np.float32(layer.real("scale")))
+    if cap := np.float64(np.float32(layer.real("softcap", 0.0))):
+        scores = cap * np.tanh(scores / cap)
     own, other = np.arange(m)[:, None] + keys - m, np.arange(keys)
     seen = np.ones((m, keys), bool)
     if layer.integer("causal") or position is not None:

@@ -84,7 +84,7 @@ OPERATORS: dict[str, Operator] = {
          "qk_matmul_output_mode": "without its output", "right_window_size": ALL, "scale": ALL, "softcap": ALL,
          "softmax_precision": "FP32 is used"},
         FLOAT | {DataType.UINT8, DataType.INT32},
-        "ATTN_T; with a mask, softcap or heads of several sizes GEMM_T, ELTWISE, SOFTMAX",
+        "ATTN_T; with a mask or heads of several sizes GEMM_T, ELTWISE, SOFTMAX",
     ),
     "AveragePool": Operator(
         images.average_pool, {**PADDING, "ceil_mode": ALL, "count_include_pad": ALL}, FLOAT, "POOL avg"

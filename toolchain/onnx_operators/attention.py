@@ -57,15 +57,21 @@ def sight(node: Node) -> Sight:
 
 
 def possible(node: Node, s: Sizes) -> bool:
-    """Whether ATTN_T computes it: no mask, no cap, heads of one size and type, and an order that it knows."""
+    """Whether ATTN_T computes it: no mask, heads of one size and type, and an order that it knows."""
     kinds = [node.kind(node.info(index), node.proto.input[index]) for index in range(3)]
-    if node.has(3) or node.attribute("softcap", 0.0) or s.width != s.value_width:
+    if node.has(3) or s.width != s.value_width:
         return False
     if kinds[0] not in FLOATS or kinds[1] is not kinds[2]:
         return False
     left, right = sight(node)
     last = s.queries + s.past
     return (right < 0 and left < 0) or (right < 0 and last == s.keys) or (right == 0 and last <= s.keys)
+
+
+def _cap(node: Node) -> dict[str, Attribute]:
+    """The attribute of a bound of scores; empty: there is none."""
+    cap = float(node.attribute("softcap", 0.0))
+    return {"softcap": cap} if cap else {}
 
 
 def attend(node: Node, s: Sizes, k: TensorIR, v: TensorIR, scale: float) -> None:
@@ -79,7 +85,7 @@ def attend(node: Node, s: Sizes, k: TensorIR, v: TensorIR, scale: float) -> None
     causal: dict[str, Attribute] = {"causal": int(right == 0), "window": left + 1 if left >= 0 else 0}
     node.layer(
         "ATTN_T", [rows, k, v], result, batch=s.batch, m=s.queries, n=s.heads * s.width, heads=s.heads,
-        kv_heads=s.kv_heads, keys=keys, t_max=s.keys if len(k.shape) == 4 else 0, scale=scale, **causal,
+        kv_heads=s.kv_heads, keys=keys, t_max=s.keys if len(k.shape) == 4 else 0, scale=scale, **causal, **_cap(node),
     )  # fmt: skip
     if four:
         transposed(node, result, order, out)
@@ -105,8 +111,8 @@ def cached_attention(node: Node) -> None:
     for index, name in ((3, "attn_mask"), (6, "nonpad_kv_seqlen")):
         if node.has(index):
             node.refuse(f"input {name} with a cache of keys and values: only the causal mask is supported")
-    if node.attribute("softcap", 0.0) or node.attribute("right_window_size", -1) > 0:
-        node.refuse("softcap and right_window_size are not supported with a cache of keys and values")
+    if node.attribute("right_window_size", -1) > 0:
+        node.refuse("right_window_size is not supported with a cache of keys and values")
     if len(node.info(0).shape) != 3:
         node.refuse("with a cache Q, K and V must have three dimensions: batch, tokens, heads x size")
     batch, tokens, _ = node.info(0).shape
@@ -171,7 +177,7 @@ def _attend_to(
     node.layer(
         "ATTN_T", [columns(node.tensor(0), share), *stored, position, *scales[2:]], columns(out, share), m=tokens,
         n=count * share, heads=count * share // size, kv_heads=count, t_max=t_max,
-        scale=float(node.attribute("scale", 0.0)) or size**-0.5, window=window,
+        scale=float(node.attribute("scale", 0.0)) or size**-0.5, window=window, **_cap(node),
         **({"zero1": zero1, "zero2": zero2} if zero1 or zero2 else {}),
     )  # fmt: skip
 

@@ -28,8 +28,8 @@ def tiled(graph: Graph) -> Graph:
 
 
 def _possible(graph: Graph, layer: LayerIR) -> bool:
-    """Floats of one type, in rows that a transfer can begin at; the new rows are no codes."""
-    if not appended(layer):
+    """Floats of one type, in rows that a transfer can begin at; the new rows are no codes, scores have no bound."""
+    if not appended(layer) or layer.real("softcap", 0.0):
         return False
     kind, new = graph.tensors[layer.inputs[0]].dtype, graph.tensors[layer.inputs[-1]].dtype
     row = layer.integer("n") // layer.integer("heads") * BITS[kind] // 8

@@ -7,12 +7,14 @@ from npu_device.operations.kernels.gemm import product, tiled
 
 SCORES = 1 << 22
 """Scores in memory at a time."""
+_NO_CAP = np.float32(0)
 
 
 def attention(
-    q: Values, k: Values, v: Values, scale: np.float32, position: Values, causal: bool, window: int, tile_n: int
-) -> Values:
-    """softmax(q k^T scale) v per head, fp32.
+    q: Values, k: Values, v: Values, scale: np.float32, position: Values, causal: bool, window: int, tile_n: int,
+    cap: np.float32 = _NO_CAP,
+) -> Values:  # fmt: skip
+    """softmax(q k^T scale) v per head, fp32. `cap`: scores are cap * tanh(scores / cap); 0: they have no bound.
 
     q: (heads, rows, D), k and v: (heads, keys, D); position: of each row among the keys. `causal`: no keys beyond it;
     `window`: only the latest so many up to it, 0: all. Scores are sums over all of D in fp32, times the scale in fp32;
@@ -25,7 +27,7 @@ def attention(
         for row in range(0, q.shape[1], step):
             part = slice(row, row + step)
             seen = _visible(position[part], keys, causal, window)
-            result[head, part] = _attend(q[head, part], k[head], v[head], scale, seen, tile_n)
+            result[head, part] = _attend(q[head, part], k[head], v[head], scale, seen, tile_n, cap)
     return result
 
 
@@ -40,9 +42,14 @@ def _visible(position: Values, keys: int, causal: bool, window: int) -> Values:
     return seen
 
 
-def _attend(q: Values, k: Values, v: Values, scale: np.float32, seen: Values, tile_n: int) -> Values:
+def _attend(
+    q: Values, k: Values, v: Values, scale: np.float32, seen: Values, tile_n: int, cap: np.float32
+) -> Values:  # fmt: skip
     with np.errstate(all="ignore"):
-        scores = np.where(seen, product(q, k.T) * scale, np.float32(-np.inf)).astype(np.float64)
+        scores = product(q, k.T) * scale
+        if cap:
+            scores = (np.tanh((scores / cap).astype(np.float64))).astype(np.float32) * cap
+        scores = np.where(seen, scores, np.float32(-np.inf)).astype(np.float64)
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         weights = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
         return tiled(weights, v, tile_n)

@@ -1,4 +1,5 @@
-"""ATTN_T: out = softmax(Q K^T scale) V for heads that share K and V in groups (MHA, GQA).
+"""ATTN_T: out = softmax(Q K^T scale) V for heads that share K and V in groups (MHA, GQA). `param0`, f32: a bound of the
+scores, which become cap * tanh(scores / cap); 0: none.
 
 Q and out have a row per query with all heads next to each other; K is in1, V is in2, of `type_kv`. The queries are the
 last positions of the keys: with `pos_addr` the first query is at t, and t + q_len keys are seen.
@@ -17,7 +18,7 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.kv_block import KV_HALF_SIZE
-from npu_device.abi.opcodes import BITS, DataType, Opcode
+from npu_device.abi.opcodes import BITS, DataType, Eltwise, Opcode
 from npu_device.cost.chained import alike
 from npu_device.cost.plan import Column, Compute, Plan, Sight
 from npu_device.cost.sequencer import Nest, Stream, lanes_of
@@ -86,6 +87,8 @@ class AttentionMacro(Macro):
     pos_addr: int
     tile: tuple[int, int]
     """(queries x heads of a group, keys)."""
+    cap: np.float32
+    """Of the scores; 0: none."""
     new: tuple[Matrix, Matrix] | None = None
     """Keys and values of the queries' tokens, which are appended to the caches; None: these have them already."""
     known: tuple[Sizes, Sizes] | None = None
@@ -150,7 +153,7 @@ class AttentionMacro(Macro):
         rows = values(read, self.q).reshape(self.queries, heads, self.group, dim).transpose(1, 0, 2, 3)
         q = rows.reshape(heads, self.queries * self.group, dim)
         position = np.repeat(np.arange(self.queries) + self.keys - self.queries, self.group)
-        result = attention(q, k, v, self.score_scale, position, self.causal, self.window, self.tile[1])
+        result = attention(q, k, v, self.score_scale, position, self.causal, self.window, self.tile[1], self.cap)
         result = result.reshape(heads, self.queries, self.group, dim).transpose(1, 0, 2, 3)
         out = whole(self.out, elements.to_float(result.reshape(self.queries, -1), self.out.kind))
         return WriteSet((out, *k_new, *v_new))
@@ -253,10 +256,13 @@ class AttentionMacro(Macro):
                 return Compute(Kind.TE, aux, size, depth, dim, *bits, 0, (q_tile, k_tile), (table,), sight=sight)
             return Compute(Kind.TE, aux, size, dim, depth, *bits, 0, (table, v_tile), writes, sight=sight)
 
+        per_score = self.site.operations(Opcode.SOFTMAX)
+        per_score += self.site.operations(Opcode.ELTWISE, Eltwise.TANH) if self.cap else 0
+
         def softmax(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
             size, total, lane = shape
             table = (scores.region(lane, size * total * SCORE_BYTES),)
-            operations = size * total * self.site.operations(Opcode.SOFTMAX)
+            operations = size * total * per_score
             return Compute(Kind.VE, aux, 0, 0, 0, 8 * SCORE_BYTES, 0, operations, table, table)
 
         def entries(cache: Cache, which: int) -> tuple[Stream, ...]:
@@ -339,7 +345,9 @@ def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMac
     kind_kv = element_type(d, "type_kv", (*FLOATS, *SMALL_INTEGERS, DataType.ENCODED))
     kind_out = element_type(d, "type_out", dict.fromkeys((DataType.FP32, kind)))
     unused_word(block, "m", "n", "k", "loop_order")
-    unused_word(d, "param0")
+    cap = np.frombuffer(d.param0.to_bytes(4, "little"), "<f4")[0]
+    if not 0 <= cap < np.inf:
+        raise DescriptorError(TicketError.RESERVED, f"param0 {d.param0:#x}: must be a bound of scores, f32, 0: none")
     dimensions(own, "heads", "kv_heads", "head_dim", "q_len")
     heads, kv_heads, dim, queries = own["heads"], own["kv_heads"], own["head_dim"], own["q_len"]
     if heads % kv_heads:
@@ -390,7 +398,7 @@ def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMac
     reserved = reserve(d, block, site, tile, count, demand)
     return AttentionMacro(
         d, block, site, reserved, q, k, v, out, scale, zeros, np.frombuffer(block.per_op[24:28], "<f4")[0], group,
-        queries, keys, causal, own["window"], own["pos_addr"], tile, new,
+        queries, keys, causal, own["window"], own["pos_addr"], tile, cap, new,
     )  # fmt: skip
 
 

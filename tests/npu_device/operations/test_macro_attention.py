@@ -13,10 +13,11 @@ from shares import draws
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Epilogue, Extended
-from npu_device.abi.opcodes import DataType, Opcode
+from npu_device.abi.opcodes import DataType, Eltwise, Opcode
 from npu_device.cost.plan import Compute, Transfer, buffers
 from npu_device.cost.sequencer import Bus
 from npu_device.memory.operands import row_bytes
+from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.attention import AttentionMacro
 from npu_device.operations.macro.base import Setting
 
@@ -102,13 +103,14 @@ def test_attention_agrees_with_onnx() -> None:
     assert np.allclose(rig.get(d.out_addr, 5, 24, T.FP32), expected[0], rtol=1e-5, atol=1e-5)
 
 
-def causal_prefill() -> tuple[MacroRig, AttentionMacro]:
+def causal_prefill(cap: float = 0.0) -> tuple[MacroRig, AttentionMacro]:
     rig = MacroRig()
     own = {"heads": 4, "kv_heads": 2, "head_dim": 8, "attn_flags": 1, "q_len": 16, "kv_len": 16,
            "attn_scale": scale_bits(1)}  # fmt: skip
     at = [rig.place(2048) for _ in range(4)]
     d = Descriptor(opcode=Opcode.ATTN_T, tile_m=8, tile_n=4, tile_k=8, type_in0=T.FP16, type_kv=T.FP16,
-                   type_out=T.FP16, in0_addr=at[0], in1_addr=at[1], out_addr=at[3], prefetch_dist=1)  # fmt: skip
+                   type_out=T.FP16, in0_addr=at[0], in1_addr=at[1], out_addr=at[3], prefetch_dist=1,
+                   param0=scale_bits(cap))  # fmt: skip
     macro = rig.decoded(d, block(Opcode.ATTN_T, own, in2=at[2]))
     assert isinstance(macro, AttentionMacro)
     return rig, macro
@@ -127,6 +129,24 @@ def test_the_plan_reads_k_then_softmax_then_v_and_skips_what_is_masked() -> None
     assert sum(step.m * step.n * step.k for step in computes) == 2 * 2 * sum(8 * keys * 8 for keys in (4, 8, 12, 16))
     moved = sum(step.payload for step in steps if isinstance(step, Transfer) and step.write)
     assert moved == 16 * 32 * 2
+
+
+def test_a_bound_of_scores_costs_a_tanh_a_score() -> None:
+    (_, free), (_, bounded) = causal_prefill(), causal_prefill(30.0)
+
+    def operations(macro: AttentionMacro) -> int:
+        pieces = macro.plan(SETTING).pieces
+        return sum(piece.operations for piece in pieces if isinstance(piece, Compute) and piece.kind.name == "VE")
+
+    softmax, tanh = (free.site.operations(*one) for one in ((Opcode.SOFTMAX,), (Opcode.ELTWISE, Eltwise.TANH)))
+    assert tanh > 0
+    assert operations(bounded) * softmax == operations(free) * (softmax + tanh)
+
+
+@pytest.mark.parametrize("cap", [-1.0, float("nan"), float("inf")])
+def test_a_bound_of_scores_that_is_none_is_refused(cap: float) -> None:
+    with pytest.raises(DescriptorError, match="must be a bound of scores, f32, 0: none"):
+        causal_prefill(cap)
 
 
 def cache_pair(rig: MacroRig, kind: DataType, t_max: int) -> tuple[int, dict[str, Any]]:

@@ -30,8 +30,8 @@ def by_onnxruntime(proto: Any, prompt: Sequence[int], new: int) -> tuple[list[in
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     kinds = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
     inputs = {one.name: one for one in session.get_inputs()}
-    past = {key: np.zeros((1, one.shape[1], 0, one.shape[3]), kinds[one.type]) for key, one in inputs.items()
-            if len(one.shape) == 4}  # fmt: skip
+    past = {key: np.zeros((1, one.shape[1], 0, 16 if isinstance(one.shape[3], str) else one.shape[3]), kinds[one.type])
+            for key, one in inputs.items() if len(one.shape) == 4}  # fmt: skip
     tokens, step, logits = list(prompt), list(prompt), []
     names = [one.name for one in session.get_outputs()]
     while len(tokens) < len(prompt) + new:
@@ -91,7 +91,115 @@ def grouped(**settings: Any) -> Any:
     return proto
 
 
+def masked(rank: int = 3, cap: float = 0, window: int = 0, **settings: Any) -> Any:
+    """A decoder whose Attention has caches and a mask of `attention_mask`; rows of tokens (rank 3) or of heads (4)."""
+    proto = decoder_kv(**{**SMALL, **settings})
+    graph, nodes = proto.graph, list[Any]()
+
+    def node(operator: str, *inputs: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(operator, inputs, [f"{operator}.{len(nodes)}"], **attributes))
+        return str(nodes[-1].output[0])
+
+    constants = {"zero": np.array(0), "one": np.array(1), "first": np.array([0]), "second": np.array([1]),
+                 "window": np.array(window), "pair": np.array([0, 1])}  # fmt: skip
+    for heads in (4, 2):
+        constants[f"rows.{heads}"] = np.array([0, 0, heads, 8])
+    constants["flat"] = np.array([0, 0, -1])
+    graph.initializer.extend(numpy_helper.from_array(values, key) for key, values in constants.items())
+    total, tokens = (node("Gather", node("Shape", name), "one") for name in ("attention_mask", "input_ids"))
+    past = node("Sub", total, tokens)
+    own = node("Unsqueeze", node("Add", node("Range", "zero", tokens, "one"), past), "second")
+    keys = node("Unsqueeze", node("Range", "zero", total, "one"), "first")
+    seen = node("And", node("LessOrEqual", keys, own), node("Cast", "attention_mask", to=9))
+    if window:
+        seen = node("And", seen, node("Greater", keys, node("Sub", own, "window")))
+    mask = node("Unsqueeze", seen, "pair")
+    for one in graph.node:
+        if one.op_type != "Attention":
+            nodes.append(one)
+            continue
+        inputs, output = list(one.input[:3]), one.output[0]
+        attributes: dict[str, Any] = {"q_num_heads": 4, "kv_num_heads": 2} if rank == 3 else {}
+        if rank == 4:
+            inputs = [node("Transpose", node("Reshape", name, f"rows.{heads}"), perm=[0, 2, 1, 3])
+                      for name, heads in zip(inputs, (4, 2, 2), strict=True)]  # fmt: skip
+            output = f"{output}.heads"
+        attributes |= {"softcap": cap} if cap else {}
+        nodes.append(
+            helper.make_node("Attention", [*inputs, mask, *one.input[4:6]], [output, *one.output[1:]], one.name,
+                             scale=1.5, **attributes)
+        )  # fmt: skip
+        if rank == 4:
+            turned = node("Transpose", output, perm=[0, 2, 1, 3])
+            nodes.append(helper.make_node("Reshape", [turned, "flat"], [one.output[0]]))
+    ordered = [onnx.NodeProto.FromString(one.SerializeToString()) for one in nodes]
+    del graph.node[:]
+    graph.node.extend(ordered)
+    graph.input.append(helper.make_tensor_value_info("attention_mask", 7, ["batch", "past_and_tokens"]))
+    return proto
+
+
+def copied(**settings: Any) -> Any:
+    """As TorchScript writes a cache of transformers: joined with nothing first, and its size read from the present."""
+    proto = decoder_concat(**settings)
+    nodes = list[Any]()
+    for node in proto.graph.node:
+        if node.op_type == "Concat" and node.input[0].startswith("past_key_values"):
+            nodes.append(helper.make_node("Concat", [node.input[0]], [f"{node.input[0]}.joined"], axis=-2))
+            node.input[0] = f"{node.input[0]}.joined"
+        nodes.append(node)
+        if node.output[0] == "present.1.value":
+            nodes.append(helper.make_node("Shape", [node.output[0]], ["present.shape"]))
+            nodes.append(helper.make_node("Gather", ["present.shape", "last"], ["size"], axis=0))
+    proto.graph.initializer.extend(
+        numpy_helper.from_array(np.array(values), key) for key, values in (("last", [3]), ("axes", [0, 1]))
+    )
+    norm = nodes[-1]
+    nodes[-1:] = [
+        helper.make_node("Cast", ["size"], ["number"], to=1), helper.make_node("Div", ["number", "number"], ["unit"]),
+        helper.make_node("Mul", [norm.input[0], "unit"], ["scaled"]),
+        helper.make_node("MatMul", ["scaled", norm.input[1]], list(norm.output)),
+    ]  # fmt: skip
+    ordered = [onnx.NodeProto.FromString(one.SerializeToString()) for one in nodes]
+    del proto.graph.node[:]
+    proto.graph.node.extend(ordered)
+    return proto
+
+
+def capped(**settings: Any) -> Any:
+    """Gemma 2's scores, cap * tanh(scores / cap), as primitives."""
+    proto = decoder_concat(**settings)
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(2, np.float32), "cap"))
+    nodes = list[Any]()
+    masks = {one.input[0] for one in proto.graph.node if one.op_type == "Softmax"}
+    for node in proto.graph.node:
+        if node.output[0] in masks:
+            name = node.input[0]
+            nodes += [
+                helper.make_node("Div", [name, "cap"], [f"{name}.ratio"]),
+                helper.make_node("Tanh", [f"{name}.ratio"], [f"{name}.bent"]),
+                helper.make_node("Mul", [f"{name}.bent", "cap"], [f"{name}.capped"]),
+            ]
+            node.input[0] = f"{name}.capped"
+        nodes.append(node)
+    ordered = [onnx.NodeProto.FromString(one.SerializeToString()) for one in nodes]
+    del proto.graph.node[:]
+    proto.graph.node.extend(ordered)
+    return proto
+
+
+def unnamed_size(**settings: Any) -> Any:
+    """As onnxruntime-genai's builder has written it since 0.18: the size of a head in the caches is a name."""
+    proto = grouped(**settings)
+    for value in (*proto.graph.input, *proto.graph.output):
+        if len(value.type.tensor_type.shape.dim) == 4:
+            value.type.tensor_type.shape.dim[3].dim_param = "kv_cache_dim"
+    return proto
+
+
 FORMS: dict[str, Callable[..., Any]] = {
+    "masked": masked, "masked heads": partial(masked, rank=4), "masked window": partial(masked, cap=3.0, window=3),
+    "copied": copied, "capped": capped, "named size": unnamed_size,
     "GQA": decoder_concat, "MHA": partial(decoder_concat, kv_heads=4), "MQA": partial(decoder_concat, kv_heads=1),
     "learned": decoder_concat_learned,
     "operator": grouped,
@@ -186,8 +294,8 @@ def _mask_is_added(model: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_everything_is_seen, r"node concat.present.0.key \(Concat\): no attention of its cache past_key_values.0.key"),
-        (_no_softmax, "no attention of its cache past_key_values.0.key was found: supported are MatMul, scale"),
+        (_everything_is_seen, r"node concat.present.0.key \(Concat\): no causal attention of its cache past_key"),
+        (_no_softmax, "no causal attention of its cache past_key_values.0.key: supported are MatMul, scale"),
         (_mask_is_added, r"node Shape_sizes \(Shape\): sizes depends on the length of the past, and is no function"),
         (lambda m: m.graph.input.append(helper.make_tensor_value_info("images", 1, [1, 4])),
          r"input images has shape \[1, 4\]: an exported decoder has input_ids, attention_mask, position_ids and"),

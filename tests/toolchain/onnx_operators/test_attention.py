@@ -95,10 +95,19 @@ def test_a_window_on_the_left_is_the_commands(window: int) -> None:
     assert_near(made)
 
 
+@pytest.mark.parametrize("causal", [0, 1])
+def test_a_bound_of_scores_is_the_commands_and_takes_vector_time(causal: int) -> None:
+    made, free = (model(queries=6, keys=6, is_causal=causal, softcap=cap) for cap in (0.5, 0.0))
+    assert operations(made).count("ATTN_T") == 1
+    assert_near(made)
+    inputs = random_inputs(made, 1)
+    (bounded, _), (other, _) = (ia.observed(one, NpuConfig(), inputs) for one in (made, free))
+    assert not np.allclose(bounded["y"], other["y"], rtol=1e-3)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
-        {"softcap": 2.0},
         {"queries": 5, "keys": 3, "is_causal": 1},  # the first query sees the first key, the last ones see all
         {"queries": 3, "keys": 5, "left_window_size": 1},  # the queries are the first of the keys
         {"value_size": 4},
