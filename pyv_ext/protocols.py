@@ -177,9 +177,12 @@ class CustomInstruction(NamedTuple):
     alone; or neither. What is not touched need not be brought up to date, which costs most of the time."""
     expr: str = ""
     """Instead of a handler: the value of rd in the dialect of `pyv_ext.isa.expressions`, from `a` (rs1), `b` (rs2, or
-    else imm) and `pc`. It retires after its issue. Engines execute it as one of their own instructions."""
+    else imm) and `pc`. It retires `cycles` after its issue. Engines execute it as one of their own instructions."""
     present: bool = True
     """Whether misa.X says that there are such instructions; False for words that do nothing."""
+    cycles: int | str = 0
+    """With `expr`: cycles that it takes beyond its issue, 0 to 65,535, as a number or as an expression of the same
+    operands. A handler returns them in its `Value`."""
 
 
 class CsrWindow(Protocol):

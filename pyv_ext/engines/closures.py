@@ -33,10 +33,17 @@ _PARAMETERS = {
 _FACTORY = "factory"
 """Its name in the text that defines it."""
 
-_STATEMENTS = {
+_TIMED = "timed"
+"""An OP whose cycles depend on its operands."""
+
+_STATEMENTS: dict[Kind | str, str] = {
     Kind.OP: """
         x[rd] = {value}
         return after""",
+    _TIMED: """
+        result, cycles = {value}, {extra}
+        x[rd] = result
+        return after[0], after[1] + cycles""",
     Kind.BRANCH: """
         return taken if {value} else after""",
     Kind.JUMP: """
@@ -114,8 +121,9 @@ class Closures:
 def _factory_text(row: Row, isa: Isa) -> str:
     """Return Python for the factory of a row whose kind has statements."""
     scale = max(row.size.bit_length() - 1, 0)
-    statements = _STATEMENTS[row.kind].format(
-        value=_value(row, isa),
+    statements = _STATEMENTS[_TIMED if row.extra else row.kind].format(
+        value=_python(row, isa, row.expr),
+        extra=_python(row, isa, row.extra),
         loaded=loaded(row, isa, f"ram[(address - base) >> {scale}]"),
         narrow="" if row.size in (0, 4) else f" & {(1 << 8 * row.size) - 1}",
         mask=isa.mask,
@@ -127,17 +135,18 @@ def _factory_text(row: Row, isa: Isa) -> str:
     return f"def {_FACTORY}({_PARAMETERS[row.kind]}):\n    def step():{reads}{statements}\n    return step\n"
 
 
-def _value(row: Row, isa: Isa) -> str:
-    if not row.expr:
+def _python(row: Row, isa: Isa, expr: str) -> str:
+    """Python for an expression of a row."""
+    if not expr:
         return ""
     b = "x[rs2]" if row.format.rs2 else "imm"
     names = {"a": "x[rs1]", "b": b, **{name: name for name, _ in _read_twice(row)}}
-    return python_source(row.expr, isa.xlen, names)
+    return python_source(expr, isa.xlen, names)
 
 
 def _read_twice(row: Row) -> list[tuple[str, str]]:
-    """The register operands that an expression mentions more than once, with the fields that name them."""
-    mentioned = operands(row.expr) if row.expr else []
+    """The register operands that its expressions mention more than once, with the fields that name them."""
+    mentioned = operands(f"{row.expr} {row.extra}")
     registers = [("a", "rs1"), ("b", "rs2")] if row.format.rs2 else [("a", "rs1")]
     return [(name, field) for name, field in registers if mentioned.count(name) > 1]
 

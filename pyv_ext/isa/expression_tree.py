@@ -16,8 +16,9 @@ Interval = tuple[int, int]
 _COMPARED = (ast.Eq, ast.NotEq, ast.Lt, ast.GtE, ast.Gt)
 
 
-def check(expr: str, xlen: int, given: Sequence[str]) -> None:
-    """ValueError where `expr` & M is not the same on every back end, or not in the dialect. `given`: its operands.
+def check(expr: str, xlen: int, given: Sequence[str]) -> Interval:
+    """Return the range of `expr` where it does not overflow. ValueError where `expr` & M is not the same on every back
+    end, or not in the dialect. `given`: its operands.
 
     What the low bits of a result do not depend on may overflow 2·XLEN bits; what is shifted right, divided or compared
     may not.
@@ -26,7 +27,7 @@ def check(expr: str, xlen: int, given: Sequence[str]) -> None:
         tree = parse(expr)
     except SyntaxError as error:
         raise ValueError(f"is no expression ({error.msg})") from None
-    _Check(xlen, given).narrow(tree)
+    return _Check(xlen, given).narrow(tree)
 
 
 class _Check:

@@ -8,8 +8,8 @@ from types import ModuleType
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import atomics, compressed, expressions, formats, integer
-from pyv_ext.isa.row import Instruction, Kind, Row
-from pyv_ext.protocols import CustomInstruction, Operands
+from pyv_ext.isa.row import MAX_EXTRA, Instruction, Kind, Row
+from pyv_ext.protocols import CustomInstruction, Operands, Value
 
 _TABLE: dict[str, tuple[Row, ...] | None] = {
     "i": integer.RV32I,
@@ -249,6 +249,10 @@ def _custom_rows(custom: Iterable[CustomInstruction]) -> list[Row]:
             )
         bits = "".join(str(item.match >> i & 1) if fixed >> i & 1 else "-" for i in reversed(range(32)))
         format = formats.custom(syntax)
+        if item.cycles and not item.expr:
+            raise PyvExtError(
+                f"custom instruction {item.name}: cycles goes with expr; a handler returns Value(value, cycles)"
+            )
         if item.expr:
             rows.append(_native_row(item, Row(item.name, format, bits, Kind.OP, "custom", item.expr)))
         elif item.handler is None:
@@ -268,17 +272,22 @@ def _native_row(item: CustomInstruction, row: Row) -> Row:
     given = {"a": format.rs1, "b": format.rs2 or format.imm, "pc": True}
     if format.rd is None:
         raise PyvExtError(f"custom instruction {item.name}: an expr is the value of rd: add rd to its syntax")
-    try:
-        check(item.expr, XLEN, [name for name, field in given.items() if field])
-    except ValueError as error:
-        raise PyvExtError(f"custom instruction {item.name}: expr {item.expr!r}: {error}") from None
+    names = [name for name, field in given.items() if field]
+    for field, text in (("expr", item.expr), ("cycles", str(item.cycles))):
+        try:
+            low, high = check(text, XLEN, names)
+            if field == "cycles" and not 0 <= low <= high <= MAX_EXTRA:
+                raise ValueError(f"may be {low if low < 0 else high}: must be 0..{MAX_EXTRA}, by & or >> for example")
+        except ValueError as error:
+            raise PyvExtError(f"custom instruction {item.name}: {field} {text!r}: {error}") from None
     expr = f"({item.expr}) & M"
-    value = expressions.evaluator(expr, XLEN)
+    value, cycles = expressions.evaluator(expr, XLEN), expressions.evaluator(str(item.cycles), XLEN)
     rs2, mask = format.rs2, (1 << XLEN) - 1
 
-    def handler(operands: Operands) -> int:
+    def handler(operands: Operands) -> Value:
         imm = format.imm.extract(operands.word) & mask if format.imm else 0
-        return value(operands.rs1, operands.rs2 if rs2 else imm, operands.pc, 0)
+        given = operands.rs1, operands.rs2 if rs2 else imm, operands.pc, 0
+        return Value(value(*given), cycles(*given))
 
     return replace(row, expr=expr, custom=item._replace(handler=handler, touches="nothing"))
 

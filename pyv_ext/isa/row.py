@@ -45,6 +45,9 @@ class Kind(Enum):
     """what `custom.handler` says"""
 
 
+MAX_EXTRA = 0xFFFF
+"""Cycles beyond its issue that an instruction declares at most."""
+
 Compute = Callable[[int, int, int, int], tuple[int, int]]
 """`f(rs1, rs2, rs3, rounding mode) -> (rd, exceptions)`: registers as they are, exceptions as bits of fflags."""
 
@@ -83,10 +86,18 @@ class Row:
         self.__dict__.update(match=match, mask=mask, length=len(bits) // 8)
 
     def cost(self, timing: CoreTiming) -> int:
-        """Cycles of its issue; a taken branch costs `taken` instead."""
-        issue = None if self.custom is None else self.custom.issue
-        cycles: int = getattr(timing, self.timing) if issue is None else issue
-        return cycles if self.custom is None else max(cycles, 1)
+        """Cycles that it takes, without those of `extra`; a taken branch costs `taken` instead."""
+        cycles: int = getattr(timing, self.timing)
+        if self.custom is None:
+            return cycles
+        issue, more = self.custom.issue, self.custom.cycles
+        return max(cycles if issue is None else issue, 1) + (more if isinstance(more, int) else 0)
+
+    @property
+    def extra(self) -> str:
+        """Expression of the cycles that it takes beyond `cost`, at most `MAX_EXTRA`; empty: none."""
+        more = 0 if self.custom is None else self.custom.cycles
+        return more if isinstance(more, str) else ""
 
 
 def op(name: str, format: Format, bits: str, expr: str, timing: str = "alu") -> Row:

@@ -18,9 +18,10 @@ unless a sanitizer looks on; all others take the slow path."""
 
 
 def ends(instruction: Instruction) -> bool:
-    """Whether the next instruction may be another one than that behind it, or an interrupt may come before it."""
-    kind = instruction.row.kind
-    return kind in CONTROL or kind in (Kind.ECALL, Kind.MRET) or enables(instruction)
+    """Whether the next instruction may be another one than that behind it, or an interrupt may come before it, or the
+    cycle in which it begins is not known beforehand."""
+    row = instruction.row
+    return row.kind in CONTROL or row.kind in (Kind.ECALL, Kind.MRET) or bool(row.extra) or enables(instruction)
 
 
 class Block(NamedTuple):

@@ -53,9 +53,8 @@ def loops(blocks: Sequence[Block], mask: int) -> list[Handed]:
 def _goes_on(block: Block) -> bool:
     """Whether it is known where the block leads to, and it is no call."""
     last = block.instructions[-1][1]
-    return (
-        not ends(last) or last.row.kind is Kind.BRANCH or (last.row.kind is Kind.JUMP and not last.rd and not last.rs1)
-    )
+    jump = last.row.kind is Kind.JUMP and not last.rd and not last.rs1
+    return not ends(last) or bool(last.row.extra) or last.row.kind is Kind.BRANCH or jump
 
 
 def _successors(block: Block, mask: int) -> list[int]:
@@ -123,7 +122,7 @@ def _only_sources(inside: Mapping[int, Block], points: Mapping[int, Sequence[int
     sources: dict[int, list[int]] = {}
     for head, block in inside.items():
         last = block.instructions[-1][1]
-        if not ends(last) or last.row.kind in CONTROL:
+        if not ends(last) or last.row.extra or last.row.kind in CONTROL:
             for each in (*_successors(block, mask), *points.get(head, ())):
                 sources.setdefault(each, []).append(head)
     places = {head: place for place, head in enumerate(inside)}

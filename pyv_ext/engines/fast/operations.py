@@ -56,7 +56,13 @@ class Operations:
         after = ir.value(f"add i64 {self._progress}, {advance(cost)}")
         next_pc = ir.value(f"add i32 {self._pc}, {row.length}")
         if row.kind is Kind.OP:
+            if row.extra:
+                extra = ir.value(f"zext i32 {self._lower.value(row.extra, given)} to i64")
+                after = ir.value(f"sub i64 {after}, {extra}")
             self._write(self._lower.value(row.expr, given))
+            if row.extra:  # a block begins after it
+                ir.goto("head", (next_pc, after))
+                return
         elif row.kind is Kind.LOAD:
             self._load(row, self._address(given), next_pc, after)
             return

@@ -247,7 +247,9 @@ class _Region:
             return
         given = {"pc": str(pc), "a": x[instruction.rs1]}
         given["b"] = x[instruction.rs2] if row.format.rs2 else immediate
-        if row.kind is Kind.OP:
+        if row.extra:
+            self._timed(pc, instruction, count, given)
+        elif row.kind is Kind.OP:
             x[instruction.rd] = self._rotation(instruction) or self._computed(row, given)
         elif row.kind is Kind.LOAD or row.kind is Kind.STORE:
             self._memory(pc, instruction, count, given, place)
@@ -259,6 +261,16 @@ class _Region:
         if row.expr in (_LEFT, _RIGHT) and not row.format.rs2:
             self._shifts[value] = row.expr, given["a"], int(given["b"])
         return value
+
+    def _timed(self, pc: int, instruction: Instruction, count: int, given: dict[str, str]) -> None:
+        """An instruction whose cycles depend on its operands: it ends the block."""
+        ir, row = self._ir, instruction.row
+        extra = ir.value(f"zext i32 {self._lower.value(row.extra, given)} to i64")
+        self._x[instruction.rd] = self._lower.value(row.expr, given)
+        next_pc = pc + instruction.length & self._isa.mask
+        after = self._after(count + 1, self._done + self._cost(instruction))
+        self._keep(next_pc)
+        ir.goto(*self._to(next_pc, ir.value(f"sub i64 {after}, {extra}")))
 
     def _rotation(self, instruction: Instruction) -> str | None:
         """The value of an instruction that puts together what two shifts have taken apart."""

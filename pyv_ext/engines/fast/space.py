@@ -377,11 +377,12 @@ class Space:
             self._add(blocks, region, lambda: self._text([self._block(*each) for each in blocks]))
 
     def _block(self, pc: int, end: int, words: Sequence[int]) -> Block:
-        """LookupError where regions may not have one of its instructions."""
-        instructions = []
+        """LookupError where regions may not have one of its instructions, or it would end before the last: custom
+        instructions may be others than in the last run."""
+        instructions: list[tuple[int, Instruction]] = []
         for at, word in zip(places_of([(pc, end, words)]), words, strict=True):
             form = self._form(word)
-            if form.instruction is None or not form.taken:
+            if form.instruction is None or not form.taken or (instructions and ends(instructions[-1][1])):
                 raise LookupError(f"{word:#x} at {at:#x}")
             instructions.append((at, form.instruction))
         return Block(pc, tuple(instructions), end)

@@ -1,6 +1,7 @@
 """Custom instructions that say what they compute or touch: the same on every engine, and faster."""
 
 import random
+import re
 
 import engine_choice
 import numpy as np
@@ -120,6 +121,75 @@ def test_it_takes_its_issue_and_may_have_an_immediate(issue):
     assert (rig.x[7], rig.hart.cycle) == (4, 1 + {None: 3, 0: 1, 5: 5}[issue])
 
 
+TIMED = ["3", "32 - CLZ(b)", "(a + b) & 7", "5 if a < b else 0", "CPOP(a ^ b) >> 1", "65535 if a == 40 else 2"]
+
+
+@each_engine
+@pytest.mark.parametrize("cycles", [3, *TIMED])
+@pytest.mark.parametrize("issue", [None, 0, 4])
+def test_it_takes_the_cycles_that_it_declares(cycles, issue):
+    """In a hot loop, whose result they change, and cut at any point; mcycle is the judge."""
+    row = computing("(a * 5 + b) & M", cycles=cycles, issue=issue)
+    program = """
+        csrrs x10,mcycle,x0
+        loop:
+        own x7,x7,x5
+        xor x8,x8,x7
+        addi x5,x5,1
+        bne x5,x6,loop
+        own x5,x5,x5
+        csrrs x11,mcycle,x0
+        spin:
+        jal x0,spin
+    """
+    rig = Rig(program, custom=[row], timing=CoreTiming(custom=2, branch=5, taken=3))
+    rig.hart.x[6] = 300
+    at = 0
+    while not rig.x[11]:
+        at += 97
+        rig.engine.run(at)
+    cost, extra = {None: 2, 0: 1, 4: 4}[issue], evaluator(str(cycles), 32)
+    expected, a, mixed = 1, 0, 0
+    for b in range(300):
+        expected += cost + extra(a, b, 0, 0) + 1 + 1 + (3 if b < 299 else 5)
+        a = (a * 5 + b) & 0xFFFFFFFF
+        mixed ^= a
+    expected += cost + extra(300, 300, 0, 0)
+    assert (rig.x[8], rig.x[5], rig.x[11] - rig.x[10]) == (mixed, 1800, expected)
+
+
+def test_a_program_whose_instruction_has_changed_since_its_last_run(monkeypatch):
+    """What that run has translated is a hint, and does not fit an instruction that ends its block."""
+    monkeypatch.setattr(engine_choice, "NAME", "fast")
+    rounds = []
+    for extra in (0, "3 if a == 0 else 0", 0):
+        rig = Rig("loop:; own x7,x0,x5; addi x5,x5,1; jal x0,loop", custom=[computing("(a + b) & M", cycles=extra)])
+        rig.engine.run(600_000)
+        rounds.append(rig.x[5])
+    assert rounds == [200_000, 100_000, 200_000]
+
+
+@pytest.mark.parametrize(
+    ("cycles", "why"),
+    [
+        (-1, "cycles '-1': may be -1: must be 0..65535"),
+        (65536, "cycles '65536': may be 65536: must be 0..65535"),
+        ("a", "may be 4294967295: must be 0..65535, by & or >> for example"),
+        ("CLZ(a) - 1", "may be -1: must be 0..65535"),
+        ("old & 3", "'old' is not in the dialect here"),
+        ("3 +", "is no expression"),
+    ],
+)
+def test_cycles_that_cannot_be_are_refused(cycles, why):
+    with pytest.raises(PyvExtError, match=re.escape(why)):
+        Isa("rv32im", [computing("a", cycles=cycles)])
+
+
+def test_a_handler_declares_no_cycles():
+    with pytest.raises(PyvExtError, match="own: cycles goes with expr; a handler returns Value"):
+        Isa("rv32im", [CustomInstruction("own", MATCH, MASK, "rd", lambda operands: 1, cycles=2)])
+
+
 @each_engine
 @pytest.mark.parametrize("touches", ["devices", "memory", "nothing"])
 def test_what_it_touches_changes_no_result(touches):
@@ -155,8 +225,9 @@ def test_what_touches_nothing_is_cheap(monkeypatch):
     """An expression is native code, which makes no calls; a handler that touches no device asks none of them."""
     monkeypatch.setattr(engine_choice, "NAME", "fast")
 
-    expression = computing("(a * 3 + b) & M")
-    assert calls_of(expression, 20_000, 200_000) < 200, "80,000 executions"
+    for cycles in (0, "a & 0"):
+        expression = computing("(a * 3 + b) & M", cycles=cycles)
+        assert calls_of(expression, 20_000, 200_000) < 200, "80,000 executions"
 
     def per_execution(touches: str) -> float:
         row = CustomInstruction("own", MATCH, MASK, "rd,rs1,rs2", lambda operands: 1, touches=touches)
