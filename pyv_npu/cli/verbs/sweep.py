@@ -1,6 +1,7 @@
 """`pyv-npu sweep`: a program at every point of some axes, as one table."""
 
 import argparse
+import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--zip", action="append", default=[], metavar="KEY,KEY", help="axes that advance together")
     parser.add_argument("--figures", metavar="LIST", help="columns: cycles, t_submit_p99, latency.reasons.bus, ...")
     parser.add_argument("--pareto", metavar="FIGURE,FIGURE", help="the figures of the Pareto front; both small is good")
-    parser.add_argument("--workers", type=_workers, metavar="N", help="processes of this machine (default: 1)")
+    parser.add_argument("--workers", type=_workers, metavar="N", help="processes of this machine (default: its cores)")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster, or its scheduler file")
     parser.add_argument(
         _INSECURE, action="store_true", help="with --scheduler: its connections may be without TLS, open to everybody"
@@ -158,10 +159,12 @@ def _run(args: argparse.Namespace, jobs: "Sequence[Job]", progress: "Progress") 
         from pyv_npu.studies.sweep.cluster import run_on_cluster
 
         run_on_cluster(jobs, args.scheduler, code(), progress.keep, insecure=args.insecure)
-    elif (args.workers or 1) > 1:
+        return
+    workers = min(args.workers or len(os.sched_getaffinity(0)), len(jobs))
+    if workers > 1:
         from pyv_npu.studies.sweep.processes import run_in_processes
 
-        run_in_processes(jobs, args.workers, progress.keep)
+        run_in_processes(jobs, workers, progress.keep)
     else:
         run_serially(jobs, progress.keep)
 

@@ -15,6 +15,7 @@ import pytest
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
 from pyv_npu.studies.sweep import point as points
+from pyv_npu.studies.sweep import processes
 from pyv_npu.studies.sweep.point import Job, Record, Runner
 from pyv_npu.workloads.model import TimedModel
 
@@ -38,6 +39,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return original(self, job)
 
     monkeypatch.setattr(Runner, "run", run)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})  # in this process
     return seen
 
 
@@ -92,6 +94,7 @@ def test_a_point_is_run_once_also_after_ctrl_c(
             return original(run)
 
         patch.setattr(points, "kept", kept)
+        patch.setattr(os, "sched_getaffinity", lambda process: {0})
         assert main([*SWEEP, "-o", str(folder)]) == 130
     assert "5 of 8 points are in" in capsys.readouterr().err
     assert len(list((folder / "points").iterdir())) == 5 and not (folder / "table.csv").exists()
@@ -320,6 +323,17 @@ def test_two_processes_give_the_serial_table_and_open_no_port(tmp_path: Path, mo
     assert main([*line, str(tmp_path / "two"), "--workers", "2"]) == 0
     assert not ports and killed
     assert (tmp_path / "two/table.csv").read_bytes() == (tmp_path / "serial/table.csv").read_bytes()
+
+
+def test_there_are_as_many_workers_as_cores_and_not_more_than_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    monkeypatch.setattr(processes, "run_in_processes", lambda jobs, workers, done: counts.append(workers))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(3)))
+    for axis in ("tile=16,32", "tile=16:64:16", "tile=16"):
+        main(["sweep", "submit_latency", axis, "--mode", "tight", *QUICK, "-o", str(tmp_path / axis[5:7])])
+    assert counts == [2, 3]
 
 
 def test_a_job_on_which_workers_die_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
