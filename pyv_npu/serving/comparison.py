@@ -3,14 +3,15 @@
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from pyv_npu.config import Effective
 from pyv_npu.errors import PyvNpuError
+from pyv_npu.result import Result
 from pyv_npu.serving.figures import ledger_csv, requests_csv
 from pyv_npu.serving.page import page
-from pyv_npu.serving.step_parts import ProductTimes, Simulator
-from pyv_npu.serving.study import ServedWorkload, Serving
+from pyv_npu.serving.study import Products, ServedWorkload
 from pyv_npu.text import columns
 from toolchain.errors import ModelError
 
@@ -34,21 +35,26 @@ class Comparison:
 
     workload: str
     made: dict[str, ServedWorkload] = field(default_factory=dict)
+    results: dict[str, Result[ServedWorkload]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     """Way -> why it cannot serve: weights that do not fit, no room for one request."""
-    _products: dict[Simulator, ProductTimes] = field(default_factory=dict)
+    _products: Products = field(default_factory=dict)
 
-    def add(self, point: Point, serving: Callable[[], Serving]) -> None:
-        """Serve in one more way."""
+    def add(self, point: Point, serve: Callable[[Products], ServedWorkload]) -> None:
+        """Serve in another way."""
         try:
-            self.made[point.name] = serving().run(self._products)
+            self.made[point.name] = served = serve(self._products)
+            config = point.effective.config
+            self.results[point.name] = Result(config.run.program, config, served, served.run.end)
         except (PyvNpuError, ModelError) as error:
             self.failed[point.name] = str(error)
 
     @property
     def json(self) -> dict[str, Any]:
-        return {"workload": self.workload, "runs": {name: run.json for name, run in self.made.items()},
-                "failed": dict(self.failed)}  # fmt: skip
+        runs = {name: self.results[name].json for name in self.made}
+        events = "".join(run["events_sha256"] for run in runs.values())
+        return {"workload": self.workload, "runs": runs, "failed": dict(self.failed),
+                "events_sha256": sha256(events.encode()).hexdigest()}  # fmt: skip
 
     @property
     def text(self) -> str:

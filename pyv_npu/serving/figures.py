@@ -12,11 +12,13 @@ Percentiles are nearest ranks. Times are nanoseconds, of integer cycles.
 """
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 from npu_device.kv_quant.policies import DeviceStorage
 from npu_device.memory.bitwidth import ROLE_ALIGNMENT, aligned_bytes
+from pyv_npu.config import Config
 from pyv_npu.csv_table import csv_text
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.percentiles import nearest_rank
@@ -122,6 +124,21 @@ def summary(run: Run, hz: int, limits: Mapping[str, int], kv: KvBytes) -> dict[s
         "tokens_per_step": sum(row.tokens for row in run.ledger) / max(1, len(run.ledger)),
         "busy": sum(row.end - row.start for row in run.ledger) / run.end if run.end else 0.0,
     }  # fmt: skip
+
+
+def run_keys(run: Run, core: Config | None) -> dict[str, Any]:
+    """Keys of the run object (docs/results.md) that a served workload has otherwise than a run on the core: parts of
+    `cycles`, which add up, and the hash of steps.csv as that of its events. `core`: of the firmware that schedules."""
+    steps = sum(row.end - row.start - row.swap for row in run.ledger)
+    swaps = sum(row.swap for row in run.ledger)
+    busy = sum(run.control.get(reason, 0) for reason in ("schedule", "allocate", "submit"))
+    firmware = min(busy, run.end - steps - swaps)
+    parts = {"steps": steps, "swaps": swaps, "firmware": firmware, "idle": run.end - steps - swaps - firmware}
+    return {
+        **({} if core is None else {"core": core.core.engine, "mode": core.npu.mode}),
+        "cycles_parts": parts,
+        "events_sha256": sha256(ledger_csv(run.ledger).encode()).hexdigest(),
+    }
 
 
 GROWTH = 2

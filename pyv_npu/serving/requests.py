@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyv_npu.errors import BadInputError
+from pyv_npu.errors import BadInputError, UsageError
 
 MOST_TOKENS = 1 << 24
 """Of a request: prompt and new tokens."""
@@ -65,6 +65,22 @@ class Workload:
             for one in self.requests
         ]
         return replace(self, requests=tuple(made))
+
+    @property
+    def rate(self) -> float:
+        """Requests per second that are offered. UsageError where they arrive together, or some wait for answers."""
+        times = [one.arrival_ns for one in self.requests]
+        spread = max(times, default=0) - min(times, default=0)
+        if self.clients or not spread or any(one.after is not None for one in self.requests):
+            raise UsageError(
+                f"--workload {self.name}: has no rate, requests arrive together or after an answer; give poisson:RATE, "
+                "or a file with times"
+            )
+        return (len(times) - 1) * 1e9 / spread
+
+    def at_rate(self, rate: float) -> "Workload":
+        """The same requests, their times scaled to so many per second. UsageError for a workload without a rate."""
+        return self.scaled(self.rate / rate)
 
 
 OVERLONG = ("refuse", "cut-prompt", "cut-both")

@@ -1,15 +1,16 @@
 """A workload served by a model on a device: from the request to figures, files and text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from npu_device.config import NpuConfig
 from npu_device.kv_quant.policies import DEVICE, OAKEN, POLICIES, DeviceStorage
 from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, UsageError
-from pyv_npu.serving.figures import FIGURES, KvBytes, ledger_csv, preemptions_text, requests_csv, summary
+from pyv_npu.result import Detail, Result
+from pyv_npu.serving.figures import FIGURES, KvBytes, ledger_csv, preemptions_text, requests_csv, run_keys, summary
 from pyv_npu.serving.on_core import serve_on_core
 from pyv_npu.serving.page import page
 from pyv_npu.serving.requests import Workload
@@ -17,13 +18,39 @@ from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.server import Run, serve
 from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.step_time import MOST, Check, StepTimes
-from pyv_npu.text import columns, lines_of
+from pyv_npu.text import MISSING, columns, lines_of
 from toolchain.decoders.shapes import Job, Shape
 
 OUTLIERS = 100
 """Permille of the elements of Oaken, unless --outliers says otherwise: what its paper profiles for."""
 RESERVED = 100
 """One part in so many of DRAM is kept for what is neither weights nor blocks: activations, tables, commands."""
+
+
+Products = dict[Simulator, ProductTimes]
+"""Times of products that were simulated, which ways to serve share."""
+ATTAINMENT = 0.9
+"""Share of the requests that must meet the limits of `--slo` for a rate to be within the capacity: that of DistServe
+(OSDI 2024)."""
+PRECISION = 1.02
+"""Ratio of a rate that is too high to one that is not, at which the search ends."""
+STEADY = 4
+"""Times of a request, from arrival to last token, over which requests must arrive: in fewer no queue builds up."""
+MAX_OCTAVES = 12
+"""Doublings or halvings of the first rate, at most."""
+
+
+class Trial(NamedTuple):
+    """A rate that was tried."""
+
+    rate: float
+    """Requests per second that are offered."""
+    attainment: float
+    goodput: float
+    problem: str
+    """Why the rate is too high; empty for one that the server sustains."""
+    ttft_p99_ns: int | None
+    tpot_p99_ns: int | None
 
 
 def kv_storage(name: str, outliers: int = OUTLIERS) -> DeviceStorage:
@@ -61,7 +88,7 @@ class Serving:
         layers = self.layers or self.shape.layers
         return KvBytes.of(self.kv, self.shape, layers)
 
-    def run(self, known: "dict[Simulator, ProductTimes] | None" = None) -> "ServedWorkload":
+    def run(self, known: "Products | None" = None) -> "ServedWorkload":
         """Serve the workload. `known`: products that were simulated for another way to serve it. BadInputError where no
         request can be served; what `serve_on_core` raises."""
         simulator = Simulator(self.npu, self.shape, self.weight_bits)
@@ -117,8 +144,8 @@ def blocks_of(
 
 
 @dataclass(frozen=True)
-class ServedWorkload:
-    """What came of it."""
+class ServedWorkload(Detail):
+    """The result of serving."""
 
     serving: Serving
     run: Run
@@ -127,6 +154,13 @@ class ServedWorkload:
     """How far cycles are from linear in layers, at the smallest step that was checked."""
     simulated: int
     layers: int
+    trials: tuple[Trial, ...] = ()
+    """Of `--find-rate`, by rate: this run is that of the highest good one."""
+
+    @property
+    def capacity(self) -> float | None:
+        """Requests per second within the limits; None: no rate was searched for."""
+        return max((trial.rate for trial in self.trials if not trial.problem), default=None)
 
     @property
     def hz(self) -> int:
@@ -148,11 +182,10 @@ class ServedWorkload:
         found: float | None = self.run.control.get("tpot_share")
         return found
 
-    @property
-    def json(self) -> dict[str, Any]:
+    def to_json(self, result: Result[Any]) -> dict[str, Any]:
         serving, config, workload = self.serving, self.serving.scheduler, self.serving.workload
         return {
-            "model": serving.shape.name, "layers": self.layers, "kv": serving.kv.name,
+            **run_keys(self.run, serving.core), "layers": self.layers, "kv": serving.kv.name,
             "kv_bytes_per_token": serving.kv_bytes.token, "clock_hz": self.hz,
             "workload": {"name": workload.name, "form": workload.form, "requests": len(workload.requests),
                          "changed": workload.changed, "clients": workload.clients},
@@ -161,6 +194,8 @@ class ServedWorkload:
             "refusals": {str(request): why for request, why in self.run.refused.items()},
             "blocks": {"total": config.blocks, "allocated": self.run.allocated, "released": self.run.released},
             "control": dict(self.run.control),
+            **({"capacity": {"requests_per_second": self.capacity, "attainment": ATTAINMENT,
+                             "trials": [trial._asdict() for trial in self.trials]}} if self.trials else {}),
             "step_time": {
                 "parts_simulated": self.simulated, "steps_checked": len(self.checks), "largest_error": self.worst,
                 "layers_error": self.bend,
@@ -168,8 +203,7 @@ class ServedWorkload:
             },
         }  # fmt: skip
 
-    @property
-    def text(self) -> str:
+    def text(self, result: Result[Any]) -> str:
         """Who served what, what its users saw, and how far the step times can be trusted."""
         made, config, workload = self.figures, self.serving.scheduler, self.serving.workload
         heads = ("ms", "mean", "P50", "P90", "P95", "P99")
@@ -200,16 +234,37 @@ class ServedWorkload:
             facts.insert(-2, ("firmware", _control(self.run.control, self.serving.core)))
         if made["reused_tokens"]:
             facts.insert(-2, ("prefix cache", f"{made['reused_tokens']:,} tokens were found"))
+        if self.trials:
+            facts.insert(5, ("capacity", self._capacity()))
         head = f"{self.serving.shape.name} serves, CA_HYBRID: KV {self.serving.kv.name}, {config.policy}"
-        return f"{lines_of(head, facts)}\n\n{columns(heads, rows)}\n"
+        return f"{lines_of(head, facts)}\n\n{columns(heads, rows)}\n{self._trials()}"
 
-    def files(self) -> Mapping[str, str]:
+    def _capacity(self) -> str:
+        """The highest good rate, and the rate that is too high."""
+        beyond = min(trial for trial in self.trials if trial.problem)
+        found = f"{self.capacity:,.4g} requests/s with {ATTAINMENT:.0%} within the limits"
+        return f"{found}; at {beyond.rate:,.4g}: {beyond.problem}"
+
+    def _trials(self) -> str:
+        """A row for each rate that was tried."""
+        if not self.trials:
+            return ""
+        heads = ("requests/s", "meet", "goodput", "TTFT P99 ms", "TPOT P99 ms", "problem")
+        rows = [
+            [f"{trial.rate:,.4g}", f"{trial.attainment:.1%}", f"{trial.goodput:,.4g}",
+             *(MISSING if time is None else f"{time / 1e6:,.2f}" for time in (trial.ttft_p99_ns, trial.tpot_p99_ns)),
+             trial.problem or "-"]
+            for trial in self.trials
+        ]  # fmt: skip
+        return f"\n{columns(heads, rows)}\n"
+
+    def files(self, result: Result[Any]) -> Mapping[str, bytes]:
         """requests.csv, steps.csv and report.html."""
         kv = self.serving.kv_bytes
         return {
-            "requests.csv": requests_csv(self.run, self.serving.shape.name, self.hz, kv),
-            "steps.csv": ledger_csv(self.run.ledger),
-            "report.html": page([self]),
+            "requests.csv": requests_csv(self.run, self.serving.shape.name, self.hz, kv).encode(),
+            "steps.csv": ledger_csv(self.run.ledger).encode(),
+            "report.html": page([self]).encode(),
         }
 
 
@@ -232,3 +287,53 @@ def _trust(checks: Sequence[Check], worst: float | None, bend: float | None) -> 
         return "no step"
     text = f"{len(checks)} steps, simulated whole: error at most {worst:.2%}"
     return text if bend is None else f"{text}; of layers that are not simulated {abs(bend):.2%}"
+
+
+# -- capacity ----------------------------------------------------------------------------------------------------------
+
+
+def find_rate(serve: Callable[[float], ServedWorkload], first: float) -> ServedWorkload:
+    """Returns the run at the highest good rate, with its trials.
+
+    Searches by doubling or halving, then by bisection of the ratio. `first`: a rate to begin with.
+
+    BadInputError: no rate is low enough, or none is too high.
+    """
+    runs: dict[float, tuple[ServedWorkload, Trial]] = {}
+
+    def is_good(rate: float) -> bool:
+        served = serve(rate)
+        runs[rate] = served, trial_of(rate, served)
+        return not runs[rate][1].problem
+
+    rising = is_good(first)
+    ladder = (first * (2.0**octave if rising else 0.5**octave) for octave in range(1, MAX_OCTAVES + 1))
+    last = next((rate for rate in ladder if is_good(rate) is not rising), None)
+    if last is None:
+        end = max(runs) if rising else min(runs)
+        why = "no rate is too high" if rising else runs[end][1].problem
+        raise BadInputError(f"--find-rate: at {end:.3g} requests/s: {why}; give other --slo limits, or another device")
+    low, high = (last / 2, last) if rising else (last, last * 2)
+    while high / low > PRECISION:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if is_good(middle) else (low, middle)
+    trials = tuple(runs[rate][1] for rate in sorted(runs))
+    best = max(trial.rate for trial in trials if not trial.problem)
+    return replace(runs[best][0], trials=trials)
+
+
+def trial_of(rate: float, served: ServedWorkload) -> Trial:
+    """The figures of a rate; requests that were refused meet no limit."""
+    figures = served.figures
+    count = figures["requests"] + figures["refused"]
+    attainment = figures["good_requests"] / count
+    times = [found and found["p99"] for found in (figures["ttft_ns"], figures["tpot_ns"])]
+    if attainment < ATTAINMENT:
+        problem = "misses the limits"
+    elif figures["overload"]:
+        problem = "requests arrive faster than they are answered"
+    elif count / rate < STEADY * figures["e2e_ns"]["mean"] / 1e9:
+        problem = f"{count:,} requests are too few to tell: a larger --first"
+    else:
+        problem = ""
+    return Trial(rate, attainment, figures["goodput"] or 0.0, problem, *times)

@@ -68,7 +68,7 @@ def _arrivals(text: str, source: random.Random) -> tuple[int, Iterator[float]]:
     plain = [part for part in values if "=" not in part]
     if len(plain) != 1 or named.keys() - ({"cv"} if name == "gamma" else set()):
         raise fail("needs one rate")
-    rate, cv = _positive(plain[0]), _positive(named.get("cv", "1"))
+    rate, cv = positive(plain[0]), positive(named.get("cv", "1"))
     if rate is None or cv is None:
         raise fail("numbers must be above 0 and below 10^9")
     if name == "poisson":
@@ -82,7 +82,8 @@ def _forever(draw_one: Callable[[], float]) -> Iterator[float]:
         yield draw_one()
 
 
-def _positive(text: str) -> float | None:
+def positive(text: str) -> float | None:
+    """Parses a number above 0 and below 10^9; None for other text."""
     try:
         value = float(text)
     except ValueError:
@@ -92,7 +93,7 @@ def _positive(text: str) -> float | None:
 
 def _lengths(option: str, text: str, source: random.Random, longest: int) -> Callable[[], int]:
     name, _, rest = text.partition(":")
-    numbers = [_positive(part) for part in (rest.split(",") if rest else [name])]
+    numbers = [positive(part) for part in (rest.split(",") if rest else [name])]
     fault = UsageError(
         f"{option} {text}: must be one of {', '.join(LENGTHS)}, of 1..{min(longest, MOST_TOKENS)} tokens"
     )

@@ -19,7 +19,8 @@ from npu_device.config import NpuConfig
 from npu_device.memory.memory import sparse
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
-from pyv_npu.serving.figures import KvBytes, ledger_csv, preemptions_text, requests_csv, summary
+from pyv_npu.result import Detail, Result
+from pyv_npu.serving.figures import KvBytes, ledger_csv, preemptions_text, requests_csv, run_keys, summary
 from pyv_npu.serving.on_core import serve_on_core
 from pyv_npu.serving.requests import Request, Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
@@ -181,7 +182,7 @@ class DecoderServer:
 
 
 @dataclass(frozen=True)
-class ServedValues:
+class ServedValues(Detail):
     """A workload that was served with values."""
 
     model: str
@@ -194,11 +195,13 @@ class ServedValues:
     hz: int
     slo: Mapping[str, int]
     kv: KvBytes
+    core: Config | None
+    """The platform whose firmware schedules; None: the host does."""
 
-    @property
-    def json(self) -> dict[str, Any]:
+    def to_json(self, result: Result[Any]) -> dict[str, Any]:
         return {
-            "model": self.model, "workload": {"name": self.workload.name, "requests": len(self.workload.requests)},
+            **run_keys(self.run, self.core),
+            "workload": {"name": self.workload.name, "requests": len(self.workload.requests)},
             **summary(self.run, self.hz, self.slo, self.kv), "control": dict(self.run.control),
             "blocks": {"total": self.config.blocks, "allocated": self.run.allocated, "released": self.run.released},
             "refusals": {str(request): why for request, why in self.run.refused.items()},
@@ -206,8 +209,7 @@ class ServedValues:
             "answers_as_alone": self.same,
         }  # fmt: skip
 
-    @property
-    def text(self) -> str:
+    def text(self, result: Result[Any]) -> str:
         """Who was served, what pressure there was, and whether it changed an answer."""
         made = summary(self.run, self.hz, self.slo, self.kv)
         facts = [
@@ -221,10 +223,10 @@ class ServedValues:
         ]  # fmt: skip
         return lines_of(f"{self.model} serves with values", facts) + "\n"
 
-    def files(self) -> dict[str, str]:
+    def files(self, result: Result[Any]) -> dict[str, bytes]:
         """requests.csv, steps.csv."""
         table = requests_csv(self.run, self.model, self.hz, self.kv)
-        return {"requests.csv": table, "steps.csv": ledger_csv(self.run.ledger)}
+        return {"requests.csv": table.encode(), "steps.csv": ledger_csv(self.run.ledger).encode()}
 
 
 PAGE = 4096
@@ -252,4 +254,4 @@ def serve_values(
         run = serve_on_core(workload, config, core, server.step_cycles, server.swap_cycles)
     answers = server.compute(workload, run)
     same = answers == server.alone(workload, run)
-    return ServedValues(path.stem, workload, run, config, answers, same, npu.clock_hz, slo, server.kv_bytes)
+    return ServedValues(path.stem, workload, run, config, answers, same, npu.clock_hz, slo, server.kv_bytes, core)

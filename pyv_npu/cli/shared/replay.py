@@ -18,7 +18,7 @@ FILE = "run.yaml"
 OPTION = "--replay"
 _KEPT = ("json", "report", "trace", "profile", "traceback", "trusted")
 """Options that say what is wanted of the run, not what runs."""
-_VERBS = ("run", "compare")
+_VERBS = ("run", "compare", "serve")
 """Whose reports have a record."""
 
 

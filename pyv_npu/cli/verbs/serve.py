@@ -2,28 +2,30 @@
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyv_native.files import write_text
+from pyv_native.files import write_bytes, write_text
 from pyv_npu.boot import is_example, model_file
 from pyv_npu.cli.shared import options, output
 from pyv_npu.cli.shared.output import OK, Call
-from pyv_npu.config import load
 from pyv_npu.errors import UsageError, bad_models
+from pyv_npu.result import Result
 from pyv_npu.serving.port import BLOCKS_MAX
 from pyv_npu.serving.requests import OVERLONG, fitted
 from pyv_npu.serving.scheduler import SchedulerConfig
-from pyv_npu.serving.synthetic import Drawn, draw, is_synthetic
+from pyv_npu.serving.synthetic import Drawn, draw, is_synthetic, positive
 from pyv_npu.studies.sweep.axes import plan
 from pyv_npu.text import integer
 
 if TYPE_CHECKING:
     from pyv_npu.config import Effective
+    from pyv_npu.serving.comparison import Point
     from pyv_npu.serving.requests import Workload
     from pyv_npu.serving.scheduler import SchedulerConfig
-    from pyv_npu.serving.study import Serving
+    from pyv_npu.serving.study import Products, ServedWorkload, Serving
 
 NAME = "serve"
 KV_DEFAULT = "uniform4"
@@ -34,7 +36,7 @@ FIRST = 100
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "model",
+        "program",
         metavar="MODEL",
         help="a built-in model or an example decoder that `pyv-npu info` lists, or a small decoder.onnx",
     )
@@ -49,6 +51,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--output", default="128", metavar="LENGTH", help="tokens of drawn answers (default: 128)")
     work.add_argument("--first", type=integer, metavar="N", help=f"only so many requests; of drawn ones {FIRST}")
     work.add_argument("--time-scale", type=float, default=1.0, metavar="X", help="multiplies all times of the workload")
+    rate = "requests per second that are offered: times are scaled"
+    work.add_argument("--rate", metavar="R", help=rate)
     overlong = "requests above --max-model-len: refuse, cut-prompt or cut-both (default: refuse)"
     work.add_argument("--overlong", default="refuse", metavar="HOW", help=overlong)
     server = parser.add_argument_group("server")
@@ -60,7 +64,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     who = "host: in no time; firmware: firmware/apps/serve.c on the core (default: host)"
     server.add_argument("--scheduler", default="host", metavar="WHO", help=who)
-    server.add_argument("--mode", metavar="MODE", help="how the firmware submits: loose or tight")
+    server.add_argument(
+        "--mode", dest="settings", action=options.SettingAction, type=partial(options.setting, options.MODE),
+        metavar="MODE", help="how the firmware submits: loose or tight",
+    )  # fmt: skip
     server.add_argument("--outliers", type=integer, default=100, metavar="PERMILLE",
                         help="of the elements of oaken (default: 100)")  # fmt: skip
     server.add_argument("--qbits-weight", type=integer, default=16, metavar="N", help="bits of matrices: 2, 4, 8, 16")
@@ -86,11 +93,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     shown = parser.add_argument_group("result")
     shown.add_argument("--slo", metavar="LIMITS", help="of a good request, like ttft=2s,tpot=100ms")
     shown.add_argument(
+        "--find-rate", action="store_true",
+        help="search for the highest rate at which nine of ten requests meet the limits of --slo",
+    )  # fmt: skip
+    shown.add_argument(
         "--compare",
         nargs="+",
         default=[],
         metavar="KEY=VALUES",
-        help="serve at every combination of kv, preset, other options of serve, keys of the configuration: one page",
+        help="serve at every combination of kv, rate, preset, other options, keys of the configuration: one page",
     )
     shown.add_argument("--check-steps", type=integer, default=3, metavar="N",
                        help="steps that are simulated whole (default: 3)")  # fmt: skip
@@ -107,26 +118,45 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     effective = _effective(args)
     if args.print_config:
         return options.print_config(effective)
-    if args.model.endswith(".onnx") or is_example(args.model):
-        return _with_values(args, call, effective)
-    if args.compare:
-        return _compare(args, call, effective)
+    return perform(args, effective, args, call)
+
+
+def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
+    """Serve what `asked` says and answer as `shown` says; they differ in a replay."""
+    if asked.program.endswith(".onnx") or is_example(asked.program):
+        return _with_values(asked, effective, shown, call)
+    if asked.compare:
+        return _compare(asked, effective, shown, call)
     with bad_models():
-        serving = _serving(args, effective, _workload(args))
-        call.begin_report(args.report, NAME, effective, _files(args))
-        call.progress.say(f"{args.model} serves {len(serving.workload.requests):,} requests")
-        made = serving.run()
-    return _answer(args, call, effective, made.json, made.text, made.files())
+        serving = _serving(asked, effective, _workload(asked))
+        call.begin_report(shown.report, NAME, effective, _files(asked))
+        call.progress.say(f"{asked.program} serves {len(serving.workload.requests):,} requests")
+        served = _served(asked, serving, {})
+    return _show(Result(asked.program, effective.config, served, served.run.end), effective, shown, call)
 
 
-def _with_values(args: argparse.Namespace, call: Call, effective: "Effective") -> int:
+def _served(args: argparse.Namespace, serving: "Serving", products: "Products") -> "ServedWorkload":
+    """Serve at the rate of the workload, or at the highest that meets the limits."""
+    if not args.find_rate:
+        return serving.run(products)
+    from pyv_npu.serving.study import find_rate
+
+    if not serving.slo:
+        raise UsageError("--find-rate: needs limits; add --slo ttft=2s,tpot=100ms")
+    workload = serving.workload
+    return find_rate(lambda rate: replace(serving, workload=workload.at_rate(rate)).run(products), workload.rate)
+
+
+def _with_values(args: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
     """A small decoder, whose answers are computed."""
     from pyv_npu.serving.figures import slo_of
     from pyv_npu.serving.with_values import MOST_SLOTS, serve_values
 
-    for option, given in (("--compare", args.compare), ("--kv", args.kv), ("--layers", args.layers)):
-        if given:
-            raise UsageError(f"{option}: is for built-in models; {args.model} is served with values")
+    for name in ("compare", "find_rate", "kv", "layers"):
+        if getattr(args, name):
+            raise UsageError(
+                f"--{name.replace('_', '-')}: is for built-in models; {args.program} is served with values"
+            )
     with bad_models():
         workload = _workload(args)
         most = min(args.max_num_seqs, len(workload.requests), MOST_SLOTS)
@@ -135,17 +165,18 @@ def _with_values(args: argparse.Namespace, call: Call, effective: "Effective") -
         blocks = most * -(-longest // size) if args.blocks is None else args.blocks
         config = _limits(args, blocks, most, args.max_model_len)
         core = effective.config if _by_firmware(args) else None
-        call.begin_report(args.report, NAME, effective, _files(args))
-        made = serve_values(model_file(args.model), workload, config, effective.config.npu, core, slo_of(args.slo))
-    code = _answer(args, call, effective, made.json, made.text, made.files())
+        call.begin_report(shown.report, NAME, effective, _files(args))
+        made = serve_values(model_file(args.program), workload, config, effective.config.npu, core, slo_of(args.slo))
+    code = _show(Result(args.program, effective.config, made, made.run.end), effective, shown, call)
     return code if made.same else output.MODEL_BUG
 
 
 def _by_firmware(args: argparse.Namespace) -> bool:
     if args.scheduler not in ("host", "firmware"):
         raise UsageError(f"--scheduler {args.scheduler}: must be host or firmware")
-    if args.scheduler == "host" and args.mode is not None:
-        raise UsageError(f"--mode {args.mode}: is how firmware submits; add --scheduler firmware")
+    mode = dict(args.settings).get(options.MODE)
+    if args.scheduler == "host" and mode is not None:
+        raise UsageError(f"--mode {mode}: is how firmware submits; add --scheduler firmware")
     return bool(args.scheduler == "firmware")
 
 
@@ -158,31 +189,38 @@ def _limits(
     )  # fmt: skip
 
 
-def _answer(
-    args: argparse.Namespace, call: Call, effective: "Effective", document: Mapping[str, Any], text: str,
-    files: Mapping[str, str],
-) -> int:  # fmt: skip
+def _show(result: "Result[Any]", effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
+    text = result.detail.text(result)
     if call.report is not None:
-        call.report.finish(document, text, effective)
-        for name, content in files.items():
-            write_text(call.report.folder / name, content)
-    call.show(document, text, as_json=args.json)
+        call.report.finish(result.json, text, effective)
+        for name, content in result.detail.files(result).items():
+            write_bytes(call.report.folder / name, content)
+    call.show(result.json, text, as_json=shown.json)
     return OK
 
 
-def _compare(args: argparse.Namespace, call: Call, effective: "Effective") -> int:
+def _compare(args: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
     """The same workload at every point. A point that cannot be is a row with its reason; MODEL errors end all."""
     from pyv_npu.serving.comparison import Comparison, Point
 
-    with bad_models():
-        workload = _workload(args)
     points = [Point(values, *_at(args, values)) for values in plan(args.compare).points()]
-    call.begin_report(args.report, NAME, effective, _files(args))
-    made = Comparison(workload.name)
-    for index, point in enumerate(points):
+    with bad_models():
+        workloads = [_workload(point.args) for point in points]
+    call.begin_report(shown.report, NAME, effective, _files(args))
+    made = Comparison(workloads[0].name)
+    for index, (point, workload) in enumerate(zip(points, workloads, strict=True)):
         call.progress.say(f"{point.name}: {index + 1} of {len(points)}")
-        made.add(point, partial(_serving, point.args, point.effective, workload))
-    return _answer(args, call, effective, made.json, made.text, made.files())
+        made.add(point, partial(_serve_point, point, workload))
+    if call.report is not None:
+        call.report.finish(made.json, made.text, effective)
+        for name, content in made.files().items():
+            write_text(call.report.folder / name, content)
+    call.show(made.json, made.text, as_json=shown.json)
+    return OK
+
+
+def _serve_point(point: "Point", workload: "Workload", products: "Products") -> "ServedWorkload":
+    return _served(point.args, _serving(point.args, point.effective, workload), products)
 
 
 def _at(args: argparse.Namespace, values: Mapping[str, str]) -> "tuple[argparse.Namespace, Effective]":
@@ -190,8 +228,8 @@ def _at(args: argparse.Namespace, values: Mapping[str, str]) -> "tuple[argparse.
     own = argparse.Namespace(**{**vars(args), "settings": list(args.settings)})
     for key, text in values.items():
         name = key.replace("-", "_")
-        if "." in key:
-            own.settings.append((key, text))
+        if "." in key or name == "mode":
+            own.settings.append((options.MODE if name == "mode" else key, text))
         elif name not in COMPARED:
             raise UsageError(f"--compare {key}: must be a key of the configuration, or {', '.join(COMPARED)}")
         elif isinstance(COMPARED[name], int):
@@ -204,7 +242,7 @@ def _at(args: argparse.Namespace, values: Mapping[str, str]) -> "tuple[argparse.
 
 
 COMPARED: dict[str, str | int] = {
-    "kv": "", "preset": "", "scheduler": "", "mode": "", "policy": "", "outliers": 0, "qbits_weight": 0,
+    "kv": "", "rate": "", "preset": "", "scheduler": "", "mode": "", "policy": "", "outliers": 0, "qbits_weight": 0,
     "blocks": 0, "block_size": 0, "max_num_batched_tokens": 0, "max_num_seqs": 0,
     "watermark": 0, "swap_blocks": 0,
 }  # fmt: skip
@@ -218,10 +256,7 @@ def _files(args: argparse.Namespace) -> list[str]:
 def _effective(args: argparse.Namespace) -> "Effective":
     from pyv_npu.workloads.built_in import BuiltIn
 
-    mode = {} if args.mode is None else {"npu.mode": args.mode}
-    effective = load(args.config, args.preset, {**dict(args.settings), **mode, "run.program": args.model})
-    options.check_trusted(effective, args)
-    return effective.with_defaults(BuiltIn.defaults, BuiltIn.needs)
+    return options.effective(args).with_defaults(BuiltIn.defaults, BuiltIn.needs)
 
 
 def _serving(args: argparse.Namespace, effective: "Effective", workload: "Workload") -> "Serving":
@@ -229,7 +264,7 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
     from pyv_npu.serving.study import Serving, blocks_of, kv_storage
     from toolchain.decoders.shapes import shape_of
 
-    shape, npu, kv = shape_of(args.model), effective.config.npu, kv_storage(args.kv or KV_DEFAULT, args.outliers)
+    shape, npu, kv = shape_of(args.program), effective.config.npu, kv_storage(args.kv or KV_DEFAULT, args.outliers)
     if args.overlong not in OVERLONG:
         raise UsageError(f"--overlong {args.overlong}: must be one of {', '.join(OVERLONG)}")
     for name, value in (("--check-steps", args.check_steps), ("--check-requests", args.check_requests)):
@@ -273,4 +308,10 @@ def _workload(args: argparse.Namespace) -> "Workload":
         made = draw(Drawn(args.workload, count, args.input, args.output, args.seed, args.max_model_len))
     else:
         made = read_workload(Path(args.workload), args.first)
-    return made if args.time_scale == 1 else made.scaled(args.time_scale)
+    made = made if args.time_scale == 1 else made.scaled(args.time_scale)
+    if args.rate is None:
+        return made
+    rate = positive(args.rate)
+    if rate is None:
+        raise UsageError(f"--rate {args.rate}: must be requests per second, above 0 and below 10^9")
+    return made.at_rate(rate)

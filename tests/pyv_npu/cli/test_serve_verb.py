@@ -2,6 +2,7 @@
 
 import csv
 import json
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,38 @@ def test_a_report_holds_requests_steps_and_charts(tmp_path: Path, capsys: pytest
     assert "Requests that wait" in (tmp_path / "out/report.html").read_text()
 
 
+def test_a_served_workload_is_a_result_like_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can be replayed from elsewhere and compared; the parts of its cycles add up."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert main([*SHORT, "--report", str(first)]) == 0
+    assert main([*SHORT, "--rate", "1e5", "--report", str(second)]) == 0
+    found = [json.loads((folder / "result.json").read_text()) for folder in (first, second)]
+    for run in found:
+        assert run["schema"] == 1 and run["program"] == "llama2-7b" and run["stop_reason"] == "exit"
+        assert run["cycles"] == sum(run["cycles_parts"].values()) and run["core"] is None
+    assert found[0]["cycles_parts"]["idle"] > found[1]["cycles_parts"]["idle"]
+    assert abs(found[1]["offered_per_second"] - 1e5) < 1
+    steps = (first / "steps.csv").read_bytes()
+    assert found[0]["events_sha256"] == sha256(steps).hexdigest() != found[1]["events_sha256"]
+    assert "npu.dram.size" in (first / "summary.txt").read_text()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    capsys.readouterr()
+    assert main(["run", "--replay", str(first), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == found[0] and "the events are those of the recorded run" in err
+    assert main(["diff", str(first), str(second), "--json", "-o", "diff.html", "--fail-if", "ttft_ns.p99 > +1%"]) == 1
+    changed = json.loads(capsys.readouterr().out)
+    assert changed["sentence"].startswith("cycles of the run ") and "idle -" in changed["sentence"]
+    record = (first / "run.yaml").read_text()
+    (first / "manifest.json").unlink()
+    (first / "run.yaml").write_text(record.replace(found[0]["events_sha256"], "f" * 64))
+    assert main(["run", "--replay", str(first)]) == 70
+    assert "the events of run differ" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("more", "code", "message"),
     [
@@ -51,6 +84,8 @@ def test_a_report_holds_requests_steps_and_charts(tmp_path: Path, capsys: pytest
          "its end, so all of it must have room; drop --no-full-isl-gate"),
         (["--slo", "ttft=5"], 64, "--slo ttft=5: must be ttft, tpot or e2e = a time with its unit, like "
          "ttft=2s,tpot=50ms"),
+        (["--rate", "0"], 64, "--rate 0: must be requests per second, above 0 and below 10^9"),
+        (["--find-rate"], 64, "--find-rate: needs limits; add --slo ttft=2s,tpot=100ms"),
         (["--overlong", "drop"], 64, "--overlong drop: must be one of refuse, cut-prompt, cut-both"),
         (["--set", "npu.dram.size=800000000"], 65, "llama2-7b: weights of 0.9 GB leave no room for a block of 16 "
          "tokens (0.1 MB) in npu.dram.size 0.8 GB: more DRAM, or narrower weights"),
@@ -68,6 +103,8 @@ def test_an_unknown_workload_is_one_line(capsys: pytest.CaptureFixture[str]) -> 
     for name, hint in (("nothing.csv", ""), ("poison:5", "; did you mean poisson?")):
         assert main(["serve", "llama2-7b", "--workload", name]) == 65
         assert capsys.readouterr().err == f"pyv-npu: error: --workload {name}: no such file: {forms}{hint}\n"
+    assert main(["serve", "llama2-7b", "--workload", "burst", "--rate", "3"]) == 64
+    assert "--workload burst: has no rate, requests arrive together or after" in capsys.readouterr().err
     assert main(["serve", "llama3", "--workload", "burst"]) == 65
     assert capsys.readouterr().err.endswith("; did you mean llama3-8b?\n")
 
