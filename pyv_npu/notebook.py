@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.analysis.metrics import Metric, metrics
 from pyv_npu.report.layers import causes
-from pyv_npu.report.page import number
 from pyv_npu.report.timeline import LATENCY_COLUMNS, Row, latency_columns, rows
 from pyv_npu.result import Result
 from pyv_npu.tables import summary
 from pyv_npu.text import html_table
+from pyv_npu.units import number
 from pyv_npu.verdict import cycles_table, sentences
 from toolchain.errors import require_extra
 

@@ -3,8 +3,13 @@
 Made from the run objects of docs/results.md, "JSON". Times are core cycles.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+
+from pyv_npu.config import Config
+from pyv_npu.observe.analysis.metrics import roofline
+from pyv_npu.observe.analysis.model import Analysis
+from pyv_npu.units import duration, number, quantity
 
 Run = Mapping[str, Any]
 Runs = Mapping[str, Run]
@@ -16,6 +21,27 @@ MOST_OF = 0.7
 """A unit that works for a larger share of the time is called the limit. Chosen by us."""
 SHOWN_CAUSES = 3
 UNITS = {"te": "tensor engine", "ve": "vector engine", "dma": "DMA channel"}
+
+
+BOUNDS = {
+    "compute": "engines",
+    "dram": "DRAM",
+    "noc": "NoC",
+    "spm": "scratchpad ports",
+    "critical_path": "critical path",
+    "kv_engines": "KV engines",
+}
+ADVICE = {
+    "tensor engine": "more tensor engines (npu.te.count)",
+    "vector engine": "more vector engines (npu.ve.count)",
+    "DRAM bandwidth": "more DRAM bandwidth (npu.dram.bytes_per_second), or narrower weights (--qbits-weight)",
+    "DMA channel busy": "more DMA channels (npu.dma.channels)",
+    "DMA channel bandwidth": "wider DMA channels (npu.dma.bytes_per_cycle)",
+    "NoC": "more bandwidth of the NoC (npu.noc.bytes_per_second)",
+    "bank conflict": "more banks of the scratchpad (npu.spm.banks)",
+    "scratchpad port": "wider ports of the scratchpad (npu.spm.port)",
+}
+"""Cause -> what to change first."""
 
 
 class Line(NamedTuple):
@@ -127,7 +153,8 @@ def _by_cause(run: Run, causes: Mapping[str, int]) -> str:
     parts = run.get("cycles_parts")
     if parts is None:
         ranked = sorted(causes.items(), key=lambda item: -item[1])
-        return f"limited by {ranked[0][0].split(': ')[-1]}; {_limited(ranked, cycles, f'its {cycles:,} cycles')}"
+        text = _limited(ranked, cycles, f"its {cycles:,} cycles")
+        return f"limited by {ranked[0][0].split(': ')[-1]}; {text}{_advice(ranked)}"
     inside = dict(causes)
     waits = next((name for name in inside if name.endswith("submission")), None)
     if waits is not None:  # what lies before the first submission is counted there
@@ -140,7 +167,13 @@ def _by_cause(run: Run, causes: Mapping[str, int]) -> str:
         share = f"{around:,} of {cycles:,} cycles ({around / cycles:.0%})"
         return (f"firmware around the NPU's work limits the run: {share} lie before the first submission or after the "
                 f"last completion. {text[:1].upper()}{text[1:]}")  # fmt: skip
-    return f"limited by {ranked[0][0].split(': ')[-1]}; {text}" if ranked else ""
+    return f"limited by {ranked[0][0].split(': ')[-1]}; {text}{_advice(ranked)}" if ranked else ""
+
+
+def _advice(ranked: list[tuple[str, int]]) -> str:
+    """What to change first, where the largest cause has an answer."""
+    change = ADVICE.get(ranked[0][0].split(": ")[-1])
+    return f" Try {change} first." if change else ""
 
 
 def _limited(ranked: list[tuple[str, int]], whole: int, of: str) -> str:
@@ -169,3 +202,108 @@ def _by_unit(run: Run) -> str:
     if share >= MOST_OF:
         return f"limited by {text} {of}."
     return f"no unit limits the run by itself; the largest share is that of {text} {of}."
+
+
+# -- the figures that a reader asks for first --------------------------------------------------------------------------
+
+
+class KeyFigure(NamedTuple):
+    """A figure of the first screen; `name` is that of its cell, `text` says what it is."""
+
+    name: str
+    value: str
+    text: str
+
+
+SUBMISSION = (("t_submit", "p50"), ("t_submit", "p99"), ("core_busy", "p50"))
+"""Stages and figures of a run of firmware, and of a comparison."""
+STAGE_TEXTS = {"t_submit": "T_submit", "t_submit_prebuilt": "T_submit, prebuilt", "core_busy": "core busy"}
+
+
+def key_figures(
+    runs: Runs, configs: Mapping[str, Config], analyses: Mapping[str, Analysis], comparison: Run | None = None
+) -> list[KeyFigure]:
+    """At most four figures: of a decoder, a model, a comparison or firmware."""
+    mode, run = next(iter(runs.items()))
+    analysis, hertz = analyses.get(mode), configs[mode].npu.clock_hz
+    if comparison is not None:
+        return list(_of_comparison(comparison, runs, hertz))[:4]
+    if "llm" in run and run["llm"].get("tokens_per_second"):
+        return list(_of_decoder(mode, run))
+    if analysis is not None and analysis.layers:
+        return list(_of_model(mode, run, analysis, configs[mode]))
+    return list(_of_firmware(mode, run, hertz))[:4]
+
+
+def _stage(run: Run, stage: str) -> Mapping[str, Any]:
+    return (run["latency"] or {"stages": {}})["stages"].get(stage) or {}
+
+
+def _of_comparison(comparison: Run, runs: Runs, hertz: float) -> Iterator[KeyFigure]:
+    """Ratios of loose over tight, with both in cycles and in time."""
+    spread = (comparison.get("phases") or {}).get("spread", {})
+    for stage, figure in (*SUBMISSION, ("t_submit_prebuilt", "p50")):
+        key = f"{stage}_{figure}"
+        both = [_stage(run, stage).get(figure) for run in runs.values()]
+        if comparison["ratio"].get(key) is None or None in both:
+            continue
+        times = " / ".join(duration(cycles, hertz) for cycles in both)
+        phases = "" if spread.get(key) is None else f"; over phases {' to '.join(number(end) for end in spread[key])}"
+        cycles = " / ".join(f"{value:,}" for value in both)
+        text = f"{STAGE_TEXTS[stage]} {figure.upper()}, loose / tight: {cycles} cycles, {times}{phases}"
+        yield KeyFigure(f"ratio.{key}", f"{number(comparison['ratio'][key])}x", text)
+    if comparison["ratio"]["cycles"] is not None:
+        times = " / ".join(duration(run["cycles"], hertz) for run in runs.values())
+        text = f"whole run, loose / tight: {times}"
+        yield KeyFigure("ratio.cycles", f"{number(comparison['ratio']['cycles'])}x", text)
+
+
+def _of_decoder(mode: str, run: Run) -> Iterator[KeyFigure]:
+    llm, capacity = run["llm"], run["llm"]["kv_capacity"]
+    rate = llm["tokens_per_second"]
+    yield KeyFigure(f"{mode}.tokens_per_second", number(rate), f"tokens/s, {llm['requests']} requests")
+    yield KeyFigure(f"{mode}.time_per_token", quantity(llm["requests"] / rate, "s"), "per token of a request")
+    token = quantity(capacity["kv_bytes_per_token"], "bytes")
+    text = (
+        f"keys and values of {llm['context']:,} tokens a request; {token} a token, room for {capacity['t_max_limit']:,}"
+    )
+    yield KeyFigure(f"{mode}.kv_bytes", quantity(llm["kv_bytes_used"], "bytes"), text)
+    bounds = llm["bound"]
+    name = max(bounds, key=lambda each: bounds[each]).removesuffix("_cycles")
+    text = f"bounds the run: {quantity(llm['bound_share'], 'share')} of its time at least"
+    yield KeyFigure(f"{mode}.bound", BOUNDS.get(name, name), text)
+
+
+def _of_model(mode: str, run: Run, analysis: Analysis, config: Config) -> Iterator[KeyFigure]:
+    hertz, makespan = config.npu.clock_hz, max(analysis.explanation.makespan, 1)
+    text = f"of {run['cycles']:,} cycles, {duration(makespan, hertz)} of them to the last completion on the NPU"
+    yield KeyFigure(f"{mode}.time", duration(run["cycles"], hertz), text)
+    rate = sum(layer.ops for layer in analysis.layers) / makespan
+    device = roofline(config.npu, analysis.layers)
+    yield KeyFigure(
+        f"{mode}.operation_rate", quantity(rate * hertz, "ops/s"), "operations of all engines to that moment"
+    )
+    peak = max((roof.rate for roof in device.roofs), default=0.0)
+    known = f"of the peak of {quantity(peak * hertz, 'ops/s')}" if peak else "no engine has a limit"
+    yield KeyFigure(f"{mode}.of_peak", quantity(rate / peak if peak else None, "share"), known)
+    moved = run["traffic"]["total"]["bytes_aligned"] if run.get("traffic") else None
+    speed = "" if moved is None else f", {quantity(moved * hertz / makespan, 'bytes/s')}"
+    yield KeyFigure(f"{mode}.dram_bytes", quantity(moved, "bytes"), f"read from DRAM and written{speed}")
+
+
+def _of_firmware(mode: str, run: Run, hertz: float) -> Iterator[KeyFigure]:
+    for stage, figure in (*SUBMISSION, ("t_submit_prebuilt", "p50"), ("t_submit_prebuilt", "p95")):
+        cycles = _stage(run, stage).get(figure)
+        if cycles is not None:
+            text = f"{STAGE_TEXTS[stage]} {figure.upper()}, {cycles:,} cycles"
+            yield KeyFigure(f"{mode}.{stage}.{figure}.time", duration(cycles, hertz), text)
+    parts = run.get("cycles_parts") or {}
+    work = f", {duration(parts['work'], hertz)} of them with the NPU" if parts else ""
+    yield KeyFigure(f"{mode}.time", duration(run["cycles"], hertz), f"of {run['cycles'] or 0:,} cycles{work}")
+    if run.get("instret") is not None and run["cycles"]:
+        yield KeyFigure(
+            f"{mode}.ipc", number(run["instret"] / run["cycles"]), f"instructions per cycle, of {run['instret']:,}"
+        )
+    yield KeyFigure(f"{mode}.stop", str(run["stop_reason"]), f"exit code {run['exit_code']}")
+    npu = run["npu"] or {}
+    yield KeyFigure(f"{mode}.accepted", number(npu.get("accepted", 0)), "commands that the NPU accepted")

@@ -47,7 +47,6 @@ ALLOWED: dict[str, set[str]] = {
         "yaml",
         "jinja2",
         "markupsafe",
-        "matplotlib",
         "dask",  # workers of sweeps, with distributed
         "distributed",
         "onnx",
@@ -56,6 +55,7 @@ ALLOWED: dict[str, set[str]] = {
         "pyarrow",  # tables of sweeps
         "pythonfmu",  # of export-fmu
         "vcd",  # waveforms
+        "vl_convert",  # charts
         *NUMERIC,
         *NATIVE,
     },
@@ -73,7 +73,7 @@ LAYERS: dict[str, str] = {
                     onnx_frontend quantize codegen passes trace backend compiler program_image mlir.text mlir.npu mlir
                     decoders examples""",
     "pyv_npu": """errors engines
-                  text csv_table versions manifest ctrl_c config instruction_sets
+                  text units csv_table versions manifest ctrl_c config instruction_sets
                   plugins
                   boot coupling observe.latency observe.sanitizer
                   snapshot faults platform observe.analysis

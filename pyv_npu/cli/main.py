@@ -26,6 +26,7 @@ VERBS = {
     "compile": "compile an ONNX model: image.elf, weights.bin if needed, npu_ir.txt, npu_ir.jsonl, cmdq.json, "
     "model.json",
     "check": "say what an ONNX model needs and whether it compiles, without running it",
+    "charts": "draw the charts of a report as SVG or PNG files",
     "verify": "say whether a folder of results is as it was written, and its inputs as they were read",
     "calibrate": "run the published measurement that a timing preset was fitted to",
     "new": "make a project: program, build files, tests, configuration, set-up of an editor",
@@ -162,6 +163,10 @@ def module_of(verb: str) -> ModuleType:
             from pyv_npu.cli.verbs import check
 
             return check
+        case "charts":
+            from pyv_npu.cli.programs import charts
+
+            return charts
         case "verify":
             from pyv_npu.cli.verbs import verify
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyv_npu.report.charts import Chart, Line, lines
 from pyv_npu.text import columns
 
-KEYS, VALUES = "#1f6fb4", "#e8590c"
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -26,25 +26,19 @@ def sweep_table(rows: Rows) -> str:
     ])  # fmt: skip
 
 
-def sweep_chart(rows: Rows, of: str) -> str:
-    """SVG: errors by bits of an element."""
-    from pyv_npu.report.charts import Line, lines
-
+def sweep_chart(rows: Rows, of: str) -> Chart:
+    """Errors by bits of an element."""
     return lines(
-        "Errors by bits", f"shares of outer, middle and inner group; {of}",
-        [Line(name, colour, sorted((one["b_eff"], one[name]) for one in rows))
-         for name, colour in (("keys", KEYS), ("values", VALUES))],
+        "ratios", "Errors by bits", f"shares of outer, middle and inner group; {of}",
+        [Line(name, sorted((one["b_eff"], one[name]) for one in rows)) for name in ("keys", "values")],
         "bits of an element", "relative error", dots=True,
     )  # fmt: skip
 
 
-def ablation_chart(rows: Rows, of: str) -> str:
-    """SVG: errors of each variant at its bits."""
-    from pyv_npu.report.charts import Line, lines
-
-    colours = ("#2f9e44", "#868e96", "#e8590c", "#5f3dc4", "#1f6fb4", "#d6336c", "#0b7285", "#ae3ec9")
+def ablation_chart(rows: Rows, of: str) -> Chart:
+    """Errors of each variant at its bits."""
     return lines(
-        "Parts of Oaken", f"relative error of keys; {of}",
-        [Line(one["variant"], colour, [(one["bits"], one["keys"])]) for one, colour in zip(rows, colours, strict=True)],
+        "ablations", "Parts of Oaken", f"relative error of keys; {of}",
+        [Line(one["variant"], [(one["bits"], one["keys"])]) for one in rows],
         "bits of an element", "relative error", dots=True,
     )  # fmt: skip

@@ -1,412 +1,403 @@
-"""The kinds of chart of a report, as SVG text: matplotlib draws them, the same figures give the same bytes."""
+"""Vega-Lite specifications of the charts of a page. Colours are those of the theme that draws them."""
 
-import io
-import math
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import wraps
-from html import escape
-from typing import TYPE_CHECKING, Any, ParamSpec
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from npu_device.trace.spans import Integers, Table
 from pyv_npu.observe.analysis.metrics import Roofline
+from pyv_npu.units import number
 
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-
-WIDTH = 820
-GRID, AXIS, MUTED, INK = "#e3e3e3", "#555555", "#666666", "#111111"
-RUN_COLOURS = {"loose": "#1f6fb4", "tight": "#d9480f", "IA_TIMING": "#2f9e44", "CA_HYBRID": "#5f3dc4"}
-"""By mode; by level where there is no core."""
+Spec = dict[str, Any]
+RUNS = ("loose", "tight")
+"""Modes: their colours are the first ones of a theme in every chart."""
 LOG_FROM = 20
-"""A range that spans this factor is drawn on a logarithmic axis."""
+"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
+FLAT = 0.005
+"""Relative range below which a series is stated in words."""
+MAX_PARTS = 9
+"""Parts of a stacked bar with a colour; the smaller parts are one part more."""
+MAX_POINTS = 400
+"""Points of a distribution."""
 LABELLED = 6
-"""Points of a roofline that are labelled: those with the largest area."""
-
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "pyv-npu",
-    "font.family": "DejaVu Sans",
-    "font.size": 11,
-    "text.parse_math": False,
-    "axes.axisbelow": True,
-    "axes.edgecolor": AXIS,
-    "axes.grid": True,
-    "axes.labelsize": 12,
-    "axes.labelcolor": "#333333",
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "grid.color": GRID,
-    "legend.frameon": False,
-    "legend.borderaxespad": 0,
-    "xtick.color": "#333333",
-    "ytick.color": "#333333",
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-}
-_OURS = ("axes", "figure", "font", "grid", "hatch", "image", "legend", "lines", "patch", "path", "savefig", "scatter",
-         "svg", "text", "xtick", "ytick")  # fmt: skip
-"""Settings of matplotlib that a user's own file of settings does not change here."""
+"""Points of a roofline with a label: those with most cycles."""
+_LABEL = "datum.value >= 10000 ? format(datum.value, '~s') : format(datum.value, '~g')"
+_DIGIT = "round(datum.value / pow(10, floor(log(datum.value) / LN10 + 1e-9)))"
+DECADES = f"{_DIGIT} === 1 ? {_LABEL} : ''"
+"""Labels of a logarithmic axis at powers of ten only, and at 1, 2 and 5 of each."""
+STEPS = f"indexof([1, 2, 5], {_DIGIT}) >= 0 ? {_LABEL} : ''"
+FADED = 0.12
+OTHER = "other"
 
 
-@dataclass(frozen=True)
-class Line:
-    """A curve through points (x, y)."""
+class Chart(NamedTuple):
+    """A chart of a page: `name` is that of its file, the caption says what is drawn."""
 
     name: str
-    colour: str
-    points: Sequence[tuple[float, float]]
-    dash: str = "-"
-    """A line style of matplotlib."""
+    title: str
+    caption: str
+    spec: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Range:
-    """Order statistics of one row: a bar from `low` to `high` with marks inside."""
+class Line(NamedTuple):
+    """A curve through points (x, y). Curves of a group have one colour, curves of a style one dash."""
 
     name: str
-    colour: str
-    low: int
-    high: int
-    marks: Mapping[str, int]
+    points: Sequence[tuple[float | str, float]]
+    style: str = ""
 
 
-@dataclass(frozen=True)
-class Point:
+class Range(NamedTuple):
+    """Order statistics of a row: a line from `low` to `high` with marks."""
+
+    name: str
+    group: str
+    low: float
+    high: float
+    marks: Mapping[str, float]
+
+
+class Point(NamedTuple):
     """A layer under a roofline."""
 
     name: str
-    colour: str
+    group: str
     intensity: float
     """Operations per byte of DRAM traffic."""
     rate: float
     """Operations per core cycle."""
     cycles: int
-    tip: str
 
 
-@dataclass
-class Chart:
-    """A figure with title, caption and one pair of axes, and what its artists say when the pointer rests on them."""
-
-    axes: "Axes"
-    title: str
-    tips: list[str] = field(default_factory=list)
-
-    def tip(self, artist: "Artist", text: str) -> None:
-        artist.set_gid(f"tip{len(self.tips)}-")
-        self.tips.append(text)
+# -- parts of specifications -------------------------------------------------------------------------------------------
 
 
-_P = ParamSpec("_P")
+def titled(name: str, unit: str) -> str:
+    """Title of an axis."""
+    return f"{name} ({unit})" if unit and name else name or unit
 
 
-def drawn_as_svg(draw: Callable[_P, Chart]) -> Callable[_P, str]:
-    """Draw with settings of our own, and give the SVG text."""
-
-    @wraps(draw)
-    def drawn(*args: _P.args, **kwargs: _P.kwargs) -> str:
-        import matplotlib  # only a run with a report needs it
-
-        default: dict[Any, Any] = {
-            key: value for key, value in matplotlib.rcParamsDefault.items() if key.startswith(_OURS)
-        }
-        with matplotlib.rc_context({**default, **_STYLE}):
-            return _svg(draw(*args, **kwargs))
-
-    return drawn
-
-
-def _svg(chart: Chart) -> str:
-    """Without names that are equal in every chart of a page, and with coordinates to a hundredth."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    file = io.StringIO()
-    figure = chart.axes.get_figure(root=True)
-    assert figure is not None
-    FigureCanvasSVG(figure).print_svg(file, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    text = file.getvalue()
-    height = round(figure.get_figheight() * 72)
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
-        f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">\n<title>{escape(chart.title)}</title>'
-    )
-    body = text[text.index(">", text.index("<svg")) + 1 :]
-    body = re.sub(r'<g id="tip(\d+)-">', lambda match: f"<g><title>{escape(chart.tips[int(match[1])])}</title>", body)
-    body = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", body)
-    body = re.sub(r' d="[^"]*"', lambda match: re.sub(r"(\.\d\d)\d+", r"\1", match[0]).replace("\n", ""), body)
-    return head + body
-
-
-def new_chart(
-    height: int, title: str, caption: str, *, left: int = 130, right: int = 30, top: int = 70, bottom: int = 50
-) -> Chart:
-    """Axes with these margins, in pixels."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72)
-    figure.text(16 / WIDTH, 1 - 26 / height, title, size=16, weight="bold", color=INK)
-    figure.text(16 / WIDTH, 1 - 47 / height, caption, size=12, color=MUTED)
-    box = (left / WIDTH, bottom / height, (WIDTH - left - right) / WIDTH, (height - top - bottom) / height)
-    axes = figure.add_axes(box)
-    axes.margins(0)
-    return Chart(axes, title)
-
-
-def _rows(axes: "Axes", names: Sequence[str]) -> None:
-    """A row of the chart for each name, from the top."""
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.grid(visible=False, axis="y")
-    axes.spines["left"].set_visible(False)
-
-
-def _cycles(axes: "Axes", least: float, most: float, label: str = "core cycles") -> None:
-    """The x axis for cycles from `least` to `most`, with a margin, from zero where that costs little room."""
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
-
-    if least > 0 and most >= LOG_FROM * least:
-        axes.set_xscale("log")
-        axes.set_xlim(least / 1.15, most * 1.15)
-        few = most / least < 10_000
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=20))
-        axes.xaxis.set_minor_locator(NullLocator())
-        label += ", logarithmic"
+def quantitative(field: str, title: str, values: Iterable[float], *, zero: bool = True, ticks: int = 10) -> Spec:
+    """An axis of numbers: logarithmic where they span decades, else from zero unless that hides what they do."""
+    known = [value for value in values if value is not None]
+    low, high = min(known, default=0), max(known, default=0)
+    axis: Spec = {"field": field, "type": "quantitative", "title": title, "axis": {"tickCount": ticks}}
+    if low > 0 and high >= LOG_FROM * low:
+        axis["title"] = f"{title}, logarithmic" if title else "logarithmic"
+        axis["scale"] = {"type": "log", "domain": [low / 1.15, high * 1.15]}
+        axis["axis"] = {"labelExpr": DECADES if high >= 1000 * low else STEPS}
     else:
-        margin = max(1.0, (most - least) * 0.05)
-        axes.set_xlim(0 if 2 * least <= most else least - margin, most + margin)
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlabel(label)
+        base = zero and (low <= 0 or high > 1.5 * low)
+        axis["scale"] = {"domain": [0, high * 1.05 or 1]} if base and low >= 0 else {"zero": base, "padding": 8}
+    return axis
 
 
-def _over_time(axes: "Axes", end: int) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.set_xlim(0, max(end, 1))
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlabel("core cycles")
-
-
-@drawn_as_svg
-def stacked(title: str, caption: str, rows: Mapping[str, Mapping[str, float]], colours: Mapping[str, str]) -> Chart:
-    """One bar a row, of the parts that are not zero; the legend below says what each colour is."""
-    parts = [name for name in colours if any(row.get(name) for row in rows.values())]
-    per_line = 3
-    legend = 18 * -(-len(parts) // per_line)
-    chart = new_chart(70 + 40 * len(rows) + 40 + legend, title, caption, bottom=36 + legend)
-    axes = chart.axes
-    for number, (name, row) in enumerate(rows.items()):
-        at = 0.0
-        for part in parts:
-            if value := row.get(part, 0.0):
-                (bar,) = axes.barh(number, value, 0.62, at, color=colours[part])
-                chart.tip(bar, f"{name}: {part} {value:,.2f}")
-                at += value
-        axes.annotate(f"{at:,.0f}" if at == int(at) else f"{at:,.1f}", (at, number), (6, 0), weight="bold",
-                      textcoords="offset points", va="center")  # fmt: skip
-    _rows(axes, list(rows))
-    axes.set_xlim(0, 1.12 * (max((sum(row.values()) for row in rows.values()), default=0) or 1))
-    axes.xaxis.set_major_formatter("{x:,.6g}")
-    _legend(axes, {part: colours[part] for part in parts}, per_line)
-    return chart
+def colour(field: str, names: Sequence[str]) -> Spec:
+    """The colour of each name; modes have theirs wherever they are."""
+    modes = [name for name in RUNS if name in names]
+    domain = [*RUNS, *(name for name in names if name not in RUNS)] if modes else list(names)
+    shown: Spec = {"field": field, "type": "nominal", "scale": {"domain": domain}, "legend": {"values": list(names)}}
+    if len(names) < 2:
+        shown["legend"] = None
+    return shown
 
 
-def _legend(axes: "Axes", colours: Mapping[str, str], columns: int) -> None:
-    """Colours and what they are, at the bottom of the figure, line by line."""
-    from matplotlib.patches import Patch
-
-    names = list(colours)
-    lines = -(-len(names) // columns)
-    order = [row * columns + column for column in range(columns) for row in range(lines)]
-    chosen = [names[index] for index in order if index < len(names)]
-    handles = [Patch(color=colours[name], label=name) for name in chosen]
-    figure = axes.get_figure()
-    assert figure is not None
-    figure.legend(handles=handles, loc="lower left", ncols=columns, bbox_to_anchor=(0.02, 0.02), handlelength=1,
-                  handleheight=1, fontsize=11)  # fmt: skip
+def toggled(field: str, names: Sequence[str]) -> tuple[list[Spec], Spec]:
+    """Parameters and the opacity of marks: a click on the legend shows one name, with Shift several."""
+    if len(names) < 2:
+        return [], {"value": 1}
+    shown = {"name": "shown", "select": {"type": "point", "fields": [field]}, "bind": "legend"}
+    return [shown], {"condition": {"param": "shown", "value": 1}, "value": FADED}
 
 
-@drawn_as_svg
-def ranges(title: str, caption: str, rows: Sequence[Range], unit: str) -> Chart:
-    """One horizontal range a row: thin from low to high, thick between the first and the last mark."""
-    chart = new_chart(70 + 26 * len(rows) + 50, title, caption, left=200)
-    axes = chart.axes
-    for number, row in enumerate(rows):
-        first, last = min(row.marks.values(), default=row.low), max(row.marks.values(), default=row.high)
-        axes.plot([row.low, row.high], [number, number], color=row.colour, linewidth=1)
-        axes.plot([first, last], [number, number], color=row.colour, linewidth=6, solid_capstyle="butt")
-        for mark, value in row.marks.items():
-            (drawn,) = axes.plot(value, number, "|", color=row.colour, markersize=15, markeredgewidth=3)
-            chart.tip(drawn, f"{row.name}: {mark} {value:,}")
-    _rows(axes, [row.name for row in rows])
-    _cycles(axes, min(row.low for row in rows), max(row.high for row in rows), unit)
-    return chart
+def zoomed(*axes: str) -> Spec:
+    """The parameter by which a drag moves and Ctrl with the wheel zooms these axes; a double click shows all."""
+    select = {"type": "interval", "encodings": list(axes), "zoom": "wheel![event.ctrlKey || event.metaKey]"}
+    return {"name": "zoom", "select": select, "bind": "scales"}
 
 
-@drawn_as_svg
+def tips(**titles: str) -> list[Spec]:
+    """Fields that the tooltip of a mark shows, with their titles."""
+    return [{"field": field, "title": title} for field, title in titles.items()]
+
+
+def numeric_tip(field: str, title: str) -> Spec:
+    return {"field": field, "type": "quantitative", "title": title, "format": ",.6~g"}
+
+
+def specification(data: Sequence[Mapping[str, Any]], layers: Sequence[Spec], height: int = 260) -> Spec:
+    """A chart of one view."""
+    view: Spec = {"layer": list(layers)} if len(layers) > 1 else dict(layers[0])
+    return {"data": {"values": list(data)}, "height": height, **view}
+
+
+def rounded(value: float) -> float:
+    """A number of a specification: six significant digits."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def flat(values: Sequence[float]) -> bool:
+    """Tells whether a series is one value."""
+    return bool(values) and max(values) - min(values) <= FLAT * max(abs(value) for value in values)
+
+
+# -- charts -----------------------------------------------------------------------------------------------------------
+
+
 def lines(
-    title: str, caption: str, curves: Sequence[Line], x_label: str, y_label: str, *, dots: bool = False,
-    at_x: Sequence[int] | None = None, level: float | None = None,
+    name: str, title: str, caption: str, curves: Sequence[Line], x: str, y: str, *, dots: bool = False,
+    level: float | None = None, at: float | None = None,
 ) -> Chart:  # fmt: skip
-    """Curves over a common axis from zero; `at_x`: label these positions only, `level`: a horizontal line."""
-    from matplotlib.ticker import MaxNLocator
-
-    rows = 2 if len(curves) == 4 else -(-len(curves) // 3)
-    chart = new_chart(320 + 18 * rows, title, caption, left=80, top=66 + 18 * rows)
-    axes = chart.axes
-    for curve in curves:
-        xs, ys = zip(*curve.points, strict=True) if curve.points else ((), ())
-        axes.plot(xs, ys, curve.dash, color=curve.colour, linewidth=1.6, label=curve.name)
-        for x, y in curve.points if dots else ():
-            (dot,) = axes.plot(x, y, "s", color=curve.colour, markersize=6)
-            chart.tip(dot, f"{curve.name}: {x:,} -> {y:,.3f}")
-    most = max([y for curve in curves for _, y in curve.points] + ([] if level is None else [level]), default=0)
-    axes.set_ylim(0, max(most * 1.06, 1e-9))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_major_formatter("{x:,.6g}")
-    if at_x is None:
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    else:
-        axes.set_xticks(at_x)
-        axes.margins(x=0.02)
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
-    if level is not None:
-        axes.axhline(level, color=INK, linewidth=1, linestyle=":")
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.02), ncols=2 if len(curves) == 4 else 3)
-    return chart
+    """Curves over a common axis; `x`, `y`: the titles of the axes; `level`, `at`: a horizontal and a vertical line."""
+    return Chart(name, title, caption, line_view(curves, x, y, dots=dots, level=level, at=at))
 
 
-@drawn_as_svg
-def heat(title: str, caption: str, rows: Mapping[str, Sequence[float]], end: int, red: bool = False) -> Chart:
-    """One row of cells a name, from left to right over [0, end) cycles; values are shares 0..1, blue or red."""
-    from matplotlib.colors import LinearSegmentedColormap
+def line_view(
+    curves: Sequence[Line], x: str, y: str, *, dots: bool = False, level: float | None = None,
+    at: float | None = None, height: int = 240, heading: str = "",
+) -> Spec:  # fmt: skip
+    """A view of curves; it zooms along x where x is a number. `heading`: above a view of several."""
+    names = list(dict.fromkeys(curve.name for curve in curves))
+    styles = list(dict.fromkeys(curve.style for curve in curves if curve.style))
+    data = [
+        {"curve": curve.name, **({"style": curve.style} if curve.style else {}),
+         "x": [at for at, _ in curve.points], "y": [rounded(value) for _, value in curve.points]}
+        for curve in curves
+    ]  # fmt: skip
+    xs = [at for curve in curves for at, _ in curve.points]
+    ys = [value for curve in curves for _, value in curve.points]
+    words = any(isinstance(at, str) for at in xs)
+    across: Spec = (
+        {"field": "x", "type": "ordinal", "sort": None, "title": x, "axis": {"labelAngle": 0}}
+        if words
+        else quantitative(
+            "x", x, [at for at in xs if not isinstance(at, str)], zero=False, ticks=5 if height < 200 else 10
+        )
+    )
+    params, opacity = toggled("curve", names)
+    encoding: Spec = {
+        "x": across,
+        "y": quantitative("y", y, ys, ticks=5),
+        "color": colour("curve", names),
+        "opacity": opacity,
+        "tooltip": [
+            *tips(curve="curve"), *(tips(style="of") if styles else []),
+            {"field": "x", "title": x} if words else numeric_tip("x", x), numeric_tip("y", y),
+        ],
+    }  # fmt: skip
+    if styles:
+        encoding["strokeDash"] = {"field": "style", "type": "nominal", "scale": {"domain": styles}}
+    mark: Spec = {"type": "line", "point": dots or all(len(curve.points) < 2 for curve in curves)}
+    zoom = [] if words else [zoomed("x")]
+    flatten = [{"flatten": ["x", "y"]}]
+    layers: list[Spec] = [{"mark": mark, "encoding": encoding, "params": [*params, *zoom], "transform": flatten}]
+    for channel, value in (("x", at), ("y", level)):
+        if value is not None:
+            layers.append({"data": {"values": [{channel: value}]}, "mark": {"type": "rule", "strokeDash": [2, 3]},
+                           "encoding": {channel: {"field": channel, "type": "quantitative"}}})  # fmt: skip
+    return {**({"title": heading} if heading else {}), **specification(data, layers, height)}
 
-    chart = new_chart(70 + 16 * len(rows) + 50, title, caption)
-    colours = LinearSegmentedColormap.from_list("share", ["#ffffff", "#ff2323" if red else "#2323ff"])
-    chart.axes.imshow(
-        np.array(list(rows.values())), cmap=colours, vmin=0, vmax=1, aspect="auto", interpolation="none",
-        extent=(0, max(end, 1), len(rows) - 0.5, -0.5),
-    )  # fmt: skip
-    _rows(chart.axes, list(rows))
-    _over_time(chart.axes, end)
-    return chart
+
+def linked(views: Sequence[Mapping[str, Any]]) -> Spec:
+    """One specification of several views with shared parameters: legend and zoom act on all of them."""
+    names = [view["name"] for view in views]
+    parameters = {param["name"]: {**param, "views": names} for view in views for param in view.get("params", ())}
+    bare = [{key: value for key, value in view.items() if key != "params"} for view in views]
+    return {"params": list(parameters.values()), "concat": bare, "spacing": 24}
 
 
-@drawn_as_svg
+def distributions(
+    name: str, title: str, caption: str, curves: Sequence[Line], x: str = "latency (core cycles)",
+    y: str = "cumulative submissions (%)", at: float | None = None,
+) -> Chart:  # fmt: skip
+    """Empirical distributions: points are (x, per cent of the samples that are at most that), ascending."""
+    stepped = [Line(curve.name, _steps(curve.points), curve.style) for curve in curves]
+    spec = line_view(stepped, x, y, at=at, height=300)
+    view = spec["layer"][0] if "layer" in spec else spec
+    view["mark"]["interpolate"] = "step-after"
+    view["encoding"]["y"] |= {"scale": {"domain": [0, 101]}, "axis": {"values": [0, 25, 50, 75, 95, 100]}, "title": y}
+    return Chart(name, title, caption, spec)
+
+
+def _steps(points: Sequence[tuple[float | str, float]]) -> list[tuple[float | str, float]]:
+    """A staircase from zero, of at most `MAX_POINTS` steps."""
+    step = -(-len(points) // MAX_POINTS)
+    return [(points[0][0], 0), *points[: len(points) - 1 : step], points[-1]] if points else []
+
+
+def stacked(name: str, title: str, caption: str, rows: Mapping[str, Mapping[str, float]], unit: str) -> Chart:
+    """A bar for each row, of its parts; beyond `MAX_PARTS` the smaller parts are one."""
+    totals: dict[str, float] = {}
+    for row in rows.values():
+        for part, value in row.items():
+            totals[part] = totals.get(part, 0) + value
+    parts = [part for part, value in totals.items() if value]
+    largest = set(sorted(parts, key=lambda part: -totals[part])[:MAX_PARTS])
+    names = [part for part in parts if part in largest]
+    data: list[Spec] = []
+    for label, row in rows.items():
+        data += [{"row": label, "part": part, "value": row[part]} for part in names if row.get(part)]
+        rest = sum(value for part, value in row.items() if part not in largest)
+        data += [{"row": label, "part": OTHER, "value": rest}] if rest else []
+    lengths = {label: sum(row.values()) for label, row in rows.items()}
+    sums = [{"row": label, "sum": length, "text": number(length)} for label, length in lengths.items()]
+    wide = {"scale": {"domain": [0, 1.15 * max(lengths.values(), default=0) or 1]}}
+    names += [OTHER] if len(parts) > len(names) else []
+    params, opacity = toggled("part", names)
+    order = {part: index for index, part in enumerate(names)}
+    data = [{**row, "order": order[row["part"]]} for row in data]
+    down = {"field": "row", "type": "nominal", "sort": None, "title": None}
+    bars = {
+        "params": params,
+        "mark": {"type": "bar", "height": {"band": 0.7}},
+        "encoding": {
+            "y": down, "x": {"field": "value", "type": "quantitative", "aggregate": "sum", "title": unit, **wide},
+            "color": colour("part", names), "opacity": opacity, "order": {"field": "order"},
+            "tooltip": [*tips(row="of", part="part"), {**numeric_tip("value", unit), "aggregate": "sum"}],
+        },
+    }  # fmt: skip
+    labels = {
+        "data": {"values": sums}, "mark": {"type": "text", "align": "left", "dx": 5, "fontWeight": 600},
+        "encoding": {"y": down, "x": {"field": "sum", "type": "quantitative"}, "text": {"field": "text"}},
+    }  # fmt: skip
+    return Chart(name, title, caption, specification(data, [bars, labels], 30 * len(rows)))
+
+
+def ranges(name: str, title: str, caption: str, rows: Sequence[Range], unit: str) -> Chart:
+    """A horizontal range for each row: thin from low to high, thick between the first and the last mark.
+
+    A logarithmic axis has no zero: zero is drawn as the smallest other value.
+    """
+    values = [value for row in rows for value in (row.low, row.high, *row.marks.values())]
+    floor = min((value for value in values if value > 0), default=0)
+    ends = [max(value, floor) for value in values]
+    groups = list(dict.fromkeys(row.group for row in rows))
+    order = list(dict.fromkeys(row.name for row in rows))
+    spans = [
+        {"row": row.name, "group": row.group, "low": max(row.low, floor), "high": max(row.high, floor),
+         "least": row.low, "most": row.high, "first": max(min(row.marks.values(), default=row.low), floor),
+         "last": max(max(row.marks.values(), default=row.high), floor)}
+        for row in rows
+    ]  # fmt: skip
+    marks = [
+        {"row": row.name, "group": row.group, "mark": mark, "at": max(value, floor), "value": value}
+        for row in rows
+        for mark, value in row.marks.items()
+    ]
+    params, opacity = toggled("group", groups)
+    down = {"field": "row", "type": "nominal", "sort": order, "title": None}
+    inside = {"yOffset": {"field": "group", "sort": groups}} if len(groups) > 1 else {}
+    common = {"y": down, **inside, "color": colour("group", groups), "opacity": opacity}
+    across = quantitative("low", unit, ends)
+    tooltip = [
+        *tips(row="of", group="run"),
+        numeric_tip("least", f"min ({unit})"),
+        numeric_tip("most", f"max ({unit})"),
+    ]
+    layers: list[Spec] = [
+        {"params": params, "mark": {"type": "rule", "strokeWidth": 1.5},
+         "encoding": {**common, "x": across, "x2": {"field": "high"}, "tooltip": tooltip}},
+        {"mark": {"type": "rule", "strokeWidth": 6},
+         "encoding": {**common, "x": {**across, "field": "first"}, "x2": {"field": "last"}, "tooltip": tooltip}},
+        {"data": {"values": marks}, "mark": {"type": "tick", "thickness": 3, "size": 13},
+         "encoding": {**common, "x": {**across, "field": "at"},
+                      "tooltip": [*tips(row="of", group="run", mark="mark"), numeric_tip("value", unit)]}},
+    ]  # fmt: skip
+    return Chart(name, title, caption, specification(spans, layers, (17 * len(groups) if inside else 24) * len(order)))
+
+
 def cells(
-    title: str, caption: str, rows: Mapping[str, Sequence[tuple[str, float]]], columns: Sequence[str], label: str
-) -> Chart:
-    """A table of cells, each with its text and its share 0..1 of the darkest colour; `label`: what columns are."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    chart = new_chart(70 + 30 * len(rows) + 50, title, caption, left=100)
-    axes = chart.axes
-    shares = np.array([[share for _, share in row] for row in rows.values()])
-    colours = LinearSegmentedColormap.from_list("share", ["#ffffff", "#74a9e8"])
-    axes.imshow(shares, cmap=colours, vmin=0, vmax=1, aspect="auto", interpolation="none")
-    for y, row in enumerate(rows.values()):
-        for x, (text, _) in enumerate(row):
-            axes.text(x, y, text, ha="center", va="center", color=INK)
-    _rows(axes, list(rows))
-    axes.grid(visible=False)
-    axes.set_xticks(range(len(columns)), columns)
-    axes.set_xlabel(label)
-    return chart
-
-
-@drawn_as_svg
-def distributions(title: str, caption: str, curves: Sequence[Line]) -> Chart:
-    """Empirical distributions: points are (cycles, per cent of the samples that took at most that), ascending."""
-    rows = 2 if len(curves) == 4 else -(-len(curves) // 3)
-    chart = new_chart(420 + 18 * rows, title, caption, left=80, top=66 + 18 * rows)
-    axes = chart.axes
-    for curve in curves:
-        xs, ys = zip((curve.points[0][0], 0), *curve.points, strict=True)
-        axes.plot(xs, ys, curve.dash, color=curve.colour, linewidth=2, label=curve.name, drawstyle="steps-post")
-    cycles = [x for curve in curves for x, _ in curve.points]
-    _cycles(axes, min(cycles), max(cycles), "latency (core cycles)")
-    axes.set_ylim(0, 101)
-    axes.set_yticks((0, 25, 50, 75, 95, 100))
-    axes.set_ylabel("cumulative submissions (%)")
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.02), ncols=2 if len(curves) == 4 else 3)
-    return chart
+    name: str, title: str, caption: str, rows: Mapping[str, Sequence[tuple[str, float]]], columns: Sequence[str],
+    across: str, down: str = "",
+) -> Chart:  # fmt: skip
+    """A table of cells, each with its text and its share 0..1 of the darkest colour; `across`, `down`: the axes."""
+    data = [
+        {"row": row, "column": column, "text": text, "share": share}
+        for row, each in rows.items()
+        for column, (text, share) in zip(columns, each, strict=True)
+    ]
+    encoding: Spec = {
+        "x": {"field": "column", "type": "ordinal", "sort": None, "title": across, "axis": {"labelAngle": 0}},
+        "y": {"field": "row", "type": "ordinal", "sort": None, "title": down or None},
+    }
+    box = {
+        "mark": {"type": "rect"},
+        "encoding": {
+            **encoding,
+            "color": {"field": "share", "type": "quantitative", "legend": None,
+                      "scale": {"domain": [0, 1], "range": "ramp"}},
+            "tooltip": tips(row=down or "of", column=across, text=title),
+        },
+    }  # fmt: skip
+    text = {"mark": {"type": "text"}, "encoding": {**encoding, "text": {"field": "text"}}}
+    written = len(columns) <= 12
+    spec = specification(data, [box, text] if written else [box], (30 if written else 18) * len(rows))
+    return Chart(name, title, caption, spec)
 
 
-@drawn_as_svg
-def gantt(title: str, caption: str, lanes: Mapping[str, tuple[str, Table]], end: int) -> Chart:
-    """Lanes of a colour; what lies within one column of the picture is one rectangle."""
-    chart = new_chart(70 + 22 * len(lanes) + 50, title, caption)
-    count, whole = 2 * (WIDTH - 160), max(end, 1)
-    for number, (colour, rows) in enumerate(lanes.values()):
-        bars = [(first * whole / count, (last - first) * whole / count) for first, last in columns(rows, whole, count)]
-        chart.axes.broken_barh(bars, (number - 0.36, 0.72), facecolor=colour, linewidth=0)
-    _rows(chart.axes, list(lanes))
-    _over_time(chart.axes, end)
-    return chart
+def heat(
+    name: str, title: str, caption: str, rows: Mapping[str, Sequence[float]], edges: Sequence[int], across: str
+) -> Chart:  # fmt: skip
+    """A row of boxes for each name, box i from `edges[i]` to `edges[i + 1]`; values are shares 0..1."""
+    data = [
+        {"row": row, "x": list(edges[:-1]), "x2": list(edges[1:]), "share": [round(100 * value, 1) for value in values]}
+        for row, values in rows.items()
+    ]
+    view = {
+        "transform": [{"flatten": ["x", "x2", "share"]}],
+        "mark": {"type": "rect"},
+        "encoding": {
+            "x": {"field": "x", "type": "quantitative", "title": across, "scale": {"nice": False}},
+            "x2": {"field": "x2"},
+            "y": {"field": "row", "type": "nominal", "sort": None, "title": None},
+            "color": {"field": "share", "type": "quantitative", "title": "% of the time",
+                      "scale": {"domain": [0, 100], "range": "heatmap"}, "legend": {"gradientLength": 120}},
+            "tooltip": [*tips(row="bank"), numeric_tip("x", f"from ({across})"), numeric_tip("share", "% of the time")],
+        },
+    }  # fmt: skip
+    return Chart(name, title, caption, specification(data, [view], 14 * len(rows)))
 
 
-def columns(rows: Table, end: int, count: int) -> list[tuple[int, int]]:
-    """Runs [first, last) of the columns, `count` over [0, end), in which something of a lane is."""
-    rows = rows[rows["end"] > rows["start"]]
-    change: Integers = np.zeros(count + 1, np.int64)
-    np.add.at(change, rows["start"] * count // end, 1)
-    np.add.at(change, np.minimum(-(-rows["end"] * count // end), count), -1)
-    busy = np.concatenate([[False], np.cumsum(change[:count]) > 0, [False]])
-    edges = np.flatnonzero(busy[1:] != busy[:-1]).tolist()
-    return list(zip(edges[::2], edges[1::2], strict=True))
-
-
-@drawn_as_svg
-def roofline(title: str, caption: str, points: Sequence[Point], device: Roofline) -> Chart:
-    """Points under the ceilings of a device, on axes of whole decades; the area of a point is its cycles."""
-    chart = new_chart(480, title, caption, left=80, top=76, bottom=56)
-    axes = chart.axes
-    most = max([roof.rate for roof in device.roofs] + [point.rate for point in points])
-    xs = [point.intensity for point in points] + ([most / device.slope] if device.slope else [])
-    low, high = _decades(min(xs), max(xs) * 1.5)
-    bottom, top = _decades(min(point.rate for point in points), most * 1.2)
-    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top),
-             xlabel="operations per byte of DRAM traffic, logarithmic",
-             ylabel="operations per core cycle, logarithmic")  # fmt: skip
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter("{x:,.6g}")
-        axis.set_tick_params(which="minor", size=0)
-    longest = max(point.cycles for point in points)
-    for point in points:
-        radius = 3 + 9 * math.sqrt(point.cycles / longest)
-        drawn = axes.scatter(point.intensity, point.rate, 4 * radius**2, point.colour, alpha=0.75, linewidths=0)
-        chart.tip(drawn, point.tip)
-    labels: list[tuple[float, float]] = []
-    for point in sorted(points, key=lambda point: -point.cycles)[:LABELLED]:
-        x, y = axes.transData.transform((point.intensity, point.rate))
-        if all(abs(y - b) > 11 or abs(x - a) > 60 for a, b in labels):
-            axes.annotate(point.name, (point.intensity, point.rate), (12, -4), textcoords="offset points", size=10)
-            labels.append((x, y))
-    roof = max((roof.rate for roof in device.roofs), default=top)
+def roofline(name: str, title: str, caption: str, points: Sequence[Point], device: Roofline) -> Chart:
+    """Layers under the ceilings of a device, logarithmic; the area of a point is its cycles."""
+    top = max([roof.rate for roof in device.roofs] + [point.rate for point in points])
+    ridges = [top / device.slope] if device.slope else []
+    low = min([point.intensity for point in points] + ridges) / 2
+    high = max([point.intensity for point in points] + ridges) * 3
+    bottom, ceiling = min(point.rate for point in points) / 2, top * 2
+    groups = list(dict.fromkeys(point.group for point in points))
+    params, opacity = toggled("run", groups)
+    data = [
+        {"layer": point.name, "run": point.group, "x": point.intensity, "y": point.rate, "cycles": point.cycles}
+        for point in points
+    ]
+    roofs: list[Spec] = []
     if device.slope:
-        ends = max(low, bottom / device.slope), min(high, roof / device.slope)
-        axes.plot(ends, [x * device.slope for x in ends], color=INK, linewidth=1.6)
-        middle = math.sqrt(ends[0] * ends[1])
-        axes.annotate(f"DRAM {device.slope:,.4g} bytes per cycle", (middle, middle * device.slope), (-8, 6),
-                      textcoords="offset points", ha="right")  # fmt: skip
-    for each in device.roofs:
-        if each.rate >= bottom:
-            begin = max(low, each.rate / device.slope) if device.slope else low
-            axes.plot([begin, high], [each.rate, each.rate], color=INK, linewidth=1.6)
-            axes.annotate(f"{each.name}: {each.rate:,.6g}", (high, each.rate), (0, 6), textcoords="offset points",
-                          ha="right")  # fmt: skip
-    return chart
-
-
-def _decades(low: float, high: float) -> tuple[float, float]:
-    """Whole decades around [low, high]."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    return 10.0**first, 10.0 ** max(last, first + 1)
+        first, last = max(low, bottom / device.slope), min(high, top / device.slope)
+        roofs.append({"x": first, "y": first * device.slope, "x2": last, "y2": last * device.slope,
+                      "text": f"DRAM {device.slope:,.4g} bytes per cycle", "at": (first * last) ** 0.5,
+                      "rise": (first * last) ** 0.5 * device.slope})  # fmt: skip
+    for roof in device.roofs:
+        start = max(low, roof.rate / device.slope) if device.slope else low
+        if roof.rate >= bottom:
+            roofs.append({"x": start, "y": roof.rate, "x2": high, "y2": roof.rate, "at": high, "rise": roof.rate,
+                          "text": f"{roof.name}: {roof.rate:,.6g}"})  # fmt: skip
+    x = {"field": "x", "type": "quantitative", "title": "operations per byte of DRAM traffic, logarithmic",
+         "scale": {"type": "log", "domain": [low, high], "nice": False}}  # fmt: skip
+    y = {"field": "y", "type": "quantitative", "title": "operations per core cycle, logarithmic",
+         "scale": {"type": "log", "domain": [bottom, ceiling], "nice": False}}  # fmt: skip
+    tooltip = [*tips(layer="layer", run="run"), numeric_tip("y", "operations per core cycle"),
+               numeric_tip("x", "operations per byte"), numeric_tip("cycles", "active core cycles")]  # fmt: skip
+    longest = sorted(points, key=lambda point: -point.cycles)[:LABELLED]
+    layers: list[Spec] = [
+        {"params": [*params, zoomed("x", "y")], "mark": {"type": "circle", "clip": True},
+         "encoding": {"x": x, "y": y, "color": colour("run", groups), "opacity": opacity, "tooltip": tooltip,
+                      "size": {"field": "cycles", "type": "quantitative", "legend": None,
+                               "scale": {"range": [25, 500]}}}},
+        {"data": {"values": roofs}, "mark": {"type": "rule", "strokeWidth": 1.6, "clip": True},
+         "encoding": {"x": x, "y": y, "x2": {"field": "x2"}, "y2": {"field": "y2"}}},
+        {"data": {"values": roofs}, "mark": {"type": "text", "align": "right", "dy": -7, "clip": True},
+         "encoding": {"x": {**x, "field": "at"}, "y": {**y, "field": "rise"}, "text": {"field": "text"}}},
+        {"data": {"values": [{"x": point.intensity, "y": point.rate, "text": point.name} for point in longest]},
+         "mark": {"type": "text", "align": "left", "dx": 11, "fontSize": 10, "clip": True},
+         "encoding": {"x": x, "y": y, "text": {"field": "text"}}},
+    ]  # fmt: skip
+    return Chart(name, title, caption, specification(data, layers, 400))

@@ -1,49 +1,36 @@
 """What report.html says about the layers of a model: bottlenecks, roofline, a row for each layer or kind of layer."""
 
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from npu_device.levels.explain import Blocker
+from pyv_npu.config import Config
 from pyv_npu.observe.analysis.layers import Layer
 from pyv_npu.observe.analysis.model import Analysis
-from pyv_npu.report.page import Cell, Details, Heading, Note, Part, Picture, Section, Table, mean, number
-from pyv_npu.report.pictures import CAUSES, TOP, Analyses
+from pyv_npu.report.page import Cell, Details, Heading, Note, Part, Section, Table, mean
+from pyv_npu.report.pictures import CAUSES, TOP, Analyses, blocks, bottlenecks, layers_under_roofs
 from pyv_npu.text import MISSING
+from pyv_npu.units import number
+from pyv_npu.verdict import BOUNDS
 
-BOUNDS = {
-    "compute": "engines",
-    "dram": "DRAM",
-    "noc": "NoC",
-    "spm": "scratchpad ports",
-    "critical_path": "critical path",
-    "kv_engines": "KV engines",
-}
 HEADS = (
     ("layer", "operations", "commands", "first cycle", "end", "active cycles"),
     ("DRAM bytes read", "written", "MACs", "ops/byte", "ops/cycle", "main cause", "of the makespan"),
 )
 """Before what was busy, and behind it."""
 BUSY = {"te": "TE busy", "ve": "VE busy", "dma": "DMA busy", "core": "core busy"}
-GROUPED_FROM = 12
-"""Fewer layers are listed one by one."""
-_NUMBERS = re.compile(r"[0-9]+")
 
 
-def of_model(analyses: Analyses, pictures: Mapping[str, str]) -> list[Section]:
-    bars = [f"bottlenecks_{name}.svg" for name in analyses]
+def of_model(analyses: Analyses, config: Config, program: str) -> list[Section]:
+    bars = [bottlenecks(analysis, name) for name, analysis in analyses.items() if analysis.bottlenecks]
     top = [_top(name, analysis) for name, analysis in analyses.items() if analysis.bottlenecks]
     bounds = [_bounds(name, analysis) for name, analysis in analyses.items()]
     found = [part for name, analysis in analyses.items() for part in _layers(name, analysis)]
     return [
-        Section("bottlenecks", "Bottlenecks", [*_drawn(pictures, bars), *top, *bounds]),
-        Section("roofline", "Roofline", _drawn(pictures, ["roofline.svg"])),
+        Section("bottlenecks", "Bottlenecks", [*bars, *top, *bounds]),
+        Section("roofline", "Roofline", layers_under_roofs(analyses, config, program)),
         Section("layers", "Layers", found),
     ]
-
-
-def _drawn(pictures: Mapping[str, str], names: Sequence[str]) -> list[Picture]:
-    return [Picture(pictures[name]) for name in names if name in pictures]
 
 
 def causes(analysis: Analysis) -> dict[str, int]:
@@ -92,22 +79,6 @@ def _layers(name: str, analysis: Analysis) -> list[Part]:
     table = Table(("layers of a kind", "count", *heads[1:]), rows)
     text = "A row sums the layers whose names differ in numbers only (#); first cycle and end are those of all of them."
     return [Heading(name), table, Note(text, "muted"), note, Details(f"every layer ({len(analysis.layers)})", each)]
-
-
-def blocks(layers: Sequence[Layer]) -> dict[str, list[Layer]] | None:
-    """Layers that do the same operations under names that differ in numbers only, by the name with # for numbers, in
-    the order of their first ones. None where that makes the table little shorter."""
-    found: dict[tuple[str, tuple[str, ...]], list[Layer]] = {}
-    for layer in layers:
-        found.setdefault((_NUMBERS.sub("#", layer.name), layer.operations), []).append(layer)
-    if len(layers) < GROUPED_FROM or 2 * len(found) > len(layers):
-        return None
-    patterns = [pattern for pattern, _ in found]
-    return {
-        (group[0].name if len(group) == 1 else pattern)
-        + (f" ({' '.join(operations)})" if patterns.count(pattern) > 1 else ""): group
-        for (pattern, operations), group in found.items()
-    }
 
 
 def _figures(layers: Sequence[Layer]) -> dict[str, int]:

@@ -6,13 +6,14 @@ from typing import Any
 from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.observe.analysis.traffic import ROLES
 from pyv_npu.report.charts import Line, lines
-from pyv_npu.report.page import Cell, Heading, Note, Part, Picture, Table, number
+from pyv_npu.report.page import Cell, Heading, Note, Part, Table
+from pyv_npu.units import number, scale_of
 
 Runs = Mapping[str, Mapping[str, Any]]
 """The run objects of the JSON schema, by the name of the run."""
 NAMES = {"weight": "weights", "activation": "activations", "kv": "keys and values", "total": "all transfers"}
 SIZES = ("read", "written", "bytes_total", "bytes_aligned", "utilization")
-SIDES = (("bytes_k", "keys", "#1f6fb4"), ("bytes_v", "values", "#d9480f"))
+SIDES = (("bytes_k", "keys"), ("bytes_v", "values"))
 MANY = 64
 """Tokens that the page lists; all of them are in kv_tokens.csv."""
 
@@ -100,12 +101,14 @@ def _tokens(name: str, figures: Mapping[str, Any]) -> list[Part]:
     moved = figures["kv_tokens"]
     parts: list[Part] = []
     if len(moved) > 1:
-        curves = [Line(text, colour, [(one["token"], one[key]) for one in moved]) for key, text, colour in SIDES]
-        caption = "bytes between DRAM and scratchpad in the step of each token"
-        parts.append(Picture(lines(f"Keys and values by token, {name}", caption, curves, "token", "bytes")))
+        scale = scale_of([one[key] for one in moved for key, _ in SIDES], "bytes")
+        curves = [Line(text, [(one["token"], one[key] / scale.factor) for one in moved]) for key, text in SIDES]
+        caption = "between DRAM and scratchpad in the step of each token"
+        title = f"Keys and values by token, {name}"
+        parts.append(lines(f"kv_tokens_{name}", title, caption, curves, "token", scale.unit))
     rows = [
         [Cell(number(one["token"])),
-         *(Cell(number(one[key]), f"{name}.token.{one['token']}.{key}") for key, _, _ in SIDES)]
+         *(Cell(number(one[key]), f"{name}.token.{one['token']}.{key}") for key, _ in SIDES)]
         for one in moved[:MANY]
     ]  # fmt: skip
     if rows:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from pyv_npu.report.charts import Chart
+from pyv_npu.report.vega import library, themes
 from pyv_npu.text import MISSING
 
 
@@ -23,16 +25,10 @@ class Heading(NamedTuple):
     text: str
 
 
-class Picture(NamedTuple):
-    """A drawing."""
+class Charts(NamedTuple):
+    """Charts side by side."""
 
-    svg: str
-
-
-class Pair(NamedTuple):
-    """Pictures side by side."""
-
-    pictures: Sequence[Picture]
+    charts: Sequence[Chart]
 
 
 class Verdict(NamedTuple):
@@ -49,6 +45,8 @@ class Cell(NamedTuple):
     name: str = ""
     kind: str = ""
     link: str = ""
+    value: float | None = None
+    """By which its column is sorted, where the text has a prefix of a unit."""
 
 
 class Table(NamedTuple):
@@ -80,7 +78,7 @@ class OverTime(NamedTuple):
     """By the name of the run, as `pyv_npu.report.figures.gantt_chart` makes them."""
 
 
-Part = Note | Heading | Picture | Pair | Verdict | Table | Details | OverTime
+Part = Note | Heading | Chart | Charts | Verdict | Table | Details | OverTime
 
 
 class Tile(NamedTuple):
@@ -112,32 +110,25 @@ def render(title: str, head: Sequence[Part] = (), tiles: Sequence[Tile] = (), se
     )
     environment.filters["kind"] = lambda part: type(part).__name__
     folder = resources.files("pyv_npu.report") / "page"
+    shown = [Section(one.name, one.title, _side_by_side(one.parts)) for one in sections if one.parts]
+    drawn = any(isinstance(part, Charts) for one in shown for part in one.parts)
     style, theme, *scripts = (
         Markup((folder / name).read_text(encoding="utf-8"))
-        for name in ("style.css", "theme.js", "tables.js", "gantt.js", "time.js")
+        for name in ("style.css", "theme.js", "tables.js", "gantt.js", "time.js", *(["charts.js"] if drawn else []))
     )
-    shown = [Section(one.name, one.title, _side_by_side(one.parts)) for one in sections if one.parts]
     return environment.get_template("report.html").render(
         title=title, head=head, tiles=tiles, sections=shown, style=style, theme=theme, scripts=scripts,
+        vega=Markup(library()) if drawn else "", themes=Markup(themes()),
     )  # fmt: skip
 
 
 def _side_by_side(parts: Sequence[Part]) -> list[Part]:
-    """Pictures that follow each other stand side by side where there is room."""
+    """Charts that follow each other stand side by side where there is room."""
     found: list[Part] = []
-    for pictures, run in groupby(parts, lambda part: isinstance(part, Picture)):
+    for charts, run in groupby(parts, lambda part: isinstance(part, Chart)):
         together = list(run)
-        found += [Pair([part for part in together if isinstance(part, Picture)])] if pictures else together
+        found += [Charts([part for part in together if isinstance(part, Chart)])] if charts else together
     return found
-
-
-def number(value: Any) -> str:
-    """A figure as the page shows it."""
-    if value is None:
-        return MISSING
-    if isinstance(value, float):
-        return f"{value:,.3f}".rstrip("0").rstrip(".")
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def mean(value: float | None) -> str:

@@ -1,41 +1,56 @@
 """What report.html says: the sections of one run or two, with the figures of result.json."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
 from pyv_npu.observe.latency.percentiles import Distribution
-from pyv_npu.report import layers, memory, page, tokens
+from pyv_npu.report import layers, memory, page, pictures, tokens
+from pyv_npu.report.charts import Chart
 from pyv_npu.report.page import (
     Cell,
     Details,
     Note,
     OverTime,
-    Pair,
     Part,
-    Picture,
     Section,
     Table,
     Tile,
     Verdict,
-    number,
 )
-from pyv_npu.report.pictures import Analyses, Runs, meaning
+from pyv_npu.report.pictures import Analyses, Runs
 from pyv_npu.result import SAME_RESULTS, SHOWN_ERRORS, agrees, checks, submission_of
-from pyv_npu.tables import COMPARED, FIGURES, OPEN_LOOP, heading, headline, key_heading, notes, ratios, spread_text
-from pyv_npu.verdict import cycles_table, sentences
+from pyv_npu.tables import (
+    COMPARED,
+    FIGURES,
+    MEANING,
+    OPEN_LOOP,
+    heading,
+    headline,
+    key_heading,
+    notes,
+)
+from pyv_npu.units import number
+from pyv_npu.verdict import cycles_table, key_figures, sentences
 
 Sweep = Mapping[str, Any]
-Pictures = Mapping[str, str]
-"""File name -> SVG text."""
+
+
+class Drawn(NamedTuple):
+    """Charts of what result.json has not."""
+
+    distributions: Sequence[Chart]
+    over_time: Sequence[Chart]
+    sweeps: Mapping[str, Sequence[Part]]
+    """By the key that is swept."""
 
 
 def write_page(
     runs: Runs,
     configs: Mapping[str, Config],
     effective: Effective,
-    pictures: Pictures,
+    drawn: Drawn,
     gantts: Mapping[str, Any],
     comparison: Mapping[str, Any] | None,
     analyses: Analyses,
@@ -55,25 +70,32 @@ def write_page(
         Section("cycles", "Where the cycles lie", _cycles(runs, alone)),
         Section("tokens", "Tokens", _tokens(runs)),
         Section("faults", "Injected faults", _faults(runs)),
-        *layers.of_model(analyses, pictures),
+        *layers.of_model(analyses, effective.config, run["program"]),
         Section("traffic", "Traffic", memory.traffic(runs, analyses)),
         Section("kv", "Keys and values", memory.keys_and_values(runs)),
-        Section("latency", "Submission latency", [*_latency(runs), *_drawn(pictures, "latency_cdf.svg")]),
-        Section("stages", "Stages and reasons", [*_drawn(pictures, "stages.svg", "reasons.svg"), *_reasons(runs)]),
+        Section("latency", "Submission latency", [*_latency(runs), *drawn.distributions]),
+        Section("stages", "Stages and reasons", [*pictures.stages(runs), *pictures.reasons(runs), *_reasons(runs)]),
         Section("sites", "Where the program submits", _sites(sites)),
         Section("outside", "Engines outside", _outside(runs)),
         Section("errors", "Error tickets", _errors(runs)),
         Section("sanitizer", "Sanitizer", _sanitizer(runs)),
-        Section("sweeps", "Sweeps and break-even", [part for sweep in sweeps for part in _sweep(sweep, pictures)]),
+        Section("sweeps", "Sweeps and break-even", [part for sweep in sweeps for part in _sweep(sweep, drawn.sweeps)]),
         Section("time", "Over time", [OverTime(gantts)]),
-        Section("runs", "The runs", [_counters(runs)]),
+        Section("series", "Engines, queue and scratchpad", drawn.over_time),
+        Section("runs", "The runs", [_counters(runs, comparison)]),
         Section("parameters", "Parameters", [*_differences(configs), _parameters(effective)]),
     ]
     title = f"{run['program']}: {' against '.join(runs)}"
     causes = {name: layers.causes(analysis) for name, analysis in analyses.items()}
     said = sentences(runs, causes)
-    head: list[Part] = [Note(subtitle, "muted"), *_partial(runs), *([Verdict(said)] if said else [])]
-    return page.render(title, head, _tiles(comparison, runs), sections)
+    head: list[Part] = [
+        Note(subtitle, "muted"),
+        *_partial(runs),
+        *_problems(comparison, runs),
+        *([Verdict(said)] if said else []),
+    ]
+    tiles = [Tile(*figure) for figure in key_figures(runs, configs, analyses, comparison)]
+    return page.render(title, head, tiles, sections)
 
 
 def _cycles(runs: Runs, alone: Mapping[str, int | None]) -> list[Part]:
@@ -86,10 +108,6 @@ def _cycles(runs: Runs, alone: Mapping[str, int | None]) -> list[Part]:
     return [Table(("core cycles", *runs), rows), Note(note, "muted")] if rows else []
 
 
-def _drawn(pictures: Pictures, *names: str) -> list[Picture]:
-    return [Picture(pictures[name]) for name in names if name in pictures]
-
-
 def _partial(runs: Runs) -> list[Note]:
     """What a reader must know of runs that did not come to their end."""
     return [
@@ -100,23 +118,13 @@ def _partial(runs: Runs) -> list[Note]:
     ]  # fmt: skip
 
 
-def _tiles(comparison: Mapping[str, Any] | None, runs: Runs) -> list[Tile]:
-    tiles = []
-    if comparison is not None:
-        for key, text in ratios(comparison["ratio"]).items():
-            phases = comparison.get("phases")
-            over = "" if phases is None else f"; over phases {spread_text(phases['spread'][key])}"
-            tiles.append(Tile(f"ratio.{key}", number(comparison["ratio"][key]), f"{text}, loose / tight{over}"))
-        tiles.append(Tile("same_results", SAME_RESULTS[comparison["same_results"]], "same results in both modes"))
-    for mode, run in runs.items():
-        tiles.append(Tile(f"{mode}.cycles", number(run["cycles"]), f"cycles, {mode}"))
-        if any(check["ok"] is not None for check in checks(run)):
-            good = "yes" if agrees(run) else "NO"
-            tiles.append(Tile(f"{mode}.correct", good, f"outputs as the ONNX reference, {mode}"))
-        if spent := submission_of(run):
-            saved = f"{spent['saved_per_command']:.1f}"
-            tiles.append(Tile(f"{mode}.saved", saved, f"core cycles saved per submission by generated code, {mode}"))
-    return tiles
+def _problems(comparison: Mapping[str, Any] | None, runs: Runs) -> list[Note]:
+    """Results that are not as they should be."""
+    wrong = [Note(f"{mode}: the outputs differ from the ONNX reference", "warning")
+             for mode, run in runs.items() if not agrees(run)]  # fmt: skip
+    if comparison is not None and comparison["same_results"] is False:
+        wrong.append(Note("the modes left different results", "warning"))
+    return wrong
 
 
 # -- submissions ---------------------------------------------------------------------------------------------------
@@ -130,7 +138,7 @@ def _latency(runs: Runs) -> list[Part]:
             if stage is not None:
                 figures = [Cell(number(stage[each]), f"{mode}.{name}.{each}") for each in FIGURES]
                 figures.append(Cell(page.mean(stage["mean"]), f"{mode}.{name}.mean"))
-                rows.append([Cell(name), Cell(mode, kind=mode), *figures, Cell(meaning(name), kind="text")])
+                rows.append([Cell(name), Cell(mode, kind=mode), *figures, Cell(MEANING[name], kind="text")])
     heads = ("stage", "mode", "N", "P50", "P95", "P99", "min", "max", "mean", "from, to")
     return [Table(heads, rows), *(Note(note, "muted") for note in notes(runs))] if rows else []
 
@@ -212,7 +220,7 @@ def _reasons(runs: Runs) -> list[Part]:
     return [Table(heads, [*rows, [Cell(stage), *totals]])] if rows else []
 
 
-def _sweep(sweep: Sweep, pictures: Pictures) -> list[Part]:
+def _sweep(sweep: Sweep, charts: Mapping[str, Sequence[Part]]) -> list[Part]:
     columns = [(mode, figure) for figure in sweep["figures"] for mode in ("loose", "tight")]
     rows = [
         [Cell(number(point["value"])),
@@ -221,7 +229,7 @@ def _sweep(sweep: Sweep, pictures: Pictures) -> list[Part]:
         for point in sweep["points"]
     ]  # fmt: skip
     heads = [key_heading(sweep["key"]), *(f"{mode}: {heading(figure)}" for mode, figure in columns)]
-    return [Pair(_drawn(pictures, *sweep["pictures"])), Table(heads, rows), *map(Note, sweep["findings"])]
+    return [*charts[sweep["key"]], Table(heads, rows), *map(Note, sweep["findings"])]
 
 
 def _tokens(runs: Runs) -> list[Part]:
@@ -264,13 +272,25 @@ HASH = {"events_sha256": "hash"}
 """Rows of letters without end, which may break anywhere."""
 
 
-def _counters(runs: Runs) -> Table:
+def _counters(runs: Runs, comparison: Mapping[str, Any] | None) -> Table:
     counted = {mode: run["npu"] for mode, run in runs.items() if run["npu"] is not None}
     names = list(next(iter(counted.values()), ()))
     rows = [
         [Cell(name), *(Cell(number(run.get(name)), f"{mode}.{name}", HASH.get(name, "")) for mode, run in runs.items())]
         for name in ("cycles", "instret", "stop_reason", "exit_code", "events_sha256")
     ]
+    if any(check["ok"] is not None for run in runs.values() for check in checks(run)):
+        right = [Cell("yes" if agrees(run) else "NO", f"{mode}.correct") for mode, run in runs.items()]
+        rows.append([Cell("outputs as the ONNX reference"), *right])
+    if comparison is not None:
+        same = SAME_RESULTS[comparison["same_results"]]
+        rows.append([Cell("same results in both modes"), Cell(same, "same_results"), *[Cell("")] * (len(runs) - 1)])
+    if any(submission_of(run) for run in runs.values()):
+        spent = {mode: submission_of(run) for mode, run in runs.items()}
+        cells = [
+            Cell(f"{each['saved_per_command']:.1f}" if each else "", f"{mode}.saved") for mode, each in spent.items()
+        ]
+        rows.append([Cell("core cycles saved per submission by generated code"), *cells])
     rows += [
         [Cell(name), *(Cell(_counter(counted[mode][name]), f"{mode}.npu.{name}") for mode in runs)] for name in names
     ]

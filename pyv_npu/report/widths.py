@@ -8,8 +8,8 @@ from npu_device.cost.rates import Rates
 from pyv_native.files import write_text
 from pyv_npu.csv_table import write_csv
 from pyv_npu.report import memory, page
-from pyv_npu.report.charts import Line, lines
-from pyv_npu.report.page import Cell, Note, Pair, Picture, Section, Table
+from pyv_npu.report.charts import Chart, Line, lines
+from pyv_npu.report.page import Cell, Note, Section, Table
 from pyv_npu.result import Result
 from pyv_npu.text import MISSING, columns
 
@@ -50,7 +50,6 @@ CHARTS = {
     "t_max_limit": ("Capacity", "tokens for which the caches fit DRAM beside everything else", "tokens"),
     "error": ("Error", "largest error of the logits, relative to the largest value of the reference", "relative error"),
 }
-COLOUR = "#1f6fb4"
 
 
 def width(bits: int, result: Result[Any]) -> Width:
@@ -105,23 +104,19 @@ def _shown(name: str, value: Any) -> str:
 
 
 def write(folder: Path, results: Sequence[Result[Any]], widths: Sequence[Width]) -> None:
-    """widths.csv, a chart of each figure, and report.html."""
+    """widths.csv and report.html, with a chart of each figure."""
     write_csv(folder / "widths.csv", Width._fields, widths)
     runs: dict[str, Mapping[str, Any]] = {
         f"{one.qbits_kv} bits": result.json for one, result in zip(widths, results, strict=True)
     }
     write_csv(folder / "traffic.csv", memory.CSV_HEADS, memory.traffic_rows(runs))
-    drawn = {f"widths_{name}.svg": svg for name in CHARTS if (svg := _chart(name, widths)) is not None}
-    for name, svg in drawn.items():
-        write_text(folder / name, svg)
-    pictures = [Picture(svg) for svg in drawn.values()]
+    charts = [chart for name in CHARTS if (chart := _chart(name, widths)) is not None]
     rows = [
         [Cell(_shown(name, value), f"width.{one.qbits_kv}.{name}") for name, value in one._asdict().items()]
         for one in widths
     ]
-    pairs = [Pair(pictures[at : at + 2]) for at in range(0, len(pictures), 2)]
     sections = [
-        Section("widths", "Widths of keys and values", [Table(list(HEADS.values()), rows), *pairs]),
+        Section("widths", "Widths of keys and values", [Table(list(HEADS.values()), rows), *charts]),
         Section("traffic", "Traffic", memory.traffic(runs, {})),
         Section("kv", "Keys and values", memory.keys_and_values(runs)),
     ]
@@ -133,12 +128,12 @@ def write(folder: Path, results: Sequence[Result[Any]], widths: Sequence[Width])
     write_text(folder / "report.html", page.render(_title(results), [Note(note, "muted")], (), sections))
 
 
-def _chart(name: str, widths: Sequence[Width]) -> str | None:
-    points = [(one.qbits_kv, getattr(one, name)) for one in sorted(widths) if getattr(one, name) is not None]
+def _chart(name: str, widths: Sequence[Width]) -> Chart | None:
+    points: list[tuple[float | str, float]] = [
+        (str(one.qbits_kv), getattr(one, name)) for one in sorted(widths) if getattr(one, name) is not None
+    ]
     if not points:
         return None
     title, caption, unit = CHARTS[name]
-    return lines(
-        title, caption, [Line(unit, COLOUR, points)], "bits of keys and values", unit, dots=True,
-        at_x=[bits for bits, _ in points],
-    )  # fmt: skip
+    curve = [Line(unit, points)]
+    return lines(f"widths_{name}", title, caption, curve, "bits of keys and values", unit, dots=True)

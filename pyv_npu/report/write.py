@@ -1,16 +1,28 @@
-"""What `--report` writes once a run or a comparison is over, made from its `Result`."""
+"""Files of a report: those of a run or of a comparison, and report.html."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyv_native.files import write_bytes
+from npu_device.trace.events import unit_counts
+from npu_device.trace.spans import UNITS as ENGINES
+from npu_device.trace.spans import Table
+from pyv_native.files import write_bytes, write_text
 from pyv_npu.config import Effective, with_values
-from pyv_npu.report.report import write_report
+from pyv_npu.csv_table import write_csv
+from pyv_npu.observe.analysis.metrics import Metric, metrics
+from pyv_npu.observe.latency.percentiles import Distribution
+from pyv_npu.observe.latency.rows import Submissions
+from pyv_npu.observe.latency.table import Latency
+from pyv_npu.report import memory, tokens
+from pyv_npu.report.figures import Series, gantt_chart, lanes, series, write_series_csv
+from pyv_npu.report.page import Part
+from pyv_npu.report.pictures import Runs, cumulative, distribution_steps, over_time
 from pyv_npu.report.run_folder import RunFolder
+from pyv_npu.report.sections import Drawn, Sweep, write_page
 from pyv_npu.report.timeline import write_latency_csv, write_timeline
 from pyv_npu.result import Comparison, Result
-from pyv_npu.tables import summary
+from pyv_npu.tables import UNITS, summary
 
 NOTE = "the note of the ELF"
 """The origin of a value that changed between the command line and the run."""
@@ -26,14 +38,14 @@ def write_run(folder: RunFolder, result: Result[Any], text: str) -> None:
         write_report(folder.folder, [result], used)
 
 
-def write_comparison(folder: RunFolder, both: Comparison, text: str, pictures: Mapping[str, str]) -> None:
-    """Everything that the report of a comparison holds; `pictures`: of its sweeps."""
+def write_comparison(folder: RunFolder, both: Comparison, text: str, charts: Mapping[str, Sequence[Part]]) -> None:
+    """Everything that the report of a comparison holds; `charts`: of its sweeps, by key."""
     used = _used(folder, both.loose)
     folder.finish(both.json, text, used)
     _write_files(folder.folder, both.loose)
     for mode, run in both.runs.items():
         write_lines(folder.folder / mode, run)
-    write_report(folder.folder, list(both.runs.values()), used, both.json, pictures)
+    write_report(folder.folder, list(both.runs.values()), used, both.json, charts)
 
 
 def write_half(folder: RunFolder, loose: Result[Any]) -> None:
@@ -66,3 +78,120 @@ def write_lines(folder: Path, run: Result[Any]) -> None:
     write_timeline(folder / "timeline.csv", run.spans, run.layer_names, errors)
     if run.core is not None:
         write_latency_csv(folder / "latency.csv", run.core.latency.submissions, run.core.program)
+
+
+# -- the page and its tables -------------------------------------------------------------------------------------------
+
+MAX_PLACES = 20
+"""Call sites of a run that the page lists."""
+
+
+def write_report(
+    folder: Path,
+    results: Sequence[Result[Any]],
+    effective: Effective,
+    comparison: Mapping[str, Any] | None = None,
+    sweep_charts: Mapping[str, Sequence[Part]] | None = None,
+) -> None:
+    """One run or two; `comparison` is the result of both, its sweeps have charts by their key."""
+    runs: Runs = {result.name: result.json for result in results}
+    binned = {result.name: _series(result) for result in results}
+    rows = {result.name: _lanes(result) for result in results}
+    analyses = {result.name: result.analysis for result in results if result.analysis is not None}
+    latencies = {result.name: result.core.latency for result in results if result.core is not None}
+    config, run = results[0].config, results[0].json
+    drawn = Drawn(
+        cumulative(latencies, f"{run['program']}, preset {run['preset']}"),
+        over_time(binned, config.npu.spm.size * config.npu.clusters),
+        sweep_charts or {},
+    )
+    _write_cdf(folder / "latency_cdf.csv", latencies)
+    _write_stages(folder / "stages.csv", runs)
+    _write_reasons(folder / "reasons.csv", runs)
+    write_series_csv(folder / "series.csv", binned)
+    _write_sweeps(folder / "sweeps.csv", (comparison or {}).get("sweeps", ()))
+    write_csv(folder / "tokens.csv", tokens.CSV_HEADS, tokens.csv_rows(runs))
+    write_csv(folder / "traffic.csv", memory.CSV_HEADS, memory.traffic_rows(runs))
+    _write_metrics(folder / "metrics.csv", results)
+    configs = {result.name: result.config for result in results}
+    gantts = {result.name: _gantt(result, rows[result.name], binned[result.name]) for result in results}
+    sites = {result.name: _sites(result) for result in results}
+    alone = {result.name: results[-1].without_firmware for result in results}  # the same commands in both modes
+    page = write_page(runs, configs, effective, drawn, gantts, comparison, analyses, sites, alone)
+    write_text(folder / "report.html", page)
+
+
+def _sites(run: Result[Any]) -> list[tuple[str, Distribution]]:
+    """Function and source line of the call sites with most submissions, and the cycles from start to accepted."""
+    if run.core is None:
+        return []
+    sites = run.core.latency.by_call_site()[:MAX_PLACES]
+    return [(run.core.program.place(site) or hex(site), cycles) for site, cycles in sites]
+
+
+def _series(run: Result[Any]) -> Series:
+    occupancy = None if run.analysis is None else run.analysis.scratchpad
+    return series(run.spans, _engines(run), occupancy)
+
+
+def _engines(run: Result[Any]) -> dict[str, int]:
+    """Engines of each kind, of all clusters."""
+    npu = run.config.npu
+    return {kind.name.lower(): unit_counts(npu)[kind] * npu.clusters for kind in ENGINES}
+
+
+def _lanes(run: Result[Any]) -> dict[str, Table]:
+    return lanes(run.spans, Submissions.of(()) if run.core is None else run.core.latency.submissions)
+
+
+def _gantt(run: Result[Any], shown: Mapping[str, Table], binned: Series) -> dict[str, Any]:
+    names, waits = ((), ()) if run.analysis is None else (run.analysis.names, run.analysis.waits)
+    assert run.cycles is not None, "a report shows runs with time"
+    tickets = run.spans.commands["ticket"]
+    return gantt_chart(
+        shown, run.cycles, tickets, names, binned, _engines(run), waits, run.config.npu.clock_hz
+    )  # fmt: skip
+
+
+def _write_cdf(path: Path, latencies: Mapping[str, Latency]) -> None:
+    rows = [(mode, stage, *step) for mode, stage, steps in distribution_steps(latencies) for step in steps]
+    write_csv(path, ("mode", "stage", "cycles", "submissions_at_most"), rows)
+
+
+def _write_stages(path: Path, runs: Runs) -> None:
+    figures = ("n", "p50", "p95", "p99", "min", "max", "mean")
+    rows = [
+        (mode, name, *(stage[figure] for figure in figures))
+        for mode, run in runs.items()
+        for name, stage in (run["latency"] or {"stages": {}})["stages"].items()
+        if stage is not None
+    ]
+    write_csv(path, ("mode", "stage", *figures), rows)
+
+
+def _write_reasons(path: Path, runs: Runs) -> None:
+    rows = [
+        (mode, *item) for mode, run in runs.items() for item in (run["latency"] or {"reasons": {}})["reasons"].items()
+    ]
+    write_csv(path, ("mode", "reason", "cycles"), rows)
+
+
+def _write_sweeps(path: Path, sweeps: Sequence[Sweep]) -> None:
+    rows = [
+        (sweep["key"], point["value"], mode, figure, point[mode][figure], UNITS[figure])
+        for sweep in sweeps
+        for point in sweep["points"]
+        for mode in ("loose", "tight")
+        for figure in sweep["figures"]
+    ]
+    write_csv(path, ("key", "value", "mode", "figure", "result", "unit"), rows)
+
+
+def _write_metrics(path: Path, results: Sequence[Result[Any]]) -> None:
+    rows = [
+        (run.name, *metric)
+        for run in results
+        if run.analysis is not None
+        for metric in metrics(run.analysis, run.json, run.config, run.spans)
+    ]
+    write_csv(path, ("run", *Metric._fields), rows)

@@ -1,23 +1,23 @@
 """The page of one or more served workloads: what users saw, side by side, and what happened over time."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyv_npu.report.charts import Line, Range, lines, ranges
-from pyv_npu.report.page import Cell, Note, Pair, Part, Picture, Section, Table, Tile, number, render
+from pyv_npu.report.charts import Chart, Line, Range, distributions, line_view, linked, ranges
+from pyv_npu.report.page import Cell, Note, Part, Section, Table, Tile, Verdict, render
 from pyv_npu.serving.figures import FIGURES, times_of
 from pyv_npu.serving.server import LedgerRow
+from pyv_npu.units import number, quantity, scale_of
 
 if TYPE_CHECKING:
     from pyv_npu.serving.study import ServedWorkload
 
-COLOURS = ("#1f6fb4", "#c2571a", "#2c8a4b", "#8a4bb0", "#b03a5b", "#5b6770", "#9a7b0f", "#0f8b8d")
-MOST_POINTS = 400
-"""Of a distribution."""
 WINDOWS = 120
 """Parts of the time of a run."""
-MOST_ROWS = 1000
-"""Of the table of requests."""
+MAX_ROWS = 1000
+"""Rows of the table of requests."""
+BUSY = 0.9
+"""Share of the time in steps, or of the blocks in use, from which it is called the limit. Chosen by us."""
 
 
 def page(runs: "Sequence[ServedWorkload]", names: Sequence[str] = (), failed: Mapping[str, str] | None = None) -> str:
@@ -38,43 +38,78 @@ def page(runs: "Sequence[ServedWorkload]", names: Sequence[str] = (), failed: Ma
     if len(runs) == 1:
         sections.insert(3, Section("requests", "Requests", _requests(first)))
     workload = first.serving.workload
-    head = [Note(f"{workload.name}: {len(workload.requests):,} requests, {workload.form}", "muted")]
+    said = [text for run, label in zip(runs, labels, strict=True)
+            for text in sentences(run, label if len(runs) > 1 else "")]  # fmt: skip
+    about = f"{workload.name}: {len(workload.requests):,} requests, {workload.form}"
+    head: list[Part] = [Note(about, "muted"), Verdict(said)]
     return render(f"{first.serving.shape.name}: serving", head, _tiles(runs, labels), sections)
 
 
+def sentences(run: "ServedWorkload", label: str = "") -> list[str]:
+    """Whether the limits are met, what limits the server, and what to change."""
+    figures, of = run.figures, f"{label}: " if label else ""
+    good, count = figures["good_requests"], figures["requests"]
+    limits = ", ".join(f"{name.upper()} {quantity(value / 1e9, 's')}" for name, value in figures["slo_ns"].items())
+    ttft, tpot = (quantity(_ns(run, name, "p99"), "s") for name in ("ttft", "tpot"))
+    seen = f"P99 of TTFT is {ttft}, of TPOT {tpot}"
+    met = f"{good:,} of {count:,} requests meet {limits}; {seen}." if limits else f"{seen}; --slo sets limits."
+    offered, answered = figures["offered_per_second"], number(figures["requests_per_second"])
+    load = "" if offered is None else f" of {number(offered)} offered"
+    blocks = figures["most_blocks"] / run.serving.scheduler.blocks
+    if figures["preemptions"] or blocks >= BUSY:
+        limit = f"blocks of keys and values limit it ({quantity(blocks, 'share')} in use, {figures['preemptions']:,} "
+        limit += "preemptions): more DRAM or narrower keys and values (--kv) first"
+    elif figures["overload"]:
+        limit = "the load exceeds the capacity: fewer requests per second, or a faster device"
+    elif figures["busy"] >= BUSY:
+        limit = f"steps take {quantity(figures['busy'], 'share')} of the time: it is near its capacity"
+    else:
+        limit = f"steps take {quantity(figures['busy'], 'share')} of the time: it could answer more requests"
+    return [f"{of}{met}", f"{of}{answered} requests/s are answered{load}; {limit}."]
+
+
 def _tiles(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Tile]:
-    best = max(range(len(runs)), key=lambda at: runs[at].figures["output_tokens_per_second"])
-    least = min(range(len(runs)), key=lambda at: _p50(runs[at], "ttft"))
-    more = (lambda at: f", {labels[at]}") if len(runs) > 1 else (lambda at: "")
-    made = runs[best].figures
-    return [
-        Tile("throughput", f"{made['output_tokens_per_second']:,.1f}", f"tokens per second{more(best)}"),
-        Tile("ttft", f"{_p50(runs[least], 'ttft') / 1e6:,.1f}", f"ms TTFT P50{more(least)}"),
-        Tile("requests", number(made["requests"]), f"requests, {made['refused']} refused"),
-        Tile("steps", number(made["steps"]), f"steps{more(best)}"),
-    ]
+    """Goodput, TTFT and TPOT at P99, and the load, of the best run in each."""
+
+    def best(value: Callable[["ServedWorkload"], float]) -> tuple["ServedWorkload", str]:
+        at = min(range(len(runs)), key=lambda index: value(runs[index]))
+        return runs[at], f", {labels[at]}" if len(runs) > 1 else ""
+
+    rate = "goodput" if runs[0].figures["slo_ns"] else "requests_per_second"
+    most, of_most = best(lambda run: -(run.figures[rate] or 0))
+    tiles = [Tile("goodput", number(most.figures[rate]), f"{rate.split('_')[0]}, requests/s{of_most}")]
+    for name in ("ttft", "tpot"):
+        run, of = best(lambda run, name=name: _ns(run, name, "p99") or 1e18)  # type: ignore[misc]
+        tiles.append(Tile(f"{name}.p99", quantity(_ns(run, name, "p99"), "s"), f"{name.upper()} P99{of}"))
+    figures = most.figures
+    offered = figures["offered_per_second"]
+    load = f"of {number(offered)} requests/s offered, " if offered is not None else "requests/s, "
+    tiles.append(Tile("load", number(figures["requests_per_second"]),
+                      f"{load}{quantity(figures['busy'], 'share')} of the time in steps{of_most}"))  # fmt: skip
+    return tiles
 
 
-def _p50(run: "ServedWorkload", name: str) -> float:
+def _ns(run: "ServedWorkload", name: str, key: str) -> float | None:
+    """A figure of a time, in seconds."""
     found = run.figures[f"{name}_ns"]
-    return float(found["p50"]) if found else 0.0
+    return found[key] / 1e9 if found else None
 
 
 def _figures(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Part]:
-    """A row for each figure, a column for each run; where users wait, as a drawing too."""
+    """A row for each figure, a column for each run; where there are several, what users wait for as charts too."""
     rows = [[Cell(text, kind="text"), *cells] for text, cells in _rows(runs, labels)]
     parts: list[Part] = [Table(("figure", *labels), rows)]
-    pictures = []
-    for name in ("ttft", "tpot", "e2e"):
-        bars = []
-        for at, (run, label) in enumerate(zip(runs, labels, strict=True)):
-            found = run.figures[f"{name}_ns"]
-            if found:
-                marks = {key.upper(): int(found[key]) // 1000 for key in ("p50", "p90", "p99")}
-                bars.append(Range(label, COLOURS[at % len(COLOURS)], marks["P50"], marks["P99"], marks))
-        if bars:
-            pictures.append(Picture(ranges(name.upper(), "P50, P90 and P99 of all requests", bars, "microseconds")))
-    return [*parts, *(Pair(pictures[at : at + 2]) for at in range(0, len(pictures), 2))]
+    for name in ("ttft", "tpot", "e2e") if len(runs) > 1 else ():
+        marks = {label: {key.upper(): _ns(run, name, key) or 0.0 for key in ("p50", "p90", "p99")}
+                 for run, label in zip(runs, labels, strict=True) if run.figures[f"{name}_ns"]}  # fmt: skip
+        if marks:
+            scale = scale_of([mark["P99"] for mark in marks.values()], "s")
+            bars = []
+            for label, mark in marks.items():
+                scaled = {key: value / scale.factor for key, value in mark.items()}
+                bars.append(Range(label, label, scaled["P50"], scaled["P99"], scaled))
+            parts.append(ranges(name, name.upper(), "P50, P90 and P99 of all requests", bars, scale.unit))
+    return parts
 
 
 def _rows(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> Iterator[tuple[str, list[Cell]]]:
@@ -171,50 +206,59 @@ def _share_of_blocks(one: Window, run: "ServedWorkload") -> float:
 
 
 def _over_time(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Part]:
-    pictures: list[Picture] = []
-    idle: list[Part] = []
+    """Small multiples over one axis of seconds; what never happens is a sentence."""
     parts = [windows(run.run.ledger, run.hz) for run in runs]
-    most = f"the most in each of {WINDOWS} parts of the time"
-    mean = f"mean of each of {WINDOWS} parts of the time"
-    series: tuple[tuple[str, str, str, Callable[[Window, ServedWorkload], float]], ...] = (
-        ("Requests that run", most, "requests", lambda one, run: one.running),
-        ("Requests that wait", most, "requests", lambda one, run: one.waiting),
-        ("Blocks in use", most, "% of those there are", _share_of_blocks),
-        ("Tokens", f"prompts and answers; {mean}", "tokens/s", lambda one, run: one.tokens),
-        ("Keys and values moved", mean, "GB/s", lambda one, run: one.moved * run.serving.kv_bytes.token / 1e9),
-        ("Copied to swap space and back", mean, "GB/s",
-         lambda one, run: one.swapped * run.serving.kv_bytes.token / 1e9),
-    )  # fmt: skip
-    for title, caption, unit, value in series:
+    series: tuple[tuple[str, str, Callable[[Window, ServedWorkload], float]], ...] = (
+        ("requests that run", "requests", lambda one, run: one.running),
+        ("requests that wait", "requests", lambda one, run: one.waiting),
+        ("blocks in use", "% of all", _share_of_blocks),
+        ("tokens of prompts and answers", "tokens/s", lambda one, run: one.tokens),
+        ("keys and values moved", "GB/s", lambda one, run: one.moved * run.serving.kv_bytes.token / 1e9),
+        ("copied to swap space and back", "GB/s", lambda one, run: one.swapped * run.serving.kv_bytes.token / 1e9),
+    )
+    views: list[Mapping[str, Any]] = []
+    idle = []
+    for title, unit, value in series:
         curves = [
-            Line(label, COLOURS[at % len(COLOURS)], [(one.middle, value(one, run)) for one in parts[at]])
-            for at, (run, label) in enumerate(zip(runs, labels, strict=True))
+            Line(label, [(one.middle, value(one, run)) for one in windows_of])
+            for windows_of, run, label in zip(parts, runs, labels, strict=True)
         ]
         if any(y for curve in curves for _, y in curve.points):
-            pictures.append(Picture(lines(title, caption, curves, "seconds", unit)))
+            view = line_view(curves, "time (s)", unit, height=140, heading=title)
+            views.append({**view, "name": f"view{len(views)}"})
         else:
-            idle.append(Note(f"{title}: none at any time.", "muted"))
-    return [*idle, *(Pair(pictures[at : at + 2]) for at in range(0, len(pictures), 2))]
+            idle.append(title)
+    caption = f"each in {WINDOWS} parts of the time: requests and blocks at most, rates on average"
+    found: list[Part] = [Chart("over_time", "The server over time", caption, linked(views))] if views else []
+    return [*found, *([Note(f"None at any time: {', '.join(idle)}.", "muted")] if idle else [])]
 
 
 def _distributions(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Part]:
-    pictures = []
+    """Cumulative requests over each time, with its limit."""
+    found: list[Part] = []
     for name in ("ttft", "tpot", "e2e"):
+        seen = [[value / 1e9 for one in run.run.served
+                 if (value := getattr(times_of(one, run.hz), name)) is not None] for run in runs]  # fmt: skip
+        scale = scale_of([value for values in seen for value in values], "s")
         curves = []
-        for at, (run, label) in enumerate(zip(runs, labels, strict=True)):
-            values = [getattr(times_of(one, run.hz), name) for one in run.run.served]
-            ordered = sorted(value / 1e6 for value in values if value is not None)
-            step = max(1, len(ordered) // MOST_POINTS)
-            points = [(value, 100 * (index + 1) / len(ordered)) for index, value in enumerate(ordered)][::step]
-            curves.append(Line(label, COLOURS[at % len(COLOURS)], points))
-        pictures.append(Picture(lines(name.upper(), "cumulative requests", curves, "ms", "% of requests")))
-    return [Pair(pictures[:2]), Pair(pictures[2:])]
+        for values, label in zip(seen, labels, strict=True):
+            ordered = sorted(value / scale.factor for value in values)
+            points: list[tuple[float | str, float]] = [
+                (value, 100 * (at + 1) / len(ordered)) for at, value in enumerate(ordered)
+            ]
+            curves.append(Line(label, points))
+        limit = runs[0].figures["slo_ns"].get(name)
+        at = None if limit is None else limit / 1e9 / scale.factor
+        caption = "cumulative requests" + ("" if at is None else f"; the line is the limit, {number(at)} {scale.unit}")
+        x, y = f"{name.upper()} ({scale.unit})", "requests (%)"
+        found.append(distributions(f"cdf_{name}", name.upper(), caption, curves, x, y, at))
+    return found
 
 
 def _requests(run: "ServedWorkload") -> list[Part]:
     heads = ("request", "in", "out", "arrival (ms)", "TTFT (ms)", "TPOT (ms)", "E2E (ms)", "preemptions")
     rows = []
-    for one in run.run.served[:MOST_ROWS]:
+    for one in run.run.served[:MAX_ROWS]:
         times, request = times_of(one, run.hz), one.request
         tpot = "-" if times.tpot is None else f"{times.tpot / 1e6:,.3f}"
         rows.append(
@@ -224,7 +268,7 @@ def _requests(run: "ServedWorkload") -> list[Part]:
                 number(one.preemptions),
             )]
         )  # fmt: skip
-    more = f" The first {MOST_ROWS:,} are here." if len(run.run.served) > MOST_ROWS else ""
+    more = f" The first {MAX_ROWS:,} are here." if len(run.run.served) > MAX_ROWS else ""
     return [Note(f"All of it is in requests.csv, every step in steps.csv.{more}", "muted"), Table(heads, rows, True)]
 
 

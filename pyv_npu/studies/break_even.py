@@ -1,17 +1,19 @@
 """What the report of a comparison sweeps by itself: loose against tight over the values of one key, and where the order
 turns. `pyv-npu sweep` is for all else."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import StopReason
 from pyv_npu.config import Config, with_values
-from pyv_npu.report.charts import RUN_COLOURS, Line, lines
+from pyv_npu.report.charts import Chart, Line, flat, line_view, linked, titled
+from pyv_npu.report.page import Note, Part
 from pyv_npu.studies.sweep.effects import crossings
 from pyv_npu.studies.sweep.figures import submissions
 from pyv_npu.tables import TITLES, UNITS, key_heading
+from pyv_npu.units import number
 from pyv_npu.workloads.firmware import run_program
 
 FIGURES = ("t_submit", "core_per_command", "submit_per_compute")
@@ -64,7 +66,6 @@ def run_sweep(config: Config, program: str | Program, sweep: Sweep) -> dict[str,
         "points": points,
         "break_even": {name: break_even(points, name) for name in BREAK_EVEN if name in named},
         "findings": list(_findings(sweep.key, points, named)),
-        "pictures": [f"sweep_{sweep.key}_{name}.svg" for name in named],
     }
 
 
@@ -94,25 +95,29 @@ def _findings(key: str, points: Sequence[Mapping[str, Any]], named: Sequence[str
             yield f"{figure}: loose is cheaper at every value of {key}"
 
 
-def pictures(sweep: Mapping[str, Any]) -> dict[str, str]:
-    """File name -> SVG text: a figure of both modes over the values. Words stand at equal distances."""
-    points = sweep["points"]
+def charts(sweep: Mapping[str, Any]) -> list[Part]:
+    """Small multiples: each figure of both modes over the values; a figure that is constant is a sentence."""
+    points, key = sweep["points"], sweep["key"]
+    views: list[Mapping[str, Any]] = []
+    constant: list[str] = []
     words = any(isinstance(point["value"], str) for point in points)
-    place: Callable[[int, Any], float] = (lambda index, _: index) if words else (lambda _, value: value)
-    drawn = {}
-    for name, figure in zip(sweep["pictures"], sweep["figures"], strict=True):
-        curves = [
-            Line(mode, RUN_COLOURS[mode],
-                 [(place(i, p["value"]), p[mode][figure]) for i, p in enumerate(points) if p[mode][figure] is not None])
+    for figure in sweep["figures"]:
+        curves = {
+            mode: [(str(p["value"]) if words else p["value"], p[mode][figure])
+                   for p in points if p[mode][figure] is not None]
             for mode in MODES
-        ]  # fmt: skip
-        values = ", ".join(str(point["value"]) for point in points)
-        caption = f"over {sweep['key']} = {values}"
-        at = None if words else [point["value"] for point in points]
-        drawn[name] = lines(
-            f"{TITLES[figure]}", caption, curves, key_heading(sweep["key"]), UNITS[figure], dots=True, at_x=at
-        )
-    return drawn
+        }  # fmt: skip
+        title = titled(TITLES[figure], UNITS[figure])
+        if all(flat([value for _, value in curve]) for curve in curves.values() if curve):
+            means = ", ".join(f"{mode} {number(curve[0][1])}" for mode, curve in curves.items() if curve)
+            constant.append(f"{title}: {means}")
+            continue
+        shown = [Line(mode, curve) for mode, curve in curves.items()]
+        view = line_view(shown, key_heading(key), UNITS[figure], dots=True, height=150, heading=TITLES[figure])
+        views.append({**view, "name": f"view{len(views)}"})
+    caption = "loose and tight over its values; drag to move, Ctrl and wheel to zoom all charts of the key"
+    parts: list[Part] = [Chart(f"sweep_{key}", key, caption, linked(views))] if views else []
+    return [*parts, *([Note(f"Over {key} these stay: {'; '.join(constant)}.", "muted")] if constant else [])]
 
 
 def _is_integer(text: str) -> bool:

@@ -9,23 +9,16 @@ from pyv_native.files import write_text
 from pyv_npu import manifest
 from pyv_npu.report.charts import stacked
 from pyv_npu.report.folder import check_holds_only
-from pyv_npu.report.page import Cell, Heading, Note, Part, Picture, Section, Table, Tile, number, render
+from pyv_npu.report.page import Cell, Heading, Note, Part, Section, Table, Tile, render
 from pyv_npu.studies.campaign import Campaign, Run, csv, interval, to_json
 from pyv_npu.studies.fault_outcomes import TEXT, Outcome
+from pyv_npu.units import number
 
 PAGE, CSV, JSON, FAULTS = "report.html", "runs.csv", "campaign.json", "faults"
 FILES = frozenset((PAGE, CSV, JSON, FAULTS, manifest.FILE))
 MOST_ROWS = 2000
 """Runs of a mode on the page; the files have all."""
 WORST_FIRST = tuple(reversed(Outcome))
-COLOURS = {
-    Outcome.MASKED: "#adb5bd",
-    Outcome.RECOVERED: "#2f9e44",
-    Outcome.DETECTED: "#1f6fb4",
-    Outcome.SILENT: "#f08c00",
-    Outcome.HANG: "#d9480f",
-    Outcome.CRASH: "#862e9c",
-}
 
 
 class CampaignFolder:
@@ -96,8 +89,8 @@ def _outcomes(one: Campaign) -> list[Part]:
                  *(Cell(f"{100 * low:.1f}..{100 * high:.1f} %") for low, high in ends)])  # fmt: skip
     parts: list[Part] = [Heading(one.mode)]
     if shares:
-        colours = {str(outcome): colour for outcome, colour in COLOURS.items()}
-        parts.append(Picture(stacked(f"Outcomes by action, {one.mode}", "per cent of the runs", shares, colours)))
+        title = f"Outcomes by action, {one.mode}"
+        parts.append(stacked(f"outcomes_{one.mode}", title, "shares of the runs", shares, "% of the runs"))
     parts.append(Table(["action", "runs", *(outcome.value for outcome in Outcome)], rows))
     notes = [f"Seed {one.seed}; {one.cycles:,} cycles without faults."]
     if count < len(one.runs):

@@ -21,17 +21,14 @@ from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.observe.latency.table import STAGES
 from pyv_npu.report.charts import Line, distributions
 from pyv_npu.report.figures import gantt_chart
-from pyv_npu.report.page import Note, OverTime, Part, Picture
+from pyv_npu.report.page import Note, OverTime, Part
 from pyv_npu.studies.diff import Difference, Loaded, Run
 
 TIMELINE, LATENCY = "timeline.csv", "latency.csv"
 SIDES = "AB"
-COLOURS = ("#1f6fb4", "#d9480f")
-DASHES = ("-", "--")
-"""B over A: where they are equal both are seen."""
 SHOWN = ("t_submit", "t_submit_prebuilt", "response")
 """Stages whose distributions are drawn."""
-MOST_PICTURES = 8
+MAX_CHARTS = 8
 MARKS = (("min", 0.0), ("p50", 50.0), ("p95", 95.0), ("p99", 99.0), ("max", 100.0))
 LONGEST = 2**62
 """Cycles beyond this are no cycles."""
@@ -102,7 +99,7 @@ def latencies(path: Path) -> dict[str, Distribution]:
 
 
 def latency_parts(found: Difference) -> list[Part]:
-    """A picture for each run and stage that both results have."""
+    """A chart for each run and stage that both results have."""
     parts: list[Part] = []
     for name in found.common:
         both = [_curves(one, name) for one in (found.before, found.after)]
@@ -110,13 +107,13 @@ def latency_parts(found: Difference) -> list[Part]:
             if stage in both[0] and stage in both[1]:
                 end = max(of[stage][1][-1][0] for of in both)  # where the slower one reaches all of its submissions
                 lines = [
-                    Line(f"{side} ({of[stage][0]})", colour, [*of[stage][1], (end, 100.0)], dash)
-                    for side, colour, dash, of in zip(SIDES, COLOURS, DASHES, both, strict=True)
+                    Line(f"{side} ({of[stage][0]})", [*of[stage][1], (end, 100.0)], side)
+                    for side, of in zip(SIDES, both, strict=True)
                 ]
                 caption = f"{name}: {stage}" if name else stage
-                parts.append(Picture(distributions("Cumulative submissions", caption, lines)))
-    more = [Note(f"{len(parts) - MOST_PICTURES:,} more are not drawn", "muted")] if len(parts) > MOST_PICTURES else []
-    return [*parts[:MOST_PICTURES], *more]
+                parts.append(distributions(f"latency_{name}_{stage}", "Cumulative submissions", caption, lines))
+    more = [Note(f"{len(parts) - MAX_CHARTS:,} more are not drawn", "muted")] if len(parts) > MAX_CHARTS else []
+    return [*parts[:MAX_CHARTS], *more]
 
 
 def _curves(loaded: Loaded, name: str) -> dict[str, tuple[str, list[tuple[float, float]]]]:

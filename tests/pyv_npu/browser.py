@@ -30,3 +30,9 @@ def chromium(profile: Path) -> Iterator[Any]:
         yield page
     finally:
         page.quit()
+
+
+def draw_all(page: Any) -> None:
+    """Draws the charts of a page, which draws only those in view by itself."""
+    page.set_script_timeout(30)
+    page.execute_async_script("drawAll().then(arguments[0])")

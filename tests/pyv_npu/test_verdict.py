@@ -1,6 +1,7 @@
 """The table of cycles adds up, and the sentences on top of a page name the mode whose figures are smaller."""
 
 import json
+import re
 from pathlib import Path
 
 import onnx
@@ -9,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyv_npu.cli import main
-from pyv_npu.verdict import cycles_table, sentences
+from pyv_npu.config import Config, load
+from pyv_npu.config.schema import keys_of
+from pyv_npu.units import quantity
+from pyv_npu.verdict import ADVICE, cycles_table, key_figures, sentences
 from toolchain.examples import EXAMPLES
 
 
@@ -51,7 +55,8 @@ def test_what_limits_a_run_is_said() -> None:
     found = sentences({"tight": run(1000, 5, 100, 100)}, {"tight": {"stalled: DRAM bandwidth": 600, "other": 300}})
     assert found == [
         "Tight: limited by DRAM bandwidth; of the 800 cycles from first submission to last completion, "
-        "stalled: DRAM bandwidth 75%, other 38%."
+        "stalled: DRAM bandwidth 75%, other 38%. Try more DRAM bandwidth (npu.dram.bytes_per_second), or narrower "
+        "weights (--qbits-weight) first."
     ]
     (found,) = (sentences({"tight": run(1000, 5, 600, 0)}, {"tight": {"stalled: NoC": 400}}),)
     assert found[0].startswith("Tight: firmware around the NPU's work limits the run: 600 of 1,000 cycles (60%)")
@@ -61,3 +66,43 @@ def test_what_limits_a_run_is_said() -> None:
 
 def test_nothing_submitted_has_no_table() -> None:
     assert cycles_table({"tight": {"cycles": 5, "cycles_parts": None}}, {}) == []
+
+
+def test_advice_names_keys_of_the_configuration() -> None:
+    named = [key for text in ADVICE.values() for key in re.findall(r"npu\.[a-z_.]+", text)]
+    assert len(named) >= 8 and set(named) <= set(keys_of(Config))
+
+
+def test_the_advice_of_a_decoder_makes_it_faster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["run", "llama2-7b", "--layers", "1", "--json", "--report", str(tmp_path)]
+    assert main(line) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert "Try more DRAM bandwidth (npu.dram.bytes_per_second)" in (tmp_path / "report.html").read_text()
+    key = "npu.dram.bytes_per_second"
+    bandwidth = re.search(f"{key}: ([0-9_]+)", (tmp_path / "run.yaml").read_text().replace("\n", " "))
+    value = load().config.npu.dram.bytes_per_second if bandwidth is None else int(bandwidth[1])
+    assert value is not None and main([*line[:5], "--set", f"{key}={2 * value}"]) == 0
+    assert json.loads(capsys.readouterr().out)["cycles"] < 0.8 * first["cycles"]
+
+
+def test_key_figures_are_those_of_the_run() -> None:
+    hertz = {"npu.clock_hz": 1_000_000_000}
+    configs = {"tight": load(overrides=hertz).config}
+    figures = key_figures({"tight": {**run(3000, 39), "instret": 1500, "exit_code": 0}}, configs, {})
+    assert [(each.name, each.value) for each in figures] == [
+        ("tight.t_submit.p50.time", "39 ns"), ("tight.time", "3 us"), ("tight.ipc", "0.5"), ("tight.stop", "exit"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (39e-9, "s", "39 ns"), (0.0123456, "s", "12.35 ms"), (75, "s", "75 s"), (1536, "bytes", "1.5 KiB"),
+        (3 * 2**30, "bytes", "3 GiB"), (512, "bytes", "512 bytes"), (1.2e12, "ops/s", "1.2 TOPS"),
+        (204.8e9, "bytes/s", "204.8 GB/s"), (0.7233, "share", "72.3 %"), (0.0, "share", "0 %"), (3.2e-3, "J", "3.2 mJ"),
+        (104_972, "cycles", "104,972 cycles"), (56_912.4, "cycles", "56,912 cycles"),
+        (None, "s", "-"),
+    ],
+)  # fmt: skip
+def test_a_quantity_has_its_prefix_and_no_exponent(value: float | None, unit: str, text: str) -> None:
+    assert quantity(value, unit) == text

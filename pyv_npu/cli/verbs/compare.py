@@ -16,6 +16,7 @@ from pyv_npu.workloads.workload import Interrupted, Session, compare
 if TYPE_CHECKING:
     from pyv_ext.elf import Program
     from pyv_npu.config import Config, Effective
+    from pyv_npu.report.page import Part
     from pyv_npu.result import Comparison, Result
     from pyv_npu.studies.break_even import Sweep
     from pyv_npu.workloads.workload import Prepared
@@ -74,7 +75,7 @@ def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.N
     if asked.phases and not varies:
         raise UsageError(f"--phases {asked.phases}: {config.run.program} has no phases: drop it")
     program = prepared.program() if varies else None
-    swept, pictures, complete = _swept(call, config, prepared, [] if cut else sweeps)
+    swept, charts, complete = _swept(call, config, prepared, [] if cut else sweeps)
     both = replace(both, sweeps=swept)
     if program is not None and varies and both.same_results is not None and complete:
         both = replace(both, phases=_phases(call, config, program, both, asked.phases))
@@ -83,7 +84,7 @@ def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.N
         from pyv_npu.report.write import write_comparison
 
         call.progress.say(f"writing {call.report.place}")
-        write_comparison(call.report, both, text, pictures)
+        write_comparison(call.report, both, text, charts)
         call.report.cut = call.report.cut or not complete
         session.write_traces(shown, both.runs, watches, call.report.folder)
     call.show(both.json, text, as_json=shown.json)
@@ -147,17 +148,17 @@ def _sweeps(asked: argparse.Namespace, shown: argparse.Namespace, program: str) 
 
 def _swept(
     call: Call, config: "Config", prepared: "Prepared[Any]", sweeps: "list[Sweep]"
-) -> tuple[list[dict[str, Any]], dict[str, str], bool]:
-    """The sweeps that ran, the pictures of all of them by file name, and whether none was interrupted."""
-    from pyv_npu.studies.break_even import pictures, run_sweep
+) -> tuple[list[dict[str, Any]], "dict[str, list[Part]]", bool]:
+    """The sweeps that ran, the charts of all of them by key, and whether none was interrupted."""
+    from pyv_npu.studies.break_even import charts, run_sweep
 
     swept: list[dict[str, Any]] = []
-    drawn: dict[str, str] = {}
+    drawn: dict[str, list[Part]] = {}
     for index, sweep in enumerate(sweeps):
         call.progress.say(f"{bar(index, len(sweeps))} sweep of {sweep.key}: {len(sweep.values)} values in both modes")
         try:
             swept.append(run_sweep(config, prepared.program(), sweep))
         except KeyboardInterrupt:
             return swept, drawn, False
-        drawn.update(pictures(swept[-1]))
+        drawn[sweep.key] = charts(swept[-1])
     return swept, drawn, True

@@ -12,6 +12,7 @@ from pyv_npu.cli.shared import options
 from pyv_npu.cli.shared.output import OK, Call, check_writable, show, write_file
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.kv_quant.study import ablation_chart, ablation_table, sweep_chart, sweep_table
+from pyv_npu.report.page import Section, render
 from pyv_npu.text import columns
 
 
@@ -83,8 +84,9 @@ def _write_study(folder: Path, found: dict[str, Any], name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for table, rows in found.items():
             write_bytes(folder / f"{table}.csv", csv_of(rows))
-        write_text(folder / "ablations.svg", ablation_chart(found["ablations"], of))
-        write_text(folder / "ratios.svg", sweep_chart(found["ratios"], of))
+        charts = [ablation_chart(found["ablations"], of), sweep_chart(found["ratios"], of)]
+        page = render(f"{name}: errors of quantized keys and values", [], [], [Section("study", "Errors", charts)])
+        write_text(folder / "report.html", page)
     except OSError as error:
         raise UsageError(f"--study {folder}: {error.strerror}: choose another place") from None
 

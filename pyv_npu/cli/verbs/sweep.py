@@ -104,6 +104,7 @@ def _sweep(
     args: argparse.Namespace, call: Call, names: Sequence[str], values: Sequence[Mapping[str, str]], points: Points,
     named: Sequence[str],
 ) -> int:  # fmt: skip
+    from pyv_npu.studies.sweep.effects import default_front
     from pyv_npu.studies.sweep.folder import SweepFolder
     from pyv_npu.studies.sweep.table import table
 
@@ -128,7 +129,7 @@ def _sweep(
         made = table(names, shown, rows, lambda address: progress.failed.get(address) or folder.record(address))
         if not named:
             made = made.without([cost for cost in figures.COSTS if cost not in front and len(made.varied(cost)) < 2])
-        return _answer(args, call, folder, made, front or made.front())
+        return _answer(args, call, folder, made, front or default_front(made))
 
 
 def _rows(values: Sequence[Mapping[str, str]], points: Points) -> "tuple[list[Row], dict[str, Job]]":

@@ -7,6 +7,7 @@ document.querySelectorAll("div.wide").forEach((box, place) => {
   const field = box.querySelector("input"), count = box.querySelector("output");
   const text = (row, column) => row.cells[column] ? row.cells[column].textContent : "";
   const value = (row, column) => {
+    if (row.cells[column]?.dataset.value) return Number(row.cells[column].dataset.value);
     const plain = text(row, column).replace(/[,%]/g, "").trim();
     return plain === "-" || plain === "" ? NaN : Number(plain);
   };

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npu_device.cost.dataflow import Engines, run
-from pyv_npu.report.charts import Line, cells, lines
-from pyv_npu.report.page import Cell, Note, Picture, Section, Table, Tile, number, render
+from pyv_npu.report.charts import Chart, Line, cells, lines
+from pyv_npu.report.page import Cell, Note, Section, Table, Tile, render
 from pyv_npu.studies.reproductions.chained_ve import FORMS, LENGTHS, PAPER_ENGINES, SIZES, TABLE_SIZES, Case
+from pyv_npu.units import number
 from toolchain.decoders.shapes import Shape
 
-COLOURS = {"plain": "#868e96", "tile": "#1f6fb4", "dataflow": "#2f9e44"}
 SHOWN_ENGINES = 4
 """Of the picture of the dataflow."""
 Rows = Sequence[Mapping[str, Any]]
 
 
-def dataflow_picture(engines: int = SHOWN_ENGINES) -> str:
+def dataflow_picture(engines: int = SHOWN_ENGINES) -> Chart:
     """A diagonal tile as it is simulated: which query and key each engine has in each cycle."""
     tile = next(run(Engines(engines), 2 * engines))
     rows = {
@@ -31,6 +31,7 @@ def dataflow_picture(engines: int = SHOWN_ENGINES) -> str:
         f"queries and keys 0..{2 * engines - 1}, each pair with key <= query once; dark: queries of the second buffer"
     )
     return cells(
+        "dataflow",
         f"A diagonal tile on {engines} engines",
         caption,
         rows,
@@ -39,8 +40,8 @@ def dataflow_picture(engines: int = SHOWN_ENGINES) -> str:
     )
 
 
-def pictures(json: Mapping[str, Any], cases: Sequence[Case], shape: Shape) -> dict[str, str]:
-    """By file name."""
+def pictures(json: Mapping[str, Any], cases: Sequence[Case], shape: Shape) -> dict[str, Chart]:
+    """By name."""
     at = {(one.length, one.engines): one for one in cases}
     gains = [one.gain - 1 for one in cases]
     heat = {
@@ -52,29 +53,29 @@ def pictures(json: Mapping[str, Any], cases: Sequence[Case], shape: Shape) -> di
     few = [at[length, PAPER_ENGINES] for length in LENGTHS]
 
     def curves(value: Any) -> list[Line]:
-        return [
-            Line(text, COLOURS[form], [(one.length, value(one, form)) for one in few]) for form, text in FORMS.items()
-        ]
+        return [Line(text, [(one.length, value(one, form)) for one in few]) for form, text in FORMS.items()]
 
     plain_chain = lambda one, form: one.work["plain"].cycles / one.work[form].cycles  # noqa: E731
     scaling = [(row["chains"], json["grid"][0]["cycles"] / row["cycles"]) for row in json["grid"]]
     sizes = f"T = {PAPER_ENGINES}, {shape.name}"
     return {
-        "dataflow.svg": dataflow_picture(),
-        "gain.svg": cells(
-            "Gain of the mask skip over the chain", f"by length and engines, {shape.name}", heat,
+        "dataflow": dataflow_picture(),
+        "gain": cells(
+            "gain", "Gain of the mask skip over the chain", f"by length and engines, {shape.name}", heat,
             [f"T = {t}" for t in SIZES], "engines of a chain",
         ),
-        "speedup.svg": lines("Speed-up over plain engines", sizes, curves(plain_chain), "length", "ratio", dots=True),
-        "utilization.svg": lines(
-            "Utilization", f"cycles that unmasked pairs need of all cycles, {sizes}",
+        "speedup": lines(
+            "speedup", "Speed-up over plain engines", sizes, curves(plain_chain), "length", "ratio", dots=True,
+        ),
+        "utilization": lines(
+            "utilization", "Utilization", f"cycles that unmasked pairs need of all cycles, {sizes}",
             curves(lambda one, form: one.utilization(form)), "length", "share", dots=True, level=1.0,
         ),
-        "grid.svg": lines(
-            "Chains of a cluster", "speed-up over one chain; the scratchpad's banks are shared",
-            [Line("as simulated", COLOURS["dataflow"], scaling),
-             Line("without limit", COLOURS["plain"], [(chains, float(chains)) for chains, _ in scaling], "--")],
-            "chains", "speed-up", dots=True, at_x=[chains for chains, _ in scaling],
+        "grid": lines(
+            "grid", "Chains of a cluster", "speed-up over one chain; the scratchpad's banks are shared",
+            [Line("as simulated", scaling),
+             Line("without limit", [(chains, float(chains)) for chains, _ in scaling])],
+            "chains", "speed-up", dots=True,
         ),
     }  # fmt: skip
 
@@ -82,7 +83,7 @@ def pictures(json: Mapping[str, Any], cases: Sequence[Case], shape: Shape) -> di
 def files(json: Mapping[str, Any], cases: Sequence[Case], shape: Shape) -> dict[str, str]:
     """Of the report, by name."""
     drawn = pictures(json, cases, shape)
-    return {**drawn, "sweep.csv": _csv(json["sweep"]), "report.html": _page(json, drawn, shape)}
+    return {"sweep.csv": _csv(json["sweep"]), "report.html": _page(json, drawn, shape)}
 
 
 def _csv(rows: Rows) -> str:
@@ -98,7 +99,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     return Table(heads, [[Cell(str(row[0]), kind="text"), *(Cell(number(value)) for value in row[1:])] for row in rows])
 
 
-def _page(json: Mapping[str, Any], drawn: Mapping[str, str], shape: Shape) -> str:
+def _page(json: Mapping[str, Any], drawn: Mapping[str, Chart], shape: Shape) -> str:
     experiment, sweep = json["experiment"], json["sweep"]
     by_length: dict[int, dict[int, str]] = {}
     for row in json["table"]:
@@ -120,7 +121,7 @@ def _page(json: Mapping[str, Any], drawn: Mapping[str, str], shape: Shape) -> st
         )
     ]
     sections = [
-        Section("dataflow", "Dataflow", [Picture(drawn["dataflow.svg"])]),
+        Section("dataflow", "Dataflow", [drawn["dataflow"]]),
         Section(
             "paper", "The paper's table",
             [
@@ -143,7 +144,7 @@ def _page(json: Mapping[str, Any], drawn: Mapping[str, str], shape: Shape) -> st
         Section(
             "gain", "Length and engines",
             [
-                Picture(drawn["gain.svg"]), Picture(drawn["speedup.svg"]), Picture(drawn["utilization.svg"]),
+                drawn["gain"], drawn["speedup"], drawn["utilization"],
                 Note("shortest length from which the mask skip gains less than 1 %"),
                 _table(
                     ("engines", "by steps alone", "with reads and restarts"),
@@ -154,7 +155,7 @@ def _page(json: Mapping[str, Any], drawn: Mapping[str, str], shape: Shape) -> st
         Section(
             "grid", "Chains of a cluster",
             [
-                Picture(drawn["grid.svg"]),
+                drawn["grid"],
                 _table(
                     ("chains", "cycles", "bank conflicts", "bytes per cycle"),
                     [(row["chains"], row["cycles"], row["conflicts"], row["bytes_per_cycle"]) for row in json["grid"]],

@@ -4,47 +4,44 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyv_npu.kv_quant.study import sweep_chart
-from pyv_npu.report.charts import Line, lines
-from pyv_npu.report.page import Cell, Note, Picture, Section, Table, Tile, number, render
-from pyv_npu.studies.reproductions.oaken import BATCHES, LENGTHS, SHOWN
-
-COLOURS = ("#868e96", "#e8590c", "#5f3dc4", "#2f9e44", "#1f6fb4", "#d6336c")
+from pyv_npu.report.charts import Chart, Line, lines
+from pyv_npu.report.page import Cell, Note, Section, Table, Tile, render
+from pyv_npu.studies.reproductions.oaken import LENGTHS, SHOWN
+from pyv_npu.units import number
 
 
 def _curves(data: Mapping[str, Any], at: tuple[int, ...]) -> list[Line]:
     """A line for each system, where it fits its memory."""
-    return [
-        Line(name, COLOURS[index % len(COLOURS)], [(x, y) for x, y in zip(at, values, strict=True) if y])
-        for index, (name, values) in enumerate(data.items())
-    ]
+    return [Line(name, [(x, y) for x, y in zip(at, values, strict=True) if y]) for name, values in data.items()]
 
 
-def pictures(json: Mapping[str, Any]) -> dict[str, str]:
-    """By file name."""
+def pictures(json: Mapping[str, Any]) -> dict[str, Chart]:
+    """By name."""
     drawn = {}
     for figure, caption in (("figure4", "fp16"), ("figure11", "vLLM's scheduler")):
         for name, data in json[figure].items():
-            drawn[f"{figure}-{name}.svg"] = lines(
-                f"{name}: throughput by batch", f"{caption}, burst of 1K + 1K; no point: out of memory",
-                _curves(data, SHOWN), "requests", "new tokens per second", dots=True, at_x=list(SHOWN),
+            drawn[f"{figure}-{name}"] = lines(
+                f"{figure}-{name}", f"{name}: throughput by batch",
+                f"{caption}, burst of 1K + 1K; no point: out of memory",
+                _curves(data, SHOWN), "requests", "new tokens per second", dots=True,
             )  # fmt: skip
-    drawn["figure12a.svg"] = sweep_chart(json["figure12a"], "synthetic keys and values")
+    drawn["figure12a"] = sweep_chart(json["figure12a"], "synthetic keys and values")
     parts = json["figure12b"]
-    drawn["figure12b.svg"] = lines(
-        "Step of generation by batch", "Llama2-7B, context 1,535; broken down in the table",
-        [Line(name, colour, [(int(batch), sum(row[name].values()) / 1e6) for batch, row in parts.items()])
-         for name, colour in (("lpu-lpddr", COLOURS[0]), ("oaken-lpddr", COLOURS[3]))],
-        "requests", "million cycles", dots=True, at_x=list(BATCHES),
+    drawn["figure12b"] = lines(
+        "figure12b", "Step of generation by batch", "Llama2-7B, context 1,535; broken down in the table",
+        [Line(name, [(int(batch), sum(row[name].values())) for batch, row in parts.items()])
+         for name in ("lpu-lpddr", "oaken-lpddr")],
+        "requests", "core cycles", dots=True,
     )  # fmt: skip
-    drawn["figure13.svg"] = lines(
-        "Throughput by length", "Llama2-13B, 16 sequences, half in and half out; no point: out of memory",
+    drawn["figure13"] = lines(
+        "figure13", "Throughput by length", "Llama2-13B, 16 sequences, half in and half out; no point: out of memory",
         _curves(json["figure13"], LENGTHS), "tokens of a sequence", "new tokens per second", dots=True,
     )  # fmt: skip
     gains = json["figure14"]
-    drawn["figure14.svg"] = lines(
-        "Gain over the stand-in of an A100", "synthetic lengths, 128 requests, or a trace",
-        [Line(name, COLOURS[3 + index], [(float(text.partition("+")[2] or 0), gain) for text, gain in data.items()])
-         for index, (name, data) in enumerate(gains.items())],
+    drawn["figure14"] = lines(
+        "figure14", "Gain over the stand-in of an A100", "synthetic lengths, 128 requests, or a trace",
+        [Line(name, [(float(text.partition("+")[2] or 0), gain) for text, gain in data.items()])
+         for name, data in gains.items()],
         "new tokens of a request", "ratio", dots=True,
     )  # fmt: skip
     return drawn
@@ -53,7 +50,7 @@ def pictures(json: Mapping[str, Any]) -> dict[str, str]:
 def files(json: Mapping[str, Any]) -> dict[str, str]:
     """Of the report, by name."""
     drawn = pictures(json)
-    return {**drawn, "report.html": _page(json, drawn)}
+    return {"report.html": _page(json, drawn)}
 
 
 def _claims(json: Mapping[str, Any]) -> Table:
@@ -68,9 +65,9 @@ def _rows(rows: Any) -> Table:
     return Table([name.replace("_", " ") for name in heads], cells)
 
 
-def _page(json: Mapping[str, Any], drawn: Mapping[str, str]) -> str:
-    def figure(start: str) -> list[Picture]:
-        return [Picture(text) for name, text in drawn.items() if name.startswith(start)]
+def _page(json: Mapping[str, Any], drawn: Mapping[str, Chart]) -> str:
+    def figure(start: str) -> list[Chart]:
+        return [chart for name, chart in drawn.items() if name.startswith(start)]
 
     constants = json["constants"]
     sections = [

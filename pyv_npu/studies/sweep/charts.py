@@ -1,118 +1,177 @@
-"""The charts of a sweep, as SVG text."""
+"""Charts of a sweep: small multiples of effects, a heat map of two axes, the Pareto front and its points."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from pyv_npu.report.charts import INK, MUTED, RUN_COLOURS, Chart, Line, cells, drawn_as_svg, lines, new_chart
+from pyv_npu.report.charts import (
+    FADED,
+    Chart,
+    Line,
+    cells,
+    colour,
+    flat,
+    line_view,
+    linked,
+    numeric_tip,
+    quantitative,
+    tips,
+    titled,
+)
 from pyv_npu.studies.sweep.effects import main_effect, numbers, pareto
 from pyv_npu.studies.sweep.figures import Cell
-from pyv_npu.studies.sweep.table import MODE, POINT, Table, shown
+from pyv_npu.studies.sweep.table import MODE, POINT, Table
+from pyv_npu.units import number, scale_of
 
-PLAIN = "#1f6fb4"
-MOST_CELLS = 30
+MAX_CELLS = 30
 """Values of an axis of a heat map."""
-MOST_LABELS = 12
-"""Values of an axis that are written."""
-MOST_CURVES = 500
+MAX_LINES = 500
 """Points that parallel coordinates show."""
+ALL = "mean"
 
 
-def _of_mode(table: Table) -> Mapping[str, Table]:
-    """The table by mode; as a whole where it has none."""
+def by_mode(table: Table) -> Mapping[str, Table]:
+    """Splits the table by mode; the whole table where it has none."""
     modes = [str(mode) for mode in table.varied(MODE)] if MODE in table.axes else []
     if not modes:
-        return {"mean": table}
+        return {ALL: table}
     return {mode: Table(table.axes, table.figures, [row for row in table.rows if row[MODE] == mode]) for mode in modes}
 
 
-def effect(table: Table, axis: str, figure: str) -> str:
-    """The mean of a figure over the values of an axis, by mode. Words stand at equal distances."""
-    values = table.varied(axis)
-    numeric = all(isinstance(value, int) for value in values)
-    places = {value: value if numeric and isinstance(value, int) else index for index, value in enumerate(values)}
-    curves = [
-        Line(
-            mode,
-            RUN_COLOURS.get(mode, PLAIN),
-            [(places[value], mean) for value, mean in main_effect(part, axis, figure)],
-        )
-        for mode, part in _of_mode(table).items()
-    ]
-    at = [value for value in values if isinstance(value, int)] if numeric and len(values) <= MOST_LABELS else None
-    more = ", ..." if values[MOST_LABELS:] else ""
-    caption = f"mean over everything else; {axis} = {', '.join(map(str, values[:MOST_LABELS]))}{more}"
-    return lines(figure, caption, curves, axis, table.figures[figure].unit, dots=True, at_x=at)
+def effects(table: Table, axis: str, figures: Sequence[str]) -> tuple[Chart | None, list[str]]:
+    """Small multiples of the figures that an axis moves, and a sentence for each figure that it does not."""
+    views: list[dict[str, Any]] = []
+    constant: list[str] = []
+    for figure in figures:
+        curves = {mode: main_effect(part, axis, figure) for mode, part in by_mode(table).items()}
+        if all(flat([mean for _, mean in curve]) for curve in curves.values() if curve):
+            texts = [f"{mode} {number(curve[0][1])}" if mode != ALL else number(curve[0][1])
+                     for mode, curve in curves.items() if curve]  # fmt: skip
+            constant.append(f"{titled(figure, table.figures[figure].unit)}: {', '.join(texts)}")
+            continue
+        words = any(isinstance(value, str) for value in table.varied(axis))
+        scale = scale_of([mean for curve in curves.values() for _, mean in curve], table.figures[figure].unit)
+        lines = [
+            Line(mode, [(str(value) if words or value is None else value, mean / scale.factor)
+                        for value, mean in curve])
+            for mode, curve in curves.items()
+        ]  # fmt: skip
+        view = line_view(lines, axis, scale.unit or figure, dots=True, height=150, heading=figure)
+        views.append({**view, "name": f"view{len(views)}"})
+    if not views:
+        return None, constant
+    spec = linked(views)
+    return Chart(
+        f"effect_{axis}", axis, "mean over everything else; all charts of an axis move together", spec
+    ), constant
 
 
-def heat(table: Table, down: str, across: str, figure: str) -> str:
+def heat(table: Table, down: str, across: str, figure: str) -> Chart:
     """The mean of a figure at each pair of values; the largest is darkest."""
     found: dict[tuple[Cell, Cell], list[float]] = {}
-    for row, number in numbers(table, figure):
-        found.setdefault((row[down], row[across]), []).append(number)
+    for row, result in numbers(table, figure):
+        found.setdefault((row[down], row[across]), []).append(result)
     means = {pair: sum(values) / len(values) for pair, values in found.items()}
     low, high = min(means.values()), max(means.values())
-    columns = table.varied(across)[:MOST_CELLS]
-    rows = {}
-    for value in table.varied(down)[:MOST_CELLS]:
+    scale = scale_of([high], table.figures[figure].unit)
+    columns = table.varied(across)[:MAX_CELLS]
+    rows: dict[str, list[tuple[str, float]]] = {}
+    for value in table.varied(down)[:MAX_CELLS]:
         line = []
         for other in columns:
             mean = means.get((value, other))
             share = 0.0 if mean is None or high == low else (mean - low) / (high - low)
-            line.append(("" if mean is None or len(columns) > MOST_LABELS else f"{mean:,.4g}", share))
-        rows[f"{value}"] = line
-    caption = f"mean from {low:,.6g} (white) to {high:,.6g}; down: {down}"
-    return cells(f"{figure} over {down} and {across}", caption, rows, [str(value) for value in columns], across)
+            line.append(("" if mean is None else number(mean / scale.factor), share))
+        rows[str(value)] = line
+    title = f"{titled(figure, scale.unit)} over {down} and {across}"
+    caption = f"mean over everything else, from {number(low / scale.factor)} to {number(high / scale.factor)} (darkest)"
+    return cells("heat", title, caption, rows, [str(value) for value in columns], across, down)
 
 
-def front(table: Table, x: str, y: str) -> str:
-    """Every point, and those that no other beats."""
-    curves = []
-    for mode, part in _of_mode(table).items():
-        dots = [(number, float(value)) for row, number in numbers(part, x) if isinstance(value := row[y], int | float)]
-        curves.append(Line(f"points, {mode}" if mode != "mean" else "points", RUN_COLOURS.get(mode, PLAIN), dots, " "))
-    best = [(float(row[x]), float(row[y])) for row in pareto(table, x, y)]  # type: ignore[arg-type]
-    curves.append(Line("Pareto front", INK, best, "--"))
-    caption = f"{len(best)} of {len(table.good):,} points are beaten by no other; small is good"
-    return lines(
-        f"{y} against {x}",
-        caption,
-        curves,
-        f"{x} ({table.figures[x].unit})",
-        f"{y} ({table.figures[y].unit})",
-        dots=True,
+def front(table: Table, x: str, y: str, axes: Sequence[str], figures: Sequence[str]) -> Chart:
+    """Every point and those that no other beats; below, each point as a line through its axes and figures. A range of
+    points that is chosen in one of both is chosen in the other."""
+    rows = [row for row in table.good if all(isinstance(row[name], int | float) for name in (x, y))][:MAX_LINES]
+    best = {row[POINT] for row in pareto(table, x, y)}
+    modes = [mode for mode in by_mode(table) if mode != ALL]
+    scales = {name: scale_of([float(row[name]) for row in rows], table.figures[name].unit) for name in (x, y)}  # type: ignore[arg-type]
+    points = [
+        {"point": row[POINT], "x": row[x] / scales[x].factor, "y": row[y] / scales[y].factor,  # type: ignore[operator]
+         "front": "Pareto front" if row[POINT] in best else "beaten", "mode": row.get(MODE) or "point",
+         "set": ", ".join(f"{name} = {row[name]}" for name in axes if name != MODE)}
+        for row in rows
+    ]  # fmt: skip
+    chosen = {"name": "chosen", "select": {"type": "interval"}}
+    shade = colour("mode", modes or ["point"])
+    titles = {name: titled(name, scale.unit) for name, scale in scales.items()}
+    tooltip = [*tips(point="point", mode="mode", set="set"), numeric_tip("x", titles[x]), numeric_tip("y", titles[y])]
+    across, up = (
+        quantitative(key, titles[name], [float(row[key]) for row in points], zero=False)  # type: ignore[arg-type]
+        for key, name in (("x", x), ("y", y))
     )
-
-
-@drawn_as_svg
-def parallel(table: Table, names: Sequence[str], figure: str) -> Chart:
-    """A line for each point through its axes and figures, each scaled from its least to its largest value; the darker
-    a line, the smaller `figure`."""
-    chart = new_chart(
-        420, "Parallel coordinates", f"a line a point; dark: small {figure}", left=60, right=60, bottom=60
+    scatter: dict[str, Any] = {
+        "data": {"values": points}, "height": 240, "name": "scatter",
+        "layer": [
+            {"transform": [{"filter": "datum.front === 'Pareto front'"}],
+             "mark": {"type": "line", "strokeDash": [4, 3], "strokeWidth": 1.5, "interpolate": "step-after"},
+             "encoding": {"x": across, "y": up, "order": {"field": "x"}, "color": {"value": "#8a95a1"}}},
+            {"name": "points", "params": [chosen], "mark": {"type": "point", "filled": True},
+             "encoding": {
+                 "x": across, "y": up, "color": shade, "tooltip": tooltip,
+                 "shape": {"field": "front", "legend": {"symbolFillColor": "#8a95a1", "orient": "bottom"},
+                           "scale": {"domain": ["Pareto front", "beaten"], "range": ["diamond", "circle"]}},
+                 "size": {"condition": {"test": "datum.front === 'Pareto front'", "value": 110}, "value": 36},
+                 "opacity": {"condition": {"param": "chosen", "value": 0.9}, "value": FADED}}},
+        ],
+    }  # fmt: skip
+    spec: dict[str, Any] = {"vconcat": [scatter]}
+    names = [name for name in (*axes, *figures) if len({row[name] for row in rows}) > 1]
+    if len(names) > 2 and len(rows) > 2:
+        spec["vconcat"].append(_parallel(rows, names, points, shade))
+    caption = (
+        f"{len(best)} of {len(table.good):,} points are beaten by no other (small is good); "
+        "drag over points to follow them"
     )
-    axes = chart.axes
-    rows = [row for row in table.good if isinstance(row[figure], int | float)][:MOST_CURVES]
-    scales = {name: _scale([row[name] for row in rows]) for name in names}
-    for row in sorted(rows, key=lambda row: -scales[figure][row[figure]]):
-        shade = scales[figure][row[figure]]
-        (line,) = axes.plot(
-            range(len(names)), [scales[name][row[name]] for name in names], linewidth=1,
-            color=str(round(0.1 + 0.75 * shade, 3)),
-        )  # fmt: skip
-        chart.tip(line, f"point {row[POINT]}: " + ", ".join(f"{name} {shown(row[name])}" for name in names))
-    for place, name in enumerate(names):
-        ends = sorted(scales[name].items(), key=lambda item: item[1])
-        axes.axvline(place, color=MUTED, linewidth=1)
-        for value, y in (ends[0], ends[-1]):
-            axes.text(place, y + (0.03 if y else -0.03), shown(value), ha="center", va="bottom" if y else "top", size=9)
-    axes.set_xticks(range(len(names)), [f"{name}" for name in names], size=9)
-    axes.set_yticks([])
-    axes.set_ylim(-0.12, 1.12)
-    axes.set_xlim(-0.3, len(names) - 0.7)
-    axes.grid(visible=False)
-    return chart
+    return Chart("front", f"{y} against {x}", caption, spec)
 
 
-def _scale(values: Sequence[Cell]) -> dict[Cell, float]:
+def _parallel(rows: Sequence[Mapping[str, Cell]], names: Sequence[str], points: Sequence[Mapping[str, Any]],
+              shade: Mapping[str, Any]) -> dict[str, Any]:  # fmt: skip
+    """A line for each point through its values, each scaled from its least to its largest."""
+    places = {name: _places([row[name] for row in rows]) for name in names}
+    data = [
+        {**point, "axis": name, "at": round(places[name][row[name]], 4), "value": number(row[name])}
+        for row, point in zip(rows, points, strict=True)
+        for name in names
+    ]
+    ends = [
+        {"axis": name, "at": at, "text": number(value)}
+        for name in names
+        for value, at in places[name].items()
+        if at in (0, 1)
+    ]
+    across = {"field": "axis", "type": "nominal", "sort": None, "title": None,
+              "axis": {"labelAngle": -50, "labelLimit": 110, "labelOverlap": False, "grid": True},
+              "scale": {"type": "point", "padding": 0.4}}  # fmt: skip
+    up = {"field": "at", "type": "quantitative", "axis": None, "scale": {"domain": [-0.08, 1.08]}}
+    best = "datum.front === 'Pareto front'"
+    opacity = {"condition": [
+        {"test": {"and": [{"param": "chosen"}, best]}, "value": 1}, {"param": "chosen", "value": 0.3},
+    ], "value": 0.03}  # fmt: skip
+    return {
+        "data": {"values": data}, "height": 250,
+        "layer": [
+            {"mark": {"type": "line"},
+             "encoding": {"x": across, "y": up, "detail": {"field": "point"}, "color": shade, "opacity": opacity,
+                          "strokeWidth": {"condition": {"test": best, "value": 2.5},
+                                          "value": 1},
+                          "tooltip": tips(point="point", mode="mode", set="set")}},
+            {"data": {"values": ends}, "mark": {"type": "text", "align": "left", "dx": 5},
+             "encoding": {"x": across, "y": up, "text": {"field": "text"}}},
+        ],
+    }  # fmt: skip
+
+
+def _places(values: Sequence[Cell]) -> dict[Cell, float]:
     """Each value's place from 0 to 1; words by their order."""
     known = list(dict.fromkeys(values))
     if all(isinstance(value, int | float) for value in known):

@@ -5,7 +5,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
-from pyv_npu.studies.sweep.figures import Cell
+from pyv_npu.studies.sweep.figures import COSTS, Cell
 from pyv_npu.studies.sweep.table import MODE, Table
 
 Row = Mapping[str, Cell]
@@ -61,6 +61,29 @@ def pareto(table: Table, x: str, y: str) -> list[Row]:
             front.append(row)
             best = (a, b)
     return front
+
+
+def high_is_good(figure: str) -> bool:
+    """Tells whether the largest value of a figure is the best: rates and utilization."""
+    return "per_second" in figure or "utilization" in figure
+
+
+def flat(table: Table, figure: str) -> bool:
+    """Tells whether a figure is the same number in all good rows."""
+    return len({row[figure] for row in table.good}) < 2
+
+
+def default_front(table: Table) -> tuple[str, str]:
+    """Chooses two figures to hold against each other: the first, and a cost that an axis besides the mode moves, else
+    the figure that leaves most points unbeaten."""
+    first, *others = table.figures
+    modes = table.varied(MODE) if MODE in table.axes else [None]
+    for cost in COSTS:
+        for mode in modes if cost in others else ():
+            if len({row[cost] for row in table.good if row.get(MODE) == mode}) > 1:
+                return first, cost
+    others = [name for name in others if not (name in COSTS or high_is_good(name) or flat(table, name))]
+    return first, max(others, key=lambda name: len({row[name] for row in pareto(table, first, name)}), default=first)
 
 
 def crossings(points: Sequence[tuple[int, float, float]]) -> list[float]:

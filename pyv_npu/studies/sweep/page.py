@@ -1,114 +1,185 @@
-"""The page of a sweep: what moved the figures, and the table."""
+"""Page of a sweep: the best point, the strongest axis, effects, the front, where loose and tight break even."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from pyv_npu.report.page import Cell, Note, Pair, Part, Picture, Section, Table, Tile, number, render
+from pyv_npu.report.charts import FLAT
+from pyv_npu.report.page import Cell, Details, Note, Part, Section, Table, Tile, Verdict, render
 from pyv_npu.studies.sweep import charts
-from pyv_npu.studies.sweep.effects import break_even, numbers, pareto, sensitivity
+from pyv_npu.studies.sweep.effects import BreakEven, break_even, high_is_good, main_effect, numbers, pareto, sensitivity
 from pyv_npu.studies.sweep.figures import COSTS
-from pyv_npu.studies.sweep.table import ERROR, MODE, POINT, shown
-from pyv_npu.studies.sweep.table import Table as Made
+from pyv_npu.studies.sweep.figures import Cell as Value
+from pyv_npu.studies.sweep.table import ERROR, MODE, POINT
+from pyv_npu.studies.sweep.table import Table as Points
+from pyv_npu.units import number, quantity, scale_of
 
-MOST_ROWS = 2000
-"""Of the table on the page; the files have all."""
-MOST_FINDINGS = 40
-"""Break-even points on the page."""
-MOST_EFFECTS = 12
+MAX_ROWS = 2000
+"""Rows of the table on the page; the files have all."""
+MAX_EFFECTS = 12
 """Axes whose effect is drawn."""
+MAX_FIGURES = 6
+"""Figures whose effect is drawn."""
+BREAK_EVEN = ("cycles", "t_submit", "core_per_command")
 
 
-def page(program: str, made: Made, front: Sequence[str], again: str) -> str:
+def page(program: str, points: Points, front: Sequence[str], again: str) -> str:
     """The document. `front`: two figures of the Pareto front; `again`: the command that runs point N by itself."""
-    failed = [row for row in made.rows if row[ERROR]]
-    tiles = [Tile("points", number(len(made.rows)), "points"), Tile("failed", number(len(failed)), "failed")]
-    figures = [name for name in made.named if numbers(made, name)]
-    axes = [axis for axis in made.axes if len(made.varied(axis)) > 1]
-    sections = [Section("table", "Table", _table(made, again))]
+    failed = [row for row in points.rows if row[ERROR]]
+    figures = [name for name in points.named if numbers(points, name)]
+    axes = [axis for axis in points.axes if len(points.varied(axis)) > 1]
+    tiles = [Tile("points", number(len(points.rows)), "points" + (f", {len(failed):,} failed" if failed else ""))]
+    sections = [Section("table", "Table", _table(points, again))]
+    said: list[str] = []
     if figures:
-        headline = figures[0]
-        for name in figures[:3]:
-            best = min(numbers(made, name), key=lambda item: item[1])
-            text = f"least {name} ({made.figures[name].unit}), point {best[0][POINT]}"
-            tiles.append(Tile(f"least.{name}", shown(best[0][name]), text))
-        effects = [
-            Pair([Picture(charts.effect(made, axis, name)) for name in figures[:2]])
-            for axis in axes[:MOST_EFFECTS]
-            if axis != MODE
-        ]
+        shown = [name for name in figures if name not in COSTS][:MAX_FIGURES] or figures[:1]
+        said = list(sentences(points, figures[0]))
+        tiles += _tiles(points, figures[0])
         sections[:0] = [
-            Section("sensitivity", "Which axis moves what", _sensitivity(made, figures)),
-            Section("effects", "Main effects", effects),
-            Section("heat", "Two axes at once", _heat(made, axes, headline)),
-            Section("front", "Pareto front", _front(made, front)),
-            Section("parallel", "Parallel coordinates", _parallel(made, axes, figures)),
-            Section("break-even", "Loose and tight", _break_even(made, figures)),
+            Section("effects", "Main effects", _effects(points, axes, shown)),
+            Section("front", "Pareto front", _front(points, front, axes, shown)),
+            Section("heat", "Two axes at once", _heat(points, figures[0])),
+            Section("break-even", "Loose and tight", _break_even(points, figures)),
+            Section("sensitivity", "Which axis moves what", _sensitivity(points, figures)),
         ]
     if failed:
-        rows = [[Cell(shown(row[POINT])), Cell(str(row[ERROR]), kind="text")] for row in failed[:MOST_ROWS]]
+        rows = [[Cell(number(row[POINT])), Cell(str(row[ERROR]), kind="text")] for row in failed[:MAX_ROWS]]
         sections.append(Section("failed", "Failed points", [Table(("point", "why"), rows)]))
-    return render(f"{program}: sweep", [Note(f"over {', '.join(made.axes)}", "muted")], tiles, sections)
+    head: list[Part] = [Note(f"over {', '.join(points.axes)}", "muted"), *([Verdict(said)] if said else [])]
+    return render(f"{program}: sweep", head, tiles, sections)
 
 
-def _table(made: Made, again: str) -> list[Part]:
-    heads = [POINT, *made.axes, *made.named, ERROR]
-    rows = [
-        [Cell(shown(row[head]), f"point.{row[POINT]}.{head}", "text" if head == ERROR else "") for head in heads]
-        for row in made.rows[:MOST_ROWS]
-    ]
-    units = [made.figures[head].unit if head in made.figures else "" for head in heads]
-    named = [f"{head} ({unit})" if unit else head for head, unit in zip(heads, units, strict=True)]
-    more = (
-        f" The first {MOST_ROWS:,} of {len(made.rows):,} are here, all in table.csv." if made.rows[MOST_ROWS:] else ""
-    )
+def best_of(points: Points, figure: str) -> tuple[str, dict[str, Value], float]:
+    """The word for the best value of a figure, its row and the value."""
+    high = high_is_good(figure)
+    row, value = (max if high else min)(numbers(points, figure), key=lambda item: item[1])
+    return "most" if high else "least", dict(row), value
+
+
+def sentences(points: Points, figure: str) -> Iterator[str]:
+    """What is best, which axis to change, and which mode wins."""
+    unit = points.figures[figure].unit
+    word, row, value = best_of(points, figure)
+    settings = ", ".join(f"{axis} = {row[axis]}" for axis in points.axes)
+    yield f"Point {row[POINT]} has the {word} {figure}, {quantity(value, unit)}: {settings}."
+    strong = [effect for effect in sensitivity(points, figure) if effect.axis != MODE]
+    if strong and strong[0].share:
+        first, *rest = strong
+        weak = ", ".join(
+            f"{effect.axis} by {quantity(effect.share, 'share')}" for effect in rest if effect.share > FLAT
+        )
+        yield (f"Change {first.axis} first: it moves the mean of {figure} by {quantity(first.share, 'share')}, from "
+               f"{number(first.low)} to {quantity(first.high, unit)}" + (f"; {weak}." if weak else "."))  # fmt: skip
+    modes = dict(main_effect(points, MODE, figure)) if MODE in points.axes else {}
+    if len(modes) == 2:
+        (loser, high), (winner, low) = sorted(modes.items(), key=lambda item: -item[1])
+        ratio = f"{number(high / low)}x " if low else ""
+        equal = high - low <= FLAT * high
+        yield (f"loose and tight are equal in {figure} on average." if equal else
+               f"On average over all points, {figure} is {ratio}lower in {winner} than in {loser} mode.")  # fmt: skip
+
+
+def _tiles(points: Points, figure: str) -> list[Tile]:
+    unit = points.figures[figure].unit
+    word, row, value = best_of(points, figure)
+    tiles = [Tile(f"{word}.{figure}", quantity(value, unit), f"{word} {figure}, point {row[POINT]}")]
+    values = [each for _, each in numbers(points, figure)]
+    if min(values) > 0:
+        tiles.append(Tile("spread", f"{number(max(values) / min(values))}x", f"{figure}, largest over least point"))
+    strong = [effect for effect in sensitivity(points, figure) if effect.axis != MODE]
+    if strong:
+        tiles.append(Tile("strongest", strong[0].axis, f"moves {figure} most: {quantity(strong[0].share, 'share')}"))
+    return tiles
+
+
+def _table(points: Points, again: str) -> list[Part]:
+    """A row for each point; a column of times or bytes has one prefix."""
+    heads = [POINT, *points.axes, *points.named, *([ERROR] if any(row[ERROR] for row in points.rows) else [])]
+    scales = {name: scale_of([value for _, value in numbers(points, name)], points.figures[name].unit)
+              for name in points.named}  # fmt: skip
+
+    def cell(row: dict[str, Value], head: str) -> Cell:
+        value = row[head]
+        if head in scales and isinstance(value, int | float) and scales[head].factor != 1:
+            value = value / scales[head].factor
+        return Cell(number(value), f"point.{row[POINT]}.{head}", "text" if head == ERROR else "")
+
+    rows = [[cell(dict(row), head) for head in heads] for row in points.rows[:MAX_ROWS]]
+    named = [f"{head} ({scales[head].unit})" if head in scales and scales[head].unit else head for head in heads]
+    total = len(points.rows)
+    more = f" The first {MAX_ROWS:,} of {total:,} are here, all in table.csv." if total > MAX_ROWS else ""
     return [Note(f"A point by itself, with its report: {again}.{more}", "muted"), Table(named, rows, tools=True)]
 
 
-def _sensitivity(made: Made, figures: Sequence[str]) -> list[Part]:
+def _effects(points: Points, axes: Sequence[str], figures: Sequence[str]) -> list[Part]:
+    parts: list[Part] = []
+    for axis in [axis for axis in axes if axis != MODE][:MAX_EFFECTS]:
+        chart, constant = charts.effects(points, axis, figures)
+        parts += [chart] if chart else []
+        parts += [Note(f"{axis} leaves these as they are: {'; '.join(constant)}.", "muted")] if constant else []
+    return parts
+
+
+def _sensitivity(points: Points, figures: Sequence[str]) -> list[Part]:
     rows = [
-        [
-            Cell(figure),
-            Cell(effect.axis),
-            Cell(shown(effect.low)),
-            Cell(shown(effect.high)),
-            Cell(f"{effect.share:.1%}"),
-        ]
+        [Cell(figure, kind="text"), Cell(effect.axis, kind="text"), Cell(number(effect.low)),
+         Cell(number(effect.high)), Cell(quantity(effect.share, "share"))]
         for figure in figures
-        for effect in sensitivity(made, figure)
+        for effect in sensitivity(points, figure)
         if effect.share and figure not in COSTS
-    ]
+    ]  # fmt: skip
     heads = ("figure", "axis", "least mean", "largest mean", "distance over the mean of all")
     return [Table(heads, rows, tools=True)] if rows else []
 
 
-def _heat(made: Made, axes: Sequence[str], figure: str) -> list[Part]:
-    ranked = [effect.axis for effect in sensitivity(made, figure)]
-    return [Picture(charts.heat(made, ranked[0], ranked[1], figure))] if len(ranked) > 1 else []
+def _heat(points: Points, figure: str) -> list[Part]:
+    ranked = [effect.axis for effect in sensitivity(points, figure)]
+    return [charts.heat(points, ranked[1], ranked[0], figure)] if len(ranked) > 1 else []
 
 
-def _front(made: Made, front: Sequence[str]) -> list[Part]:
+def _front(points: Points, front: Sequence[str], axes: Sequence[str], figures: Sequence[str]) -> list[Part]:
     x, y = front
-    if not (numbers(made, x) and numbers(made, y)):
+    if x == y or not (numbers(points, x) and numbers(points, y)):
         return []
-    heads = [POINT, *made.axes, x, y]
-    rows = [[Cell(shown(row[head])) for head in heads] for row in pareto(made, x, y)[:MOST_ROWS]]
-    return [Picture(charts.front(made, x, y)), Table(heads, rows, tools=True)]
+    heads = list(dict.fromkeys([POINT, *points.axes, x, y]))
+    rows = [[Cell(number(row[head])) for head in heads] for row in pareto(points, x, y)[:MAX_ROWS]]
+    return [charts.front(points, x, y, axes, figures), Table(heads, rows, tools=True)]
 
 
-def _parallel(made: Made, axes: Sequence[str], figures: Sequence[str]) -> list[Part]:
-    names = [*axes, *figures[:3]]
-    return [Picture(charts.parallel(made, names, figures[0]))] if len(axes) > 1 else []
-
-
-def _break_even(made: Made, figures: Sequence[str]) -> list[Part]:
-    """One sentence where a mode is cheaper everywhere, else where the modes cost the same."""
+def _break_even(points: Points, figures: Sequence[str]) -> list[Part]:
+    """A sentence for each figure and axis; where they differ by the other axes, every setting is folded below."""
     parts: list[Part] = []
-    for name in ("cycles", "t_submit", "core_per_command"):
-        found = list(break_even(made, name)) if name in figures else []
-        for axis in dict.fromkeys(one.axis for one in found):
-            own = [one for one in found if one.axis == axis]
-            always = {one.cheaper for one in own if not one.at}
-            if len(always) == 1 and not any(one.at for one in own):
-                parts.append(Note(f"{name}: {always.pop()} is cheaper at every value of {axis}, whatever else is set."))
-            else:
-                parts += [Note(one.text) for one in own]
-    return parts[:MOST_FINDINGS]
+    rows: list[list[Cell]] = []
+    for name in BREAK_EVEN:
+        found = list(break_even(points, name)) if name in figures else []
+        for axis in dict.fromkeys(each.axis for each in found):
+            lines = [each for each in found if each.axis == axis]
+            parts.append(Note(_crossing(name, axis, lines)))
+            rows += [[Cell(name, kind="text"), Cell(axis, kind="text"), Cell(_settings(each), kind="text"),
+                      Cell(", ".join(number(at) for at in each.at) or f"{each.cheaper} is always cheaper", kind="text")]
+                     for each in lines if each.at]  # fmt: skip
+    heads = ("figure", "axis", "everything else", "equal at")
+    return [
+        *parts,
+        *([Details(f"every break-even point ({len(rows)})", Table(heads, rows[:MAX_ROWS]))] if rows else []),
+    ]
+
+
+def _settings(each: BreakEven) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in each.fixed.items()) or "nothing"
+
+
+def _crossing(figure: str, axis: str, lines: Sequence[BreakEven]) -> str:
+    at = sorted(value for each in lines for value in each.at)
+    always = {mode: sum(not each.at and each.cheaper == mode for each in lines) for mode in ("loose", "tight")}
+    if not at:
+        winners = [mode for mode, count in always.items() if count]
+        if len(winners) == 1:
+            return f"{figure}: {winners[0]} is cheaper at every value of {axis}, whatever else is set."
+        return (f"{figure}: over {axis}, loose is cheaper everywhere in {always['loose']} of {len(lines)} settings of "
+                f"everything else, tight in {always['tight']}.")  # fmt: skip
+    span = number(at[0]) if at[0] == at[-1] else f"{number(at[0])} to {number(at[-1])}"
+    text = f"{figure}: loose and tight break even at {axis} = {span}"
+    if len(lines) == 1:
+        return f"{text}."
+    rest = [f"{mode} is always cheaper in {count}" for mode, count in always.items() if count]
+    crossing = sum(bool(each.at) for each in lines)
+    return f"{text} in {crossing} of {len(lines)} settings of everything else{''.join(f'; {each}' for each in rest)}."

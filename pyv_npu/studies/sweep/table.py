@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyv_npu.studies.sweep.axes import Values
-from pyv_npu.studies.sweep.figures import COSTS, Cell, Figure, at
+from pyv_npu.studies.sweep.figures import Cell, Figure, at
 from pyv_npu.studies.sweep.point import Record
-from pyv_npu.text import MISSING, columns
+from pyv_npu.text import columns
+from pyv_npu.units import number
 
 POINT, MODE, STOP, EXIT, ERROR, ADDRESS = "point", "mode", "stop_reason", "exit_code", "error", "address"
 
@@ -59,12 +60,6 @@ class Table:
         """The table without some figures."""
         kept = {name: figure for name, figure in self.figures.items() if name not in figures}
         return Table(self.axes, kept, self.rows)
-
-    def front(self) -> tuple[str, str]:
-        """Two figures to hold against each other: the first, and a cost or the next."""
-        first, *more = [*self.figures]
-        costs = [name for name in more if name in COSTS]
-        return first, (costs or more or [first])[0]
 
     def varied(self, axis: str) -> list[Cell]:
         """The values of an axis in the order of the table."""
@@ -121,15 +116,8 @@ SHOWN = 40
 def render(program: str, made: Table) -> str:
     """The first rows."""
     heads = [POINT, *made.axes, *made.named]
-    rows = [[shown(row[head]) for head in heads] for row in made.rows[:SHOWN]]
+    rows = [[number(row[head]) for head in heads] for row in made.rows[:SHOWN]]
     more = [f"and {len(made.rows) - SHOWN:,} more rows"] if len(made.rows) > SHOWN else []
     failed = sum(row[ERROR] is not None for row in made.rows)
     head = f"{program}: {len(made.rows):,} points, {failed:,} failed"
     return "\n".join([head, "", columns(heads, rows), *more]) + "\n"
-
-
-def shown(value: Cell) -> str:
-    """A cell for people."""
-    if value is None:
-        return MISSING
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}" if isinstance(value, float) else value

@@ -307,7 +307,7 @@ def test_a_report_can_be_replayed(runner: Runner, tmp_path: Path, capsys: pytest
     assert main(command_line) == 0
     text = capsys.readouterr().out
     first = runner.config
-    assert {path.name for path in folder.iterdir()} >= {"run.yaml", "result.json", "summary.txt", "latency_cdf.svg"}
+    assert {path.name for path in folder.iterdir()} >= {"run.yaml", "result.json", "summary.txt", "report.html"}
     result = json.loads((folder / "result.json").read_text())
     assert result == compared(result)
     assert (folder / "summary.txt").read_text().startswith(text)

@@ -219,7 +219,7 @@ def test_run_yaml_replays_to_the_same_bytes(
         assert without_host(first[mode]) == without_host(second[mode])
         for name in ("timeline.csv", "latency.csv"):
             assert (comparison / mode / name).read_bytes() == (tmp_path / mode / name).read_bytes()
-    assert (comparison / "latency_cdf.svg").read_bytes() == (tmp_path / "latency_cdf.svg").read_bytes()
+    assert (comparison / "latency_cdf.csv").read_bytes() == (tmp_path / "latency_cdf.csv").read_bytes()
 
 
 def test_the_uart_is_on_the_terminal_or_in_the_json(capsys: pytest.CaptureFixture[str]) -> None:

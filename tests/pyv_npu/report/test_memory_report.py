@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from browser import chromium
+from browser import chromium, draw_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shares import draws
@@ -20,6 +20,7 @@ from npu_device.trace.records import RECORD
 from pyv_npu import Simulator
 from pyv_npu.cli import main
 from pyv_npu.observe.analysis.traffic import ROLES, Traffic
+from pyv_npu.report.vega import charts_of
 from toolchain.examples import EXAMPLES
 from toolchain.examples.decoder_kv import decoder_kv
 
@@ -208,9 +209,11 @@ def test_widths_of_a_built_in_model_are_compared(
         assert row["error"] == ""
         assert page[f"width.{bits}.total_latency"] == f"{run['cycles']:,}"
         assert page[f"{bits} bits.traffic.kv.bytes_total"] == f"{int(row['kv_bytes_moved']):,}"
-    pictures = {path.name for path in folder.glob("widths_*.svg")}
-    drawn = ("bandwidth", "dma_cycles", "t_max_limit", "tokens_per_second", "total_latency")
-    assert pictures == {f"widths_{name}.svg" for name in drawn}
+    drawn = ["dma_cycles", "total_latency", "bandwidth", "tokens_per_second", "t_max_limit"]
+    assert [chart.name for chart in charts_of((folder / "report.html").read_text())] == [
+        f"widths_{name}" for name in drawn
+    ]
+    draw_all(browser)
     assert browser.execute_script("return document.querySelectorAll('#widths svg').length") == len(drawn)
 
 
@@ -223,7 +226,8 @@ def test_widths_of_a_decoder_have_an_error(models: Path, tmp_path: Path, capsys:
     errors = [made["sweep"][bits]["error"] for bits in ("2", "4", "8", "16")]
     assert errors == sorted(errors, reverse=True) and errors[0] > 10 * errors[2] > 0
     assert errors[1] == max(step["error"] for step in made["runs"][1]["generate"]["steps"])
-    assert (folder / "widths_error.svg").exists() and not (folder / "widths_dma_cycles.svg").exists()
+    names = {chart.name for chart in charts_of((folder / "report.html").read_text())}
+    assert "widths_error" in names and "widths_dma_cycles" not in names
     moved = [made["sweep"][bits]["kv_bytes_moved"] for bits in ("2", "4", "8", "16")]
     row, scales = moved[3] // 8, moved[0] - moved[3] // 8  # integers have 4 bytes more for each head and token
     assert moved == [row + scales, 2 * row + scales, 4 * row + scales, 8 * row] and scales == 384

@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 
 import pytest
 import synthetic
-from external_tools import need
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
@@ -19,10 +18,11 @@ from pyv_native.files import replacing, write_text
 from pyv_npu import manifest
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.rows import Submissions
-from pyv_npu.report.charts import RUN_COLOURS, Line, Range, distributions, ranges
+from pyv_npu.report.charts import MAX_POINTS, Chart, Line, Range, distributions, quantitative, ranges
 from pyv_npu.report.folder import ReportFolder
 from pyv_npu.report.pictures import cumulative
 from pyv_npu.report.timeline import LATENCY_COLUMNS, timeline_csv, write_latency_csv
+from pyv_npu.report.vega import draw
 
 # -- folder ----------------------------------------------------------------------------------------------------
 
@@ -204,70 +204,69 @@ def test_timeline_of_a_failed_run_is_not_left_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-# -- latency_cdf.svg -------------------------------------------------------------------------------------------
+# -- charts ----------------------------------------------------------------------------------------------------
 
-SVG = "{http://www.w3.org/2000/svg}"
+
+def curves(chart: Chart) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    """Curve and style -> its points."""
+    return {
+        (row["curve"], row.get("style", "")): list(zip(row["x"], row["y"], strict=True))
+        for row in chart.spec["data"]["values"]
+    }
 
 
 def test_cdf_draws_both_stages_of_both_modes() -> None:
     latencies = {"loose": synthetic.latency(500, False), "tight": synthetic.latency(500, True)}
-    drawn = cumulative(latencies, "submit_latency <&> preset")
-    assert drawn is not None and drawn == cumulative(latencies, "submit_latency <&> preset")
-    root = ElementTree.fromstring(drawn)
-    texts = [element.text for element in root.iter(f"{SVG}text")]
-    for mode in ("loose", "tight"):
-        assert sum(f"stroke: {RUN_COLOURS[mode]}" in path.get("style", "") for path in root.iter(f"{SVG}path")) == 4
-    assert "t_submit, loose (n = 450)" in texts
-    assert "core_busy, tight (n = 450)" in texts
-    assert "submit_latency <&> preset" in texts
-    assert any(text and text.startswith("latency (core cycles") for text in texts)
-    assert "cumulative submissions (%)" in texts
+    (chart,) = cumulative(latencies, "submit_latency <&> preset")
+    assert chart.caption == "submit_latency <&> preset"
+    shown = curves(chart)
+    assert {(mode, stage) for mode in ("loose", "tight") for stage in ("t_submit", "core_busy")} <= set(shown)
+    for (mode, stage), points in shown.items():
+        steps = latencies[mode].stage(stage).cdf()
+        assert points[0] == (steps[0][0], 0) and points[-1] == (steps[-1][0], 100)
+        assert all(100 * rank / 450 == pytest.approx(dict(steps)[at] / 4.5) for at, rank in steps)
+    texts = drawn_texts(chart)
+    for text in ("loose", "tight", "t_submit", "core_busy", "latency (core cycles)", "cumulative submissions (%)"):
+        assert text in texts
 
 
-def test_cdf_staircase_has_a_step_per_value_at_its_share() -> None:
-    drawn = distributions("x", "", [Line("t_submit", "#123456", [(100, 25), (110, 75), (130, 100)])])
-    paths = [path.attrib["d"] for path in ElementTree.fromstring(drawn).iter(f"{SVG}path")
-             if "stroke: #123456" in path.get("style", "")]  # fmt: skip
-    path = max(paths, key=len)
-    points = [tuple(map(float, part.split())) for part in path.replace("M", "").split("L")]
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    assert xs == sorted(xs)
-    assert ys == sorted(ys, reverse=True)
-    levels = sorted({round(y, 1) for y in ys}, reverse=True)
-    assert len(levels) == 4
-    zero, quarter, most, whole = levels
-    assert (zero - quarter) / (zero - whole) == pytest.approx(0.25, abs=0.005)
-    assert (zero - most) / (zero - whole) == pytest.approx(0.75, abs=0.005)
+def drawn_texts(chart: Chart) -> set[str]:
+    """Texts of the SVG file of a chart."""
+    file = draw(chart, "svg")
+    assert file == draw(chart, "svg")
+    root = ElementTree.fromstring(file)
+    return {(element.text or "").strip() for element in root.iter("{http://www.w3.org/2000/svg}text")}
 
 
-def test_cdf_without_submissions_is_no_picture() -> None:
-    assert cumulative({"tight": synthetic.latency(0, True)}, "x") is None
+def test_a_long_distribution_keeps_its_ends_and_its_shape() -> None:
+    points = [(cycle, cycle / 100) for cycle in range(1, 10_001)]
+    shown = curves(distributions("x", "x", "", [Line("tight", points)]))["tight", ""]
+    assert len(shown) <= MAX_POINTS + 2 and shown[0] == (1, 0) and shown[-1] == (10_000, 100)
+    assert all(y == pytest.approx(x / 100, abs=0.3) for x, y in shown[1:])
+
+
+def test_cdf_without_submissions_is_no_chart() -> None:
+    assert cumulative({"tight": synthetic.latency(0, True)}, "x") == []
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 0), (5, 5), (0, 3), (7, 90), (30, 3000), (1, 10**6), (10**6, 10**9)])
-def test_an_axis_of_cycles_keeps_values_inside_and_labels_round_numbers(least: int, most: int) -> None:
-    row = Range("row", "#123456", least, most, {})
-    root = ElementTree.fromstring(ranges("x", "", [row], "core cycles"))
-    texts = [element.text or "" for element in root.iter(f"{SVG}text")]
-    ticks = [int(text.replace(",", "")) for text in texts if text.replace(",", "").isdigit()]
-    assert 1 <= len(ticks) <= 13
-    assert ticks == sorted(set(ticks))
-    logarithmic = "core cycles, logarithmic" in texts
-    assert all(str(tick).strip("0") in ("", "1", "2", "5") or not logarithmic for tick in ticks)
-    paths = [path.attrib["d"] for path in root.iter(f"{SVG}path") if "stroke: #123456" in path.get("style", "")]
-    xs = [float(part.split()[0]) for path in paths for part in path.replace("M", "").split("L")]
-    assert xs and all(130 <= x <= 790 for x in xs)
+def test_an_axis_spans_its_values_and_is_logarithmic_over_decades(least: int, most: int) -> None:
+    axis = quantitative("x", "core cycles", [least, most])
+    logarithmic = least > 0 and most >= 20 * least
+    assert axis["title"] == ("core cycles, logarithmic" if logarithmic else "core cycles")
+    low, high = axis["scale"].get("domain", (least, most))
+    assert low <= least and most <= high
+    chart = ranges("x", "x", "", [Range("row", "tight", least, most, {})], "core cycles")
+    labels = {text.replace("\u2212", "-") for text in drawn_texts(chart)} - {"row", "x", axis["title"], ""}
+    assert 1 <= len(labels) <= 14
+    assert not logarithmic or all(label[0] in "125" for label in labels)
 
 
-def test_cdf_renders_in_a_browser(tmp_path: Path) -> None:
-    need("chromium")
-    path = tmp_path / "cdf.svg"
-    drawn = cumulative({"loose": synthetic.latency(200, False), "tight": synthetic.latency(200, True)}, "x")
-    assert drawn is not None
-    write_text(path, drawn)
-    picture = tmp_path / "cdf.png"
-    subprocess.run(
-        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--screenshot={picture}", path.as_uri()],
-        check=True, capture_output=True, timeout=60,
-    )  # fmt: skip
-    assert picture.stat().st_size > 5000
+def test_a_file_of_a_chart_reads_nothing(tmp_path: Path) -> None:
+    (tmp_path / "secret.csv").write_text("a\n12345\n")
+    for url in ((tmp_path / "secret.csv").as_uri(), str(tmp_path / "secret.csv"), "http://127.0.0.1:9/x.csv"):
+        spec = {"data": {"url": url}, "mark": "text", "encoding": {"text": {"field": "a"}}}
+        try:
+            assert b"12345" not in draw(Chart("x", "x", "", spec), "svg")
+        except ValueError as error:
+            assert "not allowed" in str(error)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import chromium
+from browser import chromium, draw_all
 from hypothesis import given
 from hypothesis import strategies as st
 from shares import slow
@@ -21,6 +21,7 @@ from pyv_npu.cli import main
 from pyv_npu.config.presets import NAMES
 from pyv_npu.report.figures import _covered, _deepest, gantt_chart, packed
 from pyv_npu.report.page import OverTime, render
+from pyv_npu.report.vega import library
 from pyv_npu.studies.break_even import AUTOMATIC, Sweep
 
 FEW = ["--arg", "n=60", "--arg", "tile=16"]
@@ -46,12 +47,13 @@ def errors(browser: Any) -> list[str]:
     return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
 
 
-def test_it_loads_nothing_from_anywhere(report: Path) -> None:
-    text = (report / "report.html").read_text(encoding="utf-8")
-    without_names = re.sub(r'xmlns(:xlink)?="[^"]*"', "", text)
-    assert not re.search(
-        r"""(src|href)\s*=\s*["'](?!#|data:,|data:image/png;base64,)|url\((?!#)|@import|https?://""", without_names
-    )
+def test_it_loads_nothing_from_anywhere(report: Path, browser: Any) -> None:
+    browser.get((report / "report.html").as_uri())
+    draw_all(browser)
+    assert browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)") == []
+    text = (report / "report.html").read_text(encoding="utf-8").replace(library(), "")
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!#|data:,)|url\((?!#)|@import|https?://""", text)
+    assert len(text) + len(library()) < 2e6
 
 
 def figures(report: Path, browser: Any) -> dict[str, str]:
@@ -80,7 +82,9 @@ def check_modes(shown: dict[str, str], result: dict[str, Any]) -> None:
             assert int(text.replace(",", "")) == cycles
         assert int(shown[f"{mode}.cycles"].replace(",", "")) == result[mode]["cycles"]
     assert seen > 50
-    assert float(shown["ratio.t_submit_p50"].replace(",", "")) == result["ratio"]["t_submit_p50"]
+    assert float(shown["ratio.t_submit_p50"].removesuffix("x")) == pytest.approx(
+        result["ratio"]["t_submit_p50"], rel=1e-3
+    )
     assert shown["same_results"] == "yes"
 
 
@@ -91,7 +95,7 @@ def test_it_shows_the_figures_of_the_json(report: Path, browser: Any) -> None:
     for sweep in result["sweeps"]:
         for point in sweep["points"]:
             text = shown[f"sweep.{sweep['key']}.{point['value']}.loose.t_submit"]
-            assert float(text.replace(",", "")) == point["loose"]["t_submit"]
+            assert float(text.replace(",", "")) == pytest.approx(point["loose"]["t_submit"], rel=1e-3)
 
 
 @pytest.mark.parametrize("preset", [NAMES[0], *slow(*NAMES[1:])])
@@ -137,7 +141,7 @@ def test_submission_over_computation_is_swept_by_tile_size_and_prefetch_distance
     assert {row["key"] for row in ratios} == {"run.args.tile", "run.args.prefetch"}
     for row in ratios:
         text = shown[f"sweep.{row['key']}.{row['value']}.{row['mode']}.submit_per_compute"]
-        assert float(text.replace(",", "")) == float(row["result"])
+        assert float(text.replace(",", "")) == pytest.approx(float(row["result"]), rel=1e-3)
         assert row["unit"] == "ratio"
     text = browser.execute_script("return document.getElementById('sweeps').innerText")
     assert "loose: submit_per_compute (ratio)" in text and "tight: t_submit (core cycles)" in text
@@ -146,18 +150,18 @@ def test_submission_over_computation_is_swept_by_tile_size_and_prefetch_distance
 def test_every_part_is_there(report: Path, browser: Any) -> None:
     browser.get((report / "report.html").as_uri())
     sections = browser.execute_script("return [...document.querySelectorAll('section')].map((part) => part.id)")
-    assert sections == ["cycles", "latency", "stages", "sites", "sweeps", "time", "runs", "parameters"]
-    assert browser.execute_script("return document.querySelectorAll('svg').length") >= 4
+    assert sections == ["cycles", "latency", "stages", "sites", "sweeps", "time", "series", "runs", "parameters"]
+    draw_all(browser)
+    drawn = browser.execute_script(
+        "return charts.map((chart) => [chart.name, chart.box.querySelectorAll('svg').length])"
+    )
+    assert len(drawn) >= 8 and all(count == 1 for _, count in drawn)
     assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
     text = browser.execute_script("document.querySelector('details').open = true; return document.body.innerText")
     assert "core.timing.mmio_one_way" in text and "gem5" in text
 
 
-def test_the_pictures_and_tables_are_files_too(report: Path) -> None:
-    page = (report / "report.html").read_text(encoding="utf-8")
-    sweep = "sweep_run.args.tile_submit_per_compute.svg"
-    for name in ("latency_cdf.svg", "stages.svg", "reasons.svg", sweep):
-        assert (report / name).read_text(encoding="utf-8") in page
+def test_the_tables_are_files_too(report: Path) -> None:
     result = json.loads((report / "result.json").read_text())
     for row in csv.DictReader((report / "stages.csv").open()):
         assert str(result[row["mode"]]["latency"]["stages"][row["stage"]]["p50"]) == row["p50"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 import pytest
-from browser import chromium
+from browser import chromium, draw_all
 
 from npu_device.abi.opcodes import Opcode
 from pyv_npu.cli import main
@@ -17,7 +17,7 @@ from pyv_npu.observe.analysis.layers import Layer
 from pyv_npu.report.layers import blocks
 from toolchain.examples import EXAMPLES
 
-WIDTHS = (400, 1400, 2560)
+WIDTHS = (400, 800, 1400, 2560)
 CHART = "const c = gantts['gantt-tight'];"
 
 
@@ -40,6 +40,7 @@ def page(report: Path, browser: Any) -> Iterator[Any]:
     """The page at 1400 pixels; there is no error on the console at the end."""
     seen(browser, 1400, "light")
     browser.get((report / "report.html").as_uri())
+    draw_all(browser)
     yield browser
     assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
 
@@ -63,6 +64,7 @@ def timeline(report: Path, mode: str) -> list[dict[str, str]]:
 def test_nothing_is_cut_off(page: Any, width: int) -> None:
     for scheme in ("light", "dark"):
         seen(page, width, scheme)
+        draw_all(page)
         page.execute_script("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
         out = page.execute_script(
             "const edge = document.documentElement.clientWidth;"
@@ -104,6 +106,7 @@ def test_dark_mode_differs_and_can_be_chosen(page: Any) -> None:
 
     light = shown()
     seen(page, 1400, "dark")
+    draw_all(page)
     dark = shown()
     assert all(one != other for one, other in zip(light, dark, strict=True))
     press = "document.getElementById('theme').click(); return document.getElementById('theme').textContent"

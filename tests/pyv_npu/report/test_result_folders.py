@@ -66,7 +66,7 @@ def test_a_report_that_cannot_be_written_leaves_the_earlier_one(
     earlier: tuple[Path, Files], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, before = earlier
-    monkeypatch.setattr("pyv_npu.report.report.write_series_csv", fails)
+    monkeypatch.setattr("pyv_npu.report.write.write_series_csv", fails)
     assert main(["run", "submit_latency", "--arg", "n=5", "--report", str(place), "--json"]) == 65
     assert content(place) == before and [path.name for path in place.parent.iterdir()] == ["out"]
 
@@ -86,7 +86,7 @@ def test_ctrl_c_while_the_report_is_written_keeps_the_earlier_one(
     earlier: tuple[Path, Files], where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place, before = earlier
-    monkeypatch.setattr(f"pyv_npu.report.report.{where}", press)
+    monkeypatch.setattr(f"pyv_npu.report.write.{where}", press)
     assert main(["run", "submit_latency", "--arg", "n=5", "--report", str(place), "--json"]) == 130
     assert f"pyv-npu: the earlier report stays in {place}\n" in capsys.readouterr().err
     assert content(place) == before and [path.name for path in place.parent.iterdir()] == ["out"]
@@ -97,7 +97,7 @@ def test_ctrl_c_while_the_report_is_written_says_what_is_missing(
 ) -> None:
     place = tmp_path / "out"
     with monkeypatch.context() as patched:
-        patched.setattr("pyv_npu.report.report.write_series_csv", press)
+        patched.setattr("pyv_npu.report.write.write_series_csv", press)
         assert main(["run", "submit_latency", "--arg", "n=5", "--report", str(place), "--json"]) == 130
     assert f"pyv-npu: a report that says so is in {place}\n" in capsys.readouterr().err
     said = "interrupted while the report was written: files are missing; result.json has the figures"

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from pyv_npu.config import load
-from pyv_npu.studies.break_even import AUTOMATIC, Sweep, break_even, pictures, run_sweep
+from pyv_npu.report.charts import Chart
+from pyv_npu.report.page import Note
+from pyv_npu.studies.break_even import AUTOMATIC, Sweep, break_even, charts, run_sweep
 
 
 def points(*rows: tuple[Any, float | None, float | None]) -> list[dict[str, Any]]:
@@ -34,7 +36,16 @@ def test_bus_latency_moves_loose_cycle_by_cycle_and_tight_not_at_all() -> None:
     assert far["loose"]["t_submit"] - near["loose"]["t_submit"] == 50
     assert far["tight"] == near["tight"]
     assert far["loose"]["core_per_command"] == near["loose"]["core_per_command"]
-    assert set(pictures(swept)) == set(swept["pictures"])
+    chart, note = charts(swept)
+    assert isinstance(chart, Chart) and isinstance(note, Note)
+    titles = [view["title"] for view in chart.spec["concat"]]
+    assert "T_submit" in titles and "Core time of a submission" not in titles
+    assert note.text.startswith(
+        "Over core.timing.mmio_one_way these stay: Core time of a submission (core cycles): loose "
+    )
+    assert {param["name"]: len(param["views"]) for param in chart.spec["params"]} == {
+        "shown": len(titles), "zoom": len(titles),
+    }  # fmt: skip
 
 
 def test_one_doorbell_for_many_pays_where_a_doorbell_is_dear() -> None:

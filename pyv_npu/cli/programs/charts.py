@@ -1,0 +1,50 @@
+"""`pyv-npu charts`: the charts of a report as files, from the specifications in its page."""
+
+import argparse
+from pathlib import Path
+
+from pyv_native.files import MAX_RESULT, check_input, write_bytes
+from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.errors import BadInputError, UsageError, did_you_mean
+from pyv_npu.report.vega import FORMATS, charts_of, draw
+
+PAGE = "report.html"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("report", type=Path, metavar="DIR", help="a folder with report.html, or the page itself")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="charts to draw, like latency_cdf (default: all)")
+    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of the files (default: %(default)s)")
+    parser.add_argument("-o", "--output", type=Path, default=Path("charts"), metavar="DIR",
+                        help="folder of the files (default: %(default)s)")  # fmt: skip
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    page = args.report / PAGE if args.report.is_dir() else args.report
+    try:
+        check_input(page, MAX_RESULT)
+        charts = {chart.name: chart for chart in charts_of(page.read_text(encoding="utf-8"))}
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInputError(f"{page}: {reason}; name the folder of a report of this version") from None
+    for name in args.names:
+        if name not in charts:
+            raise UsageError(
+                f"{name}: is no chart of {page}{did_you_mean(name, charts)}; there are {', '.join(charts)}"
+            )
+    for name in args.names or charts:
+        call.progress.say(f"drawing {name}")
+        try:
+            data = draw(charts[name], args.format)
+        except ValueError as error:
+            raise BadInputError(
+                f"{page}: chart {name}: {str(error).splitlines()[-1]}; write the report again"
+            ) from None
+        path = args.output / f"{name}.{args.format}"
+        try:
+            args.output.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, data)
+        except OSError as error:
+            raise UsageError(f"-o {args.output}: {error.strerror}; choose another folder") from None
+        show(str(path))
+    return OK

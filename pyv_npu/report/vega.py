@@ -1,0 +1,83 @@
+"""Vega: the library that draws the charts of a page, and files of charts by the same library."""
+
+import json
+import re
+from functools import cache
+from hashlib import sha256
+from importlib import resources
+from importlib.metadata import version
+from typing import Any
+
+from pyv_native.code_cache import code_cache
+from pyv_npu.report.charts import Chart
+
+WIDTH = 820
+"""Pixels of a file."""
+FORMATS = ("svg", "png")
+PNG_SCALE = 2
+_CLIP = re.compile(r"\bclip[0-9]+\b")
+EXPORTS = "window.vegaEmbed = vegaEmbed;"
+"""What the library leaves in a page."""
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}")
+"""Names of charts, which are names of files."""
+
+
+@cache
+def library() -> str:
+    """Returns the text of Vega, Vega-Lite and Vega-Embed for a script element: from the user's cache, since V8 takes
+    longer to bundle it than a page to be written."""
+    import vl_convert  # 84 MB, of which a page needs a text
+
+    cached = code_cache()
+    key = sha256(f"{EXPORTS} of vl-convert {version('vl-convert-python')}".encode()).digest()
+    text = cached.get(key) if cached is not None else None
+    if text is None:
+        bundle = vl_convert.javascript_bundle(EXPORTS).replace("</script", r"<\/script")
+        text = f"(() => {{{bundle}\n}})();".encode()  # its names are not those of other scripts of the page
+        if cached is not None:
+            cached.put(key, text)
+    return text.decode()
+
+
+def themes() -> str:
+    """Returns the JSON text of the configurations of Vega-Lite: `common`, `light`, `dark`."""
+    return (resources.files("pyv_npu.report") / "page" / "themes.json").read_text(encoding="utf-8")
+
+
+_DATA = re.compile(r'<script type="application/json" class="chart-data">(.*?)</script>', re.DOTALL)
+
+
+def charts_of(page: str) -> list[Chart]:
+    """Reads the charts of a report.html. ValueError: a chart is not of this form."""
+    charts = []
+    for match in _DATA.finditer(page):
+        fields = json.loads(match[1])
+        if not isinstance(fields, dict) or {*fields} != {*Chart._fields} or not NAME.fullmatch(str(fields["name"])):
+            raise ValueError("a chart has not the fields " + ", ".join(Chart._fields))
+        charts.append(Chart(**fields))
+    return charts
+
+
+def draw(chart: Chart, form: str) -> bytes:
+    """Draws a chart in light colours as a file of a format of `FORMATS`; it reads no file and no address.
+    ValueError: it cannot be drawn."""
+    import vl_convert
+
+    known = json.loads(themes())
+    config: dict[str, Any] = dict(known["common"])
+    for name, value in known["light"].items():
+        config[name] = {**config[name], **value} if isinstance(config.get(name), dict) else value
+    spec = {**chart.spec, "title": {"text": chart.title, "subtitle": chart.caption}, "config": config,
+            "background": "#ffffff"}  # fmt: skip
+    views = spec.get("concat") or spec.get("vconcat")
+    if views:
+        spec["columns"] = 2 if "concat" in spec else 1
+        width = WIDTH // spec["columns"] - 88
+        spec["concat" if "concat" in spec else "vconcat"] = [{**view, "width": width} for view in views]
+    else:
+        spec |= {"width": WIDTH, "autosize": {"type": "fit-x", "contains": "padding"}}
+    if form == "png":
+        return bytes(vl_convert.vegalite_to_png(spec, scale=PNG_SCALE, allowed_base_urls=[]))
+    text = str(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
+    clips = {name: f"clip{index}" for index, name in enumerate(dict.fromkeys(_CLIP.findall(text)))}
+    return _CLIP.sub(lambda match: clips[match[0]], text).encode()  # V8 counts them from chart to chart

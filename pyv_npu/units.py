@@ -1,0 +1,71 @@
+"""Quantities as people read them: the rounding, the prefixes and the units of every page and of the terminal."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from pyv_npu.text import MISSING
+
+DIGITS = 4
+"""Significant digits of a figure that is no whole number."""
+
+
+LEAST_SHARE = 0.0005
+"""Share from which one decimal of its per cent is enough."""
+
+
+class Scale(NamedTuple):
+    """A prefix of a unit."""
+
+    factor: float
+    unit: str
+
+
+_DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+SCALES: Mapping[str, tuple[Scale, ...]] = {
+    "s": (Scale(1.0, "s"), Scale(1e-3, "ms"), Scale(1e-6, "us"), Scale(1e-9, "ns")),
+    "bytes": (Scale(2**30, "GiB"), Scale(2**20, "MiB"), Scale(2**10, "KiB"), Scale(1, "bytes")),
+    "bytes/s": tuple(Scale(factor, f"{prefix}B/s") for factor, prefix in _DECIMAL),
+    "ops/s": tuple(Scale(factor, f"{prefix}OPS") for factor, prefix in _DECIMAL),
+    "J": (Scale(1.0, "J"), Scale(1e-3, "mJ"), Scale(1e-6, "uJ"), Scale(1e-9, "nJ")),
+    "share": (Scale(0.01, "%"),),
+}
+"""Unit -> its scales, the largest first. Other units have no prefix."""
+
+
+def scale_of(values: Iterable[float], unit: str) -> Scale:
+    """Chooses the scale of an axis or a column: the largest in which its largest value is at least 1."""
+    top = max((abs(value) for value in values), default=0.0)
+    scales = SCALES.get(unit, (Scale(1, unit),))
+    return next((scale for scale in scales if top >= scale.factor), scales[-1])
+
+
+def number(value: object) -> str:
+    """Formats a figure without a unit: whole numbers exactly, fractions to `DIGITS` digits, large ones to integers."""
+    if value is None:
+        return MISSING
+    if not isinstance(value, float):
+        return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    if not math.isfinite(value):
+        return f"{value:g}"
+    if value.is_integer():
+        return f"{value:,.0f}"
+    digits = max(0, DIGITS - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{min(digits, 12)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """Formats a figure with its unit and prefix: `1.5 MiB`, `12.3 ms`, `61.2 %`, `3,400 cycles`."""
+    if value is None:
+        return MISSING
+    if unit == "share" and abs(value) >= LEAST_SHARE:
+        return f"{100 * value:.1f} %"
+    scale = scale_of([value], unit)
+    scaled = value / scale.factor if scale.factor != 1 else value
+    return f"{number(scaled)} {scale.unit}".rstrip()
+
+
+def duration(cycles: int | None, hertz: float) -> str:
+    """Formats cycles as time, at a clock of `hertz`."""
+    return quantity(None if cycles is None or not hertz else cycles / hertz, "s")

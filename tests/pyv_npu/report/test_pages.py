@@ -1,0 +1,241 @@
+"""Pages in a real browser, at three widths in both themes: errors, overflow, contrast, and the charts in use."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import chromium, draw_all
+
+from pyv_npu.cli import main
+from pyv_npu.report.vega import charts_of
+
+PAGES = {
+    "sweep": ["sweep", "submit_latency", "core.timing.mmio_one_way=0,60", "npu.spm.banks=4,8", "tile=16,32", "--arg",
+              "n=4", "--arg", "phases=2", "-o"],
+    "compare": ["compare", "submit_latency", "--arg", "n=40", "--no-sweeps", "--report"],
+    "model": ["run", "cnn", "--report"],
+    "llm": ["run", "llama2-7b", "--layers", "2", "--report"],
+    "serve": ["serve", "llama2-7b", "--layers", "1", "--first", "8", "--output", "16", "--check-steps", "1", "--slo",
+              "ttft=2s,tpot=100ms", "--report"],
+}  # fmt: skip
+WIDTHS = (1400, 800, 400)
+
+CONTRAST = """
+const parse = (text) => { const m = text.match(/[\\d.]+/g); return m ? m.map(Number) : [0, 0, 0, 0]; };
+const over = (top, under) => {
+  const share = top.length > 3 ? top[3] : 1;
+  return [0, 1, 2].map((i) => share * top[i] + (1 - share) * under[i]);
+};
+const ground = (element) => {
+  const layers = [];
+  for (let e = element; e; e = e.parentElement) {
+    const colour = parse(getComputedStyle(e).backgroundColor);
+    layers.push(colour);
+    if (colour.length < 4 || colour[3] === 1) break;
+  }
+  return layers.reverse().reduce((under, top) => over(top, under), [255, 255, 255]);
+};
+const light = (colour) => {
+  const [r, g, b] = colour.map((c) => { c /= 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const ratio = (a, b) => {
+  const [low, high] = [light(a), light(b)].sort((x, y) => x - y);
+  return (high + 0.05) / (low + 0.05);
+};
+const box = (e) => e.getBoundingClientRect();
+const found = [];
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+  const e = node.parentElement, style = getComputedStyle(e);
+  if (!node.data.trim() || ["SCRIPT", "STYLE", "OPTION"].includes(e.tagName) || style.visibility === "hidden") continue;
+  const { width, height, left, top } = box(e);
+  if (!width || !height) continue;
+  let colour, under = ground(e);
+  if (e.closest("svg")) {
+    if (style.opacity === "0" || style.fill === "none") continue;
+    colour = parse(style.fill);
+    const x = left + width / 2, y = top + height / 2; // a cell of a heat map lies under its text
+    for (const shape of e.closest("svg").querySelectorAll(".mark-rect path")) {
+      const at = box(shape);
+      if (at.left <= x && x <= at.right && at.top <= y && y <= at.bottom)
+        under = over(parse(getComputedStyle(shape).fill), under);
+    }
+  } else colour = parse(style.color);
+  const opacity = e.closest("button") ? Number(getComputedStyle(e.closest("button")).opacity) : 1;
+  const seen = ratio(over([...over(colour, under), opacity], under), under);
+  if (seen < 4.5) found.push(`${seen.toFixed(2)} on ${under.map(Math.round)}: ${node.data.trim().slice(0, 40)}`);
+}
+return [...new Set(found)];
+"""
+"""Texts whose contrast with what lies under them is below 4.5, by the formula of WCAG 2."""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    for name, words in PAGES.items():
+        assert main([*words, str(folder / name)]) == 0
+    return {name: folder / name for name in PAGES}
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with chromium(tmp_path_factory.mktemp("profile")) as page:
+        yield page
+
+
+def show(browser: Any, folder: Path, width: int = 1400, scheme: str = "light") -> None:
+    """Opens the page of a folder with all its charts."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    browser.get((folder / "report.html").as_uri())
+    draw_all(browser)
+
+
+def errors(browser: Any) -> list[str]:
+    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_whole_and_legible(name: str, folders: dict[str, Path], browser: Any) -> None:
+    assert (folders[name] / "report.html").stat().st_size < 2_000_000
+    for width in WIDTHS:
+        for scheme in ("light", "dark"):
+            show(browser, folders[name], width, scheme)
+            browser.execute_script("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+            sizes = browser.execute_script(
+                "const edge = document.documentElement.clientWidth;"
+                "return [document.documentElement.scrollWidth - edge, document.querySelectorAll('.tile').length,"
+                " charts.filter((chart) => { const svg = chart.box.querySelector('svg').getBoundingClientRect();"
+                "   return svg.width > chart.width + 1 || svg.width < chart.width / 2; }).map((chart) => chart.name)]"
+            )
+            assert sizes == [0, 4, []], (width, scheme)
+            assert browser.execute_script(CONTRAST) == [], (width, scheme)
+    assert errors(browser) == []
+
+
+def test_colours_of_marks_hold_in_both_themes() -> None:
+    """3 to 1 against the card of the page, as WCAG 2 asks of graphics."""
+    from pyv_npu.report.vega import themes
+
+    def light(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for theme, card in (("light", "#ffffff"), ("dark", "#171e26")):
+        colours = json.loads(themes())[theme]["range"]["category"]
+        assert len(set(colours)) == len(colours) >= 10
+        for colour in colours:
+            low, high = sorted((light(colour), light(card)))
+            assert (high + 0.05) / (low + 0.05) >= 3, (theme, colour)
+
+
+def test_the_effects_of_an_axis_share_legend_and_zoom(folders: dict[str, Path], browser: Any) -> None:
+    show(browser, folders["sweep"])
+    effect = "const chart = charts.find((one) => one.name === 'effect_core.timing.mmio_one_way');"
+    faded = browser.execute_async_script(
+        effect
+        + """
+        const done = arguments[0];
+        const item = chart.box.querySelector('.role-legend-symbol path'), box = item.getBoundingClientRect();
+        const at = { clientX: box.x + 3, clientY: box.y + 3, bubbles: true };
+        item.dispatchEvent(new PointerEvent('pointerdown', at));
+        item.dispatchEvent(new PointerEvent('pointerup', at));
+        item.dispatchEvent(new MouseEvent('click', at));
+        chart.view.runAsync().then(() => done(
+          [...chart.box.querySelectorAll('.mark-line path')].map((e) => Number(getComputedStyle(e).opacity))));
+        """
+    )
+    assert len(faded) >= 4 and faded.count(1) == len(faded) / 2 and set(faded) == {1, 0.12}
+    labels = browser.execute_async_script(
+        effect
+        + """
+        const done = arguments[0], target = chart.box.querySelectorAll('svg path.background')[1];
+        const box = target.getBoundingClientRect();
+        target.dispatchEvent(new WheelEvent('wheel', { clientX: box.x + box.width / 2, clientY: box.y + box.height / 2,
+          deltaY: -200, ctrlKey: true, bubbles: true, cancelable: true }));
+        chart.view.runAsync().then(() => done(
+          [...chart.box.querySelectorAll('.role-axis')].map((e) => e.getAttribute('aria-label'))));
+        """
+    )
+    across = [label for label in labels if label and "X-axis" in label]
+    assert len(across) >= 2 and len(set(across)) == 1 and "from 0 to 60" not in across[0]
+
+
+def test_points_chosen_on_the_front_are_chosen_below(folders: dict[str, Path], browser: Any) -> None:
+    show(browser, folders["sweep"])
+    before, after = browser.execute_async_script(
+        """
+        const done = arguments[0], chart = charts.find((one) => one.name === 'front');
+        const lines = () => [...chart.box.querySelectorAll('.mark-line path')]
+          .map((e) => Number(getComputedStyle(e).strokeOpacity) * Number(getComputedStyle(e).opacity));
+        const before = lines();
+        chart.box.scrollIntoView();
+        const box = chart.box.querySelectorAll('svg path.background')[1].getBoundingClientRect();
+        const send = (kind, x, y) => document.elementFromPoint(x, y).dispatchEvent(
+          new PointerEvent(kind, { clientX: x, clientY: y, bubbles: true }));
+        send('pointerdown', box.x + 2, box.y + 2);
+        send('pointermove', box.x + 60, box.y + box.height - 3);
+        send('pointermove', box.x + 70, box.y + box.height - 2);
+        send('pointerup', box.x + 70, box.y + box.height - 2);
+        chart.view.runAsync().then(() => done([before, lines()]));
+        """
+    )
+    assert sum(opacity < 0.1 for opacity in before) == 0
+    assert 0 < sum(opacity < 0.1 for opacity in after) < len(after)
+
+
+def test_a_mark_says_its_figures_with_their_units(folders: dict[str, Path], browser: Any) -> None:
+    show(browser, folders["compare"])
+    text = browser.execute_script(
+        "const chart = charts.find((one) => one.name === 'reasons'); chart.box.scrollIntoView();"
+        "const box = chart.box.querySelector('.mark-rect path').getBoundingClientRect();"
+        "const at = { clientX: box.x + box.width / 2, clientY: box.y + box.height / 2, bubbles: true };"
+        "chart.box.querySelector('.mark-rect path').dispatchEvent(new PointerEvent('pointermove', at));"
+        "return tip.textContent"
+    )
+    assert "of: loose" in text and "core cycles: " in text
+
+
+def test_charts_are_files_when_they_are_asked_for(
+    folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = folders["compare"]
+    assert not list(page.rglob("*.svg"))
+    capsys.readouterr()
+    assert main(["charts", str(page), "latency_cdf", "stages", "-o", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/out/latency_cdf.svg\n{tmp_path}/out/stages.svg\n"
+    assert "latency (core cycles)" in (tmp_path / "out/latency_cdf.svg").read_text()
+    assert main(["charts", str(page / "report.html"), "stages", "--format", "png", "-o", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out/stages.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["charts", str(page), "latency_cd", "-o", str(tmp_path)]) == 64
+    assert "latency_cd: is no chart of" in capsys.readouterr().err
+    (tmp_path / "report.html").write_text('<script type="application/json" class="chart-data">{"name": 1}</script>')
+    assert main(["charts", str(tmp_path)]) == 65
+    error = capsys.readouterr().err
+    assert "a chart has not the fields name, title, caption, spec" in error and error.count("\n") == 1
+
+
+def test_every_axis_of_every_chart_has_a_title(folders: dict[str, Path]) -> None:
+    """Quantities carry their unit there."""
+
+    def axes(node: Any) -> Iterator[dict[str, Any]]:
+        if isinstance(node, dict):
+            for name, value in node.items():
+                if name in ("x", "y") and isinstance(value, dict) and value.get("type") in ("quantitative", "ordinal"):
+                    yield value
+                yield from axes(value)
+        elif isinstance(node, list):
+            for value in node:
+                yield from axes(value)
+
+    for name, folder in folders.items():
+        for chart in charts_of((folder / "report.html").read_text()):
+            titles = [axis.get("title") for axis in axes(chart.spec) if axis.get("axis", 1) is not None]
+            assert any(titles), (name, chart.name)
