@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 
 from npu_device.abi import memory_map as mm
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, Descriptor
-from npu_device.abi.opcodes import Opcode
+from npu_device.abi.opcodes import LoopOrder, Opcode
 from toolchain.codegen import Command, DramMap, Target, generate, place
+from toolchain.codegen.commands import MappingOptions
 from toolchain.codegen.memory import remaining
 from toolchain.codegen.patches import lowered
-from toolchain.errors import ModelError
+from toolchain.errors import ModelError, did_you_mean
 from toolchain.ir.graph import Graph
+from toolchain.ir.operations import PRODUCTS
 from toolchain.ir.text import json_lines
 from toolchain.passes import SCHEDULING, run_passes, selected
 from toolchain.passes.kv_forwarding import tiled
@@ -89,6 +91,7 @@ def compile_layers(
     names, stages = selected(passes), list[tuple[str, Graph]]()
     if granularity == "tile":
         names = [one for one in names if one not in MACRO_ONLY]
+    target = target._replace(mapping=_mapping(graph, target.mapping, names, granularity))
 
     def note(stage: str, after: Graph) -> None:
         if traced:
@@ -108,6 +111,24 @@ def compile_layers(
     made = Program(graph, memory, tuple(commands), tuple(_remembered(stages)), tuple(names), target)
     _check_end(made, target, name or graph.name)
     return made
+
+
+def _mapping(graph: Graph, mapping: MappingOptions, names: Sequence[str], granularity: str) -> MappingOptions:
+    """The decisions of the user for these passes and this form. ModelError where one of them could not act."""
+    if granularity == "tile" and mapping.loop_order is LoopOrder.WEIGHT:
+        raise ModelError("compiler.loop_order = weight: tile commands keep sums; auto, output, or --granularity macro")
+    for key, value in mapping._asdict().items():
+        needed = "prefetch" if key == "prefetch" else "tiling"
+        if value not in (None, ()) and needed not in names:
+            raise ModelError(f"compiler.{key}: is for the pass {needed}, which --passes leaves out: drop one of them")
+    products = [layer.id for layer in graph.layers if layer.op_type in PRODUCTS]
+    for layer, _ in mapping.layers:
+        if layer not in products:
+            raise ModelError(
+                f"compiler.layers.{layer}: the model has no such product{did_you_mean(layer, products)}; "
+                f"--report writes npu_ir.jsonl, which lists its {len(products)}"
+            )
+    return mapping._replace(loop_order=LoopOrder.OUTPUT) if granularity == "tile" else mapping
 
 
 def _remembered(stages: Sequence[tuple[str, Graph]]) -> Iterator[tuple[str, Graph]]:

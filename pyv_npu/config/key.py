@@ -133,7 +133,8 @@ class Key(NamedTuple):
             kind = f"integers{self._range(' each')}" if integers else "words"
             return f"must be a list of {count}{kind}, for example [{', '.join(map(str, self.default))}]"
         if self.form.shape is Shape.TABLE:
-            return f"must be a table of names and integers{self._range()}, for example {{n: 1000}}"
+            items = f"integers{self._range()}" if integers else "words"
+            return f"must be a table of names and {items}, for example {{n: 1000}}"
         if "choices" in self.rule:
             return f"must be one of {', '.join(self.rule['choices'])}"
         none = " or none" if self.form.optional else ""

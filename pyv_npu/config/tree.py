@@ -21,7 +21,9 @@ SEMIHOSTING = "pyv-npu docs semihosting"
 SERIAL = 'pyv-npu docs firmware "Console"'
 FIRMWARE, RESULTS = "pyv-npu docs firmware", "pyv-npu docs results"
 RELIABILITY = 'pyv-npu docs reliability "Sanitizers"'
+MAPPING = 'pyv-npu docs model-flow "Mapping by hand"'
 CHOSEN = "chosen by us"
+MAX_TILE = (1 << 32) - 1
 
 CUSTOM_INSTRUCTIONS = ("enqcmd", "twait", "tbar", "tstat")
 SANITIZERS = ("boundary", "memory", "error")
@@ -147,6 +149,36 @@ class LoadConfig:
 
 
 @dataclass(frozen=True)
+class CompilerConfig:
+    """Mapping of a model's products (GEMM_T, CONV2D_T) to the device."""
+
+    tile: str = _key("auto", "tile of a product, at most: M x N x K as in 128x128x64, or one size for all three",
+                     "elements", MAPPING)  # fmt: skip
+    layers: Mapping[str, str] = _key({}, "tiles of single layers instead, by name", "elements", MAPPING)
+    prefetch: int | None = _key(None, "tiles of a product that are loaded ahead; none: as many as help", "tiles",
+                                MAPPING, min=0, max=15)  # fmt: skip
+    loop_order: str = _key("auto", "operand of a product that stays while tiles pass: the sums of a tile, or a tile of "
+                           "weights; auto: whichever is estimated to be faster", source=MAPPING,
+                           choices=("auto", "output", "weight"))  # fmt: skip
+
+
+def tile_sizes(key: str, value: str) -> tuple[int, int, int] | None:
+    """M, N and K of a tile as the configuration writes it; None for `auto`. BadInputError names the key."""
+    if value == "auto":
+        return None
+    parts = value.split("x")
+    sizes = [int(part) if part.isascii() and part.isdecimal() and len(part) <= 10 else 0 for part in parts]
+    if len(sizes) == 1:
+        sizes *= 3
+    if len(sizes) != 3 or not all(0 < size <= MAX_TILE for size in sizes):
+        raise BadInputError(
+            f"{key} = {value}: must be auto, MxNxK or one size for all three, of 1 to {MAX_TILE}, as in 128x128x64"
+        )
+    m, n, k = sizes
+    return m, n, k
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """The program of a run, its limits and its observers."""
 
@@ -186,6 +218,7 @@ class Config:
     semihosting: SemihostingConfig = field(default_factory=SemihostingConfig)
     driver: DriverConfig = field(default_factory=DriverConfig)
     load: LoadConfig = field(default_factory=LoadConfig)
+    compiler: CompilerConfig = field(default_factory=CompilerConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
     @property
@@ -198,6 +231,10 @@ def check_together(config: Config) -> None:
     """BadInputError where two values that are fine alone contradict each other."""
     if config.run.sanitize and config.core.engine == "pyv":
         raise BadInputError("run.sanitize: looks at the accesses of the engines fast and reference; choose one of them")
+    tile_sizes("compiler.tile", config.compiler.tile)
+    for layer, tile in config.compiler.layers.items():
+        if tile_sizes(f"compiler.layers.{layer}", tile) is None:
+            raise BadInputError(f"compiler.layers.{layer} = auto: drop it, then the layer follows compiler.tile")
     spm = config.npu.spm
     if spm.size % spm.banks:
         raise BadInputError(

@@ -20,11 +20,12 @@ from pyv_npu.kv_quant import engines
 from pyv_npu.result import Detail, Result, Stopwatch
 from pyv_npu.text import lines_of
 from pyv_npu.workloads.built_in_figures import figures
-from pyv_npu.workloads.compiled import listing, packed, seen_by_compiler, target_with
+from pyv_npu.workloads.compiled import listing, mapping_of, packed, seen_by_compiler, target_with
 from pyv_npu.workloads.firmware import LEVEL, run_program
 from pyv_npu.workloads.kv_figures import KvTraffic, csv_of
 from pyv_npu.workloads.timing import TimingRun, run_commands
 from pyv_npu.workloads.workload import PLAIN, SUBMITTING, Prepared, Session, Workload
+from toolchain.codegen.commands import AUTOMATIC, MappingOptions
 from toolchain.decoders.builtin import CompiledShape, compile_shape
 from toolchain.decoders.generation import GENERATE
 from toolchain.decoders.shapes import ACTIVATION, KV_BITS, Job, shape_of
@@ -98,7 +99,7 @@ class Request(NamedTuple):
         return (self.tokens, 0) if self.phase is Phase.PREFILL else (1, self.context)
 
 
-def build(config: NpuConfig, request: Request) -> CompiledShape:
+def build(config: NpuConfig, request: Request, mapping: MappingOptions = AUTOMATIC) -> CompiledShape:
     """A request as commands. ModelError: a model or size that cannot be, one line."""
     shape = shape_of(request.name)
     tokens, position = request.step
@@ -124,7 +125,7 @@ def build(config: NpuConfig, request: Request) -> CompiledShape:
     if request.kv and request.granularity == "tile":
         raise ModelError(f"{request.name}: --kv {request.kv}: tile commands know no encoded keys and values: drop one")
     tiled = min(position, t_max - tokens) if request.granularity == "tile" else None
-    target = target_with(config, request.qconfig)._replace(qconfig=request.qconfig.without_weights())
+    target = target_with(config, request.qconfig, mapping)._replace(qconfig=request.qconfig.without_weights())
     return compile_shape(job, target, tokens, request.passes, tiled)
 
 
@@ -159,7 +160,7 @@ class BuiltIn(Workload["PhaseDetail"]):
         request = self.request
         if self.qconfig is not None:
             request = request.quantized(load_qconfig(self.qconfig))
-        return PhaseCommands(request, build(config.npu, request), self.through_firmware)
+        return PhaseCommands(request, build(config.npu, request, mapping_of(config.compiler)), self.through_firmware)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
+from npu_device.abi.opcodes import LoopOrder
 from npu_device.config import NpuConfig, TeConfig
 from npu_device.cost.durations import VECTOR_OPS, vector_operations
 from npu_device.cost.tensor import product, speeds
@@ -18,13 +19,14 @@ from npu_device.memory.bitwidth import pack_factor
 from pyv_ext.elf import Program, Segment, parse_elf
 from pyv_native.files import write_bytes
 from pyv_npu.config import Config, with_values
-from pyv_npu.config.tree import CORE_LEVELS
+from pyv_npu.config.tree import CORE_LEVELS, CompilerConfig, tile_sizes
 from pyv_npu.errors import UsageError
 from pyv_npu.result import Result
 from pyv_npu.workloads.firmware import LEVEL
 from toolchain.backend import Program as Lowered
 from toolchain.codegen import Command, Target
 from toolchain.codegen.cmdq import document
+from toolchain.codegen.commands import AUTOMATIC, MappingOptions
 from toolchain.ir.text import render
 from toolchain.program_image import WEIGHTS, constants, weights_file
 from toolchain.quantize.qconfig import QConfig
@@ -40,7 +42,21 @@ UNLIMITED = 1 << 20
 """Bytes per cycle that stand for a rate without a limit."""
 
 
-def target_of(npu: NpuConfig) -> Target:
+def mapping_of(compiler: CompilerConfig) -> MappingOptions:
+    """Decisions of a configuration about how products are mapped."""
+    return MappingOptions(
+        tile=tile_sizes("compiler.tile", compiler.tile),
+        layers=tuple(
+            (layer, tile)
+            for layer, text in compiler.layers.items()
+            if (tile := tile_sizes(f"compiler.layers.{layer}", text)) is not None
+        ),
+        prefetch=compiler.prefetch,
+        loop_order=None if compiler.loop_order == "auto" else LoopOrder[compiler.loop_order.upper()],
+    )
+
+
+def target_of(npu: NpuConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
     """The device that a configuration describes, as the compiler sees it: sizes, and rates in NPU cycles, rounded
     down."""
     core, own = npu.clock_ratio
@@ -76,6 +92,7 @@ def target_of(npu: NpuConfig) -> Target:
         latency=npu.dram.latency + npu.noc.latency,
         alignment=npu.dma.alignment,
         most_aligned=min(npu.dram.interleave, npu.l2.line if npu.l2.enabled else npu.dram.interleave),
+        mapping=mapping,
         measured=_Measured(npu),
     )
 
@@ -115,7 +132,7 @@ def seen_by_compiler(config: Config) -> Hashable:
     chained = repr(config.npu.te) if config.npu.te.kind == "chained_ve" else ""
     npu = config.npu
     measured = npu.te, npu.ve, npu.spm, npu.dma, npu.dram, npu.noc, npu.l2, npu.scheduler, npu.clock_ratio
-    seen = target_of(npu)._replace(chain=None, measured=None)
+    seen = target_of(npu, mapping_of(config.compiler))._replace(chain=None, measured=None)
     return repr(seen), chained, repr(measured), config.run.seed, config.core.custom_slot
 
 
@@ -149,13 +166,14 @@ def _unpacking(npu: NpuConfig, qconfig: QConfig) -> dict[tuple[str, str], int]:
     }
 
 
-def target_with(npu: NpuConfig, qconfig: QConfig) -> Target:
+def target_with(npu: NpuConfig, qconfig: QConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
     """The device of a run with a QConfig, which gives its weights their widths."""
     found = _unpacking(npu, qconfig)
     te, ve = dict[str, Any](), dict[str, Any]()
     for (engine, key), cycles in found.items():
         (te if engine == "te" else ve)[key] = cycles
-    return target_of(replace(npu, te=replace(npu.te, **te), ve=replace(npu.ve, **ve)))._replace(qconfig=qconfig)
+    unpacking = replace(npu, te=replace(npu.te, **te), ve=replace(npu.ve, **ve))
+    return target_of(unpacking, mapping)._replace(qconfig=qconfig)
 
 
 def loaded(elf: bytes, compiled: "Compiled", name: str) -> Program:

@@ -28,6 +28,7 @@ from pyv_npu.workloads.compiled import (
     check_submit,
     check_together,
     loaded,
+    mapping_of,
     packed,
     seen_by_compiler,
     submission,
@@ -131,7 +132,7 @@ class Generation(Workload[GenerationDetail]):
             tables = config.npu.kv_quant.scales == "token" and request.granularity != "tile"
             scales = None if tables else head_scales(decoder, request.prompt, bits)
         compiled = compile_decoder(
-            decoder, target_with(config.npu, request.weights()), len(request.prompt),
+            decoder, target_with(config.npu, request.weights(), mapping_of(config.compiler)), len(request.prompt),
             request.t_max or request.total, passes=request.passes, kv_bits=bits, kv_scales=scales,
             tiled=max(1, request.new - 1) if request.granularity == "tile" else 0, kv_blocks=blocks,
             token_scales=tables,
@@ -172,7 +173,7 @@ class Generation(Workload[GenerationDetail]):
                 raise UsageError(f"{option}: {given} tokens: {decoder.name} is for {own}")
         if request.total > decoder.t_max:
             raise UsageError(f"--generate {request.new}: the caches of {decoder.name} hold {decoder.t_max} tokens")
-        compiled = decoder.compiled(target_of(config.npu), request.passes)
+        compiled = decoder.compiled(target_of(config.npu, mapping_of(config.compiler)), request.passes)
         return ReadyDecoder(request, compiled, config.core.custom_slot)
 
 

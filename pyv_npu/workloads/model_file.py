@@ -13,7 +13,7 @@ from pyv_npu.config import Config
 from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.errors import BadInputError, UsageError, bad_models
 from pyv_npu.text import lines_of
-from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, packed, target_of, target_with
+from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, mapping_of, packed, target_of, target_with
 from pyv_npu.workloads.data import RUNS, samples
 from toolchain.compiler import Compiled, compile_model
 from toolchain.onnx_frontend import OnnxModel, load_model
@@ -98,9 +98,10 @@ def load(
 
 def compile_loaded(config: Config, model: OnnxModel, choices: Choices) -> Compiled:
     """Compile a model. ModelError, one line."""
-    device, precision = target_of(config.npu), choices.precision
+    mapping, precision = mapping_of(config.compiler), choices.precision
+    device = target_of(config.npu, mapping)
     if choices.qconfig is not None:
-        device = target_with(config.npu, load_qconfig(choices.qconfig))
+        device = target_with(config.npu, load_qconfig(choices.qconfig), mapping)
         try:
             precision = device.qconfig.precision(precision)
         except QConfigError as error:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from npu_device.abi import memory_map as mm
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
-from npu_device.abi.opcodes import DataType, Opcode
+from npu_device.abi.opcodes import DataType, LoopOrder, Opcode
 from npu_device.cost.durations import SPEEDS, VECTOR_OPS
 from toolchain.quantize.qconfig import QConfig
 
@@ -26,6 +26,27 @@ def word(value: float, kind: DataType) -> int:
     """A value of a type as a parameter word: i32 for integers, else f32."""
     integer = kind in (DataType.INT32, DataType.INT8, DataType.UINT8)
     return int(value) & 0xFFFF_FFFF if integer else float_bits(value)
+
+
+class MappingOptions(NamedTuple):
+    """Decisions of the user about how products are mapped to the device (`compiler` of the configuration); None and
+    absent layers are for the compiler to decide."""
+
+    tile: tuple[int, ...] | None = None
+    """M, N and K of a tile of a product, at most."""
+    layers: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Names of layers, and the tiles that they have instead."""
+    prefetch: int | None = None
+    """Tiles that macro commands load ahead."""
+    loop_order: LoopOrder | None = None
+
+    def tile_of(self, layer: str) -> tuple[int, ...] | None:
+        """Largest tile of a product, by the name of its layer."""
+        return dict(self.layers).get(layer, self.tile)
+
+
+AUTOMATIC = MappingOptions()
+"""All decisions are the compiler's."""
 
 
 class Target(NamedTuple):
@@ -83,6 +104,8 @@ class Target(NamedTuple):
     """Bytes that an access of DRAM may be aligned to."""
     qconfig: QConfig = QConfig()
     """How wide weights are to be."""
+    mapping: MappingOptions = AUTOMATIC
+    """Decisions of the user."""
     measured: "Callable[[Sequence[Command]], int | None] | None" = None
     """NPU cycles of commands that run alone, None for one that is refused, by the model of the device; nothing: what
     is chosen goes by estimates."""

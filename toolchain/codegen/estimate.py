@@ -9,10 +9,10 @@ from fractions import Fraction
 from math import ceil, gcd, prod
 from typing import NamedTuple
 
-from npu_device.abi.opcodes import BITS, DataType, Opcode
+from npu_device.abi.opcodes import BITS, DataType, LoopOrder, Opcode
 from npu_device.memory.bitwidth import expanded
 from toolchain.codegen.commands import Target
-from toolchain.codegen.tiles import SLOT, Tile, TileSizes, bytes_of, groups_of, total, whole
+from toolchain.codegen.tiles import SLOT, SUM_BYTES, Tile, TileSizes, bytes_of, groups_of, total, whole
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import CACHING, PRODUCTS, channels_of, keys_of, macs, windows_of
 
@@ -36,10 +36,11 @@ class Estimate:
     """Of a layer with any tile. What does not depend on the tile is looked up once."""
 
     def __init__(self, graph: Graph, layer: LayerIR, target: Target) -> None:
-        self.sizes = TileSizes(graph, layer)
+        self.sizes = TileSizes(graph, layer, target)
         self._layer, self._target = layer, target
         self._whole, self._kinds = whole(layer), [graph.tensors[name].dtype for name in layer.inputs]
         self._out = graph.tensors[layer.outputs[0]].dtype
+        self._weight_stationary = layer.integer("loop_order") == LoopOrder.WEIGHT
         self._in_place = graph.resident(layer.inputs[0]), graph.resident(layer.outputs[0])
         self._shares = layer.integer("buffers", SHARES)
         self._rate = min(
@@ -59,8 +60,12 @@ class Estimate:
         if wanted is None:
             wanted = self.sizes.demand(tile)
         moved = self.sizes.staged(wanted)
-        share = self._engines(tile, ahead, total(moved))
-        ports = _ports(target, wanted)
+        sums = moved.pop("sums", 0)
+        share = self._engines(tile, ahead, total(moved), sums)
+        operands = {name: size for name, size in wanted.items() if name != "sums"}
+        if sums:
+            operands["out"] = tile[0] * tile[1] * SUM_BYTES
+        ports = _ports(target, operands)
         if layer.op_type in PRODUCTS:
             one, load = self._product(tile, share, wanted, ports, "residual" in moved)
         elif layer.op_type == "ATTN_T":
@@ -78,9 +83,9 @@ class Estimate:
         exposed = 2 * target.latency + ceil(sum(moved.values()) / target.dram_rate) + one
         return max(load.computed, transfers) + min(load.computed, transfers) // OVERLAP + exposed
 
-    def _engines(self, tile: Tile, ahead: int, size: int) -> int:
-        """Engines that can share the layer out: as many as have tiles of their own, and buffers of `size` bytes to load
-        `ahead` of them."""
+    def _engines(self, tile: Tile, ahead: int, size: int, sums: int) -> int:
+        """Engines that can share the layer out: as many as have tiles of their own, partial sums of `sums` bytes, and
+        buffers of `size` bytes to load `ahead` of them."""
         layer, target = self._layer, self._target
         if layer.op_type in PRODUCTS:
             there, chains = target.engines, parts(layer, tile, self._whole)
@@ -88,8 +93,8 @@ class Estimate:
             there, chains = target.engines, layer.integer("kv_heads") * -(-self._whole[0] // tile[0])
         else:
             there, chains = target.vectors, self._count(tile)
-        sets = target.workspace // self._shares // max(1, size)
-        return max(1, min(-(-there // self._shares), chains, sets // (ahead + 1)))
+        lanes = target.workspace // max(1, self._shares * (size * (ahead + 1) + sums))
+        return max(1, min(-(-there // self._shares), chains, lanes))
 
     def _count(self, tile: Tile) -> int:
         return prod(-(-extent // size) for extent, size in zip(self._whole, tile, strict=True))
@@ -105,14 +110,15 @@ class Estimate:
         steps, deep = _depth(layer, target, k, depth)
         one = max(ports, self._step((rows, columns, deep), groups))
         outputs = repeats * down * across
-        image = layer.op_type == "CONV2D_T"
+        image, weight = layer.op_type == "CONV2D_T", self._weight_stationary
         if self._in_place[0]:
             source = loads = 0
         elif not image:
             source, loads = bytes_of(m * k, kinds[0]) * across, outputs * steps
         else:
-            source, loads = wanted["in0"] * down, repeats * down
-        images = min(share, repeats * down) if image else share
+            passes = across * steps if weight else 1
+            source, loads = wanted["in0"] * down * passes, repeats * down * passes
+        images = min(share, repeats * down) if image and not weight else share
         taken = -(-outputs // images) * steps * _ports(target, {"in0": wanted["in0"]})
         result = bytes_of(m * n * groups, self._out)
         if image:
@@ -124,9 +130,11 @@ class Estimate:
         if layer.integer("codebooks"):
             moved_codes, looked_up = _codes(layer, tile, (n, k)), _looked_up(target, n * k)
             weights = max(moved_codes, looked_up) + min(moved_codes, looked_up) // OVERLAP
+        if weight:
+            down = 1
         moved = repeats * (source + weights * down + out + extra)
         computed = max(-(-outputs // share) * steps * one, taken)
-        return one, Load(computed, moved, loads + outputs * (steps + bool(out)))
+        return one, Load(computed, moved, loads + repeats * across * down * steps + outputs * bool(out))
 
     def _attention(self, tile: Tile, ports: int, share: int) -> tuple[int, Load]:
         """Keys, then values, of each head pass by each block of rows."""
@@ -163,8 +171,10 @@ def computing(graph: Graph, layer: LayerIR, target: Target, count: int) -> int:
 
 
 def parts(layer: LayerIR, tile: Tile, extent: Tile | None = None) -> int:
-    """Of a product, what engines can share out among them. `extent`: of the `whole` layer."""
+    """Chains of steps of a product, which engines can share out among them. `extent`: of the `whole` layer."""
     (m, n, _), (rows, columns, _) = extent or whole(layer), tile
+    if layer.integer("loop_order") == LoopOrder.WEIGHT:
+        return _blocks(layer, tile) * -(-n // columns)
     return _blocks(layer, tile) * max(-(-m // rows), -(-n // columns))
 
 

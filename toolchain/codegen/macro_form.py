@@ -62,7 +62,8 @@ def gemm(e: Emitter) -> None:
             "out_addr": e.out + index * size, "type_in1": e.kinds[1], "in1_nk": layer.integer("in1_nk"),
         }  # fmt: skip
         residual = {"in2": words["in2"] + index * size} if words["in2"] else {}
-        e.put(fields | _tile(e) | books, own, m=m, n=n, k=k, **{**words, **residual})
+        order = layer.integer("loop_order")
+        e.put(fields | _tile(e) | books, own, m=m, n=n, k=k, loop_order=order, **{**words, **residual})
     more = _operands(e)
     if "bias_column" in more:
         _column_bias(e, m, n, more["bias_column"], layer.text("activation", "NONE"))
@@ -72,7 +73,7 @@ def convolution(e: Emitter) -> None:
     books, where = _codebooks(e)
     own = {name: e.layer.integer(name) for name in (*Windows._fields, "cin", "cout", "groups")} | where
     fields = {"in0_addr": e.inputs[0], "in1_addr": e.inputs[1], "type_in1": int(e.kinds[1]), "out_addr": e.out}
-    e.put(fields | _tile(e) | books, own, **_finish(e))
+    e.put(fields | _tile(e) | books, own, loop_order=e.layer.integer("loop_order"), **_finish(e))
 
 
 def _column_bias(e: Emitter, m: int, n: int, bias: int, activation: str) -> None:

@@ -45,7 +45,7 @@ class Emitter:
         self.tile: Tile = tile_of(graph, layer, target, count)
         if layer.op_type == "POOL":
             self.tile = whole_rows(graph, layer, self.tile, target, count)
-        self._wanted = TileSizes(graph, layer).demand(self.tile)
+        self._wanted = TileSizes(graph, layer, target).demand(self.tile)
         self._sets = buffers(self._wanted, count, target, bool(layer.integer("spread")))
         self._turns = 0
 

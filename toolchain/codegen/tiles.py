@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
-from npu_device.abi.opcodes import BITS, CODEBOOK_BYTES, VQ_VECTOR, DataType
+from npu_device.abi.opcodes import BITS, CODEBOOK_BYTES, VQ_VECTOR, DataType, LoopOrder
 from npu_device.memory.bitwidth import bytes_total, expansion
 from npu_device.operations.windows import most_pixels
 from toolchain.codegen.commands import Target
@@ -59,7 +59,7 @@ class TileSizes:
     """What tiles of a layer need in the scratchpad. What does not depend on the tile is looked up once: thousands of
     tiles are tried."""
 
-    def __init__(self, graph: Graph, layer: LayerIR) -> None:
+    def __init__(self, graph: Graph, layer: LayerIR, target: Target) -> None:
         self._graph, self._layer = graph, layer
         self._kinds = [graph.tensors[name].dtype for name in layer.inputs]
         self._out = graph.tensors[layer.outputs[0]].dtype
@@ -69,6 +69,8 @@ class TileSizes:
         if self._product:
             tensors |= epilogue_of(layer)
             self._sum, self._finishes, self._epilogue = sum_type(graph, layer), finishes(layer), layer.text("epilogue")
+            self._acc_bytes, self._whole = target.acc_bytes, whole(layer)
+            self._weight_stationary = layer.integer("loop_order") == LoopOrder.WEIGHT
             self._nk, self._codebooks = layer.integer("in1_nk"), layer.integer("codebooks")
         else:
             tensors["out"] = layer.outputs[0]
@@ -79,6 +81,13 @@ class TileSizes:
     def staged(self, wanted: dict[str, int]) -> dict[str, int]:
         """Of `demand`, what needs buffers: operands that stay in the scratchpad are read and written where they are."""
         return {name: size for name, size in wanted.items() if name not in self._in_place}
+
+    def need(self, wanted: dict[str, int], buffers: int) -> int:
+        """Bytes of the scratchpad for `buffers` sets of a tile, by its `demand`. Partial sums have one set in each of
+        the layer's parts of the scratchpad."""
+        sums = wanted.get("sums", 0)
+        parts = self._layer.integer("buffers", 1)
+        return total({**self.staged(wanted), "sums": 0}) * buffers + total({"sums": sums}) * parts
 
     def demand(self, tile: Tile) -> dict[str, int]:
         """Operand -> bytes in the scratchpad for one tile."""
@@ -133,6 +142,9 @@ class TileSizes:
             wanted["scale"] = 4 * n
         if "residual" in self._epilogue:
             wanted["residual"] = wanted["out"]
+        if self._weight_stationary and k < self._whole[2]:
+            sums = -(-self._whole[0] // m) * m * n * SUM_BYTES
+            wanted |= {"sums": sums} if sums > self._acc_bytes else {}
         return wanted
 
 
@@ -180,10 +192,51 @@ def fit(graph: Graph, layer: LayerIR, target: Target, buffers: int) -> Tile:
     return found
 
 
+def limited(graph: Graph, layer: LayerIR, target: Target, limit: Tile) -> Tile:
+    """The tile of a product that the user wants, cut to the layer and to whole bytes, whole groups and whole vectors of
+    a codebook. ModelError where none is left, or where the accumulator or the scratchpad has no room for it."""
+    full, kinds = whole(layer), [graph.tensors[name].dtype for name in (*layer.inputs[:2], layer.outputs[0])]
+    filters, groups = full[1], layer.integer("groups", 1)
+    units = [1, max(_whole_bytes(kinds[1]), _whole_bytes(kinds[2])), max(map(_whole_bytes, kinds[:2]))]
+    if layer.integer("codebooks"):
+        units = [1, units[1] * VQ_VECTOR, units[2] * VQ_VECTOR]
+    extent = (full[0], filters * groups, full[2])
+    if limit[1] > filters:
+        units[1] = filters
+    tile = tuple(
+        size if wanted >= size else wanted - wanted % unit
+        for size, wanted, unit in zip(extent, limit, units, strict=True)
+    )
+    if not all(tile):
+        nearest = tuple(max(size, min(unit, most)) for size, unit, most in zip(tile, units, extent, strict=True))
+        raise ModelError(
+            f"layer {layer.id} ({layer.op_type}): a tile of {_shape(limit)} is less than whole bytes, a group or "
+            f"vectors of a codebook; the nearest that is not is {_shape(nearest)}: compiler.tile or compiler.layers"
+        )
+    need = tile[0] * tile[1] * SUM_BYTES
+    if need > target.acc_bytes:
+        rows = target.acc_bytes // (tile[1] * SUM_BYTES)
+        nearest = (rows, *tile[1:]) if rows else (1, target.acc_bytes // SUM_BYTES, tile[2])
+        raise ModelError(
+            f"layer {layer.id} ({layer.op_type}): the sums of a tile of {_shape(tile)} need {need} bytes of "
+            f"accumulator, there are {target.acc_bytes}: a tile of {_shape(nearest)}, or a larger npu.te.acc_bytes"
+        )
+    ahead = 1 if target.mapping.prefetch is None else target.mapping.prefetch
+    buffers = layer.integer("buffers", 1) * (ahead + 1)
+    if not fits(graph, layer, tile, target, buffers):
+        _refuse(graph, layer, tile, target, buffers)
+    return tile
+
+
+def _whole_bytes(kind: DataType) -> int:
+    """Elements in whole bytes, at least."""
+    return max(1, 8 // BITS[kind])
+
+
 def fits(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> bool:
     """Whether `buffers` sets of a tile fit the scratchpad."""
-    sizes = TileSizes(graph, layer)
-    return whole_vectors(layer, tile) and total(sizes.staged(sizes.demand(tile))) <= target.workspace // buffers
+    sizes = TileSizes(graph, layer, target)
+    return whole_vectors(layer, tile) and sizes.need(sizes.demand(tile), buffers) <= target.workspace
 
 
 def whole_vectors(layer: LayerIR, tile: Tile) -> bool:
@@ -261,11 +314,13 @@ def whole_rows(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers
 
 def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> NoReturn:
     """What needs most, how much there is, and a legal tile."""
-    sizes, room = TileSizes(graph, layer), target.workspace // buffers
+    sizes, room = TileSizes(graph, layer, target), target.workspace // buffers
     wanted = sizes.staged(sizes.demand(tile))
     largest = max(wanted, key=lambda name: wanted[name])
     positions = {"in0": 0, "in1": 1, "in2": 2, "bias": 2, "residual": -1, "new_keys": -2, "new_values": -1}
-    tensor = layer.inputs[positions[largest]] if largest in positions else layer.outputs[0]
+    tensor = f"tensor {layer.inputs[positions[largest]] if largest in positions else layer.outputs[0]}"
+    if largest == "sums":
+        tensor = "the partial sums of a column of tiles"
     legal = next((one for one in smaller(layer, tile) if fits(graph, layer, one, target, buffers)), None)
     if legal is not None:
         remedy = f"a tile that fits is {_shape(legal)}"
@@ -277,7 +332,7 @@ def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: i
             remedy = f"no tile fits, not even the largest scratchpad of {SPM_CLUSTER_STRIDE}: a smaller shape"
     raise ModelError(
         f"layer {layer.id} ({layer.op_type}): a tile of {_shape(tile)} needs {total(wanted)} bytes of scratchpad, "
-        f"{wanted[largest]} of them for tensor {tensor}; there are {room} for each of {buffers}: {remedy}"
+        f"{wanted[largest]} of them for {tensor}; there are {room} for each of {buffers}: {remedy}"
     )
 
 

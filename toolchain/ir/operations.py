@@ -29,8 +29,9 @@ zero1, zero_in2, zero_out are the zero points of integers. A product with B of t
 behind all others the tensor of their vectors. Images are batch x h x w x channels, weights of CONV2D_T
 kh x kw x cin / groups x cout; windows are the fields of `npu_device.operations.windows.Windows`: batch, h, w, kh, kw,
 strides, dilations, pads at top, left, bottom, right.
-Tiling adds `tile` and `buffers`, placement `spread`, prefetch `prefetch`, schedule `rank`; engines adds `engines`, the
-most that a layer uses; clusters adds `cluster`, that of a part, and `clusters`, how many parts run at the same time.
+Tiling adds `tile`, `buffers` and, to products, `loop_order`; placement `spread`, prefetch `prefetch`, schedule `rank`;
+engines adds `engines`, the most that a layer uses; clusters adds `cluster`, that of a part, and `clusters`, how many
+parts run at the same time.
 """
 
 from typing import NamedTuple
@@ -54,8 +55,8 @@ SCHEDULING = ("phase", "cluster", "clusters", "tile", "buffers", "spread", "pref
 """Attributes of any layer: `phase`, where a graph holds several that run one after the other, and what passes add. A
 layer that comes with `buffers` has that part of the scratchpad, the one that `turn` says."""
 
-FINISH = ("epilogue", "activation", "zero0", "zero1", "zero_in2", "zero_out", "codebooks")
-"""Attributes of products: what happens to the sum on its way out, and the codebooks of B."""
+FINISH = ("epilogue", "activation", "zero0", "zero1", "zero_in2", "zero_out", "codebooks", "loop_order")
+"""Attributes of products: the steps of the sum on its way out, the codebooks of B, and the order of the loops."""
 PRODUCTS = ("GEMM_T", "CONV2D_T")
 IMAGES = ("CONV2D_T", "POOL")
 CACHING = ("KV_APPEND", "KV_UPDATE")

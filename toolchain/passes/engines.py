@@ -1,17 +1,19 @@
 """A product keeps to fewer engines than there are where that is faster: engines that load tiles of their own share the
 rate of the DRAM, the channels and the banks, so that more of them can be slower.
 
-What a layer takes on all engines is measured, and then on fewer, with the tile that a device with so few would have,
-while fewer could be faster at all. So a layer takes at most one part in `CLOSE` longer because there
-are more engines, as far as the estimate is right that spares measurements (`SURE`). Parts of a layer,
-which clusters compute side by side, are measured together. A layer that leaves others a part of the scratchpad is
-measured with them.
+The cycles of a layer on all engines are measured, and then on fewer, with the tile for a device with so few, while
+fewer could be faster at all; where its weights stay, also with sums that stay. So a layer takes at most one part in
+`CLOSE` longer because there are more engines, as far as the estimate is right that spares measurements (`SURE`). Parts
+of a layer, which clusters compute side by side, are measured together. A layer that leaves others a part of the
+scratchpad is measured with them.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import NamedTuple
 
+from npu_device.abi.opcodes import LoopOrder
 from toolchain.codegen.commands import Target
 from toolchain.codegen.estimate import Estimate, computing, parts
 from toolchain.codegen.measure import measured
@@ -30,7 +32,7 @@ SURE = 8, 5
 than that by computation alone, nothing is measured."""
 MAX_PRODUCTS = 4
 """Products and attentions that are measured together, at most, the layer itself among them."""
-CHOSEN = ("tile", "buffers", "prefetch", "engines")
+CHOSEN = ("tile", "loop_order", "buffers", "prefetch", "engines")
 
 
 def run(graph: Graph, target: Target) -> Graph:
@@ -112,12 +114,16 @@ def _best(
     times = {_form(graph, group, target, target.engines): _time(graph, group, concurrent, target)}
     (least,) = times.values()
     best = group
+    targets = [target]
+    if any(one.integer("loop_order") for one in group) and target.mapping.loop_order is None:
+        targets.append(target._replace(mapping=target.mapping._replace(loop_order=LoopOrder.OUTPUT)))
     for count in range(target.engines, 0, -1):
         working = target.engines if several else count
         if least is None or any(computing(graph, one, target, working) >= least for one in group):
             break
-        for buffers in (1, group[0].integer("buffers", 1)) if shared else (0,):
-            made = [_on(graph, one, target, count, buffers or one.integer("buffers", 1)) for one in group]
+        shares = (1, group[0].integer("buffers", 1)) if shared else (0,)
+        for buffers, device in product(shares, targets):
+            made = [_on(graph, one, device, count, buffers or one.integer("buffers", 1)) for one in group]
             form = _form(graph, made, target, count)
             if form not in times:
                 times[form] = time = _time(graph, made, concurrent, target)
@@ -174,11 +180,10 @@ def _form(graph: Graph, group: Sequence[LayerIR], target: Target, count: int) ->
     made = list[Hashable]()
     for layer in group:
         tile, ahead = layer.integers("tile"), layer.integer("prefetch")
-        sizes = TileSizes(graph, layer)
+        sizes = TileSizes(graph, layer, target)
         moved = sizes.staged(sizes.demand(tile))
         need = sum(-(-size // SLOT) * SLOT * (ahead + 1) for name, size in moved.items() if name in ("in0", "in1"))
         room = target.workspace // layer.integer("buffers", 1)
-        made.append(
-            (tile, ahead, layer.integer("buffers", 1), min(count, parts(layer, tile), max(1, room // max(1, need))))
-        )
+        lanes = min(count, parts(layer, tile), max(1, room // max(1, need)))
+        made.append((tile, layer.integer("loop_order"), ahead, layer.integer("buffers", 1), lanes))
     return tuple(made)

@@ -7,6 +7,7 @@ from toolchain.codegen.commands import Target
 from toolchain.codegen.estimate import Estimate
 from toolchain.codegen.tiles import fits, tile_of
 from toolchain.ir.graph import Graph, LayerIR
+from toolchain.ir.operations import PRODUCTS
 
 FARTHEST = 4
 """Tiles ahead."""
@@ -28,6 +29,10 @@ def distance(graph: Graph, layer: LayerIR, target: Target) -> int:
     room for a second set of buffers."""
     shares = layer.integer("buffers", 1)
     tile = tile_of(graph, layer, target, shares)
+    decided = target.mapping.prefetch
+    if decided is not None and layer.op_type in PRODUCTS:
+        tile_of(graph, layer, target, shares * (decided + 1))  # which refuses what does not fit
+        return decided
     possible = [ahead for ahead in range(FARTHEST, 0, -1) if fits(graph, layer, tile, target, shares * (ahead + 1))]
     estimate = Estimate(graph, layer, target)
     return min(possible, key=lambda ahead: estimate.cycles(tile, ahead), default=0)

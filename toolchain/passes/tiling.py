@@ -16,10 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_device.abi.opcodes import BITS, DataType
+from npu_device.abi.opcodes import BITS, DataType, LoopOrder
 from toolchain.codegen.commands import Target
 from toolchain.codegen.estimate import SHARES, Estimate
-from toolchain.codegen.tiles import SLOT, SUM_BYTES, Tile, fit, smaller, total, whole, whole_vectors
+from toolchain.codegen.tiles import SLOT, SUM_BYTES, Tile, fit, limited, smaller, whole, whole_vectors
+from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS, channels_of, keys_of
 from toolchain.passes.schedule import cycles as bound
@@ -31,6 +32,10 @@ GAIN = 8
 """Layers share the scratchpad where that saves one part in so many of their time."""
 APART = ("rank", "phase", "cluster", "turn")
 """Attributes that say when and where a layer runs, and nothing of how."""
+REORDER = 16
+"""Denominator of the part of its time that a product must save for weights to stay instead of sums."""
+CHOSEN = ("tile", "buffers", "loop_order")
+"""Attributes that the pass adds."""
 DOUBLE = 2
 """Sets of buffers of a layer."""
 ROWS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -48,10 +53,11 @@ def run(graph: Graph, target: Target) -> Graph:
     layers = []
     for layer, company in zip(graph.layers, _companies(graph), strict=True):
         if not layer.integers("tile") and layer.op_type != "CORE":
-            key = company, signature(graph, layer)
+            key = company, signature(graph, layer), target.mapping.tile_of(layer.id)
             if key not in known:
                 known[key] = _tiled(graph, layer, target, company)
-            layer = layer.having(**{name: known[key].attributes[name] for name in ("tile", "buffers")})
+            attributes = known[key].attributes
+            layer = layer.having(**{name: attributes[name] for name in CHOSEN if name in attributes})
         layers.append(layer)
     return replace(graph, layers=layers)
 
@@ -153,6 +159,29 @@ def fastest(graph: Graph, layer: LayerIR, target: Target, buffers: int = 1) -> C
 
 
 def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:
+    """The fastest tile, of a product in the fastest order of its loops."""
+    if layer.op_type not in PRODUCTS:
+        return _in_order(graph, layer, target)
+    decided = target.mapping.loop_order
+    weight = layer.having(loop_order=int(LoopOrder.WEIGHT))
+    if decided is LoopOrder.WEIGHT:
+        return _in_order(graph, weight, target)
+    choice = _in_order(graph, layer, target)
+    if decided is LoopOrder.OUTPUT:
+        return choice
+    try:
+        other = _in_order(graph, weight, target)
+    except ModelError:  # the tile that the user wants leaves no room for partial sums
+        return choice
+    return other if (choice.cycles - other.cycles) * REORDER > choice.cycles else choice
+
+
+def _in_order(graph: Graph, layer: LayerIR, target: Target) -> Choice:
+    """The fastest tile in the order that the layer has."""
+    limit = target.mapping.tile_of(layer.id)
+    if limit is not None and layer.op_type in PRODUCTS:
+        tile = limited(graph, layer, target, limit)
+        return Choice(layer.having(tile=tile), Estimate(graph, layer, target).cycles(tile))
     buffers = DOUBLE * layer.integer("buffers")
     plain = fit(graph, layer, target, buffers)
     candidates: Iterable[Tile] = smaller(layer, plain)
@@ -162,12 +191,12 @@ def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:
         candidates = _keys(layer, plain)
     elif layer.op_type == "COPY":
         candidates = ()
-    estimate, room = Estimate(graph, layer, target), target.workspace // buffers
+    estimate = Estimate(graph, layer, target)
     times = {plain: estimate.cycles(plain)}
     for tile in candidates:
         if tile not in times and whole_vectors(layer, tile):
             wanted = estimate.sizes.demand(tile)
-            if total(estimate.sizes.staged(wanted)) <= room:
+            if estimate.sizes.need(wanted, buffers) <= target.workspace:
                 times[tile] = estimate.cycles(tile, wanted=wanted)
     least = min(times.values())
     tile = max((tile for tile, time in times.items() if (time - least) * CLOSE <= least), key=prod)

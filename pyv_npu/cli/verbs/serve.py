@@ -11,6 +11,7 @@ from pyv_native.files import write_bytes, write_text
 from pyv_npu.boot import is_example, model_file
 from pyv_npu.cli.shared import options, output
 from pyv_npu.cli.shared.output import OK, Call
+from pyv_npu.config.tree import CompilerConfig
 from pyv_npu.errors import UsageError, bad_models
 from pyv_npu.result import Result
 from pyv_npu.serving.port import BLOCKS_MAX
@@ -256,7 +257,10 @@ def _files(args: argparse.Namespace) -> list[str]:
 def _effective(args: argparse.Namespace) -> "Effective":
     from pyv_npu.workloads.built_in import BuiltIn
 
-    return options.effective(args).with_defaults(BuiltIn.defaults, BuiltIn.needs)
+    effective = options.effective(args)
+    if effective.config.compiler != CompilerConfig():
+        raise UsageError("compiler.*: is for models that `run` compiles; serve maps the steps of its batches by itself")
+    return effective.with_defaults(BuiltIn.defaults, BuiltIn.needs)
 
 
 def _serving(args: argparse.Namespace, effective: "Effective", workload: "Workload") -> "Serving":

@@ -17,6 +17,7 @@ from pyv_npu.config.key import Key, Shape
 from pyv_npu.config.presets import NAMES
 from pyv_npu.config.render import render
 from pyv_npu.config.schema import build, flatten, keys_of
+from pyv_npu.config.tree import MAX_TILE
 from pyv_npu.errors import BadInputError, UsageError
 
 KEYS = keys_of(Config)
@@ -226,6 +227,8 @@ def _scalars(key: Key) -> st.SearchStrategy[Any]:
         return st.sampled_from(rule["choices"])
     if key.form.scalar is bool:
         return st.booleans()
+    if key.path in ("compiler.tile", "compiler.layers"):
+        return st.lists(st.integers(1, MAX_TILE), min_size=3, max_size=3).map(lambda sizes: "x".join(map(str, sizes)))
     if key.form.scalar is str:
         return WORDS
     low, high = rule.get("min", -(1 << 40)), rule.get("max", 1 << 40)

@@ -1,0 +1,154 @@
+"""Mapping of products: the order of loops by cost, and the keys `compiler.*`, each of which acts or is refused."""
+
+from dataclasses import replace
+
+import pytest
+from onnx import TensorProto, helper
+
+from npu_device.abi.opcodes import DataType, LoopOrder, Opcode
+from npu_device.config import DramConfig, NpuConfig, SpmConfig
+from pyv_npu.config import load
+from pyv_npu.errors import BadInputError
+from pyv_npu.workloads import ia
+from pyv_npu.workloads.checks import compare
+from pyv_npu.workloads.compiled import mapping_of, target_of
+from pyv_npu.workloads.data import random_inputs
+from pyv_npu.workloads.timing import run_commands
+from toolchain.backend import Program, compile_layers
+from toolchain.codegen.commands import MappingOptions
+from toolchain.compiler import Compiled, compile_model
+from toolchain.errors import ModelError
+from toolchain.examples import EXAMPLES
+from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
+from toolchain.onnx_model.model import prepare
+
+SLOW_DRAM = 12_800_000_000
+"""Bytes per second at which DRAM limits the products of this file."""
+
+
+def gemm(m: int, n: int, k: int) -> Graph:
+    """One product of fp16."""
+    shapes = {"a": (Role.ACTIVATION, (m, k)), "b": (Role.WEIGHT, (k, n)), "c": (Role.ACTIVATION, (m, n))}
+    tensors = {name: TensorIR(name, role, shape, DataType.FP16) for name, (role, shape) in shapes.items()}
+    attributes = {"m": m, "n": n, "k": k, "batch": 1, "step0": 0, "step1": 0, "in1_nk": 0}
+    return Graph("gemm", tensors, [LayerIR("mm", "GEMM_T", ("a", "b"), ("c",), attributes)], {}, ("a",), ("c",))
+
+
+def device(mib: int, bandwidth: int = SLOW_DRAM) -> NpuConfig:
+    return NpuConfig(spm=SpmConfig(size=mib << 20), dram=replace(DramConfig(), bytes_per_second=bandwidth))
+
+
+def traffic(program: Program, npu: NpuConfig) -> tuple[int, int]:
+    """Cycles of the device, and bytes of DRAM."""
+    run = run_commands(program.commands, npu)
+    assert run.counters is not None
+    return run.cycles, run.counters["dram_bytes_read"] + run.counters["dram_bytes_written"]
+
+
+def on(npu: NpuConfig, graph: Graph, order: LoopOrder | None = None) -> Program:
+    return compile_layers(graph, target_of(npu, MappingOptions(loop_order=order)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "mib", "optimum"),
+    [((1024, 1024, 1024), 2, 12_600_000), ((384, 3072, 768), 8, 7_700_000)],
+)
+def test_weights_stay_where_dram_is_the_limit(shape: tuple[int, int, int], mib: int, optimum: int) -> None:
+    npu = device(mib)
+    chosen, sums = on(npu, gemm(*shape)), on(npu, gemm(*shape), LoopOrder.OUTPUT)
+    assert chosen.graph.layers[0].integer("loop_order") == LoopOrder.WEIGHT
+    (cycles, moved), (other_cycles, other_bytes) = traffic(chosen, npu), traffic(sums, npu)
+    assert cycles < 0.6 * other_cycles
+    assert moved < 1.2 * optimum < other_bytes, "exhaustive search over orders and panels found the optimum"
+
+
+def test_more_scratchpad_moves_less_where_dram_is_the_limit() -> None:
+    points = [traffic(on(device(mib), gemm(1024, 1024, 1024)), device(mib)) for mib in (1, 2, 8)]
+    assert points == sorted(points, reverse=True)
+
+
+def test_sums_stay_where_the_array_is_the_limit() -> None:
+    npu = device(2, 102_400_000_000)
+    chosen, sums = on(npu, gemm(1024, 1024, 1024)), on(npu, gemm(1024, 1024, 1024), LoopOrder.OUTPUT)
+    assert chosen.code() == sums.code()
+
+
+def mapped(settings: dict[str, object], name: str = "cnn") -> Compiled:
+    config = load([], "soc-axi", settings).config
+    return compile_model(prepare(EXAMPLES[name](), name), target_of(config.npu, mapping_of(config.compiler)))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"compiler.loop_order": "weight"}, {"compiler.loop_order": "weight", "compiler.tile": "8x8x8"},
+     {"compiler.tile": "16", "compiler.prefetch": 0}],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["cnn", "mlp_qdq", "decoder"])
+def test_results_do_not_depend_on_the_mapping(name: str, settings: dict[str, object]) -> None:
+    model = mapped(settings, name)
+    inputs = random_inputs(model, 1)
+    outputs, codes = ia.observed(model, NpuConfig(), inputs)
+    assert all(check["ok"] for check in compare(model, outputs, inputs, codes).outputs.values())
+
+
+def test_each_key_acts() -> None:
+    def words(settings: dict[str, object]) -> list[tuple[int, int, int, int, int]]:
+        return [
+            (d.tile_m, d.tile_n, d.tile_k, d.prefetch_dist, block.loop_order)
+            for _, d, block in mapped(settings, "mlp").commands
+            if d.opcode == Opcode.GEMM_T and block is not None
+        ]
+
+    names = [layer.id for layer in mapped({}, "mlp").graph.layers if layer.op_type == "GEMM_T"]
+    assert {tile[1:3] for tile in words({"compiler.tile": "4x16x8"})} == {(16, 8), (10, 8)}, (
+        "the last layer has 10 columns"
+    )
+    assert {tile[0] for tile in words({"compiler.tile": "1x16x8"})} == {1}
+    by_name = words({"compiler.tile": "8", f"compiler.layers.{names[-1]}": "8x4x4"})
+    assert [tile[1:3] for tile in by_name] == [(8, 8)] * (len(names) - 1) + [(4, 4)]
+    assert {tile[3] for tile in words({"compiler.prefetch": 3})} == {3}
+    assert {tile[4] for tile in words({"compiler.loop_order": "weight"})} == {LoopOrder.WEIGHT}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"compiler.tile": "64x"}, "compiler.tile = 64x: must be auto, MxNxK or one size for all three, of 1 to"),
+        ({"compiler.tile": "0"}, "compiler.tile = 0: must be auto"),
+        ({"compiler.tile": "99999999999"}, "compiler.tile = 99999999999: must be auto"),
+        ({"compiler.layers.a": "auto"}, "compiler.layers.a = auto: drop it, then the layer follows compiler.tile"),
+        ({"compiler.layers.none": "8"}, "compiler.layers.none: the model has no such product"),
+        ({"compiler.prefetch": 15, "npu.spm.size": 65536}, "a tile that fits is"),
+        ({"compiler.tile": "4096", "npu.te.acc_bytes": 256}, "bytes of accumulator, there are 256: a tile of"),
+    ],
+)  # fmt: skip
+def test_a_mapping_that_cannot_be_is_refused_in_a_line(settings: dict[str, object], message: str) -> None:
+    with pytest.raises((BadInputError, ModelError)) as caught:
+        mapped(settings, "cnn")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tile_is_cut_to_whole_groups_and_bytes() -> None:
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], group=4, pads=[1, 1, 1, 1])]
+    weights = helper.make_tensor("w", TensorProto.FLOAT, [32, 4, 3, 3], [0.5] * 32 * 4 * 9)
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, c, 8, 8]) for n, c in (("x", 16), ("y", 32)))
+    proto = helper.make_model(helper.make_graph(nodes, "grouped", [x], [y], [weights]))
+    tile = (13, 13, 13)
+    model = compile_model(prepare(proto, "grouped"), target_of(NpuConfig(), MappingOptions(tile=tile)))
+    (layer,) = (layer for layer in model.graph.layers if layer.op_type == "CONV2D_T")
+    assert layer.integers("tile") == (13, 8, 13), "13 filters would end within a group of 8"
+
+
+def test_tile_commands_keep_sums() -> None:
+    graph = gemm(64, 64, 64)
+    with pytest.raises(ModelError, match=r"compiler\.loop_order = weight: tile commands keep sums"):
+        compile_layers(graph, target_of(NpuConfig(), MappingOptions(loop_order=LoopOrder.WEIGHT)), granularity="tile")
+    slow = target_of(device(2))
+    layer = compile_layers(gemm(1024, 1024, 1024), slow, granularity="tile").graph.layers[0]
+    assert layer.integer("loop_order") == LoopOrder.OUTPUT
+
+
+def test_keys_of_passes_that_do_not_run_are_refused() -> None:
+    with pytest.raises(ModelError, match=r"compiler\.tile: is for the pass tiling, which --passes leaves out"):
+        compile_layers(gemm(8, 8, 8), target_of(NpuConfig(), MappingOptions(tile=(4, 4, 4))), passes="-tiling")
