@@ -290,10 +290,8 @@ class Platform:
             from pyv_npu.observe.latency.probe import LatencyProbe  # most firmware does not use the NPU
 
             self._probe = LatencyProbe(self, self.program, self._arrivals)
-            self.bus.observe(self.npu, self._probe.access)
             if self.interrupts.external is not None:
                 self._probe.stamps.external(*self.interrupts.external)
-            self.interrupts.listen_external(self._probe.stamps.external)
 
     # -- running -----------------------------------------------------------------------------------------------
 
@@ -306,6 +304,7 @@ class Platform:
     def latency(self) -> "LatencyProbe | None":
         """The latency probe of the loaded program; None: there is no program."""
         self._follow()
+        self.clock.log.read()
         return self._probe
 
     def result(self) -> Latency:

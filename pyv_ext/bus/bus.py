@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import LINE_BITS, PAGE, PAGE_BITS, Ram, zeros
-from pyv_ext.bus.window import Access, Observer, Window, accessed
+from pyv_ext.bus.window import Window
 from pyv_ext.errors import PyvExtError
 from pyv_ext.machine import bus as machine_bus
 from pyv_ext.machine.state import REGISTERS, Register
@@ -21,7 +21,7 @@ from pyv_native.state import LATEST, WORD32, Fields
 if TYPE_CHECKING:
     from pyv_ext.bus.shadow import Shadow
 
-__all__ = ["ADDRESS_SPACE", "Access", "Bus", "WatchedLoad"]
+__all__ = ["ADDRESS_SPACE", "Bus", "WatchedLoad"]
 
 ADDRESS_SPACE = 1 << 32
 
@@ -50,8 +50,6 @@ class Bus:
         self.load_ok = zeros(ADDRESS_SPACE >> PAGE_BITS)
         """Per page of the address space: 1 where a load may go straight to `rams[0]`."""
         self.store_ok = zeros(ADDRESS_SPACE >> PAGE_BITS)
-        self.observers: list[Observer] = []
-        """Of all devices; see `Observer`."""
         self.watchers: list[Callable[[WatchedLoad], None]] = []
         self.watching = False
         """Whether a page has ever been watched; until then `load_ok` is 1 all over `rams[0]`."""
@@ -101,12 +99,12 @@ class Bus:
         """The devices, in the order in which they were added."""
         return self._windows
 
-    def observe(self, device: Device, observer: Observer) -> None:
-        """Let `observer` see the accesses of one device, which has been added."""
-        for window in self._windows:
-            if window.device is device:
-                window.observers.append(observer)
+    def log(self, device: Device) -> int:
+        """Let all accesses of one device, which has been added, be in the core log: its base."""
+        (window,) = (window for window in self._windows if window.device is device)
+        window.logged = True
         self._forget_registers()
+        return window.base
 
     def _forget_registers(self) -> None:
         """Invalidate the records of device registers."""
@@ -193,15 +191,7 @@ class Bus:
             return None
         if machine.fault:
             return None
-        cycles = machine.cycles
-        if self.observers or window.observers:
-            offset, acts = address - window.base, start + window.load_acts
-            self._tell(window, accessed((window.device, offset, size, False, value, start, start + cycles, acts + 1)))
-        return value, cycles
-
-    def _tell(self, window: Window, access: Access) -> None:
-        for observer in (*self.observers, *window.observers):
-            observer(access)
+        return value, machine.cycles
 
     def store(self, address: int, size: int, value: int, start: int) -> int | None:
         """Cycles of a store that starts in cycle `start`; None is an access fault."""
@@ -228,14 +218,7 @@ class Bus:
         if clock.call[machine_bus.store](clock.arena, address, size, value, start) == machine_bus.LEAVE:
             window.refuse(address, size, True, start)
             return None
-        if machine.fault:
-            return None
-        cycles = machine.cycles
-        if self.observers or window.observers:
-            end, offset = start + cycles, address - window.base
-            arrival = end + window.one_way if window.one_way else start + window.store_cycles
-            self._tell(window, accessed((window.device, offset, size, True, value, start, end, arrival)))
-        return cycles
+        return None if machine.fault else machine.cycles
 
     # -- memory as others see it -------------------------------------------------------------------------------
 

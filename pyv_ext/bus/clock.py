@@ -4,8 +4,9 @@ from collections.abc import Callable
 from operator import index
 from typing import Any
 
+from pyv_ext.bus.core_log import CoreLog
 from pyv_ext.errors import PyvExtError
-from pyv_ext.machine import bus
+from pyv_ext.machine import bus, log
 from pyv_ext.machine.functions import MachineState
 from pyv_ext.machine.state import MOST_DEVICES, NEVER, PYTHON, UART, Device
 from pyv_ext.protocols import Reply, Timed
@@ -27,28 +28,25 @@ class Clock:
         """Word of `due` and byte of `level` in the buffer, for each device in Python."""
         self.find_register: Callable[[int, int, int], int] = self._no_register
         """Fills in the record of a device register, see `pyv_ext.machine.bus`; of the bus."""
-        self.load_observed: Callable[[int, int, int], int] = self._no_register
-        self.store_observed: Callable[[int, int, int, int], int] = self._no_register
-        """Accesses of native code that something observes; of the engine."""
-        self.on_lines: list[Callable[[int], None]] = []
-        """`f(changed)`: bits of mip have changed."""
+        self.mark_return: Callable[[int], int] = self._no_register
+        """Lets `pyv_ext.machine.log.mark` be called at a return address; of the engine."""
         self._records = MachineState(
             {
                 bus.find_register: lambda *place: self.find_register(*place),
                 bus.read_device: self._read,
                 bus.write_device: self._write,
                 bus.advance_device: self._advance_device,
-                bus.load_observed: lambda *access: self.load_observed(*access),
-                bus.store_observed: lambda *access: self.store_observed(*access),
                 bus.serve_uart: self._serve_uart,
-                bus.show_lines: self._show_lines,
+                log.read_log: lambda: self.log.read(),
+                log.mark_return: lambda address: self.mark_return(address),
             }
         )
         self.arena, self.machine = self._records.arena, self._records.machine
+        self.log = CoreLog(self.machine, lambda address: self.mark_return(address))
         self.words = self._records.words
         """Words of the hart (`pyv_ext.hart.slots`)."""
         self.call = self._records.call
-        """Functions of `pyv_ext.machine.bus` for Python: `call[function](arena, *arguments)`."""
+        """Functions of `pyv_ext.machine` for Python: `call[function](arena, *arguments)`."""
 
     def compile(self) -> None:
         """Let clock and bus be machine code from now on."""
@@ -209,11 +207,6 @@ class Clock:
         for device, record in zip(self._devices, self._known, strict=True):
             if record.kind == UART:
                 device.serve()
-        return 0
-
-    def _show_lines(self, changed: int) -> int:
-        for listener in self.on_lines:
-            listener(changed)
         return 0
 
     # -- snapshots -------------------------------------------------------------------------------------------------

@@ -1,36 +1,9 @@
 """A device on the bus, as the hart accesses it: what an access costs, and when it acts (docs/core-timing.md)."""
 
-from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
-
 from pyv_ext.bus.clock import Clock
 from pyv_ext.machine.state import Register
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
-
-
-class Access(NamedTuple):
-    """One access of the hart to a device, as observers see it. Cycles are starts."""
-
-    device: Device
-    offset: int
-    size: int
-    write: bool
-    value: int
-    start: int
-    end: int
-    """When the core goes on."""
-    arrival: int
-    """When the device has it: later than `end` for a posted store."""
-
-
-accessed: Callable[[tuple[Device, int, int, bool, int, int, int, int]], Access] = partial(tuple.__new__, Access)
-"""One of these values; a call of the class takes twice as long."""
-
-Observer = Callable[[Access], None]
-"""Is told of accesses. A load of a `Stable` register that shows for certain what the one before has shown may be left
-out: it has no effect on the device either."""
 
 
 class Window:
@@ -41,7 +14,8 @@ class Window:
         self.base = base
         self.end = base + device.size
         self.device = device
-        self.observers: list[Observer] = []
+        self.logged = False
+        """Whether all accesses are in the core log."""
         self.number = clock.attach(device)
         self._clock = clock
         if near:
@@ -60,7 +34,7 @@ class Window:
         register.number, register.addr = self.number, offset
         register.readable, register.writable = device.accepts(offset, size, False), device.accepts(offset, size, True)
         register.stable = register.readable and stable is not None and stable(offset, size)
-        register.observed = bool(self.observers)
+        register.logged = self.logged
         register.load_cycles, register.load_acts = self.load_cycles, self.load_acts
         register.store_cycles, register.one_way = self.store_cycles, self.one_way
 

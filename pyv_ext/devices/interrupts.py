@@ -1,6 +1,6 @@
 """From interrupt lines to the bits of mip: which device's line goes where, and when the hart sees it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyv_ext.bus.clock import NEVER, Clock
@@ -40,7 +40,6 @@ class InterruptWiring:
             clock.connect(device, direct=True)
         self.record = clock.machine.wiring
         self.record.seen, self.record.delay, self.record.on = clock.now, plic_delay, True
-        self._clock = clock
         clock.changed(clock.now)
 
     @property
@@ -53,20 +52,6 @@ class InterruptWiring:
         """The last change of MEIP: its cycle, and the level then; None if there was none."""
         changed = self.record.changed
         return (changed, bool(self.record.lines & MEIP)) if changed else None
-
-    def listen(self, listener: Callable[[int, int, int], None]) -> None:
-        """Call `listener(cycle, lines, changed)` when bits of mip change to `lines` at the start of a cycle."""
-        self.record.told = True
-        self._clock.on_lines.append(lambda changed: listener(self.record.seen, self.record.lines, changed))
-
-    def listen_external(self, listener: Callable[[int, bool], None]) -> None:
-        """Call `listener(cycle, level)` when MEIP changes to `level` at the start of a cycle."""
-
-        def told(cycle: int, lines: int, changed: int) -> None:
-            if changed & MEIP:
-                listener(cycle, bool(lines & MEIP))
-
-        self.listen(told)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 

@@ -86,8 +86,10 @@ MOST_MADE = 1 << 14
 class Code:
     """The decoded instructions of one hart."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, mark: Hook) -> None:
+        """`mark`: the hook that native code calls by itself."""
         self._core = core
+        self._mark = mark
         self._bus = core.bus
         self._closures = Closures(core.isa, core.hart, core.bus)
         self.decoded: dict[int, Decoded] = {}
@@ -351,6 +353,10 @@ class Code:
             self.steps[pc] = leave
             self._withdraw(pc)
         self._dropped([pc])
+
+    def marked(self, pc: int) -> bool:
+        """Whether the mark is the only hook of the instruction at `pc`."""
+        return self.hooks.get(pc) == [self._mark]
 
     def remove_hook(self, pc: int, hook: Hook) -> None:
         """Undo one `add_hook`; PyvExtError if there is none such."""

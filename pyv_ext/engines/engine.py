@@ -10,22 +10,26 @@ from typing import Any, NamedTuple
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
+from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.closures import After, Step
 from pyv_ext.engines.code import Code, Decoded, Hook
 from pyv_ext.engines.protection import fault_of, load_port
 from pyv_ext.engines.stop import AccessStopped, Stop, StopReason
-from pyv_ext.engines.tracer import Tracer, batches_of
+from pyv_ext.engines.tracer import Tracer
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart import slots
 from pyv_ext.hart.hart import Hart, Wait
 from pyv_ext.hart.slots import GUARDED, MIE, MIP, NOTHING
-from pyv_ext.hart.traps import Cause, cause_name
+from pyv_ext.hart.traps import INTERRUPT, Cause, cause_name
 from pyv_ext.isa import Instruction, Kind
+from pyv_ext.machine import log
+from pyv_ext.machine.state import LogKind
 from pyv_ext.timing import CoreTiming
 from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, shown
 
 _WORD = 4
 """Bytes that an instruction has at most."""
+_LOGGED = {Kind.STORE: LogKind.STORES, Kind.FENCE: LogKind.FENCE}
 
 
 class Ahead(NamedTuple):
@@ -58,12 +62,14 @@ class Engine:
         self._tracer: Tracer | None = None
         self.fetches_ahead = hart.timing == CoreTiming()
         """The cycle contract (docs/core-timing.md): a store is not seen by the instruction right after it."""
-        self.code = Code(self)
+        self.code = Code(self, self._mark)
         self.peek = load_port(hart, bus)
         self.stopping: Stop | None = None
         """What ends the run before the next instruction; an exit stays here."""
         self._ahead: Ahead | None = None
         self._running = False
+        self._machine = bus.clock.machine
+        bus.clock.mark_return = self.mark
 
     @property
     def tracer(self) -> Tracer | None:
@@ -160,12 +166,13 @@ class Engine:
         hart, clock, code = self.hart, self.bus.clock, self.code
         while self.tracer is None:
             limit = min(until, clock.next)
-            self._closures(limit, code.steps)
+            steps = code.plain if self._machine.kinds >> LogKind.STORES & 1 else code.steps
+            self._closures(limit, steps)
             while hart.cycle < limit and hart.pc not in code.steps:
                 code.at(hart.pc)
                 if hart.pc not in code.steps:
                     break
-                self._closures(limit, code.steps)
+                self._closures(limit, steps)
             if hart.cycle >= until or hart.cycle >= clock.next or not self._execute_slow():
                 return
 
@@ -219,8 +226,8 @@ class Engine:
                 hart.pc, cycles = after
                 end = hart.cycle = start + cycles
                 hart.instret += 1
-                if self.tracer is not None and decoded.instruction is not None:
-                    self.tracer.retire(pc, start, end, decoded.instruction)
+                if decoded.instruction is not None:
+                    self._retired(pc, start, end, decoded.instruction)
             elif hart.waiting is not None:
                 return False
         if self.stopping is not None or x[GUARDED]:
@@ -241,15 +248,8 @@ class Engine:
     def _traced(self, until: int) -> None:
         """A burst while there is a tracer."""
         hart, clock, code, tracer = self.hart, self.bus.clock, self.code, self.tracer
-        on_block = batches_of(tracer)
         limit = min(until, clock.next)
         while hart.cycle < limit and self.tracer is tracer is not None:
-            if on_block is not None:
-                start = hart.cycle
-                self._closures(limit, code.plain)
-                if hart.cycle > start:
-                    on_block(start, hart.cycle, ())
-                    continue
             pc, start = hart.pc, hart.cycle
             step = code.steps.get(pc)
             after = None if step is None else step()
@@ -261,7 +261,7 @@ class Engine:
             hart.instret += 1
             instruction = code.at(pc).instruction
             assert instruction is not None  # a closure has executed it
-            tracer.retire(pc, start, end, instruction)
+            self._retired(pc, start, end, instruction)
 
     def _one(self) -> None:
         """Execute, or ask again, the instruction at pc."""
@@ -296,8 +296,35 @@ class Engine:
         hart.cycle += cycles
         hart.instret += 1
         hart.waiting = None
-        if self.tracer is not None and decoded.instruction is not None:
-            self.tracer.retire(pc, start, hart.cycle, decoded.instruction)
+        if decoded.instruction is not None:
+            self._retired(pc, start, hart.cycle, decoded.instruction)
+
+    def _retired(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
+        """Log an instruction that has retired, and show it to the tracer."""
+        kind = instruction.row.kind
+        if self._machine.kinds and kind in (Kind.STORE, Kind.FENCE, Kind.MRET):
+            self._log(kind, start, end, instruction)
+        if self._tracer is not None:
+            self._tracer.retire(pc, start, end, instruction)
+
+    def _log(self, kind: Kind, start: int, end: int, instruction: Instruction) -> None:
+        clock, address = self.bus.clock, 0
+        if kind is Kind.MRET:
+            clock.call[log.log_mret](clock.arena, start, end - start)
+            return
+        if kind is Kind.STORE:
+            address = self.hart.x[instruction.rs1] + instruction.imm & self.isa.mask
+            if self.bus.ram_at(address, instruction.row.size) is None:
+                return  # the bus has logged it
+        clock.call[log.log_cycles](clock.arena, _LOGGED[kind], start, end - start, address & -LINE)
+
+    def _trapped(self, pc: int, cause: int, value: int, start: int, interrupt: bool) -> None:
+        """Log a trap whose handler begins now, and show it to the tracer."""
+        clock, end = self.bus.clock, self.hart.cycle
+        if self._machine.kinds:
+            clock.call[log.log_trap](clock.arena, start, end - start, pc, cause | INTERRUPT if interrupt else cause)
+        if self._tracer is not None:
+            self._tracer.trap(pc, cause, value, start, end, interrupt)
 
     def _hooked(self, pc: int) -> bool:
         """Call the hooks of the instruction at `pc`; whether it is to be executed now."""
@@ -384,8 +411,7 @@ class Engine:
         self._ahead = None
         hart.enter_trap(interrupt, 0, interrupt=True)
         hart.cycle += hart.timing.irq
-        if self.tracer is not None:
-            self.tracer.trap(pc, interrupt, 0, start, hart.cycle, True)
+        self._trapped(pc, interrupt, 0, start, True)
         return True
 
     def trap(self, cause: int, value: int, delay: int = 0) -> After | None:
@@ -397,8 +423,7 @@ class Engine:
         pc, start = hart.pc, hart.cycle if hart.waiting is None else hart.waiting.start
         hart.enter_trap(cause, value)
         hart.cycle += delay + hart.timing.trap
-        if self.tracer is not None:
-            self.tracer.trap(pc, cause, value, start, hart.cycle, False)
+        self._trapped(pc, cause, value, start, False)
         return None
 
     def _repeats(self, cause: int, value: int) -> bool:
@@ -466,6 +491,16 @@ class Engine:
         self.flush()
 
     # -- hooks -------------------------------------------------------------------------------------------------
+
+    def mark(self, pc: int) -> int:
+        """Log begin or return of a submit function right before each instruction at `pc`. Always 0."""
+        if self._mark not in self.code.hooks.get(pc, ()):
+            self.add_hook(pc, self._mark)
+        return 0
+
+    def _mark(self, hart: Hart) -> None:
+        clock, x = self.bus.clock, hart.x
+        clock.call[log.mark](clock.arena, hart.pc, x[1], x[2], hart.cycle)
 
     def add_hook(self, pc: int, hook: Hook, *, first: bool = False) -> None:
         """Call `hook(hart)` right before each instruction that begins at `pc`, after the hooks there or `first`.

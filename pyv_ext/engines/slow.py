@@ -113,6 +113,7 @@ def _load(core: Core, instruction: Instruction) -> After | None:
     address, size = hart.x[instruction.rs1] + instruction.imm & mask, row.size
     if _misaligned(core, address, size):
         return core.trap(Cause.MISALIGNED_LOAD, address)
+    core.bus.clock.machine.pc = hart.pc
     answer = core.bus.load(address, size, hart.cycle)
     if answer is None:
         return core.trap(Cause.LOAD_FAULT, address)
@@ -127,6 +128,7 @@ def _store(core: Core, instruction: Instruction) -> After | None:
     if _misaligned(core, address, size):
         return core.trap(Cause.MISALIGNED_STORE, address)
     value = hart.x[instruction.rs2] & (1 << 8 * size) - 1
+    core.bus.clock.machine.pc = hart.pc
     cycles = core.bus.store(address, size, value, hart.cycle)
     if cycles is None:
         return core.trap(Cause.STORE_FAULT, address)

@@ -6,6 +6,7 @@ their numbers. What a device does in cycle n is seen from the start of cycle n +
 
 from pyv_ext.hart.slots import MIE, MIP
 from pyv_ext.machine.clint import decide, read_clint, write_clint
+from pyv_ext.machine.log import append, log_access
 from pyv_ext.machine.plic import output, read_plic, set_levels, write_plic
 from pyv_ext.machine.state import (
     CLINT,
@@ -19,6 +20,7 @@ from pyv_ext.machine.state import (
     SENT,
     UART,
     Device,
+    LogKind,
     Machine,
     PostedStore,
     Register,
@@ -57,26 +59,8 @@ def advance_device(machine: Machine, number: int, now: int) -> int:
 
 
 @callback
-def load_observed(machine: Machine, address: int, size: int, start: int) -> int:
-    """Load by Python, which tells observers; `cycles` and `fault` are set."""
-    raise NotImplementedError
-
-
-@callback
-def store_observed(machine: Machine, address: int, size: int, value: int, start: int) -> int:
-    """Store by Python, which tells observers; `cycles` and `fault` are set. Always 0."""
-    raise NotImplementedError
-
-
-@callback
 def serve_uart(machine: Machine) -> int:
     """Take the characters that were sent, and fill the receiver."""
-    raise NotImplementedError
-
-
-@callback
-def show_lines(machine: Machine, changed: int) -> int:
-    """Tell of bits of mip that have changed."""
     raise NotImplementedError
 
 
@@ -108,8 +92,8 @@ def follow_lines(machine: Machine, cycle: int) -> None:
         machine.x[MIP] = lines
         if changed & MEIP:
             wiring.changed = wiring.seen
-        if wiring.told:
-            show_lines(machine, changed)
+        if machine.kinds >> LogKind.LINES & 1:
+            append(machine, LogKind.LINES, wiring.seen, 0, 0, changed, lines)
 
 
 def find_next(machine: Machine) -> None:
@@ -259,7 +243,7 @@ def register_at(machine: Machine, address: int, size: int) -> Register:
     return register
 
 
-def load_register(machine: Machine, register: Register, size: int, start: int) -> int:
+def load_register(machine: Machine, register: Register, address: int, size: int, start: int) -> int:
     """Value of a load that starts in a cycle; `cycles` and `fault` are set."""
     acts = start + register.load_acts
     machine.cycles = register.load_cycles
@@ -273,10 +257,12 @@ def load_register(machine: Machine, register: Register, size: int, start: int) -
         register.value = value
     else:
         settle(machine, acts + 1)
+    if (machine.kinds or register.logged) and not machine.fault:
+        log_access(machine, register, LogKind.LOAD, address, value, start)
     return value
 
 
-def store_register(machine: Machine, register: Register, size: int, value: int, start: int) -> None:
+def store_register(machine: Machine, register: Register, address: int, size: int, value: int, start: int) -> None:
     """Store, from a cycle on; `cycles` and `fault` are set. A posted one stalls until the oldest in flight has arrived
     where as many are in flight as may be."""
     machine.cycles = register.store_cycles
@@ -298,6 +284,8 @@ def store_register(machine: Machine, register: Register, size: int, value: int, 
         machine.cycles = end - start
         if machine.drained < machine.next:
             find_next(machine)
+        if machine.kinds or register.logged:
+            log_access(machine, register, LogKind.STORE, address, value, start)
         return
     acts = start + register.store_cycles - 1
     advance(machine, acts)
@@ -305,6 +293,8 @@ def store_register(machine: Machine, register: Register, size: int, value: int, 
     write_register(machine, register.number, register.addr, size, value, acts)
     machine.cycles += machine.wait
     settle(machine, acts + 1)
+    if (machine.kinds or register.logged) and not machine.fault:
+        log_access(machine, register, LogKind.STORE, address, value, start)
 
 
 def post(store: PostedStore, arrival: int, number: int, addr: int, size: int, value: int) -> None:
@@ -319,7 +309,7 @@ def post(store: PostedStore, arrival: int, number: int, addr: int, size: int, va
 def load(machine: Machine, address: int, size: int, start: int) -> int:
     """Value of a load by Python; LEAVE: no device accepts it."""
     register = register_at(machine, address, size)
-    return load_register(machine, register, size, start) if register.readable else LEAVE
+    return load_register(machine, register, address, size, start) if register.readable else LEAVE
 
 
 def store(machine: Machine, address: int, size: int, value: int, start: int) -> int:
@@ -327,7 +317,7 @@ def store(machine: Machine, address: int, size: int, value: int, start: int) -> 
     register = register_at(machine, address, size)
     if not register.writable:
         return LEAVE
-    store_register(machine, register, size, value, start)
+    store_register(machine, register, address, size, value, start)
     return 0
 
 
@@ -339,14 +329,14 @@ def load_hart(machine: Machine, address: int, size: int, start: int) -> int:
     register = register_at(machine, address, size)
     if machine.guarded or not register.readable:
         return LEAVE
-    if machine.observed or register.observed:
-        return load_observed(machine, address, size, start)
     acts = start + register.load_acts
     if register.stable and register.changes == machine.changes and acts < machine.next:
         machine.cycles = register.load_cycles
         machine.fault = False
+        if machine.kinds:
+            log_access(machine, register, LogKind.LOAD, address, register.value, start)
         return register.value
-    return load_register(machine, register, size, start)
+    return load_register(machine, register, address, size, start)
 
 
 def store_hart(machine: Machine, address: int, size: int, value: int, start: int) -> int:
@@ -354,7 +344,5 @@ def store_hart(machine: Machine, address: int, size: int, value: int, start: int
     register = register_at(machine, address, size)
     if machine.guarded or not register.writable:
         return LEAVE
-    if machine.observed or register.observed:
-        return store_observed(machine, address, size, value, start)
-    store_register(machine, register, size, value, start)
+    store_register(machine, register, address, size, value, start)
     return 0

@@ -1,12 +1,12 @@
-"""The functions of clock and bus for Python, and the machine that they act on."""
+"""The functions of clock, bus and core log for Python, and the machine that they act on."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 from pyv_ext.hart import slots
-from pyv_ext.machine import bus
-from pyv_ext.machine.state import REGISTERS, Machine
+from pyv_ext.machine import bus, log
+from pyv_ext.machine.state import LOG, REGISTERS, SUBMIT_FUNCTIONS, Machine
 from pyv_native.arena import Arena
 from pyv_native.emitter import Definition
 from pyv_native.module import Linkage, NativeModule, interpreted
@@ -16,17 +16,16 @@ CHECKED = False
 """Whether modules are checked builds, as tests have them."""
 FUNCTIONS: tuple[Definition, ...] = (
     bus.load, bus.store, bus.load_hart, bus.store_hart, bus.advance, bus.settle, bus.find_next, bus.proceed,
-    bus.wait_for_interrupt,
+    bus.wait_for_interrupt, log.log_cycles, log.log_trap, log.log_mret, log.mark,
 )  # fmt: skip
 LINKAGE = Linkage(
     bus.find_register,
     bus.read_device,
     bus.write_device,
     bus.advance_device,
-    bus.load_observed,
-    bus.store_observed,
     bus.serve_uart,
-    bus.show_lines,
+    log.read_log,
+    log.mark_return,
 )
 
 Callbacks = Mapping[Definition, Callable[..., int]]
@@ -48,6 +47,8 @@ class MachineState:
         self.machine: Any = self.arena.root
         """The view of the root record."""
         self.machine.registers.resize(REGISTERS)
+        self.machine.calls.resize(SUBMIT_FUNCTIONS)
+        self.machine.log.resize(LOG)
         first = self.arena.root.offset + layout(Machine).fields["x"].offset
         self.words = self.arena.bytes[first : first + WORD * slots.WORDS].cast("Q")
         """Words of the hart."""

@@ -1,6 +1,7 @@
 """Records of one machine: registers of the hart, clock, posted stores, built-in devices (docs/native-subset.md)."""
 
 from dataclasses import field
+from enum import IntEnum
 from typing import Final
 
 from pyv_ext.hart import slots
@@ -23,6 +24,33 @@ FIFO_DEPTH: Final = 16
 """Characters in the receiver of the UART."""
 SENT: Final = 512
 """Characters that leave the UART before Python is given them."""
+LOG: Final = 4096
+"""Records of the core log."""
+SUBMIT_FUNCTIONS: Final = 256
+"""Submit functions, calls of them under way, and their return addresses."""
+
+
+class LogKind(IntEnum):
+    """Kind of a record of the core log; `Machine.kinds` has a bit for each that is logged."""
+
+    ENTER = 0
+    """A submit function begins: `address` is ra, `value` is sp."""
+    RETURN = 1
+    """A submit function has returned, before the instruction at `pc`; `value`: 1 where `following` is over."""
+    STORES = 2
+    """Stores of memory in a row to the 64-byte line at `address`."""
+    FENCE = 3
+    """Fences in a row."""
+    LOAD = 4
+    STORE = 5
+    """Load of a device register at `address`, store to it."""
+    TRAP = 6
+    """Trap with the cause `value`, bit 31 for interrupts; the handler begins after `cycles`."""
+    MRET = 7
+    HANDLER = 8
+    """As `TRAP`, of an external interrupt, where `TRAP` is off."""
+    LINES = 9
+    """The interrupt bits of mip change to `value`, in the bits of `address`."""
 
 
 @record
@@ -85,8 +113,6 @@ class Wiring:
     """Path of interrupt lines to mip."""
 
     on: bool = False
-    told: bool = False
-    """Whether Python is told of changes of mip."""
     lines: u16 = 0
     """Bits of mip."""
     due: int = NEVER
@@ -127,8 +153,8 @@ class Register:
     writable: bool = False
     stable: bool = False
     """Whether reads show the same until something changes."""
-    observed: bool = False
-    """Whether Python observes accesses."""
+    logged: bool = False
+    """Whether accesses are logged whatever the kinds."""
     load_cycles: int = 0
     load_acts: int = 0
     """Cycles of a load before it acts."""
@@ -152,6 +178,30 @@ class PostedStore:
 
 
 @record
+class CoreRecord:
+    """Record of the core log: 32 bytes."""
+
+    start: int = 0
+    """Cycle at whose start it began."""
+    cycles: int = 0
+    pc: u32 = 0
+    address: u32 = 0
+    value: u32 = 0
+    kind: u8 = 0
+
+
+@record
+class SubmitCall:
+    """A submit function that has not returned."""
+
+    back: u32 = 0
+    """Return address."""
+    sp: u32 = 0
+    depth: int = 0
+    """Traps that were being handled."""
+
+
+@record
 class Machine:
     """Root record."""
 
@@ -166,8 +216,6 @@ class Machine:
     limit: int = 0
     """Cycle of the next thing that native code stops for; 0: it must be left."""
     leave: bool = False
-    observed: bool = False
-    """Whether Python observes each access of a device."""
     guarded: bool = False
     """Whether Python compares each access with watchpoints first."""
     fresh: bool = False
@@ -195,6 +243,35 @@ class Machine:
     posted: list[PostedStore] = records(DEEPEST + 1)
     devices: list[Device] = records(MOST_DEVICES)
     registers: list[Register] = records(REGISTERS)
+    kinds: u32 = 0
+    """Kinds of the core log that are logged now, as bits."""
+    always: u32 = 0
+    """Kinds that are logged everywhere."""
+    inside: u32 = 0
+    """Kinds that are logged while submissions are followed."""
+    following: bool = False
+    """Whether submissions are followed: from the begin of a submit function on or, where there are none, from the first
+    access of a logged register on."""
+    pc: u32 = 0
+    """Address of the load or store that accesses a device."""
+    depth: int = 0
+    """Traps that are being handled, since `following` began."""
+    handed_over: bool = False
+    """Whether a submission has left the core since then."""
+    at_once: bool = False
+    """Whether each access of a logged register is read at once."""
+    doorbell: u32 = 0
+    """Address of the register whose store hands submissions over; 0: none."""
+    entries: list[int] = items(SUBMIT_FUNCTIONS)
+    """Addresses of the submit functions."""
+    returns: list[int] = items(SUBMIT_FUNCTIONS)
+    """Return addresses where the engine calls `mark`."""
+    called: int = 0
+    calls: list[SubmitCall] = records(SUBMIT_FUNCTIONS)
+    """Submit functions that have not returned, `called` of them, the latest last."""
+    logged: int = 0
+    log: list[CoreRecord] = records(LOG)
+    """Core log: `logged` records, oldest first."""
     clint: Clint = field(default_factory=Clint)
     plic: Plic = field(default_factory=Plic)
     uart: Uart = field(default_factory=Uart)

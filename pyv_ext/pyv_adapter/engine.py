@@ -86,6 +86,7 @@ class PyvEngine(Engine):
             return
         self._keep_fetch()
         self._in_core = None  # should anything be raised, the next run starts this instruction anew
+        self._machine.pc = pc
         try:
             trap = core.evaluate()
         except AccessStopped as stopped:
@@ -97,10 +98,10 @@ class PyvEngine(Engine):
             return core.release()
         core.tick()
         self._in_core, self._ahead = hart.pc, None
-        if self.tracer is not None and trapped:
-            self.tracer.trap(pc, trap.cause & ~INTERRUPT, trap.value, start, hart.cycle, interrupt)
-        elif self.tracer is not None and hart.waiting is None and core.instruction is not None:
-            self.tracer.retire(pc, start, hart.cycle, core.instruction)
+        if trapped:
+            self._trapped(pc, trap.cause & ~INTERRUPT, trap.value, start, interrupt)
+        elif hart.waiting is None and core.instruction is not None:
+            self._retired(pc, start, hart.cycle, core.instruction)
         return None
 
 

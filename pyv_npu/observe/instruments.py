@@ -11,7 +11,7 @@ from pyv_ext.tracing.instructions import InstructionLog
 from pyv_ext.tracing.tracers import add_tracer, remove_tracer
 from pyv_native.files import write_text
 from pyv_npu.errors import UsageError
-from pyv_npu.observe.profile.profile import Profile
+from pyv_npu.observe.profile.profile import ACCESSES, Profile
 from pyv_npu.observe.profile.tables import Profiled
 from pyv_npu.platform import Platform
 
@@ -78,8 +78,8 @@ class Instruments:
 def profiling(platform: Platform) -> Iterator[Profile]:
     """A profile of what the platform does within the block; it is complete afterwards."""
     hart, bus, engine = platform.hart, platform.bus, platform.engine
-    profile = Profile(hart, platform.timing, platform.npu, platform.clint, platform.is_status)
-    bus.observers.append(profile.accessed)
+    profile = Profile(hart, bus, platform.timing, platform.npu, platform.clint, platform.is_status)
+    bus.clock.log.subscribe(profile.read, ACCESSES)
     bus.watchers.append(profile.loaded)
     platform.on_custom.append(profile.answered)
     add_tracer(engine, profile)
@@ -89,7 +89,7 @@ def profiling(platform: Platform) -> Iterator[Profile]:
         remove_tracer(engine, profile)
         platform.on_custom.remove(profile.answered)
         bus.watchers.remove(profile.loaded)
-        bus.observers.remove(profile.accessed)
+        bus.clock.log.unsubscribe(profile.read)
         word = bus.peek(hart.pc, 4)
         instruction = None if word is None else platform.isa.decode(int.from_bytes(word, "little"))
         profile.close(platform.cycle, instruction is not None and instruction.row.kind is Kind.WFI)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hart_rig import FULL, Port
 
-from pyv_ext.bus.bus import Access, Bus
+from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import Ram
 from pyv_ext.cores import make_engine
@@ -22,6 +22,7 @@ from pyv_ext.engines.stop import Stop
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.isa.csr_names import ADDRESSES
+from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import BusMaster, CustomInstruction, Operands, Outcome, Retry, Stall, Trap, Value
 from pyv_ext.timing import CoreTiming
 
@@ -393,16 +394,13 @@ class World:
         self.bus.add_device(LINES, self.chaos, near=True)
         self.bus.poke(HANDLER, program.handler())
         self.bus.poke(MAIN, program.code)
-        self.accesses: list[tuple[object, ...]] = []
-        if not ports:  # while accesses are observed, native code leaves them to Python
-            self.bus.observe(self.port, self._access)
+        self.rows: list[tuple[int, ...]] = []
+        """Core log: accesses of devices and external interrupts, which translated code need not leave for."""
+        self.clock.log.subscribe(self.rows.extend, (LogKind.LOAD, LogKind.STORE, LogKind.HANDLER))
         self.hart.csrs.mtvec = HANDLER
         self.hart.csrs.mie, self.hart.csrs.mstatus = MSI | MTI | MEI, 0x1888
         self.engine = make_engine(engine, self.hart, self.bus, misaligned=misaligned)
-        self._logs = (moods.asked, self.port.log, self.chaos.log, self.accesses)
-
-    def _access(self, access: Access) -> None:
-        self.accesses.append(access[1:])
+        self._logs = (moods.asked, self.port.log, self.chaos.log, self.rows)
 
     def run(self, until: int) -> Stop | None:
         stop = self.engine.run(until)
@@ -432,6 +430,7 @@ class World:
 
     def new_events(self) -> list[list[object]]:
         """What devices and custom instructions have been asked since the last call."""
+        self.clock.log.read()
         events: list[list[object]] = [list(log) for log in self._logs]
         for log in self._logs:
             log.clear()

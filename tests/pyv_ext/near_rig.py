@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from core_rows import Lines
 from hart_rig import FULL
 
 from pyv_ext.bus.bus import Bus
@@ -112,9 +113,7 @@ class Machine:
         ):  # fmt: skip
             x[register] = address
         x[ALL] = 0x888
-        self.external: list[tuple[int, bool]] = []
-        """Changes of MEIP."""
-        self.wiring.listen_external(lambda cycle, level: self.external.append((cycle, level)))
+        self.lines = Lines(self.clock)
         self.bus.poke(RAM, handler(hart.isa))
 
     def count(self) -> None:
@@ -138,7 +137,7 @@ class Machine:
         return (
             hart.pc, hart.cycle, hart.instret, hart.traps, hart.waiting, *(getattr(csrs, name) for name in plain),
             *hart.x[:32], *(device.state() for device in devices), self.clock.next, bytes(self.uart.console.data),
-            tuple(self.external), tuple(self.own.log),
+            tuple(self.lines.external), tuple(self.own.log),
         )  # fmt: skip
 
     def run(self, until: int) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import device_oracles as oracles
 import pytest
+from core_rows import Lines
 from device_rig import PLIC, RAM, Rig
 from external_tools import GCC, need
 from hypothesis import given
@@ -106,7 +107,6 @@ class GpioRig(Rig):
         super().__init__(timing)
         self.gpio = names["Gpio"](stimulus)
         self.bus.add_device(GPIO, self.gpio)
-        self.rises: list[int] = []
         self.wiring = InterruptWiring(
             self.clock,
             clint=self.clint,
@@ -114,7 +114,11 @@ class GpioRig(Rig):
             sources={SOURCE: self.gpio},
             plic_delay=timing.plic,
         )
-        self.wiring.listen_external(lambda cycle, level: self.rises.append(cycle) if level else None)
+        self._lines = Lines(self.clock)
+
+    @property
+    def rises(self) -> list[int]:
+        return [cycle for cycle, level in self._lines.external if level]
 
 
 def test_a_rising_pin_reaches_mip_in_its_cycle_plus_the_delay_of_the_plic(names: dict[str, Any]) -> None:

@@ -1,13 +1,13 @@
-"""Calls from native code: functions of clock and bus (`pyv_ext.machine.bus`), and Python by guarded callbacks.
+"""Calls from native code: functions of the machine (`pyv_ext.machine.bus`, `log`), and Python by guarded callbacks.
 
 Both set the status at the beginning of the machine's records where something was raised: native code is left then.
 """
 
 from pyv_ext.engines.boundary import frame
 from pyv_ext.engines.boundary.frame import RECORDS_AT
-from pyv_ext.machine import bus
+from pyv_ext.machine import bus, log
 from pyv_ext.machine.functions import MachineState
-from pyv_ext.machine.state import Machine
+from pyv_ext.machine.state import LogKind, Machine
 from pyv_native.arena import ROOT, STATUS
 from pyv_native.compiler import variable
 from pyv_native.emitter import Definition
@@ -15,13 +15,15 @@ from pyv_native.ir import Ir, Target
 from pyv_native.records import WORD, layout
 
 LOAD, STORE, PROCEED, WAIT = "bus_load", "bus_store", "bus_proceed", "bus_wait"
+MARK, LOG_CYCLES, LOG_TRAP = "log_mark", "log_cycles", "log_trap"
 _FUNCTIONS: dict[str, Definition] = {
-    LOAD: bus.load_hart, STORE: bus.store_hart, PROCEED: bus.proceed, WAIT: bus.wait_for_interrupt
+    LOAD: bus.load_hart, STORE: bus.store_hart, PROCEED: bus.proceed, WAIT: bus.wait_for_interrupt,
+    MARK: log.mark, LOG_CYCLES: log.log_cycles, LOG_TRAP: log.log_trap,
 }  # fmt: skip
 
 
 def variables() -> str:
-    """The IR of the pointers to functions of the bus."""
+    """The IR of the pointers to functions of the machine."""
     return "".join(map(variable, _FUNCTIONS))
 
 
@@ -31,7 +33,7 @@ def pointers() -> dict[str, int]:
 
 
 def call(ir: Ir, name: str, *arguments: str) -> str:
-    """Emit the call of a function of the bus with i64 arguments; the i64 that it returns."""
+    """Emit the call of a function of the machine with i64 arguments; the i64 that it returns."""
     function, records = ir.load("ptr", f"@{name}"), ir.load("ptr", "%frame", 8 * RECORDS_AT)
     operands = "".join(f", i64 {argument}" for argument in arguments)
     return ir.value(f"call i64 {function}(ptr {records}{operands})")
@@ -50,9 +52,16 @@ def get(ir: Ir, name: str) -> str:
     return value if field.shape.size == WORD else ir.value(f"zext i{8 * field.shape.size} {value} to i64")
 
 
-def set_flag(ir: Ir, name: str, value: str) -> None:
-    """Let a field of the root record that is a bool be this i8."""
-    ir.store("i8", value, ir.load("ptr", "%frame", 8 * RECORDS_AT), ROOT + layout(Machine).fields[name].offset)
+def put(ir: Ir, name: str, value: str) -> None:
+    """Write a field of the root record, in the width that it has there."""
+    field = layout(Machine).fields[name]
+    ir.store(f"i{8 * field.shape.size}", value, ir.load("ptr", "%frame", 8 * RECORDS_AT), ROOT + field.offset)
+
+
+def logs(ir: Ir, *kinds: LogKind) -> str:
+    """Whether one of these kinds of the core log is on."""
+    bits = ir.value(f"and i64 {get(ir, 'kinds')}, {sum(1 << kind for kind in kinds)}")
+    return ir.value(f"icmp ne i64 {bits}, 0")
 
 
 def goes_on(ir: Ir, progress: str, end: str) -> str:

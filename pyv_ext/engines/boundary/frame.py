@@ -7,12 +7,9 @@ is decoded; there is native code of its own for each map of fetches.
 
 import ctypes
 from collections.abc import Sequence
-from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pyv_ext.bus.bus import Bus
-from pyv_ext.bus.memory import LINE
-from pyv_ext.engines.tracer import FENCE, Record
 from pyv_ext.hart import slots
 from pyv_ext.hart.csr import WRAP, Csrs
 from pyv_ext.hart.hart import Hart
@@ -27,9 +24,8 @@ PC, PROGRESS, X, RAM, CODE, LOAD_OK, TABLE, FUNCTIONS, CYCLES, CYCLES_ON, RETIRE
 `Bus.load_ok`), of the table of entries and of the regions' functions; what the counters of cycles and of retired
 instructions show at 0 of them, and whether they count (see `show_counters`)."""
 
-MEMORIES, MEMORY_COUNT, LOG, LOG_END = range(12, 16)
-"""More words: the table of other memories and its length (see `elsewhere`); where the log of stores goes on and ends
-(see `Log`)."""
+MEMORIES, MEMORY_COUNT = 12, 13
+"""More words: the table of other memories and its length (see `elsewhere`)."""
 
 LEFT, DONE = 16, 17
 """Signed words: the cycles that Python gives, and what is left of them, below 0 when the last instruction took longer;
@@ -39,9 +35,9 @@ LIMIT, INSTRET = 18, 19
 """The cycle in which none are left, which moves while native code runs; the instructions that had retired when it was
 entered."""
 
-CUSTOM, VOLATILE, HOOKED = range(20, 23)
+CUSTOM, VOLATILE, MARKED = range(20, 23)
 """Addresses: of the table of calls of custom instructions (see `custom`); of where the address of the table of
-`entries.VolatileEntries` is; of the table of `entries.HookedEntries`."""
+`entries.VolatileEntries` is; of the table of `entries.MarkedEntries`."""
 
 END = 23
 """The cycle in which native code goes on after what it has asked Python for."""
@@ -60,8 +56,8 @@ PROTECTED, COUNTED = 38, 39
 """How often PMP had been written when native code was shown `MODES`: a write removes them, the next MRET needs them
 anew. How often the counters had been, when it was shown these."""
 
-HOOKED_PC, HOOKED_AT = 40, 41
-"""The instruction whose hooks have been called last, and progress then."""
+MARKED_PC, MARKED_AT = 40, 41
+"""The instruction that was marked last, and progress then."""
 
 RECORDS_AT = 42
 """The address of the machine's records (`pyv_ext.machine.state`)."""
@@ -187,74 +183,6 @@ def show_counters(csrs: Csrs, frame: memoryview) -> None:
     frame[CYCLES], frame[RETIRED] = csrs.mcycle.value(0), csrs.minstret.value(0)
     frame[CYCLES_ON] = 0 if csrs.mcycle.inhibited else WRAP
     frame[RETIRED_ON] = 0 if csrs.minstret.inhibited else WRAP
-
-
-# -- a log for batch tracers -------------------------------------------------------------------------------------
-
-NOTE = "note"
-"""`note(frame, progress, what, cycles)`: an instruction that began at `progress` and took `cycles`; `what` is the
-address of the line that it stored to, or `FENCE`."""
-
-_START, _WHAT, _CYCLES = range(3)
-"""Words of a `Record`."""
-RECORD_WORDS = 3
-_RECORD = Struct(f"{RECORD_WORDS}Q")
-RECORDS = 4096
-OFF = 0
-"""In the place of the address of the log."""
-_NEVER = (1 << 64) - 1
-
-
-class Log:
-    """The log of stores and fences that the interpreter keeps for a batch tracer, so that it need not stop at each of
-    them. A record stands for instructions in a row that store to the same 64-byte line, whatever else retires between
-    them. While the log is off, it is not full."""
-
-    def __init__(self, frame: memoryview) -> None:
-        self._frame = frame
-        self._table = memoryview(bytearray(8 * RECORD_WORDS * (RECORDS + 1))).cast("Q")
-        self.first = address_of(self._table) + 8 * RECORD_WORDS
-        """The address of an empty log. The record before it has no line and is never added to."""
-        self._table[_WHAT] = _NEVER
-        self._frame[LOG], self._frame[LOG_END] = OFF, self.first + 8 * RECORD_WORDS * RECORDS
-        self._records = self._table.cast("B")[8 * RECORD_WORDS :]
-
-    def take(self) -> Sequence[Record]:
-        """What was logged; the log is empty then."""
-        frame, first = self._frame, self.first
-        end = frame[LOG]
-        if end == first:
-            return ()
-        frame[LOG] = first
-        logged: Any = _RECORD.iter_unpack(self._records[: end - first])
-        return tuple(logged)
-
-
-def note() -> str:
-    """The IR of `NOTE`; to be called only while the log is on and not full."""
-    ir = Ir()
-    ir.block("entry")
-    here = ir.load("ptr", "%frame", 8 * LOG)
-    last = ir.at(here, -8 * RECORD_WORDS)
-    same = ir.value(f"icmp eq i64 {ir.load('i64', last, 8 * _WHAT)}, %what")
-    ir.branch(same, ("again", ()), ("fresh", ()))
-    ir.block("again")
-    ir.store("i64", ir.value(f"add i64 {ir.load('i64', last, 8 * _CYCLES)}, %cycles"), last, 8 * _CYCLES)
-    ir.do("ret void")
-    ir.block("fresh")
-    for word, value in ((_START, cycle_of(ir, "%progress")), (_WHAT, "%what"), (_CYCLES, "%cycles")):
-        ir.store("i64", value, here, 8 * word)
-    ir.store("ptr", ir.at(here, 8 * RECORD_WORDS), "%frame", 8 * LOG)
-    ir.do("ret void")
-    return ir.text(f"void @{NOTE}(ptr %frame, i64 %progress, i64 %what, i64 %cycles)")
-
-
-def what_of(ir: Ir, address: str) -> str:
-    """The i64 that stands for a store to an i32 address."""
-    return ir.value(f"zext i32 {ir.value(f'and i32 {address}, {-LINE}')} to i64")
-
-
-assert FENCE % LINE, "a fence must not look like a line"
 
 
 # -- where PMP permits loads and stores ---------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.kept.last_run import LastRun, Regions
 from pyv_ext.engines.polling import PollingDetection
 from pyv_ext.engines.stop import Stop
-from pyv_ext.engines.tracer import batches_of
 from pyv_ext.hart.hart import Hart
 
 if TYPE_CHECKING:
@@ -53,12 +52,6 @@ class FastEngine(Engine):
         native.run(min(until, start + self._polling.due))
         self._polling.executed(self.hart.cycle - start, until)
 
-    def _traced(self, until: int) -> None:
-        if batches_of(self.tracer) is not None:
-            self._burst(until)
-        else:
-            super()._traced(until)
-
     def _guarded(self, until: int) -> None:
         hart = self.hart
         if self.tracer is not None or self._warm_up > 0:
@@ -80,10 +73,7 @@ class FastEngine(Engine):
         if self._warm_up > 0:
             before = self.hart.instret
             young = min(until, self.hart.cycle + self._warm_up)
-            if self.tracer is None:
-                super()._burst(young)
-            else:
-                super()._traced(young)
+            super()._burst(young)
             self._warm_up -= self.hart.instret - before
             return None
         return self._native_now()

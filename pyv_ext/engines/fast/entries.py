@@ -53,12 +53,12 @@ class Numbers:
         self.fence = first + len(READINGS)
         self.drain = self.fence + 1
         self.custom = self.drain + 1
-        self.hooked = self.custom + 1
-        self.machine = {name: number for number, name in enumerate(machine.operations(isa), self.hooked + 1)}
+        self.marked = self.custom + 1
+        self.machine = {name: number for number, name in enumerate(machine.operations(isa), self.marked + 1)}
         self.by_float = {
-            operation: number for number, operation in enumerate(floats, self.hooked + 1 + len(self.machine))
+            operation: number for number, operation in enumerate(floats, self.marked + 1 + len(self.machine))
         }
-        self.end = self.hooked + 1 + len(self.machine) + len(floats)
+        self.end = self.marked + 1 + len(self.machine) + len(floats)
         """The number behind the last."""
 
 
@@ -161,24 +161,25 @@ class VolatileEntries:
         return bytes(self.table[slot : slot + 8])
 
 
-# -- instructions with hooks ------------------------------------------------------------------------------------
+# -- instructions with marks ------------------------------------------------------------------------------------
 
-MOST_HOOKED = 1 << 10
+MOST_MARKED = 1 << 10
 ROW = 3 * SIZE
 """Bytes: the entry and two that lead back to those of the page."""
 
 
-class HookedEntries:
-    """The entries of instructions whose hooks are called first; the entries of their places have the numbers."""
+class MarkedEntries:
+    """Entries of instructions that are logged first (`pyv_ext.machine.log.mark`); the entries of their addresses have
+    the numbers."""
 
     def __init__(self) -> None:
-        self.table = bytearray((bytes(SIZE) + 2 * entry_of(NEXT)) * MOST_HOOKED)
+        self.table = bytearray((bytes(SIZE) + 2 * entry_of(NEXT)) * MOST_MARKED)
         self._numbers: dict[int, int] = {}
 
     def number(self, pc: int, entry: bytes) -> int | None:
         """Keep the entry of what is at `pc`; None where there is no room."""
         number = self._numbers.get(pc, len(self._numbers))
-        if number == MOST_HOOKED:
+        if number == MOST_MARKED:
             return None
         self._numbers[pc] = number
         self.table[ROW * number : ROW * number + SIZE] = entry

@@ -19,12 +19,16 @@ from pyv_ext.engines.fast.machine import Switching
 from pyv_ext.engines.fast.operations import Operations, Step
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.lowering import declarations
+from pyv_ext.hart.traps import INTERRUPT
 from pyv_ext.isa import Isa
+from pyv_ext.machine.state import LogKind
 from pyv_ext.timing import CoreTiming
 from pyv_native.ir import Ir
 
 WORD = "i32"
 """pc and counters of blocks."""
+_UNTRANSLATED = LogKind.STORES, LogKind.FENCE, LogKind.TRAP, LogKind.MRET
+"""Kinds of the core log that translated code does not log."""
 
 
 class Interpreter:
@@ -67,7 +71,7 @@ class Interpreter:
         made.fence(numbers.fence)
         made.drain(numbers.drain)
         made.custom(numbers.custom)
-        made.hooked(numbers.hooked)
+        made.marked(numbers.marked)
         for name, number in numbers.machine.items():
             made.machine_mode(number, name)
         for operation, number in numbers.by_float.items():
@@ -75,7 +79,7 @@ class Interpreter:
         self._arrive(Switching(ir, self._isa, pointers.x))
         self._switch(pointers.x)
         self._exits()
-        helpers = elsewhere.functions() + frame.note() + Upcalls.variables()
+        helpers = elsewhere.functions() + Upcalls.variables()
         helpers += decoder(self._isa, numbers)
         helpers += floating.declarations() if self._numbers.by_float else ""
         helpers += frame.permission() if self._access.guarded else ""
@@ -96,9 +100,8 @@ class Interpreter:
         ir = self._ir
         pc, progress = ir.block("head", WORD, "i64")
         entry = self._entry(pc, progress)
-        noting = ir.value(f"icmp ne i64 {ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
-        ir.branch(noting, ("step", (pc, progress, entry)), ("quiet", ()))
-        ir.block("quiet")
+        ir.branch(calls.logs(ir, *_UNTRANSLATED), ("step", (pc, progress, entry)), ("unlogged", ()))
+        ir.block("unlogged")
         region = ir.load("i16", entry, entries.REGION)
         ir.branch(ir.value(f"icmp eq i16 {region}, 0"), ("count", ()), ("enter", ()))
 
@@ -210,13 +213,13 @@ class Interpreter:
         """Let Python execute the next instruction."""
         ir = self._ir
         place = ir.value(f"zext i32 {pc} to i64")
-        same_pc = ir.value(f"icmp eq i64 {ir.load('i64', '%frame', 8 * frame.HOOKED_PC)}, {place}")
-        same = ir.value(f"icmp eq i64 {ir.load('i64', '%frame', 8 * frame.HOOKED_AT)}, {progress}")
-        hooked = ir.value(f"zext i1 {ir.value(f'and i1 {same_pc}, {same}')} to i64")
-        ir.store("i64", "-1", "%frame", 8 * frame.HOOKED_AT)
-        answer = upcalls.ask(ir, upcalls.SLOW, place, *upcalls.point(ir, progress), hooked)
+        same_pc = ir.value(f"icmp eq i64 {ir.load('i64', '%frame', 8 * frame.MARKED_PC)}, {place}")
+        same = ir.value(f"icmp eq i64 {ir.load('i64', '%frame', 8 * frame.MARKED_AT)}, {progress}")
+        marked = ir.value(f"zext i1 {ir.value(f'and i1 {same_pc}, {same}')} to i64")
+        ir.store("i64", "-1", "%frame", 8 * frame.MARKED_AT)
+        answer = upcalls.ask(ir, upcalls.SLOW, place, *upcalls.point(ir, progress), marked)
         if fresh:
-            calls.set_flag(ir, "fresh", "1")
+            calls.put(ir, "fresh", "1")
         ir.goto("answered", (answer, pc, progress))
 
     def _answered(self) -> None:
@@ -240,6 +243,11 @@ class Interpreter:
         left = ir.value(f"trunc i64 {progress} to i32")
         ir.unless(ir.value(f"icmp ugt i32 {left}, {BIAS}"), ("head", (pc, progress)))
         handler, row, cause, heard = mode.interrupt(pc, ("head", (pc, progress)), ("over", (pc, progress)))
+        start = frame.cycle_of(ir, progress)
+        place = ir.value(f"zext i32 {pc} to i64")
+        interrupt = ir.value(f"zext i32 {ir.value(f'or i32 {cause}, {-INTERRUPT}')} to i64")
+        calls.call(ir, calls.LOG_TRAP, start, str(self._timing.irq), place, interrupt)
+        calls.unless_raised(ir, ("fault", (pc, progress)))
         after = ir.value(f"sub i64 {progress}, {self._timing.irq}")
         ir.branch(heard, ("heard", ()), ("entered", (handler, after, row)))
         ir.block("heard")

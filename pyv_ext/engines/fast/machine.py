@@ -33,8 +33,8 @@ _EACH = 0x0101_0101
 CSR_ROWS = ("csrrw", "csrrs", "csrrc")
 STATUS, PROTECTION = " mstatus", " pmp"
 """Appended to the names of rows: mstatus differs from all other CSRs, and so do writes of pmpcfg and pmpaddr."""
-TRAP, MRET, WFI, FENCE_I = TOLD = "trap", "mret", "wfi", "fence.i"
-"""Operations besides those of CSRs: a tracer is told of each."""
+TRAP, MRET, WFI, FENCE_I = "trap", "mret", "wfi", "fence.i"
+"""Operations besides those of CSRs."""
 
 _NAMES = {Kind.MRET: MRET, Kind.WFI: WFI, Kind.FENCE_I: FENCE_I}
 
@@ -290,7 +290,7 @@ class Switching(Machine):
 
     def interrupt(self, pc: str, none: Target, leave: Target) -> tuple[str, str, str, str]:
         """Take the interrupt that squashes the instruction at `pc`, or go to `none`; what `trap_any` gives, the cause
-        (an i32), and whether it has listeners or there is a tracer (an i1)."""
+        (an i32), and whether it has listeners (an i1)."""
         ir, pending = self._ir, self._pending()
         ir.unless(ir.value(f"icmp ne i32 {pending}, 0"), none)
         enabled = self._all(self._get(slots.MSTATUS), MIE)
@@ -303,9 +303,7 @@ class Switching(Machine):
         cause = str(int(last))
         for each in reversed(others):
             cause = ir.value(f"select i1 {self._all(pending, 1 << each)}, i32 {int(each)}, i32 {cause}")
-        listened = self._all(ir.value(f"lshr i32 {self._get(slots.HEARD)}, {cause}"), 1)
-        traced = ir.value(f"icmp ne i64 {ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
-        heard = ir.value(f"or i1 {listened}, {traced}")
+        heard = self._all(ir.value(f"lshr i32 {self._get(slots.HEARD)}, {cause}"), 1)
         self._enter(pc, ir.value(f"or i32 {cause}, {-INTERRUPT}"), "0")
         vector = self._get(slots.MTVEC)
         vectored = ir.value(f"and i32 {vector}, 1")

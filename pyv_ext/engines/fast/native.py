@@ -9,10 +9,10 @@ from pyv_ext.engines.boundary.frame import (
     BIAS,
     DONE,
     FRAME,
-    HOOKED,
     INSTRET,
     LEFT,
     LIMIT,
+    MARKED,
     MODES,
     PC,
     PROGRESS,
@@ -28,7 +28,7 @@ from pyv_ext.engines.fast import space
 from pyv_ext.engines.fast.access import RamAccess
 from pyv_ext.engines.fast.blocks import Block
 from pyv_ext.engines.fast.custom import CustomCalls
-from pyv_ext.engines.fast.entries import DECODE, HookedEntries, Numbers
+from pyv_ext.engines.fast.entries import DECODE, MarkedEntries, Numbers
 from pyv_ext.engines.fast.space import Decode, Space
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.kept.last_run import LastRun, Regions
@@ -82,8 +82,8 @@ class Native:
         self._accesses = plain, access
         self._upcalls = Upcalls(core, self._frame, self._words, code, slow, self._show_modes)
         self._custom_calls = CustomCalls(core, self._upcalls, self._frame)
-        self._hooked = HookedEntries()
-        self._frame[HOOKED] = address_of(self._hooked.table)
+        self._marked = MarkedEntries()
+        self._frame[MARKED] = address_of(self._marked.table)
         self._recipe = Recipe(isa, timing, fused=fused)
         hot = space.HOT
 
@@ -149,7 +149,6 @@ class Native:
                 hart.instret = frame[INSTRET] + frame[DONE]
                 if reason == Exit.WAITING:
                     self._wait()
-                upcalls.end()
             if self._records.words[STATUS]:
                 self._records.raise_error()
             if reason == Exit.HOT:
@@ -252,7 +251,7 @@ class Native:
             found = self.spaces[fetchable] = Space(
                 self._core, self._code, self._numbers, self._compiler, self._recipe,
                 self._accesses[fetchable is not None], self._region_text,
-                self._custom_calls, self._hooked, self._decode, fetchable,
+                self._custom_calls, self._marked, self._decode, fetchable,
             )  # fmt: skip
             found.begin(self._begins_with.pop(fetchable, ()))
         return found

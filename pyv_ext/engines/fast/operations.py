@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.boundary import calls, frame
 from pyv_ext.engines.boundary.elsewhere import LOAD, STORE
 from pyv_ext.engines.boundary.frame import Reading, advance, read_counter
@@ -10,16 +11,19 @@ from pyv_ext.engines.fast import entries, floating, upcalls
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
 from pyv_ext.engines.fast.blocks import ATOMIC
 from pyv_ext.engines.fast.floating import Floating, Operation
-from pyv_ext.engines.fast.machine import FENCE_I, MRET, PROTECTION, STATUS, TOLD, TRAP, WFI, Switching
+from pyv_ext.engines.fast.machine import FENCE_I, MRET, PROTECTION, STATUS, TRAP, WFI, Switching
 from pyv_ext.engines.lowering import Lowering
 from pyv_ext.engines.slow import W_BEFORE_O
-from pyv_ext.engines.tracer import FENCE
 from pyv_ext.hart import slots
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.isa.formats import F0
 from pyv_ext.machine.bus import LEAVE
+from pyv_ext.machine.state import LogKind
 from pyv_ext.timing import CoreTiming
 from pyv_native.ir import Ir
+
+RA, SP = 1, 2
+_LOGGED = {TRAP: LogKind.TRAP, MRET: LogKind.MRET}
 
 
 class Step(NamedTuple):
@@ -70,7 +74,6 @@ class Operations:
             self._store(row, self._address(given), self._register(entries.RS2), next_pc, after)
             return
         elif row.kind in ATOMIC:
-            self._unless_logged()
             address, other = self._register(entries.RS1), self._register(entries.RS2)
             place = Place(self._pc, self._progress)
             self._write(atomic(ir, self._access, self._at, self._mode, row, address, other, place, self._leave))
@@ -93,8 +96,8 @@ class Operations:
         """One of `machine.operations`."""
         ir, mode = self._ir, self._mode
         ir.block(f"op{number}")
-        if name in TOLD:
-            self._unless_logged()
+        if name in _LOGGED:
+            self._unless_logged(_LOGGED[name])
         next_pc = ir.value(f"add i32 {self._pc}, 4")
         if name == TRAP:
             retired = ir.value(f"lshr i64 {self._progress}, 32")
@@ -136,10 +139,9 @@ class Operations:
         self._write(given["old"])
         self._unless_interrupted(next_pc, ir.value(f"add i64 {self._progress}, {advance(self._timing.csr)}"), 4)
 
-    def _unless_logged(self) -> None:
-        """Leave while a log is kept: the tracer is told of the instruction by the slow path."""
-        noting = self._ir.value(f"icmp ne i64 {self._ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
-        self._ir.unless(self._ir.value(f"xor i1 {noting}, true"), self._leave)
+    def _unless_logged(self, kind: LogKind) -> None:
+        """Leave while the kind is logged: the slow path does that."""
+        self._ir.unless(self._ir.value(f"xor i1 {calls.logs(self._ir, kind)}, true"), self._leave)
 
     def floating_point(self, number: int, operation: Operation) -> None:
         ir, row = self._ir, operation.row
@@ -199,11 +201,11 @@ class Operations:
 
     def _store(self, row: Row, address: str, value: str, next_pc: str, after: str) -> None:
         ir, elsewhere = self._ir, self._ir.new_label()
-        self._unless_full()
         self._access.permit(ir, row, address, self._leave)
         place = Place(self._pc, self._progress)
         self._access.store(ir, self._at, row, address, value, place, (elsewhere, ()))
-        self._note(frame.what_of(ir, address), str(getattr(self._timing, row.timing)), next_pc, after, row.length)
+        self._log_store(address, str(getattr(self._timing, row.timing)))
+        self._next(next_pc, after, row.length)
         ir.block(elsewhere)
         if row.size == 8:
             ir.goto(*self._leave)
@@ -214,7 +216,8 @@ class Operations:
         cycles = ir.value(f"call i64 @{STORE}(ptr %frame, i64 {wide}, i64 {row.size}, i32 {value})")
         device = ir.new_label()
         ir.unless(ir.value(f"icmp ne i64 {cycles}, 0"), (device, ()))
-        self._note(frame.what_of(ir, address), cycles, next_pc, self._later(cycles), row.length)
+        self._log_store(address, cycles)
+        self._next(next_pc, self._later(cycles), row.length)
 
         ir.block(device)
         low = ir.value(f"and i32 {value}, {-1 if row.size == 4 else (1 << 8 * row.size) - 1}")
@@ -226,7 +229,7 @@ class Operations:
         """Access a device: (value, progress after the instruction)."""
         ir = self._ir
         start = frame.cycle_of(ir, self._progress)
-        ir.store("i32", self._pc, "%frame", 8 * frame.PC)
+        calls.put(ir, "pc", self._pc)
         answer, fault = calls.call(ir, function, *given, start), ("fault", (self._pc, self._progress))
         calls.unless_raised(ir, fault)
         ir.unless(ir.value(f"icmp ne i64 {answer}, {LEAVE}"), self._leave)
@@ -246,54 +249,50 @@ class Operations:
         ir = self._ir
         return ir.value(f"sub i64 {ir.value(f'add i64 {self._progress}, {1 << 32}')}, {cycles}")
 
-    def _unless_full(self) -> None:
-        """Leave where the log, which is on, has no room."""
-        ir = self._ir
-        place, end = (ir.load("i64", "%frame", 8 * word) for word in (frame.LOG, frame.LOG_END))
-        ir.unless(ir.value(f"icmp ne i64 {place}, {end}"), self._leave)
+    def _log_store(self, address: str, cycles: str) -> None:
+        line = self._ir.value(f"zext i32 {self._ir.value(f'and i32 {address}, {-LINE}')} to i64")
+        self._log_cycles(LogKind.STORES, cycles, line)
 
-    def _note(self, what: str, cycles: str, next_pc: str, after: str, length: int) -> None:
-        """The instruction has retired: log it for the tracer, if there is one, and go on."""
-        ir, quiet = self._ir, self._ir.new_label()
-        noting = ir.value(f"icmp ne i64 {ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
-        ir.unless(noting, (quiet, ()))
-        ir.do(f"call void @{frame.NOTE}(ptr %frame, i64 {self._progress}, i64 {what}, i64 {cycles})")
-        ir.goto(quiet)
-        ir.block(quiet)
-        self._next(next_pc, after, length)
+    def _log_cycles(self, kind: LogKind, cycles: str, line: str = "0") -> None:
+        """Log a store or fence that has retired, if its kind is on."""
+        ir, log, over = self._ir, self._ir.new_label(), self._ir.new_label()
+        ir.branch(calls.logs(ir, kind), (log, ()), (over, ()))
+        ir.block(log)
+        calls.call(ir, calls.LOG_CYCLES, str(int(kind)), frame.cycle_of(ir, self._progress), cycles, line)
+        ir.goto(over)
+        ir.block(over)
 
     def fence(self, number: int) -> None:
         """A fence that waits for nothing."""
         self._ir.block(f"op{number}")
-        self._unless_full()
         if self._access.shadowed:
             self._publish()
         cycles = self._timing.fence
         after = self._ir.value(f"add i64 {self._progress}, {advance(cycles)}")
-        self._note(str(FENCE), str(cycles), self._ir.value(f"add i32 {self._pc}, 4"), after, 4)
+        self._log_cycles(LogKind.FENCE, str(cycles))
+        self._next(self._ir.value(f"add i32 {self._pc}, 4"), after, 4)
 
     def drain(self, number: int) -> None:
         """A fence that waits for posted stores."""
         ir = self._ir
         ir.block(f"op{number}")
-        self._unless_logged()
         if self._access.shadowed:
             self._publish()
         waits = self._access.waits(ir, Place(self._pc, self._progress))
         longer = ir.value(f"icmp sgt i64 {waits}, {self._timing.fence}")
         cycles = ir.value(f"select i1 {longer}, i64 {waits}, i64 {self._timing.fence}")
+        self._log_cycles(LogKind.FENCE, cycles)
         self._next(ir.value(f"add i32 {self._pc}, 4"), self._later(cycles), 4)
 
     def custom(self, number: int) -> None:
         ir = self._ir
         ir.block(f"op{number}")
-        self._unless_logged()
         place = ir.value(f"zext i32 {self._immediate()} to i64")
         later = ir.load("i64", ir.at(ir.load("ptr", "%frame", 8 * frame.CUSTOM), ir.value(f"shl i64 {place}, 3")))
         a, b = (ir.value(f"zext i32 {self._register(field)} to i64") for field in (entries.RS1, entries.RS2))
         acts = ir.value(f"add i64 {frame.cycle_of(ir, self._progress)}, {later}")
         register = self._slot(entries.RD)  # it may change the code, and with it this entry
-        calls.set_flag(ir, "fresh", "0")
+        calls.put(ir, "fresh", "0")
         answer = upcalls.ask(ir, upcalls.CALL, place, acts, a, b)
         fault = "fault", (self._pc, self._progress)
         calls.unless_raised(ir, fault)
@@ -304,36 +303,23 @@ class Operations:
         retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
         self._unless_interrupted(ir.value(f"add i32 {self._pc}, 4"), calls.goes_on(ir, retired, end), 4)
 
-    def hooked(self, number: int) -> None:
-        """Python calls the hooks; then the entry that `entries.HookedEntries` has, as long as nothing else comes and
-        the hart is in a state of which native code knows. Where Python must be told of something before, it takes the
-        slow path."""
+    def marked(self, number: int) -> None:
+        """Log a begin or return of a submit function; then the entry that `entries.MarkedEntries` has."""
         ir = self._ir
         ir.block(f"op{number}")
         guarded = ir.load("i64", self._at.x, 8 * slots.GUARDED)
         ir.unless(ir.value(f"icmp eq i64 {guarded}, 0"), self._leave)
-        index = ir.value(f"mul i32 {self._immediate()}, {entries.ROW}")
-        place = ir.value(f"zext i32 {self._pc} to i64")
-        answer = upcalls.ask(ir, upcalls.HOOK, place, *upcalls.point(ir, self._progress))
+        pc, ra, sp = (ir.value(f"zext i32 {value} to i64") for value in (self._pc, self._x(RA), self._x(SP)))
+        calls.call(ir, calls.MARK, pc, ra, sp, frame.cycle_of(ir, self._progress))
         calls.unless_raised(ir, ("fault", (self._pc, self._progress)))
-        called, other = ir.new_label(), ir.new_label()
-        ir.branch(ir.value(f"icmp eq i64 {answer}, {upcalls.CALLED_HOOKS}"), (called, ()), (other, ()))
-        ir.block(called)
-        ir.store("i64", place, "%frame", 8 * frame.HOOKED_PC)
-        progress = calls.goes_on(ir, self._progress, frame.cycle_of(ir, self._progress))
-        ir.store("i64", progress, "%frame", 8 * frame.HOOKED_AT)
-        leave = "leave", (self._pc, progress)
-        guarded, mip, mie = (ir.load("i64", self._at.x, 8 * slot) for slot in (slots.GUARDED, slots.MIP, slots.MIE))
-        other_than_told = ir.value(f"or i64 {guarded}, {ir.value(f'and i64 {mip}, {mie}')}")
-        for slot, word in ((slots.PMP_WRITES, frame.PROTECTED), (slots.COUNTER_WRITES, frame.COUNTED)):
-            times, told = ir.load("i64", self._at.x, 8 * slot), ir.load("i64", "%frame", 8 * word)
-            other_than_told = ir.value(f"or i64 {other_than_told}, {ir.value(f'xor i64 {times}, {told}')}")
-        ir.unless(ir.value(f"icmp eq i64 {other_than_told}, 0"), leave)
-        table = ir.load("ptr", "%frame", 8 * frame.HOOKED)
-        entry = ir.at(table, ir.value(f"zext i32 {index} to i64"))
-        ir.goto("step", (self._pc, progress, entry))
-        ir.block(other)
-        ir.goto("answered", (answer, self._pc, self._progress))
+        ir.store("i64", pc, "%frame", 8 * frame.MARKED_PC)
+        ir.store("i64", self._progress, "%frame", 8 * frame.MARKED_AT)
+        index = ir.value(f"mul i32 {self._immediate()}, {entries.ROW}")
+        entry = ir.at(ir.load("ptr", "%frame", 8 * frame.MARKED), ir.value(f"zext i32 {index} to i64"))
+        ir.goto("step", (self._pc, self._progress, entry))
+
+    def _x(self, number: int) -> str:
+        return self._ir.load("i32", self._at.x, 8 * number)
 
     def _publish(self) -> None:
         """Tell the shadow of a fence, if it is one of stores to memory before stores to devices."""

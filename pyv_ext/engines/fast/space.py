@@ -23,7 +23,7 @@ from pyv_ext.engines.fast.blocks import (
     words_of,
 )  # fmt: skip
 from pyv_ext.engines.fast.custom import CustomCalls
-from pyv_ext.engines.fast.entries import STEP, Entries, HookedEntries, Numbers, VolatileEntries, entry_of
+from pyv_ext.engines.fast.entries import STEP, Entries, MarkedEntries, Numbers, VolatileEntries, entry_of
 from pyv_ext.engines.kept.last_run import Extent
 from pyv_ext.engines.kept.recipe import Recipe
 from pyv_ext.engines.slow import Core, waits_for_nothing
@@ -94,7 +94,7 @@ class Space:
         access: RamAccess,
         translate: Callable[[RamAccess, Sequence[Block]], str],
         custom_calls: CustomCalls,
-        hooked: HookedEntries,
+        marked: MarkedEntries,
         decode: Decode,
         fetchable: Spans | None,
     ) -> None:
@@ -109,7 +109,7 @@ class Space:
         self._access = access
         self._translate = translate
         self._custom_calls = custom_calls
-        self._hooked_entries = hooked
+        self._marked_entries = marked
         self._fetchable = fetchable
         self._shadowed = core.bus.shadow is not None
         self._entries = Entries()
@@ -243,15 +243,15 @@ class Space:
         return form.entry
 
     def _hooked(self, pc: int, form: Form) -> bytes:
-        """The entry of a hooked instruction: others than the plain ones take the slow path, and those after which
-        another one must not see what they store."""
+        """The entry of a hooked instruction: the slow path, but for a plain one with a mark alone, after which another
+        one may see what it stores."""
         instruction, entry = form.instruction, form.entry
-        if instruction is None or entry is None or self._core.fetches_ahead:
+        if instruction is None or entry is None or self._core.fetches_ahead or not self._code.marked(pc):
             return _LEAVE
         if not form.taken or instruction.row.kind not in TRANSLATED or instruction.row.floating:
             return _LEAVE
-        number = self._hooked_entries.number(pc, entry)
-        return _LEAVE if number is None else entry_of(self._numbers.hooked, immediate=number)
+        number = self._marked_entries.number(pc, entry)
+        return _LEAVE if number is None else entry_of(self._numbers.marked, immediate=number)
 
     def _custom(self, pc: int, instruction: Instruction) -> bytes:
         """Its operands are where an R-type has them, whatever its syntax."""
@@ -371,7 +371,7 @@ class Space:
             if self._entries.operation(pc) == entries.UNKNOWN:
                 self.decode(pc)
             operation = self._entries.operation(pc)
-            if operation in entries.UNSETTLED or operation in (entries.LEAVE, self._numbers.hooked):
+            if operation in entries.UNSETTLED or operation in (entries.LEAVE, self._numbers.marked):
                 return
         with suppress(LookupError):
             self._add(blocks, region, lambda: self._text([self._block(*each) for each in blocks]))

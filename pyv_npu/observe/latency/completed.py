@@ -68,8 +68,10 @@ def _interrupts(column: dict[str, Integers], chosen: NDArray[np.bool_], evidence
 def _notices(column: dict[str, Integers], evidence: Evidence) -> None:
     """t7: the end of the first read that told firmware. A handler that was running by then is not the t6."""
     t4, t6, t7 = column["t4"], column["t6"], column["t7"]
-    all_at = np.searchsorted(evidence.seen_all.column("look"), t4)
-    found = np.stack([t7, _at(evidence.seen_all.column("end"), all_at), _told(evidence.seen_one, column["ticket"], t4)])
+    looks, ends = (evidence.seen_all.column(name) for name in ("look", "end"))
+    order = np.argsort(looks, kind="stable")  # of registers and of CSRs
+    all_at = np.searchsorted(looks[order], t4)
+    found = np.stack([t7, _at(ends[order], all_at), _told(evidence.seen_one, column["ticket"], t4)])
     first = np.where(found == NONE, _NEVER, found).min(axis=0)
     done = t4 != NONE
     t7[done] = np.where(first == _NEVER, NONE, first)[done]

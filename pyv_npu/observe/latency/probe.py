@@ -1,17 +1,18 @@
-"""The latency probe of one platform: listens to core, bus, interrupts and NPU, disturbs none of them."""
+"""The latency probe of one platform: reads the core log and the events of the NPU, disturbs none of them."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from npu_device.abi.instructions import CSRS
+from npu_device.abi.memory_map import NPU_WINDOW
 from npu_device.abi.registers import REGISTERS
 from npu_device.device import NpuDevice
 from npu_device.trace.stream import EventStream
-from pyv_ext.bus.bus import Access, Bus, WatchedLoad
+from pyv_ext.bus.bus import Bus, WatchedLoad
+from pyv_ext.bus.core_log import CoreRow
 from pyv_ext.elf import Program
 from pyv_ext.engines.engine import Engine
-from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.traps import Interrupt
+from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_ext.timing import CoreTiming
 from pyv_native.state import WORD32, Fields
@@ -29,6 +30,7 @@ _TICKET_SEL, _TICKET_STATUS = _OFFSET["TICKET_SEL"], _OFFSET["TICKET_STATUS"]
 _COMPLETED, _IRQ_STATUS = _OFFSET["COMPLETED"], _OFFSET["IRQ_STATUS"]
 _CSR_OFFSET = {entry.address: _OFFSET[entry.register] for entry in CSRS}
 _DONE_OR_ERROR = 0b11
+_INSIDE = (LogKind.STORES, LogKind.FENCE, LogKind.LOAD, LogKind.STORE, LogKind.TRAP, LogKind.MRET)
 _TICKET_DONE = 3
 
 
@@ -42,8 +44,6 @@ class Probed(Protocol):
     @property
     def engine(self) -> Engine: ...
     @property
-    def hart(self) -> Hart: ...
-    @property
     def bus(self) -> Bus: ...
     @property
     def npu(self) -> NpuDevice: ...
@@ -52,8 +52,7 @@ class Probed(Protocol):
 
 
 class LatencyProbe:
-    """Collects the submissions of one run. The platform tells it of custom instructions, CSRs, accesses of the NPU's
-    registers (`access`) and the external interrupt (`stamps.external`)."""
+    """Collects the submissions of one run. The platform calls it for custom instructions and CSRs."""
 
     def __init__(self, platform: Probed, program: Program, arrivals: Sequence[int] = ()) -> None:
         """`arrivals`: distances that were written to the program's table, see `arrivals.install`."""
@@ -68,23 +67,22 @@ class LatencyProbe:
         self._selected = 0
         self._rows = Rows()
         self.stamps = StampBook(self._rows, platform.config.npu.frontend.validate)
+        self._npu, self._log = platform.bus.log(platform.npu), platform.bus.clock.log
+        self._look = min(1 + platform.timing.mmio_one_way, platform.timing.mmio_read) - 1
+        """Cycles from the begin of a load to the cycle in which it reads the register."""
         self.recorder = Recorder(
-            platform.engine,
-            platform.hart,
-            platform.bus,
-            platform.npu,
-            functions,
-            self._rows,
-            self._committed,
+            platform.bus, platform.npu, functions, self._rows, self.stamps, self._accessed, self._committed
         )
+        self._log.follow_submissions(functions, _INSIDE, self._npu + _DOORBELL)
+        for function in functions:
+            platform.engine.mark(function)
+        self._log.subscribe(self.recorder.read, (LogKind.HANDLER, LogKind.LINES))
         platform.bus.watchers.append(self._watched)
-        self._hart = platform.hart
-        self._listening = False
-        """Whether handlers are noted: from the first submission on that asks for an interrupt."""
         platform.events.subscribe(self.stamps.events)
 
     def result(self, warmup: int = 0) -> Latency:
         """Everything so far; call it when the run is over."""
+        self._log.read()
         self.recorder.close()
         accepted = self.stamps.accepted()
         if self._arrivals:
@@ -96,6 +94,7 @@ class LatencyProbe:
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps."""
+        self._log.read()
         return {
             "completed": self._completed,
             "selected": self._selected,
@@ -110,16 +109,14 @@ class LatencyProbe:
         self._completed, self._selected = (fields.integer(name, 0, WORD32) for name in ("completed", "selected"))
         fields.load("rows", self._rows)
         fields.load("stamps", self.stamps)
-        if self.stamps.interrupting:
-            self._listen()
         fields.load("recorder", self.recorder)
 
     # -- listeners ---------------------------------------------------------------------------------------------
 
     def custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
         """The NPU answered a custom instruction."""
-        if self.recorder.asleep:
-            self.recorder.touched()
+        self._log.read()
+        self.recorder.use(operands.now)
         if name == "ENQCMD_T":
             self.recorder.enqcmd(operands, outcome, self._timing.custom)
         elif name == "TWAIT" and isinstance(outcome, Value):
@@ -134,34 +131,27 @@ class LatencyProbe:
             self._events.flush()
         if write_status:
             self._bus.watch(self._rows.data[row + COLUMN["descriptor"]])
-        if irq:
-            self._listen()
         self.stamps.commit(row, index, irq, write_status)
 
-    def _listen(self) -> None:
-        if not self._listening:
-            self._listening = True
-            self._hart.listen(self._interrupt, (Interrupt.EXTERNAL,))
-
-    def access(self, access: Access) -> None:
-        """A register of the NPU was accessed."""
-        if self.recorder.asleep:
-            self.recorder.touched()
-        offset = access.offset
-        if access.write:
+    def _accessed(self, row: CoreRow) -> None:
+        """A register of a device was accessed."""
+        start, cycles, pc, address, value, kind = row
+        offset, end, look = address - self._npu, start + cycles, start + self._look
+        if not 0 <= offset < NPU_WINDOW:
+            return
+        if kind == LogKind.STORE:
             if offset == _DOORBELL:
-                self.recorder.doorbell(access)
+                self.recorder.doorbell(start, end, value, pc)
             elif offset == _TICKET_SEL:
-                self._selected = access.value
+                self._selected = value
             else:
-                self.recorder.control(access)
+                self.recorder.control()
         elif offset == _HEAD:
-            self.recorder.head_read(access)
-        elif offset == _TICKET_STATUS:
-            if access.value & 0xFF >= _TICKET_DONE:
-                self.stamps.saw_ticket(self._selected, access.arrival - 1, access.end)
-        else:
-            self._completions_read(offset, access.value, access.arrival - 1, access.end)
+            self.recorder.head_read(start, value)
+        elif offset != _TICKET_STATUS:
+            self._completions_read(offset, value, look, end)
+        elif value & 0xFF >= _TICKET_DONE:
+            self.stamps.saw_ticket(self._selected, look, end)
 
     def _completions_read(self, offset: int, value: int, look: int, end: int) -> None:
         """A register that shows completions was read: it tells something when it has changed."""
@@ -174,6 +164,3 @@ class LatencyProbe:
     def _watched(self, load: WatchedLoad) -> None:
         if load.value and load.address % 64 == STATUS_WORD:
             self.stamps.saw_status_word(load.address - STATUS_WORD, load.end)
-
-    def _interrupt(self, cause: int, handler_start: int) -> None:
-        self.stamps.handler(handler_start)

@@ -130,11 +130,6 @@ class StampBook:
         if irq:
             self._interrupting.add(row)
 
-    @property
-    def interrupting(self) -> bool:
-        """Whether a submission has asked for an interrupt."""
-        return bool(self._interrupting)
-
     def expects(self, index: int | None) -> bool:
         """Whether entry `index` of the ring is committed and, as far as events have told, not accepted."""
         return index in self._ring

@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from pyv_ext.engines.tracer import FENCE, Record
 from pyv_native.state import LATEST, Fields, inside, listed, row
 from pyv_npu.observe.latency.rows import Reason, packed, unpacked
 
@@ -19,8 +18,12 @@ LIMIT = 1 << 16
 NOTES = 1 << 10
 """Notes of a run at most."""
 
-DEVICE = 2
-"""In the place of a line's address: an access of a device."""
+FENCE, DEVICE = 1, 2
+"""In place of a line's address: fences, an access of a device."""
+
+Record = tuple[int, int, int]
+"""(start, what, cycles): stores in a row to the 64-byte line at address `what`, fences in a row, or an access of a
+device; the cycle at whose start the first began, and the cycles that they took together."""
 
 CORE_REASONS = 7
 """The first reasons of `Reason` are those of a submission that has not left the core."""
@@ -214,14 +217,13 @@ class Window:
             made.commits = [row(item) for item in listed(fields["commits"])]
         return made
 
-    def noted(self, notes: Sequence[Record]) -> None:
+    def store(self, start: int, line: int) -> None:
         """Keep the first store to each line."""
         lines = self.lines
-        for start, what, _ in notes:
-            if what not in lines and what != FENCE and what != DEVICE:
-                lines[what] = start
-        while len(lines) > LINES_KEPT:
-            del lines[next(iter(lines))]
+        if line not in lines:
+            lines[line] = start
+            if len(lines) > LINES_KEPT:
+                del lines[next(iter(lines))]
 
     def begin(self, descriptor: int) -> int | None:
         """t0 of the next submission of this window: its entry, or for further descriptors their first store."""

@@ -20,17 +20,18 @@ looks. Then the cycles since the look before it are polling too.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
 from npu_device.abi.errors import ReturnCode
 from npu_device.abi.registers import REGISTERS
 from npu_device.device import NpuDevice
-from pyv_ext.bus.bus import WatchedLoad
-from pyv_ext.bus.window import Access
+from pyv_ext.bus.bus import Bus, WatchedLoad
+from pyv_ext.bus.core_log import CoreRow
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, Kind
+from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import Device, Operands, Outcome, Stall
 from pyv_ext.timing import CoreTiming
 from pyv_npu.observe.profile.stacks import Stacks
@@ -56,6 +57,8 @@ class Charge(NamedTuple):
     activity: Activity
 
 
+ACCESSES = (LogKind.LOAD, LogKind.STORE)
+"""Kinds of the core log that a profile reads."""
 MOST_SINCE = 1 << 8
 """Instructions between two looks of a loop that polls."""
 MOST_LOOKS = 1 << 10
@@ -68,10 +71,11 @@ _CSRS = (Kind.CSR_WRITE, Kind.CSR_UPDATE)
 
 
 class Profile:
-    """A tracer of `hart`; `accessed`, `loaded` and `answered` listen to its bus and to the NPU's command port."""
+    """A tracer of `hart`; it reads the core log, and `loaded` and `answered` listen to the bus and to the NPU's command
+    port."""
 
     def __init__(
-        self, hart: Hart, timing: CoreTiming, npu: NpuDevice, timer: Device, is_status: Callable[[int], bool]
+        self, hart: Hart, bus: Bus, timing: CoreTiming, npu: NpuDevice, timer: Device, is_status: Callable[[int], bool]
     ) -> None:
         """`npu`, `timer`: devices of the bus. `is_status(address)`: whether the NPU writes a status word there."""
         self.stacks = Stacks(hart)
@@ -84,12 +88,13 @@ class Profile:
         """Synchronous ones."""
         self.interrupts = 0
         self._hart = hart
+        self._bus = bus
         self._timing = timing
         self._npu = npu
         self._timer = timer
         self._is_status = is_status
         self._now = int(hart.cycle) if hart.instret else 0  # the cycles of the reset are those of the first instruction
-        self._access: Access | None = None
+        self._access: CoreRow | None = None
         self._load: WatchedLoad | None = None
         self._stalled_at: int | None = None
         self._stalled = 0
@@ -100,9 +105,11 @@ class Profile:
 
     # -- listeners ---------------------------------------------------------------------------------------------
 
-    def accessed(self, access: Access) -> None:
-        """The hart has used a device."""
-        self._access = access
+    def read(self, rows: Iterable[CoreRow]) -> None:
+        """Read a chunk of the core log: the last access of a device is that of the instruction that retires."""
+        for row in rows:
+            if row[-1] in ACCESSES:
+                self._access = row
 
     def loaded(self, load: WatchedLoad) -> None:
         """The hart has loaded from a page that is watched."""
@@ -123,6 +130,8 @@ class Profile:
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         row, stacks = instruction.row, self.stacks
+        if row.kind in (Kind.LOAD, Kind.STORE):
+            self._bus.clock.log.read()
         self.instructions[pc] += 1
         self.mnemonics[row.name] += 1
         cycles, self._now = end - self._now, end
@@ -195,16 +204,21 @@ class Profile:
             assert load is not None
             self._look(pc, cycles, load.address, load.value, Activity.EXECUTING, Activity.POLLING)
             return
-        of_npu, place = access.device is self._npu, (access.device.name, access.offset, access.write)
-        if access.write and not (of_npu and access.offset in _SELECTORS):
+        _, _, _, address, value, kind = access
+        answer = self._bus.device_at(address, 1)
+        assert answer is not None  # it has been accessed
+        device, offset = answer
+        of_npu, write = device is self._npu, kind == LogKind.STORE
+        if write and not (of_npu and offset in _SELECTORS):
             self._add(pc, cycles, Activity.MMIO)
             self._moved_on()
-        elif access.device is self._timer:
+        elif device is self._timer:
             self._add(pc, cycles, Activity.MMIO)
         else:
             ring = self._npu.ring
-            full = of_npu and access.offset == _HEAD and (ring.tail - access.value) & _WORD >= ring.size
-            self._look(pc, cycles, place, access.value, Activity.MMIO, Activity.QUEUE if full else Activity.POLLING)
+            full = of_npu and offset == _HEAD and (ring.tail - value) & _WORD >= ring.size
+            place, again = (device.name, offset, write), Activity.QUEUE if full else Activity.POLLING
+            self._look(pc, cycles, place, value, Activity.MMIO, again)
 
     def _custom(self, pc: int, cycles: int, instruction: Instruction) -> None:
         value, stalled = int(self._hart.x[instruction.rd]), min(self._stalled, cycles)

@@ -5,20 +5,24 @@ has the rules.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Protocol
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, STATUS_OFFSET, TICKET_OFFSET
 from npu_device.abi.instructions import CSRS
+from npu_device.abi.memory_map import NPU_WINDOW
 from npu_device.abi.opcodes import TicketState
 from npu_device.abi.registers import REGISTERS
 from npu_device.device import NpuDevice
 from npu_device.memory.region import Region, make_region
 from npu_device.trace.stream import EventStream
-from pyv_ext.bus.bus import Access, Bus
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.core_log import CoreRow
 from pyv_ext.bus.shadow import LOADS, STORES, Shadow
 from pyv_ext.elf import Program
 from pyv_ext.hart.hart import Hart
 from pyv_ext.hart.traps import Interrupt
+from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_npu.config import Config
 from pyv_npu.observe.sanitizer.findings import RA, Notebook, Rule, Side
@@ -92,23 +96,31 @@ class Boundary:
         shadow.on_return = self._returned
         shadow.on_load = self._load
         shadow.on_store = self._store
-        platform.bus.observe(platform.npu, self._access)
+        self._registers = platform.bus.log(platform.npu)
+        platform.bus.clock.log.subscribe(self._read, at_once=True)
 
     # -- registers ---------------------------------------------------------------------------------------------
 
-    def _access(self, access: Access) -> None:
-        self._checks.check_frames(access.start)
-        if access.write:
-            if access.offset == _OFFSET["IRQ_ACK"]:
-                self._handler.acknowledged(access.start, self._hart.pc)
-            elif access.offset == _OFFSET["DOORBELL"]:
-                self._doorbell(access)
-            elif access.offset == _OFFSET["TICKET_SEL"]:
-                self._selected = access.value
-            elif access.offset == _OFFSET["CTRL"] and access.value >> _RESET & 1:
-                self._reset()
-        else:
-            self._register_read(_REGISTER.get(access.offset, ""), access.value)
+    def _read(self, rows: Iterable[CoreRow]) -> None:
+        """Read a chunk of the core log, which ends with the access of a register that has brought it."""
+        for row in rows:
+            if row[-1] in (LogKind.LOAD, LogKind.STORE) and 0 <= row[3] - self._registers < NPU_WINDOW:
+                self._access(row)
+
+    def _access(self, row: CoreRow) -> None:
+        start, _, pc, address, value, kind = row
+        offset = address - self._registers
+        self._checks.check_frames(start, pc)
+        if kind == LogKind.LOAD:
+            self._register_read(_REGISTER.get(offset, ""), value)
+        elif offset == _OFFSET["IRQ_ACK"]:
+            self._handler.acknowledged(start, pc)
+        elif offset == _OFFSET["DOORBELL"]:
+            self._doorbell(row)
+        elif offset == _OFFSET["TICKET_SEL"]:
+            self._selected = value
+        elif offset == _OFFSET["CTRL"] and value >> _RESET & 1:
+            self._reset()
 
     def _register_read(self, name: str, value: int) -> None:
         """Firmware has read a register, or the CSR that mirrors it."""
@@ -182,14 +194,15 @@ class Boundary:
 
     # -- handing over ------------------------------------------------------------------------------------------
 
-    def _doorbell(self, access: Access) -> None:
-        ring, side = self._npu.ring, Side("doorbell", access.start, self._hart.pc, back=int(self._hart.x[RA]))
+    def _doorbell(self, row: CoreRow) -> None:
+        start, cycles, pc, _, value, _ = row
+        ring, side = self._npu.ring, Side("doorbell", start, pc, back=int(self._hart.x[RA]))
         self._ledger.catch_up()
-        tail = self._tail if access.start < self._rung else ring.tail
-        count = (access.value - tail) & _MASK
+        tail = self._tail if start < self._rung else ring.tail
+        count = (value - tail) & _MASK
         if not count or count > ring.size:
             return
-        self._tail, self._rung = access.value, access.arrival
+        self._tail, self._rung = value, start + cycles + self._bus.timing.mmio_one_way
         made = []
         for step in range(count):
             index = (tail + step) & _MASK
@@ -197,7 +210,7 @@ class Boundary:
             data = self._bus.peek(address, DESCRIPTOR_SIZE)
             if data is not None:
                 made.append(self._hand_over(side, address, index, data))
-        self._doorbells[access.value] = made
+        self._doorbells[value] = made
         if len(self._doorbells) > ring.size:
             del self._doorbells[next(iter(self._doorbells))]
         for submission in made:
@@ -212,7 +225,7 @@ class Boundary:
         """The NPU has answered a custom instruction."""
         if not isinstance(outcome, Value):
             return
-        self._checks.check_frames(operands.now)
+        self._checks.check_frames(operands.now, operands.pc)
         if name in ("TWAIT", "TSTAT"):
             self._handler.looked()
         if name == "ENQCMD_T":

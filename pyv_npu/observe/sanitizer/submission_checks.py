@@ -122,7 +122,7 @@ class SubmissionChecks:
     def _in_frame(self, region: Region) -> bool:
         return int(self._hart.x[2]) <= region.address < self._stack_top
 
-    def check_frames(self, now: int) -> None:
+    def check_frames(self, now: int, pc: int) -> None:
         """Memory below the stack pointer has no owner."""
         sp = int(self._hart.x[2])
         for holding in tuple(self._framed):
@@ -131,7 +131,7 @@ class SubmissionChecks:
                 self._framed.remove(holding)
             elif region.address < sp <= self._stack_top:
                 self._framed.remove(holding)
-                side = Side("returned", now, self._hart.pc, back=int(self._hart.x[RA]))
+                side = Side("returned", now, pc, back=int(self._hart.x[RA]))
                 self._notebook.add(
                     Rule.FREED, owner.side, side, region.address, region.end - region.address,
                     f"{holding.role.value} of {opcode_of(owner)}",

@@ -1,6 +1,7 @@
 from dataclasses import dataclass
 
 import pytest
+from core_rows import Lines
 
 from pyv_ext.bus.clock import Clock
 from pyv_ext.devices.base import DeviceBase
@@ -49,14 +50,19 @@ class Wired:
     clock: Clock
     plic: Plic
     wiring: InterruptWiring
-    history: list[tuple[int, int]]
-    """(cycle, mip bits) of each change."""
-    rises: list[int]
+    lines: Lines
+
+    @property
+    def history(self) -> list[tuple[int, int]]:
+        return self.lines.all
+
+    @property
+    def rises(self) -> list[int]:
+        return [cycle for cycle, level in self.lines.external if level]
 
 
 def wired(device: Pulse, *, through: bool = True, direct: bool = False, delay: int = 0) -> Wired:
     clock, plic, clint = Clock(), Plic(), Clint()
-    history: list[tuple[int, int]] = []
     clock.attach(device)
     wiring = InterruptWiring(
         clock,
@@ -68,10 +74,7 @@ def wired(device: Pulse, *, through: bool = True, direct: bool = False, delay: i
     )
     plic.write(4 * SOURCE, 4, 1, 0)
     plic.write(0x2000, 4, 1 << SOURCE, 0)
-    rises: list[int] = []
-    wiring.listen(lambda cycle, lines, changed: history.append((cycle, lines)))
-    wiring.listen_external(lambda cycle, level: rises.append(cycle) if level else None)
-    return Wired(clock, plic, wiring, history, rises)
+    return Wired(clock, plic, wiring, Lines(clock))
 
 
 def test_the_bits_of_mip() -> None:
@@ -126,20 +129,17 @@ def test_direct_or_plic_whichever_is_first_and_longest() -> None:
 
 def test_timer_and_external_bits_are_told_apart() -> None:
     clock, clint, plic, device = Clock(), Clint(divider=1), Plic(), Pulse(50, 60)
-    history: list[tuple[int, int]] = []
     clock.attach(clint)
     clock.attach(device)
     wiring = InterruptWiring(clock, clint=clint, plic=plic, sources={}, direct=[device])
-    wiring.listen(lambda cycle, lines, changed: history.append((cycle, lines)))
-    external: list[tuple[int, bool]] = []
-    wiring.listen_external(lambda cycle, level: external.append((cycle, level)))
+    lines = Lines(clock)
     clint.write(0x4000, 4, 55, 0)
     clint.write(0x4004, 4, 0, 0)
     clock.changed(1)
     clock.advance(100)
-    assert history == [(50, MEIP), (55, MEIP | MTIP), (60, MTIP)]
+    assert lines.all == [(50, MEIP), (55, MEIP | MTIP), (60, MTIP)]
     assert wiring.lines == MTIP
-    assert external == [(50, True), (60, False)], "the timer is no external interrupt"
+    assert lines.external == [(50, True), (60, False)], "the timer is no external interrupt"
 
 
 def test_a_call_from_outside_in_the_middle_of_an_access_does_not_go_back_in_time() -> None:

@@ -18,6 +18,7 @@ from near_rig import AT_OWN, MAIN, PARTS, Machine, Own, until_it_stops
 from pyv_ext.bus.memory import Ram
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import Isa
+from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import Reply
 from pyv_ext.tracing.commits import CommitLog
 
@@ -85,16 +86,16 @@ def test_what_a_device_raises_is_raised_by_the_run(where, access, seed, monkeypa
 
 
 @pytest.mark.parametrize("access", ["lw", "sw"])
-def test_who_comes_later_is_told_of_every_access(access, monkeypatch):
-    """An observer of the device."""
+def test_an_observer_that_comes_later_reads_every_access(access, monkeypatch):
     for seed in range(2):
         machines = reference, native = pair(monkeypatch, seed, own=Calm)
         accessing(machines, (access, 0))
         seen: list[list[object]] = [[], []]
         for machine, log in zip(machines, seen, strict=True):
             machine.run(1000)
-            machine.bus.observe(machine.own, lambda access, log=log: log.append(access[1:]))
+            machine.clock.log.subscribe(log.extend, (LogKind.LOAD, LogKind.STORE))
             machine.run(3000)
+            machine.clock.log.read()
         assert seen[0] == seen[1] and len(seen[0]) > 50
         assert native.run(4000) == reference.run(4000)
 
@@ -174,11 +175,10 @@ class Disturbances:
         self.seen = list[object]()
         self._guards = [lambda *access: self.seen.append(access)]
 
-    def observed(self) -> None:
-        self.machine.bus.observe(self.machine.own, lambda access: self.seen.append(access[1:]))
-
-    def all_observed(self) -> None:
-        self.machine.bus.observers.append(lambda access: self.seen.append(access[1:]))
+    def logged(self) -> None:
+        """The device's accesses, each at once, so that they are among all that is seen."""
+        self.machine.bus.log(self.machine.own)
+        self.machine.clock.log.subscribe(self.seen.extend, at_once=True)
 
     def followed(self) -> None:
         self.machine.clock.attach(Ticks(self.seen))
@@ -213,12 +213,12 @@ def take_turns(one: Machine, other: Machine) -> None:
 
 @pytest.mark.parametrize(("seed", "near"), [(70, False), (70, True), (71, False), (71, True), (72, False)])
 def test_a_machine_that_is_disturbed_goes_on_as_the_reference(seed, near, monkeypatch):
-    """Between runs of 1 to 4001 cycles: observers, guards, traces, watched pages, snapshots; the device raises in the
-    last."""
+    """Between runs of 1 to 4001 cycles: the core log, guards, traces, watched pages, snapshots; the device raises in
+    the last."""
     machines = reference, native = pair(monkeypatch, seed, own=Restless, near=near, divider=50)
     disturbed = [Disturbances(machine) for machine in machines]
     chance = random.Random(seed)
-    once = ["observed", "all_observed", "followed", "watched", "mapped"]
+    once = ["logged", "followed", "watched", "mapped"]
     for machine in machines:
         machine.load(interrupted_program(machine.hart.isa, seed))
     for number, until in enumerate(until_it_stops(reference, seed, 3000)):

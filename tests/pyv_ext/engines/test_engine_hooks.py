@@ -100,7 +100,7 @@ def test_hooks_may_change_the_machine(form):
 
 
 def test_neither_leaves_native_code():
-    """They are called from it, and nothing else is, as long as they change nothing."""
+    """The slow path executes a hooked instruction, and nothing else, as long as they change nothing."""
     form = FORMS[-1]
     with rig(form, [(cycle, 1 << 7) for cycle in range(3000, 40_000, 500)]) as made:
         made.engine.add_hook(HOOKED[0], lambda hart: None)
@@ -116,4 +116,4 @@ def test_neither_leaves_native_code():
         made.engine.run(20_000)
         assert made.hart.traps - traps == 30
         assert len(entered) == 1
-        assert slow == []
+        assert set(slow) == {HOOKED[0]}

@@ -16,6 +16,7 @@ from near_rig import (
     PARTS,
     RAM,
     TIMINGS,
+    UART,
     Machine,
     Own,
     both,
@@ -25,6 +26,7 @@ from near_rig import (
 )
 
 from pyv_ext.isa import Isa
+from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import Reply
 
 UART_SOURCE, OWN_SOURCE = 10, 11
@@ -48,7 +50,7 @@ def test_random_accesses_are_those_of_the_reference(form, seed, monkeypatch):
         assert native.run(until) == reference.run(until), (seed, until)
         if chance.random() < 0.2:
             fed(machines, chance)
-    assert reference.hart.traps > 20 and len(reference.external) > 10
+    assert reference.hart.traps > 20 and len(reference.lines.external) > 10
 
 
 @pytest.mark.parametrize("seed", range(30, 32))
@@ -76,8 +78,11 @@ def test_an_observer_of_the_uart_sees_every_access_and_changes_nothing(monkeypat
         assert native.run(until) == reference.run(until), until
         if number == 5:
             for machine, log in zip(machines, seen, strict=True):
-                machine.bus.observe(machine.uart, lambda access, log=log: log.append(access[1:]))
-    taking = [[access for access in log if access[0] in (0, 2) and not access[2]] for log in seen]
+                machine.bus.log(machine.uart)
+                machine.clock.log.subscribe(log.extend)
+    for machine in machines:
+        machine.clock.log.read()
+    taking = [[row for row in log if row[3] - UART in (0, 2) and row[5] == LogKind.LOAD] for log in seen]
     assert taking[0] == taking[1] and len(taking[0]) > 20  # stable registers need not be read again
 
 
@@ -109,8 +114,6 @@ def test_interrupts_of_the_uart_ask_python_for_nothing(monkeypatch):
     for machine in (reference, native):
         transmitter(machine)
         machine.run(2000)
-    for machine in (reference, native):
-        machine.wiring.record.told = False
     native.count()
     for until in (10_000, 12_345, 40_000):
         assert native.run(until) == reference.run(until)
@@ -263,8 +266,6 @@ def test_interrupts_of_a_device_in_python_are_claimed_and_completed_by_native_co
         start.append(one("sw", rs1=AT_OWN, rs2=29))
         machine.load(start + looped(machine.hart.isa, [one("addi", rd=21, rs1=21, imm=1)] * 9))
         machine.run(2000)
-    for machine in (reference, native):
-        machine.wiring.record.told = False
     native.count()
     traps = native.hart.traps
     for until in (10_000, 12_345, 40_000):

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from core_rows import Lines
 from engine_world import compare
 from hart_rig import FULL
 from native_forms import NATIVE_FORMS
@@ -56,11 +57,10 @@ class Machine:
         self.bus.add_ram(Ram("ram", RAM, 0x1_0000))
         self.hart = Hart(isa, timing, self.clock.words, reset_pc=RAM)
         self.uart, self.own = Uart(), own()
-        self.lines: list[tuple[int, bool]] = []
         self.bus.add_device(UART, self.uart)
         self.bus.add_device(OWN, self.own)
-        wiring = InterruptWiring(self.clock, clint=Clint(), plic=Plic(), sources={}, direct=[self.uart])
-        wiring.listen_external(lambda cycle, level: self.lines.append((cycle, level)))
+        InterruptWiring(self.clock, clint=Clint(), plic=Plic(), sources={}, direct=[self.uart])
+        self.lines = Lines(self.clock)
         self.engine = make_engine(engine, self.hart, self.bus)
         self.bus.poke(RAM, program(isa, seed))
         x = self.hart.x
@@ -70,7 +70,7 @@ class Machine:
         """All that can be seen of it then."""
         self.engine.run(until)
         hart, bus = self.hart, self.bus.state()
-        seen = (self.uart.state(), bytes(self.uart.console.data), self.own.contents(), list(self.lines), bus)
+        seen = (self.uart.state(), bytes(self.uart.console.data), self.own.contents(), self.lines.external, bus)
         return (*seen, hart.pc, hart.cycle, hart.instret, *hart.x[:32])
 
 

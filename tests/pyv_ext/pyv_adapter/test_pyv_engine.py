@@ -134,7 +134,8 @@ def test_a_tracer_sees_instructions_and_traps_with_their_cycles(engine: MakesEng
 def test_a_stop_ends_the_run_after_the_current_instruction(engine: MakesEngine) -> None:
     core = world(engine, "sw x0,28(x6); addi x1,x0,1").engine
     wanted = Stop(StopReason.INTERRUPTED)
-    core.bus.observers.append(lambda access: core.stop(wanted))
+    core.bus.log(core.bus.windows[0].device)
+    core.bus.clock.log.subscribe(lambda rows: core.stop(wanted), at_once=True)
     assert core.run(100) is wanted
     assert (core.hart.pc, core.hart.cycle, core.hart.x[1]) == (RAM + 4, 2, 0)
     assert core.run(3) is None
@@ -162,11 +163,12 @@ def test_an_exception_of_a_device_leaves_a_core_that_goes_on(engine: MakesEngine
     core = world(engine, "addi x1,x1,1; lw x2,12(x6); addi x3,x2,0").engine
     broken = [True]
 
-    def observe(access: object) -> None:
+    def observe(rows: object) -> None:
         if broken.pop():
             raise ZeroDivisionError
 
-    core.bus.observers.append(observe)
+    core.bus.log(core.bus.windows[0].device)
+    core.bus.clock.log.subscribe(observe, at_once=True)
     with pytest.raises(ZeroDivisionError):
         core.run(9)
     assert core.hart.pc == RAM + 4

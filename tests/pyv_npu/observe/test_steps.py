@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyv_ext.engines.tracer import FENCE, Record
 from pyv_npu.observe.latency import steps
 from pyv_npu.observe.latency.rows import Reason
-from pyv_npu.observe.latency.steps import CORE_REASONS, DEVICE, Question, StepLog
+from pyv_npu.observe.latency.steps import CORE_REASONS, DEVICE, FENCE, Question, Record, StepLog
 
 LINE = 0x8000_1000
 OTHER = -1

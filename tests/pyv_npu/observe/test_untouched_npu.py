@@ -18,6 +18,7 @@ from npu_device.abi.registers import REGISTERS
 from pyv_ext import elf
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import Stop
+from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import CustomInstruction, Operands
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
@@ -53,7 +54,7 @@ def calls_of(mode: str, program: Program, instructions: tuple[CustomInstruction,
     platform = machine(mode, program, instructions)
     stops: list[Stop] = []
     counted = calls(lambda: stops.append(platform.run()))
-    assert platform.engine.tracer is None
+    assert not platform.clock.machine.kinds >> LogKind.STORES & 1
     assert stops[0].code == 0
     return counted
 
@@ -91,9 +92,9 @@ def test_submissions_are_measured_from_where_the_npu_is_used() -> None:
         program = looping(60_000, *ENABLE, *submission(), *submission())
         platform = machine("tight", program, **{"core.engine": engine})
         platform.run(until=50_000)
-        assert platform.engine.tracer is None
+        assert not platform.clock.machine.following
         assert platform.run().code == 0
-        assert platform.engine.tracer is not None
+        assert platform.clock.machine.following
         rows.append([(row.t0, row.t1, row.t2, row.leave) for row in platform.result().accepted])
     assert rows[0] == rows[1]
     (first, *_), (second, *_) = rows[0]
@@ -130,7 +131,7 @@ def test_a_custom_instruction_is_use() -> None:
     platform = machine("tight", looping(10, *submission()))
     assert platform.run().code == 0
     assert platform.result().rejected == 0  # busy: it could be tried again
-    assert platform.engine.tracer is not None
+    assert platform.clock.machine.following
 
 
 @needs(GCC, PICOLIBC)
@@ -157,7 +158,7 @@ def test_a_benchmark_of_any_march_and_level_runs_alike_in_both_modes(tmp_path: P
     for mode in ("loose", "tight"):
         platform = machine(mode, program, (OWN,), **{"core.isa": f"{march}_zicsr_zifencei"})
         ends.append((platform.run(), platform.cycle, platform.hart.instret))
-        assert platform.engine.tracer is None
+        assert not platform.clock.machine.following
     assert ends[0] == ends[1] and ends[0][0].code == 0
 
 
@@ -171,4 +172,4 @@ def test_own_instructions_do_not_count_as_use() -> None:
     custom = CustomInstruction("own", 0x5C00_002B, 0xFE00_707F, "rd,rs1,rs2", note)
     platform = machine("tight", looping(60_000, 0x5C00_002B), (custom,))
     platform.run()
-    assert seen and platform.engine.tracer is None
+    assert seen and not platform.clock.machine.following

@@ -1,0 +1,83 @@
+"""Core log of a machine for observers in Python (`pyv_ext.machine.log`)."""
+
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import Any
+
+from pyv_ext.errors import PyvExtError
+from pyv_ext.machine.state import SUBMIT_FUNCTIONS, LogKind
+
+CoreRow = tuple[int, int, int, int, int, int]
+"""start, cycles, pc, address, value, kind: as in `pyv_ext.machine.state.CoreRecord`."""
+ROW = Struct("<qqIIIB3x")
+
+
+class CoreLog:
+    """Hands chunks of the log to its observers."""
+
+    def __init__(self, machine: Any, mark_return: Callable[[int], int]) -> None:
+        """`machine`: view of the root record; `mark_return(address)` lets the return of submit functions be logged."""
+        self._machine = machine
+        self._mark_return = mark_return
+        self._bytes = machine.log.reserved()
+        self._observers: list[Callable[[Iterable[CoreRow]], None]] = []
+
+    def subscribe(
+        self, observer: Callable[[Iterable[CoreRow]], None], kinds: Iterable[LogKind] = (), *, at_once: bool = False
+    ) -> None:
+        """Hand each later chunk to `observer`; `kinds` are logged from now on, besides those of other observers.
+
+        `at_once`: an access of a logged register ends a chunk, so that hart and devices are those of the access.
+        """
+        self.read()
+        self._machine.at_once = self._machine.at_once or at_once
+        self._observers.append(observer)
+        self._machine.always |= _bits(kinds)
+        self._machine.kinds |= self._machine.always
+
+    def unsubscribe(self, observer: Callable[[Iterable[CoreRow]], None]) -> None:
+        """Undo one `subscribe`; kinds stay on."""
+        self.read()
+        self._observers.remove(observer)
+
+    def follow_submissions(self, functions: Iterable[int], kinds: Iterable[LogKind], doorbell: int) -> None:
+        """Log `kinds` while submissions are under way: from the begin of one of `functions` on or, without any, from
+        the first access of a logged register on. A store to `doorbell` is read at once."""
+        addresses = sorted(functions)
+        if len(addresses) > SUBMIT_FUNCTIONS:
+            raise PyvExtError(f"{len(addresses)} submit functions: at most {SUBMIT_FUNCTIONS} are followed; name fewer")
+        self._machine.entries.fill(addresses)
+        self._machine.inside, self._machine.doorbell = _bits(kinds), doorbell
+
+    def follow(self) -> None:
+        """Follow submissions from now on."""
+        machine = self._machine
+        machine.following, machine.kinds = True, machine.always | machine.inside
+        machine.depth = machine.called = 0
+        machine.handed_over = False
+
+    def restore(self, following: bool, handed_over: bool, depth: int, calls: Iterable[tuple[int, int, int]]) -> None:
+        """Go on in another state: `calls` are return address, sp and depth of submit functions under way."""
+        machine = self._machine
+        self.follow()
+        machine.logged, machine.handed_over, machine.depth = 0, handed_over, depth
+        if not following:
+            machine.following, machine.kinds = False, machine.always
+        for call, (back, sp, at) in zip(machine.calls, calls, strict=False):
+            machine.called += 1
+            call.back, call.sp, call.depth = back, sp, at
+            self._mark_return(back)
+
+    def read(self) -> int:
+        """Hand over what was logged. Always 0."""
+        count = self._machine.logged
+        if count:
+            self._machine.logged = 0
+            rows = tuple(ROW.iter_unpack(self._bytes[: ROW.size * count]))
+            for observer in self._observers:
+                observer(rows)
+        return 0
+
+
+def _bits(kinds: Iterable[LogKind]) -> int:
+    return sum(1 << kind for kind in kinds)

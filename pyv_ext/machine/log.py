@@ -1,0 +1,131 @@
+"""Core log in the native subset: what the core has done, in records of 32 bytes, for observers that read it in chunks.
+
+Observers switch kinds on: everywhere, or while submissions are followed. These are followed from the begin of a submit
+function on, until all such functions have returned and a submission has left the core.
+"""
+
+from pyv_ext.machine.state import LOG, SUBMIT_FUNCTIONS, LogKind, Machine, Register
+from pyv_native.arena import callback
+
+EXTERNAL = 1 << 31 | 11
+"""Cause of an external interrupt."""
+
+
+@callback
+def read_log(machine: Machine) -> int:
+    """Let observers read the records, and remove them."""
+    raise NotImplementedError
+
+
+@callback
+def mark_return(machine: Machine, address: int) -> int:
+    """Let `mark` be called before each instruction at a return address."""
+    raise NotImplementedError
+
+
+def append(machine: Machine, kind: int, start: int, cycles: int, pc: int, address: int, value: int) -> None:
+    """Add a record."""
+    if machine.logged == LOG:
+        read_log(machine)
+        if machine.logged == LOG:
+            return
+    record = machine.log[machine.logged]
+    machine.logged += 1
+    record.kind = kind
+    record.start = start
+    record.cycles = cycles
+    record.pc = pc
+    record.address = address
+    record.value = value
+
+
+def log_cycles(machine: Machine, kind: int, start: int, cycles: int, address: int) -> None:
+    """Log a store to a line of memory, or a fence, if their kind is on; one record for those in a row."""
+    if not machine.kinds >> kind & 1:
+        return
+    if machine.logged:
+        last = machine.log[machine.logged - 1]
+        if last.kind == kind and last.address == address:
+            last.cycles += cycles
+            return
+    append(machine, kind, start, cycles, 0, address, 0)
+
+
+def follow(machine: Machine) -> None:
+    """Begin to follow submissions."""
+    machine.following = True
+    machine.kinds = machine.always | machine.inside
+    machine.depth = 0
+    machine.handed_over = False
+
+
+def log_access(machine: Machine, register: Register, kind: int, address: int, value: int, start: int) -> None:
+    """Log an access of a device, whose `cycles` are set. What hands submissions over, or has changed a logged register
+    already, is read at once."""
+    if register.logged:
+        if not machine.following and not len(machine.entries):
+            follow(machine)
+    elif not machine.kinds >> kind & 1:
+        return
+    append(machine, kind, start, machine.cycles, machine.pc, address, value)
+    if not register.logged:
+        return
+    submits = kind == LogKind.STORE and address == machine.doorbell
+    machine.handed_over = machine.handed_over or submits
+    if machine.at_once or submits or (kind == LogKind.STORE and not register.one_way):
+        read_log(machine)
+
+
+def log_trap(machine: Machine, start: int, cycles: int, pc: int, cause: int) -> None:
+    """Log a trap whose handler begins after `cycles`, or an external interrupt; bit 31 of a cause is that of
+    interrupts."""
+    if machine.kinds >> LogKind.TRAP & 1:
+        machine.depth += 1
+        append(machine, LogKind.TRAP, start, cycles, pc, 0, cause)
+    elif machine.kinds >> LogKind.HANDLER & 1 and cause == EXTERNAL:
+        append(machine, LogKind.HANDLER, start, cycles, pc, 0, cause)
+
+
+def log_mret(machine: Machine, start: int, cycles: int) -> None:
+    """Log the return from a handler."""
+    if machine.kinds >> LogKind.MRET & 1:
+        machine.depth = max(machine.depth - 1, 0)
+        append(machine, LogKind.MRET, start, cycles, 0, 0, 0)
+
+
+def contains(addresses: list[int], address: int) -> bool:
+    """Whether an address is among others."""
+    match = False
+    for each in addresses:
+        match = match or each == address
+    return match
+
+
+def mark(machine: Machine, pc: int, ra: int, sp: int, cycle: int) -> int:
+    """Log that a submit function begins at `pc`, or has returned there. Always 0."""
+    if machine.called:
+        call = machine.calls[machine.called - 1]
+        if call.back == pc and call.sp == sp and call.depth == machine.depth:
+            machine.called -= 1
+            if machine.handed_over and not machine.called:
+                machine.following = False
+                machine.kinds = machine.always
+            append(machine, LogKind.RETURN, cycle, 0, pc, 0, 0 if machine.following else 1)
+    if not contains(machine.entries, pc):
+        return 0
+    if not machine.following:
+        follow(machine)
+    if not contains(machine.returns, ra):
+        if len(machine.returns) == SUBMIT_FUNCTIONS:
+            machine.returns.clear()
+        machine.returns.append(ra)
+        mark_return(machine, ra)
+    if machine.called == SUBMIT_FUNCTIONS:
+        machine.called = 0
+    call = machine.calls[machine.called]
+    call.back = ra
+    call.sp = sp
+    call.depth = machine.depth
+    machine.called += 1
+    append(machine, LogKind.ENTER, cycle, 0, pc, ra, sp)
+    return 0
