@@ -22,7 +22,7 @@ from toolchain.onnx_frontend import qdq_graph as qdq_cache
 from toolchain.onnx_frontend.table import IN_RANGE, OPERATORS
 from toolchain.onnx_model.model import OnnxModel, opset_of
 from toolchain.onnx_model.node import Node
-from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, infer_outputs
+from toolchain.onnx_nodes.evaluation import RANDOM, TensorInfo, evaluate, infer_outputs
 from toolchain.onnx_nodes.parts import Parts
 from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_operators import attention as cached_attention
@@ -88,10 +88,6 @@ SMALL = 64
 
 _REMEDY = "; `pyv-npu docs onnx-coverage` lists those that are: export the model with them"
 """Behind what is said of an operator; once behind all of them."""
-_RANDOM = frozenset(
-    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-)
-"""Operators without a result that two runs agree on."""
 
 
 class Refusals:
@@ -192,7 +188,7 @@ def weights(nodes: list[Any]) -> set[str]:
     of weights by their norm in the graph."""
     wanted = set[str]()
     for proto in reversed(nodes):
-        if proto.domain not in ("", "ai.onnx") or proto.op_type in _RANDOM:
+        if proto.domain not in ("", "ai.onnx") or proto.op_type in RANDOM:
             continue
         row = OPERATORS.get(proto.op_type)
         places = (1,) if proto.op_type in ("Conv", "Gemm", "MatMul") else row.constant if row else ()
@@ -203,7 +199,7 @@ def weights(nodes: list[Any]) -> set[str]:
 
 def _node(node: Node, known: dict[str, Values]) -> None:
     proto = node.proto
-    if proto.op_type in _RANDOM and node.attribute("seed") is None:
+    if proto.op_type in RANDOM and node.attribute("seed") is None:
         node.refuse("its numbers are drawn anew in each run: export the model with them as an input")
     if _at_compile_time(node, known):
         known.update(_evaluate(node, known))

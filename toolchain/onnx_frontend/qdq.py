@@ -11,16 +11,14 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import NodeProto, helper
+from onnx import helper
 
 from toolchain.ir.graph import Values
-from toolchain.onnx_frontend.qdq_graph import FLOATS, NIBBLES, Factor, QdqGraph, on_codes
+from toolchain.onnx_frontend.qdq_graph import FLOATS, NIBBLES, Factor, QdqGraph, hoisted, on_codes
 from toolchain.onnx_model.model import OnnxModel
 from toolchain.onnx_nodes.view import node_name
 
 DOMAIN = "pyv.qdq"
-MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")
-"""Operators whose results are values of their first input: they work on codes as on numbers."""
 _WHOLE = 1e-4
 _RELATIVE = 1e-7
 """How far a bias may be from a whole number of steps to become INT32, in steps and by the rounding of its scale."""
@@ -52,7 +50,7 @@ def fuse(model: OnnxModel, caches: Collection[str] = ()) -> Fused:
 
 class _Fusion:
     def __init__(self, model: OnnxModel, caches: Collection[str]) -> None:
-        self._graph = QdqGraph(model)
+        self._graph = QdqGraph(model, hoisted(QdqGraph(model)))
         self._caches = caches
         self._model = model
         self._constants: dict[str, Values] = {}
@@ -68,9 +66,6 @@ class _Fusion:
                 if fused is not None:
                     gone.update(map(id, chain.nodes[:-1]))
                     made[id(chain.nodes[-1])] = fused
-            elif node.op_type in MOVES and (quantizer := self._same(node)) is not None:
-                gone.add(id(node))
-                made[id(quantizer)] = self._on_codes(node, quantizer)
             elif node.op_type == "Attention" and (coded := on_codes(self._graph, node, self._caches, DOMAIN)):
                 gone.update(map(id, coded.gone))
                 made[id(node)] = coded.node
@@ -152,24 +147,6 @@ class _Fusion:
             name=node_name(node), domain=DOMAIN, zero0=a.zero, zero1=b.zero,
             zero_out=zero, scale=scale.reshape(-1).tolist(), relu=int(any(_is(one, "Relu") for one in nodes)), **kept,
         )  # fmt: skip
-
-    def _same(self, node: Any) -> Any | None:
-        """The QuantizeLinear that alone reads a node which moves values, and undoes the DequantizeLinear before it."""
-        source, quantizer = self._graph.factor(node.input[0]), self._graph.only_reader(node.output[0])
-        if source is None or source.scale.size != 1 or quantizer is None or quantizer.op_type != "QuantizeLinear":
-            return None
-        target, kinds = self._graph.target(quantizer), self._model.info
-        if target is None or kinds[source.name].type != kinds[target.name].type:
-            return None
-        return quantizer if source.same_grid(target) else None
-
-    def _on_codes(self, node: Any, quantizer: Any) -> Any:
-        """The node on what DequantizeLinear reads, with the result of QuantizeLinear."""
-        source = self._graph.factor(node.input[0])
-        assert source is not None
-        moved = NodeProto.FromString(node.SerializeToString())
-        moved.input[0], moved.output[0] = source.name, quantizer.output[0]
-        return moved
 
     def _obstacle(self, node: Any, a: Factor, b: Factor, kinds: set[str]) -> str:
         """Why a product of two quantized tensors, of types `kinds`, has no integer form; empty: it has one. Scales per

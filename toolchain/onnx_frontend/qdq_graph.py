@@ -5,15 +5,16 @@ of the present become one node of `toolchain.onnx_frontend.qdq.DOMAIN` on the co
 one scale, so that what is appended to the cache is what the queries see.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-from onnx import helper
+from onnx import NodeProto, helper
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.model import OnnxModel, check_scale
+from toolchain.onnx_nodes.evaluation import TensorInfo
 from toolchain.onnx_nodes.view import node_name
 
 BYTES = ("INT8", "UINT8")
@@ -38,9 +39,10 @@ class Factor(NamedTuple):
 class QdqGraph:
     """The nodes of a model, with the producer and the readers of each tensor."""
 
-    def __init__(self, model: OnnxModel) -> None:
+    def __init__(self, model: OnnxModel, nodes: Iterable[Any] | None = None) -> None:
+        """`nodes`: those of the model where they are not given."""
         self.model = model
-        self.nodes = list(model.graph.node)
+        self.nodes = list(model.graph.node if nodes is None else nodes)
         self.makers = {name: node for node in self.nodes for name in node.output if name}
         self._outputs = frozenset(model.outputs)
         self._readers: dict[str, list[Any]] = {}
@@ -52,6 +54,10 @@ class QdqGraph:
         """Without DequantizeLinear nodes that have no reader left."""
         wanted = {*self._outputs, *(name for node in nodes for name in node.input)}
         return [node for node in nodes if node.op_type != "DequantizeLinear" or wanted.intersection(node.output)]
+
+    def readers(self, name: str) -> int:
+        """How many nodes, and outputs of the model, read a tensor."""
+        return len(self._readers.get(name, ())) + (name in self._outputs)
 
     def only_reader(self, name: str) -> Any | None:
         """The node that alone reads a tensor, which the user does not get."""
@@ -103,6 +109,47 @@ class QdqGraph:
         check_scale(self.model, node, node.input[1], scale)
         zeros = np.unique(zero.astype(np.int64))
         return Factor(name, scale, int(zeros[0]), axis % max(rank, 1)) if zeros.size == 1 else None
+
+
+MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")
+"""Operators whose results are values of their first input: they work on codes as on numbers."""
+_MOVES = (*MOVES, "Concat", "DepthToSpace", "SpaceToDepth")
+"""The same, and those of several inputs."""
+
+
+def hoisted(graph: QdqGraph) -> list[Any]:
+    """The nodes with QuantizeLinear before what alone feeds it and moves values: the codes are the same, and a product
+    before them makes them itself. Types and shapes of new tensors go into the model."""
+    makers, replaced, gone = dict(graph.makers), dict[int, list[Any]](), set[int]()
+    worklist = [node for node in graph.nodes if node.op_type == "QuantizeLinear"]
+    while worklist:
+        quantizer = worklist.pop()
+        moved, target = makers.get(quantizer.input[0]), graph.target(quantizer)
+        alone = graph.readers(quantizer.input[0]) == 1
+        if moved is None or moved.op_type not in _MOVES or len(moved.output) > 1 or target is None or not alone:
+            continue
+        codes, made = NodeProto.FromString(moved.SerializeToString()), list[Any]()
+        for index, name in enumerate(moved.input if moved.op_type == "Concat" else moved.input[:1]):
+            source, info = graph.factor(name), graph.model.info
+            if source is not None and source.same_grid(target) and info[source.name].type == info[target.name].type:
+                codes.input[index] = source.name
+                continue
+            if name not in info:
+                break
+            codes.input[index] = f"{quantizer.output[0]}.part{index}"
+            info[codes.input[index]] = TensorInfo(info[target.name].type, info[name].shape)
+            inputs = [name, *quantizer.input[1:]]
+            label = f"{node_name(quantizer)}.part{index}"
+            made.append(helper.make_node("QuantizeLinear", inputs, [codes.input[index]], label))
+        else:
+            codes.output[0] = quantizer.output[0]
+            for node in (*made, codes):
+                makers[node.output[0]] = node
+            replaced[id(moved)] = [*made, codes]
+            gone.add(id(quantizer))
+            worklist += made
+    kept = (one for node in graph.nodes for one in replaced.get(id(node), (node,)))
+    return [node for node in kept if id(node) not in gone]
 
 
 OPERATOR = "QAttention"

@@ -93,7 +93,7 @@ def _constants_as_initializers(graph: Any, opsets: Sequence[Any], external: Mapp
     kept, outputs = [], {value.name for value in graph.output}
     tensors, shared = {tensor.name: tensor for tensor in graph.initializer}, dict[str, str]()
     for node in graph.node:
-        _rename(node, shared)
+        rename(node, shared)
         made = None
         if node.domain in _ONNX and len(node.output) == 1 and node.output[0] not in outputs:
             if node.op_type == "Identity" and (node.input[0] in tensors or node.input[0] in external):
@@ -112,7 +112,7 @@ def _constants_as_initializers(graph: Any, opsets: Sequence[Any], external: Mapp
         graph.node.extend(nodes)
 
 
-def _rename(node: Any, names: Names) -> None:
+def rename(node: Any, names: Names) -> None:
     """Let a node, and its subgraphs, read tensors by other names."""
     if not names:
         return
@@ -123,7 +123,7 @@ def _rename(node: Any, names: Names) -> None:
         own.update(name for inner in graph.node for name in inner.output)
         outer = {name: new for name, new in names.items() if name not in own}
         for inner in graph.node:
-            _rename(inner, outer)
+            rename(inner, outer)
         for value in graph.output:
             value.name = outer.get(value.name, value.name)
 
@@ -189,7 +189,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
         self.info[name or tensor.name] = TensorInfo(type_name(tensor.data_type), tuple(tensor.dims))
         if np.prod(tensor.dims) <= MAX_FOLDED:
             try:
-                self._known[name or tensor.name] = np.asarray(numpy_helper.to_array(tensor))
+                self.known[name or tensor.name] = np.asarray(numpy_helper.to_array(tensor))
             except (ValueError, TypeError, KeyError) as error:
                 raise ModelError(
                     f"{self._name}: tensor {name or tensor.name}: {error}; export the model again"
@@ -217,13 +217,13 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
 
     def _value(self, name: str) -> Values | None:
         """The values of a tensor, where they are constant."""
-        if name in self._known or name not in self._initializers:
-            return self._known.get(name)
+        if name in self.known or name not in self._initializers:
+            return self.known.get(name)
         return np.asarray(numpy_helper.to_array(self._initializers[name]))
 
     def _decompose(self, proto: Any) -> None:
         """The operators of ONNX that stand for one of another domain."""
-        known = dict(self._known)
+        known = dict(self.known)
         for name in proto.input:
             if name in self._external:
                 known[name] = self._external[name]
@@ -254,7 +254,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
         self._makers.update((name, proto) for name in proto.output if name)
         self.follow_node(proto)
         try:
-            self.rows.follow(proto, self.info, self._known)
+            self.rows.follow(proto, self.info, self.known)
         except ModelError as error:
             raise self._refuse(proto, str(error)) from None
 

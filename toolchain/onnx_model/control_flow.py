@@ -27,14 +27,14 @@ Names = Mapping[str, str]
 
 
 class ControlFlow(ABC):
-    """What becomes of such nodes in a graph that is made node by node. `info` and `_known`: what is known of tensors;
+    """What becomes of such nodes in a graph that is made node by node. `info` and `known`: what is known of tensors;
     `_makers`: the node of each; `_shared`: what subgraphs have in common; `_steps`: the most steps of a Loop, by its
     name."""
 
     info: dict[str, TensorInfo]
     _graph: Any
     _inputs: set[str]
-    _known: dict[str, Values]
+    known: dict[str, Values]
     _makers: dict[str, Any]
     _nodes: list[Any]
     _prefixes: set[str]
@@ -65,10 +65,10 @@ class ControlFlow(ABC):
     def _if(self, proto: Any, names: Names) -> None:
         """The branch that the condition chooses; both, where the run decides and their results have the same shapes."""
         condition = proto.input[0]
-        if condition not in self._known:
+        if condition not in self.known:
             self._both(proto, names)
             return
-        taken = bool(self._known[condition].reshape(-1)[0])
+        taken = bool(self.known[condition].reshape(-1)[0])
         results = self._inlined(_branch(proto, taken), self._prefix(proto), dict(names))
         for inner, outer in zip(results, proto.output, strict=True):
             if outer:
@@ -110,7 +110,7 @@ class ControlFlow(ABC):
         """Its steps, one behind the other; what each step leaves is joined at the end."""
         body = next(one.g for one in proto.attribute if one.name == "body")
         given, kept, counted = list(proto.input), len(self._nodes), len(self._graph.output)
-        if any(name and name not in self._known for name in given[:2]):
+        if any(name and name not in self.known for name in given[:2]):
             self._open_loop(proto, body, names)
             return
         steps, going = self._trips(given)
@@ -129,12 +129,12 @@ class ControlFlow(ABC):
                 self._add(helper.make_node("Constant", [], [inside[inner.name]], value=tensor))
             inside |= {inner.name: name for inner, name in zip(body.input[2:], state, strict=True)}
             condition, *left = self._inlined(body, here, inside)
-            if condition not in self._known:
+            if condition not in self.known:
                 del self._nodes[kept:]
                 del self._graph.output[counted:]
                 self._open_loop(proto, body, names)
                 return
-            going = bool(self._known[condition].reshape(-1)[0])
+            going = bool(self.known[condition].reshape(-1)[0])
             state = left[: len(state)]
             for index, (all_of, one) in enumerate(zip(scans, left[len(state) :], strict=True)):
                 self._add(helper.make_node("Unsqueeze", [one, self._zero(here)], [f"{here}{index}/row"]))
@@ -195,7 +195,7 @@ class ControlFlow(ABC):
             return False
         count = len(proto.input) - int(attributes["num_scan_inputs"])
         inside = dict(names) | {inner.name: name for inner, name in zip(body.input, proto.input, strict=True)}
-        whole = WholeScan(self._version, self.info, self._known, inside, self._prefix(proto))
+        whole = WholeScan(self._version, self.info, self.known, inside, self._prefix(proto))
         if not whole.made(body, proto.input[count:], count, proto.output):
             return False
         for node in whole.nodes:
@@ -221,8 +221,8 @@ class ControlFlow(ABC):
 
     def _trips(self, given: Sequence[str]) -> tuple[int | None, bool]:
         """(number of steps if there is one, whether the first is made)."""
-        steps = int(self._known[given[0]].reshape(-1)[0]) if given[0] else None
-        return steps, not given[1] or bool(self._known[given[1]].reshape(-1)[0])
+        steps = int(self.known[given[0]].reshape(-1)[0]) if given[0] else None
+        return steps, not given[1] or bool(self.known[given[1]].reshape(-1)[0])
 
     def _open_loop(self, proto: Any, body: Any, names: Names) -> None:
         """A Loop of which the run decides how many steps count: as many as there can be, and behind each a choice
@@ -233,7 +233,7 @@ class ControlFlow(ABC):
         step leaves as a number that is known before the run is that in the next step, which counts only behind
         it: counters stay known there."""
         given, prefix = list(proto.input), self._prefix(proto)
-        most, limit = self._most(proto, given), given[0] if given[0] and given[0] not in self._known else ""
+        most, limit = self._most(proto, given), given[0] if given[0] and given[0] not in self.known else ""
         state, going = given[2:], self._flag(f"{prefix}going", given[1])
         count = self._number(f"{prefix}count", np.array([0]))
         scans: list[list[str]] = [[] for _ in body.output[1 + len(state) :]]
@@ -241,7 +241,7 @@ class ControlFlow(ABC):
         for step in range(most):
             here = f"{prefix}{step}/"
             going = self._below(going, step, limit, here)
-            certain = going in self._known and bool(self._known[going])
+            certain = going in self.known and bool(self.known[going])
             inside = dict(names)
             for inner, values in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
                 inside[inner.name] = self._number(here + inner.name, values)
@@ -259,7 +259,7 @@ class ControlFlow(ABC):
                 new if certain else self._made("Where", [going, new, old], f"{here}{index}/state")
                 for index, (old, new) in enumerate(zip(state, left, strict=False))
             ]
-            next_state = [new if new in self._known else chosen for chosen, new in zip(state, left, strict=False)]
+            next_state = [new if new in self.known else chosen for chosen, new in zip(state, left, strict=False)]
             counts = self._made("Cast", [going], f"{here}counts", to=onnx.TensorProto.INT64)
             count = self._made("Add", [count, counts], f"{here}count")
             going = self._made("And", [going, self._flag(f"{here}condition", condition)], f"{here}going")
@@ -291,10 +291,10 @@ class ControlFlow(ABC):
 
     def _most(self, proto: Any, given: Sequence[str]) -> int:
         """The steps that there can be."""
-        known = int(self._known[given[0]].reshape(-1)[0]) if given[0] in self._known else MAX_STEPS + 1
+        known = int(self.known[given[0]].reshape(-1)[0]) if given[0] in self.known else MAX_STEPS + 1
         most = min(self._steps.get(node_name(proto), known), known)
         if not 0 < most <= MAX_STEPS:
-            where = given[0] if given[0] not in self._known else given[1] or given[0]
+            where = given[0] if given[0] not in self.known else given[1] or given[0]
             raise self._refuse(
                 proto, f"the run decides its number of steps{self._advice(where)}; or say how many there are at most, "
                 f"1..{MAX_STEPS}: --shape {node_name(proto)}=N"
@@ -343,7 +343,7 @@ class ControlFlow(ABC):
 
     def _zero(self, prefix: str) -> str:
         name = f"{prefix}axis"
-        if name not in self._known:
+        if name not in self.known:
             self._add(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.array([0], np.int64))))
         return name
 

@@ -14,7 +14,7 @@ from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, Values
 from toolchain.onnx_domains import on_core
 from toolchain.onnx_model import dimensions
-from toolchain.onnx_model.canonical import MAX_NODES, canonical
+from toolchain.onnx_model.canonical import MAX_NODES, canonical, rename
 from toolchain.onnx_model.file import SMALL, one_line, read_file
 from toolchain.onnx_model.opset import NEWEST, OLDEST
 from toolchain.onnx_model.order import in_order
@@ -160,6 +160,7 @@ def prepare(
     except Exception as error:
         raise ModelError(f"{name}: {one_line(error)}") from None
     _complete(complete)
+    _drop_copies(complete.graph)
     for field in ("input", "initializer"):
         complete.graph.ClearField(field)
         getattr(complete.graph, field).extend(getattr(model.graph, field))
@@ -223,8 +224,8 @@ def _complete(model: Any) -> None:
     graph = model.graph
     values = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
     info = {name: known for name, value in values.items() if (known := tensor_info(value)) is not None}
-    missing = [name for node in graph.node for name in node.output if name and name not in info]
-    if not missing:
+    open_tensors = [name for node in graph.node for name in node.output if name and name not in info]
+    if not open_tensors:
         return
     propagation = Propagation(model.opset_import, info)
     for tensor in graph.initializer:
@@ -233,11 +234,31 @@ def _complete(model: Any) -> None:
             propagation.know(tensor.name, np.asarray(numpy_helper.to_array(tensor)))
     for node in graph.node:
         propagation.follow_node(node)
-    for name in missing:
-        if name in propagation.info:
-            code = onnx.TensorProto.DataType.Value(propagation.info[name].type)
+    for name in open_tensors:
+        if name in info:
+            code = onnx.TensorProto.DataType.Value(info[name].type)
             value = values[name] if name in values else graph.value_info.add()
-            value.CopyFrom(helper.make_tensor_value_info(name, code, propagation.info[name].shape))
+            value.CopyFrom(helper.make_tensor_value_info(name, code, info[name].shape))
+
+
+def _drop_copies(graph: Any) -> None:
+    """Removes Identity, and Cast to the type that a tensor has: what reads them reads their input. Exporters leave such
+    casts in layer normalization."""
+    values = (*graph.input, *graph.value_info, *graph.output)
+    types = {value.name: value.type.tensor_type.elem_type for value in values}
+    types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    outputs, names, nodes = {value.name for value in graph.output}, dict[str, str](), list[Any]()
+    for node in graph.node:
+        rename(node, names)
+        to = next((one.i for one in node.attribute if one.name == "to"), 0)
+        same = node.op_type == "Identity" or (node.op_type == "Cast" and to and types.get(node.input[0]) == to)
+        if same and node.domain in ("", "ai.onnx") and node.output[0] not in outputs:
+            names[node.output[0]] = node.input[0]
+        else:
+            nodes.append(onnx.NodeProto.FromString(node.SerializeToString()))
+    if names:
+        del graph.node[:]
+        graph.node.extend(nodes)
 
 
 def _check_functions(model: Any, name: str) -> None:

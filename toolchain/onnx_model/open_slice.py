@@ -33,7 +33,7 @@ class OpenSlices(ABC):
     """What becomes of such nodes in a graph that is made node by node."""
 
     info: dict[str, TensorInfo]
-    _known: dict[str, Values]
+    known: dict[str, Values]
     _makers: dict[str, Any]
     rows: OpenRows
 
@@ -56,13 +56,13 @@ class OpenSlices(ABC):
         if proto.op_type != "Slice" or len(proto.input) < 3:
             return False
         data, starts, ends, axes, steps = [*proto.input, "", ""][:5]
-        if ends in self._known or data in self.rows or not {data, ends} <= self.info.keys():
+        if ends in self.known or data in self.rows or not {data, ends} <= self.info.keys():
             return False  # of rows that the run counts, OpenRows says what cannot be
-        if any(name and name not in self._known for name in (starts, axes, steps)):
+        if any(name and name not in self.known for name in (starts, axes, steps)):
             return False
-        shape, firsts = self.info[data].shape, self._known[starts].reshape(-1).tolist()
-        along = self._known[axes].reshape(-1).tolist() if axes else range(len(firsts))
-        every = self._known[steps].reshape(-1).tolist() if steps else [1] * len(firsts)
+        shape, firsts = self.info[data].shape, self.known[starts].reshape(-1).tolist()
+        along = self.known[axes].reshape(-1).tolist() if axes else range(len(firsts))
+        every = self.known[steps].reshape(-1).tolist() if steps else [1] * len(firsts)
         lasts = self._elements(ends)
         unknown = [(index, last) for index, last in enumerate(lasts) if isinstance(last, str)]
         if len(unknown) != 1 or not len(lasts) == len(firsts) == len(every) or 0 in every:
@@ -94,8 +94,8 @@ class OpenSlices(ABC):
     def _elements(self, name: str) -> list[int | str]:
         """Those of a vector: numbers that are known, and a tensor of one element for each other one. None: nothing is
         known of them."""
-        if name in self._known:
-            return [int(value) for value in self._known[name].reshape(-1)]
+        if name in self.known:
+            return [int(value) for value in self.known[name].reshape(-1)]
         maker, info = self._makers.get(name), self.info.get(name)
         if info is None or math.prod(info.shape) == 1:
             return [name] if info is not None else []

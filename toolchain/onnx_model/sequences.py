@@ -20,7 +20,7 @@ class Sequences(ABC):
     """What becomes of their operators in a graph that is made node by node."""
 
     info: dict[str, TensorInfo]
-    _known: dict[str, Values]
+    known: dict[str, Values]
 
     def __init__(self) -> None:
         self._lists: dict[str, tuple[str, ...]] = {}
@@ -81,8 +81,8 @@ class Sequences(ABC):
         """A position, from the front."""
         if len(proto.input) <= index or not proto.input[index]:
             at = default
-        elif proto.input[index] in self._known:
-            at = int(self._known[proto.input[index]].reshape(-1)[0])
+        elif proto.input[index] in self.known:
+            at = int(self.known[proto.input[index]].reshape(-1)[0])
         else:
             raise self._refuse(proto, f"the position {proto.input[index]} is not known before the run: export the "
                                f"model with tensors in the place of a list")  # fmt: skip
@@ -94,17 +94,17 @@ class Sequences(ABC):
     def _split(self, proto: Any, attributes: Mapping[str, Any]) -> tuple[str, ...]:
         """The parts of a tensor along an axis; of one row each where nothing says how long they are."""
         x, sizes = proto.input[0], proto.input[1] if len(proto.input) > 1 else ""
-        if x not in self.info or (sizes and sizes not in self._known):
+        if x not in self.info or (sizes and sizes not in self.known):
             raise self._refuse(proto, f"the shape of {x}, or its parts, are not known before the run: give the shapes "
                                f"of the inputs with --shape")  # fmt: skip
         shape = self.info[x].shape
         axis = int(attributes.get("axis", 0)) % len(shape)
         if not sizes:
             lengths = [1] * shape[axis]
-        elif self._known[sizes].ndim:
-            lengths = [int(one) for one in self._known[sizes]]
+        elif self.known[sizes].ndim:
+            lengths = [int(one) for one in self.known[sizes]]
         else:
-            most = int(self._known[sizes])
+            most = int(self.known[sizes])
             lengths = [min(most, shape[axis] - start) for start in range(0, shape[axis], most)]
         parts = tuple(f"{proto.output[0]}/{index}" for index in range(len(lengths)))
         whole = tuple(f"{name}/row" for name in parts) if not sizes and not attributes.get("keepdims", 1) else parts

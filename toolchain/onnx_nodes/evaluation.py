@@ -90,6 +90,12 @@ MAX_FOLDED = 4096
 """Elements of tensors whose values are followed."""
 
 
+RANDOM = frozenset(
+    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+)
+"""Operators without a result that two runs agree on."""
+
+
 class Propagation:
     """Types and shapes of tensors, and values of small ones, node after node: constants, shapes, and what follows from
     them."""
@@ -97,7 +103,7 @@ class Propagation:
     def __init__(self, opsets: Sequence[Any], info: dict[str, TensorInfo]) -> None:
         """`info`: that of inputs, and of other tensors that are known already."""
         self.info = info
-        self._known: dict[str, Values] = {}
+        self.known: dict[str, Values] = {}
         self._opsets = opsets
 
     def follow_node(self, proto: Any) -> None:
@@ -111,12 +117,12 @@ class Propagation:
         names = [name for name in proto.output if name]
         if not all(name in self.info for name in names):
             try:
-                self.info.update(infer_outputs(proto, self.info, self._known, self._opsets))
+                self.info.update(infer_outputs(proto, self.info, self.known, self._opsets))
             except Exception:  # found again, with its name, when the whole model is checked
                 return
         small = all(name in self.info and math.prod(self.info[name].shape) <= MAX_FOLDED for name in names)
-        if small and all(name in self._known for name in proto.input if name) and "Random" not in proto.op_type:
-            feeds = {name: self._known[name] for name in proto.input if name}
+        if small and proto.op_type not in RANDOM and all(name in self.known for name in proto.input if name):
+            feeds = {name: self.known[name] for name in proto.input if name}
             for name, values in zip(names, self._evaluated(proto, feeds), strict=False):
                 self.know(name, values)
 
@@ -128,7 +134,7 @@ class Propagation:
 
     def know(self, name: str, values: Values) -> None:
         """A tensor with these values."""
-        self._known[name] = values
+        self.known[name] = values
         self.info[name] = TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
 
 

@@ -1,6 +1,7 @@
 """Operators that take rows of a table: Gather, RotaryEmbedding. Positions are INT32 on the device."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,17 +12,19 @@ from toolchain.onnx_operators.copies import copy, expanded, steps, transposed
 
 
 def gather(node: Node) -> None:
-    """Rows of the table whose leading axis is the gathered one. One constant index is a copy."""
+    """Rows of the table whose leading axis is the gathered one. Constant indices with one step along each of their
+    dimensions, as those of relative positions, are a copy."""
     data, out = node.tensor(0), node.output()
     axis = node.axis(len(data.shape), 0)
     constant = node.constant(1)
     if constant is not None:
         _check(node, constant, data.shape[axis])
-    if constant is not None and constant.size == 1:
+    walk = None if constant is None or not constant.size else _walk(constant % data.shape[axis])
+    if walk is not None:
         taken = steps(data.shape)
-        dims = (*data.shape[:axis], *data.shape[axis + 1 :])
-        at = int(constant.reshape(())) % data.shape[axis] * taken[axis]
-        copy(node, data, out, dims, (*taken[:axis], *taken[axis + 1 :]), steps(dims), at_in=at)
+        dims = (*data.shape[:axis], *walk.dims, *data.shape[axis + 1 :])
+        along = (*taken[:axis], *(step * taken[axis] for step in walk.steps), *taken[axis + 1 :])
+        copy(node, data, out, dims, along, steps(dims), at_in=walk.first * taken[axis])
         return
     indices = node.tensor(1)
     rank = len(data.shape)
@@ -34,6 +37,24 @@ def gather(node: Node) -> None:
     count = len(indices.shape)
     order = (*range(count, count + axis), *range(count), *range(count + axis, len(rows.shape)))
     transposed(node, rows, order, out)
+
+
+class _Walk(NamedTuple):
+    """Indices first + sum of steps times places."""
+
+    first: int
+    dims: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+def _walk(indices: np.ndarray) -> _Walk | None:
+    """The walk that indices are; None: they are none."""
+    first = int(indices.reshape(-1)[0])
+    along = [np.moveaxis(indices, axis, 0).reshape(size, -1)[:2, 0] for axis, size in enumerate(indices.shape)]
+    found = tuple(int(pair[-1] - pair[0]) for pair in along)
+    places = sum((np.arange(size) * step).reshape([-1 if one == axis else 1 for one in range(indices.ndim)])
+                 for axis, (size, step) in enumerate(zip(indices.shape, found, strict=True)))  # fmt: skip
+    return _Walk(first, indices.shape, found) if np.array_equal(first + places, indices) else None
 
 
 def _check(node: Node, indices: np.ndarray, rows: int) -> None:

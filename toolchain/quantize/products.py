@@ -2,7 +2,7 @@
 nodes that are added around them."""
 
 import math
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -17,10 +17,10 @@ from toolchain.errors import ModelError
 from toolchain.ir.data_types import NUMPY
 from toolchain.ir.graph import Values
 from toolchain.onnx_frontend.importer import weights
-from toolchain.onnx_frontend.qdq import MOVES
+from toolchain.onnx_frontend.qdq_graph import MOVES
 from toolchain.onnx_model.model import OnnxModel, prepare
 from toolchain.onnx_model.reference import QUANTIZERS
-from toolchain.onnx_nodes.evaluation import evaluate
+from toolchain.onnx_nodes.evaluation import MAX_FOLDED, Propagation, evaluate
 from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_reference.corrected import CORRECTED
 from toolchain.quantize.codebook import VQ_BITS
@@ -67,11 +67,11 @@ class Quantizer:
                 f"{model.name}: --precision {self.precision}: no product of floats to quantize: drop the option"
             )
         self._bits = self._widths(config)
+        self._sums: dict[str, _Sum] = {}
         for name in self._kept(config):
             self._floats[node_name(self._products.pop(name))] = "the QConfig wants wider activations"
         if not self._products:
             raise ModelError(f"{model.name}: --precision int8: override keeps every product as it is: drop the option")
-        self._sums = self._residuals()
         self._scales = self._calibrated(samples)
         self._new: list[Any] = []
 
@@ -84,7 +84,7 @@ class Quantizer:
             changed = onnx.NodeProto.FromString(node.SerializeToString())
             bias = self._bias(node)
             for index, name in enumerate(node.input):
-                if name in self._scales:
+                if name in self._scales and self._reads_codes(node, index):
                     changed.input[index] = f"{name}.dq"
             for index, name in enumerate(node.input):
                 if node.output[0] in self._products and index < 2 and name in self._weights:
@@ -109,14 +109,19 @@ class Quantizer:
         return model
 
     def _fold_weights(self, model: OnnxModel) -> None:
-        """Weights that nodes make of constants, a Transpose for example, become constants."""
-        graph, nodes = self._proto.graph, []
-        wanted = weights(list(graph.node))
+        """Weights that nodes make of constants and shapes, a Transpose for example, become constants."""
+        graph, nodes, opsets = self._proto.graph, list[Any](), model.proto.opset_import
+        propagation, wanted = Propagation(opsets, dict(model.info)), weights(list(graph.node))
+        for name, values in self._weights.items():
+            if values.size <= MAX_FOLDED:
+                propagation.know(name, values)
         for node in graph.node:
-            inputs = {name: self._weights[name] for name in node.input if name in self._weights}
+            propagation.follow_node(node)
+            known = ChainMap(self._weights, propagation.known)
+            inputs = {name: known[name] for name in node.input if name in known}
             whole = len(inputs) == len({name for name in node.input if name}) > 0
             if whole and not wanted.isdisjoint(node.output) and node.op_type not in QUANTIZERS:
-                for name, values in zip(node.output, evaluate(node, inputs, model.proto.opset_import), strict=False):
+                for name, values in zip(node.output, evaluate(node, inputs, opsets), strict=False):
                     self._weights[name] = values
                     graph.initializer.append(numpy_helper.from_array(values, name))
             else:
@@ -176,28 +181,42 @@ class Quantizer:
         return name in self._info and self._info[name].type == "FLOAT"
 
     def _observed(self) -> list[str]:
-        """Tensors that get a scale: what products read, and what they make for others than the user."""
+        """Tensors that get a scale: what products read, and what is added to products whose sum is one of these."""
         names: dict[str, None] = {}
         for node in self._products.values():
             for name in node.input[:2]:
                 while name not in self._weights and name not in names:
                     names[name] = None
                     name = self._moved_from(name)
-            found = self._sums.get(node.output[0])
-            ends = (self._end(node),) if found is None else found
-            names.update(dict.fromkeys(name for name in ends if not self._leaves(name)))
+        self._sums = self._residuals(names)
         return list(names)
 
-    def _residuals(self) -> dict[str, _Sum]:
-        """Outputs of convolutions that only an Add of another tensor of their shape reads."""
+    def _reads_codes(self, node: Any, index: int) -> bool:
+        """Whether an input of a node that has a scale is read as codes: by products, sums of codes, and what moves them
+        to such. Others read the numbers, which cost no conversion."""
+        name = node.input[index]
+        if node.output[0] in self._products:
+            return index < 2
+        if any(name == found.end for found in self._sums.values()):  # which has codes only
+            return True
+        if node.op_type in MOVES:
+            return index == 0 and node.output[0] in self._scales
+        return any(name == found.residual and product in node.input for product, found in self._sums.items())
+
+    def _residuals(self, names: dict[str, None]) -> dict[str, _Sum]:
+        """Outputs of convolutions that only an Add of another tensor of their shape reads, where that or the sum is one
+        of the tensors `names`, which then has both."""
         found: dict[str, _Sum] = {}
-        for add in self._proto.graph.node:
+        for add in reversed(self._proto.graph.node):
             for name, other in zip(add.input, reversed(add.input), strict=True) if add.op_type == "Add" else ():
                 product = self._products.get(name)
                 alone = self._readers[name] == 1 and self._readers[other] and other not in self._weights
                 shapes = {self._info[one].shape for one in (name, other) if one in self._info}
-                if product is not None and product.op_type == "Conv" and alone and len(shapes) == 1 and name != other:
-                    found[name] = _Sum(other, self._behind_limits(add.output[0]))
+                end = self._behind_limits(add.output[0])
+                fits = product is not None and product.op_type == "Conv" and alone and len(shapes) == 1
+                if fits and name != other and (end in names or other in names):
+                    found[name] = _Sum(other, end)
+                    names.update(dict.fromkeys((other, end)))
                     break
         return found
 
@@ -212,29 +231,10 @@ class Quantizer:
             node.op_type == "Clip" and all(one in self._weights for one in node.input[1:] if one)
         )
 
-    def _leaves(self, name: str) -> bool:
-        """Whether a tensor is what the user gets: it keeps its values."""
-        readers = [node for node in self._proto.graph.node if name in node.input]
-        through = bool(readers) and all(node.op_type == "Identity" for node in readers)
-        return name in self._outputs or (through and all(self._leaves(node.output[0]) for node in readers))
-
     def _moved_from(self, name: str) -> str:
         """The tensor whose values these are, one step back; itself where they are new."""
         node = self._makers.get(name)
         return name if node is None or node.op_type not in MOVES else str(node.input[0])
-
-    def _end(self, node: Any) -> str:
-        """The output of a product with the bias of MatMul and Relu or Clip behind it."""
-        name = str(node.output[0])
-        following = next((one for one in self._proto.graph.node if name in one.input), None)
-        if following is not None and self._readers[name] == 1 and following.op_type == "Add":
-            name = following.output[0] if any(map(self._is_row, following.input)) else name
-        return self._behind_limits(name)
-
-    def _is_row(self, name: str) -> bool:
-        """Whether a tensor is constant and one row, as biases are: masks of attention are no part of a product."""
-        values = self._weights.get(name)
-        return values is not None and values.size in (1, *values.shape[-1:])
 
     def _calibrated(self, samples: Samples) -> dict[str, Scale]:
         names = self._observed()
@@ -351,9 +351,6 @@ class FloatQuantizer(Quantizer):
     def _widths(self, config: QConfig) -> dict[str, int]:
         if config.weight is not None or config.layers_of_weights:
             raise ModelError("--precision fp8 with QConfig weights: fp8 is their width; drop one of them")
-        return {}
-
-    def _residuals(self) -> dict[str, _Sum]:
         return {}
 
     def _observed(self) -> list[str]:

@@ -242,6 +242,67 @@ def test_operands_of_every_kind_are_converted() -> None:
     assert error.max() < 0.05  # the smallest channel has 1e-5 of the largest
 
 
+def layers_of(nodes: Any, inputs: Any, tensors: Any, **how: Any) -> Compiled:
+    """A model compiled, whose outputs at IA are those of onnx.reference."""
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()]
+    graph = helper.make_graph(nodes, "g", values, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+                              [numpy_helper.from_array(one, name) for name, one in tensors.items()])  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    random = np.random.default_rng(4)
+    samples = [{name: random.standard_normal(shape).astype(np.float32) for name, shape in inputs.items()} for _ in "ab"]
+    compiled = compile_model(bound(proto), Target(), samples=samples, **how)
+    outputs, codes = ia.observed(compiled, NpuConfig(), samples[0])
+    assert compare(compiled, outputs, samples[0], codes).outputs["y"]["ok"]
+    return compiled
+
+
+def test_codes_are_moved_and_joined() -> None:
+    """QuantizeLinear behind Concat and Transpose becomes the end of the products before them, with one scale."""
+    weights = np.random.default_rng(5).standard_normal((3, 6, 6)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["p"]),
+        helper.make_node("MatMul", ["x", "b"], ["q"]),
+        helper.make_node("Concat", ["p", "q"], ["r"], axis=0),
+        helper.make_node("Transpose", ["r"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["c", "t"], ["y"]),
+    ]
+    compiled = layers_of(nodes, {"x": (4, 6)}, dict(zip("abc", weights, strict=True)), precision="int8")
+    tensors = compiled.graph.tensors
+    products = [layer for layer in compiled.graph.layers if layer.op_type in PRODUCTS]
+    assert [tensors[layer.outputs[0]].dtype.name for layer in products] == ["INT8", "INT8", "FP32"]
+    functions = [layer.text("function") for layer in compiled.graph.layers]
+    assert functions.count("QUANT") == 1 and "DEQUANT" not in functions  # the input of the model
+
+
+def test_casts_to_the_same_type_hide_no_pattern() -> None:
+    scale, offset, epsilon = np.full(8, 2, np.float32), np.ones(8, np.float32), np.float32(1e-5)
+    nodes = [
+        helper.make_node("Cast", ["x"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["f"], ["m"], axes=[-1]),
+        helper.make_node("Sub", ["f", "m"], ["d"]),
+        helper.make_node("Pow", ["d", "two"], ["s"]),
+        helper.make_node("ReduceMean", ["s"], ["v"], axes=[-1]),
+        helper.make_node("Add", ["v", "epsilon"], ["e"]),
+        helper.make_node("Sqrt", ["e"], ["r"]),
+        helper.make_node("Div", ["d", "r"], ["n"]),
+        helper.make_node("Cast", ["n"], ["h"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["h", "scale"], ["p"]),
+        helper.make_node("Add", ["p", "offset"], ["y"]),
+    ]
+    tensors = {"two": np.float32(2), "epsilon": epsilon, "scale": scale, "offset": offset}
+    assert [layer.op_type for layer in layers_of(nodes, {"x": (3, 8)}, tensors).graph.layers] == ["LAYERNORM"]
+
+
+@pytest.mark.parametrize(("bend", "op_type"), [(0, "COPY"), (1, "GATHER")])
+def test_relative_positions_are_copies(bend: int, op_type: str) -> None:
+    """Constant indices with one step along each dimension; with another at one place they are looked up."""
+    places = np.arange(5)[:, None] - np.arange(5) + 5
+    places[4, 4] -= bend
+    nodes = [helper.make_node("GatherElements", ["x", "places"], ["y"], axis=-1)]
+    tensors = {"places": np.broadcast_to(places, (2, 3, 5, 5)).copy()}
+    assert [layer.op_type for layer in layers_of(nodes, {"x": (2, 3, 5, 12)}, tensors).graph.layers] == [op_type]
+
+
 def mixed(folder: Path) -> Path:
     """Products that INT8 reaches, and such that it does not."""
     random = np.random.default_rng(1)

@@ -92,7 +92,7 @@ def test_residuals_of_convolutions_are_in_their_epilogues() -> None:
 
 def test_residuals_of_a_decoder_stay_float() -> None:
     functions = [layer.text("function") for layer in compiled("decoder", "int8").graph.layers]
-    assert functions.count("ADD") == 3 and functions.count("QUANT") == functions.count("DEQUANT")
+    assert functions.count("ADD") == 3 and functions.count("QUANT") > 3 and "DEQUANT" not in functions
 
 
 def test_weights_of_int8_take_a_quarter() -> None:
