@@ -194,9 +194,12 @@ class Isa:
         A word that decodes is illegal for what it asks for: a CSR that does not exist or that the privilege mode may
         not access, an instruction of a higher mode, floating point that is off. Empty for a word without a meaning.
         """
-        if self.decode(word) is not None:
+        decoded = self.decode(word)
+        if decoded is not None:
             # relative to 0: a jump shows its distance
-            return " ".join(self.disassemble(word, 0).split())
+            text = " ".join(self.disassemble(word, 0).split())
+            supervisor = decoded.csr >> 8 & 3 == 1 or decoded.csr in _DELEGATION
+            return f"{text}: a CSR of supervisor mode, which this hart lacks" if supervisor else text
         letters = "".join(name for name in EXTENSIONS if len(name) == 1)
         whole = Isa("_".join((f"rv32{letters}", *(name for name in EXTENSIONS if len(name) > 1))))
         instruction = whole.decode(word)
@@ -230,6 +233,10 @@ def extensions_of(name: str) -> tuple[str, ...]:
         elif extension in extensions:
             raise PyvExtError(f"ISA {name!r}: extension {extension!r} needs {' and '.join(letters)}: add them")
     return tuple(extension for extension in extensions if extension != "g")
+
+
+_DELEGATION = (0x302, 0x303)
+"""CSRs of machine mode that exist where there is a supervisor mode: medeleg, mideleg."""
 
 
 def _custom_rows(custom: Iterable[CustomInstruction]) -> list[Row]:

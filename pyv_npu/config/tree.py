@@ -56,7 +56,7 @@ class CoreConfig:
         choices=tuple(ENGINES),
     )
     isa: str = _key(
-        "rv32imac_zicsr_zifencei_zba_zbb_zbs_zicbom", "instruction set: misa, decoding and CSR masks follow it",
+        "rv32imacu_zicsr_zifencei_zba_zbb_zbs_zicbom", "instruction set: misa, decoding and CSR masks follow it",
         source=HART,
     )  # fmt: skip
     missing_extensions: str = _key(

@@ -15,8 +15,12 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from toolchain.ir.graph import Values
 from toolchain.mlir.text.source import Source, op_name
 from toolchain.mlir.text.values import NUMPY, constant, element, integers, shape_of, splat, trouble
+from toolchain.onnx_nodes.evaluation import evaluate
 
 OPSET = 20
+_INDICES = ("INT64", "BOOL")
+_MAX_FOLDED = 64
+"""Elements of a result that is computed here."""
 MOST_CONSTANT = 1 << 30
 """Bytes of a constant that a node reads."""
 
@@ -154,7 +158,13 @@ class Emitter:
     def node(
         self, operator: str, inputs: Sequence[Tensor | None], kind: str, shape: Sequence[int], **attributes: Any
     ) -> Tensor:
-        """The output of a node."""
+        """The output of a node; of indices that are constant, its values."""
+        constants = [one.values for one in inputs if one is not None and one.values is not None]
+        if kind in _INDICES and len(constants) == len(inputs) and math.prod(shape) <= _MAX_FOLDED:
+            names = [f"x{index}" for index in range(len(inputs))]
+            node = helper.make_node(operator, names, ["y"], **attributes)
+            (values,) = evaluate(node, dict(zip(names, constants, strict=True)), [helper.make_opsetid("", OPSET)])
+            return self.constant(np.asarray(values).astype(NUMPY[kind]))
         line = self.source.line(self.op)
         name = self.fresh(f"{op_name(self.op)}@{line}")
         self.places[name] = f"{self.source.place(self.op)}: {op_name(self.op)}"
@@ -268,9 +278,18 @@ class Emitter:
         return total if more.equals(zero) else self.elementwise("Add", total, more)
 
     def reduce(self, operator: str, tensor: Tensor, axes: Sequence[int]) -> Tensor:
-        """ReduceSum, ReduceMax, ReduceMin: without the dimensions `axes`."""
+        """ReduceSum, ReduceProd, ReduceMax, ReduceMin, of bools ReduceAnd and ReduceOr: without dimensions `axes`."""
         if not axes:
             return tensor
+        if operator in ("ReduceAnd", "ReduceOr"):
+            if tensor.kind != "BOOL":
+                self.refuse(f"joins {tensor.kind} by its bits, which no reduction does: supported are i1")
+            every = operator == "ReduceAnd"
+            bits = self.cast(tensor, "INT32")
+            found = self.reduce("ReduceMin" if every else "ReduceMax", bits, axes)
+            return self.cast(found, "BOOL")
+        if operator == "ReduceProd" and tensor.kind == "INT64":
+            self.refuse("a product of i64 has more bits than the 32 of the device's integers: use i32, or floats")
         shape = [size for axis, size in enumerate(tensor.shape) if axis not in axes]
         if operator == "ReduceSum" and tensor.kind == "INT32":
             return _sum(self, tensor, axes, shape)

@@ -21,8 +21,14 @@ COMBINERS = {
     "arith.maxnumf": ("ReduceMax", "Max", float("-inf")), "arith.maxsi": ("ReduceMax", "Max", float("-inf")),
     "arith.minf": ("ReduceMin", "Min", float("inf")), "arith.minimumf": ("ReduceMin", "Min", float("inf")),
     "arith.minnumf": ("ReduceMin", "Min", float("inf")), "arith.minsi": ("ReduceMin", "Min", float("inf")),
+    "arith.mulf": ("ReduceProd", "Mul", 1.0), "arith.muli": ("ReduceProd", "Mul", 1.0),
+    "arith.andi": ("ReduceAnd", "And", 1.0), "arith.ori": ("ReduceOr", "Or", 0.0),
 }  # fmt: skip
 """What joins the elements of a reduction: the reduction, the operator for two, and the value that changes nothing."""
+
+
+_NUMBERS = ("arith.maxnumf", "arith.minnumf")
+"""Combiners that NaN does not take part in."""
 
 
 class Space(NamedTuple):
@@ -190,11 +196,14 @@ def _joined(e: Emitter, how: Reduction, at: int, uses: int) -> Tensor:
     found = contraction(e, how, value, out) if join == "Add" else None
     if found is None:
         full = _elements(e, how, value, out)
+        if name in _NUMBERS:
+            number = e.elementwise("Equal", full, full, kind="BOOL")
+            full = e.elementwise("Where", number, full, e.scalar(neutral, full.kind))
         found = e.reduce(operator, full, range(len(out.used), full.rank))
     found = e.reshape(found, start.shape)
     if start.kind != found.kind:
         e.refuse(f"sums {found.kind} into {start.kind}: extend the elements in the body")
-    return found if _neutral(start, join, neutral) else e.elementwise(join, start, found)
+    return found if _neutral(start, join, neutral) else scalars.apply(e, name, [start, found])
 
 
 def _neutral(start: Tensor, join: str, neutral: float) -> bool:

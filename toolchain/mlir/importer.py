@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from onnx import helper
-from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.builtin import StringAttr, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation
+from xdsl.ir import Block, Operation
 
 from toolchain.errors import ModelError
 from toolchain.mlir import scalars
@@ -25,6 +25,10 @@ from toolchain.onnx_model.model import OnnxModel, prepare
 
 ENTRIES = ("main", "forward")
 """Names of the function that is the model, where there are several."""
+MAX_STEPS = 4096
+"""Of a loop."""
+MAX_OPERATIONS = 50_000
+"""Nodes of a model that loops are unrolled to."""
 
 
 def load_mlir(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> OnnxModel:
@@ -65,21 +69,91 @@ def imported(source: Source) -> OnnxModel:
         name = name if name not in {one.name for one in inputs} else f"arg{index}"
         inputs.append(Tensor(e.fresh(name), kind, shape))
         e.define(argument, inputs[-1])
-    outputs: list[Tensor] = []
-    for op in block.ops:
-        e.op = op
-        if op_name(op) == scalars.ASSERTION:
-            continue
-        if op_name(op) in ("func.return", "return"):
-            if why := next(filter(None, (outside(value.type) for value in op.operands)), ""):
-                e.refuse(why)
-            outputs = [e.get(value) for value in op.operands]
-            break
-        for value, tensor in zip(op.results, _lowered(e, op), strict=True):
-            e.define(value, tensor)
-    if not outputs:
+    outputs = _Body(e, (function,)).run(block)
+    returned = block.last_op
+    e.op = function if returned is None else returned
+    if not outputs or returned is None:
         source.refuse(function, "returns no tensor: return the results")
+    if why := next(filter(None, (outside(value.type) for value in returned.operands)), ""):
+        e.refuse(why)
     return _model(e, function, inputs, outputs)
+
+
+class _Body:
+    """Operations of a block in their order: calls are inlined, loops of known bounds unrolled. `callers`: the functions
+    around it."""
+
+    def __init__(self, e: Emitter, callers: tuple[FuncOp, ...]) -> None:
+        self._e, self._callers = e, callers
+
+    def run(self, block: Block) -> list[Tensor]:
+        """The operands of its terminator."""
+        e = self._e
+        for op in block.ops:
+            e.op = op
+            name = op_name(op)
+            if name in ("func.return", "return", "scf.yield"):
+                return [e.get(value) for value in op.operands]
+            if name == scalars.ASSERTION:
+                continue
+            inner = {"scf.for": self._loop, "scf.if": self._branch, "func.call": self._call}.get(name)
+            results = _lowered(e, op) if inner is None else inner(op)
+            e.op = op
+            if len(results) != len(op.results):
+                e.refuse(f"gives {len(results)} results, needs {len(op.results)}: correct the types")
+            for value, tensor in zip(op.results, results, strict=True):
+                e.define(value, tensor)
+        return []
+
+    def _loop(self, op: Operation) -> list[Tensor]:
+        e = self._e
+        block = self._block(op, 0)
+        values = [e.get(value) for value in op.operands]
+        first, last, step = (int(e.needed(value, "a bound of a loop").reshape(())) for value in values[:3])
+        carried = values[3:]
+        if step < 1 or len(range(first, last, step)) > MAX_STEPS:
+            e.refuse(f"counts from {first} to {last} by {step}: at most {MAX_STEPS} steps are unrolled")
+        if len(block.args) != 1 + len(carried):
+            e.refuse("needs an argument of its body for the index and for each of iter_args")
+        for index in range(first, last, step):
+            counter = e.cast(e.index(index), e.typed(block.args[0].type)[0])
+            for argument, tensor in zip(block.args, [e.reshape(counter, ()), *carried], strict=True):
+                e.define(argument, tensor)
+            carried = self.run(block)
+            e.op = op
+            if len(e.nodes) > MAX_OPERATIONS:
+                e.refuse(f"unrolls to more than {MAX_OPERATIONS} operations: keep the loop out of the module")
+        return carried
+
+    def _branch(self, op: Operation) -> list[Tensor]:
+        condition = self._e.needed(self._e.get(op.operands[0]), "its condition")
+        region = 0 if bool(condition.reshape(())) else 1
+        if not op.regions[region].blocks:
+            return []
+        return self.run(self._block(op, region))
+
+    def _block(self, op: Operation, region: int) -> Block:
+        if len(op.regions[region].blocks) != 1:
+            self._e.refuse("needs a body of one block")
+        return op.regions[region].blocks[0]
+
+    def _call(self, op: Operation) -> list[Tensor]:
+        e = self._e
+        callee = e.attribute("callee")
+        name = callee.string_value() if isinstance(callee, SymbolRefAttr) else ""
+        functions = {one.sym_name.data: one for one in e.source.module.body.ops if isinstance(one, FuncOp)}
+        function = functions.get(name)
+        if function is None or len(function.body.blocks) != 1:
+            e.refuse(f"calls {name or 'no symbol'}: must be a function of this module with one block")
+        if function in self._callers:
+            e.refuse(f"{name} calls itself: write its steps out")
+        block = function.body.blocks[0]
+        values = [e.get(value) for value in op.operands]
+        if len(values) != len(block.args):
+            e.refuse(f"{name} takes {len(block.args)} operands, got {len(values)}")
+        for argument, tensor in zip(block.args, values, strict=True):
+            e.define(argument, tensor)
+        return _Body(e, (*self._callers, function)).run(block)
 
 
 def _function(source: Source) -> FuncOp:
@@ -92,7 +166,7 @@ def _function(source: Source) -> FuncOp:
         raise ModelError(f"{source.name}: holds no func.func: write the model as a function of tensors")
     named = [op for op in found if op.sym_name.data in ENTRIES] if len(found) > 1 else found
     if len(named) != 1:
-        source.refuse(found[1], f"is one of {len(found)} functions: keep one, or name one of them {ENTRIES[0]}")
+        source.refuse(found[1], f"is one of {len(found)} functions: name the model {ENTRIES[0]}")
     if len(named[0].body.blocks) != 1 or not named[0].body.blocks[0].ops:
         source.refuse(named[0], "control flow and declarations are not supported: keep one block")
     return named[0]

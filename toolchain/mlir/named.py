@@ -1,11 +1,12 @@
 """Named operations of linalg: what each becomes."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xdsl.ir import SSAValue
 
-from toolchain.mlir import generic, scalars
+from toolchain.mlir import generic, scalars, shapes
 from toolchain.mlir.emitter import Emitter, Tensor
 from toolchain.mlir.text.values import FLOATS
 
@@ -53,6 +54,28 @@ def _contract(e: Emitter) -> Tensor:
     return _accumulated(e, generic.contract(e, (a, b, start), start.kind), start)
 
 
+def _tiled(batch: int) -> Lower:
+    """mmt4d: tiles of rows by tiles of columns, the second factor transposed; `batch`: dimensions before."""
+
+    def lower(e: Emitter) -> Tensor:
+        (a, b), start = _operands(e, 2)
+        if a.rank != batch + 4 or b.rank != batch + 4 or a.shape[:batch] != b.shape[:batch]:
+            e.refuse(f"takes tensors of {batch + 4} dimensions")
+        lead, (m, k, rows, depth), (n, k_b, columns, depth_b) = a.shape[:batch], a.shape[batch:], b.shape[batch:]
+        if (k, depth) != (k_b, depth_b):
+            e.refuse(f"tiles of {k} x {depth} and {k_b} x {depth_b} do not fit each other")
+
+        def turned(x: Tensor, order: Sequence[int]) -> Tensor:
+            return e.transpose(x, (*range(batch), *(batch + axis for axis in order)))
+
+        left = e.reshape(turned(a, (0, 2, 1, 3)), (*lead, m * rows, k * depth))
+        right = e.reshape(turned(b, (1, 3, 0, 2)), (*lead, k * depth, n * columns))
+        made = e.reshape(generic.product(e, left, right, start.kind), (*lead, m, rows, n, columns))
+        return _accumulated(e, turned(made, (0, 2, 1, 3)), start)
+
+    return lower
+
+
 def _vectors(a_rank: int, b_rank: int) -> Lower:
     """matvec, vecmat, dot, batch_matvec: a vector is a matrix of one row or column."""
 
@@ -74,24 +97,27 @@ NCHW = (0, 2, 3, 1)
 
 
 def to_nchw(e: Emitter, x: Tensor, layout: str) -> Tensor:
-    return e.transpose(x, NHWC) if layout == "nhwc" else x
+    """An image with its channels, which a layout such as nhwc has last, in dimension 1."""
+    return e.transpose(x, (0, x.rank - 1, *range(1, x.rank - 1))) if layout[-1] == "c" else x
 
 
 def from_nchw(e: Emitter, x: Tensor, layout: str) -> Tensor:
-    return e.transpose(x, NCHW) if layout == "nhwc" else x
+    return e.transpose(x, (0, *range(2, x.rank), 1)) if layout[-1] == "c" else x
 
 
 def window(
     e: Emitter, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
-    pads: Sequence[int] = (0, 0, 0, 0),
+    pads: Sequence[int] = (),
 ) -> tuple[list[int], dict[str, Any]]:  # fmt: skip
-    """(rows and columns of the result, attributes of ONNX) of windows over an image."""
+    """(sizes of the result, attributes of ONNX) of windows over an image."""
+    axes = len(kernel)
+    pads = pads or [0] * (2 * axes)
     if min((*strides, *dilations, *kernel), default=1) < 1 or min(pads) < 0:
         e.refuse("strides, dilations and kernels must be positive, padding not negative")
     out = []
-    for axis in range(2):
+    for axis in range(axes):
         reach = (kernel[axis] - 1) * dilations[axis] + 1
-        out.append((sizes[axis] + pads[axis] + pads[axis + 2] - reach) // strides[axis] + 1)
+        out.append((sizes[axis] + pads[axis] + pads[axis + axes] - reach) // strides[axis] + 1)
         if out[-1] < 1:
             e.refuse(f"a kernel that reaches over {reach} elements does not fit {sizes[axis]}")
     return out, {"strides": list(strides), "dilations": list(dilations), "pads": list(pads)}
@@ -99,11 +125,11 @@ def window(
 
 def convolved(
     e: Emitter, x: Tensor, w: Tensor, kind: str, strides: Sequence[int], dilations: Sequence[int],
-    pads: Sequence[int] = (0, 0, 0, 0), groups: int = 1, zeros: tuple[Tensor, Tensor] | None = None,
+    pads: Sequence[int] = (), groups: int = 1, zeros: tuple[Tensor, Tensor] | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """A convolution in ONNX's layouts: x is n x c x h x w, w is cout x cin / groups x kh x kw."""
-    if x.rank != 4 or w.rank != 4 or w.shape[1] * groups != x.shape[1]:
+    """A convolution in ONNX's layouts: x is n x c x h x w, w is cout x cin / groups x kh x kw, of one to three axes."""
+    if not 3 <= x.rank == w.rank <= 5 or w.shape[1] * groups != x.shape[1]:
         e.refuse(f"an image of {list(x.shape)} and weights of {list(w.shape)} do not fit each other")
     out, attributes = window(e, x.shape[2:], w.shape[2:], strides, dilations, pads)
     shape = (x.shape[0], w.shape[0], *out)
@@ -116,17 +142,40 @@ def convolved(
     total = e.node("ConvInteger", [x, w, *(zeros or ())], "INT32", shape, **attributes)
     if bias is None:
         return total
-    return e.added(total, e.reshape(bias, (1, bias.shape[0], 1, 1)))
+    return e.added(total, e.reshape(bias, (1, bias.shape[0], *[1] * (x.rank - 2))))
+
+
+def _steps(e: Emitter, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(strides, dilations) of windows."""
+    one = (1,) * axes
+    return e.numbers("strides", one, axes), e.numbers("dilations", one, axes)
 
 
 def _convolution(layout: str, order: Sequence[int]) -> Lower:
+    """`order`: dimensions of the weights in that of ONNX."""
+
     def lower(e: Emitter) -> Tensor:
         (x, w), start = _operands(e, 2)
+        if x.rank != len(layout) or w.rank != len(order):
+            e.refuse(f"takes an image of {len(layout)} dimensions and weights of {len(order)}")
         made = convolved(
-            e, to_nchw(e, x, layout), e.transpose(w, order), start.kind,
-            e.numbers("strides", (1, 1), 2), e.numbers("dilations", (1, 1), 2),
+            e, to_nchw(e, x, layout), e.transpose(w, order), start.kind, *_steps(e, len(layout) - 2)
         )  # fmt: skip
         return _accumulated(e, from_nchw(e, made, layout), start)
+
+    return lower
+
+
+def _single(axes: int) -> Lower:
+    """A convolution of one image of one channel with one kernel."""
+
+    def lower(e: Emitter) -> Tensor:
+        (x, w), start = _operands(e, 2)
+        if x.rank != axes or w.rank != axes:
+            e.refuse(f"takes an image and weights of {axes} dimensions")
+        one = (1,) * axes
+        made = convolved(e, e.reshape(x, (1, 1, *x.shape)), e.reshape(w, (1, 1, *w.shape)), start.kind, one, one)
+        return _accumulated(e, e.reshape(made, start.shape), start)
 
     return lower
 
@@ -146,41 +195,35 @@ def _grouped(e: Emitter) -> Tensor:
 
 def depthwise_weights(e: Emitter, w: Tensor) -> Tensor:
     """kh x kw x channels x multiplier as ONNX has them: a group of kernels per channel."""
-    if w.rank != 4:
-        e.refuse(f"weights of {w.rank} dimensions: needs 4")
-    turned = e.transpose(w, (2, 3, 0, 1))
-    return e.reshape(turned, (w.shape[2] * w.shape[3], 1, *w.shape[:2]))
+    axes = w.rank - 2
+    turned = e.transpose(w, (axes, axes + 1, *range(axes)))
+    return e.reshape(turned, (w.shape[axes] * w.shape[axes + 1], 1, *w.shape[:axes]))
 
 
 def _depthwise(layout: str, multiplied: bool) -> Lower:
     def lower(e: Emitter) -> Tensor:
         (x, w), start = _operands(e, 2)
+        axes = len(layout) - 2
+        if x.rank != len(layout) or w.rank != axes + 1 + multiplied:
+            e.refuse(f"takes an image of {len(layout)} dimensions and weights of {axes + 1 + multiplied}")
         if not multiplied:
-            if w.rank != 3:
-                e.refuse(f"weights of {w.rank} dimensions: needs 3")
-            w = (
-                e.reshape(w, (*w.shape, 1))
-                if layout == "nhwc"
-                else e.transpose(e.reshape(w, (1, *w.shape)), (2, 3, 1, 0))
-            )
+            last = layout[-1] == "c"
+            w = e.reshape(w if last else e.transpose(w, (*range(1, w.rank), 0)), (*(
+                w.shape if last else (*w.shape[1:], w.shape[0])), 1))  # fmt: skip
         x = to_nchw(e, x, layout)
-        made = convolved(
-            e, x, depthwise_weights(e, w), start.kind, e.numbers("strides", (1, 1), 2),
-            e.numbers("dilations", (1, 1), 2), groups=x.shape[1],
-        )  # fmt: skip
-        made = from_nchw(e, made, layout)
-        return _accumulated(e, e.reshape(made, start.shape), start)
+        made = convolved(e, x, depthwise_weights(e, w), start.kind, *_steps(e, axes), groups=x.shape[1])
+        return _accumulated(e, e.reshape(from_nchw(e, made, layout), start.shape), start)
 
     return lower
 
 
 def pooled(
     e: Emitter, function: str, x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
-    pads: Sequence[int] = (0, 0, 0, 0), *, count_pads: bool = True,
+    pads: Sequence[int] = (), *, count_pads: bool = True,
 ) -> Tensor:  # fmt: skip
-    """Max, min, sum or average of windows; x is n x c x h x w."""
-    if x.rank != 4:
-        e.refuse(f"an image has 4 dimensions, got {x.rank}")
+    """Max, min, sum or average of windows; x is n x c x h x w, of one to three axes."""
+    if x.rank != len(kernel) + 2:
+        e.refuse(f"an image has {len(kernel) + 2} dimensions, got {x.rank}")
     out, attributes = window(e, x.shape[2:], kernel, strides, dilations, pads)
     attributes["kernel_shape"] = list(kernel)
     shape = (*x.shape[:2], *out)
@@ -189,18 +232,16 @@ def pooled(
     if function == "max":
         return e.node("MaxPool", [x], x.kind, shape, **attributes)
     made = e.node("AveragePool", [x], x.kind, shape, **attributes, count_include_pad=int(count_pads))
-    return e.elementwise("Mul", made, e.scalar(kernel[0] * kernel[1], x.kind)) if function == "sum" else made
+    return e.elementwise("Mul", made, e.scalar(math.prod(kernel), x.kind)) if function == "sum" else made
 
 
 def _pooling(layout: str, function: str) -> Lower:
     def lower(e: Emitter) -> Tensor:
         (x, kernel), start = _operands(e, 2)
-        if kernel.rank != 2 or x.kind != start.kind:
-            e.refuse("needs a window of two dimensions, and elements of one type")
-        made = pooled(
-            e, function, to_nchw(e, x, layout), kernel.shape, e.numbers("strides", (1, 1), 2),
-            e.numbers("dilations", (1, 1), 2),
-        )  # fmt: skip
+        axes = len(layout) - 2
+        if kernel.rank != axes or x.kind != start.kind:
+            e.refuse(f"needs a window of {axes} dimensions, and elements of one type")
+        made = pooled(e, function, to_nchw(e, x, layout), kernel.shape, *_steps(e, axes))
         made = from_nchw(e, made, layout)
         if made.shape != start.shape:
             e.refuse(f"makes {list(made.shape)}, its output has {list(start.shape)}")
@@ -305,11 +346,17 @@ LINALG: Mapping[str, Lower] = {
     "conv_2d_nhwc_fhwc": _convolution("nhwc", (0, 3, 1, 2)),
     "conv_2d_nchw_fchw": _convolution("nchw", (0, 1, 2, 3)),
     "conv_2d_ngchw_gfchw": _grouped,
-    "depthwise_conv_2d_nhwc_hwc": _depthwise("nhwc", False),
-    "depthwise_conv_2d_nhwc_hwcm": _depthwise("nhwc", True),
-    "depthwise_conv_2d_nchw_chw": _depthwise("nchw", False),
+    "conv_1d_nwc_wcf": _convolution("nwc", (2, 1, 0)), "conv_1d_ncw_fcw": _convolution("ncw", (0, 1, 2)),
+    "conv_3d_ndhwc_dhwcf": _convolution("ndhwc", (4, 3, 0, 1, 2)),
+    "conv_3d_ncdhw_fcdhw": _convolution("ncdhw", (0, 1, 2, 3, 4)),
+    "conv_1d": _single(1), "conv_2d": _single(2), "conv_3d": _single(3),
+    "mmt4d": _tiled(0), "batch_mmt4d": _tiled(1), "pack": shapes.pack, "unpack": shapes.unpack,
+    **{f"depthwise_conv_{len(layout) - 2}d_{layout}_{weights}": _depthwise(layout, weights.endswith("m"))
+       for layout, forms in (("nwc", ("wc", "wcm")), ("ncw", ("cw",)), ("nhwc", ("hwc", "hwcm")), ("nchw", ("chw",)),
+                             ("ndhwc", ("dhwc", "dhwcm")), ("ncdhw", ("cdhw",))) for weights in forms},
     **{f"pooling_{layout}_{name}": _pooling(layout, name)
-       for layout in ("nhwc", "nchw") for name in ("max", "min", "sum")},
+       for layout in ("nwc", "ncw", "nhwc", "nchw", "ndhwc") for name in ("max", "min", "sum")
+       if (layout, name) != ("ncw", "min")},
     "fill": _fill, "transpose": _transpose, "broadcast": _broadcast, "reduce": _reduce, "map": _map,
     **{name: _elements(operator, 1) for name, operator in _UNARY.items()},
     **{name: _elements(operator, 2) for name, operator in _BINARY.items()},

@@ -11,6 +11,7 @@ from toolchain.mlir.emitter import Emitter, Tensor
 from toolchain.mlir.text.source import op_name
 
 Lower = Callable[..., Tensor]
+_BYTE = 1 << 8
 ASSERTION = "cf.assert"
 """What it says is taken to hold: it is how exporters guard indices."""
 
@@ -24,14 +25,48 @@ def _cast(e: Emitter, x: Tensor) -> Tensor:
     return e.cast(x, kind)
 
 
+def _signed(e: Emitter, x: Tensor) -> Tensor:
+    """An integer in a wider type, or a float: i1 true is -1."""
+    return e.elementwise("Neg", _cast(e, x)) if x.kind == "BOOL" else _cast(e, x)
+
+
 def _unsigned(e: Emitter, x: Tensor) -> Tensor:
-    if x.kind not in ("BOOL", "UINT8"):
-        e.refuse(f"takes i1 and ui8, got {x.kind}: extend with arith.extsi")
+    if x.kind == "INT8":
+        x = e.elementwise("BitwiseAnd", e.cast(x, "INT32"), e.scalar(_BYTE - 1, "INT32"))
+    elif x.kind not in ("BOOL", "UINT8"):
+        e.refuse(f"takes i1 and bytes, got {x.kind}: extend with arith.extsi")
     return _cast(e, x)
 
 
 def _narrower(e: Emitter, x: Tensor) -> Tensor:
-    e.refuse("drops high bits, which no command does: clamp the value and use tosa.rescale or tosa.cast")
+    """The low bits of an integer."""
+    kind, _ = e.typed(e.op.results[0].type)
+    if kind == "BOOL":
+        return e.cast(e.elementwise("BitwiseAnd", x, e.scalar(1, x.kind)), kind)
+    if kind == "INT8":
+        low = e.elementwise("BitwiseAnd", x, e.scalar(_BYTE - 1, x.kind))
+        high = e.elementwise("Greater", low, e.scalar(_BYTE // 2 - 1, x.kind), kind="BOOL")
+        x = _select(e, high, e.elementwise("Sub", low, e.scalar(_BYTE, x.kind)), low)
+    return e.cast(x, kind)
+
+
+def _product(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
+    if x.kind == "INT64" and (x.values is None or y.values is None):
+        e.refuse("a product of i64 has more bits than the 32 of the device's integers: use i32, or floats")
+    return e.elementwise("Mul", x, y)
+
+
+def _number(operator: str) -> Lower:
+    """The larger or smaller operand, or the one that is a number."""
+
+    def lower(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
+        made = e.elementwise(operator, x, y)
+        for value, other in ((x, y), (y, x)):
+            if value.values is None or np.isnan(value.values.astype(np.float32)).any():
+                made = _select(e, e.elementwise("Equal", value, value, kind="BOOL"), made, other)
+        return made
+
+    return lower
 
 
 def _rsqrt(e: Emitter, x: Tensor) -> Tensor:
@@ -106,50 +141,64 @@ def _same_values(x: Tensor, y: Tensor) -> bool:
     return x.values is not None and y.values is not None and np.array_equal(x.values, y.values)
 
 
-_INTEGER_PREDICATES = ("Equal", "!Equal", "Less", "!Greater", "Greater", "!Less")
-"""eq ne slt sle sgt sge: the operator; ! turns its result round."""
+_INTEGER_PREDICATES = ("Equal", "!Equal", "Less", "!Greater", "Greater", "!Less",
+                       "Less", "!Greater", "Greater", "!Less")  # fmt: skip
+"""eq ne slt sle sgt sge ult ule ugt uge: the operator; ! inverts its result."""
+_UNSIGNED = 6
+"""The first predicate of unsigned integers."""
 _FLOAT_PREDICATES = (
-    "", "Equal", "Greater", "Greater|Equal", "Less", "Less|Equal", "Less|Greater", "", "!Less|Greater",
-    "!Less|Equal", "!Less", "!Greater|Equal", "!Greater", "!Equal",
+    "", "Equal", "Greater", "Greater|Equal", "Less", "Less|Equal", "Less|Greater", "Less|Greater|Equal",
+    "!Less|Greater", "!Less|Equal", "!Less", "!Greater|Equal", "!Greater", "!Equal", "!Less|Greater|Equal", "!",
 )  # fmt: skip
-"""false oeq ogt oge olt ole one ord ueq ugt uge ult ule une, in the order of their numbers. A comparison with NaN is
-false, one that is turned round true."""
+"""false oeq ogt oge olt ole one ord ueq ugt uge ult ule une uno true, in the order of their numbers. A comparison with
+NaN is false, an inverted one true."""
 
 
 def _compared(predicates: tuple[str, ...]) -> Lower:
     def lower(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
         number = e.number("predicate")
-        how = predicates[number] if 0 <= number < len(predicates) else ""
+        if not 0 <= number < len(predicates):
+            e.refuse(f"predicate {number}: must be 0..{len(predicates) - 1}")
+        how, inverted = predicates[number].removeprefix("!"), predicates[number].startswith("!")
         if not how:
-            e.refuse(f"predicate {number} is not supported: use an ordered or a signed comparison")
-        parts = [e.elementwise(one, x, y, kind="BOOL") for one in how.removeprefix("!").split("|")]
-        made = parts[0] if len(parts) == 1 else e.elementwise("Or", *parts)
-        return e.node("Not", [made], "BOOL", made.shape) if how.startswith("!") else made
+            return e.expand(e.scalar(inverted, "BOOL"), np.broadcast_shapes(x.shape, y.shape))
+        if predicates is _INTEGER_PREDICATES and number >= _UNSIGNED:
+            x, y = (_ordered(e, one) for one in (x, y))
+        made, *parts = (e.elementwise(one, x, y, kind="BOOL") for one in how.split("|"))
+        for part in parts:
+            made = e.elementwise("Or", made, part)
+        return e.node("Not", [made], "BOOL", made.shape) if inverted else made
 
     return lower
 
 
-def _logical(operator: str, integer: str) -> Lower:
+def _ordered(e: Emitter, x: Tensor) -> Tensor:
+    """Integers whose signed order is the unsigned one of x: the highest bit is inverted."""
+    if x.kind == "INT64":
+        e.refuse("an unsigned comparison of i64 is not supported: use a signed one, or i32")
+    wide = e.cast(x, "INT32")
+    return e.elementwise("BitwiseXor", wide, e.scalar(-(1 << 31), "INT32")) if x.kind in ("INT32", "INT8") else wide
+
+
+def _bits(operator: str) -> Lower:
     def lower(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
-        if x.kind != "BOOL":
-            e.refuse(f"takes i1: {integer} of integers has no command")
-        return e.elementwise(operator, x, y)
+        return e.elementwise(operator if x.kind == "BOOL" else f"Bitwise{operator}", x, y)
 
     return lower
 
 
 SCALARS: Mapping[str, Lower] = {
     "arith.addf": _same("Add"), "arith.addi": _same("Add"), "arith.subf": _subtract, "arith.subi": _subtract,
-    "arith.mulf": _same("Mul"), "arith.muli": _same("Mul"), "arith.divf": _same("Div"), "arith.divsi": _same("Div"),
-    "arith.maxf": _same("Max"), "arith.maximumf": _same("Max"), "arith.maxnumf": _same("Max"),
-    "arith.minf": _same("Min"), "arith.minimumf": _same("Min"), "arith.minnumf": _same("Min"),
+    "arith.mulf": _same("Mul"), "arith.muli": _product, "arith.divf": _same("Div"), "arith.divsi": _same("Div"),
+    "arith.maxf": _same("Max"), "arith.maximumf": _same("Max"), "arith.maxnumf": _number("Max"),
+    "arith.minf": _same("Min"), "arith.minimumf": _same("Min"), "arith.minnumf": _number("Min"),
     "arith.maxsi": _same("Max"), "arith.minsi": _same("Min"), "arith.negf": _same("Neg"),
-    "arith.extf": _cast, "arith.truncf": _cast, "arith.extsi": _cast, "arith.extui": _unsigned,
-    "arith.trunci": _narrower, "arith.sitofp": _cast, "arith.uitofp": _unsigned, "arith.fptosi": _cast,
+    "arith.extf": _cast, "arith.truncf": _cast, "arith.extsi": _signed, "arith.extui": _unsigned,
+    "arith.trunci": _narrower, "arith.sitofp": _signed, "arith.uitofp": _unsigned, "arith.fptosi": _cast,
     "arith.index_cast": _cast, "arith.select": _select,
     "arith.cmpf": _compared(_FLOAT_PREDICATES),
     "arith.cmpi": _compared(_INTEGER_PREDICATES),
-    "arith.andi": _logical("And", "and"), "arith.ori": _logical("Or", "or"),
+    "arith.andi": _bits("And"), "arith.ori": _bits("Or"), "arith.xori": _bits("Xor"),
     "math.exp": _same("Exp"), "math.sqrt": _same("Sqrt"), "math.rsqrt": _rsqrt, "math.tanh": _same("Tanh"),
     "math.erf": _same("Erf"), "math.sin": _same("Sin"), "math.cos": _same("Cos"), "math.powf": _same("Pow"),
     "math.log": _same("Log"), "math.ceil": _same("Ceil"), "math.floor": _same("Floor"), "math.round": rounded,

@@ -14,6 +14,10 @@ from toolchain.mlir.text.values import NUMPY, integers
 Lower = Callable[[Emitter], Tensor]
 
 
+_OPERANDS = (-(1 << 63), -1)
+"""Numbers of an attribute in whose place there is an operand: of MLIR 16 and later, of versions before."""
+
+
 def _static(e: Emitter, count: int) -> list[Tensor]:
     if len(e.op.operands) != count:
         e.refuse("offsets, sizes and padding must be constants in its attributes: fold the operands")
@@ -66,20 +70,31 @@ def _cast(e: Emitter) -> Tensor:
     return x
 
 
-def _box(e: Emitter, rank: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    offsets, sizes, strides = (e.numbers(f"static_{name}", size=rank) for name in ("offsets", "sizes", "strides"))
-    return offsets, sizes, strides
+def _box(e: Emitter, tensors: int, rank: int) -> list[tuple[int, ...]]:
+    """Offsets, sizes and strides: numbers of the attributes, and constant operands behind the tensors."""
+    operands = [e.get(value) for value in e.op.operands[tensors:]]
+    found = list[tuple[int, ...]]()
+    for name in ("offsets", "sizes", "strides"):
+        numbers = list[int]()
+        for number in e.numbers(f"static_{name}", size=rank):
+            if number in _OPERANDS and operands:
+                number = int(e.needed(operands.pop(0), f"one of its {name}").reshape(()))
+            numbers.append(number)
+        found.append(tuple(numbers))
+    if operands:
+        e.refuse("has an operand that no dimension takes")
+    return found
 
 
 def _extract(e: Emitter) -> Tensor:
-    (x,) = _static(e, 1)
-    made = e.slice(x, *_box(e, x.rank))
+    x = e.get(e.op.operands[0])
+    made = e.slice(x, *_box(e, 1, x.rank))
     return e.reshape(made, e.typed(e.op.results[0].type)[1])
 
 
 def _insert(e: Emitter) -> Tensor:
-    part, into = _static(e, 2)
-    offsets, sizes, strides = _box(e, into.rank)
+    part, into = (e.get(value) for value in e.op.operands[:2])
+    offsets, sizes, strides = _box(e, 2, into.rank)
     if any(stride != 1 for stride in strides):
         e.refuse(f"strides {list(strides)}: must be 1: insert the parts one by one")
     for offset, size, there in zip(offsets, sizes, into.shape, strict=True):
@@ -139,9 +154,56 @@ def _extract_element(e: Emitter) -> Tensor:
     return e.reshape(e.slice(x, indices, [1] * x.rank, [1] * x.rank), ())
 
 
+def _tiling(e: Emitter, rank: int) -> tuple[list[int], list[int], list[int]]:
+    """(order of the outer dimensions, dimensions that are tiled, their tiles) of pack and unpack."""
+    order = list(e.numbers("outer_dims_perm", ())) or list(range(rank))
+    places, tiles = list(e.numbers("inner_dims_pos")), list(e.numbers("static_inner_tiles"))
+    known = len(places) == len(tiles) == len({*places}) and all(0 <= dim < rank for dim in places) and min(tiles) > 0
+    if not known or sorted(order) != list(range(rank)):
+        e.refuse(f"tiles {tiles} of dimensions {places} in the order {order}: must be of {rank} dimensions, each once")
+    return order, places, tiles
+
+
+def pack(e: Emitter) -> Tensor:
+    """Tiles of dimensions, behind the dimensions that count them; the last tiles may be padded."""
+    x, _, *padding = (e.get(value) for value in e.op.operands)
+    order, places, tiles = _tiling(e, x.rank)
+    sizes = [tiles[places.index(dim)] if dim in places else 1 for dim in range(x.rank)]
+    missing = [-size % tile for size, tile in zip(x.shape, sizes, strict=True)]
+    if any(missing) and not padding:
+        e.refuse(f"tiles {tiles} do not divide {list(x.shape)}: give padding_value")
+    if any(missing):
+        e.needed(padding[0], "padding_value")
+        x = e.pad(x, [0] * x.rank, missing, padding[0])
+    split = [part for size, tile in zip(x.shape, sizes, strict=True) for part in (size // tile, tile)]
+    turned = e.transpose(e.reshape(x, split), _packed_order(order, places, x.rank))
+    return e.reshape(turned, e.typed(e.op.results[0].type)[1])
+
+
+def unpack(e: Emitter) -> Tensor:
+    """The tensor of which `pack` makes these tiles, without what was padded."""
+    x = e.get(e.op.operands[0])
+    _, shape = e.typed(e.op.results[0].type)
+    order, places, tiles = _tiling(e, len(shape))
+    sizes = [tiles[places.index(dim)] if dim in places else 1 for dim in range(len(shape))]
+    split = [part for size, tile in zip(shape, sizes, strict=True) for part in (-(-size // tile), tile)]
+    turn = _packed_order(order, places, len(shape))
+    apart = e.reshape(x, [split[axis] for axis in turn])
+    whole = e.transpose(apart, [turn.index(axis) for axis in range(len(turn))])
+    full = [count * tile for count, tile in zip(split[::2], split[1::2], strict=True)]
+    return e.slice(e.reshape(whole, full), [0] * len(shape), shape, [1] * len(shape))
+
+
+def _packed_order(order: Sequence[int], places: Sequence[int], rank: int) -> list[int]:
+    """Dimensions of (count, tile) pairs in the order of a packed tensor; tiles of 1 come last."""
+    rest = [dim for dim in range(rank) if dim not in places]
+    return [*(2 * dim for dim in order), *(2 * dim + 1 for dim in (*places, *rest))]
+
+
 TENSOR: Mapping[str, Lower] = {
     "empty": _empty, "cast": _cast, "collapse_shape": _collapse, "expand_shape": _expand, "reshape": _reshape,
     "extract_slice": _extract, "insert_slice": _insert, "pad": _pad, "concat": _concat, "splat": _splat,
     "from_elements": _elements, "extract": _extract_element,
+    "pack": pack, "unpack": unpack,
 }  # fmt: skip
 """Operation of tensor, without its dialect -> what makes its result."""

@@ -8,6 +8,7 @@ import numpy as np
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr
 from xdsl.ir import Attribute
 
+from toolchain.ir.graph import Values
 from toolchain.mlir import named, rescaling
 from toolchain.mlir.emitter import Emitter, Tensor
 from toolchain.mlir.generic import product
@@ -279,6 +280,85 @@ def _gather(e: Emitter) -> Tensor:
     return e.concat(parts, 0)
 
 
+def _reverse(e: Emitter) -> Tensor:
+    (x,) = operands(e, 1)
+    axis = e.number("axis")
+    if not 0 <= axis < x.rank:
+        e.refuse(f"axis {axis}: the tensor has {x.rank} dimensions")
+    ends = [e.index(number) for number in (-1, -(1 << 63), axis, -1)]
+    return e.node("Slice", [x, *ends], x.kind, x.shape)
+
+
+def _scatter(e: Emitter) -> Tensor:
+    """values n x k x c, indices n x w, rows n x w x c that take the place of those with the indices."""
+    values, indices, rows = operands(e, 3)
+    count, width = indices.shape if indices.rank == 2 else (0, 0)
+    if values.rank != 3 or rows.shape != (count, width, values.shape[2]) or values.shape[0] != count:
+        e.refuse("takes values of n x k x c, indices of n x w and rows of n x w x c")
+    batches = e.constant(np.broadcast_to(np.arange(count, dtype=np.int64).reshape(-1, 1, 1), (count, width, 1)))
+    pairs = e.concat([batches, e.reshape(e.cast(indices, "INT64"), (count, width, 1))], 2)
+    return e.node("ScatterND", [values, pairs, rows], values.kind, values.shape)
+
+
+def _transpose_convolution(e: Emitter) -> Tensor:
+    """Windows of the weights (cout, kh, kw, cin) side by side; positive `out_pad` adds rows of the bias, negative
+    takes some away."""
+    x, w, bias, *_ = operands(e, 3, 5)
+    kind, shape = result(e)
+    if x.rank != 4 or w.rank != 4 or x.kind not in FLOATS:
+        e.refuse("takes an image and weights of 4 dimensions, of floats")
+    top, bottom, left, right = e.numbers("out_pad", (0, 0, 0, 0), 4)
+    strides = e.numbers("stride", (1, 1), 2)
+    made_size = [(size - 1) * stride + kernel + min(0, low) + min(0, high) for size, stride, kernel, low, high in zip(
+        x.shape[1:3], strides, w.shape[1:3], (top, left), (bottom, right), strict=True)]  # fmt: skip
+    if min(made_size) < 1:
+        e.refuse("out_pad takes every row away: use less")
+    made = e.node(
+        "ConvTranspose", [e.cast(e.transpose(x, named.NHWC), kind), e.cast(e.transpose(w, (3, 0, 1, 2)), kind)], kind,
+        (x.shape[0], w.shape[0], *made_size), strides=list(strides), kernel_shape=list(w.shape[1:3]),
+        pads=[max(0, -amount) for amount in (top, left, bottom, right)],
+    )  # fmt: skip
+    made = e.transpose(made, named.NCHW)
+    made = e.pad(made, (0, max(0, top), max(0, left), 0), (0, max(0, bottom), max(0, right), 0), e.scalar(0, kind))
+    return e.reshape(e.added(made, e.cast(bias, kind)), shape)
+
+
+def _resize(e: Emitter) -> Tensor:
+    """An image n x h x w x c: rows and columns by their places, the nearest, or two with weights."""
+    x, *more = operands(e, 1, 4)
+    numbers = [
+        _numbers(e, name, more[at : at + 1], size) for at, (name, size) in enumerate((("scale", 4), ("offset", 2)))
+    ]
+    scale, offset = numbers
+    mode = str(e.attribute("mode") or "")
+    linear = "BILINEAR" in mode
+    if x.rank != 4 or min(scale) < 1:
+        e.refuse("takes an image of 4 dimensions and positive scales")
+    if linear and x.kind not in FLOATS:
+        e.refuse(f"bilinear of {x.kind} is not supported: use floats, or NEAREST_NEIGHBOR")
+    _, shape = result(e)
+    for axis in (1, 2):
+        above, below = scale[2 * axis - 2 : 2 * axis]
+        place = np.arange(shape[axis]) * below + offset[axis - 1]
+        low, rest = place // above, place % above
+        rows = [np.clip(one, 0, x.shape[axis] - 1) for one in (low, low + 1)]
+        if not linear:
+            x = _taken(e, x, np.where(2 * rest >= above, rows[1], rows[0]), axis)
+            continue
+        first, second = (_taken(e, x, one, axis) for one in rows)
+        weights = (rest / above).reshape([-1 if one == axis else 1 for one in range(4)]).astype(NUMPY[x.kind])
+        parts = [e.elementwise("Mul", part, e.constant(weight, x.kind))
+                 for part, weight in ((first, 1 - weights), (second, weights))]  # fmt: skip
+        x = e.elementwise("Add", *parts)
+    return e.expand(x, shape)
+
+
+def _taken(e: Emitter, x: Tensor, rows: Values, axis: int) -> Tensor:
+    """Elements of one dimension."""
+    shape = [len(rows) if one == axis else size for one, size in enumerate(x.shape)]
+    return e.node("Gather", [x, e.constant(rows.astype(np.int64))], x.kind, shape, axis=axis)
+
+
 def _table(e: Emitter) -> Tensor:
     """256 values by a byte."""
     x, *more = operands(e, 1, 2)
@@ -323,6 +403,8 @@ TOSA: Mapping[str, Lower] = {
     "identity": _identity, "reduce_sum": _reduce("ReduceSum"), "reduce_max": _reduce("ReduceMax"),
     "reduce_min": _reduce("ReduceMin"), "argmax": _argmax, "reshape": _reshape, "transpose": _transpose,
     "concat": _concat, "slice": _slice, "pad": _pad, "tile": _tile, "gather": _gather, "table": _table,
-    "rescale": _rescale,
+    "rescale": _rescale, "reverse": _reverse, "scatter": _scatter, "transpose_conv2d": _transpose_convolution,
+    "resize": _resize, "reduce_prod": _reduce("ReduceProd"), "reduce_product": _reduce("ReduceProd"),
+    "reduce_all": _reduce("ReduceAnd"), "reduce_any": _reduce("ReduceOr"),
 }  # fmt: skip
 """Operation of tosa, without its dialect -> what makes its result."""

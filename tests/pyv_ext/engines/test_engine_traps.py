@@ -149,7 +149,17 @@ def test_a_guest_without_a_handler_stops_with_the_trap_loop_and_its_origin():
 @pytest.mark.parametrize(
     ("isa", "code", "says"),
     [
-        ("rv32im_zicsr", "csrrw x0,satp,x0", "0x18001073 (csrrw zero,satp,zero)"),
+        (
+            "rv32im_zicsr",
+            "csrrw x0,satp,x0",
+            "0x18001073 (csrrw zero,satp,zero: a CSR of supervisor mode, which this hart lacks)",
+        ),
+        (
+            "rv32im_zicsr",
+            "csrrw x0,medeleg,x0",
+            "0x30201073 (csrrw zero,medeleg,zero: a CSR of supervisor mode, which this hart lacks)",
+        ),
+        ("rv32im_zicsr", "csrrw x0,mvendorid,x0", "0xf1101073 (csrrw zero,mvendorid,zero)"),
         ("rv32imu_zicsr", "csrrw x5,mstatus,x0", "0x300012f3 (csrrw t0,mstatus,zero)"),
         ("rv32i_zicsr", ".word 0x02c58533", "0x02c58533 (mul a0,a1,a2: extension m, which rv32i_zicsr lacks)"),
         ("rv32ic_zicsr", ".word 0x00016108", "0x00006108 (c.flw fa0,0(a0): extension f, which rv32ic_zicsr lacks)"),

@@ -11,6 +11,79 @@ def case(name: str, inputs: dict[str, str], body: str, out: str, before: str = "
     CASES[name] = f"{head}{body}\n  return %r : tensor<{out}>\n}}\n"
 
 
+# -- arith: whole tensors ----------------------------------------------------------------------------------------------
+
+
+def whole(name: str, inputs: dict[str, str], operation: str, out: str) -> None:
+    case(f"whole_{name}", inputs, f"  %r = {operation}", out)
+
+
+_I, _F, _B = "4x8xi32", "4x8xf32", "4x8xi1"
+for _name in ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge"):
+    whole(f"cmpi_{_name}", {"a": _I, "b": _I}, f"arith.cmpi {_name}, %a, %b : tensor<{_I}>", _B)
+for _name in ("false", "oeq", "ogt", "ole", "one", "ord", "ueq", "ult", "une", "uno", "true"):
+    whole(f"cmpf_{_name}", {"a": _F, "b": _F}, f"arith.cmpf {_name}, %a, %b : tensor<{_F}>", _B)
+whole("select", {"c": _B, "a": _F, "b": _F}, f"arith.select %c, %a, %b : tensor<{_B}>, tensor<{_F}>", _F)
+for _name in ("andi", "ori", "xori"):
+    for _kind in (_B, _I, "4x8xi8"):
+        whole(f"{_name}_{_kind[4:]}", {"a": _kind, "b": _kind}, f"arith.{_name} %a, %b : tensor<{_kind}>", _kind)
+for _name, _from, _to in (("sitofp", "i32", "f32"), ("sitofp", "i1", "f32"), ("uitofp", "i8", "f32"),
+                          ("fptosi", "f32", "i32"), ("trunci", "i32", "i8"), ("trunci", "i32", "i1"),
+                          ("extsi", "i8", "i32"), ("extsi", "i1", "i32"), ("extui", "i8", "i32"),
+                          ("extui", "i1", "i32"), ("extf", "f16", "f32"), ("truncf", "f32", "f16")):  # fmt: skip
+    whole(f"{_name}_{_from}_{_to}", {"a": f"4x8x{_from}"},
+          f"arith.{_name} %a : tensor<4x8x{_from}> to tensor<4x8x{_to}>", f"4x8x{_to}")  # fmt: skip
+case("whole_trunci_i64", {"a": _I}, """  %w = arith.extsi %a : tensor<4x8xi32> to tensor<4x8xi64>
+  %s = arith.addi %w, %w : tensor<4x8xi64>
+  %r = arith.trunci %s : tensor<4x8xi64> to tensor<4x8xi8>""", "4x8xi8")  # fmt: skip
+
+# -- scf and func: loops of known bounds are unrolled, calls inlined ---------------------------------------------------
+
+case(
+    "scf_for",
+    {"a": "4x3xf32"},
+    """  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %c2 = arith.constant 2 : index
+  %z = arith.constant dense<0.0> : tensor<1x3xf32>
+  %r = scf.for %i = %c0 to %c4 step %c1 iter_args(%t = %z) -> (tensor<1x3xf32>) {
+    %row = tensor.extract_slice %a[%i, 0] [1, 3] [1, 1] : tensor<4x3xf32> to tensor<1x3xf32>
+    %rest = arith.subi %c2, %i : index
+    %odd = arith.cmpi slt, %rest, %c1 : index
+    %s = scf.if %odd -> (tensor<1x3xf32>) {
+      %m = arith.mulf %row, %t : tensor<1x3xf32>
+      scf.yield %m : tensor<1x3xf32>
+    } else {
+      %p = arith.addf %row, %t : tensor<1x3xf32>
+      scf.yield %p : tensor<1x3xf32>
+    }
+    scf.yield %s : tensor<1x3xf32>
+  }""",
+    "1x3xf32",
+)
+case(
+    "scf_for_insert",
+    {"a": "2x3xf32", "b": "4x3xf32"},
+    """  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c2 = arith.constant 2 : index
+  %r = scf.for %i = %c0 to %c2 step %c1 iter_args(%t = %b) -> (tensor<4x3xf32>) {
+    %j = arith.muli %i, %c2 : index
+    %row = tensor.extract_slice %a[%i, 0] [1, 3] [1, 1] : tensor<2x3xf32> to tensor<1x3xf32>
+    %s = tensor.insert_slice %row into %t[%j, 0] [1, 3] [1, 1] : tensor<1x3xf32> into tensor<4x3xf32>
+    scf.yield %s : tensor<4x3xf32>
+  }""",
+    "4x3xf32",
+)
+case("func_call", {"a": "2x3xf32"}, """  %h = func.call @twice(%a) : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  %r = func.call @twice(%h) : (tensor<2x3xf32>) -> tensor<2x3xf32>""", "2x3xf32",
+     """func.func private @twice(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %y = arith.addf %x, %x : tensor<2x3xf32>
+  return %y : tensor<2x3xf32>
+}
+""")  # fmt: skip
+
 # -- linalg: named operations ------------------------------------------------------------------------------------------
 
 
@@ -48,6 +121,28 @@ case("matmul_added", {"a": "4x8xf32", "b": "8x3xf32", "c": "4x3xf32"},
      "  %r = linalg.matmul ins(%a, %b : tensor<4x8xf32>, tensor<8x3xf32>) outs(%c : tensor<4x3xf32>)"
      " -> tensor<4x3xf32>", "4x3xf32")  # fmt: skip
 
+_AXES = "{{dilations = dense<1> : tensor<{0}xi64>, strides = dense<2> : tensor<{0}xi64>}}"
+named("conv_1d", "conv_1d", "9xf32", "3xf32", "7xf32")
+named("conv_2d", "conv_2d", "9x7xf32", "3x2xf32", "7x6xf32")
+named("conv_3d", "conv_3d", "5x6x7xf32", "2x3x2xf32", "4x4x6xf32")
+named("conv_nwc", "conv_1d_nwc_wcf", "2x9x3xf32", "3x3x4xf32", "2x4x4xf32", _AXES.format(1))
+named("conv_ncw", "conv_1d_ncw_fcw", "2x3x9xf32", "4x3x3xf32", "2x4x4xf32", _AXES.format(1))
+named("conv_nwc_i8", "conv_1d_nwc_wcf", "2x9x3xi8", "3x3x4xi8", "2x4x4xi32", _AXES.format(1))
+named("conv_ndhwc", "conv_3d_ndhwc_dhwcf", "1x5x6x7x2xf32", "2x3x2x2x3xf32", "1x2x2x3x3xf32", _AXES.format(3))
+named("depthwise_wc", "depthwise_conv_1d_nwc_wc", "1x9x3xf32", "3x3xf32", "1x4x3xf32", _AXES.format(1))
+named("depthwise_wcm", "depthwise_conv_1d_nwc_wcm", "1x9x3xf32", "3x3x2xf32", "1x4x3x2xf32", _AXES.format(1))
+named("depthwise_dhwc", "depthwise_conv_3d_ndhwc_dhwc", "1x5x6x7x2xf32", "2x3x2x2xf32", "1x2x2x3x2xf32",
+      _AXES.format(3))  # fmt: skip
+named("depthwise_dhwcm", "depthwise_conv_3d_ndhwc_dhwcm", "1x5x6x7x2xf32", "2x3x2x2x2xf32", "1x2x2x3x2x2xf32",
+      _AXES.format(3))  # fmt: skip
+named("mmt4d", "mmt4d", "2x3x4x2xf32", "5x3x3x2xf32", "2x5x4x3xf32")
+named("mmt4d_i8", "mmt4d", "2x3x4x2xi8", "5x3x3x2xi8", "2x5x4x3xi32")
+for _function, _value in (("max", "0xFF800000"), ("sum", "0.0"), ("min", "0x7F800000")):
+    case(f"pooling_ndhwc_{_function}", {"a": "1x5x6x7x2xf32"}, filled("1x2x2x3x2xf32", _value) + f"""
+  %k = tensor.empty() : tensor<2x3x2xf32>
+  %r = linalg.pooling_ndhwc_{_function} {_AXES.format(3)} ins(%a, %k : tensor<1x5x6x7x2xf32>, tensor<2x3x2xf32>)
+    outs(%z : tensor<1x2x2x3x2xf32>) -> tensor<1x2x2x3x2xf32>""", "1x2x2x3x2xf32")  # fmt: skip
+
 for _layout, _image in (("nhwc", "1x8x8x3xf32"), ("nchw", "1x3x8x8xf32")):
     for _function, _value in (("max", "0xFF800000"), ("sum", "0.0"), ("min", "0x7F800000")):
         if (_layout, _function) == ("nchw", "min"):
@@ -66,6 +161,16 @@ case("broadcast", {"a": "3xf32"}, """  %e = tensor.empty() : tensor<2x3x4xf32>
 case("reduce", {"a": "2x3x4xf32"}, filled("2x4xf32") + """
   %r = linalg.reduce { arith.addf } ins(%a : tensor<2x3x4xf32>) outs(%z : tensor<2x4xf32>) dimensions = [1]""",
      "2x4xf32")  # fmt: skip
+case("reduce_mulf", {"a": "2x3x4xf32"}, filled("2x4xf32", "1.0") + """
+  %r = linalg.reduce { arith.mulf } ins(%a : tensor<2x3x4xf32>) outs(%z : tensor<2x4xf32>) dimensions = [1]""",
+     "2x4xf32")  # fmt: skip
+case("reduce_muli", {"a": "2x3x4xi32", "b": "2x4xi32"}, """
+  %r = linalg.reduce { arith.muli } ins(%a : tensor<2x3x4xi32>) outs(%b : tensor<2x4xi32>) dimensions = [1]""",
+     "2x4xi32")  # fmt: skip
+for _name in ("andi", "ori"):
+    case(f"reduce_{_name}", {"a": "2x3x4xi1", "b": "2x4xi1"}, f"""
+  %r = linalg.reduce {{ arith.{_name} }} ins(%a : tensor<2x3x4xi1>) outs(%b : tensor<2x4xi1>) dimensions = [1]""",
+         "2x4xi1")  # fmt: skip
 case("reduce_body", {"a": "2x3x4xf32"}, filled("3xf32", "0xFF800000") + """
   %r = linalg.reduce ins(%a : tensor<2x3x4xf32>) outs(%z : tensor<3xf32>) dimensions = [0, 2]
     (%in: f32, %out: f32) {
@@ -235,6 +340,28 @@ tosa("depthwise", "depthwise_conv2d", {"a": "1x6x6x3xf32", "w": "3x3x3x2xf32", "
 tosa("max_pool2d", "max_pool2d", {"a": "1x6x6x3xf32"}, "1x3x3x3xf32", window("1, 1, 1, 1", "2, 2", "kernel", "3, 3"))
 # MLIR 16 counts the elements at the border wrongly where the stride is above 1.
 tosa("avg_pool2d", "avg_pool2d", {"a": "1x6x6x3xf32"}, "1x6x6x3xf32", window("1, 1, 1, 1", "1, 1", "kernel", "3, 3"))
+_VALUES = [[[[(37 * (18 * a + 6 * b + 2 * c + d) % 19 - 9) / 10 for d in range(2)] for c in range(3)]
+                 for b in range(3)] for a in range(3)]  # fmt: skip
+_WEIGHTS = const("w", "3x3x3x2xf32", str(_VALUES))
+for _axis in (0, 1):
+    tosa(f"reverse_{_axis}", "reverse", {"a": T}, T, f"axis = {_axis} : i64")
+for _out, _rows in (("0, 0, 0, 0", 6), ("-1, 0, 0, -1", 5)):  # MLIR 16 does not lower other strides
+    case(f"tosa_transpose_conv2d_{_rows}", {"a": "1x4x5x2xf32", "b": "3xf32"}, _WEIGHTS + f"""
+  %r = "tosa.transpose_conv2d"(%a, %w, %b) {{out_pad = array<i64: {_out}>, stride = array<i64: 1, 1>,
+    out_shape = array<i64: 1, {_rows}, {_rows + 1}, 3>}}
+    : (tensor<1x4x5x2xf32>, tensor<3x3x3x2xf32>, tensor<3xf32>) -> tensor<1x{_rows}x{_rows + 1}x3xf32>""",
+         f"1x{_rows}x{_rows + 1}x3xf32")  # fmt: skip
+for _mode in ("BILINEAR", "NEAREST_NEIGHBOR"):
+    for _scale, _offset, _border, _out in (
+        ("4, 2, 4, 2", "0, 0", "2, 2", "8x10"), ("4, 2, 4, 2", "-1, -1", "1, 1", "8x10"),
+        ("2, 3, 2, 1", "1, 0", "2, 1", "3x10"),
+    ):  # fmt: skip
+        tosa(f"resize_{_mode.lower()}_{_scale[:1]}{_offset[:2].strip(',')}", "resize", {"a": "1x4x5x2xf32"},
+             f"1x{_out}x2xf32", f'scale = array<i64: {_scale}>, offset = array<i64: {_offset}>,'
+             f' border = array<i64: {_border}>, mode = "{_mode}"')  # fmt: skip
+tosa("reduce_prod", "reduce_prod", {"a": T}, "4x1xf32", "axis = 1 : i64")
+tosa("reduce_all", "reduce_all", {"a": "4x8xi1"}, "4x1xi1", "axis = 1 : i64")
+tosa("reduce_any", "reduce_any", {"a": "4x8xi1"}, "4x1xi1", "axis = 1 : i64")
 tosa("argmax", "argmax", {"a": T}, "4xi32", "axis = 1 : i64")
 
 # -- tosa: integers ----------------------------------------------------------------------------------------------------

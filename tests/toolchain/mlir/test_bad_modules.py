@@ -34,7 +34,24 @@ def function(body: str, inputs: str = "%x: tensor<4x8xf32>", out: str = "tensor<
          "supported are ranked tensors"),
         (function('  %r = "tosa.exp"(%x) : (tensor<4xf64>) -> tensor<4xf64>', "%x: tensor<4xf64>", "tensor<4xf64>"),
          "supported are ranked tensors of f32"),
-        ("", "m.mlir:1:1: Could not parse entire input"),
+        ("", "m.mlir:1:1: Could not parse entire input: not read in this form: if mlir-opt accepts the module, give"),
+        (function("  %r = arith.muli %x, %x : tensor<4x8xi64>", "%x: tensor<4x8xi64>", "tensor<4x8xi64>"),
+         "m.mlir:2:3: arith.muli: a product of i64 has more bits than the 32 of the device's integers"),
+        (function("  %r = linalg.foo ins(%x : tensor<4x8xf32>) outs(%x : tensor<4x8xf32>) -> tensor<4x8xf32>"),
+         "linalg.foo: this operation is not supported: lower it to those of `pyv-npu docs mlir`"),
+        (function("  %r = func.call @main(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>"),
+         "func.call: main calls itself: write its steps out"),
+        (function("  %r = func.call @other(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>"),
+         "func.call: calls other: must be a function of this module with one block"),
+        (function("""  %n = arith.constant 99999 : index
+  %o = arith.constant 1 : index
+  %r = scf.for %i = %o to %n step %o iter_args(%t = %x) -> (tensor<4x8xf32>) {
+    scf.yield %t : tensor<4x8xf32>
+  }"""), "m.mlir:4:3: scf.for: counts from 1 to 99999 by 1: at most 4096 steps are unrolled"),
+        (function("""  %o = arith.constant 1 : index
+  %r = scf.for %i = %o to %n step %o iter_args(%t = %x) -> (tensor<4x8xf32>) {
+    scf.yield %t : tensor<4x8xf32>
+  }""", "%x: tensor<4x8xf32>, %n: index"), "m.mlir:3:3: scf.for: a bound of a loop must be constant"),
         ("module {}", "holds no func.func"),
         (function("  %r = math.exp %x : tensor<4x8xf32>") + function("  %r = math.exp %x : tensor<4x8xf32>").replace(
             "@main", "@other").replace("@main", "@a"), ""),

@@ -10,8 +10,8 @@ from typing import Any
 
 from xdsl.context import Context
 from xdsl.dialect_interfaces.op_asm import OpAsmDialectInterface
-from xdsl.dialects import arith, builtin, cf, func, linalg, math, tensor
-from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, FunctionType, IntegerAttr, i64
+from xdsl.dialects import arith, builtin, cf, func, linalg, math, scf, tensor
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, FunctionType, IntegerAttr, TensorType, i1, i64
 from xdsl.dialects.linalg.ops import YieldOp
 from xdsl.ir import Attribute, Block, Dialect, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation, irdl_op_definition, traits_def, var_operand_def, var_region_def, var_result_def
@@ -68,13 +68,91 @@ def same_type(op: type[IRDLOperation], parser: Parser) -> Operation:
     """`%a, %b {attributes} : type`: operands and result have it."""
     position = parser.pos
     names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
-    if parser.parse_optional_keyword("fastmath"):
-        with parser.in_angle_brackets():
-            parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_identifier)
+    _fast_math(parser)
     attributes = parser.parse_optional_attr_dict()
     parser.parse_punctuation(":")
     kind = parser.parse_type()
     return make(op, parser.resolve_operands(names, [kind] * len(names), position), [kind], attributes)
+
+
+_INTEGER_ORDER = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+_FLOAT_ORDER = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une",
+                "uno", "true")  # fmt: skip
+"""Predicates of arith.cmpi and arith.cmpf, in the order of their numbers."""
+
+
+def compared(op: type[IRDLOperation], parser: Parser) -> Operation:
+    """`slt, %a, %b : type`: the result has i1 in its shape."""
+    position = parser.pos
+    predicate, order = parser.parse_identifier(), _INTEGER_ORDER if op.name == "arith.cmpi" else _FLOAT_ORDER
+    if predicate not in order:
+        parser.raise_error(f"expected one of {', '.join(order)}", position)
+    parser.parse_punctuation(",")
+    names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
+    _fast_math(parser)
+    attributes = {**parser.parse_optional_attr_dict(), "predicate": IntegerAttr(order.index(predicate), i64)}
+    parser.parse_punctuation(":")
+    kind = parser.parse_type()
+    result = TensorType(i1, kind.get_shape()) if isinstance(kind, TensorType) else i1
+    return make(op, parser.resolve_operands(names, [kind] * len(names), position), [result], attributes)
+
+
+def selected(op: type[IRDLOperation], parser: Parser) -> Operation:
+    """`%c, %a, %b : type`, with a condition of one i1, or `: type of the condition, type`."""
+    position = parser.pos
+    names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
+    attributes = parser.parse_optional_attr_dict()
+    parser.parse_punctuation(":")
+    kinds = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_type)
+    condition, kind = (i1, kinds[0]) if len(kinds) == 1 else kinds[:2]
+    return make(op, parser.resolve_operands(names, [condition, kind, kind], position), [kind], attributes)
+
+
+def converted(op: type[IRDLOperation], parser: Parser) -> Operation:
+    """`%a : type to type`."""
+    position = parser.pos
+    name = parser.parse_unresolved_operand()
+    _fast_math(parser)
+    attributes = parser.parse_optional_attr_dict()
+    parser.parse_punctuation(":")
+    kind = parser.parse_type()
+    parser.parse_keyword("to")
+    return make(op, parser.resolve_operands([name], [kind], position), [parser.parse_type()], attributes)
+
+
+def _fast_math(parser: Parser) -> None:
+    if parser.parse_optional_keyword("fastmath"):
+        with parser.in_angle_brackets():
+            parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_identifier)
+
+
+def packed(op: type[IRDLOperation], parser: Parser) -> Operation:
+    """`%a padding_value(%p : type) outer_dims_perm = [...] inner_dims_pos = [...] inner_tiles = [...] into %b : type ->
+    type`, of tensor and, in later versions, of linalg."""
+    position = parser.pos
+    names, kinds = [parser.parse_unresolved_operand()], list[Attribute]()
+    padding = list[Any]()
+    if parser.parse_optional_keyword("padding_value"):
+        with parser.in_parens():
+            padding.append(parser.parse_unresolved_operand())
+            parser.parse_punctuation(":")
+            kinds.append(parser.parse_type())
+    attributes = dict[str, Attribute]()
+    for key, field in (("outer_dims_perm", "outer_dims_perm"), ("inner_dims_pos", "inner_dims_pos"),
+                       ("inner_tiles", "static_inner_tiles")):  # fmt: skip
+        if parser.parse_optional_keyword(key):
+            parser.parse_punctuation("=")
+            numbers = parser.parse_comma_separated_list(Parser.Delimiter.SQUARE, parser.parse_integer)
+            attributes[field] = DenseArrayBase.from_list(i64, numbers)
+    parser.parse_keyword("into")
+    names.append(parser.parse_unresolved_operand())
+    attributes |= parser.parse_optional_attr_dict()
+    parser.parse_punctuation(":")
+    source = parser.parse_type()
+    parser.parse_punctuation("->")
+    target = parser.parse_type()
+    values = parser.resolve_operands([*names, *padding], [source, target, *kinds], position)
+    return make(op, values, [target], attributes)
 
 
 def _operands(parser: Parser, keyword: str) -> list[SSAValue]:
@@ -207,7 +285,11 @@ _STRUCTURED = """batch_matmul batch_matmul_transpose_a batch_matmul_transpose_b 
     elemwise_binary elemwise_unary matmul matmul_transpose_a matmul_transpose_b matvec vecmat quantized_matmul
     quantized_batch_matmul pooling_nchw_max pooling_nchw_sum pooling_nhwc_max pooling_nhwc_min pooling_nhwc_sum
     abs ceil div div_unsigned erf floor negf reciprocal round rsqrt square tanh powf
-    add sub mul max min exp log sqrt select copy conv_2d_ngchw_gfchw contract softmax"""
+    add sub mul max min exp log sqrt select copy conv_2d_ngchw_gfchw contract softmax mmt4d batch_mmt4d
+    conv_1d conv_1d_ncw_fcw conv_1d_nwc_wcf conv_3d conv_3d_ncdhw_fcdhw conv_3d_ndhwc_dhwcf
+    depthwise_conv_1d_ncw_cw depthwise_conv_1d_nwc_wc depthwise_conv_1d_nwc_wcm depthwise_conv_3d_ncdhw_cdhw
+    depthwise_conv_3d_ndhwc_dhwc depthwise_conv_3d_ndhwc_dhwcm pooling_ncw_max pooling_ncw_sum pooling_nwc_max
+    pooling_nwc_min pooling_nwc_sum pooling_ndhwc_max pooling_ndhwc_min pooling_ndhwc_sum"""
 """Named operations of linalg that have ins, outs and a body that their name implies."""
 _TOSA = """abs add apply_scale argmax arithmetic_right_shift avg_pool2d cast ceil clamp concat const const_shape conv2d
     conv3d custom depthwise_conv2d div equal erf exp floor fully_connected gather greater greater_equal identity int_div
@@ -216,8 +298,11 @@ _TOSA = """abs add apply_scale argmax arithmetic_right_shift avg_pool2d cast cei
     select sigmoid slice sub table tanh tile transpose transpose_conv2d sin cos"""
 GLOBAL = "ml_program.global"
 """A variable; nothing that is supported reads one."""
-SAME_TYPE = {"arith": ("maxf", "minf", "maximumf", "minimumf", "maxnumf", "minnumf"), "math": ()}
-"""Operations whose operands and results have one type, and that xDSL lacks or names otherwise."""
+SAME_TYPE = ("maxf", "minf", "maximumf", "minimumf", "maxnumf", "minnumf", "andi", "ori", "xori")
+"""Operations of arith whose operands and results have one type, and that xDSL lacks, names otherwise, or reads of
+numbers only."""
+CASTS = ("extf", "extsi", "extui", "truncf", "trunci", "sitofp", "uitofp", "fptosi", "fptoui", "index_cast",
+         "index_castui", "bitcast")  # fmt: skip
 
 
 def _const(op: type[IRDLOperation], parser: Parser) -> Operation:
@@ -235,8 +320,8 @@ def _extended(known: Dialect, more: Iterable[type[Operation]]) -> Dialect:
 
 
 def context() -> Context:
-    """A context of xDSL that knows builtin, func, cf, arith, math, tensor, linalg, tosa, npu and what of ml_program is
-    read over, with resources of its own."""
+    """A context of xDSL with resources of its own: builtin, func, cf, scf, arith, math, tensor, linalg, tosa, npu, and
+    variables of ml_program, which are read over."""
     found = Context(allow_unregistered=True)
     named = [operation(f"linalg.{name}", structured) for name in _STRUCTURED.split()]
     bodies = [operation(f"linalg.{name}", with_body) for name in ("map", "reduce")]
@@ -247,16 +332,21 @@ def context() -> Context:
         tosa.append(operation(f"tosa.{name}", _const if name in constants else functional))
     tosa.append(operation("tosa.yield", functional, terminator=True))
 
-    def known(name: str, dialect: Dialect) -> Dialect:
-        return _extended(dialect, [operation(f"{name}.{one}", same_type) for one in SAME_TYPE[name]])
-
+    arithmetic = [operation(f"arith.{name}", same_type) for name in SAME_TYPE]
+    arithmetic += [operation(f"arith.{name}", compared) for name in ("cmpi", "cmpf")]
+    arithmetic += [operation(f"arith.{name}", converted) for name in CASTS]
+    arithmetic.append(operation("arith.select", selected))
+    shaped = [operation("tensor.expand_shape", expand_shape)]
+    shaped += [operation(f"tensor.{name}", packed) for name in ("pack", "unpack")]
+    bodies += [operation(f"linalg.{name}", packed) for name in ("pack", "unpack")]
     kept = builtin.Builtin
     found.load_dialect(Dialect(kept.name, list(kept.operations), list(kept.attributes), [OpAsmDialectInterface()]))
     found.load_dialect(func.Func)
     found.load_dialect(cf.Cf)
-    found.load_dialect(known("arith", arith.Arith))
-    found.load_dialect(known("math", math.Math))
-    found.load_dialect(_extended(tensor.Tensor, [operation("tensor.expand_shape", expand_shape)]))
+    found.load_dialect(_extended(arith.Arith, arithmetic))
+    found.load_dialect(math.Math)
+    found.load_dialect(scf.Scf)
+    found.load_dialect(_extended(tensor.Tensor, shaped))
     found.load_dialect(_extended(linalg.Linalg, [*named, *bodies]))
     found.load_dialect(Dialect("tosa", tosa, []))
     found.load_dialect(Dialect("ml_program", [operation(GLOBAL, _global)], []))

@@ -97,22 +97,22 @@ class Source:
         self.context = context()
         self._begins: dict[Operation, int] = {}
         if found := _DIMENSIONS.search(text):
-            self._fail(found.start(), f"a type has at most {MOST_DIMENSIONS} dimensions")
+            self._fail(found.start(), f"a type has at most {MOST_DIMENSIONS} dimensions: use fewer")
         parser = _Parser(self.context, "", name)
         try:
             parser = _Parser(self.context, text, name)
             parser.begins = self._begins
             self.module: ModuleOp = parser.parse_module()
         except ParseError as error:
-            self._fail(error.span.start, _unknown(text, error))
+            self._fail(error.span.start, *_reason(text, error))
         except RecursionError:
-            self._fail(parser.pos, "nested too deeply")
+            self._fail(parser.pos, "nested too deeply", _REMEDY)
         except Exception as error:  # what xDSL raises of broken text has many classes
-            self._fail(parser.pos, str(error) or type(error).__name__)
+            self._fail(parser.pos, str(error) or type(error).__name__, _REMEDY)
 
-    def _fail(self, at: int, what: str) -> NoReturn:
+    def _fail(self, at: int, what: str, remedy: str = "") -> NoReturn:
         line = next((one.strip() for one in what.splitlines() if one.strip()), "syntax error")
-        raise ModelError(f"{self._at(at)}: {line[:LONGEST].rstrip('.')}: correct the module; mlir-opt checks it")
+        raise ModelError(f"{self._at(at)}: {line[:LONGEST].rstrip('.!')}{remedy}")
 
     def _at(self, offset: int) -> str:
         line = bisect_right(self._lines, offset)
@@ -136,12 +136,16 @@ class Source:
         raise ModelError(f"{self.place(op)}: {op_name(op)}: {what}")
 
 
-def _unknown(text: str, error: ParseError) -> str:
-    """What an error says; of an operation that is not known, its name."""
+_REMEDY = ": not read in this form: if mlir-opt accepts the module, give what it prints with --mlir-print-op-generic"
+"""Whether the module is wrong, or this parser knows less than MLIR's, only mlir-opt can tell."""
+
+
+def _reason(text: str, error: ParseError) -> tuple[str, str]:
+    """What an error says, and the remedy; of an operation that is not known, its name."""
     name = _NAME.search(text[: error.span.start])
     if "builtin.unregistered" in error.msg and name is not None:
-        return f"{name[0].strip()}: this operation is not supported; supported are those of `pyv-npu docs mlir`"
-    return error.msg
+        return f"{name[0].strip()}: this operation is not supported", ": lower it to those of `pyv-npu docs mlir`"
+    return error.msg, _REMEDY
 
 
 def op_name(op: Operation) -> str:
