@@ -48,6 +48,10 @@ class CompilerError(ToolchainError):
 class ModelError(ToolchainError):
     """A model, or what was said about it on the command line, is wrong or not supported."""
 
+    def __init__(self, text: str) -> None:
+        """`text`: one line, whatever characters the names of a model have."""
+        super().__init__(" ".join(text.split()) if not text.isprintable() else text)
+
 
 class RuleError(ModelError):
     """A rule of docs/bit-widths.md is broken: code, field and value (R25), found before anything runs."""

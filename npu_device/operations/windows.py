@@ -78,5 +78,14 @@ def patch(s: Windows, row: Pixels, rows: Pixels) -> tuple[Pixels, Pixels]:
 def most_pixels(s: Windows, rows: int) -> int:
     """Input pixels that `rows` output pixels look at, at the most. Tiles repeat their places in images."""
     image = s.p * s.q
-    row = np.arange(0, min(s.pixels, rows * (image // gcd(rows, image))), rows)
-    return int(patch(s, row, np.minimum(rows, s.pixels - row))[1].max())
+    end, most = min(s.pixels, rows * (image // gcd(rows, image))), 0
+    for start in range(0, end, rows * _TOGETHER):
+        row = np.arange(start, min(end, start + rows * _TOGETHER), rows)
+        most = max(most, int(patch(s, row, np.minimum(rows, s.pixels - row))[1].max()))
+        if most == s.batch * s.h * s.w:
+            break
+    return most
+
+
+_TOGETHER = 1 << 16
+"""Tiles that are looked at together."""

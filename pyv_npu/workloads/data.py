@@ -173,7 +173,11 @@ def to_device(compiled: Compiled, name: str, values: Values) -> bytes:
 def from_device(compiled: Compiled, name: str, data: bytes) -> Values:
     """An output as ONNX has it."""
     tensor = compiled.graph.tensors[name]
-    values = np.frombuffer(data, NUMPY[tensor.dtype]).reshape(tensor.shape)
+    return as_onnx(compiled, name, np.frombuffer(data, NUMPY[tensor.dtype]).reshape(tensor.shape))
+
+
+def as_onnx(compiled: Compiled, name: str, values: Values) -> Values:
+    """Values of a tensor in the type that ONNX has for it."""
     return values.astype(_HOST.get(compiled.model.info[name].type, values.dtype))
 
 

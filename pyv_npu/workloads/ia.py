@@ -24,7 +24,7 @@ from pyv_ext.elf import parse_elf
 from pyv_ext.engines.stop import StopReason
 from pyv_npu.boot import program_data
 from pyv_npu.config import Config
-from pyv_npu.workloads.data import Tensors, Values, from_device, to_device
+from pyv_npu.workloads.data import Tensors, Values, as_onnx, from_device, to_device
 from pyv_npu.workloads.firmware import LEVEL, run_program
 from pyv_npu.workloads.timing import refused
 from toolchain.backend import Program
@@ -159,7 +159,8 @@ def observed(
     machine = Machine(compiled, config, {name: to_device(compiled, name, inputs[name]) for name in graph.inputs})
     codes = Codes(graph, rounded(compiled.model.proto))
     machine.run(compiled.commands, partial(codes.take, machine.read), before)
-    return {name: from_device(compiled, name, machine.read(name)) for name in graph.outputs}, codes.values
+    made = {name: from_device(compiled, name, machine.read(name)) for name in graph.outputs}
+    return made, {name: as_onnx(compiled, name, values) for name, values in codes.values.items()}
 
 
 # -- kernels on the core, timed where nothing submits them (docs/npu-timing.md, "Differences between the levels") ------

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onnx import helper
-
 from pyv_npu.boot import model_name
 from pyv_npu.config import Config
 from pyv_npu.config.yaml_file import load_qconfig
@@ -21,6 +19,7 @@ from toolchain.onnx_model.dimensions import given_inputs, shape_text
 from toolchain.onnx_model.file import read_file
 from toolchain.onnx_model.model import opset_of
 from toolchain.onnx_model.opset import NEWEST
+from toolchain.onnx_nodes.evaluation import type_name
 from toolchain.onnx_nodes.view import all_nodes
 from toolchain.quantize.precision import CALIBRATED
 from toolchain.quantize.qconfig import QConfigError
@@ -173,8 +172,7 @@ def _module(path: Path) -> tuple[list[tuple[str, str]], Counter[str]]:
 
 
 def _input(value: Any) -> str:
-    kind = helper.tensor_dtype_to_string(value.type.tensor_type.elem_type).removeprefix("TensorProto.")
-    return f"{kind}, {shape_text(value)}"
+    return f"{type_name(value.type.tensor_type.elem_type)}, {shape_text(value)}"
 
 
 def _made(compiled: Compiled) -> Iterator[tuple[str, str]]:

@@ -20,9 +20,9 @@ from fuzz_descriptors import descriptors
 from fuzz_devices import devices
 from fuzz_files import input_files, records, traces
 from fuzz_inputs import INTERESTING, FoundError, change, compiled, flipped, refused
+from fuzz_models import onnx_models
 from fuzz_snapshots import snapshots
 from fuzz_texts import assembly, gdb_packets, results, yaml_files
-from onnx import ModelProto, helper, parser
 
 from npu_device.config import NpuConfig
 from npu_device.levels.command_list import load as load_list
@@ -37,9 +37,7 @@ from pyv_npu.config.schema import keys_of
 from pyv_npu.faults.plan import ACTIONS, TRIGGERS, read_plan
 from pyv_npu.platform import Platform
 from pyv_npu.workloads.compiled import target_of
-from pyv_npu.workloads.model_file import Choices, compile_loaded, load
 from toolchain.codegen.cmdq import document
-from toolchain.examples import EXAMPLES
 
 CPU_SECONDS = 20
 """Of one input."""
@@ -207,93 +205,6 @@ def fault_files(chance: random.Random, folder: Path) -> bool:
     return True
 
 
-@cache
-def protos() -> tuple[bytes, ...]:
-    return tuple(EXAMPLES[name]().SerializeToString() for name in ("mlp", "cnn", "mlp_qdq", "gemm"))
-
-
-def onnx_models(chance: random.Random, folder: Path) -> bool:
-    """A model whose bytes or nodes are changed; compiled where it is taken."""
-    data = chance.choice(protos())
-    if chance.random() < 0.5:
-        data = flipped(data[:400], chance) + data[400:]
-    else:
-        proto = ModelProto()
-        proto.ParseFromString(data)
-        for _ in range(chance.randint(1, 3)):
-            _change_node(proto, chance)
-        data = proto.SerializeToString()
-    path = folder / "fuzzed.onnx"
-    path.write_bytes(data)
-    try:
-        compile_loaded(Config(), load(path, {}), Choices())
-    except Exception as error:
-        return not refused(error)
-    return True
-
-
-def old_models(chance: random.Random, folder: Path) -> bool:
-    """A model with functions, of any operator set and domains, some of whose nodes are changed too."""
-    proto = ModelProto()
-    proto.ParseFromString(chance.choice(protos()))
-    for _ in range(chance.randint(0, 2)):
-        _change_node(proto, chance)
-    graph = proto.graph
-    proto.functions.append(parser.parse_function(FUNCTION))
-    proto.opset_import[0].version = chance.randint(1, 27)
-    proto.opset_import.add(domain="f", version=1)
-    for _ in range(chance.randint(1, 2)):
-        node = chance.choice(graph.node)
-        kind = chance.randrange(6)
-        if kind == 0:
-            node.domain = chance.choice(("com.microsoft", "f", "ai.onnx.ml", "nowhere"))
-        elif kind == 1 and node.input:
-            node.CopyFrom(helper.make_node("F", [node.input[0]], [node.output[0]], domain="f"))
-        elif kind == 2:
-            del node.input[:]
-    path = folder / "fuzzed.onnx"
-    data = proto.SerializeToString()
-    path.write_bytes(flipped(data[:400], chance, 2) + data[400:] if chance.random() < 0.2 else data)
-    try:
-        compile_loaded(Config(), load(path, {}), Choices())
-    except Exception as error:
-        return not refused(error)
-    return True
-
-
-FUNCTION = '<domain: "f", opset_import: ["" : 20, "f" : 1]> F (a) => (b) { c = Relu (a) b = Neg (c) }'
-
-
-def _change_node(proto: ModelProto, chance: random.Random) -> None:
-    graph = proto.graph
-    node = chance.choice(graph.node)
-    kind = chance.randrange(7)
-    if kind == 0 and node.input:
-        node.input[chance.randrange(len(node.input))] = chance.choice(graph.node).output[0]
-    elif kind == 1:
-        node.op_type = chance.choice(("Relu", "Conv", "Gemm", "MatMul", "Softmax", "Reshape", "Loop", "Nothing", "Add"))
-    elif kind == 2 and node.attribute:
-        attribute = chance.choice(node.attribute)
-        attribute.i = chance.choice((-1, *INTERESTING))
-        if attribute.ints:
-            attribute.ints[chance.randrange(len(attribute.ints))] = chance.choice((-1, *INTERESTING))
-    elif kind == 3 and graph.initializer:
-        tensor = chance.choice(graph.initializer)
-        if tensor.dims:
-            tensor.dims[chance.randrange(len(tensor.dims))] = chance.choice((-1, *INTERESTING))
-    elif kind == 4 and graph.initializer:
-        tensor = chance.choice(graph.initializer)
-        tensor.data_type = chance.randrange(24)
-    elif kind == 5:
-        shape = graph.input[0].type.tensor_type.shape
-        if shape.dim:
-            chance.choice(shape.dim).dim_value = chance.choice((-1, *INTERESTING))
-    else:
-        del graph.node[chance.randrange(len(graph.node))]
-        if not graph.node:
-            graph.node.add(op_type="Relu", input=["x"], output=["y"])
-
-
 def mlir_modules(chance: random.Random, folder: Path) -> bool:
     """One module, mutated as the tests of the MLIR front end do it."""
     from test_bad_modules import fuzz
@@ -310,7 +221,6 @@ TARGETS: dict[str, Target] = {
     "devices": devices,
     "faults": fault_files,
     "onnx": onnx_models,
-    "old_onnx": old_models,
     "mlir": mlir_modules,
     "snapshots": snapshots,
     "inputs": input_files,

@@ -29,6 +29,7 @@ from toolchain.onnx_frontend import OnnxModel, import_model
 from toolchain.onnx_model.file import read_file
 from toolchain.onnx_model.model import prepare, type_name
 from toolchain.onnx_model.reference import rounded
+from toolchain.onnx_nodes.rules import check_rules
 from toolchain.onnx_operators.attention import HEADS, POSITION, SCALES, parts_of
 
 IDS, POSITIONS, LOGITS = exported.IDS, exported.POSITIONS, exported.LOGITS
@@ -180,6 +181,7 @@ def load_decoder(path: Path) -> Decoder:
 def make_decoder(proto: Any, name: str, external: Mapping[str, Values] | None = None) -> Decoder:
     """The decoder in a model; `external` as in Decoder. ModelError names what a decoder has to have."""
     external, source = external or {}, None
+    check_rules(proto, name)
     if exported.is_exported(proto):
         source, proto = proto, exported.attention_form(proto, name, external)
     inputs = {value.name: value for value in proto.graph.input if value.name not in external}
@@ -208,7 +210,8 @@ def make_decoder(proto: Any, name: str, external: Mapping[str, Values] | None = 
     for other in outputs:
         if other != LOGITS and other not in {cache.present for cache in caches}:
             raise ModelError(f"{name}: output {other}: a decoder has {LOGITS} and caches, nothing else")
-    vocab = outputs[LOGITS].type.tensor_type.shape.dim[-1].dim_value
+    dims = outputs[LOGITS].type.tensor_type.shape.dim
+    vocab = dims[-1].dim_value if dims else 0
     if vocab < 1:
         raise ModelError(f"{name}: output {LOGITS}: its last dimension must be the size of the vocabulary")
     return Decoder(name, proto, tuple(caches), vocab, POSITIONS in inputs, external, source=source)

@@ -43,7 +43,10 @@ def decomposed(
     for name in node.attributes:
         if name not in row.attributes and not _is_default(node, name):
             node.refuse(f"attribute {name} is not supported; supported are {', '.join(row.attributes) or 'none'}")
-    row.compose(parts)
+    try:
+        row.compose(parts)
+    except (ArithmeticError, LookupError, StopIteration, TypeError, ValueError):  # onnx has no rules for these domains
+        node.refuse("its inputs, outputs or attributes are not those of the operator: export the model again")
     return parts
 
 

@@ -176,14 +176,15 @@ def _forest(parts: Parts, kind: str) -> tuple[Forest, list[int], dict[tuple[int,
     """Tables, roots, and the number of each node by tree and node, of an operator with lists of nodes."""
     node = parts.node
     names = ("treeids", "nodeids", "featureids", "modes", "truenodeids", "falsenodeids")
-    trees, ids, features, modes, true, false = (list(node.attribute(f"nodes_{name}", [])) for name in names)
+    trees, ids, features, _, true, false = (list(node.attribute(f"nodes_{name}", [])) for name in names)
+    modes = node.texts("nodes_modes")
     values = _numbers(node, "nodes_values")
     missing = list(node.attribute("nodes_missing_value_tracks_true", [])) or [0] * len(ids)
     if not ids or len({*map(len, (trees, ids, features, modes, true, false, values, missing))}) > 1:
         node.refuse(f"lists of nodes of several lengths, or none: a {kind} has one entry of each for every node")
     number = {key: at for at, key in enumerate(zip(trees, ids, strict=True))}
     forest, children = Forest(len(ids), parts.kind), set[int]()
-    for at, mode in enumerate(one.decode() if isinstance(one, bytes) else one for one in modes):
+    for at, mode in enumerate(modes):
         if mode == "LEAF":
             continue
         if mode not in _MODES:
@@ -256,6 +257,13 @@ def ensemble(parts: Parts) -> None:
     )
     missing = list(node.attribute("nodes_missing_value_tracks_true", [])) or [0] * len(modes)
     inner, targets = len(modes), list(node.attribute("leaf_targetids"))
+    if {*map(len, (splits, features, true, false, true_leaf, false_leaf, missing))} != {inner}:
+        node.refuse("lists of nodes of several lengths: an ensemble has one entry of each for every node")
+    for at, leaf in (*zip(true, true_leaf, strict=True), *zip(false, false_leaf, strict=True)):
+        if not 0 <= at < (len(targets) if leaf else inner):
+            node.refuse(
+                f"a node leads to {'leaf' if leaf else 'node'} {at}, which is not there: export the model again"
+            )
     forest, sets = Forest(inner + len(targets), parts.kind), _sets(node)
     for at, mode in enumerate(modes):
         yes = true[at] + (inner if true_leaf[at] else 0)

@@ -14,12 +14,13 @@ from onnx import NodeProto, defs, helper
 from onnx.inliner import inline_selected_functions
 
 from toolchain.errors import ModelError
-from toolchain.ir.data_types import FLOATS, ONNX, SHORT
+from toolchain.ir.data_types import FLOATS, NUMPY, ONNX, SHORT
 from toolchain.ir.graph import Graph, Role, TensorIR, Values
 from toolchain.onnx_domains import on_core
 from toolchain.onnx_frontend import patterns, qdq
 from toolchain.onnx_frontend import qdq_graph as qdq_cache
 from toolchain.onnx_frontend.table import IN_RANGE, OPERATORS
+from toolchain.onnx_model.file import one_line
 from toolchain.onnx_model.model import OnnxModel, opset_of
 from toolchain.onnx_model.node import Node
 from toolchain.onnx_nodes.evaluation import RANDOM, TensorInfo, evaluate, infer_outputs
@@ -76,10 +77,13 @@ def _with_defaults(proto: Any, schema: Any) -> Any:
 MOST_COMPUTED = 1 << 27
 """Elements of a constant that a node makes of smaller ones: light models of the onnx package make the weights of VGG,
 25,088 x 4,096, so."""
-MOST_ELEMENTS = 1 << 32
+MOST_BYTES = 1 << 31
+"""Of a tensor that the run writes: of the DRAM that the core sees."""
 FOLDED = frozenset(("Cast", "CastLike", "Constant", "ConstantOfShape", "DequantizeLinear", "Gather", "Range"))
 """Operators that are evaluated by the compiler where their inputs are constant. Others are where their results are no
 floats (indices, shapes, conditions, quantized weights), or so small that they may be numbers on the way to a shape."""
+MOST_JUDGED = 1 << 22
+"""Elements of the inputs of a node that ONNX's definition is asked about."""
 OF_SHAPES = ("EyeLike", "Shape", "Size")
 """Operators that read the shape of their input, and no element."""
 SMALL = 64
@@ -235,19 +239,57 @@ def _node(node: Node, known: dict[str, Values]) -> None:
         if name and info is not None and 0 in info.shape and (name not in known or _reads_elements(node, index)):
             node.refuse(f"shape {list(info.shape)} of {name} holds no element")
     for index, name in enumerate(proto.output):
-        if name and math.prod(node.out_info(index).shape) > MOST_ELEMENTS:
+        if name and (size := _size(node.out_info(index))) > MOST_BYTES:
             node.refuse(
-                f"shape {list(node.out_info(index).shape)} of {name} has more elements than there are addresses"
+                f"shape {list(node.out_info(index).shape)} of {name}: {size} bytes; a tensor that the run writes has "
+                f"{MOST_BYTES} at most: a smaller shape or batch"
             )
-    if row.compose is None or not row.composed(node):
-        row.lower(node)
-        return
+    _check_ranks(node)
     made = Parts(node)
-    row.compose(made)
+    try:
+        if row.compose is None or not row.composed(node):
+            row.lower(node)
+            return
+        row.compose(made)
+    except ModelError:
+        raise
+    except Exception:
+        _check_defined(node, known)
+        raise
     known.update(made.constants)
     node.model.info.update(made.infos)
     for part in made.nodes:
         _node(Node(part, node.model, node.graph, known), known)
+
+
+def _size(info: TensorInfo) -> int:
+    """Bytes that a tensor has on the device."""
+    return math.prod(info.shape) * (NUMPY[ONNX[info.type]].itemsize if info.type in ONNX else 1)
+
+
+_OF_ONE_RANK = {"GatherElements": 2, "ScatterElements": 3}
+"""Operators -> how many of their inputs have one rank, which onnx's inference does not check."""
+
+
+def _check_ranks(node: Node) -> None:
+    ranks = [len(node.shape(index)) for index in range(_OF_ONE_RANK.get(node.proto.op_type, 0))]
+    if len(set(ranks)) > 1:
+        node.refuse(f"inputs of {', '.join(map(str, ranks))} dimensions: must have one number: export the model again")
+
+
+def _check_defined(node: Node, known: dict[str, Values]) -> None:
+    """ModelError where ONNX's own definition makes nothing of the inputs of a node either: of ranks, sizes and indices
+    that do not fit each other its rules know a part only."""
+    feeds = {name: known[name] if name in known else np.zeros(node.shape(at), node.numpy_type(at))
+             for at, name in enumerate(node.proto.input) if name}  # fmt: skip
+    if sum(values.size for values in feeds.values()) > MOST_JUDGED:
+        return
+    try:
+        evaluate(node.proto, feeds, node.model.proto.opset_import)
+    except Exception as error:
+        node.refuse(
+            f"it has no result for inputs of these shapes and values ({one_line(error)}): export the model again"
+        )
 
 
 def _without_elements(node: Node) -> dict[str, Values]:
@@ -291,9 +333,10 @@ def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
         kind = onnx.TensorProto.DataType.Value(node.info(1).type)
         proto = onnx.helper.make_node("Cast", proto.input[:1], proto.output, to=kind)
     if proto.op_type == "EyeLike":
-        known = {proto.input[0]: np.zeros(node.info(0).shape, node.numpy_type(0))}
+        known = {proto.input[0]: np.broadcast_to(np.zeros((), node.numpy_type(0)), node.shape(0))}
     feeds = {name: known[name] for name in proto.input if name}
-    limit = max(MOST_COMPUTED, sum(values.size for values in feeds.values()))
+    given = 0 if proto.op_type in OF_SHAPES else sum(values.size for values in feeds.values())
+    limit = max(MOST_COMPUTED, given)
     for name, info in _outputs(node, known).items():
         if math.prod(info.shape) > limit:
             node.refuse(

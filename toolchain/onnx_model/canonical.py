@@ -26,7 +26,7 @@ from toolchain.onnx_model.sequences import OPERATORS as SEQUENCES
 from toolchain.onnx_model.sequences import Sequences
 from toolchain.onnx_model.shared import Shared
 from toolchain.onnx_nodes.evaluation import MAX_FOLDED, Propagation, TensorInfo, evaluate, tensor_info, type_name
-from toolchain.onnx_nodes.view import subgraphs
+from toolchain.onnx_nodes.view import node_name, subgraphs
 
 MAX_NODES = 50_000
 """Of a model without control flow."""
@@ -180,8 +180,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
         return MAX_NODES
 
     def _refuse(self, proto: Any, what: str) -> ModelError:
-        where = proto.name or f"{proto.op_type}_{''.join(proto.output[:1])}"
-        return ModelError(f"{self._name}: node {where} ({proto.op_type}, opset {self._version}): {what}")
+        return ModelError(f"{self._name}: node {node_name(proto)} ({proto.op_type}, opset {self._version}): {what}")
 
     def _constant(self, tensor: Any, name: str = "") -> None:
         """What is known of an initializer."""

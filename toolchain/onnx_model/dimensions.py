@@ -104,6 +104,8 @@ def _check(model: Any, name: str, inputs: Collection[Any]) -> None:
             raise ModelError(f"{name}: input {value.name} has no type: export the model again")
         if kind != "tensor_type":
             raise ModelError(f"{name}: input {value.name} is a {kind.removesuffix('_type')}: supported are tensors")
+        if not value.type.tensor_type.elem_type:
+            raise ModelError(f"{name}: input {value.name} has no element type: export the model again")
     missing = [value for value in inputs if tensor_info(value) is None]
     if not missing:
         return

@@ -57,11 +57,11 @@ def read_file(path: Path) -> ModelFile:
     external: dict[str, Values] = {}
     try:
         initializers = [tensor for tensor in proto.graph.initializer if uses_external_data(tensor)]
-        large = [tensor for tensor in initializers if _bytes(tensor) > SMALL]
+        large = [tensor for tensor in initializers if byte_size(tensor) > SMALL]
         for tensor in large:
             external[tensor.name] = _values(tensor, path.parent)
         inner = [tensor for tensor in _inner(proto) if uses_external_data(tensor)]
-        for tensor in (*(tensor for tensor in initializers if _bytes(tensor) <= SMALL), *inner):
+        for tensor in (*(tensor for tensor in initializers if byte_size(tensor) <= SMALL), *inner):
             _load_external(tensor, path.parent)
         for stored in stored_tensors:
             if stored.tensor.name in reshaped:
@@ -94,7 +94,7 @@ def _whole(data: Any, stored: Stored) -> Any:
 
 def _values_inside(data: Any, stored: Stored) -> Values:
     """The values of a tensor where they lie, unless their elements are no whole bytes."""
-    if _bytes(stored.tensor) != stored.size:
+    if byte_size(stored.tensor) != stored.size:
         return np.asarray(numpy_helper.to_array(_whole(data, stored)))
     kind = helper.tensor_dtype_to_np_dtype(stored.tensor.data_type)
     return np.ndarray(tuple(stored.tensor.dims), kind, data, stored.offset)
@@ -162,13 +162,14 @@ def _of_nodes(nodes: Any) -> Iterator[Any]:
             yield from _of_nodes(graph.node)
 
 
-def _bytes(tensor: Any) -> int:
+def byte_size(tensor: Any) -> int:
+    """Bytes of the values of a tensor whose elements are whole bytes."""
     return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
 
 
 def _values(tensor: Any, folder: Path) -> Values:
     """The values of an external tensor: mapped where its elements are whole bytes, else read."""
-    dtype, size = helper.tensor_dtype_to_np_dtype(tensor.data_type), _bytes(tensor)
+    dtype, size = helper.tensor_dtype_to_np_dtype(tensor.data_type), byte_size(tensor)
     location = {entry.key: entry.value for entry in tensor.external_data}
     if int(location.get("length", size)) != size:
         whole = onnx.TensorProto()

@@ -26,6 +26,7 @@ from toolchain.onnx_nodes.evaluation import (
     tensor_info,
     type_name,
 )
+from toolchain.onnx_nodes.rules import check_rules
 from toolchain.onnx_nodes.view import node_name, subgraphs
 
 MAX_PROTOBUF = (1 << 31) - 1
@@ -127,7 +128,7 @@ def prepare(
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{name}: no ONNX model (it has no graph): export it again")
     opset = _opset(model, name)
-    model.graph.name = model.graph.name or "model"  # onnx.checker wants one, onnxruntime does not
+    _name_graphs(model.graph)
     if not model.graph.output:
         raise ModelError(f"{name}: the model has no output: name the tensors that are wanted as outputs of its graph")
     for part in (model.graph, *model.functions):
@@ -137,6 +138,7 @@ def prepare(
     sizes = {key: sizes for key, sizes in (shapes or {}).items() if key not in steps}
     dimensions.bind(model, name, sizes, external or {}, arrays or {})
     _fix(model, name, constants or {}, external or {})
+    check_rules(model, name)
     if model.functions:
         _check_functions(model, name)
         try:
@@ -151,7 +153,7 @@ def prepare(
     except ModelError:
         raise
     except Exception:
-        _check_rules(model, name)
+        _check_by_onnx(model, name)
         raise
     try:
         known = _without_weights(model)
@@ -184,7 +186,7 @@ def _without_weights(model: Any) -> Any:
 
 
 def _check(model: Any) -> None:
-    """onnx.checker, which wants a shape of every output, as exporters need not write it."""
+    """onnx.checker, which wants a shape of every output, as exporters need not write it. Raises what it raises."""
     missing = [one for one in model.graph.output if not one.type.tensor_type.HasField("shape")]
     for value in missing:
         value.type.tensor_type.shape.SetInParent()
@@ -193,12 +195,20 @@ def _check(model: Any) -> None:
         value.type.tensor_type.ClearField("shape")
 
 
-def _check_rules(model: Any, name: str) -> None:
+def _check_by_onnx(model: Any, name: str) -> None:
     """ModelError where a model breaks ONNX's own rules, which was not looked at before it failed otherwise."""
     try:
         _check(_without_weights(model))
     except Exception as error:
         raise ModelError(f"{name}: {one_line(error)}") from None
+
+
+def _name_graphs(graph: Any) -> None:
+    """Names of graphs that have none: onnx.checker wants them, onnxruntime does not."""
+    graph.name = graph.name or "graph"
+    for node in graph.node:
+        for inner in subgraphs(node):
+            _name_graphs(inner)
 
 
 def _inferred(model: Any) -> Any:

@@ -199,7 +199,7 @@ def _group_normalization(draft: Draft) -> None:
 
 
 def _grid_sample(draft: Draft) -> None:
-    mode = draft.attribute("mode", b"bilinear").decode()
+    mode = draft.attribute("mode", b"bilinear").decode(errors="replace")
     draft.put(mode={"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode))
 
 

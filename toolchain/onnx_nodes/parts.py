@@ -1,5 +1,6 @@
 """A node as a graph of other operators of ONNX."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,6 +11,10 @@ from toolchain.ir.graph import Values
 from toolchain.onnx_nodes.evaluation import TensorInfo
 from toolchain.onnx_nodes.view import NodeView
 
+MOST_NODES = 20_000
+"""In the place of one."""
+MOST_ELEMENTS = 1 << 26
+"""Of a constant."""
 CORE = "pyv_npu.core"
 """Domain of the kernels on the core."""
 
@@ -51,6 +56,12 @@ class Parts:
         self.constants[name] = np.asarray(values)
         return name
 
+    def check_size(self, *shape: int) -> None:
+        """ModelError for the shape of a constant that is too large to be made; before it is."""
+        if math.prod(shape) > MOST_ELEMENTS:
+            self.node.refuse(f"it needs a constant of shape {list(shape)}: the most is {MOST_ELEMENTS} elements: "
+                             "smaller shapes")  # fmt: skip
+
     def number(self, value: float) -> str:
         """A number of the type of the first input."""
         return self.constant(np.array(value, self.kind))
@@ -73,6 +84,8 @@ class Parts:
         self._add(operator, inputs, [self.node.proto.output[index]], attributes)
 
     def _add(self, operator: str, inputs: Any, outputs: list[str], attributes: dict[str, Any]) -> None:
+        if len(self.nodes) >= MOST_NODES:
+            self.node.refuse(f"it becomes more than {MOST_NODES} nodes: smaller windows or shapes")
         name = f"{self.node.name}/{operator}{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, inputs, outputs, name, **attributes))
 

@@ -94,7 +94,7 @@ class _Layer:
 
     def functions(self, direction: int) -> list[_Function]:
         usual = DEFAULTS[self.kind]
-        names = [name.decode() for name in self.node.attribute("activations", [])] or usual * self.directions
+        names = self.node.texts("activations") or usual * self.directions
         numbers: dict[str, list[Any]] = {}
         for name in ("alpha", "beta"):
             given = list(self.node.attribute(f"activation_{name}", []))

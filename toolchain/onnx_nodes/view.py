@@ -36,7 +36,11 @@ class NodeView:
 
     def attribute(self, name: str, otherwise: Any = None) -> Any:
         value = self._attributes.get(name, otherwise)
-        return value.decode() if isinstance(value, bytes) else value
+        return _text(value) if isinstance(value, bytes) else value
+
+    def texts(self, name: str) -> list[str]:
+        """An attribute of several texts."""
+        return [_text(value) for value in self._attributes.get(name, [])]
 
     def axis(self, rank: int, otherwise: int | None = None) -> int:
         """The attribute axis, counted from the front; refused where a tensor of that rank has none such."""
@@ -86,9 +90,18 @@ class NodeView:
         return values
 
 
+def _text(value: bytes) -> str:
+    """A text; what is no UTF-8 in it is the name of nothing."""
+    return value.decode(errors="replace")
+
+
 def subgraphs(proto: Any) -> list[Any]:
     """The graphs that a node has as attributes, of the types of ONNX."""
-    return [graph for attribute in proto.attribute for graph in (attribute.g, *attribute.graphs)]
+    return [
+        graph
+        for attribute in proto.attribute
+        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
+    ]
 
 
 def all_nodes(graph: Any) -> Iterator[Any]:
@@ -101,7 +114,7 @@ def all_nodes(graph: Any) -> Iterator[Any]:
 
 def node_name(proto: Any) -> str:
     """What a node is called in messages."""
-    return str(proto.name or f"{proto.op_type}_{proto.output[0]}")
+    return str(proto.name or f"{proto.op_type}_{''.join(proto.output[:1])}")
 
 
 def _onnx_name(values: Values) -> str:

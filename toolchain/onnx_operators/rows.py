@@ -125,7 +125,7 @@ def _axes(node: Node, rank: int) -> list[int] | None:
     """Axes of a reduction; None: there is nothing to reduce."""
     axes = node.attribute("axes")
     if axes is None and node.has(1):
-        axes = [int(axis) for axis in node.needed(1, "axes")]
+        axes = [int(axis) for axis in node.needed(1, "axes").reshape(-1)]
     if not axes:
         return None if node.attribute("noop_with_empty_axes", 0) else list(range(rank))
     return sorted(int(axis) % rank for axis in axes)

@@ -53,9 +53,9 @@ def split(node: Node) -> None:
 
 def slice_(node: Node) -> None:
     source, out = node.tensor(0), node.output()
-    starts, ends = node.needed(1, "starts"), node.needed(2, "ends")
-    axes = node.needed(3, "axes") if node.has(3) else np.arange(len(starts))
-    every = node.needed(4, "steps") if node.has(4) else np.ones(len(starts), np.int64)
+    starts, ends = node.needed(1, "starts").reshape(-1), node.needed(2, "ends").reshape(-1)
+    axes = node.needed(3, "axes").reshape(-1) if node.has(3) else np.arange(len(starts))
+    every = node.needed(4, "steps").reshape(-1) if node.has(4) else np.ones(len(starts), np.int64)
     take, at = list(steps(source.shape)), 0
     for start, end, axis, step in zip(starts, ends, axes, every, strict=True):
         axis = int(axis) % len(source.shape)

@@ -1,0 +1,152 @@
+"""What breaks the rules of ONNX is refused in one line, before anything is made of it. Each was found by fuzzing."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, parser
+from onnxruntime_reference import one_node, random
+
+from pyv_npu.cli.shared.output import BAD_INPUT, of_error
+from pyv_npu.config import load as load_config
+from pyv_npu.workloads.model import Model
+from pyv_npu.workloads.model_file import Choices, inspect
+
+INT64 = TensorProto.INT64
+IMAGE = np.ones((1, 1, 5, 5), np.float32)
+BOXES, SCORES = np.zeros((1, 4, 4), np.float32), np.zeros((1, 1, 4), np.float32)
+
+
+def relu(change: Callable[[Any], object]) -> Any:
+    """A model of one node, changed."""
+    model = one_node("Relu", {"x": IMAGE})
+    change(model.graph)
+    return model
+
+
+def without_element_type(graph: Any) -> None:
+    graph.input[0].type.tensor_type.elem_type = 0
+
+
+def with_reference(graph: Any) -> None:
+    graph.node[0].attribute.add(name="alpha", ref_attr_name="beta", type=1)
+
+
+def of_two_lines(graph: Any) -> None:
+    graph.node[0].name = "a\nb"
+    graph.node[0].op_type = "Nothing"
+
+
+def of_the_compiler(graph: Any) -> None:
+    graph.node[0].domain = "pyv_npu.core"
+
+
+def with_more_data_than_elements(graph: Any) -> None:
+    graph.initializer.add(name="w", data_type=1, dims=[2], raw_data=bytes(12))
+
+
+def with_invalid_function() -> Any:
+    model = one_node("Relu", {"x": IMAGE})
+    function = '<domain: "f", opset_import: ["" : 20]> F (a) => (b) { b = LayerNormalization <axis = 5> (c) }'
+    model.functions.append(parser.parse_function(function))
+    model.opset_import.append(helper.make_opsetid("f", 1))
+    model.graph.node[0].CopyFrom(helper.make_node("F", ["x"], ["y"], domain="f"))
+    return model
+
+
+def not_utf8(model: Any, text: bytes, changed: bytes) -> bytes:
+    return bytes(model.SerializeToString().replace(text, changed))
+
+
+MODELS: dict[str, tuple[Any, str]] = {
+    "input without element type": (relu(without_element_type), "input x has no element type"),
+    "attribute of a function outside of one": (relu(with_reference), "refers to beta, outside of a function"),
+    "name of two lines": (relu(of_two_lines), "No Op registered for Nothing"),
+    "domain of the compiler": (relu(of_the_compiler), "is that of the compiler"),
+    "more data than elements": (relu(with_more_data_than_elements), "tensor w: cannot reshape array of size 3"),
+    "function that reads nothing": (with_invalid_function(), "input 'c' of node"),
+    "operator not UTF-8": (not_utf8(one_node("Relu", {"x": IMAGE}), b"Relu", b"Re\xffu"), "is not UTF-8"),
+    "attribute not UTF-8": (
+        not_utf8(one_node("Pad", {"x": IMAGE}, constants={"p": np.zeros(8, np.int64)}, mode="edge"), b"edge",
+                 b"ed\xffe"),
+        "attribute mode=ed",
+    ),
+    "axis of 33 bits, which ends the process in onnx": (
+        one_node("LayerNormalization", {"x": IMAGE}, ("y", "m", "s"), constants={"w": random(5)}, axis=1 << 31),
+        "attribute axis=2147483648: must be in",
+    ),
+    "more outputs than num_outputs, which ends the process in onnx": (
+        one_node("Split", {"x": random(7)}, ("a", "b", "c", "d"), num_outputs=2),
+        "attribute num_outputs=2: the node has 4",
+    ),
+    "TopK without k": (one_node("TopK", {"x": IMAGE}, ("v", "i"), kinds=[1, INT64]), "has input size 1 not in range"),
+    "Compress of one input": (one_node("Compress", {"x": IMAGE}), "are not those of the operator"),
+    "Scan without a body": (one_node("Scan", {"x": IMAGE}, num_scan_inputs=1), "Required attribute 'body' is missing"),
+    "boxes of one dimension": (
+        one_node("NonMaxSuppression", {"b": BOXES[0, 0], "s": SCORES}, kinds=[INT64]), "are not those of the operator",
+    ),
+    "boxes of two dimensions": (
+        one_node("NonMaxSuppression", {"b": BOXES[0], "s": SCORES}, kinds=[INT64]), "are not those of the operator",
+    ),
+    "indices of two dimensions in three": (
+        one_node("ScatterElements", {"x": random(3, 3, 4)},
+                 constants={"i": np.zeros((2, 3), np.int64), "u": random(2, 3)}),
+        "inputs of 3, 2, 2 dimensions: must have one number",
+    ),
+    "indices of more dimensions than there are": (
+        one_node("GatherND", {"x": random(2, 3)}, constants={"i": np.zeros((2, 3), np.int64)}), "Last dimension of",
+    ),
+    "padding of outputs beside SAME": (
+        one_node("ConvTranspose", {"x": IMAGE}, constants={"w": random(1, 1, 3, 3)}, auto_pad="SAME_UPPER",
+                 output_padding=[1, 1], strides=[2, 2]),
+        "onnx and onnxruntime disagree on the shape",
+    ),
+    "windows of 16 GiB": (
+        one_node("MaxPool", {"x": IMAGE}, kernel_shape=[3, 3], pads=[1 << 15] * 4), "a tensor that the run writes has",
+    ),
+    "windows of 3.6 billion taps": (
+        one_node("MaxPool", {"x": IMAGE}, ("y", "i"), kernel_shape=[50_000] * 2, pads=[49_999] * 4, strides=[9_999] * 2,
+                 kinds=[1, INT64]),
+        "becomes more than 20000 nodes",
+    ),
+    "a diagonal of 3 x 2^40": (
+        one_node("EyeLike", {"x": np.broadcast_to(np.int32(0), (3, 1 << 40))}, kinds=[6]),
+        "would be a constant of shape",
+    ),
+    "a matrix of 2^36 elements": (
+        one_node("Resize", {"x": random(1, 1, 1, 1 << 15)}, constants={"s": np.float32([1, 1, 1, 64])}, mode="linear",
+                 order=["x", "", "s"]),
+        "needs a constant of shape [2097152, 32768]",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_broken_rule_is_one_line(name: str, tmp_path: Path) -> None:
+    model, text = MODELS[name]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
+    found = refusal(path)
+    assert text in found and "\n" not in found
+
+
+def refusal(path: Path) -> str:
+    try:
+        return inspect(load_config([], None, {}).config, path, Choices()).refusal
+    except Exception as error:
+        assert of_error(error) == BAD_INPUT
+        return str(error)
+
+
+def test_codes_of_16_bits_are_compared(tmp_path: Path) -> None:
+    """INT16, which is INT32 on the device, goes back into the reference as INT16."""
+    model = one_node("QuantizeLinear", {"x": random(3, 4)}, ("q",), opset=21, kinds=[TensorProto.INT16],
+                     constants={"s": np.float32(0.01), "z": np.int16(5)})  # fmt: skip
+    model.graph.node.append(helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], "d"))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, [3, 4]))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    config = load_config([], None, {"run.sim_level": "IA"}).config
+    assert Model(path).prepare(config).run(config).detail.checks.outputs["y"]["ok"]

@@ -1,0 +1,80 @@
+"""The rules that a model must keep before anything is made of it: those that onnx takes for granted, whose code in C++
+reads memory that is not there otherwise, and tensors that have their values."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import uses_external_data
+
+from toolchain.errors import ModelError
+from toolchain.onnx_nodes.parts import CORE
+from toolchain.onnx_nodes.view import all_nodes, node_name, subgraphs
+
+INTEGERS = range(-(1 << 31), 1 << 31)
+"""Of axes, sizes and switches: onnx keeps them as INT32."""
+LARGE = 1 << 16
+"""Bytes of a tensor of which the size alone is looked at."""
+_WIDE = ("Constant",)
+"""Operators whose integers are values."""
+
+
+def check_rules(model: Any, name: str) -> None:
+    """ModelError where an onnx.ModelProto breaks a rule."""
+    for part in (model.graph, *model.functions):
+        for node in all_nodes(part):
+            if broken := _broken(node, in_function=part is not model.graph):
+                raise ModelError(f"{name}: node {node_name(node)} ({node.op_type}): {broken}: export the model again")
+        for tensor in _tensors(part):
+            if broken := _broken_tensor(tensor):
+                raise ModelError(f"{name}: tensor {tensor.name}: {broken}: export the model again")
+
+
+def _broken(node: Any, *, in_function: bool) -> str:
+    """The rule that a node breaks; empty where it breaks none."""
+    if node.domain == CORE:
+        return f"domain {node.domain} is that of the compiler"
+    for attribute in node.attribute:
+        if attribute.ref_attr_name and not in_function:
+            return f"attribute {attribute.name} refers to {attribute.ref_attr_name}, outside of a function"
+        if node.op_type == "Split" and attribute.name == "num_outputs" and attribute.i != len(node.output):
+            return f"attribute num_outputs={attribute.i}: the node has {len(node.output)} outputs"
+        wrong = [value for value in (attribute.i, *attribute.ints) if value not in INTEGERS]
+        if wrong and node.domain in ("", "ai.onnx") and node.op_type not in _WIDE:
+            return f"attribute {attribute.name}={wrong[0]}: must be in {INTEGERS.start}..{INTEGERS.stop - 1}"
+    return ""
+
+
+def _tensors(part: Any) -> Iterator[Any]:
+    """The constants of a graph, or of a function, and of what is inside."""
+    for node in all_nodes(part):
+        for attribute in node.attribute:
+            yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
+        for graph in subgraphs(node):
+            yield from graph.initializer
+    yield from getattr(part, "initializer", ())
+
+
+def _size(tensor: Any) -> int:
+    return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+
+
+def _broken_tensor(tensor: Any) -> str:
+    """Why a tensor has no values; empty where it has. Values of files beside the model are not there yet."""
+    if uses_external_data(tensor):
+        return ""
+    if any(size < 0 for size in tensor.dims):
+        return f"shape {list(tensor.dims)}"
+    try:
+        if len(tensor.raw_data) <= LARGE:
+            numpy_helper.to_array(tensor)
+        elif tensor.data_type not in _PACKED and (size := _size(tensor)) != len(tensor.raw_data):
+            return f"{len(tensor.raw_data)} bytes of values, where its shape and type have {size}"
+    except Exception as error:
+        return " ".join(str(error).split())
+    return ""
+
+
+_PACKED = (TensorProto.INT4, TensorProto.UINT4, TensorProto.INT2, TensorProto.UINT2, TensorProto.FLOAT4E2M1)
+"""Types of elements that are no whole bytes."""
