@@ -90,6 +90,8 @@ SMALL = 64
 """Elements of results of floats that may be such numbers."""
 
 
+_PASTS = (4, 5)
+"""Inputs of Attention that a first step has without elements."""
 _REMEDY = "; `pyv-npu docs onnx-coverage` lists those that are: export the model with them"
 """Behind what is said of an operator; once behind all of them."""
 
@@ -303,6 +305,8 @@ def _without_elements(node: Node) -> dict[str, Values]:
 
 def _reads_elements(node: Node, index: int) -> bool:
     """Whether a node needs an element of an input. Lists of dimensions may be empty."""
+    if node.proto.op_type == "Attention" and index in _PASTS:
+        return False
     return node.proto.op_type not in ("Concat", "Resize") and node.info(index).type != "INT64"
 
 

@@ -63,6 +63,10 @@ def _composed(
     return Operator(_refuse, {**dict.fromkeys(attributes, ALL), **some}, types, note, constant, compose)
 
 
+def _of_integers(node: Node) -> bool:
+    return node.kind(node.info(0), node.proto.input[0]) in INTEGERS
+
+
 TRANSPOSED = ("auto_pad", "dilations", "group", "kernel_shape", "output_padding", "output_shape", "pads", "strides")
 STEPS: dict[str, Any] = {"types": FLOAT | {DataType.INT32}, "note": "Gemm, ELTWISE"}
 HYPERBOLIC = {
@@ -188,7 +192,10 @@ OPERATORS: dict[str, Operator] = {
     "LpPool": _composed(pools.lp_pool, *PADDING, "ceil_mode", "p", note="Pow, Conv"),
     "LRN": _composed(images_of_parts.local_response, "alpha", "beta", "bias", "size", note="MatMul, ELTWISE"),
     "LSTM": _composed(recurrent.recurrent, *recurrent.RECURRENT, **STEPS),
-    "MatMul": Operator(linear.matmul, {}, FLOAT, "GEMM_T"),
+    "MatMul": Operator(
+        linear.matmul, {}, FLOAT | {DataType.INT32}, "GEMM_T; of integers ELTWISE mul, REDUCE sum",
+        compose=arithmetic.whole_product, composed=_of_integers,
+    ),
     "MatMulInteger": Operator(
         quantized.matmul_integer, {}, BYTE, "GEMM_T; a zero point for each column: twice, ELTWISE mul, sub", (3,),
         arithmetic.integer_product, arithmetic.zeros_differ,
@@ -214,7 +221,10 @@ OPERATORS: dict[str, Operator] = {
     "Pad": Operator(
         shaping.pad, {"mode": ALL}, MOVED, "COPY", (1, 2, 3), images_of_parts.pad, shaping.pads_otherwise
     ),
-    "Pow": Operator(elementwise.power, {}, FLOAT | INTEGERS, "ELTWISE pow; the base is a float"),
+    "Pow": Operator(
+        elementwise.power, {}, FLOAT | INTEGERS, "ELTWISE pow; of integers, with constant exponents, ELTWISE mul",
+        compose=arithmetic.integer_power, composed=_of_integers,
+    ),
     "QLinearConv": Operator(
         quantized.qlinear_convolution, {**PADDING, "group": ALL}, INTEGERS, "CONV2D_T",
         constant=(1, 2, 4, 5, 6, 7),

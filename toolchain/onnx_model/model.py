@@ -138,6 +138,7 @@ def prepare(
     sizes = {key: sizes for key, sizes in (shapes or {}).items() if key not in steps}
     dimensions.bind(model, name, sizes, external or {}, arrays or {})
     _fix(model, name, constants or {}, external or {})
+    _empty_inputs_as_constants(model)
     check_rules(model, name)
     if model.functions:
         _check_functions(model, name)
@@ -167,6 +168,23 @@ def prepare(
         complete.graph.ClearField(field)
         getattr(complete.graph, field).extend(getattr(model.graph, field))
     return OnnxModel(complete, name, external, opset)
+
+
+def _empty_inputs_as_constants(model: Any) -> None:
+    """Inputs without elements, such as the past of a first step, are known: nobody gives them."""
+    taken = {tensor.name for tensor in model.graph.initializer}
+    kept = list[Any]()
+    for value in model.graph.input:
+        info = tensor_info(value)
+        if info is None or 0 not in info.shape or value.name in taken:
+            kept.append(value)
+            continue
+        kind = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        model.graph.initializer.append(numpy_helper.from_array(np.zeros(info.shape, kind), value.name))
+    if len(kept) < len(model.graph.input):
+        inputs = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
+        del model.graph.input[:]
+        model.graph.input.extend(inputs)
 
 
 def _without_weights(model: Any) -> Any:

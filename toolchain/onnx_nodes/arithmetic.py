@@ -110,6 +110,50 @@ def modulo(parts: Parts) -> None:
     parts.result("Where", wrong, parts.make("Add", rest, b), rest)
 
 
+_EXPONENT = 64
+"""Of integers: every power but those of -1, 0 and 1 has left 64 bits before."""
+_PRODUCTS = 1 << 24
+"""Multiplications of a product of matrices of integers, which no engine does."""
+
+
+def integer_power(parts: Parts) -> None:
+    """Powers of integers with constant exponents, bit by bit of these."""
+    node = parts.node
+    given = np.asarray(node.needed(1, "the exponent of an integer"))
+    exponents = given.astype(np.int64)
+    if (exponents != given).any() or exponents.min(initial=0) < 0 or exponents.max(initial=0) > _EXPONENT:
+        node.refuse(f"exponents of integers must be whole numbers of 0..{_EXPONENT}; cast the base to a float")
+    power, one, total = parts.input(0), parts.number(1), ""
+    for bit in range(max(1, int(exponents.max(initial=0)).bit_length())):
+        if bit:
+            power = parts.make("Mul", power, power)
+        chosen = (exponents >> bit & 1).astype(np.bool_)
+        factor = power if chosen.all() else parts.make("Where", parts.constant(chosen), power, one)
+        if bit and not chosen.any():
+            continue
+        total = parts.make("Mul", total, factor) if total else factor
+    parts.reshaped_result(total)
+
+
+def whole_product(parts: Parts) -> None:
+    """A product of matrices of integers: all multiplications, and their sums."""
+    node = parts.node
+    (*lead_a, m, k), (*lead_b, _, n) = (
+        shape if len(shape) > 1 else (1, *shape) if index == 0 else (*shape, 1)
+        for index, shape in enumerate((node.shape(0), node.shape(1)))
+    )
+    lead = np.broadcast_shapes(tuple(lead_a), tuple(lead_b))
+    count = math.prod((*lead, m, k, n))
+    if count > _PRODUCTS:
+        node.refuse(
+            f"{count} products of {node.info(0).type}: at most {_PRODUCTS}; use MatMulInteger of bytes or floats"
+        )
+    a = parts.reshaped(parts.input(0), *lead_a, m, k, 1)
+    b = parts.reshaped(parts.input(1), *lead_b, 1, k, n)
+    products = parts.make("Mul", a, b)
+    parts.reshaped_result(parts.make("ReduceSum", products, parts.integers(len(lead) + 1), keepdims=0))
+
+
 def softplus(parts: Parts) -> None:
     """max(x, 0) + log(1 + exp(-|x|)), which does not overflow."""
     x, one = parts.input(0), parts.number(1)

@@ -367,11 +367,17 @@ def compress(parts: Parts) -> None:
     parts.result("Gather", x, places, axis=axis)
 
 
+_DROPPED = 0.5
+"""Ratio of a Dropout that gives none."""
+
+
 def dropout(parts: Parts) -> None:
-    """Outside of training everything stays."""
+    """Outside of training, and at ratio 0, everything stays."""
     node = parts.node
     if node.has(2) and bool(node.needed(2, "training_mode").reshape(-1)[0]):
-        node.refuse("training_mode is true: supported is inference")
+        ratio = float(node.needed(1, "ratio").reshape(-1)[0]) if node.has(1) else _DROPPED
+        if ratio:
+            node.refuse(f"training_mode is true at ratio {ratio:g}: supported are inference, and ratio 0")
     parts.result("Identity", parts.input(0))
     if node.gives(1):
         parts.result("Expand", parts.constant(np.array(True)), parts.integers(*node.shape(0)), index=1)

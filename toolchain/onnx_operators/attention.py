@@ -103,7 +103,12 @@ _PAST = ((4, 1), (5, 2))
 
 def applies(node: Node) -> bool:
     """Whether the past of an Attention is a cache."""
-    return node.has(4) and node.tensor(4).role is Role.KV
+    return _has_past(node) and node.tensor(4).role is Role.KV
+
+
+def _has_past(node: Node) -> bool:
+    """Whether there are keys and values before the new ones; those of a first step have no element."""
+    return node.has(4) and 0 not in node.info(4).shape
 
 
 def cached_attention(node: Node) -> None:
@@ -270,7 +275,7 @@ def _sizes(node: Node) -> Sizes:
     )
     if heads % kv_heads:
         node.refuse(f"{heads} heads of Q: must be a multiple of the {kv_heads} heads of K")
-    past = node.info(4).shape[2] if node.has(4) else 0
+    past = node.info(4).shape[2] if _has_past(node) else 0
     return Sizes(batch, heads, kv_heads, queries, past + new, past, width, value_width)
 
 
@@ -288,7 +293,7 @@ def _shape(node: Node, index: int, name: str) -> tuple[int, int, int, int]:
 
 def _rows(node: Node, index: int) -> TensorIR:
     """K or V as ATTN_T takes it: as it is, or rows of each head where a past comes before it or is made."""
-    if len(node.info(index).shape) == 3 and not (node.has(4) or any(node.proto.output[1:3])):
+    if len(node.info(index).shape) == 3 and not (_has_past(node) or any(node.proto.output[1:3])):
         return node.tensor(index)
     return _with_past(node, index, _heads(node, index, int(node.attribute("kv_num_heads", 0))))
 
@@ -305,7 +310,7 @@ def _heads(node: Node, index: int, heads: int) -> TensorIR:
 def _with_past(node: Node, index: int, new: TensorIR) -> TensorIR:
     """K or V behind those of the past; they are an output too where that is named."""
     named = index < len(node.proto.output) and bool(node.proto.output[index])
-    parts = ([node.tensor(index + 3)] if node.has(index + 3) else []) + [new]
+    parts = ([node.tensor(index + 3)] if _has_past(node) else []) + [new]
     if len(parts) == 1 and not named:
         return new
     length = sum(part.shape[2] for part in parts)

@@ -70,7 +70,7 @@ def power(node: Node) -> None:
     """Integer exponents become floats first."""
     base, exponent = node.tensor(0), node.tensor(1)
     if base.dtype not in FLOATS:
-        node.refuse(f"base of type {node.info(0).type}: supported are floats")
+        node.refuse(f"base of type {node.info(0).type}: supported are floats, and integers with constant exponents")
     if exponent.dtype is not base.dtype:
         same = node.temporary(exponent.shape, base.dtype)
         node.layer("ELTWISE", [exponent], same, function="CAST", m=1, n=exponent.elements)

@@ -8,7 +8,7 @@ import numpy as np
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import TensorIR
 from toolchain.onnx_model.node import Node
-from toolchain.onnx_operators.copies import copy, steps, transposed
+from toolchain.onnx_operators.copies import copy, expanded, steps, transposed
 from toolchain.onnx_operators.elementwise import apply
 
 
@@ -33,18 +33,37 @@ def normalization(function: str) -> Callable[[Node], None]:
             node.refuse(f"attribute stash_type={node.attribute('stash_type')}: supported is 1 (float32)")
         axis = node.axis(len(x.shape), -1)
         m, n = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
-        weights = [node.tensor(1)]
-        if function == "LAYER":
-            weights.append(node.tensor(2) if node.has(2) else node.weight(np.zeros(n), x.dtype))
-        for weight in weights:
-            if weight.elements != n or weight.dtype is not x.dtype:
-                node.refuse(f"scale or bias {weight.id}: must have {n} elements of type {x.dtype.name}")
+        given = [node.tensor(1), *([node.tensor(2)] if function == "LAYER" and node.has(2) else [])]
+        for weight in given:
+            if weight.dtype is not x.dtype:
+                node.refuse(f"scale or bias {weight.id}: must be of type {x.dtype.name}")
         epsilon = float(node.attribute("epsilon", 1e-5))
-        node.layer("LAYERNORM", [x, *weights], out, function=function, m=m, n=n, epsilon=epsilon)
+        rows = [_row(node, weight, x.shape[axis:]) for weight in given]
+        steps: list[tuple[str, TensorIR]] = []
+        if any(row is None for row in rows):  # weights of several rows are applied to normalized ones
+            steps = [(name, weight) for name, weight in zip(("MUL", "ADD"), given, strict=False)]
+            rows = []
+        weights = [row for row in rows if row is not None] or [node.weight(np.ones(n), x.dtype)]
+        if function == "LAYER" and len(weights) == 1:
+            weights.append(node.weight(np.zeros(n), x.dtype))
+        targets = [*(node.temporary(x.shape, x.dtype) for _ in steps), out]
+        node.layer("LAYERNORM", [x, *weights], targets[0], function=function, m=m, n=n, epsilon=epsilon)
+        for (name, weight), before, after in zip(steps, targets, targets[1:], strict=False):
+            apply(node, name, before, weight, after)
         if len([name for name in node.proto.output if name]) > 1:
             _statistics(node, x, m, n, epsilon)
 
     return lower
+
+
+def _row(node: Node, weight: TensorIR, shape: tuple[int, ...]) -> TensorIR | None:
+    """A scale or bias with an element for each of a row of this shape; None: rows have different ones."""
+    lead, own = weight.shape[: -len(shape)], weight.shape[-len(shape) :]
+    if math.prod(lead) != 1:
+        return None
+    if math.prod(own) == math.prod(shape):
+        return weight
+    return expanded(node, node.view(weight, own) if lead else weight, shape)
 
 
 def _statistics(node: Node, x: TensorIR, m: int, n: int, epsilon: float) -> None:

@@ -69,8 +69,8 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         "INT32, INT64, INT8, UINT8, BOOL, INT16, UINT16, UINT32, UINT64",
     ),
     "a type that the operator does not take": (
-        lambda: model([node("MatMul", "x")], [2, 2], kind=TensorProto.INT32),
-        "node n (MatMul, opset 18): data type INT32 of input 0 (x) is not supported",
+        lambda: model([node("Gemm", "x")], [2, 2], kind=TensorProto.INT32),
+        "node n (Gemm, opset 18): data type INT32 of input 0 (x) is not supported",
     ),
     "an input that must be constant": (
         lambda: helper.make_model(
@@ -101,7 +101,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "no element": (
         lambda: model([node("Relu")], [2, 0]),
-        "input x: shape [2, 0] holds no element",
+        "output y: shape [2, 0] holds no element",
     ),
 }  # fmt: skip
 

@@ -71,6 +71,102 @@ def test_lstm_with_peepholes() -> None:
           order=["X", "W", "R", "", "", "", "", "P"], hidden_size=5)  # fmt: skip
 
 
+# -- legal forms of common operators -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outputs", [("y",), ("y", "mask")])
+def test_dropout_in_training_at_ratio_0_is_nothing(outputs: tuple[str, ...]) -> None:
+    """torchvision's swin_t exports 24 of them."""
+    constants = {"ratio": np.array(0, np.float32), "training": np.array(True)}
+    kinds = [TensorProto.FLOAT, TensorProto.BOOL][: len(outputs)]
+    check("Dropout", {"x": random(3, 4)}, outputs, constants=constants, order=["x", "ratio", "training"], kinds=kinds)
+
+
+@pytest.mark.parametrize("ratio", [None, 0.5])
+def test_dropout_in_training_at_another_ratio_is_refused(ratio: float | None) -> None:
+    constants = {"training": np.array(True)} | ({} if ratio is None else {"ratio": np.array(ratio, np.float32)})
+    model = one_node("Dropout", {"x": random(3, 4)}, ("y",), constants=constants,
+                     order=["x", "ratio" if "ratio" in constants else "", "training"])  # fmt: skip
+    with pytest.raises(ModelError, match=r"training_mode is true at ratio 0\.5: supported are inference, and ratio 0"):
+        compile_model(prepare(model, "m"), Target())
+
+
+@pytest.mark.parametrize(
+    ("scale", "bias", "axis"),
+    [((1,), (1,), -1), ((4,), None, 1), ((3, 1), (1, 4), 1), ((1, 3, 1), (4,), 1), ((2, 1, 4), (3, 4), -1),
+     ((2, 1, 4), None, -1)],
+)  # fmt: skip
+@pytest.mark.parametrize("constant", [True, False])
+def test_scale_and_bias_of_a_normalization_are_broadcast(
+    scale: tuple[int, ...], bias: tuple[int, ...] | None, axis: int, constant: bool
+) -> None:
+    weights = {"s": random(*scale, seed=2)} | ({} if bias is None else {"b": random(*bias, seed=3)})
+    inputs = {"x": random(2, 3, 4)} | ({} if constant else weights)
+    order = ["x", *weights]
+    check("LayerNormalization", inputs, constants=weights if constant else {}, order=order, axis=axis, opset=17)
+
+
+def test_scale_of_a_root_mean_square_is_broadcast() -> None:
+    scale = {"s": random(2, 1, 1, seed=2)}
+    check("RMSNormalization", {"x": random(2, 3, 4)}, constants=scale, order=["x", "s"], opset=23)
+
+
+WHOLE = [np.int32, np.int64]
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((3, 5), (5, 4)), ((2, 3, 5), (5, 4)), ((2, 1, 3, 5), (4, 5, 2)), ((5,), (5, 4)), ((3, 5), (5,)), ((5,), (5,))],
+)
+def test_products_of_matrices_of_integers_are_exact(kind: Any, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    numbers = np.random.default_rng(1)
+    a, b = (numbers.integers(-limit, limit, shape).astype(kind) for limit, shape in ((9999, left), (999, right)))
+    check("MatMul", {"a": a, "b": b}, kinds=[helper.np_dtype_to_tensor_dtype(np.dtype(kind))])
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize("exponent", [np.array(0), np.array(1), np.array(2.0, np.float32), np.array([3, 0, 5])])
+def test_powers_of_integers_are_exact(kind: Any, exponent: Any) -> None:
+    inputs = {"x": np.arange(-6, 6).reshape(4, 3).astype(kind)}
+    exponent = exponent if exponent.dtype == np.float32 else exponent.astype(kind)
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    check("Pow", inputs, constants={"e": exponent}, order=["x", "e"], kinds=[code])
+
+
+@pytest.mark.parametrize("exponent", [-1, 65])
+def test_a_power_of_integers_that_is_no_integer_is_refused(exponent: int) -> None:
+    constants = {"e": np.array(exponent, np.int32)}
+    model = one_node("Pow", {"x": np.ones(3, np.int32)}, constants=constants, kinds=[TensorProto.INT32])
+    with pytest.raises(ModelError, match=r"exponents of integers must be whole numbers of 0\.\.64"):
+        compile_model(prepare(model, "m"), Target())
+
+
+def test_an_input_without_elements_is_known() -> None:
+    """The past of a first step, as optimum's decoders take it."""
+    value, past = helper.make_tensor_value_info, [1, 2, "past", 4]
+    nodes = [
+        helper.make_node("Concat", ["past", "k"], ["keys"], axis=2),
+        helper.make_node("Transpose", ["keys"], ["turned"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "turned"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [value(name, 1, past if name == "past" else [1, 2, 3, 4]) for name in ("q", "past", "k")],
+        [value("y", 1, None)],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    empty = np.zeros((1, 2, 0, 4), np.float32)
+    assert prepare(type(model).FromString(model.SerializeToString()), "m", {"past": empty.shape}).inputs == ["q", "k"]
+    agree(model, {"past": empty}, shapes={"past": empty.shape})
+
+
+def test_an_attention_has_a_past_without_elements() -> None:
+    inputs = {name: random(1, 2, 3, 4, seed=seed) for seed, name in enumerate("qkv")}
+    empty = {name: np.zeros((1, 2, 0, 4), np.float32) for name in ("pk", "pv")}
+    agree(one_node("Attention", inputs, ("y", "k2", "v2"), constants=empty, order=["q", "k", "v", "", "pk", "pv"],
+                   is_causal=1, opset=23), inputs)  # fmt: skip
+
+
 # -- images ------------------------------------------------------------------------------------------------------------
 
 COORDINATES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
