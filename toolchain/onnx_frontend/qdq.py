@@ -115,7 +115,8 @@ class _Fusion:
         if a is None or b is None:
             if any(_is(self._graph.makers.get(name), "DequantizeLinear") for name in node.input[:2]):
                 name = node.input[0 if a is None else 1]
-                self._floats[node_name(node)] = f"{name} has no codes with constant scales and one zero point"
+                weights = ", so that codes of weights become numbers" if a is None else ""
+                self._floats[node_name(node)] = f"{name} has no codes with constant scales and one zero point{weights}"
             return None
         kinds = {self._model.info[one.name].type for one in (a, b)}
         if obstacle := self._obstacle(node, a, b, kinds):

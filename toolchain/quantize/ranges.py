@@ -14,10 +14,12 @@ _BINS = 1 << 15
 """On each side of zero."""
 _VIEW = 2048
 """Bins that `entropy` looks at together."""
-_CODES = 128
-"""Steps that `entropy` has for the sizes of numbers."""
+_CODES = {False: 128, True: 256}
+"""Steps that `entropy` has for the sizes of numbers, of which none is negative (True), or some are."""
 _LITTLE = 1e-4
 """What an empty bin counts."""
+_LOSS = 0.8
+"""Squared error of a range that leaves out numbers, at most, relative to that of the whole range."""
 _STEP = 16
 """Bins between limits that `entropy` tries."""
 
@@ -71,7 +73,9 @@ class Observed:
         if method == "minmax" or not self._counts.any():
             return self.low, self.high
         if method == "entropy":
-            limit = self._end * _limit(self._counts[_BINS:] + self._counts[:_BINS][::-1]) / _BINS
+            sizes = self._counts[_BINS:] + self._counts[:_BINS][::-1]
+            sizes[0] = 0  # 0 is a code in every range: behind Relu it would outweigh all others
+            limit = self._end * _limit(sizes, _CODES[self.low >= 0]) / _BINS
             return max(self.low, float(-limit)), min(self.high, float(limit))
         sums, outside = np.cumsum(self._counts), (1 - share / 100) * self._counts.sum()
         first, last = np.searchsorted(sums, outside, "right"), np.searchsorted(sums, sums[-1] - outside)
@@ -79,34 +83,55 @@ class Observed:
         return max(self.low, float((first - _BINS) * step)), min(self.high, float((last + 1 - _BINS) * step))
 
 
-def _limit(sizes: Any) -> int:
+def _limit(sizes: Any, codes: int) -> int:
     """The number of bins that codes should reach. Where the narrowest of a view is the best, a closer view is taken."""
-    width = len(sizes) // _VIEW
+    width, errors = len(sizes) // _VIEW, _squared_errors(sizes, codes)
+    last = np.flatnonzero(sizes)[-1] if sizes.any() else 0
     while True:
         near, far = sizes[: _VIEW * width], sizes[_VIEW * width :]
-        found = _least_lost(near.reshape(_VIEW, width).sum(axis=1), int(far.sum()))
-        if found > _CODES or width == 1:
+        usable = errors[width - 1 : _VIEW * width : width] <= _LOSS * errors[last]
+        usable |= np.arange(width, _VIEW * width + 1, width) > last
+        found = _least_lost(near.reshape(_VIEW, width).sum(axis=1), int(far.sum()), codes, usable)
+        if found > codes or width == 1:
             return found * width
         width //= 2
 
 
-def _least_lost(sizes: Any, beyond: int) -> int:
+def _squared_errors(sizes: Any, codes: int) -> Any:
+    """Squared error of all samples, in bins, for codes that reach the end of each bin: that of steps, and that of what
+    lies beyond."""
+    ends, centres = np.arange(1.0, len(sizes) + 1), np.arange(len(sizes)) + 0.5
+    beyond = [np.append(np.cumsum((sizes * centres**power)[::-1])[::-1][1:], 0) for power in range(3)]
+    inside = sizes.sum() - beyond[0]
+    return (ends / codes) ** 2 / 12 * inside + beyond[2] - 2 * ends * beyond[1] + ends**2 * beyond[0]
+
+
+def _least_lost(sizes: Any, beyond: int, codes: int, usable: Any) -> int:
     """The number of bins of which codes keep most: the least divergence of what they are from what they become, with
-    all beyond in the last bin (S. Migacz, 8-bit inference with TensorRT, 2017)."""
+    all beyond in the last bin (S. Migacz, 8-bit inference with TensorRT, 2017). `usable`: which numbers of bins may be
+    it: the whole range, and those that have enough less squared error.
+
+    A bin of few samples differs from its neighbours by chance, which looks like information: what that adds to the
+    divergence, half a sample for each bin that is not a step of its own (Miller-Madow), is no loss.
+    """
+    total = max(1, int(sizes.sum()) + beyond)
     best, found = np.inf, len(sizes)
-    for count in range(_CODES, len(sizes) + 1, _STEP):
+    for count in range(codes, len(sizes) + 1, _STEP):
+        if not usable[count - 1]:
+            continue
         kept = sizes[:count].astype(np.float64)
         whole = kept.copy()
         whole[-1] += sizes[count:].sum() + beyond
-        group = np.arange(count) * _CODES // count
-        filled = np.bincount(group, kept > 0, _CODES)
-        spread = np.bincount(group, kept, _CODES) / np.maximum(filled, 1)
+        group = np.arange(count) * codes // count
+        filled = np.bincount(group, kept > 0, codes)
+        spread = np.bincount(group, kept, codes) / np.maximum(filled, 1)
         coded = np.where(kept > 0, spread[group], 0)
         if not coded.any():
             continue
         p, q = _smooth(whole), _smooth(coded)
-        lost = float((p * np.log(p / q)).sum())
-        if lost < best:
+        chance = (np.count_nonzero(kept) - np.count_nonzero(filled)) / (2 * total)
+        lost = max(0.0, float((p * np.log(p / q)).sum()) - chance)
+        if lost <= best:
             best, found = lost, count
     return found
 

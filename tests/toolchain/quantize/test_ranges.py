@@ -32,11 +32,28 @@ def test_a_share_is_that_of_numpy_within_a_bin(share: float, shift: float) -> No
     assert np.abs(np.array([low, high]) - wanted).max() <= 0.01
 
 
+def squared_error(values: np.ndarray, limit: float, codes: int) -> float:
+    """Of numbers that are rounded to `codes` steps up to a limit, and end there."""
+    step = limit / codes
+    return float(((np.clip(np.rint(values / step), -codes, codes) * step - values) ** 2).sum())
+
+
 def test_entropy_leaves_out_what_is_rare_and_far_away() -> None:
-    low, high = observed(np.append(RANDOM, np.float32(100))).range("entropy", 100)
-    assert -6 < low < -2 and 2 < high < 6
+    """Never at the price of a larger squared error than that of the whole range."""
+    values = np.random.default_rng(4).standard_t(2, 50_000).astype(np.float32)
+    largest = float(np.abs(values).max())
+    limit = max(map(abs, observed(values).range("entropy", 100)))
+    assert limit < 0.8 * largest
+    assert squared_error(values, limit, 127) <= 0.9 * squared_error(values, largest, 127)
+
+
+def test_entropy_of_even_and_of_few_numbers_is_the_whole_range() -> None:
+    """Bins of few samples differ by chance, and zeros behind Relu lie in every range."""
     even = np.linspace(-1, 1, 60_000, dtype=np.float32)
     assert np.abs(np.array(observed(even).range("entropy", 100))).min() > 0.95
+    for count in (300, 3000):
+        values = np.maximum(RANDOM[:count], 0)
+        assert observed(values).range("entropy", 100)[1] > 0.9 * values.max()
 
 
 def test_nothing_but_zeros() -> None:
