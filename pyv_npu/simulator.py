@@ -1,10 +1,12 @@
 """The Python interface for models (docs/python.md): `pyv_npu.workloads` with keyword arguments.
 
+```python
 from pyv_npu import Simulator
 
 result = Simulator(model="model.onnx", level="L2", mode="loose").run()
 result.outputs["y"], result.cycles, result.latency.p50, result.utilization["te0"]
 result.report("out")
+```
 """
 
 import json

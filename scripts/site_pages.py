@@ -1,12 +1,10 @@
 """Generated pages of the documentation site: hooks of MkDocs, which mkdocs.yml names.
 
-Pages come from README.md and other files beside it, the API reference from docstrings. Links to files of the repository
-lead there. Pages that no group of mkdocs.yml names are listed under "More".
+Pages come from README.md and other files beside it, the API reference from docstrings, by mkdocstrings. Links to files
+of the repository lead there. Pages that no group of mkdocs.yml names are listed under "More".
 """
 
-import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,10 @@ ROOT_PAGES = {
 }
 """Page of the site -> file at the root of the repository."""
 MODULES = (
-    "pyv_npu/simulator.py", "pyv_npu/platform.py", "pyv_npu/plugins.py", "pyv_npu/result.py",
-    "pyv_npu/config/effective.py", "pyv_npu/pytest_plugin.py", "pyv_ext/protocols.py", "pyv_ext/devices/base.py",
-    "toolchain/gnu.py", "toolchain/assembler/program.py",
+    "pyv_npu.simulator", "pyv_npu.platform", "pyv_npu.plugins", "pyv_npu.result", "pyv_npu.workloads.workload",
+    "pyv_npu.workloads.firmware", "pyv_npu.observe.latency.table", "pyv_npu.observe.latency.percentiles",
+    "pyv_npu.config.effective", "pyv_npu.pytest_plugin", "pyv_ext.protocols", "pyv_ext.devices.base", "toolchain.gnu",
+    "toolchain.assembler.program",
 )  # fmt: skip
 """Modules of the API reference."""
 _LINK = re.compile(r"(!?)\[((?:[^][]|\[[^]]*\])*)\]\((?!https?:|#|mailto:)([^)#\s]*)(#[^)]*)?\)")
@@ -71,35 +70,6 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def api() -> str:
-    """The public names of the modules with their docstrings."""
-    parts = [
-        "# API reference\n\nFrom docstrings. [python.md](python.md) and [extending.md](extending.md) show the use.\n"
-    ]
-    for path in MODULES:
-        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-        name = path.removesuffix(".py").replace("/", ".")
-        parts.append(f"## `{name}`\n\n{_text(tree)}\n")
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                bases = ", ".join(ast.unparse(base) for base in node.bases)
-                parts.append(f"### `{node.name}{f'({bases})' if bases else ''}`\n\n{_text(node)}\n")
-                parts += _members(node)
-            elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-                parts.append(f"### `{_signature(node)}`\n\n{_text(node)}\n")
-    return "\n".join(parts)
-
-
-def _members(node: ast.ClassDef) -> Iterator[str]:
-    for one in node.body:
-        public = isinstance(one, ast.FunctionDef) and (not one.name.startswith("_") or one.name == "__init__")
-        if public and isinstance(one, ast.FunctionDef) and ast.get_docstring(one):
-            yield f"**`{_signature(one)}`**\n\n{_text(one)}\n"
-
-
-def _signature(node: ast.FunctionDef) -> str:
-    result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    return f"{node.name}({ast.unparse(node.args)}){result}".replace('"', "")
-
-
-def _text(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
-    return ast.get_docstring(node) or ""
+    """Writes the page of which mkdocstrings makes the reference: a directive for each module."""
+    head = "# API reference\n\n[python.md](python.md) and [extending.md](extending.md) show the use.\n"
+    return "\n".join([head, *(f"## `{name}`\n\n::: {name}\n" for name in MODULES)])

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {name: ROOT / "docs" / f"{name}.md" for name in ("debugging", "python", "serving", "tutorial")}
+TUTORIALS = ("tutorial", "tutorial-architect", "tutorial-compiler", "tutorial-hardware", "tutorial-microarchitect")
+PAGES = {name: ROOT / "docs" / f"{name}.md" for name in ("debugging", "python", "serving", *TUTORIALS)}
 """Those with sessions."""
 _BLOCK = re.compile(r"(?<=^```)(console|gdb|python)\n(.*?)(?=^```)", re.MULTILINE | re.DOTALL)
 _PROMPT = {"console": "$ ", "gdb": "(gdb) "}

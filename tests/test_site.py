@@ -44,5 +44,11 @@ def test_links_to_the_repository_name_files_of_it(site: Path) -> None:
 @pytest.mark.slow
 def test_the_api_reference_has_what_users_derive_from(site: Path) -> None:
     text = (site / "api" / "index.html").read_text(encoding="utf-8")
-    for name in ("RegisterDevice", "CustomInstruction", "Placed", "build_program", "Simulator", "load_assembly"):
-        assert name in text, name
+    for module, name in (
+        ("pyv_ext.devices.base", "RegisterDevice.on_read"), ("pyv_ext.protocols", "CustomInstruction"),
+        ("pyv_ext.protocols", "Placed"), ("toolchain.gnu", "build_program"),
+        ("pyv_npu.simulator", "Simulator.run"),
+        ("pyv_npu.platform", "Platform.load"), ("pyv_npu.observe.latency.percentiles", "Distribution.p99"),
+    ):  # fmt: skip
+        assert f'id="{module}.{name}"' in text, name
+    assert re.search(r"queue_size.{0,400}?int.{0,200}?None", text, re.DOTALL), "the signature of Simulator"

@@ -1,6 +1,6 @@
 """The wheel works in a fresh environment outside the checkout, for a user without root.
 
-The commands of the tutorial print what the page shows, those of the README end well. The wheel is built, or taken from
+The commands of the tutorials print what the page shows, those of the README end well. The wheel is built, or taken from
 the folder that PYV_NPU_WHEEL names; PYV_NPU_PYTHONS names the Pythons. Where the tests run as root, the user is nobody.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sessions import PAGES, ROOT, played_in
+from sessions import PAGES, ROOT, TUTORIALS, played_in
 from test_documented_commands import commands
 
 PYTHONS = os.environ.get("PYV_NPU_PYTHONS", f"python3.{sys.version_info.minor}").split()
@@ -116,8 +116,9 @@ def test_the_wheel_holds_what_a_user_needs(folder: Path, process: dict[str, Any]
 
 
 @pytest.mark.nightly
-def test_the_commands_of_the_tutorial_print_what_the_page_shows(folder: Path, process: dict[str, Any]) -> None:
-    page = PAGES["tutorial"].read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_the_commands_of_a_tutorial_print_what_the_page_shows(name: str, folder: Path, process: dict[str, Any]) -> None:
+    page = PAGES[name].read_text(encoding="utf-8")
     assert played_in(page, folder, **process) == page
 
 
@@ -127,7 +128,7 @@ def test_the_commands_of_the_readme_end_well(folder: Path, process: dict[str, An
     run("mkdir", files, cwd=folder, **process)
     run("bash", "-euc", FILES, cwd=files, **process)
     lines = [line for page, line in commands() if page == "README.md"]
-    assert len(lines) > 30
+    assert len(lines) > 25
     failures = []
     for number, line in enumerate(lines):
         if not shutil.which(TOOLS.get(line.partition(" ")[0], "sh")):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from external_tools import GDB, needs
-from sessions import PAGES, played
+from sessions import PAGES, TUTORIALS, played
 
 
 @pytest.mark.slow
@@ -16,10 +16,15 @@ def test_every_command_of_the_page_on_debugging_prints_what_the_page_shows() -> 
 
 
 @pytest.mark.slow
-def test_every_command_of_the_tutorial_prints_what_the_page_shows() -> None:
-    page = PAGES["tutorial"].read_text(encoding="utf-8")
-    assert page.count("\n$ ") > 10
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_every_command_of_a_tutorial_prints_what_the_page_shows(name: str) -> None:
+    page = PAGES[name].read_text(encoding="utf-8")
+    assert page.count("\n$ ") >= 5
     assert played(page) == page, "if it is right: scripts/sessions"
+
+
+def test_the_tutorial_begins_with_a_fresh_machine() -> None:
+    page = PAGES["tutorial"].read_text(encoding="utf-8")
     setups = [block.split("\n", 1)[0] for block in page.split("```sh\n")[1:]]
     assert setups == ["python3 -m venv .venv", "scripts/demo"], "what a fresh machine begins with is not played"
 
