@@ -227,7 +227,9 @@ def key_figures(
     mode, run = next(iter(runs.items()))
     analysis, hertz = analyses.get(mode), configs[mode].npu.clock_hz
     if comparison is not None:
-        return list(_of_comparison(comparison, runs, hertz))[:4]
+        ratios = list(_of_comparison(comparison, runs, hertz))
+        model = () if analysis is None else _of_model(mode, run, analysis, configs[mode])
+        return [*ratios, *model][:4]
     if "llm" in run and run["llm"].get("tokens_per_second"):
         return list(_of_decoder(mode, run))
     if analysis is not None and analysis.layers:
@@ -242,7 +244,8 @@ def _stage(run: Run, stage: str) -> Mapping[str, Any]:
 def _of_comparison(comparison: Run, runs: Runs, hertz: float) -> Iterator[KeyFigure]:
     """Ratios of loose over tight, with both in cycles and in time."""
     spread = (comparison.get("phases") or {}).get("spread", {})
-    for stage, figure in (*SUBMISSION, ("t_submit_prebuilt", "p50")):
+    written = any(_stage(run, "t_submit") for run in runs.values())
+    for stage, figure in SUBMISSION if written else (("t_submit_prebuilt", "p50"),):
         key = f"{stage}_{figure}"
         both = [_stage(run, stage).get(figure) for run in runs.values()]
         if comparison["ratio"].get(key) is None or None in both:
@@ -261,7 +264,9 @@ def _of_comparison(comparison: Run, runs: Runs, hertz: float) -> Iterator[KeyFig
 def _of_decoder(mode: str, run: Run) -> Iterator[KeyFigure]:
     llm, capacity = run["llm"], run["llm"]["kv_capacity"]
     rate = llm["tokens_per_second"]
-    yield KeyFigure(f"{mode}.tokens_per_second", number(rate), f"tokens/s, {llm['requests']} requests")
+    yield KeyFigure(
+        f"{mode}.tokens_per_second", number(rate), f"tokens/s, {llm['requests']} request{'s' * (llm['requests'] != 1)}"
+    )
     yield KeyFigure(f"{mode}.time_per_token", quantity(llm["requests"] / rate, "s"), "per token of a request")
     token = quantity(capacity["kv_bytes_per_token"], "bytes")
     text = (

@@ -213,7 +213,7 @@ def distributions(
     spec = line_view(stepped, x, y, at=at, height=300)
     view = spec["layer"][0] if "layer" in spec else spec
     view["mark"]["interpolate"] = "step-after"
-    view["encoding"]["y"] |= {"scale": {"domain": [0, 101]}, "axis": {"values": [0, 25, 50, 75, 95, 100]}, "title": y}
+    view["encoding"]["y"] |= {"scale": {"domain": [0, 101]}, "axis": {"values": [0, 25, 50, 75, 100]}, "title": y}
     return Chart(name, title, caption, spec)
 
 
@@ -249,7 +249,8 @@ def stacked(name: str, title: str, caption: str, rows: Mapping[str, Mapping[str,
         "params": params,
         "mark": {"type": "bar", "height": {"band": 0.7}},
         "encoding": {
-            "y": down, "x": {"field": "value", "type": "quantitative", "aggregate": "sum", "title": unit, **wide},
+            "y": down, "x": {"field": "value", "type": "quantitative", "aggregate": "sum", "title": unit, **wide,
+                  "axis": {"tickCount": 8}},
             "color": colour("part", names), "opacity": opacity, "order": {"field": "order"},
             "tooltip": [*tips(row="of", part="part"), {**numeric_tip("value", unit), "aggregate": "sum"}],
         },

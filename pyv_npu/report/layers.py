@@ -8,7 +8,7 @@ from pyv_npu.config import Config
 from pyv_npu.observe.analysis.layers import Layer
 from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.report.page import Cell, Details, Heading, Note, Part, Section, Table, mean
-from pyv_npu.report.pictures import CAUSES, TOP, Analyses, blocks, bottlenecks, layers_under_roofs
+from pyv_npu.report.pictures import CAUSES, TOP, Analyses, blocks, bottlenecks, counted, layers_under_roofs
 from pyv_npu.text import MISSING
 from pyv_npu.units import number
 from pyv_npu.verdict import BOUNDS
@@ -39,11 +39,17 @@ def causes(analysis: Analysis) -> dict[str, int]:
 
 
 def _top(name: str, analysis: Analysis) -> Table:
+    """The largest causes of layers; layers that differ in numbers only are one."""
     whole = max(analysis.explanation.makespan, 1)
+    groups = blocks(analysis.layers) or {layer.name: [layer] for layer in analysis.layers}
+    spent: Counter[tuple[str, Blocker]] = Counter()
+    for pattern, group in groups.items():
+        for layer in group:
+            spent.update({(counted(pattern, group), cause): cycles for cause, cycles in layer.chain.items()})
     rows = [
         [Cell(str(rank), f"{name}.top.{rank}.rank"), Cell(layer, kind="text"), Cell(CAUSES[cause], kind="text"),
          Cell(number(cycles), f"{name}.top.{rank}"), Cell(f"{100 * cycles / whole:.1f} %")]
-        for rank, (layer, cause, cycles) in enumerate(analysis.bottlenecks[:TOP], 1)
+        for rank, ((layer, cause), cycles) in enumerate(spent.most_common(TOP), 1)
     ]  # fmt: skip
     return Table((f"top {len(rows)}, {name}", "layer", "cause", "core cycles", "of the makespan"), rows)
 

@@ -31,7 +31,7 @@ from pyv_npu.tables import (
     key_heading,
     notes,
 )
-from pyv_npu.units import number
+from pyv_npu.units import duration, number, quantity
 from pyv_npu.verdict import cycles_table, key_figures, sentences
 
 Sweep = Mapping[str, Any]
@@ -67,7 +67,7 @@ def write_page(
     )
     sweeps: Sequence[Sweep] = (comparison or {}).get("sweeps", ())
     sections = [
-        Section("cycles", "Where the cycles lie", _cycles(runs, alone)),
+        Section("cycles", "Where the cycles lie", _cycles(runs, alone, configs)),
         Section("tokens", "Tokens", _tokens(runs)),
         Section("faults", "Injected faults", _faults(runs)),
         *layers.of_model(analyses, effective.config, run["program"]),
@@ -98,14 +98,17 @@ def write_page(
     return page.render(title, head, tiles, sections)
 
 
-def _cycles(runs: Runs, alone: Mapping[str, int | None]) -> list[Part]:
+def _cycles(runs: Runs, alone: Mapping[str, int | None], configs: Mapping[str, Config]) -> list[Part]:
+    """Core cycles, and the time that they take."""
     rows = [
         [Cell(line.name, kind=f"depth{line.depth}" if line.depth else ""),
-         *(Cell(number(line.cycles[mode]), f"{mode}.{line.key}") for mode in runs)]
+         *(Cell(number(line.cycles[mode]), f"{mode}.{line.key}") for mode in runs),
+         *(Cell(duration(line.cycles[mode], configs[mode].npu.clock_hz), value=line.cycles[mode]) for mode in runs)]
         for line in cycles_table(runs, alone)
     ]  # fmt: skip
     note = "The three parts add up to the whole run. Without firmware: the NPU has all commands in cycle 0."
-    return [Table(("core cycles", *runs), rows), Note(note, "muted")] if rows else []
+    heads = ("core cycles", *runs, *(f"{mode}, time" for mode in runs))
+    return [Table(heads, rows), Note(note, "muted")] if rows else []
 
 
 def _partial(runs: Runs) -> list[Note]:
@@ -291,10 +294,20 @@ def _counters(runs: Runs, comparison: Mapping[str, Any] | None) -> Table:
             Cell(f"{each['saved_per_command']:.1f}" if each else "", f"{mode}.saved") for mode, each in spent.items()
         ]
         rows.append([Cell("core cycles saved per submission by generated code"), *cells])
+    for name in ("te_busy", "ve_busy", "dma_busy") if counted else ():
+        busy = {mode: _busy(counted[mode][name], runs[mode]["cycles"]) for mode in runs}
+        rows.append(
+            [Cell(f"{name}, % of the run"), *(Cell(text, f"{mode}.{name}.share") for mode, text in busy.items())]
+        )
     rows += [
         [Cell(name), *(Cell(_counter(counted[mode][name]), f"{mode}.npu.{name}") for mode in runs)] for name in names
     ]
     return Table(["", *runs], rows)
+
+
+def _busy(cycles: Sequence[int], whole: int | None) -> str:
+    """Utilization of each engine."""
+    return " ".join(quantity(each / whole, "share") for each in cycles) if whole else ""
 
 
 def _counter(value: Any) -> str:

@@ -108,7 +108,9 @@ def _figures(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Pa
             for label, mark in marks.items():
                 scaled = {key: value / scale.factor for key, value in mark.items()}
                 bars.append(Range(label, label, scaled["P50"], scaled["P99"], scaled))
-            parts.append(ranges(name, name.upper(), "P50, P90 and P99 of all requests", bars, scale.unit))
+            parts.append(
+                ranges(name, name.upper(), "P50, P90 and P99 of all requests", bars, f"{name.upper()} ({scale.unit})")
+            )
     return parts
 
 

@@ -96,6 +96,11 @@ const axis = {
   },
   pan(share) { const step = (axis.to - axis.from) * share; axis.show(axis.from + step, axis.to + step); },
 };
+/* Seconds with the prefix that leaves few digits. */
+function duration(seconds) {
+  const [factor, unit] = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]].find(([least]) => seconds >= least) || [1e-9, "ns"];
+  return `${text(seconds / factor)} ${unit}`;
+}
 const text = (value) => value.toLocaleString("en", { maximumFractionDigits: 2 });
 
 class Gantt {
@@ -338,16 +343,18 @@ class Gantt {
   }
 
   ticks(paint, scale, colour) {
-    const aim = Math.min(110, this.width / 3) / scale;
+    const aim = Math.min(150, this.width / 3) / scale;
     let step = 1;
     for (let turn = 0; step < aim; turn++) step *= turn % 3 === 1 ? 2.5 : 2;
     paint.textBaseline = "alphabetic";
+    paint.fillStyle = colour("muted");
+    paint.fillText("core cycles", 8, 14);
     for (let tick = Math.ceil(axis.from / step) * step; tick <= axis.to; tick += step) {
       const x = this.x(tick);
       paint.fillStyle = colour("grid");
       paint.fillRect(x, Gantt.HEAD - 4, 1, this.height);
       paint.fillStyle = colour("muted");
-      if (x < Gantt.LEFT + this.width - 40) paint.fillText(tick.toLocaleString("en"), x + 3, 14);
+      if (x < Gantt.LEFT + this.width - 40) paint.fillText(`${text(tick)}${this.run.hertz ? ` = ${duration(tick / this.run.hertz)}` : " cycles"}`, x + 3, 14);
     }
     if (this.run.end < axis.end) { // the run is over
       paint.fillStyle = colour("muted");

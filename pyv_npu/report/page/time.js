@@ -14,7 +14,7 @@ function measure(chart, from, to) {
   axis.measured = [Math.min(from, to), Math.max(from, to)];
   axis.charts.forEach((each) => each.draw());
   const [low, high] = axis.measured.map(Math.round), hertz = chart.run.hertz;
-  const time = hertz ? ` = ${text((high - low) / hertz * 1e6)} µs` : "";
+  const time = hertz ? ` = ${duration((high - low) / hertz)}` : "";
   const busy = chart.rows.filter((row) => row.share && high > low)
     .map((row) => `${row.name} ${text(chart.value(row, low, high))} %`);
   say([`${chart.name}: ${text(low)} to ${text(high)}, ${text(high - low)} cycles${time}`, ...busy].join(" · "));
