@@ -182,6 +182,7 @@ def gantt_chart(
     names = list(dict.fromkeys(layers))
     order = {name: index for index, name in enumerate(names)}
     edges = np.zeros(1, np.int64) if binned is None else binned.edges
+    columns: dict[str, int] = {}  # tickets of lanes are often the same
     return {
         "end": end,
         "hertz": hertz,
@@ -202,10 +203,11 @@ def gantt_chart(
                 "count": len(rows),
                 "start": packed(rows["start"]),
                 "length": packed(rows["end"] - rows["start"]),
-                "ticket": packed(rows["ticket"]),
+                "ticket": columns.setdefault(packed(rows["ticket"]), len(columns)),
             }
             for name, rows in shown.items()
         ],
+        "columns": list(columns),
     }
 
 

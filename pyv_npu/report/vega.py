@@ -1,7 +1,9 @@
 """Vega: the library that draws the charts of a page, and files of charts by the same library."""
 
+import base64
 import json
 import re
+import zlib
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -24,16 +26,17 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}")
 
 @cache
 def library() -> str:
-    """Returns the text of Vega, Vega-Lite and Vega-Embed for a script element: from the user's cache, since V8 takes
-    longer to bundle it than a page to be written."""
+    """Returns Vega, Vega-Lite and Vega-Embed, as base64 of raw deflate: from the user's cache, since V8 takes longer to
+    bundle it than a page to be written."""
     import vl_convert  # 84 MB, of which a page needs a text
 
     cached = code_cache()
-    key = sha256(f"{EXPORTS} of vl-convert {version('vl-convert-python')}".encode()).digest()
+    key = sha256(f"{EXPORTS} deflated, of vl-convert {version('vl-convert-python')}".encode()).digest()
     text = cached.get(key) if cached is not None else None
     if text is None:
-        bundle = vl_convert.javascript_bundle(EXPORTS).replace("</script", r"<\/script")
-        text = f"(() => {{{bundle}\n}})();".encode()  # its names are not those of other scripts of the page
+        bundle = f"(() => {{{vl_convert.javascript_bundle(EXPORTS)}\n}})();"  # its names are not those of the page
+        deflate = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+        text = base64.b64encode(deflate.compress(bundle.encode()) + deflate.flush())
         if cached is not None:
             cached.put(key, text)
     return text.decode()

@@ -3,6 +3,14 @@
 const THEMES = JSON.parse(document.getElementById("themes").textContent);
 const charts = [];
 
+/* Vega, Vega-Lite and Vega-Embed, when the first chart is drawn. */
+let library = null;
+async function load() {
+  const packed = Uint8Array.from(atob(document.getElementById("vega").textContent), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  document.head.append(Object.assign(document.createElement("script"), { textContent: await new Response(stream).text() }));
+}
+
 /* The specification at a width: small multiples stand side by side where there is room; `margin`: of axes in each. */
 function fit(spec, width, margin) {
   const fitted = structuredClone(spec), views = fitted.concat || fitted.vconcat;
@@ -41,6 +49,7 @@ class Chart {
   async draw() {
     if (!this.width || this.drawn === this.width) return;
     this.drawn = this.width;
+    await (library ||= load());
     const dark = theme.now ? theme.now === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     const narrow = { axisY: { labelLimit: this.width < 500 ? 110 : 220 }, legend: { columns: Math.max(1, Math.floor((this.width - 50) / (longest(this.spec) * 7 + 34))) } };
     const config = merge(THEMES.common, THEMES[dark ? "dark" : "light"], narrow);

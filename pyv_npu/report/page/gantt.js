@@ -118,7 +118,7 @@ class Gantt {
       const stop = start.map((value, index) => value + length[index]);
       let last = -Infinity; // ends in the order of starts may fall back: their running maximum can be searched
       const reach = stop.map((value) => (last = Math.max(last, value)));
-      return { ...lane, start, stop, reach, ticket: unpack(lane.ticket, lane.count) };
+      return { ...lane, start, stop, reach, ticket: unpack(run.columns[lane.ticket], lane.count) };
     });
     const edges = unpack(run.edges, run.bins + 1), kinds = {};
     for (const lane of this.lanes) if (lane.engine) (kinds[lane.engine] ||= []).push(lane);
