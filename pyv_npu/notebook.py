@@ -13,7 +13,7 @@ from pyv_npu.result import Result
 from pyv_npu.tables import summary
 from pyv_npu.text import html_table
 from pyv_npu.units import number
-from pyv_npu.verdict import cycles_table, sentences
+from pyv_npu.verdict import cycles_table, key_figures, sentences
 from toolchain.errors import require_extra
 
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ def html(result: Result[Any]) -> str:
         facts.append("outputs as the ONNX reference" if result.correct else "outputs DIFFER from the ONNX reference")
     parts = [f"<b>{escape(result.program)}</b>: {escape('; '.join(facts))}", *(escape(text) for text in said)]
     shown = f'<div style="{STYLE}">{"".join(f"<p>{part}</p>" for part in parts)}</div>'
+    if result.cycles is not None:
+        analyses = {} if result.analysis is None else {result.name: result.analysis}
+        figures = key_figures({result.name: run}, {result.name: result.config}, analyses)
+        shown += html_table(("figure", "value"), [(figure.text, figure.value) for figure in figures])
     lines = cycles_table({result.name: run}, {result.name: result.without_firmware})
     if lines:
         shown += html_table(

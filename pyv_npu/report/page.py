@@ -1,6 +1,6 @@
 """A self-contained HTML page: its parts, and the templates of page/ that show them. Nothing is loaded from anywhere."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from pyv_npu.report.charts import Chart
 from pyv_npu.report.vega import library, themes
-from pyv_npu.text import MISSING
+from pyv_npu.text import MISSING, columns, wrapped
 
 
 class Note(NamedTuple):
@@ -56,12 +56,16 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[Cell]]
     tools: bool = False
     """Whether it can be filtered, however short it is."""
+    units: Sequence[str] = ()
+    """Of the columns; empty where there is none."""
 
     @property
     def columns(self) -> list[tuple[str, str]]:
-        """(head, its kind)."""
+        """(head with its unit, its kind)."""
         kinds = [cell.kind if cell.kind == "text" else "" for row in self.rows[:1] for cell in row]
-        return list(zip(self.heads, [*kinds, *[""] * (len(self.heads) - len(kinds))], strict=True))
+        units = self.units or [""] * len(self.heads)
+        named = [f"{head} ({unit})" if unit else head for head, unit in zip(self.heads, units, strict=True)]
+        return list(zip(named, [*kinds, *[""] * (len(self.heads) - len(kinds))], strict=True))
 
 
 class Details(NamedTuple):
@@ -129,6 +133,27 @@ def _side_by_side(parts: Sequence[Part]) -> list[Part]:
         together = list(run)
         found += [Charts([part for part in together if isinstance(part, Chart)])] if charts else together
     return found
+
+
+def as_text(parts: Iterable[Part], rows: int) -> str:
+    """Formats parts for a terminal: sentences, and at most `rows` rows of each table; charts are for pages."""
+    blocks = list[str]()
+    note = False
+    for part in parts:
+        if isinstance(part, Note | Heading):
+            text = "\n".join(wrapped(part.text))
+            if note:
+                blocks[-1] += f"\n{text}"
+            else:
+                blocks.append(text)
+        elif isinstance(part, Verdict):
+            blocks.append("\n".join(line for sentence in part.sentences for line in wrapped(sentence)))
+        elif isinstance(part, Table) and part.rows:
+            shown = [[cell.text for cell in row] for row in part.rows[:rows]]
+            more = f"\nand {len(part.rows) - rows:,} more rows" if len(part.rows) > rows else ""
+            blocks.append(columns(part.heads, shown, (), part.units) + more)
+        note = isinstance(part, Note) and part.kind == "muted"
+    return "\n\n".join(blocks) + "\n"
 
 
 def mean(value: float | None) -> str:

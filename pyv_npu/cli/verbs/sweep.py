@@ -198,8 +198,7 @@ def _answer(
     args: argparse.Namespace, call: Call, folder: "SweepFolder", table: "Table", front: Sequence[str]
 ) -> int:  # fmt: skip
     from pyv_npu.studies.sweep.folder import PAGE
-    from pyv_npu.studies.sweep.page import page
-    from pyv_npu.studies.sweep.table import render
+    from pyv_npu.studies.sweep.page import page, text
 
     tables = [folder.write_csv(table.heads, table.cells)]
     try:
@@ -215,7 +214,7 @@ def _answer(
     failures = [row for row in table.rows if row["error"]]
     json: dict[str, Any] = {"schema": 1, "program": args.program, "axes": list(table.axes),
                             "figures": list(table.figures), "rows": table.rows}  # fmt: skip
-    output.show(as_json(json) if args.json else render(args.program, table))
+    output.show(as_json(json) if args.json else text(args.program, table))
     diagnose(f"the table is in {', '.join(map(str, tables))}, the page in {folder.place / PAGE}")
     if failures:
         first = f"{failures[0]['point']}: {failures[0]['error']}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from pyv_npu.report.charts import FLAT
-from pyv_npu.report.page import Cell, Details, Note, Part, Section, Table, Tile, Verdict, render
+from pyv_npu.report.page import Cell, Details, Note, Part, Section, Table, Tile, Verdict, as_text, render
 from pyv_npu.studies.sweep import charts
 from pyv_npu.studies.sweep.effects import BreakEven, break_even, high_is_good, main_effect, numbers, pareto, sensitivity
 from pyv_npu.studies.sweep.figures import COSTS
@@ -14,11 +14,25 @@ from pyv_npu.units import number, quantity, scale_of
 
 MAX_ROWS = 2000
 """Rows of the table on the page; the files have all."""
+SHOWN = 40
+"""Rows of the text."""
 MAX_EFFECTS = 12
 """Axes whose effect is drawn."""
 MAX_FIGURES = 6
 """Figures whose effect is drawn."""
 BREAK_EVEN = ("cycles", "t_submit", "core_per_command")
+
+
+def text(program: str, points: Points) -> str:
+    """The same for a terminal: the sentences and the first rows of the table."""
+    failed = sum(row[ERROR] is not None for row in points.rows)
+    head = Note(f"{program}: {len(points.rows):,} points, {failed:,} failed")
+    figures = [name for name in points.named if numbers(points, name)]
+    return as_text([head, *_verdict(points, figures), _points(points)], SHOWN)
+
+
+def _verdict(points: Points, figures: Sequence[str]) -> list[Part]:
+    return [Verdict(list(sentences(points, figures[0])))] if figures else []
 
 
 def page(program: str, points: Points, front: Sequence[str], again: str) -> str:
@@ -28,10 +42,8 @@ def page(program: str, points: Points, front: Sequence[str], again: str) -> str:
     axes = [axis for axis in points.axes if len(points.varied(axis)) > 1]
     tiles = [Tile("points", number(len(points.rows)), "points" + (f", {len(failed):,} failed" if failed else ""))]
     sections = [Section("table", "Table", _table(points, again))]
-    said: list[str] = []
     if figures:
         shown = [name for name in figures if name not in COSTS][:MAX_FIGURES] or figures[:1]
-        said = list(sentences(points, figures[0]))
         tiles += _tiles(points, figures[0])
         sections[:0] = [
             Section("effects", "Main effects", _effects(points, axes, shown)),
@@ -43,7 +55,7 @@ def page(program: str, points: Points, front: Sequence[str], again: str) -> str:
     if failed:
         rows = [[Cell(number(row[POINT])), Cell(str(row[ERROR]), kind="text")] for row in failed[:MAX_ROWS]]
         sections.append(Section("failed", "Failed points", [Table(("point", "why"), rows)]))
-    head: list[Part] = [Note(f"over {', '.join(points.axes)}", "muted"), *([Verdict(said)] if said else [])]
+    head: list[Part] = [Note(f"over {', '.join(points.axes)}", "muted"), *_verdict(points, figures)]
     return render(f"{program}: sweep", head, tiles, sections)
 
 
@@ -90,7 +102,7 @@ def _tiles(points: Points, figure: str) -> list[Tile]:
     return tiles
 
 
-def _table(points: Points, again: str) -> list[Part]:
+def _points(points: Points) -> Table:
     """A row for each point; a column of times or bytes has one prefix."""
     heads = [POINT, *points.axes, *points.named, *([ERROR] if any(row[ERROR] for row in points.rows) else [])]
     scales = {name: scale_of([value for _, value in numbers(points, name)], points.figures[name].unit)
@@ -103,10 +115,13 @@ def _table(points: Points, again: str) -> list[Part]:
         return Cell(number(value), f"point.{row[POINT]}.{head}", "text" if head == ERROR else "")
 
     rows = [[cell(dict(row), head) for head in heads] for row in points.rows[:MAX_ROWS]]
-    named = [f"{head} ({scales[head].unit})" if head in scales and scales[head].unit else head for head in heads]
+    return Table(heads, rows, True, [scales[head].unit if head in scales else "" for head in heads])
+
+
+def _table(points: Points, again: str) -> list[Part]:
     total = len(points.rows)
     more = f" The first {MAX_ROWS:,} of {total:,} are here, all in table.csv." if total > MAX_ROWS else ""
-    return [Note(f"A point by itself, with its report: {again}.{more}", "muted"), Table(named, rows, tools=True)]
+    return [Note(f"A point by itself, with its report: {again}.{more}", "muted"), _points(points)]
 
 
 def _effects(points: Points, axes: Sequence[str], figures: Sequence[str]) -> list[Part]:

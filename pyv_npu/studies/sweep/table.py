@@ -7,8 +7,6 @@ from typing import Any
 from pyv_npu.studies.sweep.axes import Values
 from pyv_npu.studies.sweep.figures import Cell, Figure, at
 from pyv_npu.studies.sweep.point import Record
-from pyv_npu.text import columns
-from pyv_npu.units import number
 
 POINT, MODE, STOP, EXIT, ERROR, ADDRESS = "point", "mode", "stop_reason", "exit_code", "error", "address"
 
@@ -107,17 +105,3 @@ def _is_integer(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-SHOWN = 40
-"""Rows of the text; the files have all."""
-
-
-def render(program: str, made: Table) -> str:
-    """The first rows."""
-    heads = [POINT, *made.axes, *made.named]
-    rows = [[number(row[head]) for head in heads] for row in made.rows[:SHOWN]]
-    more = [f"and {len(made.rows) - SHOWN:,} more rows"] if len(made.rows) > SHOWN else []
-    failed = sum(row[ERROR] is not None for row in made.rows)
-    head = f"{program}: {len(made.rows):,} points, {failed:,} failed"
-    return "\n".join([head, "", columns(heads, rows), *more]) + "\n"
