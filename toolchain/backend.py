@@ -117,9 +117,12 @@ def _mapping(graph: Graph, mapping: MappingOptions, names: Sequence[str], granul
     """The decisions of the user for these passes and this form. ModelError where one of them could not act."""
     if granularity == "tile" and mapping.loop_order is LoopOrder.WEIGHT:
         raise ModelError("compiler.loop_order = weight: tile commands keep sums; auto, output, or --granularity macro")
-    for key, value in mapping._asdict().items():
-        needed = "prefetch" if key == "prefetch" else "tiling"
-        if value not in (None, ()) and needed not in names:
+    if granularity == "tile" and mapping.search:
+        raise ModelError("compiler.mapper = search: measures macro commands; heuristic, or --granularity macro")
+    passes = {"prefetch": ("prefetch", "prefetch"), "search": ("mapper", "engines")}
+    for field, value in mapping._asdict().items():
+        key, needed = passes.get(field, (field, "tiling"))
+        if value not in (None, (), False) and needed not in names:
             raise ModelError(f"compiler.{key}: is for the pass {needed}, which --passes leaves out: drop one of them")
     products = [layer.id for layer in graph.layers if layer.op_type in PRODUCTS]
     for layer, _ in mapping.layers:

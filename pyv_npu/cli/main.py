@@ -26,6 +26,7 @@ VERBS = {
     "compile": "compile an ONNX model: image.elf, weights.bin if needed, npu_ir.txt, npu_ir.jsonl, cmdq.json, "
     "model.json",
     "check": "say what an ONNX model needs and whether it compiles, without running it",
+    "explain": "show how a model's products are mapped: loop nest, traffic, lower bounds, the best alternatives",
     "charts": "draw the charts of a report as SVG or PNG files",
     "verify": "say whether a folder of results is as it was written, and its inputs as they were read",
     "calibrate": "run the published measurement that a timing preset was fitted to",
@@ -163,6 +164,10 @@ def module_of(verb: str) -> ModuleType:
             from pyv_npu.cli.verbs import check
 
             return check
+        case "explain":
+            from pyv_npu.cli.programs import explain
+
+            return explain
         case "charts":
             from pyv_npu.cli.programs import charts
 

@@ -157,6 +157,8 @@ class CompilerConfig:
     layers: Mapping[str, str] = _key({}, "tiles of single layers instead, by name", "elements", MAPPING)
     prefetch: int | None = _key(None, "tiles of a product that are loaded ahead; none: as many as help", "tiles",
                                 MAPPING, min=0, max=15)  # fmt: skip
+    mapper: str = _key("heuristic", "mapping of a product: the fastest by estimate, or the fastest of 16 that are "
+                       "simulated", source=MAPPING, choices=("heuristic", "search"))  # fmt: skip
     loop_order: str = _key("auto", "operand of a product that stays while tiles pass: the sums of a tile, or a tile of "
                            "weights; auto: whichever is estimated to be faster", source=MAPPING,
                            choices=("auto", "output", "weight"))  # fmt: skip

@@ -53,6 +53,7 @@ def mapping_of(compiler: CompilerConfig) -> MappingOptions:
         ),
         prefetch=compiler.prefetch,
         loop_order=None if compiler.loop_order == "auto" else LoopOrder[compiler.loop_order.upper()],
+        search=compiler.mapper == "search",
     )
 
 

@@ -39,6 +39,8 @@ class MappingOptions(NamedTuple):
     prefetch: int | None = None
     """Tiles that macro commands load ahead."""
     loop_order: LoopOrder | None = None
+    search: bool = False
+    """Whether the best mappings by estimate are measured, and the fastest is taken."""
 
     def tile_of(self, layer: str) -> tuple[int, ...] | None:
         """Largest tile of a product, by the name of its layer."""

@@ -4,7 +4,7 @@ brings. An estimate ranks tiles; where a choice must not lose, it is measured.""
 from collections.abc import Sequence
 from dataclasses import replace
 
-from toolchain.codegen.commands import Target
+from toolchain.codegen.commands import Command, Target
 from toolchain.codegen.generate import generate
 from toolchain.codegen.memory import place
 from toolchain.errors import ModelError
@@ -13,14 +13,20 @@ from toolchain.ir.graph import Graph, LayerIR
 
 def measured(graph: Graph, layers: Sequence[LayerIR], target: Target) -> int | None:
     """Cycles from the submission of the layers' commands to the end of the last; None where the device cannot say, or
-    refuses one of them. In DRAM no tensor takes the place of another one: layers that are independent stay so."""
+    refuses one of them."""
     if target.measured is None:
         return None
+    commands = commands_alone(graph, layers, target)
+    return None if commands is None else target.measured(commands)
+
+
+def commands_alone(graph: Graph, layers: Sequence[LayerIR], target: Target) -> list[Command] | None:
+    """Commands of some layers without the others; None where these do not fit. In DRAM no tensor takes the place of
+    another one: layers that are independent stay so."""
     names = dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs))
     live = tuple(name for name in names if not graph.resident(name))
     alone = replace(graph, layers=list(layers), inputs=(), outputs=live, swapped={}).dropped_unused()
     try:
-        commands = generate(alone, place(alone, target), target, "macro")
+        return generate(alone, place(alone, target), target, "macro")
     except ModelError:
         return None  # what does not fit is an error where the whole is placed
-    return target.measured(commands)

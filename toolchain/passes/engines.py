@@ -5,7 +5,8 @@ The cycles of a layer on all engines are measured, and then on fewer, with the t
 fewer could be faster at all; where its weights stay, also with sums that stay. So a layer takes at most one part in
 `CLOSE` longer because there are more engines, as far as the estimate is right that spares measurements (`SURE`). Parts
 of a layer, which clusters compute side by side, are measured together. A layer that leaves others a part of the
-scratchpad is measured with them.
+scratchpad is measured with them. With `compiler.mapper: search` the mappings that are the fastest by estimate are
+measured too.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -23,7 +24,7 @@ from toolchain.ir.operations import PRODUCTS
 from toolchain.passes.prefetch import distance
 from toolchain.passes.schedule import cycles as bound
 from toolchain.passes.schedule import dependencies
-from toolchain.passes.tiling import fastest, independent, signature
+from toolchain.passes.tiling import fastest, independent, ranked, signature
 
 CLOSE = 400
 """Denominator of the part of the measured cycles that fewer engines must save to be chosen."""
@@ -32,12 +33,14 @@ SURE = 8, 5
 than that by computation alone, nothing is measured."""
 MAX_PRODUCTS = 4
 """Products and attentions that are measured together, at most, the layer itself among them."""
+SEARCHED = 16
+"""Mappings of a product that are measured where the user wants a search."""
 CHOSEN = ("tile", "loop_order", "buffers", "prefetch", "engines")
 
 
 def run(graph: Graph, target: Target) -> Graph:
     """Add `engines`, the most that a layer is to use, and the tile that goes with it."""
-    if target.measured is None or target.engines < 2:
+    if target.measured is None or (target.engines < 2 and not target.mapping.search):
         return graph
     known: dict[Hashable, list[dict[str, Attribute]]] = {}
     layers = list[LayerIR]()
@@ -53,7 +56,7 @@ def run(graph: Graph, target: Target) -> Graph:
             if key not in known:
                 best = _best(graph, group, concurrent, target)
                 known[key] = [{name: one.attributes[name] for name in CHOSEN if name in one.attributes} for one in best]
-            group = [one.having(**chosen) for one, chosen in zip(group, known[key], strict=True)]
+            group = [_bare(one).having(**chosen) for one, chosen in zip(group, known[key], strict=True)]
         layers += group
     return replace(graph, layers=layers)
 
@@ -109,7 +112,8 @@ def _best(
     """The fastest form of a layer, or of its parts. `concurrent`: of a layer that shares the scratchpad."""
     shared = concurrent is not None
     several = shared or any(one.integer("batch", 1) > 1 for one in group)  # side by side they may use all engines
-    if not several and _clear(graph, group[-1], target):
+    searched = target.mapping.search and len(group) == 1 and target.mapping.tile_of(group[0].id) is None
+    if not several and not searched and _clear(graph, group[-1], target):
         return group
     times = {_form(graph, group, target, target.engines): _time(graph, group, concurrent, target)}
     (least,) = times.values()
@@ -129,6 +133,12 @@ def _best(
                 times[form] = time = _time(graph, made, concurrent, target)
                 if time is not None and time < least - least // CLOSE:
                     best, least = made, time
+    for candidate in candidates(graph, group[0], target) if searched else ():
+        form = _form(graph, [candidate], target, target.engines)
+        if form not in times:
+            times[form] = time = _time(graph, [candidate], concurrent, target)
+            if time is not None and (least is None or time < least):
+                best, least = [candidate], time
     return best
 
 
@@ -168,11 +178,29 @@ def _clear(graph: Graph, layer: LayerIR, target: Target) -> bool:
 def _on(graph: Graph, layer: LayerIR, target: Target, count: int, buffers: int) -> LayerIR:
     """The layer as for a device with so many engines, one of so many that share the scratchpad."""
     fewer = target._replace(engines=count)
-    bare = replace(layer, attributes={name: one for name, one in layer.attributes.items() if name not in CHOSEN})
-    tiled = fastest(graph, bare, fewer, buffers).layer
+    tiled = fastest(graph, _bare(layer), fewer, buffers).layer
     if "prefetch" in layer.attributes:
         tiled = tiled.having(prefetch=distance(graph, tiled, fewer))
     return tiled.having(engines=count) if count < target.engines else tiled
+
+
+def candidates(graph: Graph, layer: LayerIR, target: Target) -> Iterator[LayerIR]:
+    """A product with the mappings that are the fastest by estimate, `SEARCHED` at most, which differ in more than the
+    depth of the tile."""
+    forms = set[Hashable]()
+    for choice in ranked(graph, _bare(layer).having(buffers=layer.integer("buffers", 1)), target):
+        candidate = choice.layer
+        form = candidate.integers("tile")[:2], candidate.integer("loop_order")
+        if form not in forms:
+            forms.add(form)
+            yield candidate.having(prefetch=distance(graph, candidate, target))
+        if len(forms) == SEARCHED:
+            return
+
+
+def _bare(layer: LayerIR) -> LayerIR:
+    """The layer without a mapping."""
+    return replace(layer, attributes={name: value for name, value in layer.attributes.items() if name not in CHOSEN})
 
 
 def _form(graph: Graph, group: Sequence[LayerIR], target: Target, count: int) -> Hashable:

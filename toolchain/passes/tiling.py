@@ -182,6 +182,25 @@ def _in_order(graph: Graph, layer: LayerIR, target: Target) -> Choice:
     if limit is not None and layer.op_type in PRODUCTS:
         tile = limited(graph, layer, target, limit)
         return Choice(layer.having(tile=tile), Estimate(graph, layer, target).cycles(tile))
+    times = _times(graph, layer, target)
+    least = min(times.values())
+    tile = max((tile for tile, time in times.items() if (time - least) * CLOSE <= least), key=prod)
+    return Choice(layer.having(tile=tile), times[tile])
+
+
+def ranked(graph: Graph, layer: LayerIR, target: Target) -> list[Choice]:
+    """A product with each tile that fits in each order of its loops that the user allows, the fastest by estimate
+    first."""
+    choices, decided = list[Choice](), target.mapping.loop_order
+    for order in LoopOrder if decided is None else (decided,):
+        ordered = layer.having(loop_order=int(order)) if order else layer
+        for tile, cycles in _times(graph, ordered, target).items():
+            choices.append(Choice(ordered.having(tile=tile), cycles))
+    return sorted(choices, key=lambda choice: choice.cycles)
+
+
+def _times(graph: Graph, layer: LayerIR, target: Target) -> dict[Tile, int]:
+    """Estimated cycles of each tile that fits, in the order that the layer has."""
     buffers = DOUBLE * layer.integer("buffers")
     plain = fit(graph, layer, target, buffers)
     candidates: Iterable[Tile] = smaller(layer, plain)
@@ -198,9 +217,7 @@ def _in_order(graph: Graph, layer: LayerIR, target: Target) -> Choice:
             wanted = estimate.sizes.demand(tile)
             if estimate.sizes.need(wanted, buffers) <= target.workspace:
                 times[tile] = estimate.cycles(tile, wanted=wanted)
-    least = min(times.values())
-    tile = max((tile for tile, time in times.items() if (time - least) * CLOSE <= least), key=prod)
-    return Choice(layer.having(tile=tile), times[tile])
+    return times
 
 
 def _products(layer: LayerIR, target: Target, kind: DataType) -> Iterator[Tile]:

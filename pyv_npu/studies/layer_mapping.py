@@ -1,0 +1,212 @@
+"""Mapping of a model's products to the device: tiles, loop nest, traffic, lower bounds and the best alternatives."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from npu_device.abi.opcodes import LoopOrder
+from npu_device.config import NpuConfig
+from pyv_npu.errors import BadInputError, did_you_mean
+from pyv_npu.observe.analysis.traffic import ROLES
+from pyv_npu.text import columns
+from pyv_npu.workloads.timing import run_commands
+from toolchain.backend import Program
+from toolchain.codegen.commands import Target
+from toolchain.codegen.measure import commands_alone
+from toolchain.codegen.tiles import Tile, TileSizes, groups_of, whole
+from toolchain.ir.graph import Graph, LayerIR
+from toolchain.ir.operations import PRODUCTS
+from toolchain.passes.engines import candidates
+
+ALTERNATIVES = 3
+"""Mappings that are simulated beside the one that was chosen."""
+
+
+class LayerRun(NamedTuple):
+    """A product alone on the device, with one mapping."""
+
+    layer: LayerIR
+    cycles: int
+    """Core cycles from its submission to its end."""
+    traffic: Mapping[str, int]
+    """Role -> bytes of DRAM, read and written."""
+    bounds: Mapping[str, int]
+    """Resource -> core cycles, at least."""
+
+    @property
+    def order(self) -> LoopOrder:
+        return LoopOrder(self.layer.integer("loop_order"))
+
+    @property
+    def limit(self) -> str:
+        """The resource with the largest lower bound."""
+        return max(self.bounds, key=lambda name: self.bounds[name])
+
+    @property
+    def dram_bytes(self) -> int:
+        return sum(self.traffic.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **_attributes(self.layer), "cycles": self.cycles, "dram_bytes": self.dram_bytes,
+            "traffic": dict(self.traffic), "bounds": dict(self.bounds),
+        }  # fmt: skip
+
+
+class LayerMapping(NamedTuple):
+    """The mapping of a product that was chosen, and the best others."""
+
+    graph: Graph
+    target: Target
+    chosen: LayerRun
+    alternatives: tuple[LayerRun, ...]
+    """The fastest first."""
+
+    def to_json(self) -> dict[str, Any]:
+        layer = self.chosen.layer
+        return {
+            "layer": layer.id, "op_type": layer.op_type, "extent": list(whole(layer)), "groups": _groups(layer),
+            "chosen": self.chosen.to_json(), "alternatives": [run.to_json() for run in self.alternatives],
+        }  # fmt: skip
+
+    @property
+    def text(self) -> str:
+        """For people: what it is, the loop nest, the bounds, the alternatives."""
+        run, layer = self.chosen, self.chosen.layer
+        kinds = [self.graph.tensors[name].dtype.name.lower() for name in layer.inputs[:2]]
+        groups = f", {_groups(layer)} groups" if _groups(layer) > 1 else ""
+        share = f"{100 * run.bounds[run.limit] / run.cycles:.1f} %" if run.cycles else "-"
+        rows = [
+            (*_mapping_cells(other.layer), f"{other.cycles:,}", f"{other.dram_bytes:,}", other.limit)
+            for other in (run, *self.alternatives)
+        ]
+        heads = (*MAPPING_HEADS, "cycles", "DRAM bytes", "limit")
+        return "\n".join([
+            f"{layer.id}: {layer.op_type} of {_size(whole(layer))} (M x N x K), {' x '.join(kinds)}{groups}",
+            "",
+            *self._nest(),
+            "",
+            f"alone {run.cycles:,} cycles; the largest lower bound is {run.limit}, {run.bounds[run.limit]:,} ({share})",
+            *(f"  {name:<12}{cycles:>14,}" for name, cycles in run.bounds.items()),
+            "",
+            columns(heads, rows),
+            "the first is the one that runs, the others the best that were simulated beside it",
+        ])  # fmt: skip
+
+    def _nest(self) -> list[str]:
+        """The loops over tiles, outermost first, and what moves and stays in each."""
+        layer, order = self.chosen.layer, self.chosen.order
+        tile, extent = layer.integers("tile"), whole(layer)
+        sizes = TileSizes(self.graph, layer, self.target)
+        wanted = sizes.demand(tile)
+        moved = sizes.staged(wanted)
+        groups = groups_of(layer, tile)
+        steps = dict(zip("mnk", zip(extent, tile, strict=True), strict=True))
+        steps["n"] = extent[1], min(tile[1], extent[1])
+        axes = "nkm" if order is LoopOrder.WEIGHT else "mnk"
+        lines = []
+        if _groups(layer) > 1:
+            lines.append(f"for g in 0 .. {_groups(layer)} step {groups}")
+        for axis in axes:
+            whole_extent, step = steps[axis]
+            lines.append(f"{'  ' * len(lines)}for {axis} in 0 .. {whole_extent} step {step}")
+        stays = "in1" if order is LoopOrder.WEIGHT else "out"
+        places = {
+            name: f"{size:,} bytes" + ("" if name in moved else ", stays in the scratchpad")
+            for name, size in wanted.items()
+        }
+        inner = "  " * len(lines)
+        lines += [f"{inner}{name:<10}{place}{' <- kept' if name == stays else ''}" for name, place in places.items()]
+        lines.append(
+            f"buffers {sizes.need(wanted, layer.integer('buffers', 1) * (layer.integer('prefetch') + 1)):,} of "
+            f"{self.target.workspace:,} bytes of the scratchpad"
+        )
+        return [*lines, *(f"moved {size:,} bytes of {role}" for role, size in self.chosen.traffic.items() if size)]
+
+
+def _groups(layer: LayerIR) -> int:
+    return layer.integer("groups", 1)
+
+
+def _size(tile: Tile) -> str:
+    return " x ".join(map(str, tile))
+
+
+def _order(layer: LayerIR) -> str:
+    return LoopOrder(layer.integer("loop_order")).name.lower()
+
+
+def _attributes(layer: LayerIR) -> dict[str, Any]:
+    """The mapping of a product for JSON; engines 0: all."""
+    return {
+        "tile": list(layer.integers("tile")), "loop_order": _order(layer), "prefetch": layer.integer("prefetch"),
+        "engines": layer.integer("engines"),
+    }  # fmt: skip
+
+
+MAPPING_HEADS = ("tile", "loops", "ahead", "engines")
+
+
+def _mapping_cells(layer: LayerIR) -> tuple[str, ...]:
+    """The mapping of a product below `MAPPING_HEADS`."""
+    engines, prefetch = layer.integer("engines"), layer.integer("prefetch")
+    return _size(layer.integers("tile")), _order(layer), str(prefetch), str(engines or "all")
+
+
+def products(program: Program) -> list[LayerIR]:
+    """Layers that have a loop nest which the compiler chooses."""
+    return [layer for layer in program.graph.layers if layer.op_type in PRODUCTS and layer.integers("tile")]
+
+
+class Overview(NamedTuple):
+    """The products of a model and their mappings."""
+
+    layers: list[LayerIR]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "layers": [
+                {"layer": layer.id, "op_type": layer.op_type, "extent": list(whole(layer)), **_attributes(layer)}
+                for layer in self.layers
+            ]
+        }
+
+    @property
+    def text(self) -> str:
+        rows = [(layer.id, layer.op_type, _size(whole(layer)), *_mapping_cells(layer)) for layer in self.layers]
+        return columns(("layer", "operation", "M x N x K", *MAPPING_HEADS), rows)
+
+
+def overview(program: Program) -> Overview:
+    """The products of a model and their mappings."""
+    return Overview(products(program))
+
+
+def layer_mapping(program: Program, npu: NpuConfig, name: str) -> LayerMapping:
+    """The mapping of a product, each simulated alone. BadInputError: the model has no such product."""
+    named = {layer.id: layer for layer in products(program)}
+    if name not in named:
+        raise BadInputError(
+            f"--layer {name}: the model has no such product{did_you_mean(name, named)}; without --layer all "
+            f"{len(named)} are listed"
+        )
+    graph, target, layer = program.graph, program.target, named[name]
+    chosen = _simulated(graph, layer, target, npu)
+    if chosen is None:
+        raise BadInputError(f"--layer {name}: has no room alone: its operands are larger than npu.dram.size")
+    runs = list[LayerRun]()
+    for candidate in candidates(graph, layer, target):
+        run = _simulated(graph, candidate, target, npu)
+        if run is not None and _mapping_cells(candidate) != _mapping_cells(layer):
+            runs.append(run)
+    runs.sort(key=lambda run: run.cycles)
+    return LayerMapping(graph, target, chosen, tuple(runs[:ALTERNATIVES]))
+
+
+def _simulated(graph: Graph, layer: LayerIR, target: Target, npu: NpuConfig) -> LayerRun | None:
+    commands = commands_alone(graph, [layer], target)
+    if commands is None:
+        return None
+    run = run_commands(commands, npu, explained=True)
+    assert run.explanation is not None
+    moved = {role: sum(aligned for _, aligned in ways) for role, ways in zip(ROLES, run.traffic.moved, strict=True)}
+    return LayerRun(layer, run.cycles, moved, run.explanation.bounds)
