@@ -11,7 +11,7 @@ from pyv_native.code_cache import OFF, VARIABLE
 from pyv_npu.cli.main import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-LIMIT, ALL = 129, 260
+LIMIT, ALL = 132, 260
 """Modules of ours that a run of a program imports which does not use the NPU, packages included. And all modules."""
 USED = 28
 """Modules more where the program reads registers of the NPU, submits nothing, and is found by its name."""
@@ -111,7 +111,7 @@ def test_memory_that_a_run_does_not_write_is_not_touched() -> None:
     the hash of its empty scratchpad takes: a page that is only read is the host's page of zeros."""
     done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True, timeout=60)
     made, hashed = map(int, done.stdout.split())
-    assert made < 200 and hashed < 600, (made, hashed)
+    assert made < 220 and hashed < 600, (made, hashed)
 
 
 def test_a_program_that_reads_registers_of_the_npu_needs_what_is_in_front_of_its_queue(
