@@ -217,6 +217,9 @@ CONTRIBUTED: dict[str, Row] = {
         "Gemm, activation", fused_gemm, ("activation", "alpha", "beta", "transA", "transB", *_NUMBERS)
     ),
     "FusedMatMul": Row("Transpose, MatMul, Mul", fused_matmul, _TRANSPOSED),
+    "GatherBlockQuantized": Row(
+        "Gather, Sub, Mul", quantized.gather_blocks, ("bits", "block_size", "gather_axis", "quantize_axis")
+    ),
     "Gelu": Row("Gelu", gelu),
     "GroupQueryAttention": Row("RotaryEmbedding, Concat, Attention", attention.grouped, _GROUPED),
     "MatMulIntegerToFloat": Row("MatMulInteger, Mul", quantized.integer_matmul),

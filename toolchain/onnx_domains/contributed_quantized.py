@@ -175,6 +175,32 @@ def matmul_nbits(parts: Parts) -> None:
         parts.result("MatMul", parts.input(0), numbers)
 
 
+def gather_blocks(parts: Parts) -> None:
+    """Rows of a table of codes with a scale and a zero point for each block of a row; the rows become numbers."""
+    node = parts.node
+    size, bits = int(node.attribute("block_size", 128)), int(node.attribute("bits", 4))
+    table, scales, rank = node.needed(0, "data"), node.needed(2, "scales"), len(node.shape(0))
+    along = [int(node.attribute(name, default)) % rank for name, default in (("gather_axis", 0), ("quantize_axis", 1))]
+    if rank != 2 or along != [0, 1] or table.dtype != np.uint8 or bits not in (4, 8):
+        node.refuse("supported are rows (gather_axis 0) of a matrix of UINT8, blocks along them, and bits of 4 or 8")
+    blocks = scales.shape[1]
+    codes = _unpacked(table, bits, table.shape[1] * 8 // bits)
+    columns = codes.shape[1]
+    rows = np.pad(codes, ((0, 0), (0, blocks * size - columns)))
+    zeros = node.needed(3, "zero_points") if node.has(3) else None
+    zero = np.full(scales.shape, 1 << bits - 1) if zeros is None else _unpacked(zeros, bits, blocks)
+    lead = [0] * len(node.shape(1))  # whatever number of tokens there is
+
+    def taken(values: Values, *split: int) -> str:
+        found = parts.make("Gather", parts.constant(np.ascontiguousarray(values)), parts.input(1), axis=0)
+        return parts.reshaped(found, *lead, blocks, *split)
+
+    numbers = parts.cast(taken(rows, size), scales.dtype)
+    moved = parts.make("Sub", numbers, taken(zero.astype(scales.dtype), 1))
+    whole = parts.reshaped(parts.make("Mul", moved, taken(scales, 1)), *lead, blocks * size)
+    parts.result("Identity", whole if columns == blocks * size else parts.sliced(whole, len(lead), 0, columns))
+
+
 def _unpacked(packed: Values, bits: int, count: int) -> Values:
     """`count` codes of each row of bytes, the lowest bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)

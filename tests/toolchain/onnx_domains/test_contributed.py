@@ -204,6 +204,17 @@ def test_a_product_of_integers() -> None:
 
 
 @pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("shape", [(3,), (2, 4)])
+def test_rows_of_few_bits(shape: tuple[int, ...], zeros: bool) -> None:
+    """The embedding that a builder shares with the head."""
+    ids = np.random.default_rng(1).integers(0, 9, shape)
+    numbers = {"t": codes(9, 32), "s": random(9, 4, seed=9)} | ({"z": codes(9, 2, seed=2)} if zeros else {})
+    order = ["t", "ids", *list(numbers)[1:]]
+    check("GatherBlockQuantized", {"ids": ids}, constants=numbers, order=order, bits=4, block_size=16, gather_axis=0,
+          quantize_axis=1)  # fmt: skip
+
+
+@pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize(("bits", "rows"), [(4, 64), (4, 40), (8, 64)])
 def test_weights_of_few_bits(bits: int, rows: int, zeros: bool) -> None:
     size, columns = 32, 7
