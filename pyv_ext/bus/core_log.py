@@ -27,7 +27,7 @@ class CoreLog:
     ) -> None:
         """Hand each later chunk to `observer`; `kinds` are logged from now on, besides those of other observers.
 
-        `at_once`: an access of a logged register ends a chunk, so that hart and devices are those of the access.
+        `at_once`: an access of a logged register, or an interrupt, ends a chunk: hart and devices are as they are then.
         """
         self.read()
         self._machine.at_once = self._machine.at_once or at_once

@@ -1,6 +1,6 @@
 """The architectural state of one hart. Engines change it; debuggers, traces and snapshots read it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pyv_ext.hart import slots
@@ -65,7 +65,6 @@ class Hart:
         self.instret = 0
         self.semihosting: Callable[[int, int], int | None] | None = None
         """`semihosting(a0, a1)`: the answer to a semihosting call, for a0, or None: its ebreak traps."""
-        self._on_interrupt: list[tuple[Callable[[int, int], None], Sequence[Interrupt]]] = []
         self.priv = MACHINE
         self.waiting: Wait | None = None
         self.reservation = None
@@ -99,13 +98,6 @@ class Hart:
     @reservation.setter
     def reservation(self, reserved: tuple[int, int] | None) -> None:
         self.x[slots.RESERVED_AT], self.x[slots.RESERVED_WORD] = (NOTHING, 0) if reserved is None else reserved
-
-    def listen(self, listener: Callable[[int, int], None], causes: Sequence[Interrupt] = tuple(Interrupt)) -> None:
-        """Call `listener(cause, cycle)` when an interrupt with one of the causes is taken whose handler starts in
-        `cycle`."""
-        self._on_interrupt.append((listener, causes))
-        for cause in causes:
-            self.x[slots.HEARD] |= 1 << cause
 
     @property
     def data_mode(self) -> int:
@@ -162,14 +154,6 @@ class Hart:
         self.reservation = None  # or a context could use the reservation of another
         base = csrs.mtvec & -4
         self.pc = base + 4 * cause & self.isa.mask if interrupt and csrs.mtvec & 1 else base
-        if interrupt:
-            self.tell_interrupt(cause)
-
-    def tell_interrupt(self, cause: int) -> None:
-        """Tell those who listen that the hart goes to the handler of an interrupt now."""
-        for listener, causes in self._on_interrupt:
-            if cause in causes:
-                listener(cause, self.cycle + self.timing.irq)
 
     def leave_trap(self) -> int:
         """What MRET does: unstack privilege and interrupt enable. The pc to go on at."""

@@ -32,9 +32,6 @@ RESERVED_AT: Final = 46
 RESERVED_WORD: Final = 47
 """The address that LR reserved, or `NOTHING`, and the word that it read there."""
 
-HEARD: Final = 48
-"""The interrupts, as bits of mip, that something listens to (`Hart.listen`)."""
-
 TRAPPED_AT: Final = 49
 TRAPPED_PC: Final = 50
 TRAPPED_CAUSE: Final = 51

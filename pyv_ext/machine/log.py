@@ -77,13 +77,16 @@ def log_access(machine: Machine, register: Register, kind: int, address: int, va
 
 
 def log_trap(machine: Machine, start: int, cycles: int, pc: int, cause: int) -> None:
-    """Log a trap whose handler begins after `cycles`, or an external interrupt; bit 31 of a cause is that of
+    """Log a trap, or an interrupt alone, whose handler begins after `cycles`; bit 31 of the cause is that of
     interrupts."""
+    interrupt = cause >> 31
     if machine.kinds >> LogKind.TRAP & 1:
         machine.depth += 1
         append(machine, LogKind.TRAP, start, cycles, pc, 0, cause)
-    elif machine.kinds >> LogKind.HANDLER & 1 and cause == EXTERNAL:
+    elif interrupt and machine.kinds >> LogKind.HANDLER & 1:
         append(machine, LogKind.HANDLER, start, cycles, pc, 0, cause)
+    if interrupt and machine.at_once:
+        read_log(machine)
 
 
 def log_mret(machine: Machine, start: int, cycles: int) -> None:

@@ -48,7 +48,7 @@ class LogKind(IntEnum):
     """Trap with the cause `value`, bit 31 for interrupts; the handler begins after `cycles`."""
     MRET = 7
     HANDLER = 8
-    """As `TRAP`, of an external interrupt, where `TRAP` is off."""
+    """As `TRAP`, of an interrupt, where `TRAP` is off."""
     LINES = 9
     """The interrupt bits of mip change to `value`, in the bits of `address`."""
 
@@ -259,7 +259,7 @@ class Machine:
     handed_over: bool = False
     """Whether a submission has left the core since then."""
     at_once: bool = False
-    """Whether each access of a logged register is read at once."""
+    """Whether each access of a logged register, and each interrupt, is read at once."""
     doorbell: u32 = 0
     """Address of the register whose store hands submissions over; 0: none."""
     entries: list[int] = items(SUBMIT_FUNCTIONS)

@@ -288,9 +288,9 @@ class Switching(Machine):
         cause = self._ir.value(f"select i1 {by_user}, i32 {int(Cause.ECALL_USER)}, i32 {cause}")
         return self._trap(pc, cause, value, retired, leave), row
 
-    def interrupt(self, pc: str, none: Target, leave: Target) -> tuple[str, str, str, str]:
-        """Take the interrupt that squashes the instruction at `pc`, or go to `none`; what `trap_any` gives, the cause
-        (an i32), and whether it has listeners (an i1)."""
+    def interrupt(self, pc: str, none: Target, leave: Target) -> tuple[str, str, str]:
+        """Take the interrupt that squashes the instruction at `pc`, or go to `none`; what `trap_any` gives, and the
+        cause (an i32)."""
         ir, pending = self._ir, self._pending()
         ir.unless(ir.value(f"icmp ne i32 {pending}, 0"), none)
         enabled = self._all(self._get(slots.MSTATUS), MIE)
@@ -303,12 +303,11 @@ class Switching(Machine):
         cause = str(int(last))
         for each in reversed(others):
             cause = ir.value(f"select i1 {self._all(pending, 1 << each)}, i32 {int(each)}, i32 {cause}")
-        heard = self._all(ir.value(f"lshr i32 {self._get(slots.HEARD)}, {cause}"), 1)
         self._enter(pc, ir.value(f"or i32 {cause}, {-INTERRUPT}"), "0")
         vector = self._get(slots.MTVEC)
         vectored = ir.value(f"and i32 {vector}, 1")
         offset = ir.value(f"shl i32 {ir.value(f'mul i32 {cause}, {vectored}')}, 2")
-        return ir.value(f"add i32 {ir.value(f'and i32 {vector}, -4')}, {offset}"), row, cause, heard
+        return ir.value(f"add i32 {ir.value(f'and i32 {vector}, -4')}, {offset}"), row, cause
 
     def leave_any_trap(self, leave: Target) -> tuple[str, str]:
         """As `leave_trap`, to any mode: the pc, and what `trap_any` gives."""

@@ -20,19 +20,17 @@ from pyv_ext.engines.boundary.frame import (
 )  # fmt: skip
 from pyv_ext.engines.code import Code
 from pyv_ext.engines.slow import Core
-from pyv_ext.hart.slots import COUNTER_WRITES, GUARDED, MEPC, PMP_WRITES
+from pyv_ext.hart.slots import COUNTER_WRITES, PMP_WRITES
 from pyv_ext.isa import Kind
 from pyv_native.arena import Guarded
 from pyv_native.compiler import variable
 from pyv_native.ir import Ir
 
-SLOW, HEARD, CALL = (f"ask_{name}" for name in ("slow", "heard", "call"))
+SLOW, CALL = "ask_slow", "ask_call"
 """`ask_slow(pc, cycle, retired, whether it has been marked) -> answer`: the instruction at pc is executed;
 `GOING` where native code goes on at the frame's pc and cycle `END`, and whether the instruction has retired.
-`ask_heard(cause, handler, cycle, retired) -> GOING or 0`: those who listen are told of an interrupt, whose handler
-begins in that cycle.
 `ask_call(number, cycle, rs1, rs2) -> cycles << 32 | rd` for a custom instruction (see `custom`), or below 0."""
-_ARGUMENTS = {SLOW: 4, HEARD: 4, CALL: 4}
+_ARGUMENTS = {SLOW: 4, CALL: 4}
 
 GOING = 2
 
@@ -85,7 +83,7 @@ class Upcalls:
         self._show_modes = show_modes
         words[COUNTED] = -1
         called: dict[str, Callable[..., int]] = {
-            SLOW: self._slow, HEARD: self._heard, CALL: self._call
+            SLOW: self._slow, CALL: self._call
         }  # fmt: skip
         arena = core.bus.clock.arena
         self._guarded = {name: Guarded(arena, name, call, _ARGUMENTS[name]) for name, call in called.items()}
@@ -174,20 +172,3 @@ class Upcalls:
     def _is_mret(self, pc: int) -> bool:
         decoded = self._code.decoded.get(pc)
         return decoded is not None and decoded.instruction is not None and decoded.instruction.row.kind is Kind.MRET
-
-    def _heard(self, cause: int, handler: int, end: int, retired: int) -> int:
-        hart, words, x = self._hart, self._words, self._x
-        start = end - hart.timing.irq
-        hart.pc, hart.cycle, hart.instret = handler, start, retired
-        self._machine.fresh = False
-        guarded = x[GUARDED]
-        hart.tell_interrupt(cause)
-        tracer = self._core.tracer
-        if tracer is not None:
-            tracer.trap(x[MEPC], cause, 0, start, end, True)
-        self._look_at_hart()
-        if x[PMP_WRITES] != words[PROTECTED] or x[GUARDED] != guarded:
-            words[LIMIT] = end
-            return 0
-        words[END] = end
-        return GOING

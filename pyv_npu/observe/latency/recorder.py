@@ -126,13 +126,12 @@ class Recorder:
                 self._enter(row)
             elif kind == LogKind.RETURN:
                 self._return(row)
-            elif kind == LogKind.TRAP:
-                self._explain_until(start)
-                self._depth += 1
+            elif kind == LogKind.TRAP or kind == LogKind.HANDLER:
+                if kind == LogKind.TRAP:
+                    self._explain_until(start)
+                    self._depth += 1
                 if value == EXTERNAL:
                     self._stamps.handler(start + cycles)
-            elif kind == LogKind.HANDLER:
-                self._stamps.handler(start + cycles)
             elif kind == LogKind.LINES and address & MEIP:
                 self._stamps.external(start, value & MEIP != 0)
             elif kind == LogKind.MRET:

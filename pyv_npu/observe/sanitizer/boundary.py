@@ -21,7 +21,7 @@ from pyv_ext.bus.core_log import CoreRow
 from pyv_ext.bus.shadow import LOADS, STORES, Shadow
 from pyv_ext.elf import Program
 from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.traps import Interrupt
+from pyv_ext.machine.log import EXTERNAL
 from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_npu.config import Config
@@ -92,20 +92,22 @@ class Boundary:
         """How often a pc has loaded the status word of a submission."""
         self._handler = Handler(notebook)
         self._ledger.on_stale = self._stale
-        platform.hart.listen(self._interrupt, (Interrupt.EXTERNAL,))
         shadow.on_return = self._returned
         shadow.on_load = self._load
         shadow.on_store = self._store
         self._registers = platform.bus.log(platform.npu)
-        platform.bus.clock.log.subscribe(self._read, at_once=True)
+        platform.bus.clock.log.subscribe(self._read, (LogKind.HANDLER,), at_once=True)
 
     # -- registers ---------------------------------------------------------------------------------------------
 
     def _read(self, rows: Iterable[CoreRow]) -> None:
-        """Read a chunk of the core log, which ends with the access of a register that has brought it."""
+        """Read a chunk of the core log, which ends with an access of a register or an interrupt."""
         for row in rows:
-            if row[-1] in (LogKind.LOAD, LogKind.STORE) and 0 <= row[3] - self._registers < NPU_WINDOW:
+            *_, address, value, kind = row
+            if kind in (LogKind.LOAD, LogKind.STORE) and 0 <= address - self._registers < NPU_WINDOW:
                 self._access(row)
+            elif kind in (LogKind.HANDLER, LogKind.TRAP) and value == EXTERNAL:
+                self._interrupt()
 
     def _access(self, row: CoreRow) -> None:
         start, _, pc, address, value, kind = row
@@ -167,7 +169,7 @@ class Boundary:
         if _CSR[address] == "IRQ_ACK":
             self._handler.acknowledged(now, self._hart.pc)
 
-    def _interrupt(self, cause: int, start: int) -> None:
+    def _interrupt(self) -> None:
         """A handler begins: that tells of the completions that asked for it."""
         self._ledger.catch_up()
         for submission in tuple(self._ledger.in_flight()):

@@ -117,6 +117,18 @@ def test_each_kind_is_switched_by_itself(kind):
     assert some.rows == wanted.rows and some.rows
 
 
+def test_interrupts_alone_are_logged_where_traps_are_not():
+    """As the traps that they are, though native code is translated then."""
+    alone, all_of = Reader(), Reader()
+    for reader, kinds in ((alone, (LogKind.HANDLER,)), (all_of, (LogKind.HANDLER, LogKind.TRAP))):
+        machine = rig([(cycle, 1 << 7) for cycle in range(100, 9000, 200)])
+        machine.clock.log.subscribe(reader.read, kinds)
+        machine.engine.run(20_000)
+        machine.clock.log.read()
+    assert {row[0] for row in all_of.rows} == {LogKind.TRAP} and len(all_of.rows) > 20
+    assert [row[1:] for row in alone.rows] == [row[1:] for row in all_of.rows if row[5] >> 31]
+
+
 def test_a_full_log_is_read(monkeypatch):
     machine, reader, chunks = rig([]), Reader(), []
     machine.clock.log.subscribe(reader.read, KINDS)
@@ -240,21 +252,3 @@ def test_too_many_submit_functions_are_refused():
     machine = Rig(SUBMITTING, timing=UNEVEN)
     with pytest.raises(PyvExtError, match="257 submit functions: at most 256 are followed; name fewer"):
         machine.clock.log.follow_submissions(range(0, 4 * SUBMIT_FUNCTIONS + 4, 4), KINDS, PORT)
-
-
-def test_a_listener_may_set_a_tracer():
-    """It sees the interrupt that the listener is called for, and what follows."""
-    machine = rig([(cycle, 1 << 7) for cycle in range(500, 5000, 500)])
-    tracer, starts = Tracer(machine), []
-
-    def listen(cause, cycle):
-        starts.append(cycle)
-        if len(starts) == 6:
-            machine.engine.tracer = tracer
-
-    machine.hart.listen(listen)
-    machine.engine.run(8000)
-    assert len(starts) > 6
-    kind, start, cycles, *_ = tracer.rows[0]
-    assert (kind, start + cycles) == (LogKind.TRAP, starts[5])
-    assert len(tracer.rows) > 10
