@@ -25,6 +25,7 @@ class Llvm:
             _set(option)
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
+        llvm.initialize_native_asmparser()  # of inline assembly
         available = llvm.get_host_cpu_features()
         cpu, features = llvm.get_host_cpu_name(), available.flatten()
         target = llvm.Target.from_default_triple()

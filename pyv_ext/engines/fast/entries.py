@@ -24,6 +24,9 @@ SIZE = FORMAT.size
 OPERATION, RD, RS1, RS2, REGION, IMMEDIATE, HEAT, BLOCK = 0, 2, 3, 4, 6, 8, 12, 14
 """Offsets of the fields."""
 
+RS3, MODE = 0xFF, 8
+"""Of floating point, the immediate holds the third source register, and from this bit on the rounding mode."""
+
 UNKNOWN, LEAVE, NEXT, VOLATILE, VOLATILE_HERE, FIRST = range(6)
 """Operations that are no instructions: not decoded yet; not for native code; the entry of pc is elsewhere; memory says
 what is there, whose entry is the same anywhere, or may be another one elsewhere (see `VolatileEntries`). Rows begin at

@@ -6,6 +6,10 @@ an integer). A result that may raise an exception other than NX leaves: infinite
 not exact. NX is sticky: while it is set, nothing needs to be known about it; else an operation must prove to be exact,
 by its rounding error, which is a number too (Knuth's TwoSum; Boldo and Daumas 2003, "Representable correcting terms
 for possibly underflowing floating point operations").
+
+What leaves is executed by the interpreter, with `float_functions` where there are any: their rounding mode and
+exceptions are those of MXCSR, whose masked responses are those of IEEE 754 with tininess after rounding, as RISC-V has
+it; NaN becomes the canonical one. The mode RMM, which x86-64 lacks, is for the slow path.
 """
 
 import struct
@@ -17,7 +21,8 @@ from pyv_ext.hart.csr import DIRTY
 from pyv_ext.hart.slots import FFLAGS, FRM, FS
 from pyv_ext.isa import Instruction, Kind, Row
 from pyv_ext.isa.formats import BOX
-from pyv_ext.isa.softfloat import DOUBLE, RNE, RTZ, SINGLE, Format
+from pyv_ext.isa.softfloat import DOUBLE, RNE, RTZ, RUP, SINGLE, Format
+from pyv_native.host import x86_64_linux
 from pyv_native.ir import Ir, Target
 
 _BOX = BOX - (1 << 64)
@@ -27,8 +32,10 @@ _MAGIC = 3 << 51
 _TINY = 110
 """Products of two doubles with this exponent field or a larger one have no bit below the subnormal numbers."""
 
-_FUSED = ("fmadd", "fmsub", "fnmsub", "fnmadd")
-_ROUNDING = ("fadd", "fsub", "fmul", "fdiv", "fsqrt", *_FUSED)
+FUSED = ("fmadd", "fmsub", "fnmsub", "fnmadd")
+ROUNDING = ("fadd", "fsub", "fmul", "fdiv", "fsqrt", *FUSED)
+COMPARISONS = {"feq": "oeq", "flt": "olt", "fle": "ole"}
+"""The conditions of LLVM."""
 _EXACT = ("fcvt.d.w", "fcvt.d.wu", "fcvt.d.s")
 
 
@@ -37,6 +44,8 @@ class Operation(NamedTuple):
 
     row: Row
     towards_zero: bool = False
+    strict: bool = False
+    """Whether it has a form of `float_functions` alone: a static rounding mode other than to nearest even."""
 
     @property
     def base(self) -> str:
@@ -60,10 +69,12 @@ def operations(rows: Iterable[Row], *, fused: bool) -> tuple[Operation, ...]:
     for row in rows:
         if row.floating and host_agrees():
             operation = Operation(row)
-            if fused or operation.base not in _FUSED:
+            if fused or operation.base not in FUSED:
                 found.append(operation)
             if _to_integer(row):
                 found.append(Operation(row, towards_zero=True))
+            if row.format.imm is not None and row.kind is Kind.FLOAT and has_strict(row, fused=fused):
+                found.append(Operation(row, strict=True))
     return tuple(found)
 
 
@@ -72,13 +83,22 @@ def operation_of(instruction: Instruction) -> Operation | None:
     row, mode = instruction.row, instruction.imm
     if row.kind is not Kind.FLOAT or row.format.imm is None or mode in (RNE, DYNAMIC):
         return Operation(row)
-    return Operation(row, towards_zero=True) if mode == RTZ and _to_integer(row) else None
+    if mode == RTZ and _to_integer(row):
+        return Operation(row, towards_zero=True)
+    return Operation(row, strict=True) if mode <= RUP else None
 
 
 def host_agrees() -> bool:
     """Whether this process computes as IEEE 754 says: a library may have changed rounding, or dropped small numbers."""
     ulp, least = 2.0**-52, 5e-324
     return 1 + ulp / 2 == 1 and 1 + ulp + ulp / 2 == 1 + 2 * ulp and least + least == 2 * least != 0
+
+
+def has_strict(row: Row, *, fused: bool) -> bool:
+    """Whether `float_functions` has a function of the row on this host."""
+    base = row.name.partition(".")[0]
+    known = base in ROUNDING or base in (*COMPARISONS, "fmin", "fmax", "fcvt")
+    return x86_64_linux() and row.kind is Kind.FLOAT and known and (fused or base not in FUSED)
 
 
 def _to_integer(row: Row) -> bool:
@@ -112,7 +132,7 @@ def boxed(ir: Ir, word: str) -> str:
     return ir.value(f"or i64 {ir.value(f'zext i32 {word} to i64')}, {_BOX}")
 
 
-class _Type(NamedTuple):
+class NumberType(NamedTuple):
     """A format as LLVM knows it."""
 
     form: Format
@@ -122,8 +142,8 @@ class _Type(NamedTuple):
     """The integers of its size."""
 
 
-_S, _D = _Type(SINGLE, "float", "f32", "i32"), _Type(DOUBLE, "double", "f64", "i64")
-_TYPES = {"s": _S, "d": _D}
+S, D = NumberType(SINGLE, "float", "f32", "i32"), NumberType(DOUBLE, "double", "f64", "i64")
+TYPES = {"s": S, "d": D}
 
 
 class Floating:
@@ -134,7 +154,7 @@ class Floating:
         self._ir = ir
         self._fused = fused
         self._sticky = sticky
-        self._numbers: dict[tuple[str, _Type], str] = {}
+        self._numbers: dict[tuple[str, NumberType], str] = {}
         """The number that a register value holds."""
         self._leave: Target = ("", ())
 
@@ -150,10 +170,10 @@ class Floating:
             return self._move(name, operands[0])
         if base == "fcvt":
             return self._convert(parts[1], parts[2], operands[0], towards_zero=operation.towards_zero)
-        kind = _TYPES[parts[1]]
-        count = 3 if base in _FUSED else 1 if base in ("fsqrt", "fclass") else 2
+        kind = TYPES[parts[1]]
+        count = 3 if base in FUSED else 1 if base in ("fsqrt", "fclass") else 2
         given = [self._read(operand, kind) for operand in operands[:count]]
-        if base in _ROUNDING:
+        if base in ROUNDING:
             return self._write(self._rounded(base, kind, given), kind)
         if base == "fclass":
             return self._class(kind, given[0])
@@ -163,39 +183,39 @@ class Floating:
 
     # -- registers ---------------------------------------------------------------------------------------------
 
-    def _read(self, register: str, kind: _Type) -> str:
+    def _read(self, register: str, kind: NumberType) -> str:
         """The number in an f register; what is not boxed is for the slow path."""
         ir, number = self._ir, self._numbers.get((register, kind))
         if number is None:
             bits = register
-            if kind is _S:
+            if kind is S:
                 upper = ir.value(f"icmp uge i64 {register}, {_BOX}")
                 ir.unless(upper, self._leave)
                 bits = ir.value(f"trunc i64 {register} to i32")
             number = self._numbers[register, kind] = ir.value(f"bitcast {kind.bits} {bits} to {kind.name}")
         return number
 
-    def _write(self, number: str, kind: _Type) -> str:
+    def _write(self, number: str, kind: NumberType) -> str:
         bits = self._bits(kind, number)
-        register = boxed(self._ir, bits) if kind is _S else bits
+        register = boxed(self._ir, bits) if kind is S else bits
         self._numbers[register, kind] = number
         return register
 
-    def _bits(self, kind: _Type, number: str) -> str:
+    def _bits(self, kind: NumberType, number: str) -> str:
         return self._ir.value(f"bitcast {kind.name} {number} to {kind.bits}")
 
-    def _from_bits(self, kind: _Type, bits: str) -> str:
+    def _from_bits(self, kind: NumberType, bits: str) -> str:
         return self._write(self._ir.value(f"bitcast {kind.bits} {bits} to {kind.name}"), kind)
 
     # -- what an operation must prove --------------------------------------------------------------------------
 
-    def _is(self, condition: str, kind: _Type, a: str, b: str = "0.0") -> str:
+    def _is(self, condition: str, kind: NumberType, a: str, b: str = "0.0") -> str:
         return self._ir.value(f"fcmp {condition} {kind.name} {a}, {b}")
 
     def _both(self, one: str, other: str, by: str = "and") -> str:
         return self._ir.value(f"{by} i1 {one}, {other}")
 
-    def _field(self, kind: _Type, number: str, least: int = 0) -> str:
+    def _field(self, kind: NumberType, number: str, least: int = 0) -> str:
         """Whether the exponent field of a number is `least` or more, and it is finite."""
         ir, shift = self._ir, kind.form.fraction + 1
         magnitude = ir.value(f"shl {kind.bits} {self._bits(kind, number)}, 1")
@@ -221,7 +241,7 @@ class Floating:
         ir.goto(done)
         ir.block(done)
 
-    def _no_error(self, kind: _Type, a: str, b: str, total: str) -> str:
+    def _no_error(self, kind: NumberType, a: str, b: str, total: str) -> str:
         """Whether total, which is a + b rounded, is a + b: TwoSum."""
         ir, name = self._ir, kind.name
         rest = ir.value(f"fsub {name} {total}, {a}")
@@ -229,41 +249,41 @@ class Floating:
         other = ir.value(f"fsub {name} {b}, {rest}")
         return self._is("oeq", kind, ir.value(f"fadd {name} {one}, {other}"))
 
-    def _is_product(self, kind: _Type, a: str, b: str, product: str, guard: str) -> str:
+    def _is_product(self, kind: NumberType, a: str, b: str, product: str, guard: str) -> str:
         """Whether `product` is a . b. The double `guard` is as large as that, nearly."""
         ir = self._ir
-        if kind is _S:
+        if kind is S:
             a, b, product = map(self._widened, (a, b, product))
-            return self._is("oeq", _D, ir.value(f"fmul double {a}, {b}"), product)
+            return self._is("oeq", D, ir.value(f"fmul double {a}, {b}"), product)
         if not self._fused:
             return "false"
-        rest = self._fma(_D, a, b, ir.value(f"fneg double {product}"))
-        return self._both(self._is("oeq", _D, rest), self._field(_D, guard, _TINY))
+        rest = self._fma(D, a, b, ir.value(f"fneg double {product}"))
+        return self._both(self._is("oeq", D, rest), self._field(D, guard, _TINY))
 
-    def _is_fused(self, kind: _Type, a: str, b: str, c: str, result: str) -> str:
+    def _is_fused(self, kind: NumberType, a: str, b: str, c: str, result: str) -> str:
         """Whether `result` is a . b + c. A product that is not exact counts as none that is."""
         ir = self._ir
-        if kind is _S:
+        if kind is S:
             a, b, c, result = map(self._widened, (a, b, c, result))
             product = ir.value(f"fmul double {a}, {b}")
             total = ir.value(f"fadd double {product}, {c}")
-            return self._both(self._no_error(_D, product, c, total), self._is("oeq", _D, total, result))
+            return self._both(self._no_error(D, product, c, total), self._is("oeq", D, total, result))
         product = ir.value(f"fmul double {a}, {b}")
-        exact = self._is_product(_D, a, b, product, product)
-        return self._both(exact, self._no_error(_D, product, c, result))
+        exact = self._is_product(D, a, b, product, product)
+        return self._both(exact, self._no_error(D, product, c, result))
 
     def _widened(self, single: str) -> str:
         return self._ir.value(f"fpext float {single} to double")
 
-    def _fma(self, kind: _Type, a: str, b: str, c: str) -> str:
+    def _fma(self, kind: NumberType, a: str, b: str, c: str) -> str:
         name = kind.name
         return self._ir.value(f"call {name} @llvm.fma.{kind.short}({name} {a}, {name} {b}, {name} {c})")
 
     # -- arithmetic --------------------------------------------------------------------------------------------
 
-    def _rounded(self, base: str, kind: _Type, given: Sequence[str]) -> str:
+    def _rounded(self, base: str, kind: NumberType, given: Sequence[str]) -> str:
         ir, name = self._ir, kind.name
-        if base in _FUSED:
+        if base in FUSED:
             return self._fused_sum(base, kind, *given)
         if base == "fsqrt":
             (a,) = given
@@ -285,12 +305,12 @@ class Floating:
                         lambda: self._is_product(kind, result, b, a, a))  # fmt: skip
         return result
 
-    def _zero_product(self, kind: _Type, a: str, b: str, result: str) -> str:
+    def _zero_product(self, kind: NumberType, a: str, b: str, result: str) -> str:
         """Whether a or b is zero and the result a finite number."""
         zero = self._both(self._is("oeq", kind, a), self._is("oeq", kind, b), "or")
         return self._both(zero, self._field(kind, result))
 
-    def _fused_sum(self, base: str, kind: _Type, a: str, b: str, c: str) -> str:
+    def _fused_sum(self, base: str, kind: NumberType, a: str, b: str, c: str) -> str:
         ir, name = self._ir, kind.name
         if base in ("fnmsub", "fnmadd"):
             a = ir.value(f"fneg {name} {a}")
@@ -308,12 +328,12 @@ class Floating:
 
     # -- the others --------------------------------------------------------------------------------------------
 
-    def _comparison(self, base: str, kind: _Type, a: str, b: str) -> str:
+    def _comparison(self, base: str, kind: NumberType, a: str, b: str) -> str:
         self._ir.unless(self._is("ord", kind, a, b), self._leave)
-        found = self._is({"feq": "oeq", "flt": "olt", "fle": "ole"}[base], kind, a, b)
+        found = self._is(COMPARISONS[base], kind, a, b)
         return self._ir.value(f"zext i1 {found} to i32")
 
-    def _selection(self, base: str, kind: _Type, a: str, b: str) -> str:
+    def _selection(self, base: str, kind: NumberType, a: str, b: str) -> str:
         """Of two integers: minimum, maximum, and signs."""
         ir, bits, sign = self._ir, kind.bits, -kind.form.sign
         one, other = self._bits(kind, a), self._bits(kind, b)
@@ -331,7 +351,7 @@ class Floating:
         kept = one if base == "fsgnjx" else ir.value(f"and {bits} {one}, {kind.form.sign - 1}")
         return self._from_bits(kind, ir.value(f"{'xor' if base == 'fsgnjx' else 'or'} {bits} {kept}, {signed}"))
 
-    def _class(self, kind: _Type, number: str) -> str:
+    def _class(self, kind: NumberType, number: str) -> str:
         """See `softfloat.classify`."""
         ir, form = self._ir, kind.form
         bits = self._bits(kind, number)
@@ -355,23 +375,23 @@ class Floating:
     def _convert(self, to: str, source: str, operand: str, *, towards_zero: bool) -> str:
         ir = self._ir
         if to in ("w", "wu"):
-            number = self._read(operand, _TYPES[source])
+            number = self._read(operand, TYPES[source])
             wide = self._widened(number) if source == "s" else number
             return self._integer(wide, (-1 << 31, 1 << 31) if to == "w" else (0, 1 << 32), towards_zero)
-        kind = _TYPES[to]
+        kind = TYPES[to]
         if source in ("w", "wu"):
             exact = ir.value(f"{'sitofp' if source == 'w' else 'uitofp'} i32 {operand} to double")
-            return self._write(exact if kind is _D else self._narrowed(exact), kind)
-        number = self._read(operand, _TYPES[source])
-        if kind is _S:
+            return self._write(exact if kind is D else self._narrowed(exact), kind)
+        number = self._read(operand, TYPES[source])
+        if kind is S:
             return self._write(self._narrowed(number), kind)
-        ir.unless(self._is("ord", _S, number, number), self._leave)
+        ir.unless(self._is("ord", S, number, number), self._leave)
         return self._write(self._widened(number), kind)
 
     def _narrowed(self, double: str) -> str:
         result = self._ir.value(f"fptrunc double {double} to float")
-        self._prove(self._field(_S, result, 2), lambda: self._is("oeq", _D, double),
-                    lambda: self._is("oeq", _D, self._widened(result), double))  # fmt: skip
+        self._prove(self._field(S, result, 2), lambda: self._is("oeq", D, double),
+                    lambda: self._is("oeq", D, self._widened(result), double))  # fmt: skip
         return result
 
     def _integer(self, double: str, bounds: tuple[int, int], towards_zero: bool) -> str:
@@ -382,12 +402,12 @@ class Floating:
             magic = _constant(_MAGIC)
             rounded = ir.value(f"fsub double {ir.value(f'fadd double {double}, {magic}')}, {magic}")
         inside = self._both(
-            self._is("ogt", _D, rounded, _constant(low - 1)), self._is("olt", _D, rounded, _constant(high))
+            self._is("ogt", D, rounded, _constant(low - 1)), self._is("olt", D, rounded, _constant(high))
         )
         ir.unless(inside, self._leave)
         found = ir.value(f"fptosi double {rounded} to i64")
         if self._sticky is not None:
-            back = self._is("oeq", _D, ir.value(f"sitofp i64 {found} to double"), double)
+            back = self._is("oeq", D, ir.value(f"sitofp i64 {found} to double"), double)
             ir.unless(self._both(self._sticky, back, "or"), self._leave)
         return ir.value(f"trunc i64 {found} to i32")
 
@@ -395,3 +415,195 @@ class Floating:
 def _constant(number: int) -> str:
     """A double."""
     return f"0x{struct.pack('>d', number).hex()}"
+
+
+# -- all exceptions and rounding modes --------------------------------------------------------------------------------
+
+_INVALID = 16
+"""NV in fflags."""
+_MASKED = 0x1F80
+"""MXCSR with all exceptions masked and none raised, to nearest even."""
+_MODES = 0b10_01_11_00
+"""The mode of MXCSR for RNE, RTZ, RDN and RUP, two bits each."""
+_ASSEMBLY = {
+    "fadd": "add{0} $2, $0", "fsub": "sub{0} $2, $0", "fmul": "mul{0} $2, $0", "fdiv": "div{0} $2, $0",
+    "fsqrt": "sqrt{0} $1, $0", **dict.fromkeys(FUSED, "vfmadd213{0} $3, $2, $0"),
+}  # fmt: skip
+
+
+def float_functions(rows: Iterable[Row]) -> str:
+    """Functions `strict.NAME(rs1, rs2, rs3, mode, registers) -> rd` of rows, with f registers as they are, modes RNE to
+    RUP, and exceptions accrued."""
+    return "".join(_Function(row).text() for row in rows)
+
+
+class _Function:
+    """Writes the function of one row."""
+
+    def __init__(self, row: Row) -> None:
+        self._ir = Ir()
+        self._name = row.name
+        self._base, *self._types = row.name.split(".")
+
+    def text(self) -> str:
+        ir = self._ir
+        ir.block("entry")
+        if self._base in COMPARISONS:
+            value, flags = self._comparison()
+        elif self._base in ("fmin", "fmax"):
+            value, flags = self._selection()
+        elif self._base == "fcvt":
+            value, flags = self._conversion()
+        else:
+            value, flags = self._arithmetic()
+        wide = ir.value(f"zext i32 {flags} to i64")
+        ir.store("i64", ir.value(f"or i64 {ir.load('i64', '%x', 8 * FFLAGS)}, {wide}"), "%x", 8 * FFLAGS)
+        raised = ir.value(f"icmp ne i64 {wide}, 0")
+        ir.store("i64", ir.value(f"select i1 {raised}, i64 {DIRTY}, i64 {ir.load('i64', '%x', 8 * FS)}"), "%x", 8 * FS)
+        ir.do(f"ret i64 {value}")
+        return ir.text(f"internal i64 @strict.{self._name}(i64 %a, i64 %b, i64 %c, i32 %mode, ptr %x)")
+
+    def _operand(self, register: str, kind: NumberType) -> str:
+        """Bits of a number; a single that is not boxed is NaN."""
+        ir = self._ir
+        if kind is D:
+            return register
+        boxed = ir.value(f"icmp uge i64 {register}, {BOX - (1 << 64)}")
+        return ir.value(f"select i1 {boxed}, i32 {ir.value(f'trunc i64 {register} to i32')}, i32 {S.form.nan}")
+
+    def _number(self, bits: str, kind: NumberType) -> str:
+        return self._ir.value(f"bitcast {kind.bits} {bits} to {kind.name}")
+
+    def _magnitude(self, bits: str, kind: NumberType) -> str:
+        return self._ir.value(f"and {kind.bits} {bits}, {kind.form.sign - 1}")
+
+    def _is_nan(self, bits: str, kind: NumberType) -> str:
+        return self._ir.value(f"icmp ugt {kind.bits} {self._magnitude(bits, kind)}, {kind.form.infinity}")
+
+    def _is_signaling(self, bits: str, kind: NumberType) -> str:
+        quiet = self._ir.value(f"icmp ult {kind.bits} {self._magnitude(bits, kind)}, {kind.form.nan}")
+        return self._ir.value(f"and i1 {self._is_nan(bits, kind)}, {quiet}")
+
+    def _either(self, one: str, other: str) -> str:
+        return self._ir.value(f"or i1 {one}, {other}")
+
+    def _invalid(self, condition: str) -> str:
+        return self._ir.value(f"select i1 {condition}, i32 {_INVALID}, i32 0")
+
+    def _register(self, bits: str, kind: NumberType) -> str:
+        """The f register with these bits, or with the canonical NaN where they are any."""
+        ir = self._ir
+        found = ir.value(f"select i1 {self._is_nan(bits, kind)}, {kind.bits} {kind.form.nan}, {kind.bits} {bits}")
+        return found if kind is D else boxed(ir, found)
+
+    def _execute(self, result: str, assembly: str, operands: Sequence[tuple[str, str]]) -> tuple[str, str]:
+        """The result of an instruction of the host under the rounding mode, and the exceptions that it raises."""
+        ir = self._ir
+        plain, control = ir.value("alloca i32"), ir.value("alloca i32")
+        ir.store("i32", str(_MASKED), plain)
+        shifted = ir.value(f"lshr i32 {_MODES}, {ir.value('shl i32 %mode, 1')}")
+        mode = ir.value(f"shl i32 {ir.value(f'and i32 {shifted}, 3')}, 13")
+        ir.store("i32", ir.value(f"or i32 {mode}, {_MASKED}"), control)
+        self._status("ldmxcsr", control)
+        places = ["=r" if result == "i64" else "=x"]
+        tied = "213" in assembly or assembly.endswith("$2, $0")
+        places += ["0" if tied and not at else "r" if kind == "i64" else "x" for at, (kind, _) in enumerate(operands)]
+        given = ", ".join(f"{kind} {value}" for kind, value in operands)
+        found = ir.value(f'call {result} asm sideeffect "{assembly}", "{",".join(places)}"({given})')
+        self._status("stmxcsr", control)
+        self._status("ldmxcsr", plain)  # `host_agrees`: it was so
+        return found, self._exceptions(ir.load("i32", control))
+
+    def _status(self, instruction: str, place: str) -> None:
+        """Load MXCSR from a place or store it there."""
+        self._ir.do(f'call void asm sideeffect "{instruction} ($0)", "r,~{{memory}}"(ptr {place})')
+
+    def _exceptions(self, status: str) -> str:
+        """Fflags of MXCSR: its exceptions from bit 0 on are invalid, denormal, zero, overflow, underflow, inexact."""
+        ir = self._ir
+        flags = ir.value(f"and i32 {ir.value(f'lshr i32 {status}, 5')}, 1")
+        for shift, bit in (("lshr", 2), ("lshr", 4), ("shl", 8), ("shl", 16)):
+            count = {2: 3, 4: 1, 8: 1, 16: 4}[bit]
+            moved = ir.value(f"and i32 {ir.value(f'{shift} i32 {status}, {count}')}, {bit}")
+            flags = ir.value(f"or i32 {flags}, {moved}")
+        return flags
+
+    def _arithmetic(self) -> tuple[str, str]:
+        ir, base, kind = self._ir, self._base, TYPES[self._types[0]]
+        fused = base in FUSED
+        count = 3 if fused else 1 if base == "fsqrt" else 2
+        bits = [self._operand(register, kind) for register in ("%a", "%b", "%c")[:count]]
+        sign = -kind.form.sign
+        if base in ("fnmsub", "fnmadd"):
+            bits[0] = ir.value(f"xor {kind.bits} {bits[0]}, {sign}")
+        if base in ("fmsub", "fnmadd"):
+            bits[2] = ir.value(f"xor {kind.bits} {bits[2]}, {sign}")
+        operands = [(kind.name, self._number(each, kind)) for each in bits]
+        suffix = "ss" if kind is S else "sd"
+        number, flags = self._execute(kind.name, _ASSEMBLY[base].format(suffix), operands)
+        if fused:  # infinity times zero is invalid whatever is added
+            one, other = (self._magnitude(each, kind) for each in bits[:2])
+            products = []
+            for left, right in ((one, other), (other, one)):
+                infinite = ir.value(f"icmp eq {kind.bits} {left}, {kind.form.infinity}")
+                products.append(ir.value(f"and i1 {infinite}, {ir.value(f'icmp eq {kind.bits} {right}, 0')}"))
+            flags = ir.value(f"or i32 {flags}, {self._invalid(self._either(*products))}")
+        return self._register(ir.value(f"bitcast {kind.name} {number} to {kind.bits}"), kind), flags
+
+    def _comparison(self) -> tuple[str, str]:
+        ir, kind = self._ir, TYPES[self._types[0]]
+        a, b = (self._operand(register, kind) for register in ("%a", "%b"))
+        looks = self._is_signaling if self._base == "feq" else self._is_nan
+        invalid = self._either(looks(a, kind), looks(b, kind))
+        one, other = self._number(a, kind), self._number(b, kind)
+        found = ir.value(f"fcmp {COMPARISONS[self._base]} {kind.name} {one}, {other}")
+        return ir.value(f"zext i1 {found} to i64"), self._invalid(invalid)
+
+    def _selection(self) -> tuple[str, str]:
+        ir, kind = self._ir, TYPES[self._types[0]]
+        a, b = (self._operand(register, kind) for register in ("%a", "%b"))
+        one, other = self._number(a, kind), self._number(b, kind)
+        low, high = (a, b) if self._base == "fmin" else (b, a)
+        below = ir.value(f"fcmp olt {kind.name} {one}, {other}")
+        chosen = ir.value(f"select i1 {below}, {kind.bits} {low}, {kind.bits} {high}")
+        zeros = ir.value(f"{'or' if self._base == 'fmin' else 'and'} {kind.bits} {a}, {b}")
+        equal = ir.value(f"fcmp oeq {kind.name} {one}, {other}")
+        chosen = ir.value(f"select i1 {equal}, {kind.bits} {zeros}, {kind.bits} {chosen}")
+        chosen = ir.value(f"select i1 {self._is_nan(b, kind)}, {kind.bits} {a}, {kind.bits} {chosen}")
+        chosen = ir.value(f"select i1 {self._is_nan(a, kind)}, {kind.bits} {b}, {kind.bits} {chosen}")
+        invalid = self._either(self._is_signaling(a, kind), self._is_signaling(b, kind))
+        return self._register(chosen, kind), self._invalid(invalid)
+
+    def _conversion(self) -> tuple[str, str]:
+        ir, (to, source) = self._ir, self._types
+        if to in ("w", "wu"):
+            return self._integer(TYPES[source], (-1 << 31, (1 << 31) - 1) if to == "w" else (0, (1 << 32) - 1))
+        kind = TYPES[to]
+        suffix = "ss" if kind is S else "sd"
+        if source in ("w", "wu"):
+            low = ir.value("trunc i64 %a to i32")
+            wide = ir.value(f"{'sext' if source == 'w' else 'zext'} i32 {low} to i64")
+            number, flags = self._execute(kind.name, f"cvtsi2{suffix}q $1, $0", [("i64", wide)])
+        else:
+            other = TYPES[source]
+            given = self._number(self._operand("%a", other), other)
+            assembly = f"cvt{'sd' if kind is S else 'ss'}2{suffix} $1, $0"
+            number, flags = self._execute(kind.name, assembly, [(other.name, given)])
+        return self._register(ir.value(f"bitcast {kind.name} {number} to {kind.bits}"), kind), flags
+
+    def _integer(self, kind: NumberType, bounds: tuple[int, int]) -> tuple[str, str]:
+        """Round to an integer within `bounds`; NaN is the upper one. Beyond 64 bits the host's is the least integer."""
+        ir, (low, high) = self._ir, bounds
+        bits = self._operand("%a", kind)
+        assembly = f"cvt{'ss' if kind is S else 'sd'}2siq $1, $0"
+        found, flags = self._execute("i64", assembly, [(kind.name, self._number(bits, kind))])
+        positive = self._either(ir.value(f"icmp sge {kind.bits} {bits}, 0"), self._is_nan(bits, kind))
+        beyond = ir.value(f"icmp eq i64 {found}, {-1 << 63}")
+        upper = ir.value(f"and i1 {positive}, {beyond}")
+        found = ir.value(f"select i1 {upper}, i64 {(1 << 63) - 1}, i64 {found}")
+        above, below = ir.value(f"icmp sgt i64 {found}, {high}"), ir.value(f"icmp slt i64 {found}, {low}")
+        least = ir.value(f"select i1 {below}, i64 {low}, i64 {found}")
+        inside = ir.value(f"select i1 {above}, i64 {high}, i64 {least}")
+        outside = self._either(above, below)
+        flags = ir.value(f"select i1 {outside}, i32 {_INVALID}, i32 {flags}")
+        return ir.value(f"and i64 {inside}, {(1 << 32) - 1}"), flags

@@ -81,7 +81,10 @@ class Interpreter:
         self._exits()
         helpers = elsewhere.functions() + Upcalls.variables()
         helpers += decoder(self._isa, numbers)
-        helpers += floating.declarations() if self._numbers.by_float else ""
+        if self._numbers.by_float:
+            helpers += floating.declarations()
+            rows = {each.row.name: each.row for each in self._numbers.by_float}.values()
+            helpers += floating.float_functions(row for row in rows if floating.has_strict(row, fused=self._fused))
         helpers += frame.permission() if self._access.guarded else ""
         return declarations(self._isa.xlen) + helpers + ir.text("i64 @interpret(ptr %frame)")
 

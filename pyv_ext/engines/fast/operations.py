@@ -1,6 +1,6 @@
 """What the interpreter does for each operation of an entry: that of a row, a read of a counter, a fence, a call."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pyv_ext.bus.memory import LINE
@@ -12,15 +12,18 @@ from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
 from pyv_ext.engines.fast.blocks import ATOMIC
 from pyv_ext.engines.fast.floating import Floating, Operation
 from pyv_ext.engines.fast.machine import FENCE_I, MRET, PROTECTION, STATUS, TRAP, WFI, Switching
+from pyv_ext.engines.floating import DYNAMIC
 from pyv_ext.engines.lowering import Lowering
 from pyv_ext.engines.slow import W_BEFORE_O
 from pyv_ext.hart import slots
+from pyv_ext.hart.csr import DIRTY
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.isa.formats import F0
+from pyv_ext.isa.softfloat import RUP
 from pyv_ext.machine.bus import LEAVE
 from pyv_ext.machine.state import LogKind
 from pyv_ext.timing import CoreTiming
-from pyv_native.ir import Ir
+from pyv_native.ir import Ir, Target
 
 RA, SP = 1, 2
 _LOGGED = {TRAP: LogKind.TRAP, MRET: LogKind.MRET}
@@ -146,10 +149,10 @@ class Operations:
     def floating_point(self, number: int, operation: Operation) -> None:
         ir, row = self._ir, operation.row
         ir.block(f"op{number}")
-        ir.unless(floating.ready(ir, self._at.x, rounds=operation.rounds), self._leave)
         after = ir.value(f"add i64 {self._progress}, {advance(row.cost(self._timing))}")
         next_pc = ir.value(f"add i32 {self._pc}, {row.length}")
         if row.kind is not Kind.FLOAT:
+            ir.unless(floating.ready(ir, self._at.x, rounds=False), self._leave)
             address = ir.value(f"add i32 {self._register(entries.RS1)}, {self._immediate()}")
             if row.kind is Kind.LOAD:
                 self._load(row, address, next_pc, after)
@@ -158,15 +161,40 @@ class Operations:
             return
         places = [self._slot(entries.RS1), self._slot(entries.RS2)]
         if row.format.rs3:
-            index = ir.value(f"zext i32 {self._immediate()} to i64")
+            index = ir.value(f"and i64 {ir.value(f'zext i32 {self._immediate()} to i64')}, {entries.RS3}")
             places.append(ir.value(f"getelementptr i64, ptr {self._at.x}, i64 {index}"))
-        from_x = row.format.rs1 is not None and row.format.rs1.base < F0
-        operands = [ir.load("i32", places[0])] if from_x else [self._wide(place) for place in places]
-        floats = Floating(ir, fused=self._fused, sticky=floating.sticky(ir, self._at.x))
-        value = floats.value(operation, operands, self._leave)
         to_x = row.format.rd is not None and row.format.rd.base < F0
-        ir.store("i32" if to_x else "i64", value, self._slot(entries.RD))
-        self._next(next_pc, after, row.length)
+        strict = floating.has_strict(row, fused=self._fused)
+        if not operation.strict:
+            leave: Target = (f"strict{number}", ()) if strict else self._leave
+            ir.unless(floating.ready(ir, self._at.x, rounds=operation.rounds), leave)
+            from_x = row.format.rs1 is not None and row.format.rs1.base < F0
+            operands = [ir.load("i32", places[0])] if from_x else [self._wide(place) for place in places]
+            floats = Floating(ir, fused=self._fused, sticky=floating.sticky(ir, self._at.x))
+            value = floats.value(operation, operands, leave)
+            ir.store("i32" if to_x else "i64", value, self._slot(entries.RD))
+            self._next(next_pc, after, row.length)
+        if strict:
+            if not operation.strict:
+                ir.block(f"strict{number}")
+            self._strict(row, places, to_x=to_x)
+            self._next(next_pc, after, row.length)
+
+    def _strict(self, row: Row, places: Sequence[str], *, to_x: bool) -> None:
+        """By the function that knows all exceptions and rounding modes, unless the instruction is illegal."""
+        ir, x = self._ir, self._at.x
+        ir.unless(ir.value(f"icmp ne i64 {ir.load('i64', x, 8 * slots.FS)}, 0"), self._leave)
+        mode = "0"
+        if row.format.imm is not None:
+            static = ir.value(f"lshr i32 {self._immediate()}, {entries.MODE}")
+            dynamic = ir.value(f"trunc i64 {ir.load('i64', x, 8 * slots.FRM)} to i32")
+            mode = ir.value(f"select i1 {ir.value(f'icmp eq i32 {static}, {DYNAMIC}')}, i32 {dynamic}, i32 {static}")
+            ir.unless(ir.value(f"icmp ule i32 {mode}, {RUP}"), self._leave)
+        registers = [f"i64 {self._wide(place)}" for place in places] + ["i64 0"] * (3 - len(places))
+        value = ir.value(f"call i64 @strict.{row.name}({', '.join(registers)}, i32 {mode}, ptr {x})")
+        ir.store("i64", value, self._slot(entries.RD))
+        if not to_x:
+            ir.store("i64", str(DIRTY), x, 8 * slots.FS)
 
     def _wide(self, place: str) -> str:
         return self._ir.load("i64", place)

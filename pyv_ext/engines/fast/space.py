@@ -285,8 +285,9 @@ class Space:
         entry = None
         if operation is not None:
             entry = self._machine_entry(operation, rd)
-        elif taken:
-            entry = entry_of(self._number(instruction), rd, rs1, rs2, rs3 or imm)
+        elif taken or (row.floating and floating.operation_of(instruction) in self._numbers.by_float):
+            immediate = rs3 | imm << entries.MODE if row.kind is Kind.FLOAT else imm
+            entry = entry_of(self._number(instruction), rd, rs1, rs2, immediate)
         return Form(instruction, instruction.length, ends(instruction), taken, entry)
 
     def _machine_entry(self, operation: machine.Operation, rd: int) -> bytes:
@@ -317,7 +318,8 @@ class Space:
         """Whether regions may have an instruction that is not of the plain kinds."""
         kind = instruction.row.kind
         if instruction.row.floating:
-            return floating.operation_of(instruction) in self._numbers.by_float
+            operation = floating.operation_of(instruction)
+            return operation is not None and operation in self._numbers.by_float and not operation.strict
         if kind in ATOMIC or kind is Kind.MRET:
             return not self._shadowed
         return (
