@@ -75,6 +75,11 @@ class Request(NamedTuple):
     def quantized(self, config: QConfig) -> "Request":
         """The widths of a QConfig (docs/bit-widths.md, R14). ModelError where the model has no such layer or head."""
         shape = shape_of(self.name)
+        if config.group:
+            raise RuleError(
+                "E_GROUP", "group_size", config.group,
+                f"QConfig group_size {config.group}: a built-in model has a scale for each channel: drop it",
+            )  # fmt: skip
         for name in config.override:
             layer, *head, role = name.removeprefix("layer_").replace("head_", "").split(".")
             if role == "activation":

@@ -17,10 +17,11 @@ from npu_device.abi.opcodes import BITS, VQ_ENTRIES, VQ_EXPANDED, VQ_VECTOR, Dat
 from npu_device.memory.bitwidth import tensor_bytes
 from toolchain.codegen.commands import Target
 from toolchain.errors import ModelError, RuleError
-from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
-from toolchain.ir.operations import PRODUCTS
+from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, Values
+from toolchain.ir.operations import PRODUCTS, epilogue_of
 from toolchain.quantize.codebook import VQ_BITS, coded
 from toolchain.quantize.qconfig import QConfig
+from toolchain.quantize.scales import least_squares_scales
 
 CODES = (DataType.INT8, DataType.UINT8)
 FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
@@ -35,6 +36,7 @@ def run(graph: Graph, target: Target) -> Graph:
     numbers = _numbers(graph)
     if not numbers and (config.weight_bits(0) is not None or config.layers_of_weights):
         raise ModelError("QConfig: the model has no product with constant weights to quantize: leave weights out")
+    pieces: dict[int, list[LayerIR]] = {}
     for index, number in numbers.items():
         bits, layer = config.weight_bits(number), graph.layers[index]
         if bits == VQ_BITS:
@@ -45,6 +47,8 @@ def run(graph: Graph, target: Target) -> Graph:
                     f"QConfig layer_{number}.weight: {bits} bits: {layer.integer('cout') // layer.integer('groups')} "
                     f"filters of a group of {layer.id} end inside a byte: override.layer_{number}.weight: 8"
                 )
+        elif bits is not None and graph.tensors[layer.inputs[1]].dtype in FLOAT and _has_groups(layer, config):
+            pieces[index] = _in_groups(graph, layer, bits, config)
         elif bits is not None and graph.tensors[layer.inputs[1]].dtype in FLOAT:
             graph.layers[index] = _quantized(graph, layer, bits, config)
         elif bits is not None:
@@ -56,6 +60,7 @@ def run(graph: Graph, target: Target) -> Graph:
                 f"QConfig override.layer_{number}.weight: the model has {count} products with constant weights, "
                 f"layer_0 to layer_{count - 1}"
             )
+    graph.layers = [piece for at, layer in enumerate(graph.layers) for piece in pieces.get(at, [layer])]
     graph = graph.dropped_unused()
     for name, tensor in graph.tensors.items():
         _check_rows(tensor, config)
@@ -190,7 +195,7 @@ def narrowed(before: Graph, after: Graph) -> dict[str, LayerIR]:
     weights = {layer.id: layer.inputs[1] for layer in before.layers if layer.op_type in PRODUCTS}
     return {
         layer.id: layer for layer in after.layers
-        if layer.op_type in PRODUCTS and layer.inputs[1] != weights[layer.id]
+        if layer.id in weights and layer.inputs[1] != weights[layer.id]
         and before.tensors[weights[layer.id]].dtype in FLOAT
     }  # fmt: skip
 
@@ -203,9 +208,21 @@ def restored(before: Graph, after: Graph) -> Graph:
             continue
         old, name = graph.tensors[layer.inputs[1]], f"{layer.id}.restored"
         graph.tensors[name] = replace(old, id=name, view_of="", offset=0, pitch=0)
-        graph.constants[name] = _restored(after, products[layer.id]).reshape(old.shape)
+        graph.constants[name] = _restored_weights(after, products[layer.id], layer).reshape(old.shape)
         graph.layers[index] = replace(layer, inputs=(layer.inputs[0], name, *layer.inputs[2:]))
     return graph.dropped_unused()
+
+
+def _restored_weights(after: Graph, product: LayerIR, before: LayerIR) -> Values:
+    """Those of a product, of all its groups."""
+    layers = {layer.id: layer for layer in after.layers}
+    groups = list[Values]()
+    while (name := f"{product.id}.group{len(groups)}") in layers:
+        groups.append(_restored(after, layers[name]))
+    if not groups:
+        return _restored(after, product)
+    matrix = np.concatenate([*groups, _restored(after, product)])
+    return matrix.T if before.integer("in1_nk") else matrix
 
 
 def _restored(graph: Graph, layer: LayerIR) -> Values:
@@ -229,8 +246,60 @@ def _codes(values: Values, bits: int, *, rows: bool) -> tuple[Values, Values]:
     """(codes as INT8, scale per output channel as FP32); channels are the first axis (`rows`), else the last one."""
     top = (1 << bits - 1) - 1
     wide = values.astype(np.float64)
-    matrix = wide.reshape(values.shape[0], -1) if rows else wide.reshape(-1, values.shape[-1])
-    largest = np.abs(matrix).max(axis=1 if rows else 0)
-    scales = np.where(largest > 0, largest / top, 1).astype(np.float32)
-    codes = np.clip(np.rint(matrix / (scales[:, None] if rows else scales)), -top, top)
-    return codes.astype(np.int8).reshape(values.shape), scales
+    matrix = wide.reshape(values.shape[0], -1) if rows else wide.reshape(-1, values.shape[-1]).T
+    scales = least_squares_scales(matrix, top)
+    codes = np.clip(np.rint(matrix / scales[:, None]), -top, top).astype(np.int8)
+    return (codes if rows else codes.T).reshape(values.shape), scales
+
+
+def _has_groups(layer: LayerIR, config: QConfig) -> bool:
+    """Whether a product has several groups of rows of weights: those of a convolution are none."""
+    return bool(config.group) and layer.op_type == "GEMM_T" and layer.integer("k") > config.group
+
+
+def _in_groups(graph: Graph, layer: LayerIR, bits: int, config: QConfig) -> list[LayerIR]:
+    """A product as one of each group of rows of its weights, with scales of its own; each adds the one before it, the
+    last is the product. Its rows lie group by group."""
+    m, n, k, batch = (layer.integer(name) for name in ("m", "n", "k", "batch"))
+    if batch > 1 and layer.integer("step0") != m * k:
+        raise ModelError(f"QConfig group_size {config.group}: the rows of {layer.id} lie apart: group_size: 0")
+    values, rows, size = graph.constant(layer.inputs[1]), batch * m, config.group
+    assert values is not None
+    matrix = values.reshape(n, k).T if layer.integer("in1_nk") else values.reshape(k, n)
+    source, out = graph.tensors[layer.inputs[0]], graph.tensors[layer.outputs[0]]
+    made = list[LayerIR]()
+    if rows > 1:
+        source = TensorIR(f"{layer.id}.rows", Role.ACTIVATION, (k * rows,), source.dtype)
+        graph.tensors[source.id] = source
+        for start, count in ((0, k // size), (k - k % size, 1)):
+            width = size if not start else k % size
+            if width:
+                walk: dict[str, Attribute] = {
+                    "dims": (count, rows, width), "from": (size, k, 1), "to": (size * rows, width, 1),
+                    "at_in": start, "at_out": start * rows,
+                }  # fmt: skip
+                made.append(LayerIR(f"{layer.id}.rows{start}", "COPY", (layer.inputs[0],), (source.id,), walk))
+    parts = epilogue_of(layer)
+    total = parts.get("residual", "")
+    starts = range(0, k, size)
+    for index, start in enumerate(starts):
+        last, width = start == starts[-1], min(size, k - start)
+        codes, scales = _codes(matrix[start : start + width], bits, rows=False)
+        name, view = f"{layer.inputs[1]}.int{bits}.group{index}", f"{layer.id}.rows.group{index}"
+        _constant(graph, name, np.ascontiguousarray(codes), TYPES[8 if config.packing == "unpacked_byte" else bits])
+        _constant(graph, f"{name}.scale", scales, DataType.FP32)
+        first, stored = source.offset + start * rows, source.view_of or source.id
+        graph.tensors[view] = TensorIR(view, source.role, (rows, width), source.dtype, stored, offset=first)
+        target = layer.outputs[0] if last else f"{layer.id}.sum{index}"
+        if not last:
+            graph.tensors[target] = TensorIR(target, Role.ACTIVATION, (rows, n), out.dtype)
+        end = {key: tensor for key, tensor in parts.items() if last and key != "residual"}
+        end |= {"residual": total} if total else {}
+        attributes = {**layer.attributes, "batch": 1, "m": rows, "k": width, "step0": 0, "step1": 0, "in1_nk": 0,
+                      "epilogue": "+".join((*end, "scale"))}  # fmt: skip
+        if not last:
+            attributes.pop("activation", None)
+        label = layer.id if last else f"{layer.id}.group{index}"
+        made.append(LayerIR(label, "GEMM_T", (view, name, *end.values(), f"{name}.scale"), (target,), attributes))
+        total = target
+    return made

@@ -26,7 +26,7 @@ from toolchain.onnx_reference.corrected import CORRECTED
 from toolchain.quantize.codebook import VQ_BITS
 from toolchain.quantize.qconfig import KEPT, QConfig
 from toolchain.quantize.ranges import Observed, parsed
-from toolchain.quantize.scales import TINY, Samples, Scale, codes_of, pair, scale_of, step_of
+from toolchain.quantize.scales import TINY, Samples, Scale, codes_of, least_squares_scales, pair, scale_of, step_of
 
 PRODUCTS = ("Conv", "Gemm", "MatMul")
 
@@ -163,6 +163,10 @@ class Quantizer:
 
     def _widths(self, config: QConfig) -> dict[str, int]:
         """Product -> bits of its weights."""
+        if config.group:
+            raise ModelError(
+                f"--precision int8 with QConfig group_size {config.group}: sums of codes have one scale: drop one"
+            )
         counted = self._counted()
         widths = {name: config.weight_bits(number) or BITS[DataType.INT8] for number, name in enumerate(counted)}
         if VQ_BITS in widths.values():
@@ -286,8 +290,8 @@ class Quantizer:
     def _weight_scales(self, node: Any) -> Values:
         values = self._weights[node.input[1]]
         axis = self._axis(node, values.ndim)
-        largest = np.abs(values).max(axis=tuple(a for a in range(values.ndim) if a != axis))
-        return np.where(largest > 0, largest / self._top(node), 1).astype(np.float32)
+        rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+        return least_squares_scales(rows, self._top(node))
 
     def _weight(self, node: Any, name: str) -> Any:
         values, scales = self._weights[name], self._weight_scales(node)

@@ -7,6 +7,7 @@ follow from the type.
 |---|---|
 | qbits_weight_default | bits of constant weights: 2, 4, 8 quantize them; 16, 32 and no key leave them as they are |
 | qbits_weight_default: vq | vector quantization (docs/quantization.md, "Vector quantization") |
+| group_size | 32, 64 or 128 rows of a matrix of weights have a scale for each column; 0: all of them |
 | vq.codebooks, .seed | of each product so weighted; .d, .codebook_bits: 8, as the device has them |
 | qbits_kv_default | bits of keys and values of built-in models, 4 |
 | qbits_activation_default | bits of activations: 32, 16, 8 of an ONNX model are --precision fp32, fp16, int8 |
@@ -61,6 +62,8 @@ class QConfig:
 
     weight: int | None = None
     activation: int | None = None
+    group: int = 0
+    """Rows of a matrix of weights that share the scales of its columns; 0: all."""
     kv: int = 4
     kv_named: bool = False
     """Whether qbits_kv_default is there: without it a decoder that computes keeps the type of its model."""
@@ -158,6 +161,10 @@ def read_qconfig(values: Mapping[str, Any]) -> QConfig:
         if packed and made.packing in ("logical", "unpacked_byte"):
             rule = f"true: packing.mode is {made.packing}, drop one of them"
             raise QConfigError(f"packing.use_packed_int{bits}", rule, "E_PACK", value=True)
+    widths = {made.weight, *(made.override[f"layer_{layer}.weight"] for layer in made.layers_of_weights)}
+    if made.group and widths.isdisjoint((2, 4, 8)):
+        rule = "no weights have 8, 4 or 2 bits: qbits_weight_default: 4, or override.layer_<i>.weight"
+        raise QConfigError("group_size", rule, "E_GROUP", made.group)
     if VQ_BITS not in (made.weight, *made.override.values()):
         for key in (key for key in values if key.startswith(f"{VQ}.")):
             raise QConfigError(key, f"no weights are {VQ}: qbits_weight_default: {VQ}, or override.layer_<i>.weight")
@@ -251,6 +258,16 @@ def _vectors(made: QConfig, key: str, value: Any) -> QConfig:
     return replace(made, vectors=made.vectors._replace(**{name: value})) if low < high else made
 
 
+GROUPS = (0, 32, 64, 128)
+"""Values of group_size."""
+
+
+def _group(made: QConfig, key: str, value: Any) -> QConfig:
+    if isinstance(value, bool) or value not in GROUPS:
+        raise QConfigError(key, f"{value}: must be one of {', '.join(map(str, GROUPS))}", "E_GROUP", value)
+    return replace(made, group=value)
+
+
 _VECTORS = {"d": (VQ_VECTOR, VQ_VECTOR), "codebook_bits": (8, 8), "codebooks": (1, 1024), "seed": (0, (1 << 32) - 1)}
 """What vq says: lowest and highest value."""
 
@@ -258,6 +275,7 @@ _KEYS: dict[str, Callable[[QConfig, str, Any], QConfig]] = {
     "qbits_weight_default": _default("weight"),
     _ACTIVATION: _default("activation"),
     "qbits_kv_default": _default("kv"),
+    "group_size": _group,
     **{f"bitwidths.{role}": _widths for role in ROLE_BITS},
     "packing.mode": _packing,
     "packing.use_packed_int4": _packed,

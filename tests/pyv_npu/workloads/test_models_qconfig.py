@@ -24,9 +24,11 @@ from pyv_npu.workloads.data import random_inputs
 from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.compiler import Compiled, compile_model
+from toolchain.errors import ModelError
 from toolchain.examples import EXAMPLES
 from toolchain.onnx_model.model import prepare
 from toolchain.quantize.qconfig import QConfig
+from toolchain.quantize.scales import least_squares_scales
 
 
 def compiled(name: str, config: QConfig, **options: str) -> Compiled:
@@ -116,6 +118,76 @@ def test_the_reference_has_the_weights_that_the_compiler_narrows(name: str, pass
     assert precision(model)["products"] == ["fp32 x int4"]
     changed = {key: values + np.float32(1e-3 * (values.dtype == np.float32)) for key, values in outputs.items()}
     assert not all(one["ok"] for one in compare(model, changed, inputs, codes).outputs.values())
+
+
+def chained() -> onnx.ModelProto:
+    """Products with rows that a group does not divide, transposed weights, bias, residual and an activation."""
+    random = np.random.default_rng(9)
+    shapes = {"w": (80, 48), "v": (80, 48), "b": (80,), "u": (80, 80)}
+    constants = [numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name)
+                 for name, shape in shapes.items()]  # fmt: skip
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]),
+             helper.make_node("Gemm", ["a", "v", "b"], ["g"], transB=1), helper.make_node("Relu", ["g"], ["r"]),
+             helper.make_node("MatMul", ["r", "u"], ["m"]), helper.make_node("Add", ["m", "x"], ["y"])]  # fmt: skip
+    return whole(nodes, {"x": (5, 80)}, ["y"], constants)
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+@pytest.mark.parametrize("kind", ["", "fp16"])
+@pytest.mark.parametrize("group", [32, 64])
+def test_groups_of_weights_compute_what_their_codes_stand_for(group: int, kind: str, granularity: str) -> None:
+    target = Target(qconfig=QConfig(weight=4, group=group))
+    model = compile_model(prepare(chained(), "m"), target, precision=kind, granularity=granularity)
+    inputs = random_inputs(model, 2)
+    outputs, codes = ia.observed(model, NpuConfig(), inputs)
+    (check,) = compare(model, outputs, inputs, codes).outputs.values()
+    assert check["ok"] and check["limit"] <= 2e-3
+    (loss,) = converted_error(model, outputs, inputs).values()
+    assert loss is not None and loss > 1e-3
+    if not kind:
+        result = run_compiled(with_values(Config(), {"npu.mode": "tight"}), model, inputs)
+        assert result.correct and result.detail.outputs["y"].tobytes() == outputs["y"].tobytes()
+
+
+def nearest(weights: np.ndarray, size: int) -> np.ndarray:
+    """Weights rounded to 4 bits in blocks of rows whose scales reach their largest number, as MatMulNBits has them."""
+    blocks = weights.astype(np.float64).reshape(-1, size, weights.shape[1])
+    scales = np.abs(blocks).max(axis=1, keepdims=True) / 7
+    return (np.rint(blocks / scales) * scales).reshape(weights.shape)
+
+
+def test_smaller_groups_and_searched_scales_lose_less() -> None:
+    """At each size less than rounding to the nearest does, with weights of which a few are large."""
+    random = np.random.default_rng(1)
+    weights = random.standard_t(4, (256, 96)).astype(np.float32)
+    proto = whole([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (16, 256)}, ["y"],
+                  [numpy_helper.from_array(weights, "w")])  # fmt: skip
+    x = random.standard_normal((16, 256)).astype(np.float32)
+    want = x.astype(np.float64) @ weights
+    losses = []
+    for group in (0, 128, 64, 32):
+        model = compile_model(prepare(proto, "m"), Target(qconfig=QConfig(weight=4, group=group)))
+        losses.append(float(np.square(ia.execute(model, NpuConfig(), {"x": x})["y"] - want).sum()))
+        assert losses[-1] < 0.95 * float(np.square(x @ nearest(weights, group or 256) - want).sum())
+    assert losses == sorted(losses, reverse=True) and losses[0] > 1.5 * losses[-1]
+    rows = weights.T.astype(np.float64)
+    for top in (1, 7):
+        largest = np.abs(rows).max(axis=1, keepdims=True) / top
+        searched = least_squares_scales(rows, top)[:, None]
+        errors = [np.square(np.clip(np.rint(rows / one), -top, top) * one - rows).sum() for one in (largest, searched)]
+        assert errors[1] < 0.9 * errors[0]
+
+
+def test_groups_that_cannot_be_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(BadInputError, match=":1: group_size: 48: must be one of 0, 32, 64, 128"):
+        load_qconfig(write(tmp_path, "group_size: 48\n"))
+    with pytest.raises(BadInputError, match="group_size: no weights have 8, 4 or 2 bits: qbits_weight_default: 4"):
+        load_qconfig(write(tmp_path, "group_size: 32\n"))
+    path = write(tmp_path, "{qbits_weight_default: 4, group_size: 32}\n")
+    assert main(["run", "llama2-7b", "--qconfig", str(path)]) == 65
+    assert "a built-in model has a scale for each channel" in capsys.readouterr().err
+    with pytest.raises(ModelError, match="--precision int8 with QConfig group_size 32: sums of codes have one scale"):
+        compiled("mlp", QConfig(weight=4, group=32), precision="int8")
 
 
 def test_the_reference_goes_on_with_the_codes_of_activations() -> None:
