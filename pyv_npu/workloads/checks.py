@@ -282,8 +282,9 @@ def check(got: Values, want: Values, least: float = 0.0, *, steps: bool = False)
     if limit is None:
         codes = check_codes([(got, want)])
         error = codes["differ"] / max(1, codes["elements"])
-        return {"error": error, "limit": SHARE if steps else 0.0, "ok": codes["ok"] if steps else not error,
-                "trivial": trivial(want)}  # fmt: skip
+        found = {"error": error, "limit": SHARE if steps else 0.0, "ok": codes["ok"] if steps else not error,
+                 "trivial": trivial(want)}  # fmt: skip
+        return found if found["ok"] else found | _overflow(want)
     limit = max(limit, least)
     a, b = got.astype(np.float64), want.astype(np.float64)
     finite = np.isfinite(b)
@@ -292,6 +293,15 @@ def check(got: Values, want: Values, least: float = 0.0, *, steps: bool = False)
     error = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
     relative = error / scale if scale else error
     return {"error": relative, "limit": limit, "ok": bool(same and relative <= limit), "trivial": trivial(want)}
+
+
+def _overflow(want: Values) -> dict[str, Any]:
+    """The cause of a difference of integers that have more bits than those of the device; empty: another one."""
+    if want.dtype != np.int64:
+        return {}
+    limits = np.iinfo(np.int32)
+    beyond = want[(want < limits.min) | (want > limits.max)]
+    return {"cause": f"{beyond[0]} does not fit INT32, which the device has for INT64"} if beyond.size else {}
 
 
 def trivial(values: Values) -> str:

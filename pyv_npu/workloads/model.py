@@ -295,7 +295,7 @@ class ModelDetail(Detail):
         rows += precision_rows(used)
         for name, check in self.checks.outputs.items():
             found = "equal" if check["error"] == 0 else f"error {check['error']:.2e}, limit {check['limit']:.0e}"
-            found += "" if check["ok"] else ": DIFFERS"
+            found += "" if check["ok"] else f": DIFFERS{': ' * ('cause' in check)}{check.get('cause', '')}"
             if check["trivial"]:
                 found += f"; {check['trivial']}"
                 found += "" if check["trivial"] == MISSING else ": this run proves nothing, give inputs with --input"

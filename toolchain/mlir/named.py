@@ -322,6 +322,8 @@ def _elements(operator: str, count: int, kind: str = "") -> Lower:
             return scalars.rounded(e, *operands)
         if operator == "Identity":
             return operands[0]
+        if operator == "Mul":
+            return scalars.apply(e, "arith.muli", operands)
         return e.elementwise(operator, *operands)
 
     return lower

@@ -37,6 +37,8 @@ def function(body: str, inputs: str = "%x: tensor<4x8xf32>", out: str = "tensor<
         ("", "m.mlir:1:1: Could not parse entire input: not read in this form: if mlir-opt accepts the module, give"),
         (function("  %r = arith.muli %x, %x : tensor<4x8xi64>", "%x: tensor<4x8xi64>", "tensor<4x8xi64>"),
          "m.mlir:2:3: arith.muli: a product of i64 has more bits than the 32 of the device's integers"),
+        (function("  %r = linalg.mul ins(%x, %x : tensor<4x8xi64>, tensor<4x8xi64>) outs(%x : tensor<4x8xi64>)"
+                  " -> tensor<4x8xi64>", "%x: tensor<4x8xi64>", "tensor<4x8xi64>"), "linalg.mul: a product of i64"),
         (function("  %r = linalg.foo ins(%x : tensor<4x8xf32>) outs(%x : tensor<4x8xf32>) -> tensor<4x8xf32>"),
          "linalg.foo: this operation is not supported: lower it to those of `pyv-npu docs mlir`"),
         (function("  %r = func.call @main(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>"),

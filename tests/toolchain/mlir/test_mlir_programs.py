@@ -110,6 +110,18 @@ def test_a_report_says_what_generated_code_saves(tmp_path: Path, capsys: pytest.
     assert "core cycles saved per submission by generated code, tight" in (tmp_path / "report.html").read_text()
 
 
+def test_a_sum_of_i64_beyond_32_bits_says_why_it_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    module, inputs = tmp_path / "sum.mlir", tmp_path / "inputs.npz"
+    module.write_text("""func.func @main(%a: tensor<3xi64>) -> tensor<3xi64> {
+  %r = arith.addi %a, %a : tensor<3xi64>
+  return %r : tensor<3xi64>
+}
+""")
+    np.savez(inputs, a=np.array([1, 1 << 30, -5]))
+    assert main(["run", str(module), "--sim-level", "IA", "--inputs", str(inputs)]) == 70
+    assert "DIFFERS: 2147483648 does not fit INT32, which the device has for INT64" in capsys.readouterr().out
+
+
 def test_check_says_what_a_module_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     module = next(path for path in PROGRAMS if path.stem == "linalg_mlp")
     assert main(["check", str(module)]) == 0
