@@ -55,6 +55,12 @@ def number(value: object) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def short(value: int) -> str:
+    """Formats a count for a narrow column: from a million on with a prefix."""
+    scale = next((factor, prefix) for factor, prefix in _DECIMAL if value >= factor or factor == 1)
+    return number(value) if value < 1e6 else f"{number(value / scale[0])} {scale[1]}"
+
+
 def quantity(value: float | None, unit: str) -> str:
     """Formats a figure with its unit and prefix: `1.5 MiB`, `12.3 ms`, `61.2 %`, `3,400 cycles`."""
     if value is None:

@@ -1,7 +1,7 @@
 """What report.html says about the layers of a model: bottlenecks, roofline, a row for each layer or kind of layer."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from npu_device.levels.explain import Blocker
 from pyv_npu.config import Config
@@ -10,12 +10,12 @@ from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.report.page import Cell, Details, Heading, Note, Part, Section, Table, mean
 from pyv_npu.report.pictures import CAUSES, TOP, Analyses, blocks, bottlenecks, counted, layers_under_roofs
 from pyv_npu.text import MISSING
-from pyv_npu.units import number
+from pyv_npu.units import number, quantity, short
 from pyv_npu.verdict import BOUNDS
 
 HEADS = (
     ("layer", "operations", "commands", "first cycle", "end", "active cycles"),
-    ("DRAM bytes read", "written", "MACs", "ops/byte", "ops/cycle", "main cause", "of the makespan"),
+    ("DRAM read", "written", "MACs", "ops/byte", "ops/cycle", "main cause", "of the makespan"),
 )
 """Before what was busy, and behind it."""
 BUSY = {"te": "TE busy", "ve": "VE busy", "dma": "DMA busy", "core": "core busy"}
@@ -100,14 +100,22 @@ def _figures(layers: Sequence[Layer]) -> dict[str, int]:
 
 
 def _row(name: str, layer: Layer, makespan: int) -> list[Cell]:
-    figures = {key: Cell(number(value), f"{name}.layer.{layer.name}.{key}") for key, value in _figures([layer]).items()}
-    return [Cell(layer.name, kind="text"), Cell(" ".join(layer.operations), kind="text"), *figures.values(),
+    figures = _cells(_figures([layer]), f"{name}.layer.{layer.name}.")
+    return [Cell(layer.name, kind="text"), Cell(" ".join(layer.operations), kind="text"), *figures,
             *_rates([layer], makespan)]  # fmt: skip
 
 
 def _row_of(pattern: str, group: Sequence[Layer], makespan: int) -> list[Cell]:
     return [Cell(pattern, kind="text"), Cell(number(len(group))), Cell(" ".join(group[0].operations), kind="text"),
-            *(Cell(number(value)) for value in _figures(group).values()), *_rates(group, makespan)]  # fmt: skip
+            *_cells(_figures(group)), *_rates(group, makespan)]  # fmt: skip
+
+
+def _cells(figures: Mapping[str, int], name: str = "") -> list[Cell]:
+    """Narrow texts of figures, which are sorted and saved with all their digits."""
+    return [
+        Cell(quantity(value, "bytes") if key.startswith("dram") else short(value), name and f"{name}{key}", value=value)
+        for key, value in figures.items()
+    ]
 
 
 def _rates(group: Sequence[Layer], makespan: int) -> list[Cell]:

@@ -16,6 +16,8 @@ WINDOWS = 120
 """Parts of the time of a run."""
 MAX_ROWS = 1000
 """Rows of the table of requests."""
+FAR = 3
+"""Times of the longest time beyond which a limit is not drawn."""
 BUSY = 0.9
 """Share of the time in steps, or of the blocks in use, from which it is called the limit. Chosen by us."""
 
@@ -251,9 +253,14 @@ def _distributions(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> l
             curves.append(Line(label, points))
         limit = runs[0].figures["slo_ns"].get(name)
         at = None if limit is None else limit / 1e9 / scale.factor
-        caption = "cumulative requests" + ("" if at is None else f"; the line is the limit, {number(at)} {scale.unit}")
+        longest = max((point[0] for curve in curves for point in curve.points[-1:]), default=0)
+        far = at is not None and at > FAR * float(longest)
+        caption = "cumulative requests"
+        if at is not None:
+            caption += f"; the {'limit' if far else 'line is the limit'}, {number(at)} {scale.unit}"
+            caption += ", is far to the right" if far else ""
         x, y = f"{name.upper()} ({scale.unit})", "requests (%)"
-        found.append(distributions(f"cdf_{name}", name.upper(), caption, curves, x, y, at))
+        found.append(distributions(f"cdf_{name}", name.upper(), caption, curves, x, y, None if far else at))
     return found
 
 

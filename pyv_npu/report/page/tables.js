@@ -46,7 +46,7 @@ document.querySelectorAll("div.wide").forEach((box, place) => {
     filter();
   }
   const shown = () => [heads, ...rows.filter((row) => !row.hidden).map((row) => [...row.cells])]
-    .map((cells) => cells.map((cell) => cell.textContent.trim()));
+    .map((cells) => cells.map((cell) => cell.dataset.value ?? cell.textContent.trim()));
   const plain = (cell) => /^-?[\d,]+(\.\d+)?$/.test(cell) ? cell.replace(/,/g, "") : cell;
   const quoted = (cell) => /[",\n]/.test(cell) ? `"${cell.replace(/"/g, '""')}"` : cell;
   box.csv = () => shown().map((cells) => cells.map((cell) => quoted(plain(cell))).join(",")).join("\n") + "\n";

@@ -109,14 +109,6 @@ class BreakEven(NamedTuple):
     cheaper: str
     """The mode that is cheaper at every value, empty where that changes."""
 
-    @property
-    def text(self) -> str:
-        rest = ", ".join(f"{name} = {value}" for name, value in self.fixed.items())
-        where = f" with {rest}" if rest else ""
-        if self.at:
-            return f"break-even of {self.figure}{where}: {self.axis} = {', '.join(f'{x:,.1f}' for x in self.at)}"
-        return f"{self.figure}{where}: {self.cheaper} is cheaper at every value of {self.axis}"
-
 
 def break_even(table: Table, figure: str) -> Iterator[BreakEven]:
     """Over each axis of numbers, for each choice of the others."""

@@ -138,7 +138,7 @@ def figures(report: Path, browser: Any) -> dict[str, str]:
     browser.get((report / "report.html").as_uri())
     found: dict[str, str] = browser.execute_script(
         "return Object.fromEntries([...document.querySelectorAll('[data-figure]')]"
-        ".map((cell) => [cell.dataset.figure, cell.innerText]))"
+        ".map((cell) => [cell.dataset.figure, cell.dataset.value ?? cell.innerText]))"
     )
     assert not [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
     return found

@@ -181,7 +181,7 @@ def test_the_page_shows_the_figures_of_metrics_csv(report: Path, browser: Any) -
     browser.get((report / "report.html").as_uri())
     shown = browser.execute_script(
         "return Object.fromEntries([...document.querySelectorAll('[data-figure]')]"
-        ".map((cell) => [cell.dataset.figure, cell.innerText]))"
+        ".map((cell) => [cell.dataset.figure, cell.dataset.value ?? cell.innerText]))"
     )
     names = {"bound": "tight.bound.{}", "cause": "tight.cause.{}"}
     seen = 0
