@@ -217,7 +217,9 @@ def test_an_operation_computes_what_mlir_computes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["matmul", "conv_nhwc", "reduce_body", "map", "generic_contraction", "slices", "pad",
-                                  "tosa_conv2d_i8", "tosa_table"])  # fmt: skip
+                                  "tosa_conv2d_i8", "tosa_table", "whole_cmpi_slt", "whole_cmpf_ord",
+                                  "whole_select", "whole_fptosi_f32_i32", "whole_andi_i32", "scf_for", "scf_for_insert",
+                                  "func_call", "mmt4d", "reduce_mulf", "conv_ndhwc"])  # fmt: skip
 def test_what_mlir_opt_prints_is_read_as_the_same_model(name: str) -> None:
     need(OPT)
     layers = [(layer.op_type, layer.attributes) for layer in compiled(CASES[name]).graph.layers]
