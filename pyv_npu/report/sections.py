@@ -83,7 +83,7 @@ def write_page(
         Section("time", "Over time", [OverTime(gantts)]),
         Section("series", "Engines, queue and scratchpad", drawn.over_time),
         Section("runs", "The runs", [_counters(runs, comparison)]),
-        Section("parameters", "Parameters", [*_differences(configs), _parameters(effective)]),
+        Section("parameters", "Parameters", [*_differences(configs), parameters(effective)]),
     ]
     title = f"{run['program']}: {' against '.join(runs)}"
     causes = {name: layers.causes(analysis) for name, analysis in analyses.items()}
@@ -328,7 +328,8 @@ def _differences(configs: Mapping[str, Config]) -> list[Part]:
     return [Note("What differs between the runs:"), Table(["key", *configs], rows)]
 
 
-def _parameters(effective: Effective) -> Details:
+def parameters(effective: Effective) -> Details:
+    """Every key with its value, unit, meaning and origin."""
     values, rows = flatten(effective.config), []
     for path, key in keys_of(Config).items():
         origin = effective.origins.get(path) or f"default: {key.rule.get('source', 'preset pyv')}"

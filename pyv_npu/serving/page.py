@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyv_npu.config import Effective
 from pyv_npu.report.charts import Chart, Line, Range, distributions, line_view, linked, ranges
 from pyv_npu.report.page import Cell, Note, Part, Section, Table, Tile, Verdict, render
+from pyv_npu.report.sections import parameters
 from pyv_npu.serving.figures import FIGURES, times_of
 from pyv_npu.serving.server import LedgerRow
 from pyv_npu.units import number, quantity, scale_of
@@ -22,8 +24,12 @@ BUSY = 0.9
 """Share of the time in steps, or of the blocks in use, from which it is called the limit. Chosen by us."""
 
 
-def page(runs: "Sequence[ServedWorkload]", names: Sequence[str] = (), failed: Mapping[str, str] | None = None) -> str:
-    """The document; `names`: what tells the runs apart, `failed`: by name why others did not come about."""
+def page(
+    runs: "Sequence[ServedWorkload]", names: Sequence[str] = (), failed: Mapping[str, str] | None = None,
+    effective: Effective | None = None,
+) -> str:  # fmt: skip
+    """The document; `names`: what tells the runs apart, `failed`: by name why others did not come about, `effective`:
+    the configuration that all have."""
     rows = [[Cell(name, kind="text"), Cell(why, kind="text")] for name, why in (failed or {}).items()]
     refused = Section("failed", "What cannot serve", [Table(("run", "why"), rows)] if rows else [])
     if not runs:
@@ -36,15 +42,56 @@ def page(runs: "Sequence[ServedWorkload]", names: Sequence[str] = (), failed: Ma
         Section("time", "Over time", _over_time(runs, labels)),
         Section("trust", "Step times", _trust(runs, labels)),
         refused,
+        Section(
+            "parameters",
+            "Machine and parameters",
+            [_server(runs, labels), *([] if effective is None else [parameters(effective)])],
+        ),
     ]
     if len(runs) == 1:
         sections.insert(3, Section("requests", "Requests", _requests(first)))
+        sections.insert(1, Section("capacity", "Capacity", _capacity(first)))
     workload = first.serving.workload
     said = [text for run, label in zip(runs, labels, strict=True)
             for text in sentences(run, label if len(runs) > 1 else "")]  # fmt: skip
     about = f"{workload.name}: {len(workload.requests):,} requests, {workload.form}"
     head: list[Part] = [Note(about, "muted"), Verdict(said)]
     return render(f"{first.serving.shape.name}: serving", head, _tiles(runs, labels), sections)
+
+
+def _server(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> Table:
+    """Model, device and limits of the scheduler: a column for each run."""
+
+    def row(name: str, value: Callable[["ServedWorkload"], str]) -> list[Cell]:
+        return [Cell(name, kind="text"), *(Cell(value(run)) for run in runs)]
+
+    rows = [
+        row("model", lambda run: f"{run.serving.shape.name}, {run.layers} layers"),
+        row("bits of weights", lambda run: str(run.serving.weight_bits)),
+        row("keys and values", lambda run: run.serving.kv.name),
+        row("clock", lambda run: f"{run.hz / 1e6:,g} MHz"),
+        row("tensor engines", lambda run: str(run.serving.npu.clusters * run.serving.npu.te.count)),
+        row("DRAM", lambda run: quantity(run.serving.npu.dram.size, "bytes")),
+        row("DRAM bandwidth", lambda run: quantity(run.serving.npu.dram.bytes_per_second, "bytes/s")),
+        row("scheduler", lambda run: "host" if run.serving.core is None else f"firmware, {run.serving.core.npu.mode}"),
+    ]
+    for field in type(runs[0].serving.scheduler).__dataclass_fields__:
+        rows.append(row(field, lambda run, field=field: str(getattr(run.serving.scheduler, field))))  # type: ignore[misc]
+    return Table(("", *labels), rows)
+
+
+def _capacity(run: "ServedWorkload") -> list[Part]:
+    """The rates that --find-rate tried."""
+    if not run.trials:
+        return []
+    heads = ("requests/s", "within the limits", "goodput", "TTFT P99", "TPOT P99", "problem")
+    rows = [
+        [Cell(number(trial.rate)), Cell(quantity(trial.attainment, "share")), Cell(number(trial.goodput)),
+         *(Cell(quantity(time and time / 1e9, "s")) for time in (trial.ttft_p99_ns, trial.tpot_p99_ns)),
+         Cell(trial.problem or "none", kind="text")]
+        for trial in run.trials
+    ]  # fmt: skip
+    return [Table(heads, rows)]
 
 
 def sentences(run: "ServedWorkload", label: str = "") -> list[str]:
@@ -67,7 +114,10 @@ def sentences(run: "ServedWorkload", label: str = "") -> list[str]:
         limit = f"steps take {quantity(figures['busy'], 'share')} of the time: it is near its capacity"
     else:
         limit = f"steps take {quantity(figures['busy'], 'share')} of the time: it could answer more requests"
-    return [f"{of}{met}", f"{of}{answered} requests/s are answered{load}; {limit}."]
+    found = [f"{of}{met}", f"{of}{answered} requests/s are answered{load}; {limit}."]
+    if run.capacity is not None:
+        found.append(f"{of}the capacity within these limits is {number(run.capacity)} requests/s.")
+    return found
 
 
 def _tiles(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Tile]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from npu_device.config import NpuConfig
 from npu_device.kv_quant.policies import DEVICE, OAKEN, POLICIES, DeviceStorage
-from pyv_npu.config import Config
+from pyv_npu.config import Config, Effective
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.result import Detail, Result
 from pyv_npu.serving.figures import FIGURES, KvBytes, ledger_csv, preemptions_text, requests_csv, run_keys, summary
@@ -259,13 +259,16 @@ class ServedWorkload(Detail):
         return f"\n{columns(heads, rows)}\n"
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
-        """requests.csv, steps.csv and report.html."""
+        """requests.csv and steps.csv."""
         kv = self.serving.kv_bytes
         return {
             "requests.csv": requests_csv(self.run, self.serving.shape.name, self.hz, kv).encode(),
             "steps.csv": ledger_csv(self.run.ledger).encode(),
-            "report.html": page([self]).encode(),
         }
+
+    def page(self, effective: Effective) -> str:
+        """report.html; `effective`: the configuration with its origins."""
+        return page([self], effective=effective)
 
 
 def _control(found: Mapping[str, Any], core: Config | None) -> str:

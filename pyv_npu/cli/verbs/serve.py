@@ -133,7 +133,9 @@ def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.N
         call.begin_report(shown.report, NAME, effective, _files(asked))
         call.progress.say(f"{asked.program} serves {len(serving.workload.requests):,} requests")
         served = _served(asked, serving, {})
-    return _show(Result(asked.program, effective.config, served, served.run.end), effective, shown, call)
+    result = Result(asked.program, effective.config, served, served.run.end)
+    page = None if call.report is None else served.page(effective)
+    return _show(result, effective, shown, call, page)
 
 
 def _served(args: argparse.Namespace, serving: "Serving", products: "Products") -> "ServedWorkload":
@@ -190,12 +192,16 @@ def _limits(
     )  # fmt: skip
 
 
-def _show(result: "Result[Any]", effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
+def _show(
+    result: "Result[Any]", effective: "Effective", shown: argparse.Namespace, call: Call, page: str | None = None
+) -> int:
     text = result.detail.text(result)
     if call.report is not None:
         call.report.finish(result.json, text, effective)
         for name, content in result.detail.files(result).items():
             write_bytes(call.report.folder / name, content)
+        if page is not None:
+            write_text(call.report.folder / "report.html", page)
     call.show(result.json, text, as_json=shown.json)
     return OK
 

@@ -33,7 +33,8 @@ def test_a_report_holds_requests_steps_and_charts(tmp_path: Path, capsys: pytest
     with (tmp_path / "out/steps.csv").open() as file:
         steps = list(csv.DictReader(file))
     assert sum(int(step["tokens"]) for step in steps) == 4 * 35
-    assert "Requests that wait" in (tmp_path / "out/report.html").read_text()
+    page = (tmp_path / "out/report.html").read_text()
+    assert "requests that wait" in page and "Machine and parameters" in page and "npu.dram.bytes_per_second" in page
 
 
 def test_a_served_workload_is_a_result_like_others(
