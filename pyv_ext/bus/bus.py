@@ -120,7 +120,7 @@ class Bus:
         window = self.window_at(address, size)
         record.tag, record.changes = address | size << 32, 0
         record.readable = record.writable = False
-        if window is not None:
+        if window is not None and not address & size - 1:
             window.fill(record, address, size)
         return 0
 

@@ -186,3 +186,11 @@ def test_the_same_trap_again_after_progress_is_no_loop():
     rig = Rig("again:; ecall\njal x0,again", handler="csrrwi x0,mscratch,1\nmret")
     assert rig.engine.run(1000) is None
     assert rig.hart.traps == 334
+
+
+@pytest.mark.parametrize(("access", "cause"), [("lw x5,2(x11)", 4), ("sw x5,2(x11)", 6)])
+def test_devices_are_accessed_aligned_where_memory_need_not_be(access, cause):
+    rig = Rig(access, misaligned=True)
+    rig.hart.x[11] = PORT
+    rig.engine.run(10)
+    assert (rig.hart.csrs.mcause, rig.hart.csrs.mtval, rig.port.log) == (cause, PORT + 2, [])
