@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 OPTIMIZATION = 1
 """Level of LLVM's code generator: registers are allocated over whole functions. Level 0 compiles three times as fast,
-into code half as fast; level 2 gains nothing (measured, docs/benchmarks.md). No pass runs on the IR."""
+into code half as fast; level 2 gains nothing (measured, docs/benchmarks.md). No pass runs on the IR but the inliner."""
 OPTIONS = ("-disable-lsr",)
 """Options of LLVM's code generator. A value for each address of a loop takes more registers than it saves additions."""
 

@@ -5,6 +5,8 @@ Text, because building it takes a fraction of the time that objects for each ins
 
 from collections.abc import Iterable, Sequence
 
+INLINE = "alwaysinline"
+"""Attribute of a function that is inlined into its callers, and not kept by itself."""
 Target = tuple[str, Sequence[str]]
 """A block's label, and an argument for each of its parameters."""
 
@@ -96,10 +98,10 @@ class Ir:
 
     # -- the whole ---------------------------------------------------------------------------------------------
 
-    def text(self, signature: str) -> str:
+    def text(self, signature: str, attributes: str = "nounwind") -> str:
         """The function as IR, without blocks that cannot be reached."""
         reached = self._reached()
-        parts = [f"define {signature} nounwind {{"]
+        parts = [f"define {signature} {attributes} {{"]
         for label in reached:
             parts.append(f"{label}:")
             edges = [edge for edge in self._arguments.get(label, ()) if edge[0] in reached]

@@ -7,6 +7,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from pyv_native.host import Host
+from pyv_native.ir import INLINE
 from pyv_native.loader import NativeCode
 
 
@@ -20,7 +21,8 @@ class Llvm:
     """Compiles modules, and links what `loader` does not."""
 
     def __init__(self, optimization: int, options: Sequence[str]) -> None:
-        """`optimization`: the level of the code generator, `options`: more for it. No pass runs on the IR."""
+        """`optimization`: the level of the code generator, `options`: more for it. The one pass that runs on the IR
+        inlines the functions that say so."""
         for option in options:
             _set(option)
         llvm.initialize_native_target()
@@ -40,6 +42,11 @@ class Llvm:
         """The object file of a module."""
         module = llvm.parse_assembly(text)
         module.triple, module.data_layout = self._machine.triple, str(self._machine.target_data)
+        if INLINE in text:
+            passes = llvm.create_new_module_pass_manager()
+            passes.add_always_inliner_pass()
+            passes.add_global_dead_code_eliminate_pass()
+            passes.run(module, llvm.create_pass_builder(self._machine, llvm.create_pipeline_tuning_options()))
         code: bytes = self._machine.emit_object(module)
         return code
 

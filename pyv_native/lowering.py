@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from pyv_native.emitter import I64, Context, SubsetFunction
 from pyv_native.expressions import Expressions, targets
+from pyv_native.ir import INLINE
 from pyv_native.records import Inner, ListOf, Scalar, Shape
 
 
@@ -33,15 +34,17 @@ class Lowering(Expressions):
         super().__init__(function, context)
         self._loops: list[Loop] = []
 
-    def text(self, *, public: bool) -> str:
-        """Definition of the function. SubsetError, with module and line, where the source leaves the subset."""
+    def text(self, *, public: bool, inline: bool) -> str:
+        """Definition of the function; `inline`: into all callers. SubsetError, with module and line, where the source
+        leaves the subset."""
         self._ir.block("entry")
         self._block(self._function.node.body)
         if not self._terminated:
             self._return("0")
         names = self._function.arguments(self._context.root)
         parameters = ", ".join(["ptr %base", *(f"{I64} %arg.{name}" for name in names)])
-        return self._ir.text(f"{'' if public else 'internal '}{I64} @{self._function.symbol}({parameters})")
+        signature = f"{'' if public else 'internal '}{I64} @{self._function.symbol}({parameters})"
+        return self._ir.text(signature, f"nounwind {INLINE}" if inline else "nounwind")
 
     def _block(self, statements: Iterable[ast.stmt]) -> None:
         for statement in statements:

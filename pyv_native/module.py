@@ -11,13 +11,14 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, get_type_hints
 
-from pyv_native.arena import MAX_LINKS, STATUS, Arena, is_callback
+from pyv_native.arena import LINKS, MAX_LINKS, STATUS, Arena, is_callback
 from pyv_native.compiler import make_compiler
 from pyv_native.digest import sha256
 from pyv_native.emitter import Context, Definition, SubsetFunction, is_root
 from pyv_native.errors import NativeError, SubsetError
+from pyv_native.ir import INLINE, Ir
 from pyv_native.lowering import Lowering
-from pyv_native.records import Scalar, Shape, shape_of
+from pyv_native.records import WORD, Scalar, Shape, shape_of
 
 _INTRINSICS = "".join(
     f"declare {{i64, i1}} @llvm.s{name}.with.overflow.i64(i64, i64)\n" for name in ("add", "sub", "mul")
@@ -179,21 +180,38 @@ def symbol(function: Definition) -> str:
     return f"{function.__module__}.{function.__name__}"
 
 
-def module_text(functions: Sequence[Definition], context: Context) -> str:
-    """LLVM IR of functions and of those that they call."""
+def module_text(
+    functions: Sequence[Definition], context: Context, *, outlined: Mapping[Definition, int] | None = None
+) -> str:
+    """LLVM IR of functions and of those that they call. `outlined`: it is a part of another module, into whose
+    functions all are inlined but these, which are called through slots of the links."""
     texts: dict[Definition, str] = {}
     worklist = list(functions)
     while worklist:
         function = worklist.pop(0)
         if function not in texts:
+            if outlined is not None and function in outlined:
+                texts[function] = _call_text(function_of(function), context, outlined[function])
+                continue
             lowering = Lowering(function_of(function), context)
-            texts[function] = lowering.text(public=function in functions)
+            inline = outlined is not None
+            texts[function] = lowering.text(public=not inline and function in functions, inline=inline)
             worklist += lowering.callees
     sites = "".join(
         f"{name} = private constant [{len(text.encode()) + 1} x i8] c\"{_escaped(text)}\\00\"\n"
         for text, name in context.sites.items()
     )  # fmt: skip
     return "".join(texts.values()) + sites + _INTRINSICS
+
+
+def _call_text(function: SubsetFunction, context: Context, slot: int) -> str:
+    """LLVM IR of a function that calls the one in a slot of the links."""
+    operands = ", ".join(["ptr %base", *(f"i64 %arg.{name}" for name in function.arguments(context.root))])
+    ir = Ir()
+    ir.block("entry")
+    address = ir.load("ptr", "%base", LINKS + WORD * slot)
+    ir.do(f"ret i64 {ir.value(f'call i64 {address}({operands})')}")
+    return ir.text(f"internal i64 @{function.symbol}({operands})", f"nounwind {INLINE}")
 
 
 def _escaped(text: str) -> str:

@@ -135,8 +135,7 @@ class Platform:
         )
 
         self.isa = Isa(core.isa, [*self._npu_instructions(), *instructions])
-        self.hart = Hart(self.isa, self.timing, self.clock.words, reset_cycles=self.timing.reset)
-        self.hart.csrs.time = self.clint.mtime
+        self.hart = Hart(self.isa, self.timing, self.clock.records, reset_cycles=self.timing.reset)
         self.hart.csrs.add_window(ObservedCsrs(self.npu, self._observe_csr, self._observe_csr_write))
         self.engine = make_engine(core.engine, self.hart, self.bus, misaligned=core.misaligned)
 

@@ -30,7 +30,7 @@ class Clock:
         """Fills in the record of a device register, see `pyv_ext.machine.bus`; of the bus."""
         self.mark_return: Callable[[int], int] = self._no_register
         """Lets `pyv_ext.machine.log.mark` be called at a return address; of the engine."""
-        self._records = MachineState(
+        self.records = MachineState(
             {
                 bus.find_register: lambda *place: self.find_register(*place),
                 bus.read_device: self._read,
@@ -41,16 +41,16 @@ class Clock:
                 log.mark_return: lambda address: self.mark_return(address),
             }
         )
-        self.arena, self.machine = self._records.arena, self._records.machine
+        self.arena, self.machine = self.records.arena, self.records.machine
         self.log = CoreLog(self.machine, lambda address: self.mark_return(address))
-        self.words = self._records.words
-        """Words of the hart (`pyv_ext.hart.slots`)."""
-        self.call = self._records.call
+        self.words = self.records.words
+        """Words of the hart (`pyv_ext.machine.slots`)."""
+        self.call = self.records.call
         """Functions of `pyv_ext.machine` for Python: `call[function](arena, *arguments)`."""
 
     def compile(self) -> None:
         """Let clock and bus be machine code from now on."""
-        self._records.compile()
+        self.records.compile()
 
     @property
     def now(self) -> int:

@@ -12,9 +12,9 @@ from typing import Any
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import PAGE_BITS
 from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.slots import SINK
 from pyv_ext.isa import Instruction, Isa, Kind, Row
 from pyv_ext.isa.expressions import functions, operands, python_source
+from pyv_ext.machine.slots import SINK
 
 After = tuple[int, int]
 """The next pc, and the cycles that the instruction took."""

@@ -10,8 +10,8 @@ from pyv_ext.engines.slow import Core, slow_path
 from pyv_ext.engines.stop import Stop
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
+from pyv_ext.machine.traps import Cause
 
 PLAIN = (Kind.OP, Kind.LOAD, Kind.BRANCH, Kind.JUMP)
 """Kinds that change registers alone, as long as their closures execute them."""

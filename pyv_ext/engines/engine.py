@@ -17,19 +17,21 @@ from pyv_ext.engines.protection import fault_of, load_port
 from pyv_ext.engines.stop import AccessStopped, Stop, StopReason
 from pyv_ext.engines.tracer import Tracer
 from pyv_ext.errors import PyvExtError
-from pyv_ext.hart import slots
 from pyv_ext.hart.hart import Hart, Wait
-from pyv_ext.hart.slots import GUARDED, MIE, MIP, NOTHING
-from pyv_ext.hart.traps import INTERRUPT, Cause, cause_name
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.machine import log
+from pyv_ext.machine.hart import repeats_trap
+from pyv_ext.machine.slots import GUARDED, MIE, MIP
 from pyv_ext.machine.state import LogKind
+from pyv_ext.machine.traps import INTERRUPT, Cause, cause_name
 from pyv_ext.timing import CoreTiming
 from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, shown
 
 _WORD = 4
 """Bytes that an instruction has at most."""
 _LOGGED = {Kind.STORE: LogKind.STORES, Kind.FENCE: LogKind.FENCE}
+_TRAPPED = ("trapped_at", "trapped_pc", "trapped_cause", "loop_pc", "loop_cause", "loop_value")
+"""Fields of the hart's record in a snapshot of an engine."""
 
 
 class Ahead(NamedTuple):
@@ -54,7 +56,7 @@ class Engine:
         if not bus.rams or bus.rams[0].near:
             raise PyvExtError("the first memory of the bus must be plain RAM: add_ram it before making an engine")
         if hart.x is not bus.clock.words:
-            raise PyvExtError("hart and bus do not share a clock: make the hart with bus.clock.words")
+            raise PyvExtError("hart and bus do not share a clock: make the hart with bus.clock.records")
         self.hart = hart
         self.bus = bus
         self.isa = hart.isa
@@ -235,15 +237,12 @@ class Engine:
         return not x[MIP] & x[MIE] or hart.interrupt() is None
 
     def _execute_guarded(self) -> bool:
-        """The same while PMP forbids something; whether it forbids the same then."""
-        hart = self.hart
-        protection = hart.protection
+        """The same while PMP forbids something."""
+        hart, x = self.hart, self.hart.x
         self._one()
-        if hart.waiting is not None or self._ahead is not None or self.stopping is not None:
+        if hart.waiting is not None or self._ahead is not None or self.stopping is not None or not x[GUARDED]:
             return False
-        if not hart.guarded or hart.protection != protection:
-            return False
-        return not hart.csrs.mip & hart.csrs.mie or hart.interrupt() is None
+        return not x[MIP] & x[MIE] or hart.interrupt() is None
 
     def _traced(self, until: int) -> None:
         """A burst while there is a tracer."""
@@ -428,18 +427,14 @@ class Engine:
 
     def _repeats(self, cause: int, value: int) -> bool:
         """Whether the synchronous trap at pc is the last one again, without progress since: then the run stops."""
-        hart = self.hart
-        x, pc = hart.x, hart.pc
-        if x[slots.TRAPPED_AT] != hart.instret:
-            x[slots.LOOP_PC], x[slots.LOOP_CAUSE], x[slots.LOOP_VALUE] = pc, cause, value
-        elif (x[slots.TRAPPED_PC], x[slots.TRAPPED_CAUSE]) == (pc, cause):
-            here = self._place(pc, cause, value)
-            first = self._place(x[slots.LOOP_PC], x[slots.LOOP_CAUSE], x[slots.LOOP_VALUE])
-            began = "" if first == here else f"; it began at {first}"
-            self.stop(Stop(StopReason.TRAP_LOOP, text=f"trap loop at {here}{began}"))
-            return True
-        x[slots.TRAPPED_AT], x[slots.TRAPPED_PC], x[slots.TRAPPED_CAUSE] = hart.instret, pc, cause
-        return False
+        hart, record = self.hart, self.hart.record
+        if not hart.records.execute(repeats_trap, hart.pc, cause, value, hart.instret):
+            return False
+        place = self._place(hart.pc, cause, value)
+        first = self._place(record.loop_pc, record.loop_cause, record.loop_value)
+        began = "" if first == place else f"; it began at {first}"
+        self.stop(Stop(StopReason.TRAP_LOOP, text=f"trap loop at {place}{began}"))
+        return True
 
     def _place(self, pc: int, cause: int, value: int) -> str:
         """A synchronous trap, as messages show it."""
@@ -457,10 +452,10 @@ class Engine:
 
     def state(self) -> dict[str, Any]:
         """What an engine knows beyond the hart: the last trap, to find loops of traps, a stop to come, a fetch."""
-        stop, ahead, x = self.stopping, self._ahead, self.hart.x
-        trapped = x[slots.TRAPPED_AT] != NOTHING
+        stop, ahead, record = self.stopping, self._ahead, self.hart.record
+        trapped = record.trapped_at != NEVER
         return {
-            "trapped": x[slots.TRAPPED_AT : slots.LOOP_VALUE + 1].tolist() if trapped else None,
+            "trapped": [getattr(record, name) for name in _TRAPPED] if trapped else None,
             "stop": None if stop is None else {"reason": stop.reason.value, "code": stop.code, "text": stop.text},
             "ahead": None if ahead is None else {"pc": ahead.pc, "word": ahead.word, "over": ahead.overwritten},
         }
@@ -470,11 +465,11 @@ class Engine:
         fields = Fields(state, "trapped", "stop", "ahead")
         mask, count = self.isa.mask, (0, LATEST)
         word = (0, mask)
-        trapped: tuple[int, ...] = (NOTHING, 0, 0, 0, 0, 0)
+        trapped: tuple[int, ...] = (NEVER, 0, 0, 0, 0, 0)
         if fields["trapped"] is not None:
             trapped = fields.row("trapped", count, word, word, word, word, word)
-        for slot, value in enumerate(trapped, slots.TRAPPED_AT):
-            self.hart.x[slot] = value
+        for name, value in zip(_TRAPPED, trapped, strict=True):
+            setattr(self.hart.record, name, value)
         self.stopping = self._ahead = None
         with inside("stop"):
             if fields["stop"] is not None:

@@ -8,12 +8,12 @@ Context Status").
 from collections.abc import Callable
 
 from pyv_ext.engines.closures import After, Step
-from pyv_ext.hart.csr import DIRTY
 from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.slots import FFLAGS, FRM, FS, SINK
 from pyv_ext.isa import Instruction
 from pyv_ext.isa.formats import BOX, F0
 from pyv_ext.isa.softfloat import RMM
+from pyv_ext.machine.slots import FFLAGS, FRM, FS, SINK
+from pyv_ext.machine.state import DIRTY
 
 DYNAMIC = 7
 """The rounding mode of an instruction that stands for the one in frm."""

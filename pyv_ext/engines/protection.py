@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pyv_ext.bus.bus import Bus
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.pmp import READ, WRITE
-from pyv_ext.hart.slots import FS, GUARDED
-from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
+from pyv_ext.machine.pmp import READ, WRITE
+from pyv_ext.machine.slots import FS, GUARDED
+from pyv_ext.machine.traps import Cause
 
 Fault = tuple[Cause, int]
 """The cause of a trap and its mtval."""

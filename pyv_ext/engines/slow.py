@@ -14,12 +14,15 @@ from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.closures import After, Step, leave
 from pyv_ext.engines.stop import Stop
 from pyv_ext.engines.tracer import Tracer
-from pyv_ext.hart.csr import CBCFE, CBIE, FLOAT, REGISTERS, TW, Csr
+from pyv_ext.hart.csr import REGISTERS
 from pyv_ext.hart.hart import Hart, Wait
-from pyv_ext.hart.slots import PRIV, SINK
-from pyv_ext.hart.traps import MACHINE, Cause
 from pyv_ext.isa import Instruction, Isa, Kind
 from pyv_ext.isa.expressions import evaluator
+from pyv_ext.machine import csr
+from pyv_ext.machine import hart as machine
+from pyv_ext.machine.slots import PRIV, SINK
+from pyv_ext.machine.state import CBCFE, CBIE
+from pyv_ext.machine.traps import MACHINE, Cause
 from pyv_ext.protocols import CsrWindow, Operands, Retry, Stall, Trap, Value
 
 
@@ -153,14 +156,14 @@ def _atomic(core: Core, instruction: Instruction) -> After | None:
     if not bus.check(address, row.size, not reads_only):
         return core.trap(Cause.LOAD_FAULT if reads_only else Cause.STORE_FAULT, address)
     if row.kind is Kind.SC:
-        return _store_conditional(
-            core, instruction, address, hart.reservation == (address, ram.read(address, row.size))
-        )
+        word = ram.read(address, row.size)
+        holds = bool(hart.records.execute(machine.is_reserved, address, word))
+        return _store_conditional(core, instruction, address, holds)
     answer = bus.load(address, row.size, hart.cycle)
     assert answer is not None  # memory, as checked above
     old, cycles = answer
     if reads_only:
-        hart.reservation = address, old
+        hart.records.execute(machine.reserve, address, old)
     else:
         bus.store(address, row.size, _value(core, instruction, old), hart.cycle)
     sign = 1 << 8 * row.size - 1 if row.signed else 0
@@ -173,7 +176,7 @@ def _store_conditional(core: Core, instruction: Instruction, address: int, holds
     cycles = getattr(hart.timing, instruction.row.timing)
     if holds:
         cycles = core.bus.store(address, instruction.row.size, hart.x[instruction.rs2], hart.cycle) or cycles
-    hart.reservation = None
+    hart.records.execute(machine.cancel_reservation)
     hart.x[instruction.rd or SINK] = not holds
     return _next(core, instruction, cycles)
 
@@ -227,9 +230,9 @@ def _csr(core: Core, pc: int, instruction: Instruction) -> Step:
     writes = instruction.row.kind is Kind.CSR_WRITE or bool(instruction.word >> 15 & 31)
     if writes and address >> 10 == 3:
         return partial(_illegal, core, instruction)
-    register, window = REGISTERS.get(address), csrs.windows.get(address)
-    if register is not None:
-        return _table_csr(core, pc, instruction, register, writes)
+    window = csrs.windows.get(address)
+    if address in REGISTERS:
+        return _table_csr(core, pc, instruction, writes)
     if window is not None:
         return _window_csr(core, pc, instruction, window, writes)
 
@@ -240,20 +243,18 @@ def _csr(core: Core, pc: int, instruction: Instruction) -> Step:
     return missing
 
 
-def _table_csr(core: Core, pc: int, instruction: Instruction, register: Csr, writes: bool) -> Step:
-    read, write = register.read, register.write if writes else None
-    hart, address = core.hart, instruction.csr
-    csrs, x, rs1, rd, imm = hart.csrs, hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm
-    value = evaluator(instruction.row.expr, core.isa.xlen)
-    after = pc + instruction.length & core.isa.mask, hart.timing.csr
-    floating = address in FLOAT
+def _table_csr(core: Core, pc: int, instruction: Instruction, writes: bool) -> Step:
+    hart, address, execute = core.hart, instruction.csr, core.hart.records.execute
+    x, rs1, rd, imm = hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm
+    value, cost = evaluator(instruction.row.expr, core.isa.xlen), hart.timing.csr
+    after = pc + instruction.length & core.isa.mask, cost
 
     def step() -> After | None:
-        if (floating or hart.priv != MACHINE) and not csrs.accessible(address, writes):
+        old = execute(csr.load_csr, address, writes, hart.cycle, hart.instret)
+        if old == csr.ABSENT:
             return _illegal(core, instruction)
-        old = read(csrs)
-        if write is not None:
-            write(csrs, value(x[rs1], imm, pc, old))
+        if writes:
+            execute(csr.write_csr, address, value(x[rs1], imm, pc, old), hart.cycle + cost, hart.instret)
         x[rd] = old
         return after
 
@@ -314,17 +315,17 @@ def semihosting_answer(hart: Hart, bus: Bus) -> int | None:
 
 
 def _mret(core: Core, instruction: Instruction) -> After | None:
-    if core.hart.priv != MACHINE:
+    pc = core.hart.records.execute(machine.return_from_trap)
+    if pc == machine.NONE:
         return _illegal(core, instruction)
-    shadow = core.bus.shadow
-    if shadow is not None:
-        shadow.on_return(core.hart.cycle)
-    return core.hart.leave_trap(), core.hart.timing.jump
+    if core.bus.shadow is not None:
+        core.bus.shadow.on_return(core.hart.cycle)
+    return pc, core.hart.timing.jump
 
 
 def _wfi(core: Core, instruction: Instruction) -> After | None:
     hart = core.hart
-    if hart.priv != MACHINE and hart.csrs.mstatus & TW:
+    if not hart.records.execute(machine.permits_wait):
         return _illegal(core, instruction)
     if hart.csrs.mip & hart.csrs.mie:
         return _next(core, instruction, hart.timing.wfi)

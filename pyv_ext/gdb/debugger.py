@@ -17,9 +17,9 @@ from pyv_ext.gdb.pacing import Clock, Intervals, Slices
 from pyv_ext.gdb.points import BREAKPOINTS, Hit, Points
 from pyv_ext.gdb.registers import Feature, Register, hart_features
 from pyv_ext.gdb.rtos import ALONE, Read, Tasks, Thread
-from pyv_ext.hart.csr import MIE
 from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.traps import INTERRUPT, Cause
+from pyv_ext.machine.state import MIE_BIT
+from pyv_ext.machine.traps import INTERRUPT, Cause
 
 Poll = Callable[[], bool]
 """Whether the client wants the hart to stop."""
@@ -109,7 +109,7 @@ class Stepper:
     def _context(self) -> tuple[int, int, int]:
         """Stack pointer, privilege mode and interrupt enable: equal before a trap and after its return."""
         hart = self._engine.hart
-        return hart.x[2], hart.priv, hart.csrs.mstatus & MIE
+        return hart.x[2], hart.priv, hart.csrs.mstatus & MIE_BIT
 
     def _enter(self, context: tuple[int, int, int]) -> None:
         """Watch for the return from a trap that was taken in this context."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import NamedTuple
 
-from pyv_ext.hart.csr import FLOAT, REGISTERS
+from pyv_ext.hart.csr import FLOAT, REGISTERS, WRITABLE
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa.csr_names import NAMES
 from pyv_ext.isa.formats import BOX, F0
@@ -87,8 +87,8 @@ def _csr(hart: Hart, address: int) -> Register:
     def write(value: int) -> None:
         hart.csrs.write(address, value & hart.isa.mask)
 
-    writable = REGISTERS[address].write is not None
-    return Register(NAMES[address], lambda: hart.csrs.read(address), write if writable else None, hart.isa.xlen)
+    writable = write if address in WRITABLE else None
+    return Register(NAMES[address], lambda: hart.csrs.read(address), writable, hart.isa.xlen)
 
 
 def target_xml(features: Sequence[Feature], xlen: int) -> bytes:

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pyv_ext.hart import slots
-from pyv_ext.hart.csr import DIRTY, MIE, MPIE, MPP, MPRV, Csrs
-from pyv_ext.hart.pmp import EXECUTE
-from pyv_ext.hart.slots import FFLAGS, FRM, FS, NOTHING, SINK
-from pyv_ext.hart.traps import INTERRUPT, MACHINE, USER, Interrupt
+from pyv_ext.hart.csr import Csrs
 from pyv_ext.isa import Isa
 from pyv_ext.isa.formats import BOX, F0
+from pyv_ext.machine import hart, pmp
+from pyv_ext.machine.functions import MachineState
+from pyv_ext.machine.slots import FFLAGS, FRM, FS, SINK
+from pyv_ext.machine.state import DIRTY, MPP, MPRV, NEVER
+from pyv_ext.machine.traps import INTERRUPT, MACHINE, USER, Interrupt
 from pyv_ext.timing import CoreTiming
 from pyv_native.state import LATEST, Fields, StateError, inside, row
 
@@ -29,7 +30,7 @@ class Hart:
     """Registers, pc, counters, CSRs and the interrupt lines of a hart that starts at `reset_pc`.
 
     `x[0..31]` are the registers, each 0..2^XLEN-1 in 64 bits; `x[F0..]` are f0..f31 (see `pyv_ext.isa.floating`); more
-    of the state lies between them (see `slots`).
+    of `record` lies behind them (see `slots`).
     `cycle` is the cycle at whose start the next instruction begins; `instret` counts retired instructions.
     While `waiting`, `pc` names the instruction that waits, and `cycle` is how far the wait has come.
     `reset_cycles` is the cycle of the first instruction (1 in the cycle contract of the Py-V core).
@@ -37,7 +38,6 @@ class Hart:
 
     isa: Isa
     timing: CoreTiming
-    hart_id: int
     pc: int
     cycle: int
     instret: int
@@ -46,82 +46,80 @@ class Hart:
         self,
         isa: Isa,
         timing: CoreTiming,
-        words: "memoryview[int] | None" = None,
+        records: MachineState,
         *,
         hart_id: int = 0,
         reset_pc: int = 0,
         reset_cycles: int = 0,
     ) -> None:
-        """`words`: where its state lies, those of the clock that it shares with an engine; None: of its own."""
+        """`records`: of the clock that it shares with an engine."""
         self.isa = isa
         self.timing = timing
-        self.hart_id = hart_id
-        self.x = memoryview(bytearray(8 * slots.WORDS)).cast("Q") if words is None else words
+        self.records = records
+        self.record = record = records.machine.hart
+        self.x = records.words
         if isa.flen < 64:
             for number in range(F0, F0 + 32):
                 self.x[number] = BOX
+        record.user_mode, record.floating = isa.user_mode, isa.floating
+        record.cache_blocks = isa.user_mode and "zicbom" in isa.extensions
+        record.alignment, record.misa, self.hart_id = isa.alignment, isa.misa, hart_id
+        record.mstatus = 0 if isa.user_mode else MPP
         self.pc = reset_pc
         self.cycle = reset_cycles
         self.instret = 0
         self.semihosting: Callable[[int, int], int | None] | None = None
         """`semihosting(a0, a1)`: the answer to a semihosting call, for a0, or None: its ebreak traps."""
-        self.priv = MACHINE
         self.waiting: Wait | None = None
-        self.reservation = None
-        self.x[slots.TRAPPED_AT] = NOTHING
         self.csrs = Csrs(self)
 
     @property
+    def hart_id(self) -> int:
+        """Content of mhartid."""
+        return int(self.record.hart_id)
+
+    @hart_id.setter
+    def hart_id(self, number: int) -> None:
+        self.record.hart_id = number
+
+    @property
     def priv(self) -> int:
-        """The privilege mode."""
-        return self.x[slots.PRIV]
+        """The privilege mode; call `guard` after writing it."""
+        return int(self.record.priv)
 
     @priv.setter
     def priv(self, mode: int) -> None:
-        self.x[slots.PRIV] = mode
+        self.record.priv = mode
 
     @property
     def traps(self) -> int:
         """Traps taken, interrupts included."""
-        return self.x[slots.TRAPS]
-
-    @traps.setter
-    def traps(self, count: int) -> None:
-        self.x[slots.TRAPS] = count
+        return int(self.record.traps)
 
     @property
     def reservation(self) -> tuple[int, int] | None:
         """The address that LR reserved, and the word that it read there."""
-        address = self.x[slots.RESERVED_AT]
-        return None if address == NOTHING else (address, self.x[slots.RESERVED_WORD])
-
-    @reservation.setter
-    def reservation(self, reserved: tuple[int, int] | None) -> None:
-        self.x[slots.RESERVED_AT], self.x[slots.RESERVED_WORD] = (NOTHING, 0) if reserved is None else reserved
+        address, word = self.record.reserved_address, self.record.reserved_word
+        return None if address == NEVER else (address, word)
 
     @property
     def data_mode(self) -> int:
         """The privilege mode of loads and stores."""
-        return self.csrs.mstatus >> 11 & 3 if self.csrs.mstatus & MPRV else self.priv
+        mstatus: int = self.record.mstatus
+        return mstatus >> 11 & 3 if mstatus & MPRV else self.priv
 
     def guard(self) -> None:
-        """Take note that PMP, the privilege mode or that of loads and stores may be another."""
-        restricts = self.csrs.pmp.restricts
-        self.x[slots.GUARDED] = restricts(self.priv) or restricts(self.data_mode)
+        """Update what follows from PMP and privilege modes, after Python has written them."""
+        self.records.execute(pmp.guard)
 
     @property
     def guarded(self) -> bool:
         """Whether PMP forbids anything now, to fetches or to loads and stores: engines then look at each of them."""
-        return bool(self.x[slots.GUARDED])
-
-    @property
-    def protection(self) -> tuple[int, int, int]:
-        """What PMP forbids depends on that."""
-        return self.priv, self.data_mode, self.csrs.pmp.version
+        return bool(self.record.guarded)
 
     def may_fetch(self, address: int, size: int) -> bool:
         """Whether PMP lets the hart fetch that."""
-        return not self.guarded or self.csrs.pmp.allows(address, size, EXECUTE, self.priv)
+        return not self.guarded or self.csrs.pmp.allows(address, size, pmp.EXECUTE, self.priv)
 
     def may_access(self, address: int, size: int, rights: int) -> bool:
         """Whether PMP lets the hart's loads and stores do that."""
@@ -129,44 +127,18 @@ class Hart:
 
     def set_lines(self, bits: int) -> None:
         """Set the interrupt lines: the bits MSIP (3), MTIP (7) and MEIP (11) of mip."""
-        self.x[slots.MIP] = bits
+        self.record.mip = bits
 
     def interrupt(self) -> Interrupt | None:
         """The interrupt that the next instruction is squashed for, unless it is a WFI that waits."""
-        x = self.x
-        pending = x[slots.MIP] & x[slots.MIE]
-        if not pending or (x[slots.PRIV] == MACHINE and not x[slots.MSTATUS] & MIE):
-            return None
-        return next(interrupt for interrupt in Interrupt if pending >> interrupt & 1)
+        cause = self.records.execute(hart.pending_interrupt)
+        return None if cause == hart.NONE else Interrupt(cause)
 
     def enter_trap(self, cause: int, value: int, *, interrupt: bool = False) -> None:
         """Go to the handler: pc becomes mepc, and privilege and interrupt enable are stacked in mstatus."""
-        csrs = self.csrs
-        self.traps += 1
-        csrs.mepc = self.pc
-        csrs.mcause = cause | INTERRUPT if interrupt else cause
-        csrs.mtval = value
-        enabled = MPIE if csrs.mstatus & MIE else 0
-        csrs.mstatus = csrs.mstatus & ~(MIE | MPIE | MPP) | enabled | self.priv << 11
-        self.priv = MACHINE
-        self.guard()
+        cause_bits = cause | INTERRUPT if interrupt else cause
+        self.pc = self.records.execute(hart.enter_trap, self.pc, cause_bits, value)
         self.waiting = None
-        self.reservation = None  # or a context could use the reservation of another
-        base = csrs.mtvec & -4
-        self.pc = base + 4 * cause & self.isa.mask if interrupt and csrs.mtvec & 1 else base
-
-    def leave_trap(self) -> int:
-        """What MRET does: unstack privilege and interrupt enable. The pc to go on at."""
-        csrs = self.csrs
-        self.reservation = None
-        self.priv = csrs.mstatus >> 11 & 3
-        enabled = MIE if csrs.mstatus & MPIE else 0
-        level = USER if self.isa.user_mode else MACHINE
-        csrs.mstatus = csrs.mstatus & ~(MIE | MPP) | enabled | MPIE | level << 11
-        if self.priv != MACHINE:
-            csrs.mstatus &= ~MPRV
-        self.guard()
-        return csrs.mepc
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -212,8 +184,8 @@ class Hart:
         if priv not in ((USER, MACHINE) if self.isa.user_mode else (MACHINE,)):
             raise StateError(f"{priv} is no mode of this hart", "priv")
         self.x[:SINK] = memoryview(b"".join(value.to_bytes(8, "little") for value in x)).cast("Q")
-        self.pc, self.priv = pc, priv
-        self.cycle, self.instret, self.traps = (
+        self.pc, self.record.priv = pc, priv
+        self.cycle, self.instret, self.record.traps = (
             fields.integer(name, 0, LATEST) for name in ("cycle", "instret", "traps")
         )
         cycle = (0, LATEST)
@@ -221,10 +193,9 @@ class Hart:
             wait = fields["waiting"]
             self.waiting = None if wait is None else Wait(*row(wait, cycle, cycle, cycle))
         with inside("reservation"):
-            reserved = None if fields["reservation"] is None else row(fields["reservation"], word, word)
-            self.reservation = None if reserved is None else (reserved[0], reserved[1])
+            reserved = (NEVER, 0) if fields["reservation"] is None else row(fields["reservation"], word, word)
+            self.record.reserved_address, self.record.reserved_word = reserved
         fields.load("csrs", self.csrs)
         if floating:
             with inside("float"):
                 self._load_float(fields["float"])
-        self.guard()

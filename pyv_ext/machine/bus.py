@@ -4,7 +4,6 @@ At equal cycles a posted store that arrives comes first (it acted in the cycle b
 their numbers. What a device does in cycle n is seen from the start of cycle n + 1 on.
 """
 
-from pyv_ext.hart.slots import MIE, MIP
 from pyv_ext.machine.clint import decide, read_clint, write_clint
 from pyv_ext.machine.log import append, log_access
 from pyv_ext.machine.plic import output, read_plic, set_levels, write_plic
@@ -89,7 +88,7 @@ def follow_lines(machine: Machine, cycle: int) -> None:
     changed = lines ^ wiring.lines
     if changed:
         wiring.lines = lines
-        machine.x[MIP] = lines
+        machine.hart.mip = lines
         if changed & MEIP:
             wiring.changed = wiring.seen
         if machine.kinds >> LogKind.LINES & 1:
@@ -212,6 +211,8 @@ def wait_for_interrupt(machine: Machine, cycle: int) -> int:
 
     LEAVE: it goes on waiting; `cycles` is the cycle reached, `again` that in which interrupts are compared next.
     """
+    if machine.hart.mip & machine.hart.mie:
+        return cycle
     machine.cycles = cycle + 1
     machine.again = cycle + 1
     while machine.cycles < machine.until and machine.next < NEVER:
@@ -221,7 +222,7 @@ def wait_for_interrupt(machine: Machine, cycle: int) -> int:
         advance(machine, machine.cycles)
         if machine.leave:
             return LEAVE
-        if machine.x[MIP] & machine.x[MIE]:
+        if machine.hart.mip & machine.hart.mie:
             return machine.cycles
         machine.cycles += 1
         machine.again = machine.cycles

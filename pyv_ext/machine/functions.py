@@ -4,19 +4,25 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from pyv_ext.hart import slots
-from pyv_ext.machine import bus, log
-from pyv_ext.machine.state import LOG, REGISTERS, SUBMIT_FUNCTIONS, Machine
+from pyv_ext.machine import bus, csr, hart, log, pmp
+from pyv_ext.machine.state import LOG, REGISTERS, SUBMIT_FUNCTIONS, HartState, Machine
 from pyv_native.arena import Arena
 from pyv_native.emitter import Definition
 from pyv_native.module import Linkage, NativeModule, interpreted
-from pyv_native.records import WORD, layout
+from pyv_native.records import layout
 
 CHECKED = False
 """Whether modules are checked builds, as tests have them."""
+LINKED: tuple[Definition, ...] = (
+    bus.load_hart, bus.store_hart, bus.proceed, bus.wait_for_interrupt, csr.load_csr, csr.write_csr, hart.take_trap,
+    hart.call_environment, hart.return_from_trap, hart.take_interrupt, hart.native_space, pmp.permit, pmp.guard,
+    pmp.write_config, pmp.write_address, log.log_cycles, log.log_trap, log.mark,
+)  # fmt: skip
+"""Functions that native code outside of the module calls, through the buffer."""
 FUNCTIONS: tuple[Definition, ...] = (
-    bus.load, bus.store, bus.load_hart, bus.store_hart, bus.advance, bus.settle, bus.find_next, bus.proceed,
-    bus.wait_for_interrupt, log.log_cycles, log.log_trap, log.log_mret, log.mark,
+    *LINKED, bus.load, bus.store, bus.advance, bus.settle, bus.find_next, csr.permits_csr, csr.read_csr,
+    hart.enter_trap, hart.repeats_trap, hart.pending_interrupt, hart.permits_wait, hart.reserve, hart.is_reserved,
+    hart.cancel_reservation, pmp.allows, pmp.restricts, pmp.rights_at, pmp.next_edge, log.log_mret,
 )  # fmt: skip
 LINKAGE = Linkage(
     bus.find_register,
@@ -26,6 +32,7 @@ LINKAGE = Linkage(
     bus.serve_uart,
     log.read_log,
     log.mark_return,
+    *LINKED,
 )
 
 Callbacks = Mapping[Definition, Callable[..., int]]
@@ -49,18 +56,20 @@ class MachineState:
         self.machine.registers.resize(REGISTERS)
         self.machine.calls.resize(SUBMIT_FUNCTIONS)
         self.machine.log.resize(LOG)
-        first = self.arena.root.offset + layout(Machine).fields["x"].offset
-        self.words = self.arena.bytes[first : first + WORD * slots.WORDS].cast("Q")
+        first = self.arena.root.offset + layout(Machine).fields["hart"].offset
+        self.words = self.arena.bytes[first : first + layout(HartState).size].cast("Q")
         """Words of the hart."""
         self.call = {function: interpreted(function, Machine) for function in FUNCTIONS}
-        LINKAGE.connect(self.arena, (), callbacks)
+        for declaration, call in callbacks.items():
+            self.arena.link_callback(LINKAGE.slots[declaration], declaration, call)
+
+    def execute(self, function: Definition, *arguments: int) -> int:
+        """Call a function."""
+        return self.call[function](self.arena, *arguments)
 
     def compile(self) -> None:
         """Let the functions be machine code from now on."""
         module = _module(CHECKED)
         self.call.update({function: module.entry(function) for function in FUNCTIONS})
-
-    @staticmethod
-    def address(function: Definition) -> int:
-        """Address of a function's machine code."""
-        return _module(CHECKED).address(function)
+        for function in LINKED:
+            self.arena.link(LINKAGE.slots[function], module.address(function), module)

@@ -4,7 +4,8 @@ from dataclasses import field
 from enum import IntEnum
 from typing import Final
 
-from pyv_ext.hart import slots
+from pyv_ext.isa.formats import F0
+from pyv_ext.machine.traps import MACHINE
 from pyv_ext.timing import DEEPEST
 from pyv_native.records import array, items, record, records, u8, u16, u32
 
@@ -16,6 +17,19 @@ PYTHON, CLINT, PLIC, UART = range(4)
 """Kinds of device: of Python, or in the subset."""
 MSIP, MTIP, MEIP = 1 << 3, 1 << 7, 1 << 11
 """Bits of mip."""
+
+MIE_BIT, MPIE, MPP, MPRV, TW = 1 << 3, 1 << 7, 3 << 11, 1 << 17, 1 << 21
+"""Fields of mstatus."""
+FS_SHIFT, SD, DIRTY = 13, 1 << 31, 3
+"""More of mstatus: where FS begins, the summary of what is dirty, FS once an f register or fcsr may have changed."""
+CBIE, CBCFE = 3 << 4, 1 << 6
+"""Fields of menvcfg: cbo.inval, and cbo.clean and cbo.flush, in user mode."""
+INTERRUPTS = MSIP | MTIP | MEIP
+"""The writable bits of mie."""
+CONTEXTS: Final = 4
+"""Values of `HartState.context`."""
+ENTRIES: Final = 16
+"""Entries of PMP."""
 
 MOST_DEVICES: Final = 64
 REGISTERS: Final = 256
@@ -51,6 +65,87 @@ class LogKind(IntEnum):
     """As `TRAP`, of an interrupt, where `TRAP` is off."""
     LINES = 9
     """The interrupt bits of mip change to `value`, in the bits of `address`."""
+
+
+@record
+class Counter:
+    """A counter of 64 bits in halves: its value is that of a count which only rises, plus this; or this alone while it
+    is inhibited."""
+
+    low: u32 = 0
+    high: u32 = 0
+    inhibited: int = 0
+
+
+@record
+class HartState:
+    """Architectural state of the hart but for pc, cycle and instret, and what follows from it."""
+
+    x: list[int] = array(F0 + 32)
+    """x0..x31; a sink for writes of x0; from F0 on f0..f31."""
+    fflags: int = 0
+    frm: int = 0
+    fs: int = 0
+    """FS of mstatus; 0 is Off."""
+    mstatus: int = 0
+    """Without FS."""
+    mie: int = 0
+    mip: int = 0
+    mtvec: int = 0
+    mscratch: int = 0
+    mepc: int = 0
+    mcause: int = 0
+    mtval: int = 0
+    mcounteren: int = 0
+    menvcfg: int = 0
+    mcycle: Counter = field(default_factory=Counter)
+    minstret: Counter = field(default_factory=Counter)
+    pmpcfg: list[int] = array(ENTRIES // 4)
+    pmpaddr: list[int] = array(ENTRIES)
+    pmp_writes: int = 1
+    """Count of writes of pmpcfg and pmpaddr, reset included."""
+    priv: int = MACHINE
+    """The privilege mode."""
+    traps: int = 0
+    """Traps taken, interrupts included."""
+    reserved_address: int = NEVER
+    """The address that LR reserved; NEVER: none."""
+    reserved_word: int = 0
+    """The word that it read there."""
+    trapped_at: int = NEVER
+    trapped_pc: int = 0
+    trapped_cause: int = 0
+    """The last synchronous trap: count of instructions that had retired, its pc and cause."""
+    loop_pc: int = 0
+    loop_cause: int = 0
+    loop_value: int = 0
+    """The first synchronous trap since the last instruction that retired: pc, cause and mtval."""
+    restricted: list[int] = array(MACHINE + 1)
+    restricted_at: list[int] = array(MACHINE + 1)
+    """By privilege mode: whether PMP denies it a right anywhere, and `pmp_writes` when that was computed."""
+    guarded: int = 0
+    """Whether PMP forbids anything now, to fetches or to loads and stores."""
+    context: int = MACHINE
+    """Privilege mode of fetches, loads and stores; another number where they differ."""
+    moved: int = 1
+    """Whether `context`, or what PMP forbids in it, has changed since native code looked."""
+    spaces: list[int] = array(CONTEXTS)
+    """By context: address of words that native code has for it; 0: none."""
+    spaces_at: int = 0
+    """Of `spaces`: `pmp_writes` when they were filled in."""
+    read_low: int = 0
+    read_end: int = 0
+    write_low: int = 0
+    write_end: int = 0
+    """Ranges within which loads and stores are permitted: the last that `pmp.permit` has met."""
+    user_mode: int = 0
+    floating: int = 0
+    cache_blocks: int = 0
+    """Whether user mode exists, f registers, and cbo instructions in user mode."""
+    alignment: int = 4
+    """Bytes that instructions are aligned to."""
+    misa: int = 0
+    hart_id: int = 0
 
 
 @record
@@ -205,8 +300,7 @@ class SubmitCall:
 class Machine:
     """Root record."""
 
-    x: list[int] = array(slots.WORDS)
-    """Words of the hart (`pyv_ext.hart.slots`)."""
+    hart: HartState = field(default_factory=HartState)
     now: int = 0
     """All that is due at the start of this cycle or earlier has happened."""
     next: int = NEVER

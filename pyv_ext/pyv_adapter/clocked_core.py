@@ -5,8 +5,8 @@ Devices are ticked between an edge and the next evaluation; to the core that is 
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.traps import INTERRUPT
 from pyv_ext.isa import Instruction
+from pyv_ext.machine.traps import INTERRUPT
 from pyv_ext.pyv_adapter.core import Core
 from pyv_ext.pyv_adapter.evaluation import ChangeDriven, Evaluation, Ordered
 from pyv_ext.pyv_adapter.fetch import NOP

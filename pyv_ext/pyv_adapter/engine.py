@@ -8,8 +8,8 @@ from pyv_ext.engines.engine import Ahead, Engine
 from pyv_ext.engines.stop import AccessStopped, Stop
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.traps import INTERRUPT
 from pyv_ext.isa import Isa
+from pyv_ext.machine.traps import INTERRUPT
 from pyv_ext.pyv_adapter import ISA, loader
 from pyv_ext.timing import CoreTiming
 

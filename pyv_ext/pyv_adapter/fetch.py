@@ -8,8 +8,8 @@ from pyv.reg import Reg
 from pyv.stages import IFID_t, IFStage
 
 from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
+from pyv_ext.machine.traps import Cause
 from pyv_ext.pyv_adapter.signals import NO_WORK, Duty, SystemWork, TrapRequest
 
 NOP = 0x0000_0013

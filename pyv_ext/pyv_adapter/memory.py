@@ -6,7 +6,7 @@ from pyv.port import Output
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import PAGE_BITS
 from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.pmp import READ, WRITE
+from pyv_ext.machine.pmp import READ, WRITE
 
 _WORD = 4
 

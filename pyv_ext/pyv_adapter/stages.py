@@ -8,10 +8,10 @@ from pyv.isa import CSR, OPCODES
 from pyv.port import Input, Output
 from pyv.stages import LOAD, BranchUnit, EXStage, IDStage, MEMStage, WBStage
 
-from pyv_ext.hart.traps import INTERRUPT, Cause
 from pyv_ext.isa import Isa
 from pyv_ext.isa.expressions import evaluator
 from pyv_ext.isa.integer import M as MULDIV
+from pyv_ext.machine.traps import INTERRUPT, Cause
 from pyv_ext.pyv_adapter.signals import NO_TRAP, SystemResult, TrapRequest
 
 MASK = 0xFFFF_FFFF

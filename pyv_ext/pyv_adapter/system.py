@@ -15,9 +15,9 @@ from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.protection import load_port
 from pyv_ext.engines.slow import A0, semihosting_answer
 from pyv_ext.hart.hart import Hart, Wait
-from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.expressions import evaluator
+from pyv_ext.machine.traps import Cause
 from pyv_ext.protocols import Operands, Outcome, Retry, Stall, Trap, Value
 from pyv_ext.pyv_adapter.signals import NO_RESULT, NO_TRAP, Duty, SystemResult, SystemWork, TrapRequest
 

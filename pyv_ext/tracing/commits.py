@@ -17,11 +17,11 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.elf import Program
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.slots import SINK
-from pyv_ext.hart.traps import MACHINE
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.csr_names import ADDRESSES, NAMES
 from pyv_ext.isa.formats import F0
+from pyv_ext.machine.slots import SINK
+from pyv_ext.machine.traps import MACHINE
 
 _LOADS = (Kind.LOAD, Kind.LR, Kind.AMO)
 _MEMORY = (*_LOADS, Kind.STORE, Kind.SC)

@@ -6,9 +6,9 @@ from itertools import zip_longest
 
 from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.stop import Stop
-from pyv_ext.hart.slots import FFLAGS, FRM, FS
 from pyv_ext.isa.formats import F0
 from pyv_ext.isa.text import ABI_NAMES, F_ABI_NAMES
+from pyv_ext.machine.slots import FFLAGS, FRM, FS
 
 _PLAIN = ("pc", "cycle", "instret", "traps", "priv", "waiting", "reservation")
 _CSRS = ("mstatus", "mie", "mip", "mtvec", "mscratch", "mepc", "mcause", "mtval", "mcounteren")
@@ -32,8 +32,8 @@ class Side:
         state |= {name: getattr(csrs, name) for name in _CSRS}
         state |= {name: hart.x[number] for number, name in _FLOAT.items()}
         return state | {
-            "mcycle": csrs.mcycle.value(hart.cycle),
-            "minstret": csrs.minstret.value(hart.instret),
+            "mcycle": csrs.mcycle,
+            "minstret": csrs.minstret,
             "interrupt": hart.interrupt(),
         }
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.abi.opcodes import Opcode
-from pyv_ext.hart.csr import REGISTERS
+from pyv_ext.hart.csr import WRITABLE
 from pyv_ext.isa.csr_names import NAMES
 from pyv_ext.isa.text import ABI_NAMES
 from pyv_npu.config.package_data import find_file
@@ -20,7 +20,7 @@ LONGEST = 1 << 40
 MOST_FAULTS = 10_000
 
 
-CSRS = sorted(NAMES[address] for address, register in REGISTERS.items() if register.write is not None)
+CSRS = sorted(NAMES[address] for address in WRITABLE)
 
 
 class Point(StrEnum):

@@ -31,7 +31,7 @@ from npu_device.abi.opcodes import Opcode
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import NONE, OPCODE
 from pyv_ext.elf import Program
-from pyv_ext.hart.traps import cause_name
+from pyv_ext.machine.traps import cause_name
 from pyv_ext.tracing.instructions import INTERRUPT, InstructionLog, Step
 from pyv_native.files import replacing
 from pyv_npu.observe.latency.rows import STAMPS, Reason, Submission

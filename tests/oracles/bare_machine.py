@@ -31,11 +31,10 @@ class BareMachine:
         self.bus = Bus(self.clock, timing)
         self.ram = Ram("ram", RAM, RAM_SIZE)
         self.bus.add_ram(self.ram)
-        self.hart = Hart(Isa(isa), timing, self.clock.words, reset_pc=RAM)
+        self.hart = Hart(Isa(isa), timing, self.clock.records, reset_pc=RAM)
         self.clint = Clint(divider)
         self.bus.add_device(CLINT, self.clint, near=True)
         InterruptWiring(self.clock, clint=self.clint, plic=Plic(), sources={})
-        self.hart.csrs.time = self.clint.mtime
         self.engine = make_engine(engine, self.hart, self.bus, misaligned=misaligned)
         self.console = Console()
 

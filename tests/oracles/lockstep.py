@@ -14,10 +14,10 @@ from qemu import Qemu
 from random_programs import CODE, COUNTERS, DATA, Program, random_program
 
 from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Isa, Kind
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.isa.text import ABI_NAMES
+from pyv_ext.machine.traps import Cause
 
 WITH_C = "rv32imacu_zicsr_zifencei_zba_zbb_zbc_zbs"
 WITHOUT_C = WITH_C.replace("c", "", 1)

@@ -9,8 +9,8 @@ from native_forms import FORMS, TRANSLATED, Form
 from qemu import needs_qemu
 from random_programs import random_program
 
-from pyv_ext.hart.traps import INTERRUPT, Cause, Interrupt
 from pyv_ext.isa import Isa
+from pyv_ext.machine.traps import INTERRUPT, Cause, Interrupt
 
 pytestmark = needs_qemu
 

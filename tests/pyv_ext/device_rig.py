@@ -71,9 +71,9 @@ class Machine(Rig):
     ) -> None:
         program = read_elf(elf)
         super().__init__(timing, divider)
-        self.hart = Hart(Isa("rv32im_zicsr_zifencei"), timing or CoreTiming(), self.clock.words, reset_pc=program.entry)
+        isa = Isa("rv32im_zicsr_zifencei")
+        self.hart = Hart(isa, timing or CoreTiming(), self.clock.records, reset_pc=program.entry)
         load(program, self.bus)
-        self.hart.csrs.time = self.clint.mtime
         self.engine = make_engine(engine, self.hart, self.bus)
 
     def _exit(self, code: int) -> None:

@@ -387,7 +387,7 @@ class World:
         self.spm = Ram("spm", SPM, SPM_SIZE, near=True)
         self.bus.add_ram(self.ram)
         self.bus.add_ram(self.spm)
-        self.hart = Hart(instruction_set(moods), self.timing, self.clock.words, reset_pc=MAIN)
+        self.hart = Hart(instruction_set(moods), self.timing, self.clock.records, reset_pc=MAIN)
         self.port = Port()
         self.chaos = Chaos(self.hart, seed, program)
         self.bus.add_device(PORT, self.port)
@@ -424,7 +424,7 @@ class World:
         """Everything but memory and logs."""
         hart, csrs = self.hart, self.hart.csrs
         plain = ("mstatus", "mie", "mip", "mtvec", "mscratch", "mepc", "mcause", "mtval", "mcounteren")
-        counters = (csrs.mcycle.value(hart.cycle), csrs.minstret.value(hart.instret))
+        counters = (csrs.mcycle, csrs.minstret)
         state = (hart.pc, hart.cycle, hart.instret, hart.traps, hart.priv, hart.waiting, hart.reservation)
         return (*state, *counters, *(getattr(csrs, name) for name in plain), *hart.x[:32])
 

@@ -198,7 +198,7 @@ class Rig:
         self.bus = Bus(self.clock, self.timing)
         self.ram = Ram("ram", RAM, 0x10_0000)
         self.bus.add_ram(self.ram)
-        self.hart = Hart(self.isa, self.timing, self.clock.words, reset_pc=RAM)
+        self.hart = Hart(self.isa, self.timing, self.clock.records, reset_pc=RAM)
         self.port = Port()
         self.lines = Lines(self.hart, lines)
         self.bus.add_device(PORT, self.port)

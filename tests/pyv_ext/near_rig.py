@@ -88,10 +88,9 @@ class Machine:
         self.clock = Clock()
         self.bus = Bus(self.clock, self.timing)
         self.bus.add_ram(Ram("ram", RAM, 0x1_0000))
-        self.hart = Hart(Isa(FULL), self.timing, self.clock.words, reset_pc=MAIN)
+        self.hart = Hart(Isa(FULL), self.timing, self.clock.records, reset_pc=MAIN)
         self.clint = Clint(chance.choice((1, 2, 7, 40)) if divider is None else divider)
         self.plic, self.uart = Plic(), Uart()
-        self.hart.csrs.time = self.clint.mtime
         self.engine = make_engine(engine, self.hart, self.bus)
         self.bus.add_device(CLINT, self.clint, near=True)
         self.bus.add_device(PLIC, self.plic)

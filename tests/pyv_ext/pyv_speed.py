@@ -70,6 +70,6 @@ def _extended(evaluation: str, cycles: int) -> Callable[[], object]:
     bus = Bus(Clock(), CoreTiming())
     bus.add_ram(Ram("ram", 0, 0x2000))
     bus.poke(0, assemble(Isa("rv32im_zicsr"), PROGRAM, 0))
-    hart = Hart(Isa("rv32im_zicsr"), bus.timing, bus.clock.words)
+    hart = Hart(Isa("rv32im_zicsr"), bus.timing, bus.clock.records)
     engine = EVALUATIONS[evaluation](hart, bus)
     return lambda: engine.run(hart.cycle + cycles)

@@ -189,7 +189,7 @@ def side(name: str, engine: Callable[[Hart, Bus], Engine], image: Image) -> Side
         ram = bus.ram_at(address, len(content))
         assert ram is not None
         ram.u8[address - ram.base : address - ram.base + len(content)] = content
-    hart = Hart(Isa(ISA, custom_instructions(journal)), bus.timing, bus.clock.words, reset_pc=RAM, reset_cycles=1)
+    hart = Hart(Isa(ISA, custom_instructions(journal)), bus.timing, bus.clock.records, reset_pc=RAM, reset_cycles=1)
     for register, value in image.registers.items():
         hart.x[register] = value
     hart.csrs.mtvec = HANDLER

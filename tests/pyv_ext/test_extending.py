@@ -55,7 +55,7 @@ def one_fxmul(names: dict[str, Any], a: int, b: int, timing: CoreTiming) -> tupl
     rig = Rig(timing)
     isa = Isa("rv32i", [names["FXMUL"]])
     rig.bus.poke(RAM, isa.encode("fxmul", rd=12, rs1=10, rs2=11).to_bytes(4, "little"))
-    hart = Hart(isa, timing, rig.bus.clock.words, reset_pc=RAM)
+    hart = Hart(isa, timing, rig.bus.clock.records, reset_pc=RAM)
     hart.x[10], hart.x[11] = a % (1 << 32), b % (1 << 32)
     assert Engine(hart, rig.bus).step() is None
     assert (hart.pc, hart.instret) == (RAM + 4, 1)

@@ -1,42 +1,67 @@
-"""Calls from native code: functions of the machine (`pyv_ext.machine.bus`, `log`), and Python by guarded callbacks.
+"""Calls from native code: functions of the machine in the native subset, and Python by guarded callbacks.
 
-Both set the status at the beginning of the machine's records where something was raised: native code is left then.
+Functions of clock and bus, and callbacks, set the status at the beginning of the machine's records where something was
+raised: native code is left then. Regions inline the functions of the hart, which become a part of their modules.
 """
+
+from functools import cache
 
 from pyv_ext.engines.boundary import frame
 from pyv_ext.engines.boundary.frame import RECORDS_AT
-from pyv_ext.machine import bus, log
-from pyv_ext.machine.functions import MachineState
+from pyv_ext.isa import Isa
+from pyv_ext.machine import pmp
+from pyv_ext.machine.functions import LINKAGE
 from pyv_ext.machine.state import LogKind, Machine
-from pyv_native.arena import ROOT, STATUS
-from pyv_native.compiler import variable
+from pyv_native.arena import LINKS, ROOT, STATUS
 from pyv_native.emitter import Definition
 from pyv_native.ir import Ir, Target
+from pyv_native.module import module_context, module_text, symbol
 from pyv_native.records import WORD, layout
 
-LOAD, STORE, PROCEED, WAIT = "bus_load", "bus_store", "bus_proceed", "bus_wait"
-MARK, LOG_CYCLES, LOG_TRAP = "log_mark", "log_cycles", "log_trap"
-_FUNCTIONS: dict[str, Definition] = {
-    LOAD: bus.load_hart, STORE: bus.store_hart, PROCEED: bus.proceed, WAIT: bus.wait_for_interrupt,
-    MARK: log.mark, LOG_CYCLES: log.log_cycles, LOG_TRAP: log.log_trap,
-}  # fmt: skip
+_OUTLINED = {function: LINKAGE.slots[function] for function in (pmp.guard, pmp.write_config, pmp.write_address)}
+"""Functions that are too long to be inlined."""
 
 
-def variables() -> str:
-    """The IR of the pointers to functions of the machine."""
-    return "".join(map(variable, _FUNCTIONS))
+class HartFunctions:
+    """Functions of the hart (`pyv_ext.machine.hart`, `csr`) that a function of IR calls."""
+
+    def __init__(self, ir: Ir, isa: Isa, *, linked: bool = False) -> None:
+        """What the ISA rules out vanishes from their code. `linked`: only the shortest are inlined."""
+        self._ir = ir
+        self._linked = linked
+        flags = {"user_mode": isa.user_mode, "floating": isa.floating, "alignment": isa.alignment}
+        self._constants = tuple((f"HartState.{name}", int(value)) for name, value in flags.items())
+        self._called: dict[Definition, None] = {}
+
+    def call(self, function: Definition, *arguments: str | int) -> str:
+        """Emit a call with i64 arguments; the i64 that it returns."""
+        if self._linked and function in LINKAGE.slots:
+            return call(self._ir, function, *arguments)
+        self._called[function] = None
+        records = self._ir.load("ptr", "%frame", 8 * RECORDS_AT)
+        operands = "".join(f", i64 {argument}" for argument in arguments)
+        return self._ir.value(f"call i64 @{symbol(function)}(ptr {records}{operands})")
+
+    def holds(self, function: Definition, *arguments: str | int) -> str:
+        """Emit a call; whether the result is other than 0, as an i1."""
+        return self._ir.value(f"icmp ne i64 {self.call(function, *arguments)}, 0")
+
+    def text(self) -> str:
+        """The IR of what is called, a part of the module."""
+        return _hart_text(tuple(self._called), self._constants) if self._called else ""
 
 
-def pointers() -> dict[str, int]:
-    """Addresses of the functions, by variable."""
-    return {name: MachineState.address(function) for name, function in _FUNCTIONS.items()}
+@cache
+def _hart_text(functions: tuple[Definition, ...], constants: tuple[tuple[str, int], ...]) -> str:
+    return module_text(functions, module_context(functions, Machine, dict(constants), {}, False), outlined=_OUTLINED)
 
 
-def call(ir: Ir, name: str, *arguments: str) -> str:
-    """Emit the call of a function of the machine with i64 arguments; the i64 that it returns."""
-    function, records = ir.load("ptr", f"@{name}"), ir.load("ptr", "%frame", 8 * RECORDS_AT)
+def call(ir: Ir, function: Definition, *arguments: str | int) -> str:
+    """Emit the call of a function of the machine's module, with i64 arguments; the i64 that it returns."""
+    records = ir.load("ptr", "%frame", 8 * RECORDS_AT)
+    address = ir.load("ptr", records, LINKS + WORD * LINKAGE.slots[function])
     operands = "".join(f", i64 {argument}" for argument in arguments)
-    return ir.value(f"call i64 {function}(ptr {records}{operands})")
+    return ir.value(f"call i64 {address}(ptr {records}{operands})")
 
 
 def unless_raised(ir: Ir, target: Target) -> None:

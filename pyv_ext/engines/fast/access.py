@@ -10,22 +10,25 @@ from typing import NamedTuple
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import LINE_BITS, PAGE_BITS
 from pyv_ext.engines.boundary import calls, frame
+from pyv_ext.engines.boundary.calls import HartFunctions
 from pyv_ext.engines.fast.blocks import Reach
 from pyv_ext.engines.fast.floating import boxed
-from pyv_ext.engines.fast.machine import Machine
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Kind, Row
+from pyv_ext.machine import hart as machine
+from pyv_ext.machine import pmp
+from pyv_ext.machine.slots import READABLE, WRITABLE
 from pyv_native.ir import Ir, Target
 
 LOADS, STORES, WORD_BITS = 1, 2, 2
 """As in `pyv_ext.bus.shadow`, which a run without a sanitizer does not import."""
 
 RIGHTS = {
-    Kind.LOAD: (frame.READABLE,),
-    Kind.LR: (frame.READABLE,),
-    Kind.STORE: (frame.WRITABLE,),
-    Kind.SC: (frame.WRITABLE,),
-    Kind.AMO: (frame.READABLE, frame.WRITABLE),
+    Kind.LOAD: (pmp.READ,),
+    Kind.LR: (pmp.READ,),
+    Kind.STORE: (pmp.WRITE,),
+    Kind.SC: (pmp.WRITE,),
+    Kind.AMO: (pmp.READ, pmp.WRITE),
 }
 """What accesses need."""
 
@@ -104,7 +107,7 @@ class RamAccess:
         they must be, in RAM, and its stores not in lines of code, and where PMP forbids something between the first and
         the last. This memory must be `plain`."""
         for right in RIGHTS[reach.kind] if self.guarded else ():
-            frame.permit(ir, right, self._index(ir, address), reach.bytes, leave)
+            _permit(ir, at, right, self._index(ir, address), reach.bytes, leave)
         limit = max(self._load_size - reach.bytes + reach.size, 0)
         offset = self._inside(ir, address, reach.size, limit, leave)
         code = [self._code(ir, at, ir.value(f"add i64 {offset}, {byte}")) for byte in reach.lines]
@@ -137,10 +140,10 @@ class RamAccess:
         long = ir.value(f"icmp eq i32 {ir.value(f'and i32 {word}, 3')}, 3")
         return ir.value(f"select i1 {long}, i32 {word}, i32 {ir.value(f'and i32 {word}, 65535')}")
 
-    def permit(self, ir: Ir, row: Row, address: str, leave: Target) -> None:
+    def permit(self, ir: Ir, at: Pointers, row: Row, address: str, leave: Target) -> None:
         """To `leave` where PMP forbids the access."""
         for right in RIGHTS[row.kind] if self.guarded else ():
-            frame.permit(ir, right, self._index(ir, address), row.size, leave)
+            _permit(ir, at, right, self._index(ir, address), row.size, leave)
 
     def load(self, ir: Ir, at: Pointers, row: Row, address: str, leave: Target) -> str:
         """The register value that a load gives (an i64 for an f register); to `leave` where the bus must do it."""
@@ -245,26 +248,49 @@ class RamAccess:
         return ir.value(f"zext {self._word} {value} to i64")
 
 
+def _permit(ir: Ir, at: Pointers, right: int, address: str, size: int, leave: Target) -> None:
+    """To `leave` unless all bytes of an access at an i64 address are permitted: the last range is compared first."""
+    first = READABLE if right == pmp.READ else WRITABLE
+    low, end = (ir.load("i64", at.x, 8 * word) for word in (first, first + 1))
+    above = ir.value(f"icmp uge i64 {address}, {low}")
+    below = ir.value(f"icmp ule i64 {ir.value(f'add i64 {address}, {size}')}, {end}")
+    seek, fine = ir.new_label(), ir.new_label()
+    ir.branch(ir.value(f"and i1 {above}, {below}"), (fine, ()), (seek, ()))
+    ir.block(seek)
+    ir.unless(ir.value(f"icmp ne i64 {calls.call(ir, pmp.permit, address, size, right)}, 0"), leave)
+    ir.goto(fine)
+    ir.block(fine)
+
+
 def atomic(
-    ir: Ir, access: RamAccess, at: Pointers, mode: Machine, row: Row, address: str, b: str, place: Place, leave: Target
+    ir: Ir,
+    access: RamAccess,
+    at: Pointers,
+    hart: HartFunctions,
+    row: Row,
+    address: str,
+    b: str,
+    place: Place,
+    leave: Target,
 ) -> str:
     """LR, SC or AMO of the RAM of the fast path: the value of rd. Nothing has changed where it leaves.
 
     They are aligned even where loads and stores need not be.
     """
     ir.unless(ir.value(f"icmp eq i32 {ir.value(f'and i32 {address}, {row.size - 1}')}, 0"), leave)
-    access.permit(ir, row, address, leave)
+    access.permit(ir, at, row, address, leave)
     old = access.load(ir, at, row, address, leave)
-    if row.kind is Kind.LR:
-        mode.reserve(address, old)
-        return old
     if row.kind is Kind.AMO:
         from pyv_ext.engines.lowering import Lowering  # not where the cache has the code
 
         new = Lowering(ir, 32).value(row.expr, {"a": address, "b": b, "old": old})
         access.store(ir, at, row, address, new, place, leave)
         return old
-    holds = mode.reserved(address, old)
+    reservation = [ir.value(f"zext i32 {value} to i64") for value in (address, old)]
+    if row.kind is Kind.LR:
+        hart.call(machine.reserve, *reservation)
+        return old
+    holds = hart.holds(machine.is_reserved, *reservation)
     access.store(ir, at, row, address, ir.value(f"select i1 {holds}, i32 {b}, i32 {old}"), place, leave)
-    mode.unreserve()
+    hart.call(machine.cancel_reservation)
     return ir.value(f"zext i1 {ir.value(f'xor i1 {holds}, true')} to i32")

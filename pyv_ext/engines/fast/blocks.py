@@ -6,22 +6,42 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pyv_ext.bus.memory import LINE
-from pyv_ext.engines.fast.machine import enables
+from pyv_ext.hart.csr import REGISTERS
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.row import Row
+from pyv_ext.machine.csr import MIE, MSTATUS, PMPADDR, PMPCFG
+from pyv_ext.machine.state import ENTRIES
 
 CONTROL = (Kind.BRANCH, Kind.JUMP)
 ATOMIC = (Kind.LR, Kind.SC, Kind.AMO)
 TRANSLATED = (Kind.OP, Kind.LOAD, Kind.STORE, Kind.FLOAT, *CONTROL)
-"""The kinds of instruction that translators take; `ATOMIC`, and of those of machine mode what `machine` knows,
-unless a sanitizer looks on; all others take the slow path."""
+"""The kinds of instruction that translators take; `ATOMIC` and `SYSTEM` unless a sanitizer looks on; all others take
+the slow path."""
+SYSTEM = (Kind.CSR_WRITE, Kind.CSR_UPDATE, Kind.ECALL, Kind.MRET)
 
 
 def ends(instruction: Instruction) -> bool:
     """Whether the next instruction may be another one than that behind it, or an interrupt may come before it, or the
     cycle in which it begins is not known beforehand."""
     row = instruction.row
-    return row.kind in CONTROL or row.kind in (Kind.ECALL, Kind.MRET) or bool(row.extra) or enables(instruction)
+    return row.kind in CONTROL or row.kind in (Kind.ECALL, Kind.MRET) or bool(row.extra) or disturbs(instruction)
+
+
+def accesses_csr(instruction: Instruction) -> bool:
+    """Whether it accesses a CSR of the hart, other than one of a window."""
+    return instruction.row.kind in (Kind.CSR_WRITE, Kind.CSR_UPDATE) and instruction.csr in REGISTERS
+
+
+def writes_csr(instruction: Instruction) -> bool:
+    """Whether an instruction that accesses a CSR writes it."""
+    return instruction.row.kind is Kind.CSR_WRITE or bool(instruction.word >> 15 & 31)
+
+
+def disturbs(instruction: Instruction) -> bool:
+    """Whether it writes a CSR so that an interrupt may come right after it, or PMP forbid something."""
+    address = instruction.csr
+    protects = PMPCFG <= address < PMPADDR + ENTRIES
+    return accesses_csr(instruction) and writes_csr(instruction) and (address in (MSTATUS, MIE) or protects)
 
 
 class Block(NamedTuple):

@@ -7,8 +7,8 @@ from typing import Any
 from pyv_ext.engines.boundary.frame import CUSTOM, address_of
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.slow import Core, acts_after, unfinished
-from pyv_ext.hart.slots import SINK
 from pyv_ext.isa import Instruction, Kind
+from pyv_ext.machine.slots import SINK
 from pyv_ext.protocols import Operands, Retry, Stall, Trap, Value
 
 MOST = 1 << 10

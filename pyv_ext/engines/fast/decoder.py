@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pyv_ext.engines.fast import entries
 from pyv_ext.engines.fast.blocks import TRANSLATED, is_direct
 from pyv_ext.engines.fast.entries import DECODE, Numbers
-from pyv_ext.hart.slots import SINK
 from pyv_ext.isa import Isa, Kind
 from pyv_ext.isa.formats import OPERANDS, Bits, Format
 from pyv_ext.isa.instruction_set import KEY
 from pyv_ext.isa.row import Row
+from pyv_ext.machine.slots import SINK
 from pyv_native.ir import Ir
 
 

@@ -94,11 +94,6 @@ class FastEngine(Engine):
                 self._last.made()
         return self._native
 
-    def flush(self) -> None:
-        super().flush()
-        if self._native is not None:
-            self._native.restored()
-
     def _drop(self, pcs: Iterable[int]) -> None:
         if self._native is not None:
             self._native.drop(pcs)

@@ -9,8 +9,8 @@ import struct
 
 from pyv_ext.bus.bus import ADDRESS_SPACE
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
-from pyv_ext.engines.boundary.frame import READINGS, address_of
-from pyv_ext.engines.fast import floating, machine
+from pyv_ext.engines.boundary.frame import address_of
+from pyv_ext.engines.fast import floating
 from pyv_ext.engines.fast.blocks import ATOMIC, TRANSLATED
 from pyv_ext.isa import Isa
 
@@ -42,6 +42,13 @@ whether the last of them is a jump that leaves no return address, so that what f
 _PER_PAGE = PAGE // STEP
 
 
+CSR_ROWS = ("csrrw", "csrrs", "csrrc")
+CSR_READ, ECALL, ILLEGAL, MRET, WFI, FENCE_I = "csrr", "ecall", "illegal", "mret", "wfi", "fence.i"
+SYSTEM = (*CSR_ROWS, CSR_READ, ECALL, ILLEGAL, MRET, WFI, FENCE_I)
+"""Operations of privileged instructions, and of words that are none, which the immediate is. Those of CSRs have the
+address << 5 | operand of immediate forms in the immediate; the rows of `CSR_ROWS` write."""
+
+
 class Numbers:
     """The numbers of the interpreter's operations, in the order in which it has them."""
 
@@ -51,17 +58,15 @@ class Numbers:
         self.rows += [row for row in isa.rows if row.kind in ATOMIC and "." not in row.name.partition(".")[2]]
         floats = floating.operations(isa.rows, fused=fused)
         self.by_name = {row.name: number for number, row in enumerate(self.rows, FIRST)}
-        first = FIRST + len(self.rows)
-        self.readings = {reading: number for number, reading in enumerate(READINGS, first)}
-        self.fence = first + len(READINGS)
+        self.fence = FIRST + len(self.rows)
         self.drain = self.fence + 1
         self.custom = self.drain + 1
         self.marked = self.custom + 1
-        self.machine = {name: number for number, name in enumerate(machine.operations(isa), self.marked + 1)}
-        self.by_float = {
-            operation: number for number, operation in enumerate(floats, self.marked + 1 + len(self.machine))
-        }
-        self.end = self.marked + 1 + len(self.machine) + len(floats)
+        names = [name for name in SYSTEM if name not in CSR_ROWS or name in isa.by_name]
+        self.system = {name: number for number, name in enumerate(names, self.marked + 1)}
+        first = self.marked + 1 + len(names)
+        self.by_float = {operation: number for number, operation in enumerate(floats, first)}
+        self.end = first + len(floats)
         """The number behind the last."""
 
 

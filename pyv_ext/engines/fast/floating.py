@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from pyv_ext.engines.floating import DYNAMIC
-from pyv_ext.hart.csr import DIRTY
-from pyv_ext.hart.slots import FFLAGS, FRM, FS
 from pyv_ext.isa import Instruction, Kind, Row
 from pyv_ext.isa.formats import BOX
 from pyv_ext.isa.softfloat import DOUBLE, RNE, RTZ, RUP, SINGLE, Format
+from pyv_ext.machine.slots import FFLAGS, FRM, FS
+from pyv_ext.machine.state import DIRTY
 from pyv_native.host import x86_64_linux
 from pyv_native.ir import Ir, Target
 

@@ -10,17 +10,18 @@ pc and progress are in the frame between calls.
 
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
 from pyv_ext.engines.boundary import calls, elsewhere, frame
+from pyv_ext.engines.boundary.calls import HartFunctions
 from pyv_ext.engines.boundary.frame import BIAS, Exit, Left, with_left
-from pyv_ext.engines.fast import entries, floating, upcalls
+from pyv_ext.engines.fast import entries, floating, space, upcalls
 from pyv_ext.engines.fast.access import Pointers, RamAccess
 from pyv_ext.engines.fast.decoder import decoder
 from pyv_ext.engines.fast.entries import Numbers
-from pyv_ext.engines.fast.machine import Switching
 from pyv_ext.engines.fast.operations import Operations, Step
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.lowering import declarations
-from pyv_ext.hart.traps import INTERRUPT
 from pyv_ext.isa import Isa
+from pyv_ext.machine import bus, hart, log
+from pyv_ext.machine.slots import GUARDED, MCAUSE, MOVED
 from pyv_ext.machine.state import LogKind
 from pyv_ext.timing import CoreTiming
 from pyv_native.ir import Ir
@@ -54,30 +55,33 @@ class Interpreter:
         ir = self._ir = Ir()
         ir.block("entry")
         pointers = self._access.pointers(ir)
+        self._hart = HartFunctions(ir, self._isa, linked=True)
         ir.goto("mode", (ir.load("i32", "%frame", 8 * frame.PC), ir.load("i64", "%frame", 8 * frame.PROGRESS)))
         pc, progress = ir.block("mode", WORD, "i64")
-        self._table = ir.load("ptr", "%frame", 8 * frame.TABLE)
-        functions = ir.load("ptr", "%frame", 8 * frame.FUNCTIONS)
+        words = ir.load("ptr", "%frame", 8 * frame.SPACE)
+        self._table, functions, self._volatile_at = (
+            ir.load("ptr", words, 8 * word) for word in (space.TABLE, space.FUNCTIONS, space.VOLATILE)
+        )
         ir.goto("arrive", (pc, progress))
         self._head(functions, threshold)
         self._fetch()
         step = self._step(pointers)
-        made = Operations(ir, self._isa, self._timing, self._access, pointers, step, fused=self._fused)
+        made = Operations(
+            ir, self._isa, self._timing, self._access, pointers, self._hart, step, fused=self._fused
+        )  # fmt: skip
         numbers = self._numbers
         for row in numbers.rows:
             made.operation(numbers.by_name[row.name], row)
-        for reading, number in numbers.readings.items():
-            made.reading(number, reading)
         made.fence(numbers.fence)
         made.drain(numbers.drain)
         made.custom(numbers.custom)
         made.marked(numbers.marked)
-        for name, number in numbers.machine.items():
-            made.machine_mode(number, name)
+        for name, number in numbers.system.items():
+            made.system(number, name)
         for operation, number in numbers.by_float.items():
             made.floating_point(number, operation)
-        self._arrive(Switching(ir, self._isa, pointers.x))
-        self._switch(pointers.x)
+        self._arrive(pointers.x)
+        self._follow(pointers.x)
         self._exits()
         helpers = elsewhere.functions() + Upcalls.variables()
         helpers += decoder(self._isa, numbers)
@@ -85,7 +89,7 @@ class Interpreter:
             helpers += floating.declarations()
             rows = {each.row.name: each.row for each in self._numbers.by_float}.values()
             helpers += floating.float_functions(row for row in rows if floating.has_strict(row, fused=self._fused))
-        helpers += frame.permission() if self._access.guarded else ""
+        helpers += self._hart.text()
         return declarations(self._isa.xlen) + helpers + ir.text("i64 @interpret(ptr %frame)")
 
     def _entry(self, pc: str, progress: str) -> str:
@@ -159,7 +163,7 @@ class Interpreter:
         slot = ir.value(f"zext i32 {ir.value(f'lshr i32 {mixed}, {entries.MIX_BITS}')} to i64")
         upper = ir.value(f"shl i64 {ir.value(f'zext i32 {word} to i64')}, 32")
         tag = ir.value(f"or i64 {upper}, {ir.value(f'zext i32 {address} to i64')}")
-        table = ir.load("ptr", ir.load("ptr", "%frame", 8 * frame.VOLATILE))
+        table = ir.load("ptr", self._volatile_at)
         neighbour = ir.value(f"xor i64 {slot}, 1")
         for index, otherwise in ((slot, ("second", ())), (neighbour, ("unknown", (pc, progress)))):
             place = ir.at(table, ir.value(f"mul i64 {index}, {entries.SLOT}"))
@@ -184,7 +188,7 @@ class Interpreter:
         ir = self._ir
         pc, progress = ir.block("budget", WORD, "i64")
         end = frame.cycle_of(ir, progress)
-        left = calls.call(ir, calls.PROCEED, end)
+        left = calls.call(ir, bus.proceed, end)
         calls.unless_raised(ir, ("fault", (pc, progress)))
         on = calls.goes_on(ir, progress, end)
         ir.branch(ir.value(f"icmp ne i64 {left}, 0"), ("arrive", (pc, on)), ("over", (pc, on)))
@@ -205,7 +209,7 @@ class Interpreter:
         """A WFI, while no interrupt is pending: time passes from event to event."""
         ir = self._ir
         pc, progress = ir.block("wait", WORD, "i64")
-        woken = calls.call(ir, calls.WAIT, frame.cycle_of(ir, progress))
+        woken = calls.call(ir, bus.wait_for_interrupt, frame.cycle_of(ir, progress))
         calls.unless_raised(ir, ("waiting", (pc, progress)))
         ir.unless(ir.value(f"icmp sge i64 {woken}, 0"), ("waiting", (pc, progress)))
         done = ir.value(f"add i64 {progress}, {1 << 32}")
@@ -239,26 +243,39 @@ class Interpreter:
         ir.block("answered.off")
         ir.goto("over", (after, with_left(ir, done, "0")))
 
-    def _arrive(self, mode: Switching) -> None:
+    def _arrive(self, x: str) -> None:
         """Go on at pc, unless an interrupt comes before it. Events that are due come first."""
         ir = self._ir
         pc, progress = ir.block("arrive", WORD, "i64")
+        still = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * MOVED)}, 0")
+        ir.unless(still, ("follow", (pc, progress)))
         left = ir.value(f"trunc i64 {progress} to i32")
         ir.unless(ir.value(f"icmp ugt i32 {left}, {BIAS}"), ("head", (pc, progress)))
-        handler, row, cause = mode.interrupt(pc, ("head", (pc, progress)), ("over", (pc, progress)))
-        start = frame.cycle_of(ir, progress)
         place = ir.value(f"zext i32 {pc} to i64")
-        interrupt = ir.value(f"zext i32 {ir.value(f'or i32 {cause}, {-INTERRUPT}')} to i64")
-        calls.call(ir, calls.LOG_TRAP, start, str(self._timing.irq), place, interrupt)
-        after = ir.value(f"sub i64 {progress}, {self._timing.irq}")
+        address = self._hart.call(hart.take_interrupt, place)
+        ir.unless(ir.value(f"icmp ne i64 {address}, {hart.NONE}"), ("head", (pc, progress)))
+        handler, after = ir.value(f"trunc i64 {address} to i32"), ir.value(f"sub i64 {progress}, {self._timing.irq}")
+        cause = ir.load("i64", x, 8 * MCAUSE)
+        calls.call(ir, log.log_trap, frame.cycle_of(ir, progress), self._timing.irq, place, cause)
         calls.unless_raised(ir, ("fault", (handler, after)))
-        mode.go(row, (handler, after), "head")
+        still = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * MOVED)}, 0")
+        ir.branch(still, ("head", (handler, after)), ("follow", (handler, after)))
 
-    def _switch(self, x: str) -> None:
-        """To another privilege mode."""
+    def _follow(self, x: str) -> None:
+        """Go on in the space of the hart's privilege mode, by what PMP forbids there; Python is asked for a new one."""
         ir = self._ir
-        pc, progress, row = ir.block("switch", WORD, "i64", "ptr")
-        frame.load_mode(ir, row, x)
+        pc, progress = ir.block("follow", WORD, "i64")
+        if not self._access.guarded:
+            guarded = ir.load("i64", x, 8 * GUARDED)
+            ir.unless(ir.value(f"icmp eq i64 {guarded}, 0"), ("over", (pc, progress)))
+        words = self._hart.call(hart.native_space)
+        ir.branch(ir.value(f"icmp ne i64 {words}, 0"), ("switch", ()), ("ask", ()))
+        ir.block("switch")
+        ir.store("i64", words, "%frame", 8 * frame.SPACE)
+        ir.goto("mode", (pc, progress))
+        ir.block("ask")
+        upcalls.ask(ir, upcalls.FOLLOW)
+        calls.unless_raised(ir, ("fault", (pc, progress)))
         ir.goto("mode", (pc, progress))
 
     def _exits(self) -> None:

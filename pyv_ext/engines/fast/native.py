@@ -1,7 +1,7 @@
 """Native code of one hart: runs it, and gives it what it needs of the program, by privilege mode."""
 
 import ctypes
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.boundary.elsewhere import OtherMemories
@@ -13,13 +13,10 @@ from pyv_ext.engines.boundary.frame import (
     LEFT,
     LIMIT,
     MARKED,
-    MODES,
     PC,
     PROGRESS,
-    TABLE,
+    SPACE,
     Exit,
-    Mode,
-    Permissions,
     address_of,
     make_frame,
 )
@@ -35,17 +32,19 @@ from pyv_ext.engines.kept.last_run import LastRun, Regions
 from pyv_ext.engines.kept.recipe import Recipe
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart.hart import Wait
-from pyv_ext.hart.pmp import PmpMap, Spans
-from pyv_ext.hart.traps import Cause
+from pyv_ext.hart.pmp import Pmp, Spans
 from pyv_ext.isa import Kind
+from pyv_ext.machine.slots import CONTEXT, GUARDED, MOVED, PMP_WRITES, SPACES, SPACES_AT
+from pyv_ext.machine.state import CONTEXTS
+from pyv_ext.machine.traps import MACHINE, USER, Cause
 from pyv_native.arena import STATUS
 from pyv_native.compiler import make_compiler, variable
 from pyv_native.ir import Ir
 
 MOST_SPACES = 8
 """Maps of where PMP permits fetches whose code is kept."""
-MOST_MAPS = 32
-"""Maps of what PMP permits whose tables are kept."""
+MAX_MAPS = 64
+"""Entries of PMP whose spaces are known: a system that gives each task entries of its own has a few."""
 
 
 class Native:
@@ -80,7 +79,7 @@ class Native:
             RamAccess(core.hart, core.bus, misaligned=core.misaligned, guarded=each) for each in (guarded, False)
         )
         self._accesses = plain, access
-        self._upcalls = Upcalls(core, self._frame, self._words, code, slow, self._show_modes)
+        self._upcalls = Upcalls(core, self._frame, self._words, code, slow, self._follow)
         self._custom_calls = CustomCalls(core, self._upcalls, self._frame)
         self._marked = MarkedEntries()
         self._frame[MARKED] = address_of(self._marked.table)
@@ -107,14 +106,10 @@ class Native:
         self._last = last
         self._kept = last is not None and last.native
         """Whether the next run begins with what is translated."""
-        self._other_data = Mode()
-        """While loads and stores are those of another mode (MPRV)."""
-        self._permissions: dict[PmpMap, dict[int, Permissions]] = {}
-        """Of each privilege mode, by what PMP permits."""
-        self._modes: dict[PmpMap, list[tuple[int, Mode | None]]] = {}
-        """What `_show_modes` shows, likewise, while there are the same spaces: words of the frame, and their rows."""
         self.spaces: dict[Spans | None, Space] = {}
         """By where PMP permits fetches, None while it forbids nothing at all."""
+        self._contexts: dict[bytes, memoryview] = {}
+        """By entries of PMP: addresses of words of spaces (`_known_spaces`)."""
         self._begins_with = dict(regions)
         """What has not been translated yet of what spaces begin with."""
         self._space(None)
@@ -180,10 +175,6 @@ class Native:
         stores = instruction.row.kind is Kind.STORE
         self._core.trap(Cause.STORE_FAULT if stores else Cause.LOAD_FAULT, address)
 
-    def restored(self) -> None:
-        """The hart is in another state altogether."""
-        self._upcalls.restored()
-
     def drop(self, pcs: Iterable[int]) -> None:
         """The instructions at these addresses are others now, or hooked."""
         for each in self.spaces.values():
@@ -193,59 +184,39 @@ class Native:
 
     def _current(self) -> Space:
         """The space in which native code has been left."""
-        table = self._frame[TABLE]
-        return next(each for each in self.spaces.values() if each.addresses[0] == table)
+        return next(each for each in self.spaces.values() if each.address == self._frame[SPACE])
 
-    def _follow(self) -> None:
-        """Let native code be in the hart's mode, and know what it needs to go to the other one by itself."""
-        hart = self._hart
-        mode, data_mode = hart.priv, hart.data_mode
-        if len(self._permissions) == MOST_MAPS:  # the frame has addresses of their tables, until it is filled anew here
-            self._permissions.clear()
-            self._modes.clear()
-        permissions = self._permitted()
-        fetches = permissions[mode].fetchable
-        if mode != data_mode:
-            fetches = permissions[mode].fetches if hart.guarded else None
-        current = self._space(fetches)
-        self._show_modes()
-        self._other_data.fill(current.addresses, permissions[data_mode], hart.guarded)
-        self._other_data.load(self._frame)
+    def _follow(self) -> int:
+        """Let native code be in the hart's mode, and know the spaces of others by itself."""
+        x, pmp = self._hart.x, self._hart.csrs.pmp
+        entries, context = pmp.entries, x[CONTEXT]
+        spaces = self._contexts.get(entries)
+        if spaces is None or not spaces[context]:
+            if len(self._contexts) == MAX_MAPS:
+                self._contexts.clear()
+            space = self._space(pmp.fetchable(self._hart.priv) if x[GUARDED] else None)
+            spaces = self._contexts[entries] = self._known_spaces(pmp)
+            self._frame[SPACE] = space.address
+        else:
+            self._frame[SPACE] = spaces[context]
+        x[SPACES : SPACES + CONTEXTS] = spaces
+        x[SPACES_AT], x[MOVED] = x[PMP_WRITES], 0
+        return 0
 
-    def _permitted(self) -> Mapping[int, Permissions]:
-        """What PMP permits each mode now."""
-        permitted = self._hart.csrs.pmp.map
-        found = self._permissions.get(permitted)
-        if found is None:
-            found = self._permissions[permitted] = {mode: Permissions(permitted, mode) for mode in MODES}
-        return found
-
-    def _show_modes(self) -> None:
-        """Let native code know what it needs in each mode, where it has been there before. Where there is no room for
-        another map, the frame has none: native code is left, and `_follow` makes room."""
-        permitted, frame = self._hart.csrs.pmp.map, self._frame
-        modes = self._modes.get(permitted)
-        if modes is None and len(self._permissions) == MOST_MAPS and permitted not in self._permissions:
-            return
-        if modes is None:
-            modes = [(MODES[mode], self._mode(each)) for mode, each in self._permitted().items()]
-            self._modes[permitted] = modes
-        for word, mode in modes:
-            frame[word] = 0 if mode is None else mode.address
-
-    def _mode(self, permissions: Permissions) -> Mode | None:
-        fetchable = permissions.fetchable
-        space = self.spaces.get(fetchable)
-        if space is None or (fetchable is not None and not self._guarded):
-            return None
-        mode = Mode()
-        mode.fill(space.addresses, permissions, fetchable is not None)
-        return mode
+    def _known_spaces(self, pmp: Pmp) -> memoryview:
+        """Addresses of the words of spaces, by `HartState.context`; 0 where there is none, or it depends on more."""
+        spaces = memoryview(bytearray(8 * CONTEXTS)).cast("Q")
+        for mode in (USER, MACHINE):
+            restricted = pmp.restricts(mode)
+            space = self.spaces.get(pmp.fetchable(mode) if restricted else None)
+            if space is not None and (self._guarded or not restricted):
+                spaces[mode] = space.address
+        return spaces
 
     def _space(self, fetchable: Spans | None) -> Space:
         found = self.spaces.get(fetchable)
         if found is None:
-            self._modes.clear()
+            self._contexts.clear()
             for each in [each for each in self.spaces if each is not None][: 1 - MOST_SPACES]:
                 del self.spaces[each]
             found = self.spaces[fetchable] = Space(

@@ -1,32 +1,33 @@
-"""What the interpreter does for each operation of an entry: that of a row, a read of a counter, a fence, a call."""
+"""What the interpreter does for each operation of an entry: that of a row, of the system, a fence, a call."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.boundary import calls, frame
+from pyv_ext.engines.boundary.calls import HartFunctions
 from pyv_ext.engines.boundary.elsewhere import LOAD, STORE
-from pyv_ext.engines.boundary.frame import Reading, advance, read_counter
+from pyv_ext.engines.boundary.frame import advance
 from pyv_ext.engines.fast import entries, floating, upcalls
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
 from pyv_ext.engines.fast.blocks import ATOMIC
 from pyv_ext.engines.fast.floating import Floating, Operation
-from pyv_ext.engines.fast.machine import FENCE_I, MRET, PROTECTION, STATUS, TRAP, WFI, Switching
 from pyv_ext.engines.floating import DYNAMIC
 from pyv_ext.engines.lowering import Lowering
 from pyv_ext.engines.slow import W_BEFORE_O
-from pyv_ext.hart import slots
-from pyv_ext.hart.csr import DIRTY
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.isa.formats import F0
 from pyv_ext.isa.softfloat import RUP
-from pyv_ext.machine.bus import LEAVE
-from pyv_ext.machine.state import LogKind
+from pyv_ext.machine import bus, csr, hart, log
+from pyv_ext.machine.slots import FRM, FS, GUARDED
+from pyv_ext.machine.state import DIRTY, LogKind
+from pyv_ext.machine.traps import Cause
 from pyv_ext.timing import CoreTiming
+from pyv_native.emitter import Definition
 from pyv_native.ir import Ir, Target
 
 RA, SP = 1, 2
-_LOGGED = {TRAP: LogKind.TRAP, MRET: LogKind.MRET}
+_LOGGED = {entries.ECALL: LogKind.TRAP, entries.ILLEGAL: LogKind.TRAP, entries.MRET: LogKind.MRET}
 
 
 class Step(NamedTuple):
@@ -42,7 +43,16 @@ class Operations:
     `arrive`, `leave`, `wait`, `refresh` or `fault`."""
 
     def __init__(
-        self, ir: Ir, isa: Isa, timing: CoreTiming, access: RamAccess, pointers: Pointers, step: Step, *, fused: bool
+        self,
+        ir: Ir,
+        isa: Isa,
+        timing: CoreTiming,
+        access: RamAccess,
+        pointers: Pointers,
+        functions: HartFunctions,
+        step: Step,
+        *,
+        fused: bool,
     ) -> None:
         """`pointers`: those of `access` in this function; `fused`: the processor multiplies and adds in one step."""
         self._ir = ir
@@ -53,7 +63,7 @@ class Operations:
         self._pc, self._progress, self._current = step
         self._fused = fused
         self._lower = Lowering(ir, isa.xlen)
-        self._mode = Switching(ir, isa, pointers.x)
+        self._hart = functions
 
     def operation(self, number: int, row: Row) -> None:
         ir = self._ir
@@ -79,7 +89,7 @@ class Operations:
         elif row.kind in ATOMIC:
             address, other = self._register(entries.RS1), self._register(entries.RS2)
             place = Place(self._pc, self._progress)
-            self._write(atomic(ir, self._access, self._at, self._mode, row, address, other, place, self._leave))
+            self._write(atomic(ir, self._access, self._at, self._hart, row, address, other, place, self._leave))
         elif row.kind is Kind.BRANCH:
             taken = ir.value(f"add i64 {self._progress}, {advance(self._timing.taken)}")
             target = ir.value(f"add i32 {self._pc}, {self._immediate()}")
@@ -95,52 +105,62 @@ class Operations:
             return
         self._next(next_pc, after, row.length)
 
-    def machine_mode(self, number: int, name: str) -> None:
-        """One of `machine.operations`."""
-        ir, mode = self._ir, self._mode
+    def system(self, number: int, name: str) -> None:
+        """One of `entries.SYSTEM`. A tracer is told by the slow path of those that are no accesses of CSRs."""
+        ir, functions = self._ir, self._hart
         ir.block(f"op{number}")
+        if name in entries.CSR_ROWS or name == entries.CSR_READ:
+            self._csr(name)
+            return
         if name in _LOGGED:
             self._unless_logged(_LOGGED[name])
         next_pc = ir.value(f"add i32 {self._pc}, 4")
-        if name == TRAP:
-            retired = ir.value(f"lshr i64 {self._progress}, 32")
-            retired = ir.value(f"add i64 {retired}, {ir.load('i64', '%frame', 8 * frame.INSTRET)}")
-            cause = ir.value(f"zext i8 {ir.load('i8', self._current, entries.RS2)} to i32")
-            handler, row = mode.trap_any(self._pc, cause, self._immediate(), retired, self._leave)
-            mode.go(row, (handler, ir.value(f"sub i64 {self._progress}, {self._timing.trap}")), "head")
-        elif name == MRET:
-            target, row = mode.leave_any_trap(self._leave)
-            mode.go(row, (target, ir.value(f"add i64 {self._progress}, {advance(self._timing.jump)}")), "arrive")
-        elif name == WFI:
-            mode.unless_machine(self._leave)
-            ir.unless(mode.pending(), ("wait", (self._pc, self._progress)))
-            ir.goto("arrive", (next_pc, ir.value(f"add i64 {self._progress}, {advance(self._timing.wfi)}")))
-        elif name == FENCE_I:
+        if name == entries.WFI:
+            ir.unless(functions.holds(hart.permits_wait), self._leave)
+            ir.goto("wait", (self._pc, self._progress))
+        elif name == entries.FENCE_I:
             fresh = ir.value(f"icmp ne i64 {calls.get(ir, 'fresh')}, 0")
             ir.unless(fresh, ("refresh", (self._pc, self._progress)))
-            ir.goto("head", (next_pc, ir.value(f"add i64 {self._progress}, {advance(self._timing.fence)}")))
+            ir.goto("head", (next_pc, self._after(self._timing.fence)))
         else:
-            self._csr(name, next_pc)
-
-    def _csr(self, name: str, next_pc: str) -> None:
-        ir, mode = self._ir, self._mode
-        mode.unless_machine(self._leave)
-        given = {"a": ir.value(f"or i32 {self._register(entries.RS1)}, {self._immediate()}")}
-        expr = self._isa.by_name[name.partition(" ")[0]].expr
-        if name.endswith(STATUS):
-            given["old"] = mode.read(slots.MSTATUS)
-            mode.write(slots.MSTATUS, self._lower.value(expr, given), self._leave)
-        else:
-            place = self._slot(entries.RS2)
-            given["old"] = ir.load("i32", place)
-            slot = ir.value(f"zext i8 {ir.load('i8', self._current, entries.RS2)} to i32")
-            value = self._lower.value(expr, given)
-            if name.endswith(PROTECTION):
-                mode.write_pmp(slot, place, value, self._leave)
+            pc, (_, retired) = self._extend(self._pc), upcalls.point(ir, self._progress)
+            if name == entries.MRET:
+                target, after = functions.call(hart.return_from_trap), self._after(self._timing.jump)
+            elif name == entries.ECALL:
+                target, after = functions.call(hart.call_environment, pc, retired), self._after(self._timing.trap, 0)
             else:
-                mode.write_any(slot, place, value)
-        self._write(given["old"])
-        self._unless_interrupted(next_pc, ir.value(f"add i64 {self._progress}, {advance(self._timing.csr)}"), 4)
+                word = self._extend(self._immediate())
+                target = functions.call(hart.take_trap, pc, int(Cause.ILLEGAL), word, retired)
+                after = self._after(self._timing.trap, 0)
+            ir.unless(ir.value(f"icmp ne i64 {target}, {hart.NONE}"), self._leave)
+            self._go(ir.value(f"trunc i64 {target} to i32"), after)
+
+    def _after(self, cycles: int, instructions: int = 1) -> str:
+        """Progress after an instruction of so many cycles."""
+        return self._ir.value(f"add i64 {self._progress}, {advance(cycles, instructions)}")
+
+    def _extend(self, value: str) -> str:
+        return self._ir.value(f"zext i32 {value} to i64")
+
+    def _csr(self, name: str) -> None:
+        ir, functions, immediate = self._ir, self._hart, self._immediate()
+        address, writes = self._extend(ir.value(f"lshr i32 {immediate}, 5")), int(name != entries.CSR_READ)
+        cycle, retired = upcalls.point(ir, self._progress)
+        old = functions.call(csr.load_csr, address, writes, cycle, retired)
+        ir.unless(ir.value(f"icmp ne i64 {old}, {csr.ABSENT}"), self._leave)
+        shown = ir.value(f"trunc i64 {old} to i32")
+        if writes:
+            operand = ir.value(f"or i32 {self._register(entries.RS1)}, {ir.value(f'and i32 {immediate}, 31')}")
+            value = self._lower.value(self._isa.by_name[name].expr, {"a": operand, "old": shown})
+            end = ir.value(f"add i64 {cycle}, {self._timing.csr}")
+            functions.call(csr.write_csr, address, self._extend(value), end, retired)
+        self._write(shown)
+        self._unless_disturbed(ir.value(f"add i32 {self._pc}, 4"), self._after(self._timing.csr), 4)
+
+    def _go(self, pc: str, progress: str) -> None:
+        """Go on elsewhere, unless something comes before."""
+        disturbed = self._hart.holds(hart.disturbed)
+        self._ir.branch(disturbed, ("arrive", (pc, progress)), ("head", (pc, progress)))
 
     def _unless_logged(self, kind: LogKind) -> None:
         """Leave while the kind is logged: the slow path does that."""
@@ -183,25 +203,25 @@ class Operations:
     def _strict(self, row: Row, places: Sequence[str], *, to_x: bool) -> None:
         """By the function that knows all exceptions and rounding modes, unless the instruction is illegal."""
         ir, x = self._ir, self._at.x
-        ir.unless(ir.value(f"icmp ne i64 {ir.load('i64', x, 8 * slots.FS)}, 0"), self._leave)
+        ir.unless(ir.value(f"icmp ne i64 {ir.load('i64', x, 8 * FS)}, 0"), self._leave)
         mode = "0"
         if row.format.imm is not None:
             static = ir.value(f"lshr i32 {self._immediate()}, {entries.MODE}")
-            dynamic = ir.value(f"trunc i64 {ir.load('i64', x, 8 * slots.FRM)} to i32")
+            dynamic = ir.value(f"trunc i64 {ir.load('i64', x, 8 * FRM)} to i32")
             mode = ir.value(f"select i1 {ir.value(f'icmp eq i32 {static}, {DYNAMIC}')}, i32 {dynamic}, i32 {static}")
             ir.unless(ir.value(f"icmp ule i32 {mode}, {RUP}"), self._leave)
         registers = [f"i64 {self._wide(place)}" for place in places] + ["i64 0"] * (3 - len(places))
         value = ir.value(f"call i64 @strict.{row.name}({', '.join(registers)}, i32 {mode}, ptr {x})")
         ir.store("i64", value, self._slot(entries.RD))
         if not to_x:
-            ir.store("i64", str(DIRTY), x, 8 * slots.FS)
+            ir.store("i64", str(DIRTY), x, 8 * FS)
 
     def _wide(self, place: str) -> str:
         return self._ir.load("i64", place)
 
     def _load(self, row: Row, address: str, next_pc: str, after: str) -> None:
         ir, elsewhere = self._ir, self._ir.new_label()
-        self._access.permit(ir, row, address, self._leave)
+        self._access.permit(ir, self._at, row, address, self._leave)
         value = self._access.load(ir, self._at, row, address, (elsewhere, ()))
         ir.store("i64" if row.floating else "i32", value, self._slot(entries.RD))
         self._next(next_pc, after, row.length)
@@ -217,7 +237,7 @@ class Operations:
         later = self._later(cycles)
         ir.branch(ir.value(f"icmp ne i64 {cycles}, 0"), (loaded, (answer, later)), (device, ()))
         ir.block(device)
-        answer, asked = self._access_device(calls.LOAD, wide, str(row.size))
+        answer, asked = self._access_device(bus.load_hart, wide, str(row.size))
         ir.goto(loaded, (answer, asked))
         answer, later = ir.block(loaded, "i64", "i64")
         value = ir.value(f"trunc i64 {answer} to i32")
@@ -225,11 +245,11 @@ class Operations:
             sign = 1 << 8 * row.size - 1
             value = ir.value(f"sub i32 {ir.value(f'xor i32 {value}, {sign}')}, {sign}")
         ir.store(*(("i64", floating.boxed(ir, value)) if row.floating else ("i32", value)), place)
-        self._unless_interrupted(next_pc, later, row.length)
+        self._unless_disturbed(next_pc, later, row.length)
 
     def _store(self, row: Row, address: str, value: str, next_pc: str, after: str) -> None:
         ir, elsewhere = self._ir, self._ir.new_label()
-        self._access.permit(ir, row, address, self._leave)
+        self._access.permit(ir, self._at, row, address, self._leave)
         place = Place(self._pc, self._progress)
         self._access.store(ir, self._at, row, address, value, place, (elsewhere, ()))
         self._log_store(address, str(getattr(self._timing, row.timing)))
@@ -250,26 +270,27 @@ class Operations:
         ir.block(device)
         low = ir.value(f"and i32 {value}, {-1 if row.size == 4 else (1 << 8 * row.size) - 1}")
         given = ir.value(f"zext i32 {low} to i64")
-        _, later = self._access_device(calls.STORE, wide, str(row.size), given)
-        self._unless_interrupted(next_pc, later, row.length)
+        _, later = self._access_device(bus.store_hart, wide, str(row.size), given)
+        self._unless_disturbed(next_pc, later, row.length)
 
-    def _access_device(self, function: str, *given: str) -> tuple[str, str]:
+    def _access_device(self, function: Definition, *given: str) -> tuple[str, str]:
         """Access a device: (value, progress after the instruction)."""
         ir = self._ir
         start = frame.cycle_of(ir, self._progress)
         calls.put(ir, "pc", self._pc)
         answer, fault = calls.call(ir, function, *given, start), ("fault", (self._pc, self._progress))
         calls.unless_raised(ir, fault)
-        ir.unless(ir.value(f"icmp ne i64 {answer}, {LEAVE}"), self._leave)
+        ir.unless(ir.value(f"icmp ne i64 {answer}, {bus.LEAVE}"), self._leave)
         ir.unless(ir.value(f"icmp eq i64 {calls.get(ir, 'fault')}, 0"), fault)
         retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
         end = ir.value(f"add i64 {start}, {calls.get(ir, 'cycles')}")
         return answer, calls.goes_on(ir, retired, end)
 
-    def _unless_interrupted(self, next_pc: str, after: str, length: int) -> None:
-        """Go on, unless an interrupt is pending."""
-        pending = self._mode.pending()
-        self._ir.unless(self._ir.value(f"xor i1 {pending}, true"), ("arrive", (next_pc, after)))
+    def _unless_disturbed(self, next_pc: str, after: str, length: int) -> None:
+        """Go on behind, unless something comes before."""
+        quiet = self._ir.new_label()
+        self._ir.branch(self._hart.holds(hart.disturbed), ("arrive", (next_pc, after)), (quiet, ()))
+        self._ir.block(quiet)
         self._next(next_pc, after, length)
 
     def _later(self, cycles: str) -> str:
@@ -283,10 +304,10 @@ class Operations:
 
     def _log_cycles(self, kind: LogKind, cycles: str, line: str = "0") -> None:
         """Log a store or fence that has retired, if its kind is on."""
-        ir, log, over = self._ir, self._ir.new_label(), self._ir.new_label()
-        ir.branch(calls.logs(ir, kind), (log, ()), (over, ()))
-        ir.block(log)
-        calls.call(ir, calls.LOG_CYCLES, str(int(kind)), frame.cycle_of(ir, self._progress), cycles, line)
+        ir, write, over = self._ir, self._ir.new_label(), self._ir.new_label()
+        ir.branch(calls.logs(ir, kind), (write, ()), (over, ()))
+        ir.block(write)
+        calls.call(ir, log.log_cycles, int(kind), frame.cycle_of(ir, self._progress), cycles, line)
         ir.goto(over)
         ir.block(over)
 
@@ -329,16 +350,16 @@ class Operations:
         cycles = ir.value(f"add i64 {ir.value(f'lshr i64 {answer}, 32')}, {ir.value(f'add i64 {later}, 1')}")
         end = ir.value(f"add i64 {frame.cycle_of(ir, self._progress)}, {cycles}")
         retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
-        self._unless_interrupted(ir.value(f"add i32 {self._pc}, 4"), calls.goes_on(ir, retired, end), 4)
+        self._unless_disturbed(ir.value(f"add i32 {self._pc}, 4"), calls.goes_on(ir, retired, end), 4)
 
     def marked(self, number: int) -> None:
         """Log a begin or return of a submit function; then the entry that `entries.MarkedEntries` has."""
         ir = self._ir
         ir.block(f"op{number}")
-        guarded = ir.load("i64", self._at.x, 8 * slots.GUARDED)
+        guarded = ir.load("i64", self._at.x, 8 * GUARDED)
         ir.unless(ir.value(f"icmp eq i64 {guarded}, 0"), self._leave)
         pc, ra, sp = (ir.value(f"zext i32 {value} to i64") for value in (self._pc, self._x(RA), self._x(SP)))
-        calls.call(ir, calls.MARK, pc, ra, sp, frame.cycle_of(ir, self._progress))
+        calls.call(ir, log.mark, pc, ra, sp, frame.cycle_of(ir, self._progress))
         calls.unless_raised(ir, ("fault", (self._pc, self._progress)))
         ir.store("i64", pc, "%frame", 8 * frame.MARKED_PC)
         ir.store("i64", self._progress, "%frame", 8 * frame.MARKED_AT)
@@ -358,13 +379,6 @@ class Operations:
         self._access.fence(ir, Place(self._pc, self._progress))
         ir.goto(quiet)
         ir.block(quiet)
-
-    def reading(self, number: int, reading: Reading) -> None:
-        self._ir.block(f"op{number}")
-        self._mode.unless_machine(self._leave)
-        self._write(read_counter(self._ir, reading, self._progress))
-        after = self._ir.value(f"add i64 {self._progress}, {advance(self._timing.csr)}")
-        self._next(self._ir.value(f"add i32 {self._pc}, 4"), after, 4)
 
     def _next(self, pc: str, progress: str, length: int) -> None:
         """Go on with the entry after this one."""

@@ -9,27 +9,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pyv_ext.engines.boundary import frame
-from pyv_ext.engines.boundary.frame import BIAS, Left, advance, read_counter, reading_of
+from pyv_ext.engines.boundary.calls import HartFunctions
+from pyv_ext.engines.boundary.frame import BIAS, Left, advance
 from pyv_ext.engines.fast import floating
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
-from pyv_ext.engines.fast.blocks import ATOMIC, Block, accesses, ends, target_of
+from pyv_ext.engines.fast.blocks import ATOMIC, SYSTEM, Block, accesses, disturbs, ends, target_of, writes_csr
 from pyv_ext.engines.fast.floating import Floating
 from pyv_ext.engines.fast.flow import NOTHING, Handed, handed, returns
 from pyv_ext.engines.fast.interpreter import WORD
-from pyv_ext.engines.fast.machine import Machine, enables, slot_of
 from pyv_ext.engines.lowering import Lowering, declarations
 from pyv_ext.engines.slow import publishes, waits_for_nothing
-from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Isa, Kind, Row
 from pyv_ext.isa.formats import F0
+from pyv_ext.machine import csr, hart
 from pyv_ext.timing import CoreTiming
 from pyv_native.ir import Ir, Target
 
 _LEFT, _RIGHT = "(a << (b & SHIFT)) & M", "(a >> (b & SHIFT)) & M"
 _JOINS = ("(a | b) & M", "(a ^ b) & M", "(a + b) & M")
 """Expressions of which two shifts and what joins them are a rotation."""
-
-_SYSTEM = (Kind.CSR_WRITE, Kind.CSR_UPDATE, Kind.ECALL, Kind.MRET)
 
 
 class _Registers:
@@ -104,17 +102,14 @@ class _Region:
         ir = self._ir
         ir.block("entry")
         self._at = self._access.pointers(ir)
-        self._mode = Machine(ir, self._isa, self._at.x)
+        self._hart = HartFunctions(ir, self._isa)
         ir.switch(WORD, "%block", enumerate(self._labels.values()), ("nowhere", ()), "%progress")
         for block in self._blocks:
             self._block(block)
         self._dispatch()
         self._exits()
-        floats = floating.declarations() if self._isa.floating else ""
-        floats += frame.permission() if self._access.guarded else ""
-        return (
-            declarations(self._isa.xlen) + floats + ir.text("{i64, i64} @region(ptr %frame, i64 %progress, i32 %block)")
-        )
+        texts = [declarations(self._isa.xlen), floating.declarations() if self._isa.floating else "", self._hart.text()]
+        return "".join(texts) + ir.text("{i64, i64} @region(ptr %frame, i64 %progress, i32 %block)")
 
     def _cost(self, instruction: Instruction) -> int:
         return instruction.row.cost(self._timing)
@@ -218,12 +213,6 @@ class _Region:
 
     def _instruction(self, pc: int, instruction: Instruction, count: int) -> None:
         ir, x, row = self._ir, self._x, instruction.row
-        reading = reading_of(instruction)
-        if reading is not None:
-            if self._isa.user_mode:
-                self._mode.unless_machine(self._leave(pc, count))
-            x[instruction.rd] = read_counter(ir, reading, self._progress, self._done, count)
-            return
         place = Place(str(pc), self._progress, self._done)
         if row.kind is Kind.FENCE:
             if not waits_for_nothing(instruction):
@@ -233,13 +222,12 @@ class _Region:
                 self._access.fence(ir, place)
             return
         immediate = str(instruction.imm)
-        if row.kind in _SYSTEM:
+        if row.kind in SYSTEM:
             self._system(pc, instruction, count)
-            self._changed()
             return
         if row.kind in ATOMIC:
             address, other, leave = x[instruction.rs1], x[instruction.rs2], self._leave(pc, count)
-            x[instruction.rd] = atomic(ir, self._access, self._at, self._mode, row, address, other, place, leave)
+            x[instruction.rd] = atomic(ir, self._access, self._at, self._hart, row, address, other, place, leave)
             self._changed()
             return
         if row.kind is Kind.FLOAT:
@@ -293,14 +281,14 @@ class _Region:
         if row.kind is Kind.LOAD:
             if offset is None:
                 leave = self._leave(pc, count)
-                access.permit(ir, row, address, leave)
+                access.permit(ir, self._at, row, address, leave)
                 x[instruction.rd] = access.load(ir, self._at, row, address, leave)
             else:
                 x[instruction.rd] = access.read(ir, self._at, row, offset)
             return
         if offset is None:
             leave = self._leave(pc, count)
-            access.permit(ir, row, address, leave)
+            access.permit(ir, self._at, row, address, leave)
             access.store(ir, self._at, row, address, given["b"], place, leave)
         else:
             access.write(ir, self._at, row, offset, given["b"])
@@ -316,9 +304,8 @@ class _Region:
             if not access.holds(found.offset, instruction.row.size):
                 return None
             if access.guarded:
-                access.permit(
-                    ir, instruction.row, str(found.offset - (found.offset >> 31 << 32)), self._leave(pc, count)
-                )
+                address = str(found.offset - (found.offset >> 31 << 32))
+                access.permit(ir, self._at, instruction.row, address, self._leave(pc, count))
             offset, checked = access.offset(found.offset), False
         else:
             reach = self._reaches[found.base]
@@ -334,34 +321,47 @@ class _Region:
 
     def _system(self, pc: int, instruction: Instruction, count: int) -> None:
         """A CSR instruction, ECALL or MRET."""
-        ir, x, mode, row = self._ir, self._x, self._mode, instruction.row
+        ir, x, kind, functions = self._ir, self._x, instruction.row.kind, self._hart
         leave, cost = self._leave(pc, count), self._done + self._cost(instruction)
-        if row.kind is Kind.ECALL:
-            retired = ir.value(f"add i64 {ir.value(f'lshr i64 {self._progress}, 32')}, {count}")
-            retired = ir.value(f"add i64 {retired}, {ir.load('i64', '%frame', 8 * frame.INSTRET)}")
-            handler = mode.trap(str(pc), str(int(Cause.ECALL_MACHINE)), "0", retired, leave)
+        cycle, retired = self._point(count)
+        if kind is Kind.ECALL or kind is Kind.MRET:
+            if kind is Kind.ECALL:
+                target = functions.call(hart.call_environment, pc, retired)
+                after = self._after(count, self._done + self._timing.trap)
+            else:
+                target, after = functions.call(hart.return_from_trap), self._after(count + 1, cost)
+            ir.unless(ir.value(f"icmp ne i64 {target}, {hart.NONE}"), leave)
             x.save(x.unsaved)
-            ir.goto("dispatch", (handler, self._after(count, self._done + self._timing.trap)))
+            self._unless_disturbed(ir.value(f"trunc i64 {target} to i32"), after)
+            ir.goto("dispatch", (ir.value(f"trunc i64 {target} to i32"), after))
             return
-        after = self._after(count + 1, cost)
-        if row.kind is Kind.MRET:
-            target = mode.leave_trap(leave)
-            x.save(x.unsaved)
-            ir.unless(ir.value(f"xor i1 {mode.pending()}, true"), ("interrupt", (target, after)))
-            ir.goto("dispatch", (target, after))
-            return
-        slot = slot_of(instruction)
-        assert slot is not None  # else it was not taken
-        mode.unless_machine(leave)
-        given = {"a": x[instruction.rs1], "b": str(instruction.imm), "old": mode.read(slot)}
-        if row.kind is Kind.CSR_WRITE or instruction.word >> 15 & 31:
-            mode.write(slot, self._lower.value(row.expr, given), leave)
+        writes = writes_csr(instruction)
+        old = functions.call(csr.load_csr, instruction.csr, int(writes), cycle, retired)
+        ir.unless(ir.value(f"icmp ne i64 {old}, {csr.ABSENT}"), leave)
+        given = {"a": x[instruction.rs1], "b": str(instruction.imm), "old": ir.value(f"trunc i64 {old} to i32")}
         x[instruction.rd] = given["old"]
-        if enables(instruction):
+        if not writes:
+            return
+        value = ir.value(f"zext i32 {self._lower.value(instruction.row.expr, given)} to i64")
+        end = ir.value(f"add i64 {cycle}, {self._timing.csr}")
+        functions.call(csr.write_csr, instruction.csr, value, end, retired)
+        self._changed()
+        if disturbs(instruction):
             x.save(x.unsaved)
-            next_pc = pc + instruction.length & self._isa.mask
-            ir.unless(ir.value(f"xor i1 {mode.pending()}, true"), ("interrupt", (str(next_pc), after)))
+            next_pc, after = pc + instruction.length & self._isa.mask, self._after(count + 1, cost)
+            self._unless_disturbed(str(next_pc), after)
             ir.goto(*self._to(next_pc, after))
+
+    def _point(self, count: int) -> tuple[str, str]:
+        """The cycle in which an instruction begins, and how many have retired."""
+        ir, progress = self._ir, self._after(count, self._done)
+        return frame.cycle_of(ir, progress), frame.retired(ir, progress)
+
+    def _unless_disturbed(self, pc: str, progress: str) -> None:
+        """To the interpreter where something comes before the instruction at `pc`."""
+        quiet = self._ir.new_label()
+        self._ir.branch(self._hart.holds(hart.disturbed), ("interrupt", (pc, progress)), (quiet, ()))
+        self._ir.block(quiet)
 
     def _float(self, pc: int, instruction: Instruction, count: int) -> None:
         x, operation = self._x, floating.operation_of(instruction)

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from struct import pack
 from typing import NamedTuple
 from zlib import crc32
 
 from pyv_ext.bus.memory import PAGE
-from pyv_ext.engines.boundary.frame import address_of, reading_of
+from pyv_ext.engines.boundary.frame import address_of
 from pyv_ext.engines.code import MOST_MADE, Code
-from pyv_ext.engines.fast import entries, floating, machine
+from pyv_ext.engines.fast import entries, floating
 from pyv_ext.engines.fast.access import RamAccess
 from pyv_ext.engines.fast.blocks import (
     ATOMIC,
@@ -16,21 +17,23 @@ from pyv_ext.engines.fast.blocks import (
     TRANSLATED,
     Block,
     Words,
+    accesses_csr,
     ends,
     find_blocks,
     misdirected,
     places_of,
     words_of,
+    writes_csr,
 )  # fmt: skip
 from pyv_ext.engines.fast.custom import CustomCalls
 from pyv_ext.engines.fast.entries import STEP, Entries, MarkedEntries, Numbers, VolatileEntries, entry_of
 from pyv_ext.engines.kept.last_run import Extent
 from pyv_ext.engines.kept.recipe import Recipe
 from pyv_ext.engines.slow import Core, waits_for_nothing
+from pyv_ext.hart.csr import FLOAT
 from pyv_ext.hart.pmp import Spans
-from pyv_ext.hart.slots import SINK
-from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
+from pyv_ext.machine.slots import SINK
 from pyv_native.compiler import Compiler, NativeCode
 
 HOT = 1 << 15
@@ -51,6 +54,12 @@ REGIONS = 1 << 12
 _LEAVE, _VOLATILE, _VOLATILE_HERE = map(entry_of, (entries.LEAVE, entries.VOLATILE, entries.VOLATILE_HERE))
 LONGEST = 4
 """Bytes of an instruction."""
+_SYSTEM = {
+    Kind.ECALL: entries.ECALL, Kind.MRET: entries.MRET, Kind.WFI: entries.WFI, Kind.FENCE_I: entries.FENCE_I
+}  # fmt: skip
+TABLE, FUNCTIONS, VOLATILE = range(3)
+"""Words of a space: addresses of the table of entries, of the functions of regions, and of the word with the address of
+the table of `VolatileEntries`."""
 
 Decode = Callable[[int, int, int], int]
 """See `entries.DECODE`."""
@@ -122,9 +131,10 @@ class Space:
         self._volatile_table = memoryview(bytearray(8)).cast("Q")
         """Its address."""
         self._functions = memoryview(bytearray(8 * REGIONS)).cast("Q")
-        self.addresses = tuple(map(address_of, (self._entries.table, self._functions, self._volatile_table)))
-        """Of the table of entries, of the functions of regions, and of where the address of the table of
-        `VolatileEntries` is."""
+        tables = self._entries.table, self._functions, self._volatile_table
+        self._words = bytearray(pack("3Q", *map(address_of, tables)))
+        self.address = address_of(self._words)
+        """Of the words `TABLE`, `FUNCTIONS` and `VOLATILE`."""
         self.regions: dict[int, Region] = {}
 
     @property
@@ -273,26 +283,23 @@ class Space:
     def _make_form(self, word: int) -> Form:
         instruction = self._isa.decode(word)
         if instruction is None:
-            trap = machine.Operation(machine.TRAP, rs2=Cause.ILLEGAL, immediate=word - (word >> 31 << 32))
-            return Form(None, 4 if word & 3 == 3 else 2, True, False, self._machine_entry(trap, SINK))
+            trap = entry_of(self._numbers.system[entries.ILLEGAL], immediate=word - (word >> 31 << 32))
+            return Form(None, 4 if word & 3 == 3 else 2, True, False, trap)
         row, _, rd, rs1, rs2, imm, _, rs3 = instruction
         rd = rd or SINK
         if row.kind in TRANSLATED and not row.floating:
             taken = not misdirected(instruction, self._isa.alignment)
             plain = entry_of(self._numbers.by_name[row.name], rd, rs1, rs2, imm) if taken else _LEAVE
             return Form(instruction, row.length, row.kind in CONTROL, taken, plain)
-        taken, operation = self._takes(instruction), self._machine_operation(instruction)
+        taken, operation = self._takes(instruction), self._system_operation(instruction)
         entry = None
         if operation is not None:
-            entry = self._machine_entry(operation, rd)
+            imm = instruction.csr << 5 | imm if accesses_csr(instruction) else 0
+            entry = entry_of(self._numbers.system[operation], rd, rs1, immediate=imm)
         elif taken or (row.floating and floating.operation_of(instruction) in self._numbers.by_float):
             immediate = rs3 | imm << entries.MODE if row.kind is Kind.FLOAT else imm
             entry = entry_of(self._number(instruction), rd, rs1, rs2, immediate)
         return Form(instruction, instruction.length, ends(instruction), taken, entry)
-
-    def _machine_entry(self, operation: machine.Operation, rd: int) -> bytes:
-        name, rs1, rs2, immediate = operation
-        return entry_of(self._numbers.machine[name], rd, rs1, rs2, immediate)
 
     def _number(self, instruction: Instruction) -> int:
         """The operation of an instruction that is taken, and not of the plain kinds."""
@@ -302,17 +309,15 @@ class Space:
             return self._numbers.by_float[operation]
         if instruction.row.kind is Kind.FENCE:
             return self._numbers.fence if waits_for_nothing(instruction) else self._numbers.drain
-        reading = reading_of(instruction)
-        if reading is not None:
-            return self._numbers.readings[reading]
         assert instruction.row.kind in ATOMIC
         return self._numbers.by_name[".".join(instruction.name.split(".")[:2])]  # their orders differ in nothing
 
-    def _machine_operation(self, instruction: Instruction) -> machine.Operation | None:
-        """The operation of machine mode that the instruction is, if native code executes it."""
-        if self._shadowed and instruction.row.kind is Kind.MRET:
-            return None
-        return machine.operation_of(instruction)
+    def _system_operation(self, instruction: Instruction) -> str | None:
+        """The operation of `entries.SYSTEM` that the instruction is, if native code executes it."""
+        if accesses_csr(instruction):
+            return instruction.name.removesuffix("i") if writes_csr(instruction) else entries.CSR_READ
+        kind = instruction.row.kind
+        return None if self._shadowed and kind is Kind.MRET else _SYSTEM.get(kind)
 
     def _takes(self, instruction: Instruction) -> bool:
         """Whether regions may have an instruction that is not of the plain kinds."""
@@ -322,12 +327,8 @@ class Space:
             return operation is not None and operation in self._numbers.by_float and not operation.strict
         if kind in ATOMIC or kind is Kind.MRET:
             return not self._shadowed
-        return (
-            reading_of(instruction) is not None
-            or kind is Kind.FENCE
-            or (kind is Kind.ECALL and self._fetchable is None)
-            or (machine.slot_of(instruction) is not None and not machine.protects(instruction))
-        )
+        csr = accesses_csr(instruction) and instruction.csr not in FLOAT  # blocks look at the rounding mode once
+        return kind is Kind.FENCE or kind is Kind.ECALL or csr
 
     def _permitted(self, pc: int, length: int) -> bool:
         """Whether an instruction may be fetched at `pc`."""

@@ -5,32 +5,19 @@ The interpreter is entered with the GIL (`ctypes.PYFUNCTYPE`). What a callback r
 
 from collections.abc import Callable
 
-from pyv_ext.engines.boundary import calls
-from pyv_ext.engines.boundary.frame import (
-    COUNTED,
-    END,
-    INSTRET,
-    LIMIT,
-    MARKED_AT,
-    MODES,
-    PC,
-    PROTECTED,
-    cycle_of,
-    show_counters,
-)  # fmt: skip
+from pyv_ext.engines.boundary.frame import END, INSTRET, LIMIT, MARKED_AT, PC, cycle_of, retired
 from pyv_ext.engines.code import Code
 from pyv_ext.engines.slow import Core
-from pyv_ext.hart.slots import COUNTER_WRITES, PMP_WRITES
-from pyv_ext.isa import Kind
 from pyv_native.arena import Guarded
 from pyv_native.compiler import variable
 from pyv_native.ir import Ir
 
-SLOW, CALL = "ask_slow", "ask_call"
+SLOW, CALL, FOLLOW = "ask_slow", "ask_call", "ask_follow"
 """`ask_slow(pc, cycle, retired, whether it has been marked) -> answer`: the instruction at pc is executed;
 `GOING` where native code goes on at the frame's pc and cycle `END`, and whether the instruction has retired.
-`ask_call(number, cycle, rs1, rs2) -> cycles << 32 | rd` for a custom instruction (see `custom`), or below 0."""
-_ARGUMENTS = {SLOW: 4, CALL: 4}
+`ask_call(number, cycle, rs1, rs2) -> cycles << 32 | rd` for a custom instruction (see `custom`), or below 0.
+`ask_follow()`: the space of the hart's privilege mode is shown."""
+_ARGUMENTS = {SLOW: 4, CALL: 4, FOLLOW: 0}
 
 GOING = 2
 
@@ -46,8 +33,7 @@ def ask(ir: Ir, name: str, *arguments: str) -> str:
 
 def point(ir: Ir, progress: str) -> tuple[str, str]:
     """The cycle, and how many instructions have retired, by a progress."""
-    done = ir.value(f"lshr i64 {progress}, 32")
-    return cycle_of(ir, progress), ir.value(f"add i64 {ir.load('i64', '%frame', 8 * INSTRET)}, {done}")
+    return cycle_of(ir, progress), retired(ir, progress)
 
 
 class Upcalls:
@@ -60,14 +46,12 @@ class Upcalls:
         words: memoryview,
         code: Code,
         slow: Callable[[bool, bool], bool],
-        show_modes: Callable[[], None],
+        follow: Callable[[], int],
     ) -> None:
         """`words`: the signed words of the frame; `slow(True, whether it has been marked)` executes the
-        instruction at the hart's pc, and says whether others may follow it at once; `show_modes` fills `MODES` of the
-        frame."""
+        instruction at the hart's pc, and says whether others may follow it at once; `follow` answers `FOLLOW`."""
         self._core = core
         self._hart = core.hart
-        self._x = core.hart.x
         self._bus = core.bus
         self._clock = core.bus.clock
         self._machine = core.bus.clock.machine
@@ -80,10 +64,8 @@ class Upcalls:
         """Callbacks of custom instructions, by number (see `custom`)."""
         self.ended: Callable[[], object] = int
         """What ends the instruction that native code has left: a trap, a wait."""
-        self._show_modes = show_modes
-        words[COUNTED] = -1
         called: dict[str, Callable[..., int]] = {
-            SLOW: self._slow, CALL: self._call
+            SLOW: self._slow, CALL: self._call, FOLLOW: follow
         }  # fmt: skip
         arena = core.bus.clock.arena
         self._guarded = {name: Guarded(arena, name, call, _ARGUMENTS[name]) for name, call in called.items()}
@@ -91,12 +73,12 @@ class Upcalls:
     @staticmethod
     def variables() -> str:
         """The IR of the pointers to what native code calls."""
-        return calls.variables() + "".join(map(variable, _ARGUMENTS))
+        return "".join(map(variable, _ARGUMENTS))
 
     @property
     def pointers(self) -> dict[str, int]:
         """Addresses of the variables of the IR, by name."""
-        return calls.pointers() | {name: guarded.address for name, guarded in self._guarded.items()}
+        return {name: guarded.address for name, guarded in self._guarded.items()}
 
     def _call(self, number: int, acts: int, a: int, b: int) -> int:
         return self.calls[number](acts, a, b)
@@ -112,11 +94,8 @@ class Upcalls:
         self._proceed()
         words[LIMIT] = machine.limit
         self._machine.guarded = bool(self._bus.guards)
-        words[PROTECTED] = self._x[PMP_WRITES]
         words[PC] = hart.pc
         words[INSTRET] = hart.instret
-        if self._x[COUNTER_WRITES] != words[COUNTED]:
-            self._show_counters()
         return machine.limit - cycle
 
     def _proceed(self) -> None:
@@ -129,38 +108,15 @@ class Upcalls:
         hart = self._hart
         return self._slow(hart.pc, hart.cycle, hart.instret, 0) >= GOING
 
-    def _look_at_hart(self) -> None:
-        """Let native code see counters that have been written, and ask before it goes to another mode where PMP has."""
-        words, x = self._words, self._x
-        if x[COUNTER_WRITES] != words[COUNTED]:
-            self._show_counters()
-        if x[PMP_WRITES] != words[PROTECTED]:
-            for word in MODES.values():
-                words[word] = 0
-
-    def restored(self) -> None:
-        """The hart is in another state altogether."""
-        self._words[COUNTED] = -1
-
-    def _show_counters(self) -> None:
-        self._words[COUNTED] = self._x[COUNTER_WRITES]
-        show_counters(self._hart.csrs, self._frame)
-
     # -- what it asks ------------------------------------------------------------------------------------------
 
     def _slow(self, pc: int, cycle: int, retired: int, marked: int) -> int:
         hart, words = self._hart, self._words
         hart.pc, hart.cycle, hart.instret = pc, cycle, retired
-        if self._x[PMP_WRITES] != words[PROTECTED] and not marked and self._is_mret(pc):
-            words[PROTECTED] = self._x[PMP_WRITES]
-            self._show_modes()
-            words[PC], words[END] = pc, cycle
-            return GOING
         self._machine.fresh = False
         going = self._execute_slow(True, bool(marked)) and self._bus.watching is self._watching
         going = going and self._core.tracer is None
         self._machine.guarded = bool(self._bus.guards)
-        self._look_at_hart()
         words[PC] = hart.pc
         if going:
             self._proceed()
@@ -168,7 +124,3 @@ class Upcalls:
             return GOING | hart.instret - retired
         words[LIMIT] = hart.cycle
         return hart.instret - retired
-
-    def _is_mret(self, pc: int) -> bool:
-        decoded = self._code.decoded.get(pc)
-        return decoded is not None and decoded.instruction is not None and decoded.instruction.row.kind is Kind.MRET

@@ -23,7 +23,7 @@ ROM = 0x1000
 def test_the_hart_arrives_at_the_entry_with_its_arguments(entry: int, hart_id: int) -> None:
     rig = Rig()
     rig.bus.add_ram(boot_rom(ROM, entry, b"PyVN"))
-    hart = Hart(Isa("rv32imc_zicsr_zifencei"), CoreTiming(), rig.bus.clock.words, hart_id=hart_id, reset_pc=ROM)
+    hart = Hart(Isa("rv32imc_zicsr_zifencei"), CoreTiming(), rig.bus.clock.records, hart_id=hart_id, reset_pc=ROM)
     engine = Engine(hart, rig.bus)
     for _ in range(5):
         assert engine.step() is None

@@ -192,7 +192,7 @@ def test_a_debugger_sees_the_registers_and_changes_nothing() -> None:
 def test_gdb_reads_them() -> None:
     rig = Rig()
     rig.uart.feed(b"k")
-    hart = Hart(Isa("rv32im"), CoreTiming(), rig.bus.clock.words)
+    hart = Hart(Isa("rv32im"), CoreTiming(), rig.bus.clock.records)
     debugger = Debugger(Engine(hart, rig.bus))
     assert debugger.read(UART, 8)[0] == ord("k")
     assert debugger.read(UART + LSR, 1) == b"\x61"

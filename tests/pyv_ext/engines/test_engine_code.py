@@ -10,8 +10,8 @@ from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Isa
+from pyv_ext.machine.traps import Cause
 from pyv_ext.timing import CoreTiming
 
 pytestmark = pytest.mark.usefixtures("each_engine")
@@ -234,7 +234,7 @@ def test_the_first_stop_wins():
 def test_an_engine_needs_memory():
     bus = Bus(Clock(), CoreTiming())
     with pytest.raises(PyvExtError, match="must be plain RAM: add_ram it before making an engine"):
-        Engine(Hart(Isa("rv32i"), CoreTiming(), bus.clock.words), bus)
+        Engine(Hart(Isa("rv32i"), CoreTiming(), bus.clock.records), bus)
 
 
 def test_two_harts_in_one_process_share_nothing():

@@ -6,8 +6,8 @@ from hart_rig import DATA, PORT, RAM, Rig
 from native_forms import NATIVE_FORMS, Form
 
 from pyv_ext.bus.memory import Ram
-from pyv_ext.hart.slots import FFLAGS, FRM, FS
 from pyv_ext.isa.formats import F0
+from pyv_ext.machine.slots import FFLAGS, FRM, FS
 
 OTHER = 0x9000_0000
 ISA = "rv32imafdc_zicsr_zifencei"
@@ -55,7 +55,7 @@ def rig(form: Form, body: str, monkeypatch: pytest.MonkeyPatch) -> Rig:
 
 
 def state(made: Rig) -> tuple[object, ...]:
-    floats = tuple(made.hart.x[F0:]), made.hart.x[FFLAGS], made.hart.x[FRM], made.hart.x[FS]
+    floats = tuple(made.hart.x[F0 : F0 + 32]), made.hart.x[FFLAGS], made.hart.x[FRM], made.hart.x[FS]
     return (*made.state(), *floats, made.bus.peek(OTHER, 64))
 
 

@@ -18,6 +18,7 @@ from pyv_ext.engines.fast.native import Native
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
 from pyv_ext.isa.csr_names import ADDRESSES
+from pyv_ext.machine.csr import PMPADDR, PMPCFG
 from pyv_ext.timing import CoreTiming
 
 RAM, DATA = 0x8000_0000, 0x8000_4000
@@ -63,13 +64,13 @@ def machine(name: str) -> tuple[Hart, Engine]:
     """A task in user mode that may execute and read its code, and read and write the begin of its data."""
     bus = Bus(Clock(), CoreTiming(load=2, trap=3))
     bus.add_ram(Ram("ram", RAM, 0x1_0000))
-    hart = Hart(ISA, bus.timing, bus.clock.words, reset_pc=RAM + 0x1000)
+    hart = Hart(ISA, bus.timing, bus.clock.records, reset_pc=RAM + 0x1000)
     bus.poke(RAM, HANDLER)
     bus.poke(RAM + 0x1000, USER)
-    pmp, csrs = hart.csrs.pmp, hart.csrs
-    pmp.write_cfg(0, 0x0B_0D_00)
+    csrs = hart.csrs
+    csrs.write(PMPCFG, 0x0B_0D_00)
     for region, edge in enumerate((RAM + 0x1000, DATA, DATA + 0x80)):
-        pmp.write_addr(region, edge >> 2)
+        csrs.write(PMPADDR + region, edge >> 2)
     csrs.mtvec, csrs.mscratch, hart.priv = RAM, DATA + 0x200 >> 2, 0
     hart.guard()
     hart.x[8], hart.x[10] = DATA, RAM + 0x1000
@@ -148,12 +149,12 @@ def task(monkeypatch, form, *, locked, seed):
     )
     word = made.ram.u32[:64].tolist().index(0x13)
     made.ram.u32[word] = 0xFFFF_FFFF
-    pmp, csrs, hart = made.hart.csrs.pmp, made.hart.csrs, made.hart
+    csrs, hart = made.hart.csrs, made.hart
     edges = (hart_rig.RAM, hart_rig.RAM + 0x400, hart_rig.DATA, hart_rig.DATA + 0x800, hart_rig.DATA + 0xC00)
     for region, edge in enumerate(edges):
-        pmp.write_addr(region, edge >> 2)
-    pmp.write_cfg(0, 0x0B00_0D00)
-    pmp.write_cfg(1, 0x88 if locked else 0x08)
+        csrs.write(PMPADDR + region, edge >> 2)
+    csrs.write(PMPCFG, 0x0B00_0D00)
+    csrs.write(PMPCFG + 1, 0x88 if locked else 0x08)
     hart.x[8], hart.x[10], hart.x[11], hart.x[26] = hart_rig.DATA, hart_rig.RAM, hart_rig.DATA + 0x900, hart_rig.LINES
     csrs.mie, csrs.mstatus, hart.priv = 0x888, 0x80, 0
     hart.guard()

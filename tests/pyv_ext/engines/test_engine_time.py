@@ -3,6 +3,7 @@
 import pytest
 from hart_rig import DATA, PORT, RAM, Rig, Trace
 
+from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import Ram
 from pyv_ext.hart.hart import Hart
 from pyv_ext.timing import CoreTiming
@@ -77,7 +78,7 @@ def test_cost(instruction, cycles, traced):
 
 
 def test_reset_cycles_delay_the_first_instruction():
-    hart = Hart(Rig().isa, CoreTiming(), reset_pc=RAM, reset_cycles=1)
+    hart = Hart(Rig().isa, CoreTiming(), Clock().records, reset_pc=RAM, reset_cycles=1)
     assert hart.cycle == 1
 
 

@@ -12,7 +12,8 @@ from work_count import calls
 from pyv_ext.engines import code
 from pyv_ext.engines.fast import engine, space
 from pyv_ext.engines.stop import Stop, StopReason
-from pyv_ext.hart.traps import Cause
+from pyv_ext.machine.csr import PMPADDR, PMPCFG
+from pyv_ext.machine.traps import Cause
 from pyv_ext.protocols import CustomInstruction, Value
 from pyv_ext.timing import CoreTiming
 
@@ -196,9 +197,8 @@ def test_what_is_written_means_what_it_does_there(listed, forbidden, hooked):
         made.bus.poke(DATA, b"".join(value.to_bytes(4, "little") for row in rows for value in row))
         made.hart.x[14], made.hart.x[21] = DATA, DATA + 12 * len(rows)
         if forbidden:
-            made.hart.csrs.pmp.write_addr(0, BUFFERS[1] + 8 >> 2)
-            made.hart.csrs.pmp.write_cfg(0, 0x93)  # locked, NA4, R and W
-            made.hart.guard()
+            made.hart.csrs.write(PMPADDR, BUFFERS[1] + 8 >> 2)
+            made.hart.csrs.write(PMPCFG, 0x93)  # locked, NA4, R and W
         called = []
         if hooked:
             made.engine.add_hook(BUFFERS[0] + hooked, lambda hart, called=called: called.append(hart.cycle))

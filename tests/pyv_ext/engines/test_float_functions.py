@@ -12,10 +12,10 @@ from hart_rig import Rig
 from work_count import calls
 
 from pyv_ext.engines.fast import floating
-from pyv_ext.hart import slots
 from pyv_ext.isa import Isa
 from pyv_ext.isa.formats import BOX
 from pyv_ext.isa.row import Row
+from pyv_ext.machine import slots
 from pyv_native.compiler import Compiler
 from pyv_native.loader import NativeCode
 

@@ -12,6 +12,7 @@ from shares import draws
 from test_fast_machine import calls
 
 from pyv_ext.engines.fast import native
+from pyv_ext.machine.csr import PMPADDR, PMPCFG
 from pyv_ext.timing import CoreTiming
 
 ISA = "rv32imacu_zicsr_zifencei"
@@ -51,9 +52,8 @@ def rig(form, items, values):
             made.hart.x[number] = value
         csrs = made.hart.csrs
         csrs.mtvec = HANDLER
-        csrs.pmp.write_addr(15, ALL_OF_RAM)
-        csrs.pmp.write_cfg(3, 0x1F00_0000)
-        made.hart.guard()
+        csrs.write(PMPADDR + 15, ALL_OF_RAM)
+        csrs.write(PMPCFG + 3, 0x1F00_0000)
         yield made
 
 
@@ -136,7 +136,7 @@ def test_a_switch_of_regions_asks_python_once(form):
 @pytest.mark.parametrize("form", NATIVE_FORMS, ids=str)
 def test_more_maps_than_are_kept(form, monkeypatch):
     """Each turn has another one: native code goes on without the tables of those that have left."""
-    monkeypatch.setattr(native, "MOST_MAPS", 3)
+    monkeypatch.setattr(native, "MAX_MAPS", 3)
     body = ["addi x18,x18,1", "csrrw x0,pmpaddr0,x18", "csrrw x0,pmpcfg0,x16", "csrrw x0,mepc,x21", "mret"]
     items = [*body, "lw x5,0(x10)", "addi x17,x17,1", "andi x18,x17,31"]
     ends = []

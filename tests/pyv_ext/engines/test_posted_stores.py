@@ -55,7 +55,7 @@ class Machine:
         self.clock = Clock()
         self.bus = Bus(self.clock, timing)
         self.bus.add_ram(Ram("ram", RAM, 0x1_0000))
-        self.hart = Hart(isa, timing, self.clock.words, reset_pc=RAM)
+        self.hart = Hart(isa, timing, self.clock.records, reset_pc=RAM)
         self.uart, self.own = Uart(), own()
         self.bus.add_device(UART, self.uart)
         self.bus.add_device(OWN, self.own)

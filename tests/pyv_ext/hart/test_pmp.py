@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shares import draws
 
-from pyv_ext.hart.pmp import ALL, ENTRIES, EXECUTE, READ, WRITE, Pmp
-from pyv_ext.hart.slots import WORDS
-from pyv_ext.hart.traps import MACHINE, USER, Cause
+from pyv_ext.hart.pmp import Pmp
+from pyv_ext.machine.csr import PMPADDR, PMPCFG
+from pyv_ext.machine.pmp import ALL, EXECUTE, READ, WRITE
+from pyv_ext.machine.state import ENTRIES
+from pyv_ext.machine.traps import MACHINE, USER, Cause
 from pyv_ext.protocols import CustomInstruction, Operands
 
 ISA = "rv32imacu_zicsr_zifencei_zicbom"
@@ -60,11 +62,12 @@ REGIONS = st.lists(st.tuples(st.integers(0, ENTRIES - 1), ADDRESSES, CONFIGS, st
 def test_rights_are_those_of_the_first_region_that_matches(
     regions: list[tuple[int, int, int, bool]], offsets: list[int]
 ) -> None:
-    pmp = Pmp(memoryview(bytearray(8 * WORDS)).cast("Q"))
+    csrs = Rig(isa=ISA).hart.csrs
+    pmp = csrs.pmp
     for region, address, config, locked in regions:
-        pmp.write_addr(region, address)
-        keep = pmp.read_cfg(region // 4) & ~(0xFF << 8 * (region % 4))
-        pmp.write_cfg(region // 4, keep | (config | LOCK * locked) << 8 * (region % 4))
+        csrs.write(PMPADDR + region, address)
+        keep = csrs.read(PMPCFG + region // 4) & ~(0xFF << 8 * (region % 4))
+        csrs.write(PMPCFG + region // 4, keep | (config | LOCK * locked) << 8 * (region % 4))
     addresses = [0, 0xFFFF_FFFC, *(0x8000_0000 + offset for offset in offsets)]
     for mode in (USER, MACHINE):
         for address in addresses:
@@ -78,11 +81,12 @@ def test_rights_are_those_of_the_first_region_that_matches(
 
 
 def test_nothing_restricts_machine_mode_and_all_restricts_user_mode_at_reset() -> None:
-    pmp = Pmp(memoryview(bytearray(8 * WORDS)).cast("Q"))
+    csrs = Rig(isa=ISA).hart.csrs
+    pmp = csrs.pmp
     assert not pmp.restricts(MACHINE)
     assert pmp.restricts(USER)
-    pmp.write_addr(3, EVERYWHERE)
-    pmp.write_cfg(0, (NAPOT | RWX) << 24)
+    csrs.write(PMPADDR + 3, EVERYWHERE)
+    csrs.write(PMPCFG, (NAPOT | RWX) << 24)
     assert not pmp.restricts(USER)
 
 

@@ -62,7 +62,7 @@ def ours(evaluation: str, program: str, cycles: int) -> Engine:
     ram = Ram("ram", 0, 0x2000)
     bus.add_ram(ram)
     bus.poke(0, assemble(ISA, program, 0))
-    hart = Hart(ISA, bus.timing, bus.clock.words)
+    hart = Hart(ISA, bus.timing, bus.clock.records)
     hart.csrs.mtvec = HANDLER
     engine = EVALUATIONS[evaluation](hart, bus)
     assert engine.run(cycles + 1) is None

@@ -230,7 +230,7 @@ def test_ram_reaches_to_the_end_of_the_address_space(engine: MakesEngine) -> Non
     bus = Bus(Clock(), CoreTiming())
     bus.add_ram(Ram("ram", 0x8000_0000, 0x8000_0000))
     bus.poke(0xFFFF_FFFC, assemble(Isa(ISA), "jal x1,0"))
-    hart = Hart(Isa(ISA), CoreTiming(), bus.clock.words, reset_pc=0xFFFF_FFFC)
+    hart = Hart(Isa(ISA), CoreTiming(), bus.clock.records, reset_pc=0xFFFF_FFFC)
     core = engine(hart, bus)
     core.run(2)
     assert hart.x[1] == 0
@@ -247,7 +247,7 @@ def test_ram_reaches_to_the_end_of_the_address_space(engine: MakesEngine) -> Non
 def machine(isa: str = ISA, timing: CoreTiming | None = None) -> tuple[Hart, Bus]:
     bus = Bus(Clock(), timing or CoreTiming())
     bus.add_ram(Ram("ram", RAM, 0x1000))
-    return Hart(Isa(isa), bus.timing, bus.clock.words, reset_pc=RAM), bus
+    return Hart(Isa(isa), bus.timing, bus.clock.records, reset_pc=RAM), bus
 
 
 @pytest.mark.parametrize("extension", ["a", "c", "u"])
@@ -280,7 +280,7 @@ def test_a_smaller_isa_makes_the_rest_illegal(engine: MakesEngine, isa: str) -> 
 def test_custom_instructions_of_any_opcode(engine: MakesEngine) -> None:
     hart, bus = machine()
     row = CustomInstruction("two", 0x5B, 0x707F, "rd,rs1,imm", lambda operands: operands.rs1 + (operands.word >> 20))
-    hart = Hart(Isa(ISA, [row]), bus.timing, bus.clock.words, reset_pc=RAM)
+    hart = Hart(Isa(ISA, [row]), bus.timing, bus.clock.records, reset_pc=RAM)
     bus.poke(RAM, (0x5B | 1 << 7 | 40 << 20).to_bytes(4, "little"))
     engine(hart, bus).run(2)
     assert (hart.x[1], hart.csrs.read(0x301) >> 23 & 1) == (40, 1)
@@ -334,7 +334,7 @@ def test_an_instruction_that_is_an_expression_takes_its_cycle() -> None:
         bus = Bus(clock, timing)
         bus.add_ram(Ram("ram", RAM, 0x1000))
         bus.poke(RAM, assemble(isa, "addi x5,x0,7\naddi x6,x0,-2\nown x7,x5,x6\nadd x8,x7,x7\nspin:; jal x0,spin"))
-        hart = Hart(isa, timing, clock.words, reset_pc=RAM, reset_cycles=1)
+        hart = Hart(isa, timing, clock.records, reset_pc=RAM, reset_cycles=1)
         make_engine(name, hart, bus).run(10)
         ends.append((hart.pc, hart.cycle, hart.instret, list(hart.x[:32])))
     assert ends[0] == ends[1]

@@ -10,6 +10,7 @@ from pyv_world import DATA, DISTURBER, RAM, SPM, side
 
 from pyv_ext.cores import make_engine
 from pyv_ext.hart.hart import Hart
+from pyv_ext.machine.csr import PMPADDR, PMPCFG
 from pyv_ext.tracing import lockstep
 from pyv_ext.tracing.lockstep import Agreement
 
@@ -21,13 +22,12 @@ pytestmark = needs_pyv
 
 def protect(hart: Hart, seed: int) -> None:
     """Locked regions over data, devices and, without the right to execute, one word of code."""
-    chance, pmp = random.Random(seed), hart.csrs.pmp
+    chance, csrs = random.Random(seed), hart.csrs
     regions = [(LOCKED_NAPOT | chance.choice((0, 1, 3)), base >> 2 | 7) for base in (DATA, DISTURBER, SPM, DATA + 0x80)]
     regions.append((LOCKED_NA4 | chance.choice((0, 1, 3)), (RAM >> 2) + chance.randrange(20, 60)))
     for number, (config, address) in enumerate(chance.sample(regions, 4)):
-        pmp.write_addr(number, address)
-        pmp.write_cfg(0, pmp.read_cfg(0) | config << 8 * number)
-    hart.guard()
+        csrs.write(PMPADDR + number, address)
+        csrs.write(PMPCFG, csrs.read(PMPCFG) | config << 8 * number)
 
 
 @pytest.mark.parametrize("evaluation", EVALUATIONS)

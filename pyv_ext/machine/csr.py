@@ -1,0 +1,242 @@
+"""Control and status registers in the native subset (RISC-V privileged manual, version 1.12).
+
+An access happens in an instruction that starts in a cycle: a read samples that cycle, a write takes effect at the end
+of the instruction's last cycle. Counters have 64 bits, are writable, and each has an inhibit bit.
+"""
+
+from pyv_ext.isa.csr_names import ADDRESSES
+from pyv_ext.machine.clint import time_high, time_low
+from pyv_ext.machine.pmp import guard, write_address, write_config
+from pyv_ext.machine.state import (
+    CBCFE,
+    CBIE,
+    DIRTY,
+    ENTRIES,
+    FS_SHIFT,
+    INTERRUPTS,
+    MIE_BIT,
+    MPIE,
+    MPP,
+    MPRV,
+    SD,
+    TW,
+    WORD,
+    Counter,
+    Machine,
+)
+from pyv_ext.machine.traps import MACHINE
+
+ABSENT = -1
+"""Result in place of a value: no such register, or it is not accessible now."""
+FFLAGS, FRM, FCSR = ADDRESSES["fflags"], ADDRESSES["frm"], ADDRESSES["fcsr"]
+MSTATUS, MISA, MIE, MTVEC = ADDRESSES["mstatus"], ADDRESSES["misa"], ADDRESSES["mie"], ADDRESSES["mtvec"]
+MCOUNTEREN, MENVCFG, MSTATUSH = ADDRESSES["mcounteren"], ADDRESSES["menvcfg"], ADDRESSES["mstatush"]
+MENVCFGH, MCOUNTINHIBIT = ADDRESSES["menvcfgh"], ADDRESSES["mcountinhibit"]
+MSCRATCH, MEPC, MCAUSE = ADDRESSES["mscratch"], ADDRESSES["mepc"], ADDRESSES["mcause"]
+MTVAL, MIP = ADDRESSES["mtval"], ADDRESSES["mip"]
+PMPCFG, PMPADDR = ADDRESSES["pmpcfg0"], ADDRESSES["pmpaddr0"]
+MCYCLE, MINSTRET, CYCLE, TIME = ADDRESSES["mcycle"], ADDRESSES["minstret"], ADDRESSES["cycle"], ADDRESSES["time"]
+INSTRET, HIGH, COUNTERS = ADDRESSES["instret"], ADDRESSES["mcycleh"] - MCYCLE, 0x9F
+"""`HIGH`: from a counter to its upper half. `COUNTERS`: bits of an address that say which counter."""
+TSELECT, TDATA3 = ADDRESSES["tselect"], ADDRESSES["tdata3"]
+MVENDORID, MHARTID, MCONFIGPTR = ADDRESSES["mvendorid"], ADDRESSES["mhartid"], ADDRESSES["mconfigptr"]
+
+
+# -- counters ----------------------------------------------------------------------------------------------------------
+
+
+def read_low(counter: Counter, count: int) -> int:
+    """Low half of a counter at a count."""
+    return counter.low if counter.inhibited else counter.low + count & WORD
+
+
+def read_high(counter: Counter, count: int) -> int:
+    """High half of a counter at a count."""
+    if counter.inhibited:
+        return counter.high
+    return counter.high + (count >> 32) + (counter.low + (count & WORD) >> 32) & WORD
+
+
+def set_counter(counter: Counter, high: int, low: int, count: int) -> None:
+    """Let a counter show these halves at a count."""
+    if not counter.inhibited:
+        borrow = 1 if low < count & WORD else 0
+        high = high - (count >> 32) - borrow & WORD
+        low = low - count & WORD
+    counter.low = low
+    counter.high = high
+
+
+def inhibit(counter: Counter, inhibited: int, count: int) -> None:
+    """Stop counting, or go on, from a count on."""
+    low = read_low(counter, count)
+    high = read_high(counter, count)
+    counter.inhibited = inhibited
+    set_counter(counter, high, low, count)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def permits_csr(machine: Machine, address: int, write: int) -> bool:
+    """Whether an instruction may access a register now, if it exists."""
+    hart = machine.hart
+    if write and address >> 10 == 3:
+        return False
+    if FFLAGS <= address <= FCSR:
+        return hart.fs != 0
+    if hart.priv == MACHINE:
+        return True
+    if address >> 8 & 3:
+        return False
+    return address & ~COUNTERS != CYCLE or hart.mcounteren >> (address & 31) & 1 != 0
+
+
+def load_csr(machine: Machine, address: int, write: int, cycle: int, instret: int) -> int:
+    """Value that an instruction reads which starts in a cycle; ABSENT: it is illegal, or another's register."""
+    return read_csr(machine, address, cycle, instret) if permits_csr(machine, address, write) else ABSENT
+
+
+def read_csr(machine: Machine, address: int, cycle: int, instret: int) -> int:
+    """Content of a register in a cycle, before which so many instructions have retired; ABSENT: there is none."""
+    hart = machine.hart
+    if address == MSCRATCH:
+        return hart.mscratch
+    if address == MEPC:
+        return hart.mepc
+    if address == MCAUSE:
+        return hart.mcause
+    if address == MSTATUS:
+        return hart.mstatus | hart.fs << FS_SHIFT | (SD if hart.fs == DIRTY else 0)
+    if address == MTVAL:
+        return hart.mtval
+    if address == MIE:
+        return hart.mie
+    if address == MIP:
+        return hart.mip
+    if address == MTVEC:
+        return hart.mtvec
+    if address & ~COUNTERS == CYCLE:
+        return read_counter(machine, address & COUNTERS, cycle, instret)
+    if address & ~COUNTERS == MCYCLE and address & 31 != TIME - CYCLE:
+        return read_counter(machine, address & COUNTERS, cycle, instret)
+    if address == FFLAGS:
+        return hart.fflags
+    if address == FRM:
+        return hart.frm
+    if address == FCSR:
+        return hart.frm << 5 | hart.fflags
+    if PMPCFG <= address < PMPCFG + ENTRIES // 4:
+        return hart.pmpcfg[address - PMPCFG]
+    if PMPADDR <= address < PMPADDR + ENTRIES:
+        return hart.pmpaddr[address - PMPADDR]
+    if address == MISA:
+        return hart.misa
+    if address == MCOUNTEREN:
+        return hart.mcounteren
+    if address == MENVCFG:
+        return hart.menvcfg
+    if address == MCOUNTINHIBIT:
+        return (1 if hart.mcycle.inhibited else 0) | (4 if hart.minstret.inhibited else 0)
+    if address == MHARTID:
+        return hart.hart_id
+    return 0 if is_zero(address) else ABSENT
+
+
+def read_counter(machine: Machine, offset: int, cycle: int, instret: int) -> int:
+    """Content of the counter at an offset from mcycle, or from cycle; those of events are 0."""
+    hart = machine.hart
+    if offset == 0:
+        return read_low(hart.mcycle, cycle)
+    if offset == HIGH:
+        return read_high(hart.mcycle, cycle)
+    if offset == INSTRET - CYCLE:
+        return read_low(hart.minstret, instret)
+    if offset == INSTRET - CYCLE + HIGH:
+        return read_high(hart.minstret, instret)
+    if offset == TIME - CYCLE:
+        return time_low(machine.clint, cycle // machine.clint.divider)
+    return time_high(machine.clint, cycle // machine.clint.divider) if offset == TIME - CYCLE + HIGH else 0
+
+
+def is_zero(address: int) -> bool:
+    """Whether there is a register of this address that is always 0."""
+    if MCOUNTINHIBIT + 3 <= address <= MCOUNTINHIBIT + 31 or TSELECT <= address <= TDATA3:
+        return True  # mhpmevent, triggers
+    if MVENDORID <= address < MHARTID or address == MCONFIGPTR:
+        return True
+    if address == MSTATUSH:
+        return True
+    return address == MENVCFGH
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def write_csr(machine: Machine, address: int, value: int, end: int, instret: int) -> None:
+    """Write the writable bits of a register, by an instruction that ends at the start of cycle `end`, and before which
+    so many have retired."""
+    hart = machine.hart
+    if address == MSCRATCH:
+        hart.mscratch = value
+    elif address == MEPC:
+        hart.mepc = value & -hart.alignment
+    elif address == MSTATUS:
+        write_status(machine, value)
+    elif address == MIE:
+        hart.mie = value & INTERRUPTS
+    elif address == MTVEC:
+        hart.mtvec = value & ~2  # modes 2 and 3 are reserved
+    elif address == MCAUSE:
+        hart.mcause = value
+    elif address == MTVAL:
+        hart.mtval = value
+    elif PMPADDR <= address < PMPADDR + ENTRIES:
+        write_address(machine, address - PMPADDR, value)
+    elif PMPCFG <= address < PMPCFG + ENTRIES // 4:
+        write_config(machine, address - PMPCFG, value)
+    elif address == FFLAGS:
+        write_float(machine, hart.frm, value)
+    elif address == FRM:
+        write_float(machine, value, hart.fflags)
+    elif address == FCSR:
+        write_float(machine, value >> 5, value)
+    elif address == MCYCLE:
+        set_counter(hart.mcycle, read_high(hart.mcycle, end), value, end)
+    elif address == MCYCLE + HIGH:
+        set_counter(hart.mcycle, value, read_low(hart.mcycle, end), end)
+    elif address == MINSTRET:  # the writing instruction does not increment it
+        set_counter(hart.minstret, read_high(hart.minstret, instret), value, instret + 1)
+    elif address == MINSTRET + HIGH:
+        set_counter(hart.minstret, value, read_low(hart.minstret, instret), instret + 1)
+    elif address == MCOUNTINHIBIT:  # the new bits govern the last edge of the writing instruction
+        inhibit(hart.mcycle, value & 1, end - 1)
+        inhibit(hart.minstret, value & 4, instret)
+    elif address == MCOUNTEREN:
+        hart.mcounteren = value & 7
+    elif address == MENVCFG and hart.cache_blocks:
+        hart.menvcfg = value & (CBCFE if value & CBIE == 2 << 4 else CBIE | CBCFE)
+
+
+def write_status(machine: Machine, value: int) -> None:
+    """Write mstatus."""
+    hart = machine.hart
+    if hart.floating:
+        hart.fs = value >> FS_SHIFT & DIRTY
+    if not hart.user_mode:
+        hart.mstatus = hart.mstatus & ~(MIE_BIT | MPIE) | value & (MIE_BIT | MPIE)
+        return
+    old = hart.mstatus
+    writable = MIE_BIT | MPIE | MPRV | TW
+    level = MPP if value & MPP == MPP else 0
+    hart.mstatus = old & ~(writable | MPP) | value & writable | level
+    if (old | value) & MPRV:
+        guard(machine)
+
+
+def write_float(machine: Machine, mode: int, flags: int) -> None:
+    """Write the rounding mode and the exceptions."""
+    hart = machine.hart
+    hart.frm = mode & 7
+    hart.fflags = flags & 31
+    hart.fs = DIRTY

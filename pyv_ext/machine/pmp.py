@@ -1,0 +1,179 @@
+"""Physical memory protection in the native subset (RISC-V privileged manual, version 1.12).
+
+16 entries with a grain of 4 bytes: OFF, TOR, NA4 and NAPOT; locks; machine and user mode. An access that is misaligned
+counts as several, one for each 4 bytes that it touches, so no entry ever matches a part of one.
+"""
+
+from pyv_ext.machine.state import ENTRIES, MPRV, Machine
+from pyv_ext.machine.traps import MACHINE
+
+READ, WRITE, EXECUTE, ALL = 1, 2, 4, 7
+"""Rights that an entry may give: the bits of its `cfg` byte."""
+LOCK = 0x80
+WRITABLE = 0x9F
+"""Bits of a `cfg` byte: the lock, and those that a write may change."""
+TOR, NA4, MODE = 0x08, 0x10, 0x18
+SPACE = 1 << 32
+"""Addresses of the hart. Entries may match beyond: pmpaddr has 34-bit addresses."""
+LOCKS = 0x8080_8080
+MIXED = 1
+"""Context of a hart whose loads and stores are those of another privilege mode than its fetches."""
+
+
+# -- registers ---------------------------------------------------------------------------------------------------------
+
+
+def config(machine: Machine, entry: int) -> int:
+    """The `cfg` byte of an entry."""
+    return machine.hart.pmpcfg[entry >> 2] >> 8 * (entry & 3) & 0xFF
+
+
+def write_config(machine: Machine, register: int, value: int) -> None:
+    """Write pmpcfg. Locked bytes keep their content; W without R is reserved and loses its W."""
+    old = machine.hart.pmpcfg[register]
+    written = 0
+    for shift in range(0, 32, 8):
+        byte = value >> shift & WRITABLE
+        if old >> shift & LOCK:
+            byte = old >> shift & 0xFF
+        elif byte & (READ | WRITE) == WRITE:
+            byte &= ~WRITE
+        written |= byte << shift
+    machine.hart.pmpcfg[register] = written
+    machine.hart.pmp_writes += 1
+    guard(machine)
+
+
+def write_address(machine: Machine, entry: int, value: int) -> None:
+    """Write pmpaddr: ignored when the entry is locked, or bounds a locked entry from below."""
+    bounds = entry + 1 < ENTRIES and config(machine, entry + 1) & (LOCK | MODE) == LOCK | TOR
+    if not config(machine, entry) & LOCK and not bounds:
+        machine.hart.pmpaddr[entry] = value
+    machine.hart.pmp_writes += 1
+    guard(machine)
+
+
+# -- matching ----------------------------------------------------------------------------------------------------------
+
+
+def first_address(machine: Machine, entry: int) -> int:
+    """First address that an entry matches."""
+    address = machine.hart.pmpaddr[entry]
+    mode = config(machine, entry) & MODE
+    if mode == TOR:
+        return machine.hart.pmpaddr[entry - 1] << 2 if entry else 0
+    if mode == NA4:
+        return address << 2
+    return (address & ~(address ^ address + 1)) << 2  # the lowest zero of a NAPOT address, and the ones below, size it
+
+
+def end_address(machine: Machine, entry: int) -> int:
+    """First address above those that an entry matches."""
+    address = machine.hart.pmpaddr[entry]
+    mode = config(machine, entry) & MODE
+    if mode == TOR:
+        return address << 2
+    if mode == NA4:
+        return address + 1 << 2
+    return (address | address ^ address + 1) + 1 << 2
+
+
+def rights_at(machine: Machine, address: int, mode: int) -> int:
+    """Rights of a privilege mode at an address: those of the first entry that matches; without one, machine mode has
+    all, user mode none."""
+    for register in range(ENTRIES // 4):
+        configs = machine.hart.pmpcfg[register]
+        entry = 4 * register
+        while configs:
+            if configs & MODE and first_address(machine, entry) <= address < end_address(machine, entry):
+                return ALL if mode == MACHINE and not configs & LOCK else configs & ALL
+            configs >>= 8
+            entry += 1
+    return ALL if mode == MACHINE else 0
+
+
+def next_edge(machine: Machine, address: int) -> int:
+    """The next address at which rights may differ; `SPACE` at the latest."""
+    edge = SPACE
+    for register in range(ENTRIES // 4):
+        configs = machine.hart.pmpcfg[register]
+        entry = 4 * register
+        while configs:
+            if configs & MODE:
+                first = first_address(machine, entry)
+                end = end_address(machine, entry)
+                if address < first:
+                    edge = min(edge, first)
+                if address < end:
+                    edge = min(edge, end)
+            configs >>= 8
+            entry += 1
+    return edge
+
+
+def allows(machine: Machine, address: int, size: int, rights: int, mode: int) -> bool:
+    """Whether a privilege mode has all of the rights at all bytes of an access."""
+    word = address & ~3
+    while word < address + size:
+        if rights & ~rights_at(machine, word, mode):
+            return False
+        word += 4
+    return True
+
+
+def restricts(machine: Machine, mode: int) -> bool:
+    """Whether there is an address where a privilege mode lacks a right; computed anew after a write."""
+    hart = machine.hart
+    if mode == MACHINE and not (hart.pmpcfg[0] | hart.pmpcfg[1] | hart.pmpcfg[2] | hart.pmpcfg[3]) & LOCKS:
+        return False
+    if hart.restricted_at[mode] != hart.pmp_writes:
+        hart.restricted_at[mode] = hart.pmp_writes
+        address = 0
+        while address < SPACE and rights_at(machine, address, mode) == ALL:
+            address = next_edge(machine, address)
+        hart.restricted[mode] = address < SPACE
+    return hart.restricted[mode] != 0
+
+
+# -- the hart's accesses -----------------------------------------------------------------------------------------------
+
+
+def data_mode(machine: Machine) -> int:
+    """Privilege mode of loads and stores."""
+    hart = machine.hart
+    return hart.mstatus >> 11 & 3 if hart.mstatus & MPRV else hart.priv
+
+
+def guard(machine: Machine) -> None:
+    """Update what follows from PMP, the privilege mode and that of loads and stores."""
+    hart = machine.hart
+    data = data_mode(machine)
+    guarded = restricts(machine, hart.priv) or (data != hart.priv and restricts(machine, data))
+    context = hart.priv if data == hart.priv else MIXED
+    if guarded or hart.guarded or context != hart.context:
+        hart.moved = True
+    hart.guarded = guarded
+    hart.context = context
+    hart.read_end = 0
+    hart.write_end = 0
+
+
+def permit(machine: Machine, address: int, size: int, right: int) -> bool:
+    """Whether the hart's loads, or stores, may access that; the range around has the right then (`HartState`)."""
+    hart = machine.hart
+    mode = data_mode(machine)
+    if not allows(machine, address, size, right, mode):
+        return False
+    low = 0
+    end = 0
+    while end < SPACE and (end <= address or rights_at(machine, end, mode) & right):
+        if not rights_at(machine, end, mode) & right:
+            low = next_edge(machine, end)
+        end = next_edge(machine, end)
+    if right == READ:
+        hart.read_low = low
+        hart.read_end = end
+    else:
+        hart.write_low = low
+        hart.write_end = end
+    return True
