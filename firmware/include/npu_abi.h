@@ -242,6 +242,7 @@
 #define NPU_ELTWISE_XOR 34u
 #define NPU_ELTWISE_SHL 35u
 #define NPU_ELTWISE_SHR 36u
+#define NPU_ELTWISE_REM 37u
 
 /* Gemm */
 #define NPU_GEMM_WRITE 0u

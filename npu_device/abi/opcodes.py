@@ -70,6 +70,8 @@ class Eltwise(IntEnum):
     SHL = 35
     SHR = 36
     """Keeps the sign."""
+    REM = 37
+    """What a division towards zero leaves, with the sign of the dividend: exact, of floats too."""
 
 
 @unique

@@ -131,6 +131,7 @@ COMPARE = frozenset((Eltwise.EQUAL, Eltwise.GREATER, Eltwise.LESS))
 INTEGER_ONLY = frozenset((Eltwise.AND, Eltwise.OR, Eltwise.XOR, Eltwise.SHL, Eltwise.SHR))
 BINARY = INTEGER_ONLY | {
     Eltwise.ADD, Eltwise.SUB, Eltwise.MUL, Eltwise.DIV, Eltwise.MAX, Eltwise.MIN, Eltwise.POW, Eltwise.WHERE,
+    Eltwise.REM,
 }  # fmt: skip
 CONVERSIONS: dict[int, tuple[Collection[DataType], Collection[DataType]]] = {
     Eltwise.CAST: (TYPES, TYPES),

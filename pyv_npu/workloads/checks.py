@@ -9,10 +9,11 @@ from onnx import TensorProto, helper
 
 from npu_device.abi.opcodes import Kernel
 from npu_device.operations.kernels import on_core
+from pyv_npu.errors import BadModelError
 from pyv_npu.workloads.data import Values
 from pyv_npu.workloads.ia import Codes
 from toolchain.compiler import Compiled
-from toolchain.ir.data_types import NUMPY
+from toolchain.ir.data_types import LARGER, NUMPY
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS
 from toolchain.ir.reference import Execution, executed
@@ -29,6 +30,7 @@ from toolchain.onnx_model.reference import (
     rounded,
     rounded_otherwise,
 )
+from toolchain.onnx_nodes.view import node_name
 from toolchain.passes import quantization
 from toolchain.quantize import precision as conversion
 
@@ -113,11 +115,36 @@ def compare(
         found = _of_arithmetic(compiled, source, inputs, outputs, {name: made[want] for name, want in wanted.items()})
     if not (converted or steps) and not all(one["ok"] for one in found.values()):
         found = _of_rounding(source, inputs, outputs, {name: made[want] for name, want in wanted.items()}, found)
+    if not all(one["ok"] for one in found.values()):
+        _check_range(source, inputs)
     for name in found:
         if name.endswith(UNFINISHED) and outputs[name].any():
             found[name] |= {"ok": False, "trivial": MISSING}
     pairs = [(codes[name], made[want]) for name, want in own.items()]
     return Checks(found, check_codes(pairs, list(own), between) if own else {})
+
+
+_WRAPPING = frozenset((
+    "Abs", "Add", "BitShift", "CumSum", "Div", "Einsum", "MatMul", "Mean", "Mul", "Neg", "Pow", "ReduceL1",
+    "ReduceProd", "ReduceSum", "ReduceSumSquare", "Sub", "Sum",
+))  # fmt: skip
+"""Operators whose results leave the range of their inputs."""
+
+
+def _check_range(source: OnnxModel, inputs: Mapping[str, Values]) -> None:
+    """BadModelError names the first node whose integers leave INT32, which the device has for larger types."""
+    kinds = {name: info.type for name, info in source.info.items() if info.type in LARGER}
+    nodes = {name: node for node in source.proto.graph.node if node.op_type in _WRAPPING for name in node.output
+             if name in kinds}  # fmt: skip
+    limits = np.iinfo(np.int32)
+    for name, values in evaluated(source.proto, nodes, {**source.external, **inputs}).items():
+        wrong = [value for value in (int(values.min(initial=0)), int(values.max(initial=0)))
+                 if not limits.min <= value <= limits.max]  # fmt: skip
+        if wrong:
+            raise BadModelError(
+                f"{source.name}: node {node_name(nodes[name])} ({nodes[name].op_type}): makes {wrong[0]} of these "
+                f"inputs, which INT32 does not hold; the device has it for {kinds[name]}: use smaller values"
+            )
 
 
 _NARROW = {"fp16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}

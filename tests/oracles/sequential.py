@@ -244,6 +244,10 @@ class Sequential:
             case Eltwise.DIV:
                 made = x / y if not integer else np.where(
                     y == 0, 0, np.trunc(x / np.where(y == 0, 1, y))).astype(np.int64)  # fmt: skip
+            case Eltwise.REM:
+                sizes = np.abs(x), np.abs(y)
+                made = (np.where(y == 0, x, np.sign(x) * (sizes[0] % np.where(y == 0, 1, sizes[1]))) if integer
+                        else np.copysign(np.remainder(*sizes), x))  # fmt: skip
             case Eltwise.AND | Eltwise.OR | Eltwise.XOR:
                 made = x & y if f is Eltwise.AND else x | y if f is Eltwise.OR else x ^ y
             case Eltwise.SHL | Eltwise.SHR:

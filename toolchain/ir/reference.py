@@ -208,6 +208,10 @@ def _divide(a: Values, b: Values) -> Values:
     return np.where(b == 0, 0, np.where((a < 0) != (b < 0), -quotient, quotient))
 
 
+def _remainder(a: Values, b: Values) -> Values:
+    return np.fmod(a, b) if a.dtype.kind == "f" else a - _divide(a, b) * b
+
+
 def _where(condition: Values, a: Values, b: Values) -> Values:
     return np.where(condition != 0, a, b)
 
@@ -220,7 +224,8 @@ def _shifted(a: Values, b: Values, shift: Callable[..., Values]) -> Values:
 FUNCTIONS: dict[str, Callable[..., Values]] = {
     "AND": np.bitwise_and, "OR": np.bitwise_or, "XOR": np.bitwise_xor,
     "SHL": partial(_shifted, shift=np.left_shift), "SHR": partial(_shifted, shift=np.right_shift),
-    "ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "DIV": _divide, "MAX": np.maximum, "MIN": np.minimum,
+    "ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "DIV": _divide, "REM": _remainder,
+    "MAX": np.maximum, "MIN": np.minimum,
     "POW": lambda a, b: np.power(a.astype(np.float64), b.astype(np.float64)), "EQUAL": np.equal,
     "GREATER": np.greater, "LESS": np.less, "WHERE": _where, "ERF": erf, "EXP": np.exp, "SQRT": np.sqrt,
     "SIN": np.sin, "COS": np.cos, "LOG": np.log, "FLOOR": np.floor, "CEIL": np.ceil, "ROUND": np.rint, **UNARY,

@@ -131,7 +131,7 @@ OPERATORS: dict[str, Operator] = {
     "Cos": _unary("COS"),
     "CumSum": _composed(
         arithmetic.cumulative_sum, "exclusive", "reverse", types=FLOAT | {DataType.INT32},
-        note="MatMul; integers: COPY, ELTWISE add", constant=(1,),
+        note="COPY, ELTWISE add", constant=(1,),
     ),
     "DepthToSpace": _composed(
         images_of_parts.depth_to_space, "blocksize", types=MOVED, note="COPY", mode="CRD, DCR"
@@ -212,7 +212,10 @@ OPERATORS: dict[str, Operator] = {
     "Mean": _composed(arithmetic.mean, note="ELTWISE add, mul"),
     "Min": Operator(elementwise.variadic("MIN"), {}, ANY, "ELTWISE min"),
     "Mish": _unary("MISH"),
-    "Mod": _composed(arithmetic.modulo, "fmod", types=ANY, note="ELTWISE"),
+    "Mod": Operator(
+        elementwise.binary("REM"), {"fmod": ALL}, ANY, "ELTWISE rem; sign of the divisor: add, where", (),
+        arithmetic.modulo, arithmetic.by_divisor,
+    ),
     "Mul": _binary("MUL"),
     "Neg": Operator(elementwise.negative, {}, ANY, "ELTWISE mul"),
     "Not": Operator(elementwise.logical_not, {}, BYTE, "ELTWISE equal"),
@@ -305,7 +308,7 @@ OPERATORS: dict[str, Operator] = {
         note="K times REDUCE max, argmax, ELTWISE where; integers and large K: kernel TOP_K on the core, GATHER",
     ),
     "Transpose": Operator(shaping.transpose, {"perm": ALL}, MOVED, "COPY"),
-    "Trilu": Operator(shaping.trilu, {"upper": ALL}, ANY, "ELTWISE mul with a triangle of ones", constant=(1,)),
+    "Trilu": Operator(shaping.trilu, {"upper": ALL}, ANY, "ELTWISE where with a triangle of ones", constant=(1,)),
     "Unsqueeze": Operator(shaping.renamed, {}, MOVED, "compile time", constant=(1,)),
     "Where": Operator(elementwise.where, {}, ANY, "ELTWISE where"),
     "Xor": _composed(arithmetic.xor, types=BYTE, note="ELTWISE equal"),

@@ -66,9 +66,14 @@ def clip(parts: Parts) -> None:
 
 
 def sign(parts: Parts) -> None:
+    """Of 0 and of what is no number, itself."""
     x, zero = parts.input(0), parts.number(0)
-    above, below = (parts.cast(parts.make(name, x, zero), parts.kind) for name in ("Greater", "Less"))
-    parts.result("Sub", above, below)
+    above, below = (parts.make(name, x, zero) for name in ("Greater", "Less"))
+    if np.dtype(parts.kind).kind != "f":
+        parts.result("Sub", *(parts.cast(one, parts.kind) for one in (above, below)))
+        return
+    rest = parts.make("Where", below, parts.number(-1), x)
+    parts.result("Where", above, parts.number(1), rest)
 
 
 def is_nan(parts: Parts) -> None:
@@ -91,19 +96,17 @@ def xor(parts: Parts) -> None:
     parts.result("Not", parts.make("Equal", parts.input(0), parts.input(1)))
 
 
+def by_divisor(node: NodeView) -> bool:
+    """Whether a Mod has the sign of the divisor."""
+    return not node.attribute("fmod", 0)
+
+
 def modulo(parts: Parts) -> None:
-    """With the sign of the dividend (fmod), or of the divisor."""
+    """With the sign of the divisor: where the remainder has another, the divisor is added."""
     a, b, zero = parts.input(0), parts.input(1), parts.number(0)
-    if np.dtype(parts.kind).kind == "f" and not parts.node.attribute("fmod", 0):
-        parts.node.refuse("attribute fmod=0 with floats: supported is 1")
-    quotient = parts.make("Div", a, b)
     if np.dtype(parts.kind).kind == "f":
-        below = parts.make("Less", quotient, zero)
-        quotient = parts.make("Where", below, parts.make("Ceil", quotient), parts.make("Floor", quotient))
-    rest = parts.make("Sub", a, parts.make("Mul", quotient, b))
-    if parts.node.attribute("fmod", 0):
-        parts.result("Identity", rest)
-        return
+        parts.node.refuse("attribute fmod=0 with floats: supported is 1")
+    rest = parts.make("Mod", a, b, fmod=1)
     signs = (parts.make("Less", one, zero) for one in (rest, b))
     differs = parts.make("Not", parts.make("Equal", *signs))
     wrong = parts.make("And", differs, parts.make("Not", parts.make("Equal", rest, zero)))
@@ -231,13 +234,15 @@ def lp_normalization(parts: Parts) -> None:
 
 
 def log_sum_exp(parts: Parts) -> None:
-    """Of what is left when the largest is taken out."""
+    """Of what is left when the largest is taken out, where that is finite."""
     x, axes = parts.input(0), _axes(parts.node)
     if axes is None:
         parts.result("Identity", x)
         return
     along = parts.integers(*axes)
     largest = parts.make("ReduceMax", x, along)
+    finite = parts.make("Less", parts.make("Abs", largest), parts.number(math.inf))
+    largest = parts.make("Where", finite, largest, parts.number(0))
     sums = parts.make("ReduceSum", parts.make("Exp", parts.make("Sub", x, largest)), along)
     parts.reshaped_result(parts.make("Add", parts.make("Log", sums), largest))
 
@@ -261,17 +266,10 @@ def hardmax(parts: Parts) -> None:
 
 
 def cumulative_sum(parts: Parts) -> None:
-    """A product with a triangle of ones; of integers, sums of 2, 4, 8, ... neighbours."""
-    node, shape = parts.node, parts.node.shape(0)
-    axis = int(node.needed(1, "axis").reshape(-1)[0]) % max(len(shape), 1)
-    size, trail = shape[axis], math.prod(shape[axis + 1 :])
-    if np.dtype(parts.kind).kind != "f":
-        _doubled_sums(parts, axis, size)
-        return
-    ones = np.tril(np.ones((size, size)), -1 if node.attribute("exclusive", 0) else 0)
-    triangle = parts.constant((ones.T if node.attribute("reverse", 0) else ones).astype(parts.kind))
-    rows = parts.reshaped(parts.input(0), math.prod(shape[:axis]), size, trail)
-    parts.reshaped_result(parts.make("MatMul", triangle, rows))
+    """Sums of 2, 4, 8, ... neighbours: a product with a triangle of ones would spread infinities."""
+    shape = parts.node.shape(0)
+    axis = int(parts.node.needed(1, "axis").reshape(-1)[0]) % max(len(shape), 1)
+    _doubled_sums(parts, axis, shape[axis])
 
 
 def _doubled_sums(parts: Parts, axis: int, size: int) -> None:
@@ -289,7 +287,7 @@ def _moved(parts: Parts, x: str, axis: int, size: int, by: int, behind: bool) ->
     """The elements of an axis `by` places further, or nearer, with zeros where there were none."""
     rank, by = len(parts.node.shape(0)), min(by, size)
     if by == size:
-        return parts.make("Sub", x, x)
+        return parts.make("Expand", parts.number(0), parts.integers(*parts.node.shape(0)))
     pads = [0] * 2 * rank
     pads[axis + (rank if behind else 0)] = by
     kept = parts.sliced(x, axis, by, size) if behind else parts.sliced(x, axis, 0, size - by)

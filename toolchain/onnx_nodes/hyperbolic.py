@@ -57,6 +57,10 @@ class _Terms:
         corrected = self("Add", self("Log", sum_), self("Div", lost, sum_))
         return self.where(self("Less", x, LARGE), corrected, self("Log", x))
 
+    def log_of_double(self, x: str) -> str:
+        """log(2 x), where 2 x may overflow."""
+        return self("Add", self("Log", x), math.log(2))
+
     def arc_sine(self, size: str) -> str:
         """Of 0..1."""
         near = self.odd(size, ASIN)
@@ -102,17 +106,19 @@ def _exponentials(of: _Terms) -> tuple[str, str]:
 
 
 def _asinh(of: _Terms) -> str:
-    """log(1 + |x| + x squared / (1 + sqrt(x squared + 1)))."""
+    """log(1 + |x| + x squared / (1 + sqrt(x squared + 1))); of large x, log(2 |x|)."""
     size = of("Abs", of.x)
     bounded = of("Min", size, LARGE)
     root = of("Sqrt", of("Add", of("Mul", bounded, bounded), 1.0))
-    return of.signed(of.log_of_more(of("Add", size, of("Mul", size, of("Div", bounded, of("Add", root, 1.0))))))
+    near = of.log_of_more(of("Add", size, of("Mul", size, of("Div", bounded, of("Add", root, 1.0)))))
+    return of.signed(of.where(of("Less", size, LARGE), near, of.log_of_double(size)))
 
 
 def _acosh(of: _Terms) -> str:
-    """log(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1."""
+    """log(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1; of large x, log(2 x)."""
     over = of("Sub", of.x, 1.0)
-    return of.log_of_more(of("Add", over, of("Mul", of("Sqrt", over), of("Sqrt", of("Add", over, 2.0)))))
+    near = of.log_of_more(of("Add", over, of("Mul", of("Sqrt", over), of("Sqrt", of("Add", over, 2.0)))))
+    return of.where(of("Less", of.x, LARGE), near, of.log_of_double(of.x))
 
 
 def _atanh(of: _Terms) -> str:

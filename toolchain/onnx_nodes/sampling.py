@@ -43,9 +43,8 @@ class _Axis:
         return self.bounded(self._scaled(back, 1, low))
 
     def inside(self, x: str) -> str:
-        """1 where a pixel is in the image and 0 elsewhere."""
-        parts = self._parts
-        return parts.make("Cast", parts.make("Equal", x, self.bounded(x)), to=1)
+        """Whether a pixel is in the image."""
+        return self._parts.make("Equal", x, self.bounded(x))
 
 
 def grid_sample(parts: Parts) -> None:
@@ -71,11 +70,10 @@ def grid_sample(parts: Parts) -> None:
     for column, near_x in _neighbours(parts, x, _MODES[mode]):
         for row, near_y in _neighbours(parts, y, _MODES[mode]):
             weights = [one for one in (near_x, near_y) if one]
-            if padding == "zeros":
-                weights += [x.inside(column), y.inside(row)]
+            inside = [x.inside(column), y.inside(row)] if padding == "zeros" else []
             place = (x.reflected(column), y.reflected(row)) if padding == "reflection" else (column, row)
             place = (x.bounded(place[0]), y.bounded(place[1]))
-            terms.append(_pixels(parts, table, place, weights, (batch, height, width)))
+            terms.append(_pixels(parts, table, place, weights, inside, (batch, height, width)))
     total = terms[0]
     for term in terms[1:]:
         total = parts.make("Add", total, term)
@@ -118,14 +116,18 @@ def _cubic(parts: Parts, apart: str) -> str:
     return parts.make("Where", parts.make("Less", away, parts.number(1)), near, far)
 
 
-def _pixels(parts: Parts, table: str, at: tuple[str, str], weights: list[str], sizes: tuple[int, int, int]) -> str:
-    """Rows of the table of all pixels, (batch x places, channels), times their weights."""
+def _pixels(
+    parts: Parts, table: str, at: tuple[str, str], weights: list[str], inside: list[str], sizes: tuple[int, int, int]
+) -> str:  # fmt: skip
+    """Rows of the table of all pixels, (batch x places, channels), times their weights; zeros outside."""
     batch, height, width = sizes
     column, row = (parts.cast(one, np.int64) for one in at)
     first = np.arange(batch, dtype=np.int64)[:, None] * height * width
     place = parts.make("Add", parts.make("Mul", row, parts.constant(np.array(width, np.int64))), column)
     place = parts.make("Add", place, parts.constant(first))
     found = parts.make("Gather", table, parts.reshaped(place, -1), axis=0)
+    for here in inside:
+        found = parts.make("Where", parts.reshaped(here, -1, 1), found, parts.number(0))
     for weight in weights:
         found = parts.make("Mul", found, parts.reshaped(weight, -1, 1))
     return found

@@ -1,9 +1,8 @@
 """Operators that only move elements, or only rename their shape."""
 
-import math
-
 import numpy as np
 
+from npu_device.abi.opcodes import DataType
 from toolchain.onnx_model.node import Node
 from toolchain.onnx_operators.copies import copy, expanded, steps, transposed
 from toolchain.onnx_operators.images import pad_into
@@ -92,10 +91,10 @@ def pad(node: Node) -> None:
 
 
 def trilu(node: Node) -> None:
-    """Multiplied with a triangle of ones."""
+    """A triangle of the source, and zeros."""
     source, out = node.tensor(0), node.output()
     k = int(node.needed(1, "k").reshape(())) if node.has(1) else 0
-    ones = np.ones(source.shape[-2:])
-    mask = node.weight(np.triu(ones, k) if node.attribute("upper", 1) else np.tril(ones, k), source.dtype)
-    m = math.prod(source.shape[:-2])
-    node.layer("ELTWISE", [source, mask], out, function="MUL", m=m, n=ones.size, broadcast="ROW")
+    ones = np.ones(source.shape[-2:], np.uint8)
+    triangle = node.weight(np.triu(ones, k) if node.attribute("upper", 1) else np.tril(ones, k), DataType.UINT8)
+    mask, zeros = (expanded(node, one, out.shape) for one in (triangle, node.scalar(0, source.dtype)))
+    node.layer("ELTWISE", [mask, source, zeros], out, function="WHERE", m=1, n=out.elements)

@@ -99,6 +99,11 @@ def _divide(a: Values, b: Values) -> Values:
     return np.where(b == 0, 0, np.where((a < 0) != (b < 0), -quotient, quotient))
 
 
+def _remainder(a: Values, b: Values) -> Values:
+    """Of a division towards zero; of integers, a zero divisor leaves the dividend."""
+    return np.fmod(a, b) if a.dtype.kind == "f" else a - _divide(a, b) * b
+
+
 def _power(a: Values, b: Values) -> Values:
     return np.power(a.astype(np.float64), b.astype(np.float64)).astype(np.float32)
 
@@ -119,6 +124,7 @@ BINARY: dict[Eltwise, Callable[[Values, Values], Values]] = {
     Eltwise.MAX: lambda a, b: positive_zero(np.maximum(a, b)),
     Eltwise.MIN: lambda a, b: positive_zero(np.minimum(a, b)),
     Eltwise.POW: _power,
+    Eltwise.REM: _remainder,
     Eltwise.AND: np.bitwise_and,
     Eltwise.OR: np.bitwise_or,
     Eltwise.XOR: np.bitwise_xor,

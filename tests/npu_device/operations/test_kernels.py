@@ -190,6 +190,7 @@ INTEGER_BINARY = {
     Eltwise.SUB: lambda a, b: a - b,
     Eltwise.MUL: lambda a, b: a * b,
     Eltwise.DIV: int_divide,
+    Eltwise.REM: lambda a, b: a - int_divide(a, b) * b,
     Eltwise.MAX: max,
     Eltwise.MIN: min,
     Eltwise.AND: lambda a, b: a & b,
