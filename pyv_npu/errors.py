@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
-from toolchain.errors import ModelError
+from toolchain.errors import CapacityError, ModelError
 from toolchain.errors import did_you_mean as did_you_mean
 
 
@@ -30,6 +30,10 @@ class BadModelError(BadInputError, ModelError):
     """A model cannot be read or compiled: the compiler's error as one of this package."""
 
 
+class BadCapacityError(BadModelError, CapacityError):
+    """The same of a model that needs more DRAM."""
+
+
 @contextmanager
 def host_memory(size: str) -> Iterator[None]:
     """BadInputError where the host does not give the memory that a size of the configuration asks for."""
@@ -46,5 +50,7 @@ def bad_models() -> Iterator[None]:
         yield
     except BadModelError:
         raise
+    except CapacityError as error:
+        raise BadCapacityError(str(error), error.size) from error
     except ModelError as error:
         raise BadModelError(str(error)) from error

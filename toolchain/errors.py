@@ -53,6 +53,15 @@ class ModelError(ToolchainError):
         super().__init__(" ".join(text.split()) if not text.isprintable() else text)
 
 
+class CapacityError(ModelError):
+    """A model that needs more DRAM than the device has."""
+
+    def __init__(self, text: str, size: int) -> None:
+        """`size`: bytes of DRAM that hold it."""
+        super().__init__(text)
+        self.size = size
+
+
 class RuleError(ModelError):
     """A rule of docs/bit-widths.md is broken: code, field and value (R25), found before anything runs."""
 

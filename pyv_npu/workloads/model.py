@@ -100,6 +100,11 @@ class Model(Workload["ModelDetail"]):
     def prepare(self, config: Config) -> "CompiledModel":
         self.check(config)
         given = {} if self.inputs is None else read_inputs(self.inputs)
+        for option, names in (("--inputs", given), ("--input", self.single)):
+            for name in names:
+                if name in self.choices.constants:
+                    fixed = f"--constant {name}={self.choices.constants[name]:g}"
+                    raise UsageError(f"{option} {name}: {fixed} fixes it: drop one of them")
         shapes = {name: values.shape for name, values in (given | self._own_arrays()).items()}
         compiled = compile_for(config, self.path, self.choices._replace(arrays=shapes))
         inputs = complete_inputs(compiled, config.run.seed, given)

@@ -13,7 +13,7 @@ from npu_device.abi.memory_map import SPM_BASE
 from npu_device.abi.opcodes import DataType
 from npu_device.memory.bitwidth import offset_bytes
 from toolchain.codegen.commands import Target
-from toolchain.errors import ModelError
+from toolchain.errors import CapacityError, ModelError
 from toolchain.ir.graph import SPM, Graph, LayerIR, Role, TensorIR
 from toolchain.ir.operations import on_core
 
@@ -231,10 +231,11 @@ def _refuse(graph: Graph, placed: DramMap, dram_bytes: int, visible: int) -> NoR
     used = _end(placed) - mm.DRAM_BASE
     if not placed.beyond and used > visible:
         used = visible + placed.weights[1] - placed.weights[0]
-    raise ModelError(
+    size = 1 << (used - 1).bit_length()
+    raise CapacityError(
         f"tensor {name}: its {graph.tensors[name].size} bytes end at {end - mm.DRAM_BASE} of DRAM, "
-        f"npu.dram.size is {dram_bytes}: --set npu.dram.size={1 << (used - 1).bit_length()}"
-    )
+        f"npu.dram.size is {dram_bytes}: --set npu.dram.size={size}", size,
+    )  # fmt: skip
 
 
 def _up(value: int, alignment: int) -> int:

@@ -68,6 +68,7 @@ class _Layer:
         self.gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[self.kind]
         if self.steps > MAX_STEPS:
             node.refuse(f"{self.steps} steps: supported are {MAX_STEPS}; bind a shorter sequence with --shape")
+        self._check_shapes()
         self.clip = node.attribute("clip")
         self.alive = self._alive()
         source = parts.input(0)
@@ -78,6 +79,26 @@ class _Layer:
     def _hidden(self) -> int:
         """Elements of the state."""
         return self.node.shape(2)[2]
+
+    def _weights(self) -> list[tuple[int, ...]]:
+        """Shapes of the weights of inputs and state."""
+        wide = self.gates * self.hidden
+        return [(self.directions, wide, self.width), (self.directions, wide, self.hidden)]
+
+    def _check_shapes(self) -> None:
+        """ModelError for an input whose shape does not fit the others, which onnx's inference does not compare."""
+        state = self.directions, self.batch, self.hidden
+        if self.batch_first:
+            state = self.batch, self.directions, self.hidden
+        wide = self.gates * self.hidden
+        others = [(self.directions, 2 * wide), (self.batch,), state, state, (self.directions, 3 * self.hidden)]
+        for index, wanted in enumerate((*self._weights(), *others), 1):
+            if self.node.has(index) and self.node.shape(index) != wanted:
+                self.node.refuse(
+                    f"input {index} ({self.node.proto.input[index]}) has shape {list(self.node.shape(index))}: "
+                    f"{self.width} features of {self.node.proto.input[0]} and {self.hidden} of the state ask for "
+                    f"{list(wanted)}"
+                )
 
     def _alive(self) -> list[str] | None:
         """For each step, which sequences of the batch still last; None: all of them."""
@@ -256,6 +277,9 @@ class _QuantizedLayer(_Layer):
 
     def _hidden(self) -> int:
         return self.node.shape(2)[1]
+
+    def _weights(self) -> list[tuple[int, ...]]:
+        return [(one, columns, rows) for one, rows, columns in super()._weights()]
 
     def _inputs(self, index: int, bias: str) -> str:
         products = self._of_codes(self.rows, index, 1)

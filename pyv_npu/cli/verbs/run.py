@@ -10,6 +10,7 @@ from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.config.serial import input_files
 from pyv_npu.tables import summary
 from pyv_npu.workloads.workload import Session
+from toolchain.errors import CapacityError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +49,23 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
-    """Run what `asked` says and answer as `shown` says; they differ in a replay."""
+    """Run what `asked` says and answer as `shown` says; they differ in a replay. A model that needs more DRAM than an
+    unset key gives has as much as it needs."""
+    try:
+        return _perform(asked, effective, shown, call)
+    except CapacityError as error:
+        if DRAM_SIZE in effective.origins:
+            raise
+        call.end()
+        return _perform(asked, effective.with_defaults({DRAM_SIZE: error.size}, MODEL), shown, call)
+
+
+DRAM_SIZE = "npu.dram.size"
+MODEL = "the model"
+"""Origin of the size of DRAM that a model needs."""
+
+
+def _perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
     workloads = work.workloads(asked, effective.config, work.RUN, NAME)
     first = workloads[0]
     effective = effective.with_defaults(first.defaults, first.needs)

@@ -103,6 +103,15 @@ MODELS: dict[str, tuple[Any, str]] = {
                  output_padding=[1, 1], strides=[2, 2]),
         "onnx and onnxruntime disagree on the shape",
     ),
+    "weights of another width than the input": (
+        one_node("RNN", {"x": random(3, 1, 4)}, constants={"w": random(1, 5, 7), "r": random(1, 5, 5)}, hidden_size=5),
+        "input 1 (w) has shape [1, 5, 7]: 4 features of x and 5 of the state ask for [1, 5, 4]",
+    ),
+    "a state of another batch": (
+        one_node("GRU", {"x": random(3, 2, 4)}, order=["x", "w", "r", "", "", "h"], hidden_size=5,
+                 constants={"w": random(1, 15, 4), "r": random(1, 15, 5), "h": random(1, 1, 5)}),
+        "input 5 (h) has shape [1, 1, 5]: 4 features of x and 5 of the state ask for [1, 2, 5]",
+    ),
     "windows of 16 GiB": (
         one_node("MaxPool", {"x": IMAGE}, kernel_shape=[3, 3], pads=[1 << 15] * 4), "a tensor that the run writes has",
     ),
