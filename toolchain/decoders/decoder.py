@@ -223,8 +223,9 @@ class _Links:
 
     def __init__(self, proto: Any, inputs: Collection[str], outputs: Collection[str]) -> None:
         self._nodes = nodes = proto.graph.node
-        decoders = (node for node in nodes if node.op_type == "DequantizeLinear")
-        coders = (node for node in nodes if node.op_type == "QuantizeLinear")
+        linked = [node for node in nodes if node.input and node.output]
+        decoders = (node for node in linked if node.op_type == "DequantizeLinear")
+        coders = (node for node in linked if node.op_type == "QuantizeLinear")
         self._decoded = {node.output[0]: node.input[0] for node in decoders if node.input[0] in inputs}
         self._coded = {node.input[0]: node.output[0] for node in coders if node.output[0] in outputs}
 

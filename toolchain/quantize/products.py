@@ -18,6 +18,7 @@ from toolchain.ir.data_types import NUMPY
 from toolchain.ir.graph import Values
 from toolchain.onnx_frontend.importer import weights
 from toolchain.onnx_frontend.qdq_graph import MOVES
+from toolchain.onnx_model.file import one_line
 from toolchain.onnx_model.model import OnnxModel, prepare
 from toolchain.onnx_model.reference import QUANTIZERS
 from toolchain.onnx_nodes.evaluation import MAX_FOLDED, Propagation, evaluate
@@ -121,7 +122,14 @@ class Quantizer:
             inputs = {name: known[name] for name in node.input if name in known}
             whole = len(inputs) == len({name for name in node.input if name}) > 0
             if whole and not wanted.isdisjoint(node.output) and node.op_type not in QUANTIZERS:
-                for name, values in zip(node.output, evaluate(node, inputs, opsets), strict=False):
+                try:
+                    results = evaluate(node, inputs, opsets)
+                except Exception as error:
+                    raise ModelError(
+                        f"{model.name}: node {node_name(node)} ({node.op_type}): it has no result ({one_line(error)}): "
+                        "export the model again"
+                    ) from None
+                for name, values in zip(node.output, results, strict=False):
                     self._weights[name] = values
                     graph.initializer.append(numpy_helper.from_array(values, name))
             else:
