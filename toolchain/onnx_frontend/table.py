@@ -340,9 +340,9 @@ check every row: each passes, or what it needs is refused by name (`tests/toolch
 An operator that is not here and that ONNX defines by others (LeakyRelu, Celu, Elu, GroupNormalization, ...)
 becomes those. Operators whose inputs are all constant are evaluated by the compiler, any operator of ONNX among them.
 BOOL is one byte, 0 or 1. INT64, UINT32 and UINT64 are INT32 on the device: constants and inputs must fit, and `run`
-refuses a result that does not, with the name of its node and the value. INT16 and UINT16 are INT32 too, for operators whose results stay in their range: those that
-move, compare, choose and convert, and those on bits; arithmetic on them is refused. DOUBLE is FP32 on the device:
-constants must be in its range, results have its precision.
+refuses a result that does not, with the name of its node and the value. INT16 and UINT16 are INT32 too, for operators
+whose results stay in their range: those that move, compare, choose and convert, and those on bits; arithmetic on them
+is refused. DOUBLE is FP32 on the device: constants must be in its range, results have its precision.
 The largest and the smallest of elements with a NaN among them is NaN, its place that of the first NaN, as in numpy and
 the reference of ONNX. onnxruntime's result depends there on where the NaN lies and on how many elements there are.
 Otherwise infinities, NaN, denormals and the ends of integers give what onnxruntime gives
