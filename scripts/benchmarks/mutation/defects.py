@@ -99,8 +99,9 @@ DEFECTS = (
         "tests/pyv_npu/snapshot/test_snapshot.py::test_the_wrong_field_is_named",
     ),
     Defect(
-        "a program that never submits is watched", "pyv_npu/observe/latency/recorder.py",
-        "self.asleep = not functions", "self.asleep = False",
+        "a program that never submits is watched", "pyv_ext/bus/core_log.py",
+        "self._machine.inside, self._machine.doorbell = _bits(kinds), doorbell",
+        "self._machine.inside, self._machine.doorbell = _bits(kinds), doorbell; self.follow()",
         UNTOUCHED + "test_submissions_are_measured_from_where_the_npu_is_used",
     ),
     Defect(
