@@ -50,7 +50,7 @@ class MachineState:
     """
 
     def __init__(self, callbacks: Callbacks) -> None:
-        self.arena = Arena(Machine)
+        self.arena = Arena(Machine, {"log": LOG})
         self.machine: Any = self.arena.root
         """The view of the root record."""
         self.machine.registers.resize(REGISTERS)

@@ -38,7 +38,7 @@ FIFO_DEPTH: Final = 16
 """Characters in the receiver of the UART."""
 SENT: Final = 512
 """Characters that leave the UART before Python is given them."""
-LOG: Final = 4096
+LOG: Final = 2048
 """Records of the core log."""
 SUBMIT_FUNCTIONS: Final = 256
 """Submit functions, calls of them under way, and their return addresses."""
@@ -364,8 +364,8 @@ class Machine:
     calls: list[SubmitCall] = records(SUBMIT_FUNCTIONS)
     """Submit functions that have not returned, `called` of them, the latest last."""
     logged: int = 0
-    log: list[CoreRecord] = records(LOG)
-    """Core log: `logged` records, oldest first."""
+    log: list[CoreRecord] = records()
+    """Core log: `logged` records, oldest first. Its pages are touched when it is used."""
     clint: Clint = field(default_factory=Clint)
     plic: Plic = field(default_factory=Plic)
     uart: Uart = field(default_factory=Uart)
