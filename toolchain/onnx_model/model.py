@@ -232,6 +232,7 @@ def _name_graphs(graph: Any) -> None:
 def _inferred(model: Any) -> Any:
     """The model with the shapes of its tensors. What an exporter has written of them does not count where it is
     wrong."""
+    _check_frames(model)
     options = {"check_type": True, "strict_mode": True, "data_prop": not _has_long_vectors(model)}
     try:
         return shape_inference.infer_shapes(model, **options)
@@ -287,6 +288,23 @@ def _drop_copies(graph: Any) -> None:
     if names:
         del graph.node[:]
         graph.node.extend(nodes)
+
+
+def _check_frames(model: Any) -> None:
+    """ModelError where a signal is shorter than a frame of its STFT: onnx infers fewer than no frames, and an operator
+    behind them ends the process."""
+    for index, node in enumerate(model.graph.node):
+        if node.op_type == "STFT":
+            part = onnx.ModelProto()
+            part.CopyFrom(model)
+            del part.graph.node[index + 1 :]
+            del part.graph.output[:]
+            part.graph.output.append(helper.make_empty_tensor_value_info(node.output[0]))
+            dims = shape_inference.infer_shapes(part).graph.output[0].type.tensor_type.shape.dim
+            if any(dim.dim_value < 0 for dim in dims):
+                raise ModelError(
+                    f"node {node_name(node)} (STFT): the signal is shorter than a frame: give a longer one"
+                )
 
 
 def _check_functions(model: Any, name: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, parser
+from onnx import TensorProto, helper, numpy_helper, parser
 from onnxruntime_reference import one_node, random
 
 from pyv_npu.cli.shared.output import BAD_INPUT, of_error
@@ -60,6 +60,17 @@ def not_utf8(model: Any, text: bytes, changed: bytes) -> bytes:
     return bytes(model.SerializeToString().replace(text, changed))
 
 
+def frames_of(samples: int) -> Any:
+    """Spectra of a signal, without the last one."""
+    constants = {"step": np.array(160), "window": random(400)}
+    model = one_node("STFT", {"x": random(1, samples)}, ("s",), constants=constants, order=["x", "step", "window"])
+    last = numpy_helper.from_array(np.array([-1]), "last"), numpy_helper.from_array(np.array([1]), "axis")
+    model.graph.initializer.extend([*last, numpy_helper.from_array(np.array([0]), "first")])
+    model.graph.node.append(helper.make_node("Slice", ["s", "first", "last", "axis"], ["y"]))
+    model.graph.output[0].name = "y"
+    return model
+
+
 MODELS: dict[str, tuple[Any, str]] = {
     "input without element type": (relu(without_element_type), "input x has no element type"),
     "attribute of a function outside of one": (relu(with_reference), "refers to beta, outside of a function"),
@@ -111,6 +122,9 @@ MODELS: dict[str, tuple[Any, str]] = {
         one_node("GRU", {"x": random(3, 2, 4)}, order=["x", "w", "r", "", "", "h"], hidden_size=5,
                  constants={"w": random(1, 15, 4), "r": random(1, 15, 5), "h": random(1, 1, 5)}),
         "input 5 (h) has shape [1, 1, 5]: 4 features of x and 5 of the state ask for [1, 2, 5]",
+    ),
+    "signal shorter than a frame, which ends the process in onnx behind it": (
+        frames_of(1), "node n (STFT): the signal is shorter than a frame",
     ),
     "windows of 16 GiB": (
         one_node("MaxPool", {"x": IMAGE}, kernel_shape=[3, 3], pads=[1 << 15] * 4), "a tensor that the run writes has",
