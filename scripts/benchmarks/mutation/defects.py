@@ -102,7 +102,7 @@ DEFECTS = (
         "a program that never submits is watched", "pyv_ext/bus/core_log.py",
         "self._machine.inside, self._machine.doorbell = _bits(kinds), doorbell",
         "self._machine.inside, self._machine.doorbell = _bits(kinds), doorbell; self.follow()",
-        UNTOUCHED + "test_submissions_are_measured_from_where_the_npu_is_used",
+        UNTOUCHED + "test_own_instructions_do_not_count_as_use",
     ),
     Defect(
         "a NOP that another frees completes before its own READY", "npu_device/issue/scheduler.py",
