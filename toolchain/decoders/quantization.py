@@ -30,7 +30,7 @@ def in_int8(
     """
     reference = Reference(decoder)
     samples = [reference.feeds(prompt, reference.empty()) for prompt in prompts]
-    made = quantized(decoder.model(len(prompts[0])), samples, config, method=method).proto
+    made = quantized(decoder.model(len(prompts[0])), samples, config, method=method, open_shapes=True).proto
     _free(made, decoder)
     return replace(make_decoder(made, decoder.name), original=decoder)
 

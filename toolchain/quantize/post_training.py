@@ -58,14 +58,15 @@ def without_batchnorm(model: OnnxModel) -> Any:
 
 def quantized(
     model: OnnxModel, samples: Samples, config: QConfig | None = None, kind: DataType = DataType.INT8,
-    method: str = "minmax",
+    method: str = "minmax", *, open_shapes: bool = False,
 ) -> OnnxModel:  # fmt: skip
     """The model in INT8, or in floats of 8 bits, calibrated on the inputs of `samples` by a method of
     `toolchain.quantize.ranges`; `config` may ask for weights of
-    fewer bits, which are codes of so many bits in INT8. ModelError: there is nothing to quantize, or a sample does not
-    fit the model."""
+    fewer bits, which are codes of so many bits in INT8. `open_shapes`: the model serves other shapes than
+    those of the samples, so that nothing that follows from them is folded. ModelError: there is nothing to quantize, or
+    a sample does not fit the model."""
     floats = kind is not DataType.INT8
     proto, config = without_batchnorm(model.whole()), config or QConfig()
     if floats:
         return FloatQuantizer(model, proto, samples, config, method, kind).run()
-    return Quantizer(model, proto, samples, config, method).run()
+    return Quantizer(model, proto, samples, config, method, open_shapes=open_shapes).run()

@@ -21,7 +21,7 @@ from toolchain.onnx_frontend.qdq_graph import MOVES
 from toolchain.onnx_model.file import one_line
 from toolchain.onnx_model.model import OnnxModel, prepare
 from toolchain.onnx_model.reference import QUANTIZERS
-from toolchain.onnx_nodes.evaluation import MAX_FOLDED, Propagation, evaluate
+from toolchain.onnx_nodes.evaluation import MAX_FOLDED, Propagation, TensorInfo, evaluate
 from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_reference.corrected import CORRECTED
 from toolchain.quantize.codebook import VQ_BITS
@@ -44,14 +44,17 @@ class Quantizer:
 
     precision = "int8"
 
-    def __init__(self, model: OnnxModel, proto: Any, samples: Samples, config: QConfig, method: str) -> None:
-        """`proto`: the model's graph, which is changed; `method`: of `toolchain.quantize.ranges`."""
+    def __init__(
+        self, model: OnnxModel, proto: Any, samples: Samples, config: QConfig, method: str, *, open_shapes: bool = False
+    ) -> None:  # fmt: skip
+        """`proto`: the model's graph, which is changed; `method`: of `toolchain.quantize.ranges`; `open_shapes` as in
+        `toolchain.quantize.post_training.quantized`."""
         self._method, self._share = parsed(method)
         self._name = model.name
         self._proto = proto
         self._info = model.info
         self._weights = {one.name: np.asarray(numpy_helper.to_array(one)) for one in self._proto.graph.initializer}
-        self._fold_weights(model)
+        self._fold_weights(model, {} if open_shapes else dict(model.info))
         nodes = self._proto.graph.node
         self._makers = {name: node for node in nodes for name in node.output if name}
         self._readers = Counter(name for node in nodes for name in node.input)
@@ -109,10 +112,10 @@ class Quantizer:
         model.floats = self._floats
         return model
 
-    def _fold_weights(self, model: OnnxModel) -> None:
+    def _fold_weights(self, model: OnnxModel, info: dict[str, TensorInfo]) -> None:
         """Weights that nodes make of constants and shapes, a Transpose for example, become constants."""
         graph, nodes, opsets = self._proto.graph, list[Any](), model.proto.opset_import
-        propagation, wanted = Propagation(opsets, dict(model.info)), weights(list(graph.node))
+        propagation, wanted = Propagation(opsets, info), weights(list(graph.node))
         for name, values in self._weights.items():
             if values.size <= MAX_FOLDED:
                 propagation.know(name, values)

@@ -249,9 +249,13 @@ def test_what_is_compiled_has_an_attention_and_positions() -> None:
 
 
 @pytest.mark.slow
-def test_narrow_caches_and_products_in_int8() -> None:
+def test_narrow_caches() -> None:
     proto = decoder_concat(**SMALL)
     assert _generated(proto, kv_bits=8).json["generate"]["logits_error"] < 0.05
+
+
+def test_products_in_int8_serve_other_numbers_of_tokens_than_the_samples() -> None:
+    proto = decoder_concat(**{**SMALL, "layers": 1})
     assert _generated(proto, precision="int8").json["generate"]["original_error"] < 0.2
 
 
