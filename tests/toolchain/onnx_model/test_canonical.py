@@ -400,7 +400,7 @@ def test_a_loop_that_breaks_the_format_is_refused_in_one_line() -> None:
     loop.attribute.extend(kept)
     proto.graph.initializer.append(numpy_helper.from_array(np.zeros(8, np.int64), "table"))
     proto.graph.initializer[-1].dims[0] = 4
-    with pytest.raises(ModelError, match=r"m: tensor table: .*reshape.*; export the model again"):
+    with pytest.raises(ModelError, match=r"m: tensor table: .*reshape.*: export the model again"):
         prepare(proto, "m")
 
 
