@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyv_npu.boot import MODEL_SUFFIXES, is_example, model_file, shipped_programs
+from pyv_npu.boot import MODEL_SUFFIXES, find_program, is_example, model_file, shipped_programs
 from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.options import MODE
 from pyv_npu.errors import UsageError
@@ -169,8 +169,17 @@ def workloads(args: argparse.Namespace, config: "Config", kinds: Collection[Kind
     for rows in _TABLE.values():
         for row in rows:
             if kind not in row.kinds and getattr(args, row.name) is not None:
+                check_program(program)
                 raise UsageError(f"{row.option}: {_reason(row, kind, kinds)}; drop it")
     return _made(args, program, kind, on_core=kinds is ON_CORE)
+
+
+def check_program(program: str) -> None:
+    """BadInputError if a program is neither a file nor firmware or a model of this package."""
+    from toolchain.decoders.shapes import MODELS
+
+    if program not in MODELS:
+        find_program(program)
 
 
 def _kind(args: argparse.Namespace, program: str) -> Kind:

@@ -69,6 +69,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     else:
         made = plan(args.axes, args.zip)
     figures.chosen(named)
+    work.check_program(args.program)
     points = Points(args, call.parse, _options_of_run())
     for name in (*base, *made.names):
         points.check(name)
