@@ -107,7 +107,7 @@ def test_a_report_says_what_generated_code_saves(tmp_path: Path, capsys: pytest.
     options = ["--mode", "tight", "--submit", "generated", "--report", str(tmp_path)]
     assert main(["run", module, *options]) == 0
     assert "saved per command" in (tmp_path / "summary.txt").read_text()
-    assert "core cycles saved per submission by generated code, tight" in (tmp_path / "report.html").read_text()
+    assert "core cycles saved per submission by generated code" in (tmp_path / "report.html").read_text()
 
 
 def test_a_sum_of_i64_beyond_32_bits_says_why_it_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
