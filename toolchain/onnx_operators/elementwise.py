@@ -132,6 +132,9 @@ def clip(node: Node) -> None:
     limits: list[float] = []
     for index, name in ((1, "min"), (2, "max")):
         value = node.needed(index, name) if node.has(index) else None
+        if value is not None and value.size != 1:
+            node.refuse(f"{name} has shape {list(value.shape)}: must be one number")
+        value = None if value is None else value.reshape(())
         if value is not None and out.dtype in INTEGERS:
             limits.append(int(value))
         elif value is not None:

@@ -126,6 +126,9 @@ MODELS: dict[str, tuple[Any, str]] = {
     "signal shorter than a frame, which ends the process in onnx behind it": (
         frames_of(1), "node n (STFT): the signal is shorter than a frame",
     ),
+    "limits of several numbers": (
+        one_node("Clip", {"x": random(2)}, constants={"low": random(2)}), "min has shape [2]: must be one number",
+    ),
     "windows of 16 GiB": (
         one_node("MaxPool", {"x": IMAGE}, kernel_shape=[3, 3], pads=[1 << 15] * 4), "a tensor that the run writes has",
     ),
