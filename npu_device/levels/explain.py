@@ -163,9 +163,7 @@ class _Walk:
             self._busy[step.unit] = self._busy.get(step.unit, 0) + self._at_least(step)
         self._ends = sorted(self._ending)
         self._faults = spans.select(What.FAULT)["end"].tolist()
-        self._core: list[tuple[int, int, int]] = [
-            (row["start"], row["end"], row["ticket"]) for row in spans.core[["start", "end", "ticket"]]
-        ]
+        self._core: list[tuple[int, int, int]] = spans.core[["start", "end", "ticket"]].tolist()
         self._held = Held(config, spans, dict(zip(tickets, engines, strict=False)))
         self._traffic = _Traffic(spans)
         self._moved = int(spans.steps["moved"][spans.steps["unit"] >> 8 == Kind.DMA].sum())

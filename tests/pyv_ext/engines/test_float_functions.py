@@ -16,9 +16,13 @@ from pyv_ext.isa import Isa
 from pyv_ext.isa.formats import BOX
 from pyv_ext.isa.row import Row
 from pyv_ext.machine import slots
+from pyv_ext.machine.state import HartState
 from pyv_native.compiler import Compiler
 from pyv_native.loader import NativeCode
+from pyv_native.records import WORD, layout
 
+WORDS = layout(HartState).size // WORD
+"""Words of the record of a hart."""
 ISA = Isa("rv32imafd_zicsr")
 COMPILER = Compiler(None)
 FUSED = COMPILER.fused
@@ -77,7 +81,7 @@ def cases(row: Row) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_results_and_exceptions_are_those_of_the_definition(row: Row) -> None:
-    call, x = function(row), np.zeros(slots.WORDS, np.uint64)
+    call, x = function(row), np.zeros(WORDS, np.uint64)
     compute = row.compute
     assert compute is not None
     modes = MODES if row.format.imm is not None else (0,)
@@ -121,7 +125,7 @@ def test_none_of_it_takes_the_slow_path(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_rounding_mode_of_the_host_stays() -> None:
     row = next(row for row in ROWS if row.name == "fadd.d")
-    x = np.zeros(slots.WORDS, np.uint64)
+    x = np.zeros(WORDS, np.uint64)
     one, tiny = 1023 << 52, 1 << 52
     assert function(row)(one, tiny, 0, 3, x.ctypes.data) == one + 1
     assert floating.host_agrees()

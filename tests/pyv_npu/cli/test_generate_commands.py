@@ -86,10 +86,10 @@ def test_runs_without_time_have_no_steps() -> None:
             ["compile", "x.onnx", "-o", "d", *TOKENS, "--explain-passes"],
             "--explain-passes: is for models that run once",
         ),
-        (["compile", "x.onnx", "-o", "d", "--prompt", "1"], "--prompt: is for ONNX decoders that run with --generate"),
-        (["compile", "x.onnx", "-o", "d", "--t-max", "9"], "--t-max: is for ONNX decoders that run with --generate"),
+        (["compile", "cnn", "-o", "d", "--prompt", "1"], "--prompt: is for ONNX decoders that run with --generate"),
+        (["compile", "cnn", "-o", "d", "--t-max", "9"], "--t-max: is for ONNX decoders that run with --generate"),
         (
-            ["compile", "x.onnx", "-o", "d", *TOKENS, "--shape", "x=1"],
+            ["compile", "decoder_kv", "-o", "d", *TOKENS, "--shape", "x=1"],
             "--shape: a decoder that generates",
         ),
         (

@@ -137,4 +137,4 @@ def test_the_page_has_the_same(folders: tuple[str, str], tmp_path: Path, capsys:
     assert main(["diff", *folders, "-o", str(page)]) == 0
     text, shown = page.read_text(encoding="utf-8"), capsys.readouterr().out
     assert "core.timing.mmio_one_way" in text and "core.timing.mmio_one_way" in shown
-    assert "loose: t_submit by reason, summed" in text and "chart-data" in text
+    assert "submit by reason, summed" in text and "chart-data" in text

@@ -208,9 +208,9 @@ def test_the_command_line_generates(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["missing.onnx", "--generate", "3", "--prompt", "1"], 65, "missing.onnx: No such file or directory"),
         (["missing.onnx", "--generate", "3"], 65, "missing.onnx: No such file or directory"),
         (["missing.onnx", "--generate", "3", "--prompt", "a"], 64, "--prompt a: must be a list of tokens"),
-        (["missing.onnx", "--prompt", "1"], 64, "--prompt: is for ONNX decoders"),
+        (["cnn", "--prompt", "1"], 64, "--prompt: is for ONNX decoders"),
         (["llama2-7b", "--generate", "1"], 64, "--generate: is for ONNX decoders"),
-        (["missing.onnx", "--generate", "3", "--prompt", "1", "--phase", "decode"], 64, "--phase: is for built-in"),
+        (["decoder_kv", "--generate", "3", "--prompt", "1", "--phase", "decode"], 64, "--phase: is for built-in"),
     ],
 )
 def test_bad_arguments_are_one_line(

@@ -118,8 +118,8 @@ def test_a_sum_of_i64_beyond_32_bits_says_why_it_differs(tmp_path: Path, capsys:
 }
 """)
     np.savez(inputs, a=np.array([1, 1 << 30, -5]))
-    assert main(["run", str(module), "--sim-level", "IA", "--inputs", str(inputs)]) == 70
-    assert "DIFFERS: 2147483648 does not fit INT32, which the device has for INT64" in capsys.readouterr().out
+    assert main(["run", str(module), "--sim-level", "IA", "--inputs", str(inputs)]) == 65
+    assert "makes 2147483648 of these inputs, which INT32 does not hold" in capsys.readouterr().err
 
 
 def test_check_says_what_a_module_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
