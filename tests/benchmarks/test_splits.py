@@ -16,17 +16,10 @@ def test_what_one_more_costs_is_in_percent_of_what_it_took() -> None:
     assert splits.with_count("clusters", 3).clusters == splits.with_count("te.count", 3).te.count == 3
 
 
-BERT = pytest.mark.xfail(strict=True, reason="2.03 % with a seventh engine: products side by side are chosen singly")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "axis"),
-    [
-        pytest.param(name, axis, marks=BERT if (name, axis) == ("bert_layer", "te.count") else ())
-        for name in MODELS
-        for axis in splits.AXES
-    ],
+    [(name, axis) for name in MODELS for axis in splits.AXES],
 )
 def test_one_more_is_never_slower(name: str, axis: str) -> None:
     cycles = splits.cycles(name, axis)
