@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from pyv_npu.report.charts import Chart
-from pyv_npu.report.vega import library, themes
+from pyv_npu.report.vega import chart_name, library, themes
 from pyv_npu.text import MISSING, columns, wrapped
 
 
@@ -131,7 +131,8 @@ def _side_by_side(parts: Sequence[Part]) -> list[Part]:
     found: list[Part] = []
     for charts, run in groupby(parts, lambda part: isinstance(part, Chart)):
         together = list(run)
-        found += [Charts([part for part in together if isinstance(part, Chart)])] if charts else together
+        named = [part._replace(name=chart_name(part.name)) for part in together if isinstance(part, Chart)]
+        found += [Charts(named)] if charts else together
     return found
 
 

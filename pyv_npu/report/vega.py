@@ -24,6 +24,11 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}")
 """Names of charts, which are names of files."""
 
 
+def chart_name(text: str) -> str:
+    """Returns the name of a chart for the name of a run or a program: other characters than those of files are hyphens."""
+    return re.sub("[^A-Za-z0-9_.-]", "-", text)[:120]
+
+
 @cache
 def library() -> str:
     """Returns Vega, Vega-Lite and Vega-Embed, as base64 of raw deflate: from the user's cache, since V8 takes longer to

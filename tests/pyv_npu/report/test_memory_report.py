@@ -20,6 +20,8 @@ from npu_device.trace.records import RECORD
 from pyv_npu import Simulator
 from pyv_npu.cli import main
 from pyv_npu.observe.analysis.traffic import ROLES, Traffic
+from pyv_npu.report.charts import Chart
+from pyv_npu.report.page import Section, render
 from pyv_npu.report.vega import charts_of
 from toolchain.examples import EXAMPLES
 from toolchain.examples.decoder_kv import decoder_kv
@@ -250,3 +252,9 @@ def test_wrong_lists_are_one_line(
     assert main(["run", str(models / "decoder.onnx"), *GENERATE, *more]) == 64
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_charts_of_runs_with_any_name_are_files() -> None:
+    chart = Chart("kv_tokens_2 bits/x", "t", "c", {"mark": "bar"})
+    (shown,) = charts_of(render("page", [], [], [Section("s", "S", [chart])]))
+    assert shown == chart._replace(name="kv_tokens_2-bits-x")
