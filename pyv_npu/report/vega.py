@@ -25,7 +25,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}")
 
 
 def chart_name(text: str) -> str:
-    """Returns the name of a chart for the name of a run or a program: other characters than those of files are hyphens."""
+    """Returns the name of a chart for a name of a run: other characters than those of files are hyphens."""
     return re.sub("[^A-Za-z0-9_.-]", "-", text)[:120]
 
 
