@@ -1,4 +1,4 @@
-"""Lines between the UARTs of a platform and its host: terminal, pseudo terminal, socket, or the bytes of a file.
+"""Serial backends of the UARTs (QEMU: chardevs): terminal, pseudo terminal, socket, or the bytes of a file.
 
 `file:PATH` is part of the machine: its bytes are there from cycle 0, and a run is deterministic. The other lines are
 live: what comes over them arrives between two slices of the run, at a cycle that depends on the host.
@@ -36,7 +36,7 @@ HELP_TEXT = b"\r\nCtrl-A x  end the run\r\nCtrl-A Ctrl-A  send Ctrl-A\r\n"
 
 
 class Line:
-    """A line to the host by file descriptors; `source` is None where no more input can come."""
+    """Serial backend on file descriptors; `source` is None after the end of the input."""
 
     source: int | None = None
 
@@ -53,9 +53,9 @@ class Line:
 
 
 class Terminal(Line):
-    """Standard input: raw on a terminal, so that each key arrives as it is pressed; else, and with `lines`, as it is.
+    """Standard input: in raw mode on a terminal; by lines where `lines` asks for it, or where it is no terminal.
 
-    Ctrl-A x ends the run. Output takes the way of every run, to standard output.
+    Ctrl-A x ends the run. Output goes to standard output, as in every run.
     """
 
     def __init__(self, lines: bool, sink: Callable[[bytes], None] | None, leave: Callable[[], None]) -> None:
@@ -191,13 +191,13 @@ class LiveLines:
         return self._slices.cycles
 
     def _start(self) -> None:
-        """Let both times be equal now."""
+        """Synchronize simulated time with the host's."""
         self._host, self._cycle = time.monotonic(), self._platform.cycle
         self._slices.begin()
 
     def exchange(self, stop: Stop | None, seconds: float | None) -> Stop | None:
-        """Pass input on, and wait as long as simulated time is ahead of the host's. A program that nothing but input
-        can wake waits for it, for `seconds` at most; its stop is returned where none can come."""
+        """Deliver pending input, and wait as long as simulated time is ahead of the host's. Where only input can wake
+        the program, wait for it, `seconds` at most. Returns `stop` if every input has ended."""
         self._slices.end()
         if stop is not None:
             if all(line.source is None for _, line in self._lines):

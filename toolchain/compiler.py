@@ -34,7 +34,7 @@ class Compiled(Program):
         converted, reasons = self.precision in CALIBRATED, self.stages[0][1].floats
         nodes = {layer_name(node_name(node)): node for node in self.model.graph.node}
         named = {layer_name(name): reason for name, reason in reasons.items()}
-        found: dict[str, str] = {}
+        products: dict[str, str] = {}
         for layer in self.graph.layers:
             kinds = {self.graph.tensors[name].dtype for name in layer.inputs[:2]}
             if layer.op_type not in (*PRODUCTS, "ATTN_T") or not kinds & set(FLOAT_TYPES.values()):
@@ -43,11 +43,11 @@ class Compiled(Program):
             while name and name not in nodes and name not in named:
                 name = name[: max(name.rfind("."), name.rfind("/"), 0)]
             if name in named:
-                found[layer.id] = named[name]
+                products[layer.id] = named[name]
             elif converted:
                 source = nodes[name].op_type if name in nodes else layer.op_type
-                found[layer.id] = f"part of {source}: converted are {', '.join(CONVERTED)}"
-        return found
+                products[layer.id] = f"part of {source}: converted are {', '.join(CONVERTED)}"
+        return products
 
 
 def compile_model(

@@ -36,7 +36,7 @@ KV_RANGE = 3
 """Their number in sizes of DRAM: an element takes at least 4.1 bits of pages and at most 12.3 bits of addresses."""
 
 UART1_SOURCE = 9
-"""Of the second UART, which `platform.serial` adds."""
+"""PLIC source of the second UART, which `platform.serial` adds."""
 UART_SOURCE = 10
 NPU_SOURCE = 11
 

@@ -71,7 +71,7 @@ class Eltwise(IntEnum):
     SHR = 36
     """Keeps the sign."""
     REM = 37
-    """What a division towards zero leaves, with the sign of the dividend: exact, of floats too."""
+    """Remainder of a division that rounds towards zero, with the sign of the dividend; exact for floats too."""
 
 
 @unique
@@ -132,10 +132,15 @@ class Activation(IntEnum):
 
 @unique
 class LoopOrder(IntEnum):
-    """How the sequencer walks the tiles of a macro command."""
+    """Order of the loops over the tiles of a macro command."""
 
     OUTPUT = 0
     WEIGHT = 1
+
+    @property
+    def axes(self) -> str:
+        """Dimensions of the loops over a product, the outermost first."""
+        return "nkm" if self is LoopOrder.WEIGHT else "mnk"
 
 
 @unique

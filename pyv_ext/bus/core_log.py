@@ -27,7 +27,8 @@ class CoreLog:
     ) -> None:
         """Hand each later chunk to `observer`; `kinds` are logged from now on, besides those of other observers.
 
-        `at_once`: an access of a logged register, or an interrupt, ends a chunk: hart and devices are as they are then.
+        `at_once`: each access of a logged register and each interrupt flush the log, so that the observer sees hart and
+        devices as they are at that point.
         """
         self.read()
         self._machine.at_once = self._machine.at_once or at_once

@@ -293,8 +293,8 @@ def _native_row(item: CustomInstruction, row: Row) -> Row:
 
     def handler(operands: Operands) -> Value:
         imm = format.imm.extract(operands.word) & mask if format.imm else 0
-        given = operands.rs1, operands.rs2 if rs2 else imm, operands.pc, 0
-        return Value(value(*given), cycles(*given))
+        inputs = operands.rs1, operands.rs2 if rs2 else imm, operands.pc, 0
+        return Value(value(*inputs), cycles(*inputs))
 
     return replace(row, expr=expr, custom=item._replace(handler=handler, touches="nothing"))
 

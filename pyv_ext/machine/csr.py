@@ -58,7 +58,7 @@ def read_high(counter: Counter, count: int) -> int:
 
 
 def set_counter(counter: Counter, high: int, low: int, count: int) -> None:
-    """Let a counter show these halves at a count."""
+    """Set a counter to `high` and `low` at a count of the cycles or instructions that it counts."""
     if not counter.inhibited:
         borrow = 1 if low < count & WORD else 0
         high = high - (count >> 32) - borrow & WORD
@@ -68,7 +68,7 @@ def set_counter(counter: Counter, high: int, low: int, count: int) -> None:
 
 
 def inhibit(counter: Counter, inhibited: int, count: int) -> None:
-    """Stop counting, or go on, from a count on."""
+    """Set or clear the inhibit bit of a counter at a count."""
     low = read_low(counter, count)
     high = read_high(counter, count)
     counter.inhibited = inhibited
@@ -93,12 +93,12 @@ def permits_csr(machine: Machine, address: int, write: int) -> bool:
 
 
 def load_csr(machine: Machine, address: int, write: int, cycle: int, instret: int) -> int:
-    """Value that an instruction reads which starts in a cycle; ABSENT: it is illegal, or another's register."""
+    """Value for an instruction that starts at `cycle`; ABSENT if the access is illegal or the CSR not handled here."""
     return read_csr(machine, address, cycle, instret) if permits_csr(machine, address, write) else ABSENT
 
 
 def read_csr(machine: Machine, address: int, cycle: int, instret: int) -> int:
-    """Content of a register in a cycle, before which so many instructions have retired; ABSENT: there is none."""
+    """Value of a CSR at `cycle`, with `instret` instructions retired; ABSENT if it does not exist."""
     hart = machine.hart
     if address == MSCRATCH:
         return hart.mscratch
@@ -144,7 +144,7 @@ def read_csr(machine: Machine, address: int, cycle: int, instret: int) -> int:
 
 
 def read_counter(machine: Machine, offset: int, cycle: int, instret: int) -> int:
-    """Content of the counter at an offset from mcycle, or from cycle; those of events are 0."""
+    """Value of a counter by its CSR offset from mcycle, or from cycle; event counters read as 0."""
     hart = machine.hart
     if offset == 0:
         return read_low(hart.mcycle, cycle)
@@ -174,8 +174,8 @@ def is_zero(address: int) -> bool:
 
 
 def write_csr(machine: Machine, address: int, value: int, end: int, instret: int) -> None:
-    """Write the writable bits of a register, by an instruction that ends at the start of cycle `end`, and before which
-    so many have retired."""
+    """Write the writable bits of a CSR. `end`: the first cycle after the instruction; `instret`: instructions retired
+    before it."""
     hart = machine.hart
     if address == MSCRATCH:
         hart.mscratch = value

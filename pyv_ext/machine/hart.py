@@ -39,8 +39,8 @@ def change_mode(machine: Machine, mode: int) -> None:
 
 
 def repeats_trap(machine: Machine, pc: int, cause: int, value: int, instret: int) -> bool:
-    """Whether a synchronous trap, before which so many instructions have retired, is the last one again; else it is the
-    last one now."""
+    """Check for a trap loop: the last synchronous trap had the same pc, cause and value, and no instruction has retired
+    since. Records the trap if it is new."""
     hart = machine.hart
     if hart.trapped_at != instret:
         hart.loop_pc = pc
@@ -55,7 +55,7 @@ def repeats_trap(machine: Machine, pc: int, cause: int, value: int, instret: int
 
 
 def take_trap(machine: Machine, pc: int, cause: int, value: int, instret: int) -> int:
-    """Take a synchronous trap: the handler's address; NONE where it repeats."""
+    """Take a synchronous trap. Returns the address of the handler, or NONE in a trap loop."""
     return NONE if repeats_trap(machine, pc, cause, value, instret) else enter_trap(machine, pc, cause, value)
 
 
@@ -89,7 +89,8 @@ def disturbed(machine: Machine) -> bool:
 
 
 def native_space(machine: Machine) -> int:
-    """Address of the words that native code has where the hart has moved to, which it knows then; 0: ask Python."""
+    """Address of the words of native code for the hart's context; clears `moved`. 0: none, or outdated by a write to
+    PMP, and Python has to fill it in."""
     hart = machine.hart
     if hart.spaces_at != hart.pmp_writes or not hart.spaces[hart.context]:
         return 0
@@ -124,7 +125,7 @@ def permits_wait(machine: Machine) -> bool:
 
 
 def reserve(machine: Machine, address: int, word: int) -> None:
-    """LR has read a word at an address."""
+    """Register the reservation of LR."""
     machine.hart.reserved_address = address
     machine.hart.reserved_word = word
 

@@ -1,7 +1,7 @@
 """Core log in the native subset: what the core has done, in records of 32 bytes, for observers that read it in chunks.
 
-Observers switch kinds on: everywhere, or while submissions are followed. These are followed from the begin of a submit
-function on, until all such functions have returned and a submission has left the core.
+A kind of record is enabled always, or within a submission window only. The window opens at the entry of a submit
+function. It closes when all submit functions have returned and a submission has left the core.
 """
 
 from pyv_ext.machine.state import LOG, SUBMIT_FUNCTIONS, LogKind, Machine, Register
@@ -40,7 +40,7 @@ def append(machine: Machine, kind: int, start: int, cycles: int, pc: int, addres
 
 
 def log_cycles(machine: Machine, kind: int, start: int, cycles: int, address: int) -> None:
-    """Log a store to a line of memory, or a fence, if their kind is on; one record for those in a row."""
+    """Log a store to memory (by line of 64 bytes) or a fence, if enabled; consecutive ones merge into one record."""
     if not machine.kinds >> kind & 1:
         return
     if machine.logged:
@@ -60,8 +60,8 @@ def follow(machine: Machine) -> None:
 
 
 def log_access(machine: Machine, register: Register, kind: int, address: int, value: int, start: int) -> None:
-    """Log an access of a device, whose `cycles` are set. What hands submissions over, or has changed a logged register
-    already, is read at once."""
+    """Log an access of a device register, whose latency is `machine.cycles`. A store to the doorbell, or a store
+    that is not posted to a logged register, flushes the log to the observers."""
     if register.logged:
         if not machine.following and not len(machine.entries):
             follow(machine)
@@ -77,8 +77,8 @@ def log_access(machine: Machine, register: Register, kind: int, address: int, va
 
 
 def log_trap(machine: Machine, start: int, cycles: int, pc: int, cause: int) -> None:
-    """Log a trap, or an interrupt alone, whose handler begins after `cycles`; bit 31 of the cause is that of
-    interrupts."""
+    """Log a trap as TRAP; where that kind is disabled, log interrupts only, as HANDLER. The handler starts `cycles`
+    after `start`; bit 31 of `cause` marks an interrupt."""
     interrupt = cause >> 31
     if machine.kinds >> LogKind.TRAP & 1:
         machine.depth += 1

@@ -159,7 +159,8 @@ def guard(machine: Machine) -> None:
 
 
 def permit(machine: Machine, address: int, size: int, right: int) -> bool:
-    """Whether the hart's loads, or stores, may access that; the range around has the right then (`HartState`)."""
+    """Check a load (READ) or a store (WRITE) of the hart against PMP; keep the permitted range in `HartState` if it
+    passes."""
     hart = machine.hart
     mode = data_mode(machine)
     if not allows(machine, address, size, right, mode):

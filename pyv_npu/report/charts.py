@@ -77,8 +77,8 @@ def titled(name: str, unit: str) -> str:
 
 def quantitative(field: str, title: str, values: Iterable[float], *, zero: bool = True, ticks: int = 10) -> Spec:
     """An axis of numbers: logarithmic where they span decades, else from zero unless that hides what they do."""
-    known = [value for value in values if value is not None]
-    low, high = min(known, default=0), max(known, default=0)
+    numbers = [value for value in values if value is not None]
+    low, high = min(numbers, default=0), max(numbers, default=0)
     axis: Spec = {"field": field, "type": "quantitative", "title": title, "axis": {"tickCount": ticks}}
     if low > 0 and high >= LOG_FROM * low:
         axis["title"] = f"{title}, logarithmic" if title else "logarithmic"

@@ -115,13 +115,13 @@ def over_time(binned: Mapping[str, Series], size: int) -> list[Chart]:
         ("scratchpad", "Scratchpad over time", f"bytes that hold something, of {quantity(size, 'bytes')}",
          bytes_used, "KiB"),
     )  # fmt: skip
-    found = [lines(name, title, caption, curves, "core cycles", unit)
+    charts = [lines(name, title, caption, curves, "core cycles", unit)
              for name, title, caption, curves, unit in shown if curves]  # fmt: skip
     for mode, run in binned.items():
         busy, lost = "port busy", "cycles lost to conflicts, and to ports that are too narrow"
-        found += _banks(f"banks_{mode}", f"Scratchpad banks, {mode}", busy, run, run.banks)
-        found += _banks(f"conflicts_{mode}", f"Bank conflicts, {mode}", lost, run, run.conflicts)
-    return found
+        charts += _banks(f"banks_{mode}", f"Scratchpad banks, {mode}", busy, run, run.banks)
+        charts += _banks(f"conflicts_{mode}", f"Bank conflicts, {mode}", lost, run, run.conflicts)
+    return charts
 
 
 def _banks(name: str, title: str, caption: str, run: Series, rows: Mapping[str, Any]) -> list[Chart]:
@@ -175,16 +175,16 @@ def _causes(group: Sequence[Layer]) -> dict[str, int]:
 def blocks(layers: Sequence[Layer]) -> dict[str, list[Layer]] | None:
     """Layers that do the same operations under names that differ in numbers only, by the name with # for numbers, in
     the order of their first ones. None where that makes the table little shorter."""
-    found: dict[tuple[str, tuple[str, ...]], list[Layer]] = {}
+    groups: dict[tuple[str, tuple[str, ...]], list[Layer]] = {}
     for layer in layers:
-        found.setdefault((_NUMBERS.sub("#", layer.name), layer.operations), []).append(layer)
-    if len(layers) < GROUPED_FROM or 2 * len(found) > len(layers):
+        groups.setdefault((_NUMBERS.sub("#", layer.name), layer.operations), []).append(layer)
+    if len(layers) < GROUPED_FROM or 2 * len(groups) > len(layers):
         return None
-    patterns = [pattern for pattern, _ in found]
+    patterns = [pattern for pattern, _ in groups]
     return {
         (group[0].name if len(group) == 1 else pattern)
         + (f" ({' '.join(operations)})" if patterns.count(pattern) > 1 else ""): group
-        for (pattern, operations), group in found.items()
+        for (pattern, operations), group in groups.items()
     }
 
 

@@ -71,9 +71,9 @@ def draw(chart: Chart, form: str) -> bytes:
     ValueError: it cannot be drawn."""
     import vl_convert
 
-    known = json.loads(themes())
-    config: dict[str, Any] = dict(known["common"])
-    for name, value in known["light"].items():
+    palette = json.loads(themes())
+    config: dict[str, Any] = dict(palette["common"])
+    for name, value in palette["light"].items():
         config[name] = {**config[name], **value} if isinstance(config.get(name), dict) else value
     spec = {**chart.spec, "title": {"text": chart.title, "subtitle": chart.caption}, "config": config,
             "background": "#ffffff"}  # fmt: skip

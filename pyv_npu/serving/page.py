@@ -114,10 +114,10 @@ def sentences(run: "ServedWorkload", label: str = "") -> list[str]:
         limit = f"steps take {quantity(figures['busy'], 'share')} of the time: it is near its capacity"
     else:
         limit = f"steps take {quantity(figures['busy'], 'share')} of the time: it could answer more requests"
-    found = [f"{of}{met}", f"{of}{answered} requests/s are answered{load}; {limit}."]
+    sentences = [f"{of}{met}", f"{of}{answered} requests/s are answered{load}; {limit}."]
     if run.capacity is not None:
-        found.append(f"{of}the capacity within these limits is {number(run.capacity)} requests/s.")
-    return found
+        sentences.append(f"{of}the capacity within these limits is {number(run.capacity)} requests/s.")
+    return sentences
 
 
 def _tiles(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Tile]:
@@ -289,7 +289,7 @@ def _over_time(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[
 
 def _distributions(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Part]:
     """Cumulative requests over each time, with its limit."""
-    found: list[Part] = []
+    parts: list[Part] = []
     for name in ("ttft", "tpot", "e2e"):
         seen = [[value / 1e9 for one in run.run.served
                  if (value := getattr(times_of(one, run.hz), name)) is not None] for run in runs]  # fmt: skip
@@ -310,8 +310,8 @@ def _distributions(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> l
             caption += f"; the {'limit' if far else 'line is the limit'}, {number(at)} {scale.unit}"
             caption += ", is far to the right" if far else ""
         x, y = f"{name.upper()} ({scale.unit})", "requests (%)"
-        found.append(distributions(f"cdf_{name}", name.upper(), caption, curves, x, y, None if far else at))
-    return found
+        parts.append(distributions(f"cdf_{name}", name.upper(), caption, curves, x, y, None if far else at))
+    return parts
 
 
 def _requests(run: "ServedWorkload") -> list[Part]:

@@ -242,8 +242,8 @@ class ServedWorkload(Detail):
     def _capacity(self) -> str:
         """The highest good rate, and the rate that is too high."""
         beyond = min(trial for trial in self.trials if trial.problem)
-        found = f"{self.capacity:,.4g} requests/s with {ATTAINMENT:.0%} within the limits"
-        return f"{found}; at {beyond.rate:,.4g}: {beyond.problem}"
+        capacity = f"{self.capacity:,.4g} requests/s with {ATTAINMENT:.0%} within the limits"
+        return f"{capacity}; at {beyond.rate:,.4g}: {beyond.problem}"
 
     def _trials(self) -> str:
         """A row for each rate that was tried."""

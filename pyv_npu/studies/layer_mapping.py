@@ -70,7 +70,7 @@ class LayerMapping(NamedTuple):
 
     @property
     def text(self) -> str:
-        """For people: what it is, the loop nest, the bounds, the alternatives."""
+        """Report for a terminal: shape, loop nest, lower bounds and alternatives."""
         run, layer = self.chosen, self.chosen.layer
         kinds = [self.graph.tensors[name].dtype.name.lower() for name in layer.inputs[:2]]
         groups = f", {_groups(layer)} groups" if _groups(layer) > 1 else ""
@@ -93,7 +93,7 @@ class LayerMapping(NamedTuple):
         ])  # fmt: skip
 
     def _nest(self) -> list[str]:
-        """The loops over tiles, outermost first, and what moves and stays in each."""
+        """Loops over tiles, the outermost first, and the operands that move and stay in each."""
         layer, order = self.chosen.layer, self.chosen.order
         tile, extent = layer.integers("tile"), whole(layer)
         sizes = TileSizes(self.graph, layer, self.target)
@@ -102,20 +102,17 @@ class LayerMapping(NamedTuple):
         groups = groups_of(layer, tile)
         steps = dict(zip("mnk", zip(extent, tile, strict=True), strict=True))
         steps["n"] = extent[1], min(tile[1], extent[1])
-        axes = "nkm" if order is LoopOrder.WEIGHT else "mnk"
         lines = []
         if _groups(layer) > 1:
             lines.append(f"for g in 0 .. {_groups(layer)} step {groups}")
-        for axis in axes:
+        for axis in order.axes:
             whole_extent, step = steps[axis]
             lines.append(f"{'  ' * len(lines)}for {axis} in 0 .. {whole_extent} step {step}")
         stays = "in1" if order is LoopOrder.WEIGHT else "out"
-        places = {
-            name: f"{size:,} bytes" + ("" if name in moved else ", stays in the scratchpad")
-            for name, size in wanted.items()
-        }
         inner = "  " * len(lines)
-        lines += [f"{inner}{name:<10}{place}{' <- kept' if name == stays else ''}" for name, place in places.items()]
+        for name, size in wanted.items():
+            resident = "" if name in moved else ", stays in the scratchpad"
+            lines.append(f"{inner}{name:<10}{size:,} bytes{resident}{' <- kept' if name == stays else ''}")
         lines.append(
             f"buffers {sizes.need(wanted, layer.integer('buffers', 1) * (layer.integer('prefetch') + 1)):,} of "
             f"{self.target.workspace:,} bytes of the scratchpad"
@@ -182,7 +179,7 @@ def overview(program: Program) -> Overview:
 
 
 def layer_mapping(program: Program, npu: NpuConfig, name: str) -> LayerMapping:
-    """The mapping of a product, each simulated alone. BadInputError: the model has no such product."""
+    """Mapping of a product and its alternatives, each simulated alone. BadInputError: the model has no such product."""
     named = {layer.id: layer for layer in products(program)}
     if name not in named:
         raise BadInputError(

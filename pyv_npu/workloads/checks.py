@@ -240,9 +240,9 @@ def _of_narrowed(
     wanted, own = _executed(quantization.restored(*stages), inputs, codes)
     pairs = [(codes[name], values) for name, values in own.items()]
     least = conversion.TOLERANCE.get(compiled.precision, 0.0)
-    found = {name: check(values, wanted[name], least) for name, values in outputs.items()}
-    found |= {name: one for name, one in _of_layers(compiled, stages[0], inputs, least).items() if not one["ok"]}
-    return Checks(found, check_codes(pairs, list(own)) if pairs else {})
+    results = {name: check(values, wanted[name], least) for name, values in outputs.items()}
+    results |= {name: one for name, one in _of_layers(compiled, stages[0], inputs, least).items() if not one["ok"]}
+    return Checks(results, check_codes(pairs, list(own)) if pairs else {})
 
 
 def _executed(
@@ -268,9 +268,9 @@ def _on_core(run: Execution, layer: LayerIR) -> None:
     kernel, words = Kernel[layer.text("kernel")], layer.integers("words")
     shapes = on_core.operand_shapes(kernel, words)
     operands = [run.read(name).reshape(shape) for name, shape in zip(layer.inputs, shapes, strict=True)]
-    found = on_core.execute(kernel, operands, words)
-    run.write(layer.outputs[0], found.rows)
-    run.write(layer.outputs[1], np.array(found.number))
+    result = on_core.execute(kernel, operands, words)
+    run.write(layer.outputs[0], result.rows)
+    run.write(layer.outputs[1], np.array(result.number))
 
 
 def _of_layers(
@@ -282,10 +282,10 @@ def _of_layers(
     if source.layers is not None or rounded(source.proto):
         return {}
     want, (made, _) = reference(source, inputs), _executed(graph, inputs, {})
-    found = {name: check(values, want[name], least) for name, values in made.items()}
-    if not compiled.precision and not all(one["ok"] for one in found.values()):
-        found = _of_rounding(source, inputs, made, want, found)
-    return found
+    results = {name: check(values, want[name], least) for name, values in made.items()}
+    if not compiled.precision and not all(one["ok"] for one in results.values()):
+        results = _of_rounding(source, inputs, made, want, results)
+    return results
 
 
 def converted_error(
@@ -309,9 +309,9 @@ def check(got: Values, want: Values, least: float = 0.0, *, steps: bool = False)
     if limit is None:
         codes = check_codes([(got, want)])
         error = codes["differ"] / max(1, codes["elements"])
-        found = {"error": error, "limit": SHARE if steps else 0.0, "ok": codes["ok"] if steps else not error,
+        result = {"error": error, "limit": SHARE if steps else 0.0, "ok": codes["ok"] if steps else not error,
                  "trivial": trivial(want)}  # fmt: skip
-        return found if found["ok"] else found | _overflow(want)
+        return result if result["ok"] else result | _overflow(want)
     limit = max(limit, least)
     a, b = got.astype(np.float64), want.astype(np.float64)
     finite = np.isfinite(b)

@@ -131,10 +131,10 @@ class Codes:
         }  # fmt: skip
 
     def _swapped(self, values: Values, name: str) -> Values:
-        found = self._graph.swapped.get(name)
-        if found is None:
+        source = self._graph.swapped.get(name)
+        if source is None:
             return values
-        batch, rows, columns = found.size
+        batch, rows, columns = source.size
         return values.reshape(batch, columns, rows).transpose(0, 2, 1)
 
     def _value(self, read: Callable[[str], bytes], name: str) -> Any:
@@ -159,8 +159,8 @@ def observed(
     machine = Machine(compiled, config, {name: to_device(compiled, name, inputs[name]) for name in graph.inputs})
     codes = Codes(graph, rounded(compiled.model.proto))
     machine.run(compiled.commands, partial(codes.take, machine.read), before)
-    made = {name: from_device(compiled, name, machine.read(name)) for name in graph.outputs}
-    return made, {name: as_onnx(compiled, name, values) for name, values in codes.values.items()}
+    outputs = {name: from_device(compiled, name, machine.read(name)) for name in graph.outputs}
+    return outputs, {name: as_onnx(compiled, name, values) for name, values in codes.values.items()}
 
 
 # -- kernels on the core, timed where nothing submits them (docs/npu-timing.md, "Differences between the levels") ------

@@ -188,10 +188,12 @@ class _Form:
         def recognized(past: int, *, masks: bool = False) -> list[Heads]:
             return list(Finder(self._known(past, past), appends, pasts, past, masks=masks).all())
 
-        found = recognized(_PASTS[-1])
+        attentions = recognized(_PASTS[-1])
         windows = {heads.end.output[0]: heads.window for heads in recognized(_FAR_PAST, masks=True)}
-        found = [heads._replace(window=heads.window or windows.get(heads.end.output[0], 0)) for heads in found]
-        attended = {one.past for heads in found for one in heads.appended}
+        attentions = [
+            heads._replace(window=heads.window or windows.get(heads.end.output[0], 0)) for heads in attentions
+        ]
+        attended = {one.past for heads in attentions for one in heads.appended}
         readers = [(node, node.input[0]) for node in appends.values()] + [(node, node.input[4]) for node in operators]
         for node, past in readers:
             if past not in attended:
@@ -200,8 +202,8 @@ class _Form:
                     "supported are MatMul, scale, causal mask, Softmax, MatMul, with heads in the second dimension, "
                     "or Attention with that mask; export the decoder with eager or sdpa attention"
                 )
-        self._replace(list(self._with(found)))
-        return {heads.name: heads.window for heads in found if heads.window}
+        self._replace(list(self._with(attentions)))
+        return {heads.name: heads.window for heads in attentions if heads.window}
 
     def _pass_on(self, pasts: Collection[str]) -> None:
         """Lets the readers of a copy of a cache read the cache: exporters join it with a cache that is empty."""
@@ -247,15 +249,15 @@ class _Form:
         constants = {key: values for key, values in near.values.items() if same(values, other.values.get(key))}
         nodes = []
         for node in self.graph.node:
-            made: list[Any] = []
+            replacement: list[Any] = []
             if changed.intersection(node.output):
                 follows = node.op_type in ("Shape", "Size") or changed.intersection(node.input) or MASK in node.input
-                made = self._by_position(node, near, far) if follows else []
-                if made or not follows:
+                replacement = self._by_position(node, near, far) if follows else []
+                if replacement or not follows:
                     changed.difference_update(node.output)
             elif changed.intersection(node.input) and all(map(constants.__contains__, node.output)):
-                made = [constant(constants[key], key) for key in node.output]
-            nodes += made or [node]
+                replacement = [constant(constants[key], key) for key in node.output]
+            nodes += replacement or [node]
         self._replace(nodes)
         for node in self.graph.node:
             if changed.intersection(node.output):

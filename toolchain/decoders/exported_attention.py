@@ -75,17 +75,17 @@ class Finder:
     def all(self) -> Iterator[Heads]:
         """Each Attention, in the order of the nodes."""
         for node in self._known.nodes:
-            found = None
+            heads = None
             try:
                 if node.op_type == "MatMul":
-                    found = self._primitives(node)
+                    heads = self._primitives(node)
                 elif node.op_type == "Attention":
-                    found = self._operator(node)
+                    heads = self._operator(node)
             except Exception:  # a table of the model ends before a long past
                 if not self._masks:
                     raise
-            if found is not None:
-                yield found
+            if heads is not None:
+                yield heads
 
     def _ends(self, node: Any) -> bool:
         return node.op_type in _PRODUCTS or node.output[0] in self._appends

@@ -286,8 +286,8 @@ class Emitter:
                 self.refuse(f"joins {tensor.kind} by its bits, which no reduction does: supported are i1")
             every = operator == "ReduceAnd"
             bits = self.cast(tensor, "INT32")
-            found = self.reduce("ReduceMin" if every else "ReduceMax", bits, axes)
-            return self.cast(found, "BOOL")
+            extremes = self.reduce("ReduceMin" if every else "ReduceMax", bits, axes)
+            return self.cast(extremes, "BOOL")
         if operator == "ReduceProd" and tensor.kind == "INT64":
             self.refuse("a product of i64 has more bits than the 32 of the device's integers: use i32, or floats")
         shape = [size for axis, size in enumerate(tensor.shape) if axis not in axes]

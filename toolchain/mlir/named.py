@@ -174,8 +174,8 @@ def _single(axes: int) -> Lower:
         if x.rank != axes or w.rank != axes:
             e.refuse(f"takes an image and weights of {axes} dimensions")
         one = (1,) * axes
-        made = convolved(e, e.reshape(x, (1, 1, *x.shape)), e.reshape(w, (1, 1, *w.shape)), start.kind, one, one)
-        return _accumulated(e, e.reshape(made, start.shape), start)
+        product = convolved(e, e.reshape(x, (1, 1, *x.shape)), e.reshape(w, (1, 1, *w.shape)), start.kind, one, one)
+        return _accumulated(e, e.reshape(product, start.shape), start)
 
     return lower
 
@@ -211,8 +211,8 @@ def _depthwise(layout: str, multiplied: bool) -> Lower:
             w = e.reshape(w if last else e.transpose(w, (*range(1, w.rank), 0)), (*(
                 w.shape if last else (*w.shape[1:], w.shape[0])), 1))  # fmt: skip
         x = to_nchw(e, x, layout)
-        made = convolved(e, x, depthwise_weights(e, w), start.kind, *_steps(e, axes), groups=x.shape[1])
-        return _accumulated(e, e.reshape(from_nchw(e, made, layout), start.shape), start)
+        product = convolved(e, x, depthwise_weights(e, w), start.kind, *_steps(e, axes), groups=x.shape[1])
+        return _accumulated(e, e.reshape(from_nchw(e, product, layout), start.shape), start)
 
     return lower
 
@@ -241,15 +241,15 @@ def _pooling(layout: str, function: str) -> Lower:
         axes = len(layout) - 2
         if kernel.rank != axes or x.kind != start.kind:
             e.refuse(f"needs a window of {axes} dimensions, and elements of one type")
-        made = pooled(e, function, to_nchw(e, x, layout), kernel.shape, *_steps(e, axes))
-        made = from_nchw(e, made, layout)
-        if made.shape != start.shape:
-            e.refuse(f"makes {list(made.shape)}, its output has {list(start.shape)}")
+        windows = pooled(e, function, to_nchw(e, x, layout), kernel.shape, *_steps(e, axes))
+        windows = from_nchw(e, windows, layout)
+        if windows.shape != start.shape:
+            e.refuse(f"makes {list(windows.shape)}, its output has {list(start.shape)}")
         if function == "sum":
-            return e.added(made, start)
+            return e.added(windows, start)
         if generic.lowest(start, top=function == "min"):
-            return made
-        return e.elementwise("Max" if function == "max" else "Min", start, made)
+            return windows
+        return e.elementwise("Max" if function == "max" else "Min", start, windows)
 
     return lower
 

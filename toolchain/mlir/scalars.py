@@ -60,11 +60,11 @@ def _number(operator: str) -> Lower:
     """The larger or smaller operand, or the one that is a number."""
 
     def lower(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
-        made = e.elementwise(operator, x, y)
+        result = e.elementwise(operator, x, y)
         for value, other in ((x, y), (y, x)):
             if value.values is None or np.isnan(value.values.astype(np.float32)).any():
-                made = _select(e, e.elementwise("Equal", value, value, kind="BOOL"), made, other)
-        return made
+                result = _select(e, e.elementwise("Equal", value, value, kind="BOOL"), result, other)
+        return result
 
     return lower
 
@@ -164,10 +164,10 @@ def _compared(predicates: tuple[str, ...]) -> Lower:
             return e.expand(e.scalar(inverted, "BOOL"), np.broadcast_shapes(x.shape, y.shape))
         if predicates is _INTEGER_PREDICATES and number >= _UNSIGNED:
             x, y = (_ordered(e, one) for one in (x, y))
-        made, *parts = (e.elementwise(one, x, y, kind="BOOL") for one in how.split("|"))
+        result, *parts = (e.elementwise(one, x, y, kind="BOOL") for one in how.split("|"))
         for part in parts:
-            made = e.elementwise("Or", made, part)
-        return e.node("Not", [made], "BOOL", made.shape) if inverted else made
+            result = e.elementwise("Or", result, part)
+        return e.node("Not", [result], "BOOL", result.shape) if inverted else result
 
     return lower
 

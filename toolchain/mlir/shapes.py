@@ -73,23 +73,23 @@ def _cast(e: Emitter) -> Tensor:
 def _box(e: Emitter, tensors: int, rank: int) -> list[tuple[int, ...]]:
     """Offsets, sizes and strides: numbers of the attributes, and constant operands behind the tensors."""
     operands = [e.get(value) for value in e.op.operands[tensors:]]
-    found = list[tuple[int, ...]]()
+    box = list[tuple[int, ...]]()
     for name in ("offsets", "sizes", "strides"):
         numbers = list[int]()
         for number in e.numbers(f"static_{name}", size=rank):
             if number in _OPERANDS and operands:
                 number = int(e.needed(operands.pop(0), f"one of its {name}").reshape(()))
             numbers.append(number)
-        found.append(tuple(numbers))
+        box.append(tuple(numbers))
     if operands:
         e.refuse("has an operand that no dimension takes")
-    return found
+    return box
 
 
 def _extract(e: Emitter) -> Tensor:
     x = e.get(e.op.operands[0])
-    made = e.slice(x, *_box(e, 1, x.rank))
-    return e.reshape(made, e.typed(e.op.results[0].type)[1])
+    part = e.slice(x, *_box(e, 1, x.rank))
+    return e.reshape(part, e.typed(e.op.results[0].type)[1])
 
 
 def _insert(e: Emitter) -> Tensor:

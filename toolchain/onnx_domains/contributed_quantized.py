@@ -192,8 +192,8 @@ def gather_blocks(parts: Parts) -> None:
     lead = [0] * len(node.shape(1))  # whatever number of tokens there is
 
     def taken(values: Values, *split: int) -> str:
-        found = parts.make("Gather", parts.constant(np.ascontiguousarray(values)), parts.input(1), axis=0)
-        return parts.reshaped(found, *lead, blocks, *split)
+        rows_of_tokens = parts.make("Gather", parts.constant(np.ascontiguousarray(values)), parts.input(1), axis=0)
+        return parts.reshaped(rows_of_tokens, *lead, blocks, *split)
 
     numbers = parts.cast(taken(rows, size), scales.dtype)
     moved = parts.make("Sub", numbers, taken(zero.astype(scales.dtype), 1))

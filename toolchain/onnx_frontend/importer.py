@@ -339,8 +339,8 @@ def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
     if proto.op_type == "EyeLike":
         known = {proto.input[0]: np.broadcast_to(np.zeros((), node.numpy_type(0)), node.shape(0))}
     feeds = {name: known[name] for name in proto.input if name}
-    given = 0 if proto.op_type in OF_SHAPES else sum(values.size for values in feeds.values())
-    limit = max(MOST_COMPUTED, given)
+    elements = 0 if proto.op_type in OF_SHAPES else sum(values.size for values in feeds.values())
+    limit = max(MOST_COMPUTED, elements)
     for name, info in _outputs(node, known).items():
         if math.prod(info.shape) > limit:
             node.refuse(

@@ -173,16 +173,16 @@ def prepare(
 def _empty_inputs_as_constants(model: Any) -> None:
     """Inputs without elements, such as the past of a first step, are known: nobody gives them."""
     taken = {tensor.name for tensor in model.graph.initializer}
-    kept = list[Any]()
+    remaining = list[Any]()
     for value in model.graph.input:
         info = tensor_info(value)
         if info is None or 0 not in info.shape or value.name in taken:
-            kept.append(value)
+            remaining.append(value)
             continue
         kind = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         model.graph.initializer.append(numpy_helper.from_array(np.zeros(info.shape, kind), value.name))
-    if len(kept) < len(model.graph.input):
-        inputs = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
+    if len(remaining) < len(model.graph.input):
+        inputs = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in remaining]
         del model.graph.input[:]
         model.graph.input.extend(inputs)
 

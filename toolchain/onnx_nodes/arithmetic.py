@@ -122,9 +122,9 @@ _PRODUCTS = 1 << 24
 def integer_power(parts: Parts) -> None:
     """Powers of integers with constant exponents, bit by bit of these."""
     node = parts.node
-    given = np.asarray(node.needed(1, "the exponent of an integer"))
-    exponents = given.astype(np.int64)
-    if (exponents != given).any() or exponents.min(initial=0) < 0 or exponents.max(initial=0) > _EXPONENT:
+    values = np.asarray(node.needed(1, "the exponent of an integer"))
+    exponents = values.astype(np.int64)
+    if (exponents != values).any() or exponents.min(initial=0) < 0 or exponents.max(initial=0) > _EXPONENT:
         node.refuse(f"exponents of integers must be whole numbers of 0..{_EXPONENT}; cast the base to a float")
     power, one, total = parts.input(0), parts.number(1), ""
     for bit in range(max(1, int(exponents.max(initial=0)).bit_length())):

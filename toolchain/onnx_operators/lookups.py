@@ -51,10 +51,10 @@ def _walk(indices: np.ndarray) -> _Walk | None:
     """The walk that indices are; None: they are none."""
     first = int(indices.reshape(-1)[0])
     along = [np.moveaxis(indices, axis, 0).reshape(size, -1)[:2, 0] for axis, size in enumerate(indices.shape)]
-    found = tuple(int(pair[-1] - pair[0]) for pair in along)
+    strides = tuple(int(pair[-1] - pair[0]) for pair in along)
     places = sum((np.arange(size) * step).reshape([-1 if one == axis else 1 for one in range(indices.ndim)])
-                 for axis, (size, step) in enumerate(zip(indices.shape, found, strict=True)))  # fmt: skip
-    return _Walk(first, indices.shape, found) if np.array_equal(first + places, indices) else None
+                 for axis, (size, step) in enumerate(zip(indices.shape, strides, strict=True)))  # fmt: skip
+    return _Walk(first, indices.shape, strides) if np.array_equal(first + places, indices) else None
 
 
 def _check(node: Node, indices: np.ndarray, rows: int) -> None:

@@ -127,12 +127,12 @@ def _best(
             break
         shares = (1, group[0].integer("buffers", 1)) if shared else (0,)
         for buffers, device in product(shares, targets):
-            made = [_on(graph, one, device, count, buffers or one.integer("buffers", 1)) for one in group]
-            form = _form(graph, made, target, count)
+            mapped = [_on(graph, one, device, count, buffers or one.integer("buffers", 1)) for one in group]
+            form = _form(graph, mapped, target, count)
             if form not in times:
-                times[form] = time = _time(graph, made, concurrent, target)
+                times[form] = time = _time(graph, mapped, concurrent, target)
                 if time is not None and time < least - least // CLOSE:
-                    best, least = made, time
+                    best, least = mapped, time
     for candidate in candidates(graph, group[0], target) if searched else ():
         form = _form(graph, [candidate], target, target.engines)
         if form not in times:

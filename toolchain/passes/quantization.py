@@ -267,7 +267,7 @@ def _in_groups(graph: Graph, layer: LayerIR, bits: int, config: QConfig) -> list
     assert values is not None
     matrix = values.reshape(n, k).T if layer.integer("in1_nk") else values.reshape(k, n)
     source, out = graph.tensors[layer.inputs[0]], graph.tensors[layer.outputs[0]]
-    made = list[LayerIR]()
+    layers = list[LayerIR]()
     if rows > 1:
         source = TensorIR(f"{layer.id}.rows", Role.ACTIVATION, (k * rows,), source.dtype)
         graph.tensors[source.id] = source
@@ -278,7 +278,7 @@ def _in_groups(graph: Graph, layer: LayerIR, bits: int, config: QConfig) -> list
                     "dims": (count, rows, width), "from": (size, k, 1), "to": (size * rows, width, 1),
                     "at_in": start, "at_out": start * rows,
                 }  # fmt: skip
-                made.append(LayerIR(f"{layer.id}.rows{start}", "COPY", (layer.inputs[0],), (source.id,), walk))
+                layers.append(LayerIR(f"{layer.id}.rows{start}", "COPY", (layer.inputs[0],), (source.id,), walk))
     parts = epilogue_of(layer)
     total = parts.get("residual", "")
     starts = range(0, k, size)
@@ -300,6 +300,6 @@ def _in_groups(graph: Graph, layer: LayerIR, bits: int, config: QConfig) -> list
         if not last:
             attributes.pop("activation", None)
         label = layer.id if last else f"{layer.id}.group{index}"
-        made.append(LayerIR(label, "GEMM_T", (view, name, *end.values(), f"{name}.scale"), (target,), attributes))
+        layers.append(LayerIR(label, "GEMM_T", (view, name, *end.values(), f"{name}.scale"), (target,), attributes))
         total = target
-    return made
+    return layers

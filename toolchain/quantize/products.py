@@ -121,8 +121,8 @@ class Quantizer:
                 propagation.know(name, values)
         for node in graph.node:
             propagation.follow_node(node)
-            known = ChainMap(self._weights, propagation.known)
-            inputs = {name: known[name] for name in node.input if name in known}
+            constants = ChainMap(self._weights, propagation.known)
+            inputs = {name: constants[name] for name in node.input if name in constants}
             whole = len(inputs) == len({name for name in node.input if name}) > 0
             if whole and not wanted.isdisjoint(node.output) and node.op_type not in QUANTIZERS:
                 try:

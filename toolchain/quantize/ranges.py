@@ -91,9 +91,9 @@ def _limit(sizes: Any, codes: int) -> int:
         near, far = sizes[: _VIEW * width], sizes[_VIEW * width :]
         usable = errors[width - 1 : _VIEW * width : width] <= _LOSS * errors[last]
         usable |= np.arange(width, _VIEW * width + 1, width) > last
-        found = _least_lost(near.reshape(_VIEW, width).sum(axis=1), int(far.sum()), codes, usable)
-        if found > codes or width == 1:
-            return found * width
+        width_of_range = _least_lost(near.reshape(_VIEW, width).sum(axis=1), int(far.sum()), codes, usable)
+        if width_of_range > codes or width == 1:
+            return width_of_range * width
         width //= 2
 
 

@@ -100,7 +100,7 @@ def _divide(a: Values, b: Values) -> Values:
 
 
 def _remainder(a: Values, b: Values) -> Values:
-    """Of a division towards zero; of integers, a zero divisor leaves the dividend."""
+    """Remainder of a division that rounds towards zero; for integers, the dividend where the divisor is 0."""
     return np.fmod(a, b) if a.dtype.kind == "f" else a - _divide(a, b) * b
 
 

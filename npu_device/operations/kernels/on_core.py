@@ -27,9 +27,9 @@ def run(memory: Memory, descriptor: Descriptor, block: Extended) -> None:
     places = (descriptor.in0_addr, descriptor.type_in0), (descriptor.in1_addr, descriptor.type_in1)
     shapes = operand_shapes(kernel, own["core_words"])
     operands = [_read(memory, *place, shape) for place, shape in zip(places, shapes, strict=False)]
-    found = execute(kernel, operands, own["core_words"])
-    memory.write_bytes(descriptor.out_addr, found.rows.astype("<i4").tobytes())
-    memory.write_bytes(own["core_count"], found.number.to_bytes(4, "little"))
+    result = execute(kernel, operands, own["core_words"])
+    memory.write_bytes(descriptor.out_addr, result.rows.astype("<i4").tobytes())
+    memory.write_bytes(own["core_count"], result.number.to_bytes(4, "little"))
 
 
 def _read(memory: Memory, address: int, kind: int, shape: tuple[int, ...]) -> Values:

@@ -88,7 +88,7 @@ class AttentionMacro(Macro):
     tile: tuple[int, int]
     """(queries x heads of a group, keys)."""
     cap: np.float32
-    """Of the scores; 0: none."""
+    """Soft cap of the scores; 0: none."""
     new: tuple[Matrix, Matrix] | None = None
     """Keys and values of the queries' tokens, which are appended to the caches; None: these have them already."""
     known: tuple[Sizes, Sizes] | None = None

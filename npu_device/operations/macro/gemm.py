@@ -46,7 +46,7 @@ class GemmMacro(ProductMacro):
         b, (m, n, k) = self.block, self.tile
         weight = self.weight_stationary
         counts = [-(-extent // size) for extent, size in ((b.m, m), (b.n, n), (b.k, k))]
-        axes = (1, 2, 0) if weight else (0, 1, 2)
+        axes = ["mnk".index(axis) for axis in self.loop_order.axes]
         index: list[Column] = [np.zeros(0, np.int64)] * 3
         for axis, column in zip(axes, np.indices([counts[a] for a in axes]), strict=True):
             index[axis] = column.reshape(-1).astype(np.int64)

@@ -161,8 +161,8 @@ def per_head(scale: Values | None) -> Values | None:
 def token_scales(rows: Values, kind: DataType) -> Values:
     """f32 of each head and token of rows (heads, tokens, D): the largest number is the largest integer."""
     top = np.float32((1 << BITS[kind] - 1) - 1)
-    made: Values = np.maximum(np.abs(rows.astype(np.float32)).max(axis=2), np.float32(1e-6)) / top
-    return made
+    scales: Values = np.maximum(np.abs(rows.astype(np.float32)).max(axis=2), np.float32(1e-6)) / top
+    return scales
 
 
 def scale_rows(table: Matrix, side: int, heads: int, first: int, count: int) -> Region:

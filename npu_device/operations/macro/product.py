@@ -209,8 +209,12 @@ class ProductMacro(Macro):
         return self.out.columns
 
     @property
+    def loop_order(self) -> LoopOrder:
+        return LoopOrder(self.block.loop_order)
+
+    @property
     def weight_stationary(self) -> bool:
-        return self.block.loop_order == LoopOrder.WEIGHT
+        return self.loop_order is LoopOrder.WEIGHT
 
     def parted(self, nest: Product, lane: Column, lanes: int, setting: Setting, whole: Collection[str]) -> Parted:
         """The nest of a product on engines that take tiles whole or fold by fold; operands named in `whole` move as

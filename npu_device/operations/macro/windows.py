@@ -115,7 +115,7 @@ class ConvMacro(ProductMacro):
             depth = np.minimum(k, s.kh * s.kw * channels - at)
         weight = self.weight_stationary
         counts = self._counts | {"k": len(at)}
-        axes = "gnkm" if weight else "gmnk"
+        axes = "g" + self.loop_order.axes
         grid = np.indices([counts[axis] for axis in axes]).reshape(4, -1).astype(np.int64)
         index: dict[str, Column] = dict(zip(axes, grid, strict=True))
         part = "n" if self._by_filters else "m"

@@ -26,7 +26,7 @@ class HartFunctions:
     """Functions of the hart (`pyv_ext.machine.hart`, `csr`) that a function of IR calls."""
 
     def __init__(self, ir: Ir, isa: Isa, *, linked: bool = False) -> None:
-        """What the ISA rules out vanishes from their code. `linked`: only the shortest are inlined."""
+        """Parts that the ISA rules out are removed from their code. `linked`: only the shortest are inlined."""
         self._ir = ir
         self._linked = linked
         flags = {"user_mode": isa.user_mode, "floating": isa.floating, "alignment": isa.alignment}

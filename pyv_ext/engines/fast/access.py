@@ -249,7 +249,7 @@ class RamAccess:
 
 
 def _permit(ir: Ir, at: Pointers, right: int, address: str, size: int, leave: Target) -> None:
-    """To `leave` unless all bytes of an access at an i64 address are permitted: the last range is compared first."""
+    """Branch to `leave` unless PMP permits all bytes of an access at an i64 address; compare the last range first."""
     first = READABLE if right == pmp.READ else WRITABLE
     low, end = (ir.load("i64", at.x, 8 * word) for word in (first, first + 1))
     above = ir.value(f"icmp uge i64 {address}, {low}")

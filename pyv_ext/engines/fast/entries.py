@@ -25,7 +25,7 @@ OPERATION, RD, RS1, RS2, REGION, IMMEDIATE, HEAT, BLOCK = 0, 2, 3, 4, 6, 8, 12, 
 """Offsets of the fields."""
 
 RS3, MODE = 0xFF, 8
-"""Of floating point, the immediate holds the third source register, and from this bit on the rounding mode."""
+"""The immediate of a floating-point entry: mask of the third source register, first bit of the rounding mode."""
 
 UNKNOWN, LEAVE, NEXT, VOLATILE, VOLATILE_HERE, FIRST = range(6)
 """Operations that are no instructions: not decoded yet; not for native code; the entry of pc is elsewhere; memory says

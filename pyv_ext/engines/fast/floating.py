@@ -97,8 +97,8 @@ def host_agrees() -> bool:
 def has_strict(row: Row, *, fused: bool) -> bool:
     """Whether `float_functions` has a function of the row on this host."""
     base = row.name.partition(".")[0]
-    known = base in ROUNDING or base in (*COMPARISONS, "fmin", "fmax", "fcvt")
-    return x86_64_linux() and row.kind is Kind.FLOAT and known and (fused or base not in FUSED)
+    supported = base in ROUNDING or base in (*COMPARISONS, "fmin", "fmax", "fcvt")
+    return x86_64_linux() and row.kind is Kind.FLOAT and supported and (fused or base not in FUSED)
 
 
 def _to_integer(row: Row) -> bool:
@@ -330,8 +330,8 @@ class Floating:
 
     def _comparison(self, base: str, kind: NumberType, a: str, b: str) -> str:
         self._ir.unless(self._is("ord", kind, a, b), self._leave)
-        found = self._is(COMPARISONS[base], kind, a, b)
-        return self._ir.value(f"zext i1 {found} to i32")
+        condition = self._is(COMPARISONS[base], kind, a, b)
+        return self._ir.value(f"zext i1 {condition} to i32")
 
     def _selection(self, base: str, kind: NumberType, a: str, b: str) -> str:
         """Of two integers: minimum, maximum, and signs."""
@@ -493,8 +493,8 @@ class _Function:
     def _register(self, bits: str, kind: NumberType) -> str:
         """The f register with these bits, or with the canonical NaN where they are any."""
         ir = self._ir
-        found = ir.value(f"select i1 {self._is_nan(bits, kind)}, {kind.bits} {kind.form.nan}, {kind.bits} {bits}")
-        return found if kind is D else boxed(ir, found)
+        value = ir.value(f"select i1 {self._is_nan(bits, kind)}, {kind.bits} {kind.form.nan}, {kind.bits} {bits}")
+        return value if kind is D else boxed(ir, value)
 
     def _execute(self, result: str, assembly: str, operands: Sequence[tuple[str, str]]) -> tuple[str, str]:
         """The result of an instruction of the host under the rounding mode, and the exceptions that it raises."""
@@ -508,11 +508,11 @@ class _Function:
         places = ["=r" if result == "i64" else "=x"]
         tied = "213" in assembly or assembly.endswith("$2, $0")
         places += ["0" if tied and not at else "r" if kind == "i64" else "x" for at, (kind, _) in enumerate(operands)]
-        given = ", ".join(f"{kind} {value}" for kind, value in operands)
-        found = ir.value(f'call {result} asm sideeffect "{assembly}", "{",".join(places)}"({given})')
+        arguments = ", ".join(f"{kind} {value}" for kind, value in operands)
+        answer = ir.value(f'call {result} asm sideeffect "{assembly}", "{",".join(places)}"({arguments})')
         self._status("stmxcsr", control)
         self._status("ldmxcsr", plain)  # `host_agrees`: it was so
-        return found, self._exceptions(ir.load("i32", control))
+        return answer, self._exceptions(ir.load("i32", control))
 
     def _status(self, instruction: str, place: str) -> None:
         """Load MXCSR from a place or store it there."""
@@ -556,8 +556,8 @@ class _Function:
         looks = self._is_signaling if self._base == "feq" else self._is_nan
         invalid = self._either(looks(a, kind), looks(b, kind))
         one, other = self._number(a, kind), self._number(b, kind)
-        found = ir.value(f"fcmp {COMPARISONS[self._base]} {kind.name} {one}, {other}")
-        return ir.value(f"zext i1 {found} to i64"), self._invalid(invalid)
+        condition = ir.value(f"fcmp {COMPARISONS[self._base]} {kind.name} {one}, {other}")
+        return ir.value(f"zext i1 {condition} to i64"), self._invalid(invalid)
 
     def _selection(self) -> tuple[str, str]:
         ir, kind = self._ir, TYPES[self._types[0]]
@@ -596,13 +596,13 @@ class _Function:
         ir, (low, high) = self._ir, bounds
         bits = self._operand("%a", kind)
         assembly = f"cvt{'ss' if kind is S else 'sd'}2siq $1, $0"
-        found, flags = self._execute("i64", assembly, [(kind.name, self._number(bits, kind))])
+        result, flags = self._execute("i64", assembly, [(kind.name, self._number(bits, kind))])
         positive = self._either(ir.value(f"icmp sge {kind.bits} {bits}, 0"), self._is_nan(bits, kind))
-        beyond = ir.value(f"icmp eq i64 {found}, {-1 << 63}")
+        beyond = ir.value(f"icmp eq i64 {result}, {-1 << 63}")
         upper = ir.value(f"and i1 {positive}, {beyond}")
-        found = ir.value(f"select i1 {upper}, i64 {(1 << 63) - 1}, i64 {found}")
-        above, below = ir.value(f"icmp sgt i64 {found}, {high}"), ir.value(f"icmp slt i64 {found}, {low}")
-        least = ir.value(f"select i1 {below}, i64 {low}, i64 {found}")
+        result = ir.value(f"select i1 {upper}, i64 {(1 << 63) - 1}, i64 {result}")
+        above, below = ir.value(f"icmp sgt i64 {result}, {high}"), ir.value(f"icmp slt i64 {result}, {low}")
+        least = ir.value(f"select i1 {below}, i64 {low}, i64 {result}")
         inside = ir.value(f"select i1 {above}, i64 {high}, i64 {least}")
         outside = self._either(above, below)
         flags = ir.value(f"select i1 {outside}, i32 {_INVALID}, i32 {flags}")

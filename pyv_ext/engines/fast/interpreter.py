@@ -66,20 +66,20 @@ class Interpreter:
         self._head(functions, threshold)
         self._fetch()
         step = self._step(pointers)
-        made = Operations(
+        operations = Operations(
             ir, self._isa, self._timing, self._access, pointers, self._hart, step, fused=self._fused
         )  # fmt: skip
         numbers = self._numbers
         for row in numbers.rows:
-            made.operation(numbers.by_name[row.name], row)
-        made.fence(numbers.fence)
-        made.drain(numbers.drain)
-        made.custom(numbers.custom)
-        made.marked(numbers.marked)
+            operations.operation(numbers.by_name[row.name], row)
+        operations.fence(numbers.fence)
+        operations.drain(numbers.drain)
+        operations.custom(numbers.custom)
+        operations.marked(numbers.marked)
         for name, number in numbers.system.items():
-            made.system(number, name)
+            operations.system(number, name)
         for operation, number in numbers.by_float.items():
-            made.floating_point(number, operation)
+            operations.floating_point(number, operation)
         self._arrive(pointers.x)
         self._follow(pointers.x)
         self._exits()

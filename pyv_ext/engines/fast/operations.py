@@ -1,4 +1,4 @@
-"""What the interpreter does for each operation of an entry: that of a row, of the system, a fence, a call."""
+"""Code of the interpreter for each operation of an entry: an instruction row, a system operation, a fence, a call."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

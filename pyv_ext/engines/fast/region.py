@@ -338,11 +338,11 @@ class _Region:
         writes = writes_csr(instruction)
         old = functions.call(csr.load_csr, instruction.csr, int(writes), cycle, retired)
         ir.unless(ir.value(f"icmp ne i64 {old}, {csr.ABSENT}"), leave)
-        given = {"a": x[instruction.rs1], "b": str(instruction.imm), "old": ir.value(f"trunc i64 {old} to i32")}
-        x[instruction.rd] = given["old"]
+        operands = {"a": x[instruction.rs1], "b": str(instruction.imm), "old": ir.value(f"trunc i64 {old} to i32")}
+        x[instruction.rd] = operands["old"]
         if not writes:
             return
-        value = ir.value(f"zext i32 {self._lower.value(instruction.row.expr, given)} to i64")
+        value = ir.value(f"zext i32 {self._lower.value(instruction.row.expr, operands)} to i64")
         end = ir.value(f"add i64 {cycle}, {self._timing.csr}")
         functions.call(csr.write_csr, instruction.csr, value, end, retired)
         self._changed()

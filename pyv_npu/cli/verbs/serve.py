@@ -214,15 +214,15 @@ def _compare(args: argparse.Namespace, effective: "Effective", shown: argparse.N
     with bad_models():
         workloads = [_workload(point.args) for point in points]
     call.begin_report(shown.report, NAME, effective, _files(args))
-    made = Comparison(workloads[0].name)
+    comparison = Comparison(workloads[0].name)
     for index, (point, workload) in enumerate(zip(points, workloads, strict=True)):
         call.progress.say(f"{point.name}: {index + 1} of {len(points)}")
-        made.add(point, partial(_serve_point, point, workload))
+        comparison.add(point, partial(_serve_point, point, workload))
     if call.report is not None:
-        call.report.finish(made.json, made.text, effective)
-        for name, content in made.files().items():
+        call.report.finish(comparison.json, comparison.text, effective)
+        for name, content in comparison.files().items():
             write_text(call.report.folder / name, content)
-    call.show(made.json, made.text, as_json=shown.json)
+    call.show(comparison.json, comparison.text, as_json=shown.json)
     return OK
 
 

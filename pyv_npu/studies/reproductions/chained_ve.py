@@ -72,8 +72,8 @@ def case(constants: ChainedConfig, length: int, engines: int, width: int) -> Cas
         count = chained.plain if form == "plain" else chained.masked
         work[form] = count(chain, length, length, width, BITS[KIND])
         grid = chained.tiles(chain, length, length)
-        made = grid.diagonal + sum(grid.edge) + grid.other
-        accesses[form] = made * (t if form == "plain" else grid.side // t)
+        tiles = grid.diagonal + sum(grid.edge) + grid.other
+        accesses[form] = tiles * (t if form == "plain" else grid.side // t)
     second = 2 if constants.double_buffer else 1
     held = {"plain": t + 1, "tile": 2 * t, "dataflow": (2 + second) * t}
     return Case(length, t, work, accesses, {form: count * vector for form, count in held.items()})

@@ -116,21 +116,21 @@ class Study:
         yield from self._others()
 
     def _speeds(self) -> Iterator[Claim]:
-        found = self.ratios(OAKEN_LPDDR, A100)
-        without = {name: one for name, one in found.items() if name != "llama2-70b"}
-        error = mean(found) / 1.79 - 1
-        each = ", ".join(f"{name} {one:.2f}" for name, one in found.items())
+        ratios = self.ratios(OAKEN_LPDDR, A100)
+        without = {name: one for name, one in ratios.items() if name != "llama2-70b"}
+        error = mean(ratios) / 1.79 - 1
+        each = ", ".join(f"{name} {one:.2f}" for name, one in ratios.items())
         yield Claim("P4", "Oaken-LPDDR over vLLM, mean of six models, batch 256", "1.79 x",
-                    f"{mean(found):.2f} x; {mean(without):.2f} x without 70B ({each})", SIMULATED, abs(error) <= 0.15,
+                    f"{mean(ratios):.2f} x; {mean(without):.2f} x without 70B ({each})", SIMULATED, abs(error) <= 0.15,
                     error, "stand-in a100; bound 15 %")  # fmt: skip
-        found = self.ratios(OAKEN_LPDDR, A100_INT4)
-        error = mean(found) / 1.58 - 1
-        yield Claim("P5", "Oaken-LPDDR over a GPU with 4-bit KV, mean, batch 256", "1.58 x", f"{mean(found):.2f} x",
+        ratios = self.ratios(OAKEN_LPDDR, A100_INT4)
+        error = mean(ratios) / 1.58 - 1
+        yield Claim("P5", "Oaken-LPDDR over a GPU with 4-bit KV, mean, batch 256", "1.58 x", f"{mean(ratios):.2f} x",
                     SIMULATED, abs(error) <= 0.15, error,
                     "the stand-in reads 4 bits at 1.8 times the bandwidth, a GPU's kernels do not")  # fmt: skip
-        found = self.ratios(OAKEN_HBM, LPU_HBM)
+        ratios = self.ratios(OAKEN_HBM, LPU_HBM)
         yield Claim("P6", "Oaken-HBM over fp16 in the same memory, batch 256", "figure 11, no number",
-                    ", ".join(f"{name} {one:.2f}" for name, one in found.items()), SIMULATED, None)  # fmt: skip
+                    ", ".join(f"{name} {one:.2f}" for name, one in ratios.items()), SIMULATED, None)  # fmt: skip
 
     def _attention(self) -> Iterator[Claim]:
         cycles = {batch: [self.costs.attention(one, "llama2-7b", batch, CONTEXT) for one in (OAKEN_LPDDR, LPU_LPDDR)]
@@ -235,11 +235,11 @@ class Study:
         ahead = None if self._trace is None else all(one > 1 for row in gains.values() for one in row.values())
         yield Claim("P16", "traces, over vLLM", "about 1.3 x (Conversation), 1.8 x (BurstGPT)", each, SIMULATED, ahead,
                     None, "" if self._trace else "synthetic lengths: no verdict; --trace FILE")  # fmt: skip
-        found = {name: self.rate(OAKEN_LPDDR, name) / self.rate(LPU_LPDDR, name)
+        ratios = {name: self.rate(OAKEN_LPDDR, name) / self.rate(LPU_LPDDR, name)
                  for name in ("llama2-7b", "llama2-13b", "mistral-7b", "mixtral-8x7b")}  # fmt: skip
-        mha, gqa = [found["llama2-7b"], found["llama2-13b"]], [found["mistral-7b"], found["mixtral-8x7b"]]
+        mha, gqa = [ratios["llama2-7b"], ratios["llama2-13b"]], [ratios["mistral-7b"], ratios["mixtral-8x7b"]]
         yield Claim("P17", "grouped heads shrink the gain over the LPU, batch 256", "figure 11",
-                    ", ".join(f"{name} {one:.2f} x" for name, one in found.items()), SIMULATED, max(gqa) < min(mha),
+                    ", ".join(f"{name} {one:.2f} x" for name, one in ratios.items()), SIMULATED, max(gqa) < min(mha),
                     None, "direction")  # fmt: skip
 
     def figures(self) -> dict[str, Any]:

@@ -164,9 +164,9 @@ def _break_even(points: Points, figures: Sequence[str]) -> list[Part]:
     parts: list[Part] = []
     rows: list[list[Cell]] = []
     for name in BREAK_EVEN:
-        found = list(break_even(points, name)) if name in figures else []
-        for axis in dict.fromkeys(each.axis for each in found):
-            lines = [each for each in found if each.axis == axis]
+        crossings = list(break_even(points, name)) if name in figures else []
+        for axis in dict.fromkeys(each.axis for each in crossings):
+            lines = [each for each in crossings if each.axis == axis]
             parts.append(Note(_crossing(name, axis, lines)))
             rows += [[Cell(name, kind="text"), Cell(axis, kind="text"), Cell(_settings(each), kind="text"),
                       Cell(", ".join(number(at) for at in each.at) or f"{each.cheaper} is always cheaper", kind="text")]
