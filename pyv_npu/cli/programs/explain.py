@@ -24,7 +24,9 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     from pyv_npu.workloads.model_file import compile_for
 
     if not (args.program.endswith(MODEL_SUFFIXES) or is_example(args.program)):
-        raise UsageError(f"{args.program}: explain takes {', '.join(MODEL_SUFFIXES)}")
+        raise UsageError(
+            f"{args.program}: explain takes {', '.join(MODEL_SUFFIXES)} files and the example models of `pyv-npu info`"
+        )
     choices = work.choices(args)
     if choices.granularity != "macro":
         raise UsageError(f"--granularity {choices.granularity}: explain is for macro commands, which have a loop nest")
