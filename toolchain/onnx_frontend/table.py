@@ -360,7 +360,8 @@ _CONTRIBUTED_HEAD = f"""
 Those of domain {DOMAIN}, as onnxruntime's own tools write them, become operators of ONNX before anything else;
 onnxruntime judges each (`tests/toolchain/onnx_domains/test_contributed.py`). Element types are those of the operators
 that they become. An attribute that is not here is accepted where it is 0, -1, empty or NONE. Requests of one
-GroupQueryAttention are equally long, and their caches grow by the new tokens.
+GroupQueryAttention are equally long, and their caches grow by the new tokens. A query that a mask of -inf leaves no key
+has the result 0, as in ONNX's Attention (onnxruntime: NaN from MultiHeadAttention, 0 from Attention).
 
 | operator | becomes | attributes |
 |---|---|---|

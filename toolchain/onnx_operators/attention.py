@@ -234,10 +234,6 @@ def _side(node: Node, table: TensorIR, side: int) -> TensorIR:
     return view
 
 
-_LOWEST = float(np.finfo(np.float32).min)
-"""A score that no weight is left of; infinity would make a row without keys undefined."""
-
-
 def attention(node: Node) -> None:
     """softmax(cap(Q K^T scale) + mask) V, with keys and values of the past before the new ones: one command where there
     is one that does it, else products and a softmax between them."""
@@ -255,15 +251,19 @@ def attention(node: Node) -> None:
         return
     q = _heads(node, 0, s.heads)
     k, v = (_with_past(node, index, _heads(node, index, s.kv_heads)) for index in (1, 2))
-    weights = _softmax(node, s, _scores(node, s, q, k, scale))
-    if q.dtype is not DataType.FP32:
-        narrow = node.temporary(s.scores, q.dtype)
-        node.layer("ELTWISE", [weights], narrow, function="CAST", m=1, n=weights.elements)
-        weights = narrow
+    scores, seeing = _masked(node, s, _scores(node, s, q, k, scale))
+    weights = node.temporary(s.scores, DataType.FP32)
+    node.layer("SOFTMAX", [scores], weights, m=scores.elements // s.keys, n=s.keys)
+    weights = _cast(node, weights, q.dtype)
     out = node.output()
     four = len(node.info(0).shape) == 4
-    mixed = out if four else node.temporary((s.batch, s.heads, s.queries, s.value_width), q.dtype)
+    rows = (s.batch, s.heads, s.queries, s.value_width)
+    mixed = out if four and seeing is None else node.temporary(rows, q.dtype)
     _shared(node, s, weights, v, mixed, s.value_width, s.keys, nk=False)
+    if seeing is not None:
+        weighted, mixed = mixed, out if four else node.temporary(rows, q.dtype)
+        share = expanded(node, _cast(node, seeing, q.dtype), (*rows[:3], 1))
+        apply(node, "MUL", weighted, share, mixed)
     if not four:
         transposed(node, mixed, (0, 2, 1, 3), node.view(out, (s.batch, s.queries, s.heads, s.value_width)))
 
@@ -343,31 +343,65 @@ def _scores(node: Node, s: Sizes, q: TensorIR, k: TensorIR, scale: float) -> Ten
     return capped
 
 
-def _softmax(node: Node, s: Sizes, scores: TensorIR) -> TensorIR:
-    """Weights of the keys. A row of which a mask of bools leaves nothing is zero."""
-    chosen = None
-    if node.has(3):
-        mask = _whole_mask(node, node.tensor(3), s)
-        masked = node.temporary(s.scores, DataType.FP32)
-        if node.info(3).type == "BOOL":
-            chosen = expanded(node, mask, s.scores)
-            low = expanded(node, node.scalar(_LOWEST, DataType.FP32), s.scores)
-            node.layer("ELTWISE", [chosen, scores, low], masked, function="WHERE", m=1, n=scores.elements)
+def _masked(node: Node, s: Sizes, scores: TensorIR) -> tuple[TensorIR, TensorIR | None]:
+    """Add the masks to the scores.
+
+    A query that no key is visible to has a result of 0: here its scores stay as they are, and the second tensor has 0
+    for it, 1 for others, shape (..., queries or 1, 1). None: no query is such a one.
+    """
+    added, seeing = _constant_mask(node, s) if not node.has(3) or node.constant(3) is not None else _mask(node, s)
+    if added is None:
+        return scores, seeing
+    masked = node.temporary(s.scores, DataType.FP32)
+    apply(node, "ADD", scores, added, masked)
+    return masked, seeing
+
+
+def _constant_mask(node: Node, s: Sizes) -> tuple[TensorIR | None, TensorIR | None]:
+    """Masks that the compiler knows, as `_mask` gives them; None: nothing is masked."""
+    total = np.where(_visible(node, s), np.float32(0), -np.inf)
+    mask = node.constant(3) if node.has(3) else None
+    if mask is not None:
+        border = np.zeros((*mask.shape[:-1], s.keys - mask.shape[-1]), mask.dtype)
+        if mask.dtype == np.bool_:
+            mask = np.where(np.concatenate((mask, border), -1), np.float32(0), -np.inf)
         else:
-            apply(node, "ADD", scores, _as_fp32(node, mask), masked)
-        scores = masked
-    seen = _visible(node, s)
-    if not seen.all():
-        limited = node.temporary(s.scores, DataType.FP32)
-        apply(node, "ADD", scores, node.weight(np.where(seen, 0, -math.inf), DataType.FP32), limited)
-        scores = limited
-    weights = node.temporary(s.scores, DataType.FP32)
-    node.layer("SOFTMAX", [scores], weights, m=scores.elements // s.keys, n=s.keys)
-    if chosen is None:
-        return weights
-    kept = node.temporary(s.scores, DataType.FP32)
-    apply(node, "MUL", weights, _as_fp32(node, chosen), kept)
-    return kept
+            mask = np.concatenate((mask, border - np.inf), -1)
+        total = total + mask.astype(np.float32)
+    seeing = ~np.isneginf(total.max(axis=-1, keepdims=True))
+    total = np.where(seeing, total, 0)
+    return (
+        node.weight(total, DataType.FP32) if total.any() else None,
+        None if seeing.all() else node.weight(seeing, DataType.FP32),
+    )
+
+
+def _mask(node: Node, s: Sizes) -> tuple[TensorIR, TensorIR]:
+    """The mask that is added to scores (FP32), and whether there is a key for each query (UINT8, a column); the rows
+    of queries without one are 0."""
+    mask, nothing = _whole_mask(node, node.tensor(3), s), node.scalar(-math.inf, DataType.FP32)
+    added = node.temporary(mask.shape, DataType.FP32)
+    if node.info(3).type == "BOOL":
+        both = (expanded(node, one, mask.shape) for one in (node.scalar(0, DataType.FP32), nothing))
+        node.layer("ELTWISE", [mask, *both], added, function="WHERE", m=1, n=mask.elements)
+    else:
+        added = _cast(node, mask, DataType.FP32)
+    visible = _visible(node, s)
+    if not visible.all():
+        shape = np.broadcast_shapes(added.shape, visible.shape)
+        limited = node.temporary(shape, DataType.FP32)
+        apply(node, "ADD", added, node.weight(np.where(visible, 0, -math.inf), DataType.FP32), limited)
+        added = limited
+    column = (*added.shape[:-1], 1)
+    most, lowest = (node.temporary(column, DataType.FP32) for _ in range(2))
+    seeing = node.temporary(column, DataType.UINT8)
+    node.layer("REDUCE", [added], most, function="MAX", m=most.elements, n=s.keys)
+    apply(node, "GREATER", most, nothing, seeing)
+    both = (expanded(node, one, column) for one in (nothing, node.scalar(0, DataType.FP32)))
+    node.layer("ELTWISE", [seeing, *both], lowest, function="WHERE", m=1, n=most.elements)
+    safe = node.temporary(added.shape, DataType.FP32)
+    apply(node, "MAX", added, lowest, safe)
+    return safe, seeing
 
 
 def _whole_mask(node: Node, mask: TensorIR, s: Sizes) -> TensorIR:
@@ -384,12 +418,12 @@ def _whole_mask(node: Node, mask: TensorIR, s: Sizes) -> TensorIR:
     return whole
 
 
-def _as_fp32(node: Node, x: TensorIR) -> TensorIR:
-    if x.dtype is DataType.FP32:
+def _cast(node: Node, x: TensorIR, kind: DataType) -> TensorIR:
+    if x.dtype is kind:
         return x
-    wide = node.temporary(x.shape, DataType.FP32)
-    node.layer("ELTWISE", [x], wide, function="CAST", m=1, n=x.elements)
-    return wide
+    cast = node.temporary(x.shape, kind)
+    node.layer("ELTWISE", [x], cast, function="CAST", m=1, n=x.elements)
+    return cast
 
 
 def _visible(node: Node, s: Sizes) -> Values:
@@ -401,6 +435,4 @@ def _visible(node: Node, s: Sizes) -> Values:
         seen &= distance <= left
     if right >= 0:
         seen &= -distance <= right
-    if not seen.any(axis=1).all():
-        node.refuse(f"the window leaves query {int(seen.any(axis=1).argmin())} no key: make it wider")
     return seen

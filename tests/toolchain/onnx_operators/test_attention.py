@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
+from onnxruntime_reference import by_onnxruntime, by_us, one_node, random
 from shares import draws
 
 from npu_device.abi.opcodes import Opcode
@@ -140,3 +141,49 @@ def test_through_firmware_it_is_the_same() -> None:
         seen.add(result.detail.outputs["y"].tobytes())
     assert len(seen) == 1
     assert np.frombuffer(seen.pop(), np.float32).std() > 0.1
+
+
+MASKS = {
+    "float": np.array([[0, -1, -np.inf, -np.inf], [-np.inf] * 4, [-np.inf, 2, -np.inf, 1]], np.float32),
+    "float16": np.array([[0, -1, -np.inf, -np.inf], [-np.inf] * 4, [-np.inf, -2, 0, 1]], np.float16),
+    "bool": np.array([[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 1, 1]], np.bool_),
+    "requests": np.array([[[[1, 0, 1]] * 3], [[[0, 0, 0]] * 3]], np.bool_),
+    "nan": np.array([[np.nan, np.nan, -np.inf, -np.inf], [-np.inf] * 4, [np.nan] * 4], np.float32),
+}
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("constant", [False, True], ids=["computed", "constant"])
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_query_without_keys_has_the_result_zero(mask: str, constant: bool, causal: int) -> None:
+    kind = np.float16 if mask == "float16" else np.float32
+    inputs: dict[str, Any] = {name: random(2, 2, 3, 4, seed=seed).astype(kind) for seed, name in enumerate("qkv")}
+    if MASKS[mask].shape[-1] == 4:
+        inputs |= {name: random(2, 2, 4, 4, seed=seed).astype(kind) for seed, name in enumerate("kv", 1)}
+    masks = {"m": MASKS[mask]}
+    proto = one_node(
+        "Attention", inputs | ({} if constant else masks), constants=masks if constant else {},
+        order=["q", "k", "v", "m"], kinds=[KINDS[kind.__name__]], is_causal=causal, opset=24,
+    )  # fmt: skip
+    feeds = inputs if constant else inputs | masks
+    (got, _), want = by_us(proto, feeds), by_onnxruntime(proto, feeds)
+    np.testing.assert_allclose(got["y"], want["y"], atol=2e-3 if kind is np.float16 else 1e-6)
+    closed = MASKS[mask] == (0 if MASKS[mask].dtype == np.bool_ else -np.inf)
+    assert not np.any(got["y"][np.broadcast_to(closed.all(axis=-1, keepdims=True), got["y"].shape)])
+
+
+def test_a_query_that_a_window_has_no_key_for_is_zero() -> None:
+    made = model(queries=3, keys=5, left_window_size=0, past=0, right_window_size=0)
+    assert_near(made)
+    made = model(queries=5, keys=3, left_window_size=0)
+    assert_near(made)
+
+
+def test_scores_that_the_lowest_number_absorbs_are_equal() -> None:
+    """A row of a mask that is finite is no row without keys (onnxruntime takes it for such)."""
+    inputs = {name: random(1, 2, 1, 4, seed=seed) for seed, name in enumerate("qkv")}
+    inputs |= {name: random(1, 2, 3, 4, seed=seed) for seed, name in enumerate("kv", 1)}
+    low = float(np.finfo(np.float32).min)
+    inputs["m"] = np.array([[low, -np.inf, low]], np.float32)
+    (got, _) = by_us(one_node("Attention", inputs, opset=24), inputs)
+    np.testing.assert_allclose(got["y"], inputs["v"][:, :, ::2].mean(axis=2, keepdims=True), rtol=1e-6)
