@@ -5,6 +5,7 @@ The limit is 50 microseconds each for 65,536 of them (docs/benchmarks.md).
 
 import argparse
 import time
+from dataclasses import replace
 
 from benchmarks.runner import positive
 from npu_device.abi.opcodes import DataType
@@ -32,13 +33,13 @@ def product(config: NpuConfig, m: int, n: int, k: int) -> Program:
     return compile_layers(graph, target_of(config), granularity="tile", traced=False)
 
 
-def measure(commands: int) -> tuple[int, int, float]:
+def measure_list(commands: int, config: NpuConfig, *, values: bool = False) -> tuple[int, int, float]:
     """Returns (commands, cycles, CPU microseconds of each) of a product of about so many commands."""
     outputs, depth = 64, max(1, (commands // 64 - 1) // 3) * K
-    config = NpuConfig(dram=DramConfig(size=1 << 30))
+    config = replace(config, dram=DramConfig(size=1 << 30))
     compiled = product(config, 8 * M, outputs // 8 * N, depth).commands
     listed = [Listed(command.descriptor, 0, command.block) for command in compiled]
-    runner = Runner(list_config(config, len(listed)), values=False)
+    runner = Runner(list_config(config, len(listed)), values=values)
     start = time.process_time()
     cycles = runner.run(listed).cycles
     return len(listed), cycles, (time.process_time() - start) * 1e6 / len(listed)
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the time of a command and its share of the limit."""
-    count, cycles, cost = measure(args.commands)
+    count, cycles, cost = measure_list(args.commands, NpuConfig())
     share = cost / LIMIT
     print(
         f"{count} tile commands, {cycles} cycles: {cost:.1f} us of CPU each, {share:.2f} of the limit of {LIMIT:g} us"

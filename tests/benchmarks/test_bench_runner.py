@@ -156,3 +156,15 @@ def test_a_failed_process_is_named_with_its_output() -> None:
     with pytest.raises(SystemExit) as exit:
         processes.run_cold([sys.executable, "-c", "print('no checksum'); raise SystemExit(3)"])
     assert str(exit.value.code).endswith("exit code 3\nno checksum")
+
+
+def test_submissions_are_measured_in_this_checkout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner.main(["submissions", "--only", "timing", "window-64", "--divide", "500"]) == 0
+    *_, submissions, tiles = (
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()
+    )
+    assert submissions[:3] == ["submissions without values", "100,000", "200"] and submissions[-1] == "0.6 s"
+    assert tiles[:3] == ["tile commands, scheduler.window 64", "65,536", "256"] and tiles[-1] == ""
+    for _, amount, _, cost, seconds, peak, *_ in (submissions, tiles):
+        assert float(seconds) == pytest.approx(float(cost) * int(amount.replace(",", "")) / 1e6, abs=0.06)
+        assert float(cost) > 0 and float(peak) > 10

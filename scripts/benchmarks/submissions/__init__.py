@@ -1,197 +1,107 @@
-"""CPU time of an access to a device and of a submission, on the engines `fast` and `reference`.
+"""CPU time and memory of submissions, of tile commands in a list and of a fault campaign, beside the goals.
 
-Pieces of runs that have warmed up are measured in this process; the engines take turns, and medians are printed. The
-time of a fixed Python loop between the pieces scales the figures of `fast` to our host. Submissions are those of
-submit_latency with the latency of each attributed. Accesses need riscv64-unknown-elf-gcc.
-
---against CHECKOUT: bytecodes of Python for a submission in the core's part (core, bus and clock, without devices and
-latency probe), CPU time of all and of the core's part, beside those of another checkout, by turns.
+Each row is measured in a process of its own, warmed up by a short run of the same kind. `--against CHECKOUT` measures
+every row in another checkout too, by turns. Rows have the full amount of work with `--divide 1`, some minutes.
 """
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from benchmarks.host import CALIBRATION, ENV, ROOT, calibrate
+from benchmarks.host import ENV, ROOT
 from benchmarks.runner import positive
-from pyv_npu.boot import find_program
-from pyv_npu.config import load
 from pyv_npu.errors import UsageError
-from pyv_npu.platform import Platform
-from toolchain.gnu import build_program, firmware_folder
 
-ENGINES = ("fast", "reference")
-WARM_UP = 2_000_000
-"""Cycles: by then everything is translated."""
-ENDLESS = 1 << 30
-"""Rounds, or commands: no run comes to its end."""
-PHASES = {1: "burst", 2: "paced", 4: "interrupts", 8: "prebuilt"}
-HUNDRED_THOUSAND = 100_000
-CORE_SHARE = Path(__file__).with_name("core_share.py")
-PIECES = 5
-"""Pieces of a run of `CORE_SHARE`."""
+WORKER = Path(__file__).with_name("worker.py")
 
 
-class Piece(NamedTuple):
-    """A part of a run: CPU seconds, instructions, accesses or submissions."""
+class Row(NamedTuple):
+    """One kind of work: its amount, and the goal for all of it."""
 
+    title: str
+    amount: int
+    goal: str
+
+
+ROWS = {
+    "values": Row("submissions of submit_latency, with values", 100_000, "4 s"),
+    "timing": Row("submissions without values", 100_000, "0.6 s"),
+    "spilled": Row("a million submissions without values", 1_000_000, "5 s, 200 MiB"),
+    "tile-values": Row("tile commands in a list, with values", 65_536, "25 us each"),
+    "tile-timing": Row("tile commands in a list", 65_536, "3 us each"),
+    "window-64": Row("tile commands, scheduler.window 64", 65_536, ""),
+    "window-4096": Row("tile commands, scheduler.window 4,096", 65_536, "2 times window 64"),
+    "campaign": Row("faults on submit_latency, in both modes", 1_000, "20 s"),
+    "soak": Row("submissions of a soak, with values", 400_000, "growth of 5 MiB"),
+}
+
+
+class Figures(NamedTuple):
+    """Results of a worker: units of work, CPU seconds, MiB."""
+
+    amount: int
     cpu: float
-    instructions: int
-    operations: int
+    growth: float
+    peak: float
 
     @property
     def cost(self) -> float:
-        """CPU microseconds of an operation."""
-        return 1e6 * self.cpu / self.operations
+        """CPU microseconds of a unit."""
+        return 1e6 * self.cpu / self.amount
 
 
-class Machine:
-    """A program on an engine, run piece by piece."""
-
-    def __init__(
-        self, engine: str, program: str | Path, arguments: dict[str, int], mode: str, preset: str,
-        count: Callable[[Platform], int],
-    ) -> None:  # fmt: skip
-        self._platform = Platform(load([], preset, {"core.engine": engine, "npu.mode": mode}).config)
-        self._platform.load(program, arguments)
-        self._platform.run(until=WARM_UP)
-        self._count = count
-
-    def piece(self, cycles: int) -> Piece:
-        """Runs so many cycles on."""
-        platform = self._platform
-        instructions, count, start = platform.hart.instret, self._count(platform), time.process_time()
-        platform.run(until=platform.hart.cycle + cycles)
-        cpu = time.process_time() - start
-        return Piece(cpu, platform.hart.instret - instructions, self._count(platform) - count)
-
-
-def measure(make: Callable[[str], Machine], cycles: int, repeats: int) -> tuple[dict[str, Piece], float]:
-    """Returns the median piece of each engine, and the speed of the host over that of ours."""
-    machines = {engine: make(engine) for engine in ENGINES}
-    pieces: dict[str, list[Piece]] = {engine: [] for engine in ENGINES}
-    loops = []
-    for _ in range(repeats):
-        for engine, machine in machines.items():
-            pieces[engine].append(machine.piece(cycles))
-        loops.append(calibrate())
-    medians = {engine: sorted(row, key=lambda piece: piece.cost)[repeats // 2] for engine, row in pieces.items()}
-    return medians, CALIBRATION / statistics.median(loops)
-
-
-def print_row(title: str, pieces: dict[str, Piece], speed: float, cells: str = "") -> None:
-    """Prints the costs on both engines, and further cells."""
-    fast, reference = (pieces[engine].cost for engine in ENGINES)
-    ratio = reference / fast
-    print(f"| {title} | {fast:.3f} | {fast * speed:.3f} | {reference:.3f} | {ratio:.1f} |{cells}", flush=True)
-
-
-def instructions_of_round(elf: Path) -> int:
-    """Counts the instructions of a round, as the difference between two runs."""
-    counts = []
-    for rounds in (1000, 2000):
-        platform = Platform(load([], "pyv").config)
-        platform.load(elf, {"rounds": rounds})
-        platform.run()
-        counts.append(platform.hart.instret)
-    return round((counts[1] - counts[0]) / 1000)
-
-
-def print_accesses(folder: Path, preset: str, repeats: int) -> None:
-    """Measures writes and reads of a scratch register, and reads of a status register that does not change."""
-    print(f"\npreset {preset}: microseconds of CPU for an access and its share of the loop\n")
-    print("| program | fast | on our host | reference | ratio |\n|---|---|---|---|---|")
-    for name, accesses in (("mmio", 2), ("poll", 1)):
-        elf = build_program(folder / f"{name}.elf", [firmware_folder() / "bench" / f"bench_{name}.c"])
-        instructions = instructions_of_round(elf)
-
-        def make(engine: str, elf: Path = elf, accesses: int = accesses, instructions: int = instructions) -> Machine:
-            return Machine(
-                engine, elf, {"rounds": ENDLESS}, "tight", preset,
-                lambda platform: platform.hart.instret * accesses // instructions,
-            )  # fmt: skip
-
-        pieces, speed = measure(make, 8_000_000, repeats)
-        print_row(f"bench_{name}", pieces, speed)
-
-
-def print_submissions(phases: Sequence[int], preset: str, repeats: int) -> None:
-    """Measures submissions by mode and phase of submit_latency."""
-    print(f"\npreset {preset}: microseconds of CPU for a submission, latencies attributed\n")
-    print("| mode, phase | fast | on our host | reference | ratio | CPU s for 100,000 | MIPS |")
-    print("|---|---|---|---|---|---|---|")
-    for mode in ("loose", "tight"):
-        total = 0.0
-        for phase in phases:
-
-            def make(engine: str, mode: str = mode, phase: int = phase) -> Machine:
-                return Machine(
-                    engine, find_program("submit_latency"), {"n": ENDLESS, "phases": phase}, mode, preset,
-                    lambda platform: platform.npu.counters.completed,
-                )  # fmt: skip
-
-            pieces, speed = measure(make, 250_000, repeats)
-            fast = pieces["fast"]
-            seconds = HUNDRED_THOUSAND * fast.cpu / fast.operations
-            total += seconds
-            mips = fast.instructions / fast.cpu / 1e6
-            print_row(f"{mode}, {PHASES[phase]}", pieces, speed, f" {seconds:.1f} | {mips:.2f} |")
-        print(f"| {mode}, mean of the phases | | | | | {total / len(phases):.1f} | |", flush=True)
-
-
-def core_share(checkout: Path, mode: str, phase: int) -> dict[str, Any]:
-    """Runs `CORE_SHARE` in a checkout."""
-    command = [sys.executable, str(CORE_SHARE), str(checkout), mode, str(phase), str(PIECES)]
+def measure(checkout: Path, name: str, count: int) -> Figures:
+    """Runs a worker with the product of a checkout."""
     process = subprocess.run(
-        command, stdout=subprocess.PIPE, cwd=checkout, env=ENV | {"PYTHONPATH": str(checkout)}, check=False
-    )
+        [sys.executable, str(WORKER), name, str(count)],
+        stdout=subprocess.PIPE, cwd=checkout, env=ENV | {"PYTHONPATH": str(checkout)}, check=False,
+    )  # fmt: skip
     if process.returncode:
-        raise UsageError(f"{checkout}: {CORE_SHARE.name} ended with {process.returncode}")
-    figures: dict[str, Any] = json.loads(process.stdout)
-    return figures
+        raise UsageError(f"{checkout}: {WORKER.name} {name} {count} ended with {process.returncode}")
+    return Figures(**json.loads(process.stdout))
 
 
-def print_comparison(checkout: Path, phases: Sequence[int], repeats: int) -> None:
-    """Compares submissions in another checkout with those in this one."""
-    if not (checkout / "pyv_npu/platform.py").is_file():
-        remedy = f"make one by `git worktree add --detach {checkout} COMMIT`"
-        raise UsageError(f"{checkout}: no checkout of this project: {remedy}")
-    print(f"then: {checkout}; bytecodes of Python in the core's part, CPU microseconds of all and of the core's part\n")
-    print("| mode, phase | bytecodes then | now | ratio | us then | now | ratio | core us then | now | ratio |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    for mode in ("loose", "tight"):
-        for phase in phases:
-            turns = [[core_share(root, mode, phase) for root in (checkout.resolve(), ROOT)] for _ in range(repeats)]
-            cells = []
-            for figure, digits in (("bytecodes", 0), ("cpu", 0), ("core", 1)):
-                then, now = (min(turn[figure] for turn in side) for side in zip(*turns, strict=True))
-                cells.append(f"{then:.{digits}f} | {now:.{digits}f} | {then / now:.2f}")
-            print(f"| {mode}, {PHASES[phase]} | {' | '.join(cells)} |", flush=True)
+def cells(row: Row, figures: Figures) -> str:
+    """Formats microseconds of a unit, seconds of the full work, peak memory and its growth."""
+    growth = f"{figures.growth:+.1f}" if figures.growth else ""
+    return f"{figures.cost:.1f} | {figures.cost * row.amount / 1e6:.1f} | {figures.peak:.0f} | {growth}"
+
+
+def print_table(names: Sequence[str], checkouts: Sequence[Path], divisor: int, repeats: int) -> None:
+    """Measures rows in each checkout by turns, and prints the least of each."""
+    heads = "us each | s for all | peak MiB | growth MiB"
+    sides = " | ".join(f"{heads} " for _ in checkouts)
+    print(f"| work | all | measured | {sides}| {'ratio | ' * (len(checkouts) > 1)}goal |")
+    print("|---" * (4 + 4 * len(checkouts) + (len(checkouts) > 1)) + "|")
+    for name in names:
+        row = ROWS[name]
+        count = max(1, row.amount // divisor)
+        turns = [[measure(checkout, name, count) for checkout in checkouts] for _ in range(repeats)]
+        best = [min(side, key=lambda figures: figures.cost) for side in zip(*turns, strict=True)]
+        ratio = f"{best[0].cost / best[1].cost:.2f} | " if len(best) > 1 else ""
+        sides = " | ".join(cells(row, figures) for figures in best)
+        print(f"| {row.title} | {row.amount:,} | {best[-1].amount:,} | {sides} | {ratio}{row.goal} |", flush=True)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repeats", type=positive, default=5, help="of every measurement; medians are printed")
-    parser.add_argument("--preset", default="soc-axi", help="the timing preset")
-    parser.add_argument("--phases", type=int, nargs="+", choices=PHASES, default=list(PHASES), help="of submit_latency")
-    parser.add_argument("--only", choices=("accesses", "submissions"), help="one of the two tables")
+    parser.add_argument("--divide", type=positive, default=10, metavar="N", help="measure one N-th (%(default)s)")
+    parser.add_argument("--repeats", type=positive, default=1, help="of every row; the least CPU time is printed")
+    parser.add_argument("--only", choices=ROWS, nargs="+", metavar="ROW", help=f"some of {', '.join(ROWS)}")
     parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="compare with another checkout")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the tables that are asked for."""
+    """Prints the table."""
+    checkouts = [ROOT]
     if args.against:
-        print_comparison(args.against, args.phases, args.repeats)
-        return
-    print(f'"on our host": scaled to a host whose fixed loop takes {CALIBRATION} s')
-    if args.only != "submissions":
-        with tempfile.TemporaryDirectory() as folder:
-            print_accesses(Path(folder), args.preset, args.repeats)
-    if args.only != "accesses":
-        print_submissions(args.phases, args.preset, args.repeats)
+        checkout = args.against.resolve()
+        if not (checkout / "pyv_npu/platform.py").is_file():
+            remedy = f"make one by `git worktree add --detach {checkout} COMMIT`"
+            raise UsageError(f"{checkout}: no checkout of this project: {remedy}")
+        checkouts = [checkout, ROOT]
+        print(f"first {checkout}, then this checkout\n")
+    print_table(args.only or list(ROWS), checkouts, args.divide, args.repeats)
