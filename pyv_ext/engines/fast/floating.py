@@ -32,6 +32,9 @@ _MAGIC = 3 << 51
 _TINY = 110
 """Products of two doubles with this exponent field or a larger one have no bit below the subnormal numbers."""
 
+_INEXACT, _UNDERFLOW, _INVALID = 1, 2, 16
+"""NX, UF and NV in fflags."""
+
 FUSED = ("fmadd", "fmsub", "fnmsub", "fnmadd")
 ROUNDING = ("fadd", "fsub", "fmul", "fdiv", "fsqrt", *FUSED)
 COMPARISONS = {"feq": "oeq", "flt": "olt", "fle": "ole"}
@@ -122,9 +125,14 @@ def ready(ir: Ir, x: str, *, rounds: bool, inexact: bool = False) -> str:
     return ir.value(f"and i1 {found}, {sticky(ir, x)}") if inexact else found
 
 
+def accrued(ir: Ir, x: str) -> str:
+    """Emit the load of fflags, as an i64."""
+    return ir.load("i64", x, 8 * FFLAGS)
+
+
 def sticky(ir: Ir, x: str) -> str:
     """An i1: NX is set."""
-    return ir.value(f"trunc i64 {ir.load('i64', x, 8 * FFLAGS)} to i1")  # NX is bit 0
+    return ir.value(f"trunc i64 {accrued(ir, x)} to i1")  # NX is bit 0
 
 
 def boxed(ir: Ir, word: str) -> str:
@@ -149,9 +157,10 @@ TYPES = {"s": S, "d": D}
 class Floating:
     """Makes the operations of one stretch of code without branches: values read in it are known in it."""
 
-    def __init__(self, ir: Ir, *, fused: bool, sticky: str | None = None) -> None:
-        """`sticky`: an i1, whether NX is set; None: it is."""
+    def __init__(self, ir: Ir, flags: Callable[[], str], *, fused: bool, sticky: str | None = None) -> None:
+        """`flags`: emits the load of fflags, as an i64. `sticky`: an i1, whether NX is set; None: it is."""
         self._ir = ir
+        self._flags = flags
         self._fused = fused
         self._sticky = sticky
         self._numbers: dict[tuple[str, NumberType], str] = {}
@@ -223,15 +232,21 @@ class Floating:
             magnitude = ir.value(f"sub {kind.bits} {magnitude}, {least << shift}")
         return ir.value(f"icmp ult {kind.bits} {magnitude}, {-(least + 1) << shift}")
 
-    def _prove(self, normal: str, zero: Callable[[], str] | None, exact: Callable[[], str]) -> None:
-        """Leave unless the result is `normal`, and exact if NX is not set, or else unless it is a `zero`."""
+    def _prove(
+        self, kind: NumberType, result: str, least: int, tiny: Callable[[], str] | None, exact: Callable[[], str]
+    ) -> None:
+        """Leave unless the exponent field is `least` or more, and the result exact if NX is not set. Below `least` it
+        is to be `tiny`, or finite while UF and NX are set; None: there it is as good as above."""
         ir, done, rounded, odd = self._ir, self._ir.new_label(), self._ir.new_label(), self._ir.new_label()
-        if zero is None:
+        normal = self._field(kind, result, least)
+        if tiny is None:
             ir.unless(normal, self._leave)
         else:
             ir.branch(normal, (rounded, ()), (odd, ()))
             ir.block(odd)
-            ir.branch(zero(), (done, ()), self._leave)
+            accrued = ir.value(f"and i64 {self._flags()}, {_UNDERFLOW | _INEXACT}")
+            both = ir.value(f"icmp eq i64 {accrued}, {_UNDERFLOW | _INEXACT}")
+            ir.branch(self._both(tiny(), self._both(both, self._field(kind, result)), "or"), (done, ()), self._leave)
             ir.block(rounded)
         if self._sticky is not None:
             check = ir.new_label()
@@ -288,22 +303,28 @@ class Floating:
         if base == "fsqrt":
             (a,) = given
             result = ir.value(f"call {name} @llvm.sqrt.{kind.short}({name} {a})")
-            self._prove(self._field(kind, result, 2), lambda: self._is("oeq", kind, a),
+            self._prove(kind, result, 2, lambda: self._is("oeq", kind, a),
                         lambda: self._is_product(kind, result, result, a, a))  # fmt: skip
             return result
         a, b = given
         result = ir.value(f"{base} {name} {a}, {b}")
         if base in ("fadd", "fsub"):
             added = ir.value(f"fneg {name} {b}") if base == "fsub" and self._sticky is not None else b
-            self._prove(self._field(kind, result), None, lambda: self._no_error(kind, a, added, result))
+            self._prove(kind, result, 0, None, lambda: self._no_error(kind, a, added, result))
         elif base == "fmul":
-            self._prove(self._field(kind, result, 2), lambda: self._zero_product(kind, a, b, result),
+            self._prove(kind, result, 2, lambda: self._tiny_product(kind, a, b, result),
                         lambda: self._is_product(kind, a, b, result, result))  # fmt: skip
         else:
-            self._prove(self._field(kind, result, 2),
+            self._prove(kind, result, 2,
                         lambda: self._both(self._is("oeq", kind, a), self._is("oeq", kind, result)),
                         lambda: self._is_product(kind, result, b, a, a))  # fmt: skip
         return result
+
+    def _tiny_product(self, kind: NumberType, a: str, b: str, result: str) -> str:
+        """Whether a result below the normal numbers is a . b: one of doubles only where that is zero."""
+        if kind is S:
+            return self._is_product(kind, a, b, result, result)
+        return self._zero_product(kind, a, b, result)
 
     def _zero_product(self, kind: NumberType, a: str, b: str, result: str) -> str:
         """Whether a or b is zero and the result a finite number."""
@@ -322,7 +343,7 @@ class Floating:
             cancelled = self._both(self._is("oeq", kind, result), self._is_fused(kind, a, b, c, result))
             return self._both(self._zero_product(kind, a, b, result), cancelled, "or")
 
-        self._prove(self._field(kind, result, 2), zero, lambda: self._both(
+        self._prove(kind, result, 2, zero, lambda: self._both(
             self._is_fused(kind, a, b, c, result), self._zero_product(kind, a, b, result), "or"))  # fmt: skip
         return result
 
@@ -390,7 +411,7 @@ class Floating:
 
     def _narrowed(self, double: str) -> str:
         result = self._ir.value(f"fptrunc double {double} to float")
-        self._prove(self._field(S, result, 2), lambda: self._is("oeq", D, double),
+        self._prove(S, result, 2, lambda: self._is("oeq", D, double),
                     lambda: self._is("oeq", D, self._widened(result), double))  # fmt: skip
         return result
 
@@ -419,10 +440,9 @@ def _constant(number: int) -> str:
 
 # -- all exceptions and rounding modes --------------------------------------------------------------------------------
 
-_INVALID = 16
-"""NV in fflags."""
-_MASKED = 0x1F80
-"""MXCSR with all exceptions masked and none raised, to nearest even."""
+_MASKED = 0x1F82
+"""MXCSR with all exceptions masked, to nearest even, and none raised but that of a subnormal operand, which RISC-V does
+not have."""
 _MODES = 0b10_01_11_00
 """The mode of MXCSR for RNE, RTZ, RDN and RUP, two bits each."""
 _ASSEMBLY = {
@@ -497,13 +517,23 @@ class _Function:
         return value if kind is D else boxed(ir, value)
 
     def _execute(self, result: str, assembly: str, operands: Sequence[tuple[str, str]]) -> tuple[str, str]:
-        """The result of an instruction of the host under the rounding mode, and the exceptions that it raises."""
+        """The result of an instruction of the host under the rounding mode, and the exceptions that it raises.
+
+        For an f register these include NV, UF and NX where they have accrued: it takes the host ten times as long to
+        set an exception as to find it set.
+        """
         ir = self._ir
         plain, control = ir.value("alloca i32"), ir.value("alloca i32")
-        ir.store("i32", str(_MASKED), plain)
+        nearest = str(_MASKED)
+        if result != "i64":
+            accrued = ir.load("i32", "%x", 8 * FFLAGS)
+            for bit, shift, count in ((_INEXACT, "shl", 5), (_UNDERFLOW, "shl", 3), (_INVALID, "lshr", 4)):
+                moved = ir.value(f"{shift} i32 {ir.value(f'and i32 {accrued}, {bit}')}, {count}")
+                nearest = ir.value(f"or i32 {nearest}, {moved}")
         shifted = ir.value(f"lshr i32 {_MODES}, {ir.value('shl i32 %mode, 1')}")
         mode = ir.value(f"shl i32 {ir.value(f'and i32 {shifted}, 3')}, 13")
-        ir.store("i32", ir.value(f"or i32 {mode}, {_MASKED}"), control)
+        ir.store("i32", nearest, plain)
+        ir.store("i32", ir.value(f"or i32 {mode}, {nearest}"), control)
         self._status("ldmxcsr", control)
         places = ["=r" if result == "i64" else "=x"]
         tied = "213" in assembly or assembly.endswith("$2, $0")

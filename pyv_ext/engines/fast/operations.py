@@ -1,6 +1,7 @@
 """Code of the interpreter for each operation of an entry: an instruction row, a system operation, a fence, a call."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from pyv_ext.bus.memory import LINE
@@ -190,7 +191,8 @@ class Operations:
             ir.unless(floating.ready(ir, self._at.x, rounds=operation.rounds), leave)
             from_x = row.format.rs1 is not None and row.format.rs1.base < F0
             operands = [ir.load("i32", places[0])] if from_x else [self._wide(place) for place in places]
-            floats = Floating(ir, fused=self._fused, sticky=floating.sticky(ir, self._at.x))
+            flags = partial(floating.accrued, ir, self._at.x)
+            floats = Floating(ir, flags, fused=self._fused, sticky=floating.sticky(ir, self._at.x))
             value = floats.value(operation, operands, leave)
             ir.store("i32" if to_x else "i64", value, self._slot(entries.RD))
             self._next(next_pc, after, row.length)

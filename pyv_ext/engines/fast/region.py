@@ -6,6 +6,7 @@ one leads to; at the end of other blocks, and wherever one is left, they are in 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from pyv_ext.engines.boundary import frame
@@ -143,7 +144,7 @@ class _Region:
         left = ir.value(f"trunc i64 {self._progress} to i32")
         fits = ir.value(f"icmp ugt i32 {left}, {BIAS + before_last}")
         ir.unless(fits, self._leave(block.pc, 0))
-        self._floats = Floating(ir, fused=self._fused)
+        self._floats = Floating(ir, partial(floating.accrued, ir, self._at.x), fused=self._fused)
         needed = [floating.operation_of(each) for _, each in block.instructions if each.row.floating]
         if needed:
             rounds, inexact = (any(getattr(one, name) for one in needed) for name in ("rounds", "inexact"))

@@ -13,8 +13,12 @@ from benchmarks.core.processes import OUR_SIDES, ProcessRun, Side, host_sides, r
 from benchmarks.core.programs import FULL_ROUNDS, SHORT, SINGLE, build, build_for_host
 from toolchain.gnu import MARCH
 
-FLOATING, FLOAT_ROUNDS, FLOAT_ISA = "float", 40_000_000, "rv32imafdc"
-"""Program for a hart that has F and D."""
+FLOATING = {
+    "float": 40_000_000, "exact": 20_000_000, "nan": 20_000_000, "subnormal": 20_000_000, "static_mode": 20_000_000,
+    "dynamic_mode": 20_000_000, "clear_flags": 20_000_000,
+}  # fmt: skip
+FLOAT_ISA = "rv32imafdc"
+"""Of a hart that has F and D."""
 TICK = 1e-4
 """Least difference of CPU seconds: a run with --divide may be too short for one."""
 
@@ -105,27 +109,25 @@ def single(folder: Path, args: argparse.Namespace) -> None:
     _print_ours("Single-shot checks, steady state", columns, steady)
 
 
+def floating(folder: Path, args: argparse.Namespace) -> None:
+    """Measures floating point in f registers."""
+    columns, whole, steady = _measure_all(folder, args, FLOATING, FLOAT_ISA)
+    for index, title in enumerate(("native code from the cache", "an empty cache")):
+        _print_ours(f"F and D, the whole process, with {title}", columns, whole, index)
+    _print_ours("F and D, steady state", columns, steady)
+
+
 def _measure_all(
-    folder: Path, args: argparse.Namespace, programs: Mapping[str, int]
+    folder: Path, args: argparse.Namespace, programs: Mapping[str, int], march: str = MARCH
 ) -> tuple[list[Side], dict[str, Speeds], dict[str, Speeds]]:
     """Returns (the columns of a table: one of ours and the others; programs end to end; their steady state)."""
-    compared = [*sides(args.core), *host_sides()]
+    compared = [*sides(args.core, march), *(host_sides() if march == MARCH else [])]
     whole, steady = {}, {}
     for name, rounds in programs.items():
-        whole[name], steady[name] = measure(folder, compared, name, max(rounds // args.divide, 1), args.repeats)
+        whole[name], steady[name] = measure(folder, compared, name, max(rounds // args.divide, 1), args.repeats, march)
         print(f"{name}: done", file=sys.stderr, flush=True)
     return [compared[0], *compared[OUR_SIDES:]], whole, steady
 
 
 def _print_ours(title: str, columns: Sequence[Side], results: Mapping[str, Speeds], index: int = 0) -> None:
     print_table(title, columns, {name: result.with_ours(index) for name, result in results.items()})
-
-
-def floating(folder: Path, args: argparse.Namespace) -> None:
-    """Measures floating point in f registers."""
-    compared, rounds = sides(args.core, FLOAT_ISA), max(FLOAT_ROUNDS // args.divide, 1)
-    columns = [compared[0], *compared[OUR_SIDES:]]
-    whole, steady = measure(folder, compared, FLOATING, rounds, args.repeats, FLOAT_ISA)
-    for index, title in enumerate(("native code from the cache", "an empty cache")):
-        _print_ours(f"F and D, the whole process, with {title}", columns, {FLOATING: whole}, index)
-    _print_ours("F and D, steady state", columns, {FLOATING: steady})
