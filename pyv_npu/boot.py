@@ -311,14 +311,17 @@ def _words(program: Program) -> Iterator[int]:
                 at += length
 
 
-def implied_arguments(config: Config, needs: Requirements) -> dict[str, int]:
-    """What the driver has to know of the platform; a program with its own driver may do without most of it."""
+def implied_arguments(config: Config, needs: Requirements, *, values: bool = True) -> dict[str, int]:
+    """What the driver has to know of the platform; a program with its own driver may do without most of it. `values`:
+    whether the NPU computes results."""
     implied = {}
     takes = {argument.name for argument in needs.arguments}
     if config.driver.tail_write:
         implied["tail_write"] = 1
     if config.platform.irq == "plic" and "plic" in takes:
         implied["plic"] = 1
+    if not values and "values" in takes:
+        implied["values"] = 0
     if config.driver.timeout and "timeout" in takes:
         implied["timeout"] = config.driver.timeout
     return implied

@@ -87,6 +87,7 @@ class Platform:
         together.
         """
         self.config = config
+        self._computes = values
         if config.plugins:
             from pyv_npu.plugins import parts  # few runs have any
 
@@ -246,7 +247,7 @@ class Platform:
             program = elf.read_elf(program)
         needs = boot.requirements(program)
         boot.check(program, needs, self.config)
-        values = {**boot.implied_arguments(self.config, needs), **(args or {})}
+        values = {**boot.implied_arguments(self.config, needs, values=self._computes), **(args or {})}
         info = boot.bootinfo(self.config, boot.argument_words(program, needs, values))
         self.bus.add_ram(boot_rom(mm.ROM_BASE, program.entry, info))
         if self.config.run.sanitize:
@@ -436,7 +437,9 @@ class Platform:
         from pyv_npu.snapshot.machine import Machine  # most runs take no snapshot
 
         rams = [*self.bus.rams, *([] if self._kv is None else [self._kv])]
-        self._machine = self._machine or Machine(self.config, program, self._parts(), rams, self.events)
+        self._machine = self._machine or Machine(
+            self.config, program, self._parts(), rams, self.events, values=self._computes
+        )
         return self._machine
 
     def _parts(self) -> dict[str, Stateful]:

@@ -5,6 +5,7 @@
 #include "runtime.h"
 
 NPU_ARG(0, seed, 1)
+NPU_ARG(1, values, 1) /* 0: the NPU computes nothing, so results are not checked; the platform says it */
 
 enum { SIZE = 256, TILE_M = 128, TILE_N = 128, TILE_K = 64, STEPS = SIZE / TILE_K, BUFFERS = 2, VECTORS = 3, SAMPLES = 64 };
 
@@ -135,10 +136,12 @@ int main(void)
     print("mode %s: %u commands, submitted in %u cycles, complete in %u\n", npu.tight ? "tight" : "loose",
           (unsigned)(npu_counter(ACCEPTED) - accepted), (unsigned)submitted, (unsigned)done);
     expect_equal("errors", npu_counter(ERRORS) - errors, 0);
-    for (uint32_t i = 0; i < VECTORS; i++) {
+    for (uint32_t i = 0; arg_values() != 0 && i < VECTORS; i++) {
         expect_equal("rows that fail Freivalds' test", freivalds(), 0);
     }
-    expect_equal("wrong sampled elements", samples(), 0);
+    if (arg_values() != 0) {
+        expect_equal("wrong sampled elements", samples(), 0);
+    }
     return expect_result("gemm");
 }
 

@@ -29,10 +29,13 @@ class Machine:
     """The parts of a machine whose program has just been loaded."""
 
     def __init__(
-        self, config: Config, program: Program, parts: Mapping[str, Stateful], rams: Sequence[Ram], events: EventStream
-    ) -> None:
-        """`parts`: in the order in which they take on their states; memory and events are there before."""
+        self, config: Config, program: Program, parts: Mapping[str, Stateful], rams: Sequence[Ram],
+        events: EventStream, *, values: bool = True,
+    ) -> None:  # fmt: skip
+        """`parts`: in the order in which they take on their states; memory and events are there before. `values`:
+        whether the NPU computes results."""
         self._config = config
+        self._values = values
         self._program = program
         self._parts = dict(parts)
         self._all_rams = tuple(rams)
@@ -41,7 +44,7 @@ class Machine:
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
-        return _identity(self._config, self._program, self._all_rams, self._parts)
+        return _identity(self._config, self._program, self._all_rams, self._parts) | {"values": self._values}
 
     def save(self, cycle: int, before: Snapshot | None = None) -> Snapshot:
         """The state now, between two instructions; unchanged pages are shared with `before`."""
@@ -140,6 +143,11 @@ def _check(saved: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
             raise BadInputError(
                 f"snapshot: taken with {path}={config.get(path)}, here it is {value}; --set {path}={config.get(path)}"
             )
+    if saved.get("values") != ours["values"]:
+        raise BadInputError(
+            f"snapshot: taken {'without' if ours['values'] else 'with'} values, here the run is "
+            f"{'with' if ours['values'] else 'without'} them (--timing-only); run both alike"
+        )
     if saved.get("boot_information") != ours["boot_information"]:
         raise BadInputError("snapshot: taken with other arguments of the program; give the same --arg options")
     if saved.get("parts") != ours["parts"]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyv_ext import elf
 from pyv_ext.elf import Program
@@ -24,11 +24,23 @@ _NO_CORE = {"IA": "computes a model without a core", "IA_TIMING": "is an analyti
 """Why levels that run models cannot run firmware."""
 
 
+class TimingDetail(Detail):
+    """Detail of firmware that ran without values."""
+
+    def to_json(self, result: Result[Any]) -> dict[str, Any]:
+        return {"timing_only": True}
+
+    def text(self, result: Result[Any]) -> str:
+        return "timing only: the NPU computed no values; memory except status words is as the program left it"
+
+
 @dataclass(frozen=True)
 class Firmware(Workload[Detail]):
     """An ELF by its path, or firmware of the package by its name; arguments come from `run.args`."""
 
     name: str
+    values: bool = True
+    """Whether the NPU computes results."""
 
     def uses_core(self, config: Config) -> bool:
         return True
@@ -41,13 +53,15 @@ class Firmware(Workload[Detail]):
                 f"{self.name}: this version runs RISC-V ELF files; give one or a name that `pyv-npu info` lists"
             )
         check_core(config)
+        if not self.values and config.run.sim_level == "CA_FULL":
+            raise UsageError(f"--timing-only: engines outside compute values; run at {LEVEL}")
 
     def sees(self, config: Config) -> Hashable:
         return None
 
     def prepare(self, config: Config) -> "LoadedFirmware":
         self.check(config)
-        return LoadedFirmware(load(self.name))
+        return LoadedFirmware(load(self.name), self.values)
 
 
 @dataclass(frozen=True)
@@ -55,12 +69,13 @@ class LoadedFirmware(Prepared[Detail]):
     """Firmware that was read."""
 
     loaded: Program
+    values: bool = True
 
     def program(self) -> Program:
         return self.loaded
 
     def run(self, config: Config, session: Session = PLAIN) -> Result[Detail]:
-        return run_program(config, self.loaded, config.run.args, session)
+        return run_program(config, self.loaded, config.run.args, session, values=self.values)
 
 
 def check_core(config: Config) -> None:
@@ -132,8 +147,9 @@ def run_program(
         None if platform.sanitizer is None else platform.sanitizer.findings(),
         outside,
     )
+    detail = Detail() if values else TimingDetail()
     return Result(
-        loaded.name, config, Detail(), hart.cycle, platform.npu.counters.to_json(), events, core,
+        loaded.name, config, detail, hart.cycle, platform.npu.counters.to_json(), events, core,
         figures, layers=layers,
     )  # fmt: skip
 

@@ -102,6 +102,7 @@ def test_arguments_are_declared() -> None:
     arguments = {a.name: a.default for a in boot.requirements(read_elf(PREBUILT / "submit_latency.elf")).arguments}
     assert arguments == {
         "n": 1000, "phases": 15, "gap": 500, "op": 3, "tile": 64, "warmup": 0, "burst": 16, "prefetch": 1, "batch": 8,
+        "values": 1,
         "timeout": 0, "plic": 0, "tail_write": 0,
     }  # fmt: skip
 

@@ -16,6 +16,8 @@ INTERVAL = 0.2
 """Seconds between two looks."""
 WIDTH = 24
 """Of a bar, letters."""
+TOTAL = "npu_commands"
+"""Symbol of a program, a word with the number of commands that it will submit (docs/firmware.md)."""
 ERASE = "\r\x1b[K"
 
 State = str | Callable[[], str]
@@ -86,11 +88,12 @@ def bar(done: int, total: int) -> str:
 
 def of_platform(platform: "Platform", label: str = "") -> Callable[[], str]:
     """How far a run is: the commands of a model, else the cycles up to a limit, else just the cycles."""
-    limit, commands = platform.config.run.max_cycles, _commands(platform)
+    limit, total = platform.config.run.max_cycles, _commands(platform)
     head = f"{label}: " if label else ""
 
     def state() -> str:
         cycle, completed = platform.hart.cycle, platform.npu.counters.completed
+        commands = total()
         of = f" of {commands:,}" if commands else ""
         text = f"{head}cycle {cycle:,}, {completed:,}{of} commands complete"
         if commands:
@@ -100,11 +103,17 @@ def of_platform(platform: "Platform", label: str = "") -> Callable[[], str]:
     return state
 
 
-def _commands(platform: "Platform") -> int:
-    """How many commands the image of a model has; 0 for other programs."""
+def _commands(platform: "Platform") -> Callable[[], int]:
+    """How many commands there will be: those of a model's image, or the word that a program writes at `TOTAL`; 0 where
+    it is unknown."""
     from pyv_npu import boot
 
-    if platform.program is None:
-        return 0
-    known = {argument.name: argument.default for argument in boot.requirements(platform.program).arguments}
-    return known.get("commands", 0) if "descriptors" in known else 0
+    program = platform.program
+    if program is None:
+        return lambda: 0
+    symbol = program.symbols.get(TOTAL)
+    if symbol is not None:
+        return lambda: int.from_bytes(platform.bus.peek(symbol.address, 4) or b"", "little")
+    known = {argument.name: argument.default for argument in boot.requirements(program).arguments}
+    commands = known.get("commands", 0) if "descriptors" in known else 0
+    return lambda: commands

@@ -109,6 +109,8 @@ def check(args: argparse.Namespace, config: "Config", *, core: bool, runs: int =
     for name in ("gdb", "save"):
         if args.faults is not None and getattr(args, name) is not None:
             raise UsageError(f"--{name}: a run with --faults is neither debugged nor saved; drop one of the two")
+    if args.faults is not None and core:
+        check_values(args)
     if args.rtos is not None and args.gdb is None:
         raise UsageError(f"--rtos {args.rtos}: is about the threads of GDB; add --gdb PORT")
     if args.gdb_files is not None and args.gdb is None:
@@ -117,6 +119,12 @@ def check(args: argparse.Namespace, config: "Config", *, core: bool, runs: int =
         raise UsageError(f"--gdb-files {args.gdb_files}: is no folder; make it first")
     check_lines(args, config.platform.serial, core=core, runs=runs)
     check_traces(args)
+
+
+def check_values(args: argparse.Namespace) -> None:
+    """UsageError where faults are injected into a run without values."""
+    if args.timing_only:
+        raise UsageError("--timing-only: what a fault leads to shows in results, which it leaves out; drop it")
 
 
 def check_lines(args: argparse.Namespace, lines: Sequence[str], *, core: bool, runs: int) -> None:

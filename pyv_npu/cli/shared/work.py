@@ -99,9 +99,9 @@ _TABLE: dict[str, tuple[Row, ...]] = {
             "help": "ranges from inputs: minmax (default), percentile (99.99), percentile:P or entropy"}),
         Row("--qconfig", (*_ONNX, Kind.BUILT_IN), {"type": output.path, "metavar": "FILE.yaml",
             "help": "how many bits weights, activations, keys and values have; or a name that `pyv-npu info` lists"}),
-        Row("--timing-only", (Kind.TIMED, Kind.BUILT_IN), {"action": "store_true", "default": None,
-            "help": "time a model's commands: no firmware, no reference"},
-            "is for ONNX models; firmware has a core, a command list is never computed"),
+        Row("--timing-only", (Kind.FIRMWARE, Kind.TIMED, Kind.BUILT_IN), {"action": "store_true", "default": None,
+            "help": "the NPU computes no values; of an ONNX model the commands alone, without firmware and reference"},
+            "is for models and firmware; a command list is never computed"),
     ),
     "built-in decoder models (`pyv-npu info` lists them)": (
         Row("--phase", _BUILT_IN, {"choices": ("prefill", "decode"),
@@ -198,7 +198,7 @@ def _kind(args: argparse.Namespace, program: str) -> Kind:
 
 
 def _reason(row: Row, kind: Kind, kinds: Collection[Kind]) -> str:
-    if (row.reason and kind is not Kind.FIRMWARE) or row.name == "timing_only":
+    if row.reason and kind is not Kind.FIRMWARE:
         return row.reason
     if row in _TABLE["models"]:
         return _GENERATING if kind is Kind.DECODER else _COMPILING
@@ -215,7 +215,7 @@ def _reason(row: Row, kind: Kind, kinds: Collection[Kind]) -> str:
 
 def _made(args: argparse.Namespace, program: str, kind: Kind, on_core: bool) -> "list[Workload[Any]]":
     if kind is Kind.FIRMWARE:
-        return [Firmware(program)]
+        return [Firmware(program, values=not args.timing_only)]
     if kind is Kind.COMMAND_LIST:
         from pyv_npu.workloads.command_list import CommandList
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyv_npu.boot import files_beside
-from pyv_npu.cli.shared import options, work
+from pyv_npu.cli.shared import options, session, work
 from pyv_npu.cli.shared.output import OK, Call, check_writable, diagnose, write_file
 from pyv_npu.config import with_values
 from pyv_npu.errors import UsageError
@@ -54,6 +54,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     effective = options.effective(args)
     if args.print_config:
         return options.print_config(effective)
+    session.check_values(args)
     workload = work.workload(args, effective.config, work.ON_CORE, NAME)
     effective = effective.with_defaults(workload.defaults, workload.needs)
     effective = effective.with_defaults(fault_outcomes.defaults(effective.config), NAME)

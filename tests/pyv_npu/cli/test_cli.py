@@ -45,7 +45,9 @@ class Runner:
     program: str = ""
     args: dict[str, int] = field(default_factory=dict)
 
-    def run_program(self, config: Config, program: Program, args: dict[str, int], session: Session) -> Outcome:
+    def run_program(
+        self, config: Config, program: Program, args: dict[str, int], session: Session, *, values: bool = True
+    ) -> Outcome:
         if self.error is not None:
             raise self.error
         self.config, self.program, self.args = config, program.name, dict(args)

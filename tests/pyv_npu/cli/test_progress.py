@@ -13,6 +13,7 @@ from typing import Any, cast
 import onnx
 import pytest
 
+from pyv_npu.boot import find_program
 from pyv_npu.cli.shared.progress import ERASE, Progress, bar, of_platform
 from pyv_npu.config import load, with_values
 from pyv_npu.platform import Platform
@@ -66,6 +67,15 @@ def test_short_work_and_files_see_nothing() -> None:
 )
 def test_bars(done: int, total: int, text: str) -> None:
     assert bar(done, total) == text
+
+
+def test_firmware_says_how_many_commands_there_will_be() -> None:
+    platform = Platform(load().config)
+    platform.load(find_program("submit_latency"), {"n": 20, "phases": 63, "warmup": 7})
+    state = of_platform(platform)
+    assert state() == "cycle 0, 0 commands complete"
+    platform.run()
+    assert state().startswith(f"{bar(1, 1)} cycle ") and state().endswith(", 147 of 147 commands complete")
 
 
 def test_the_state_of_a_run(tmp_path: Path) -> None:

@@ -100,6 +100,8 @@ def test_the_command_counts_in_both_modes(tmp_path: Path, capsys: pytest.Capture
         }
     assert len((tmp_path / "runs.csv").read_text().splitlines()) == 1 + 2 * 10
     assert main(["campaign", str(FAULTS), "-n", "0"]) == 64
+    assert main(["campaign", str(FAULTS), "--timing-only"]) == 64
+    assert "--timing-only: what a fault leads to shows in results" in capsys.readouterr().err
     assert main(["campaign", str(FAULTS), "--max-cycles", "5"]) == 64
     capsys.readouterr()
     assert main(["campaign", str(FAULTS), "mlp", "--sim-level", "IA_TIMING"]) == 64

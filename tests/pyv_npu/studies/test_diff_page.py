@@ -104,7 +104,7 @@ def test_a_baseline_without_a_folder_has_percentiles_only(programs: list[Path]) 
         ("timeline.csv", ("frontend,ACCEPT,1,0,,1", "frontend,ACCEPT,1,0,,999999999991"), "before it starts in 9999"),
         ("timeline.csv", ("frontend,ACCEPT,1,", "frontend,ACCEPT,"), "has not as many fields as the first"),
         ("latency.csv", (",t2,", ",t9,"), "has no column t2"),
-        ("latency.csv", ("submit_latency.c:131,,1", "submit_latency.c:131,," + "9" * 30), "is no cycle"),
+        ("latency.csv", ("submit_latency.c:137,,1", "submit_latency.c:137,," + "9" * 30), "is no cycle"),
     ],
 )
 def test_a_wrong_file_is_one_line(

@@ -11,7 +11,11 @@ from npu_device.config import NpuConfig
 from npu_device.levels import command_list
 from npu_device.levels.runner import Listed
 from npu_device.memory.memory import sparse
+from pyv_npu.boot import find_program
 from pyv_npu.cli import main
+from pyv_npu.config import load
+from pyv_npu.errors import BadInputError
+from pyv_npu.platform import Platform
 from pyv_npu.workloads.timing import run_commands
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
@@ -69,10 +73,48 @@ def test_the_command_line_times_a_model(tmp_path: Path, capsys: pytest.CaptureFi
     assert "where the cycles went" in text and f"{result['cycles']:,}" in text
 
 
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+@pytest.mark.parametrize("program", ["gemm", "submit_latency"])
+def test_firmware_without_values_has_the_same_events_and_passes(
+    capsys: pytest.CaptureFixture[str], program: str, mode: str
+) -> None:
+    results = []
+    for more in ([], ["--timing-only"]):
+        assert main(["run", program, "--mode", mode, "--json", *more]) == 0
+        results.append(json.loads(capsys.readouterr().out))
+    with_values, without = results
+    for key in ("events_sha256", "latency", "npu"):
+        assert with_values[key] == without[key]
+    assert "timing_only" not in with_values and without["timing_only"]
+    assert "wrong" in with_values["uart"] and "wrong" not in without["uart"] and "PASS" in without["uart"]
+    assert with_values["outputs_sha256"] != without["outputs_sha256"]
+
+
+def test_a_snapshot_goes_on_with_values_only_where_it_was_taken_with_them() -> None:
+    platforms = [Platform(load().config, values=values) for values in (True, False)]
+    for platform in platforms:
+        platform.load(find_program("irq_completion"))
+        platform.run(until=60_000)
+    snapshots = [platform.save() for platform in platforms]
+    for platform, snapshot in zip(platforms, snapshots, strict=True):
+        platform.restore(snapshot)
+    with pytest.raises(BadInputError, match="taken without values, here the run is with them"):
+        platforms[0].restore(snapshots[1])
+    with pytest.raises(BadInputError, match="taken with values, here the run is without them"):
+        platforms[1].restore(snapshots[0])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["hello", "--timing-only"], "--timing-only: is for ONNX models; firmware has a core"),
+        (
+            ["submit_latency", "--timing-only", "--faults", "lost_doorbell"],
+            "--timing-only: what a fault leads to shows",
+        ),
+        (
+            ["gemm", "--timing-only", "--sim-level", "CA_FULL", "--set=npu.te.external.engine=x"],
+            "--timing-only: engines outside compute values",
+        ),
         (["", "--timing-only", "--sim-level", "IA"], "--sim-level IA: timing alone is for IA_TIMING and CA_HYBRID"),
     ],
 )
