@@ -269,7 +269,7 @@ def _size(info: TensorInfo) -> int:
     return math.prod(info.shape) * (NUMPY[ONNX[info.type]].itemsize if info.type in ONNX else 1)
 
 
-_OF_ONE_RANK = {"GatherElements": 2, "ScatterElements": 3}
+_OF_ONE_RANK = {"Conv": 2, "ConvInteger": 2, "ConvTranspose": 2, "GatherElements": 2, "ScatterElements": 3}
 """Operators -> how many of their inputs have one rank, which onnx's inference does not check."""
 
 
@@ -282,10 +282,11 @@ def _check_ranks(node: Node) -> None:
 def _check_defined(node: Node, known: dict[str, Values]) -> None:
     """ModelError where ONNX's own definition makes nothing of the inputs of a node either: of ranks, sizes and indices
     that do not fit each other its rules know a part only."""
-    feeds = {name: known[name] if name in known else np.zeros(node.shape(at), node.numpy_type(at))
-             for at, name in enumerate(node.proto.input) if name}  # fmt: skip
-    if sum(values.size for values in feeds.values()) > MOST_JUDGED:
+    places = {name: at for at, name in enumerate(node.proto.input) if name}
+    if sum(math.prod(node.shape(at)) for at in places.values()) > MOST_JUDGED:
         return
+    feeds = {name: known[name] if name in known else np.zeros(node.shape(at), node.numpy_type(at))
+             for name, at in places.items()}  # fmt: skip
     try:
         evaluate(node.proto, feeds, node.model.proto.opset_import)
     except Exception as error:

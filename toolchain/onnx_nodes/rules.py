@@ -35,6 +35,8 @@ def _broken(node: Any, *, in_function: bool) -> str:
     """The rule that a node breaks; empty where it breaks none."""
     if node.domain == CORE:
         return f"domain {node.domain} is that of the compiler"
+    if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.attribute) != 1:
+        return f"{len(node.attribute)} attributes: must be one, its value"
     for attribute in node.attribute:
         if attribute.ref_attr_name and not in_function:
             return f"attribute {attribute.name} refers to {attribute.ref_attr_name}, outside of a function"

@@ -106,6 +106,12 @@ MODELS: dict[str, tuple[Any, str]] = {
                  constants={"i": np.zeros((2, 3), np.int64), "u": random(2, 3)}),
         "inputs of 3, 2, 2 dimensions: must have one number",
     ),
+    "weights of five dimensions for four, 64 GiB": (
+        one_node("Conv", {"x": IMAGE, "w": np.broadcast_to(np.float32(0), (32, 1, 3, 1 << 27, 4))},
+                 kernel_shape=[3, 3]),
+        "inputs of 4, 5 dimensions: must have one number",
+    ),
+    "a constant without a value": (one_node("Constant", {}), "0 attributes: must be one, its value"),
     "indices of more dimensions than there are": (
         one_node("GatherND", {"x": random(2, 3)}, constants={"i": np.zeros((2, 3), np.int64)}), "Last dimension of",
     ),
