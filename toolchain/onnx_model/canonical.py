@@ -6,7 +6,7 @@ both and a choice; a `Loop` whose number of steps is known its steps, and so doe
 there can be, and a choice behind each. What is known: constants, shapes, and what follows from them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,7 @@ def canonical(
         model.ir_version = max(model.ir_version, 10)
 
 
-def _outputs_as_tensors(graph: Any, info: Mapping[str, TensorInfo], rows: OpenRows) -> None:
+def _outputs_as_tensors(graph: Any, info: Mapping[str, TensorInfo], rows: Container[str]) -> None:
     """Outputs of text, or of dictionaries, are what operators of other domains have left of them. Where one is not
     known, it is behind an operator that the importer refuses by name. Outputs of which the run decides how many rows
     count have all that there can be, whatever the model says."""
@@ -149,7 +149,8 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
         self, model: Any, name: str, version: int, external: Mapping[str, Values], steps: Mapping[str, int], *,
         follow: bool,
     ) -> None:  # fmt: skip
-        super().__init__()
+        Sequences.__init__(self)
+        OpenRows.__init__(self)
         Propagation.__init__(self, [helper.make_opsetid("", max(version, NEWEST))], {})
         self._graph, self._name, self._version, self._follow = model.graph, name, version, follow
         self._external, self._steps = external, steps
@@ -159,7 +160,6 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
         self._initializers = {tensor.name: tensor for tensor in model.graph.initializer}
         self._tensors: dict[str, Any] = {}
         self._prefixes = set[str]()
-        self.rows = OpenRows()
         self._shared = Shared(self._nodes)
         if follow:
             self.info = {value.name: info for value in model.graph.input if (info := tensor_info(value)) is not None}
@@ -174,7 +174,16 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
                 raise ModelError(
                     f"{self._name}: output {value.name}: a sequence: export the model with its tensors as outputs"
                 )
+        self._count_outputs()
         return list(self._live()) if self._follow else self._nodes
+
+    def _count_outputs(self) -> None:
+        """Another output for each with more rows than count: how many do."""
+        for name in [value.name for value in self._graph.output if value.name in self.rows]:
+            number, count = self.rows[name].number, f"{name}{on_core.COUNT}"
+            if number != count:
+                self._plain("Identity", [number], count)
+            self._given_out(count)
 
     def _most_nodes(self) -> int:
         return MAX_NODES
@@ -222,7 +231,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
 
     def _decompose(self, proto: Any) -> None:
         """The operators of ONNX that stand for one of another domain."""
-        known = dict(self.known)
+        proto, known = self._closed_inputs(proto), dict(self.known)
         for name in proto.input:
             if name in self._external:
                 known[name] = self._external[name]
@@ -237,14 +246,23 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
             self._graph.value_info.append(helper.make_tensor_value_info(name, code, info.shape))
         self.info |= parts.infos
         for name, (count, axis) in parts.counts.items():
-            self._counted(name, axis, count)
+            self._begin(name, axis, count)
         for node in parts.nodes:
             self._add(node)
 
     def _add(self, proto: Any) -> None:
         """A node with the names of the graph."""
-        if self._follow and proto.domain in _ONNX and (self._sequence(proto) or self._open_slice(proto)):
-            return
+        if self._follow and proto.domain in _ONNX:
+            if self._sequence(proto) or self._open_slice(proto):
+                return
+            try:
+                if self._open_rows(proto):
+                    return
+            except ModelError as error:
+                raise self._refuse(proto, str(error)) from None
+        self._append(proto)
+
+    def _append(self, proto: Any) -> None:
         self._nodes.append(proto)
         if len(self._nodes) > MAX_NODES:
             raise ModelError(f"{self._name}: more than {MAX_NODES} nodes behind loops and branches: export fewer steps")
@@ -252,10 +270,10 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
             return
         self._makers.update((name, proto) for name in proto.output if name)
         self.follow_node(proto)
-        try:
-            self.rows.follow(proto, self.info, self.known)
-        except ModelError as error:
-            raise self._refuse(proto, str(error)) from None
+        self._follow_largest(proto)
+
+    def _compress(self, data: str, condition: str, name: str, axis: int) -> None:
+        self._decompose(helper.make_node("Compress", [data, condition], [name], name, axis=axis))
 
     def _live(self) -> Iterator[Any]:
         """The nodes that an output depends on."""

@@ -1,7 +1,7 @@
 """If, Loop and Scan as the nodes of their subgraphs."""
 
 import itertools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +11,6 @@ from onnx import NodeProto, helper, numpy_helper
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
-from toolchain.onnx_domains import on_core
 from toolchain.onnx_model.open_rows import OpenRows
 from toolchain.onnx_model.shared import Shared
 from toolchain.onnx_model.whole_scan import WholeScan
@@ -26,7 +25,7 @@ Names = Mapping[str, str]
 """Name inside a subgraph -> name in the graph that it becomes a part of."""
 
 
-class ControlFlow(ABC):
+class ControlFlow(OpenRows):
     """What becomes of such nodes in a graph that is made node by node. `info` and `known`: what is known of tensors;
     `_makers`: the node of each; `_shared`: what subgraphs have in common; `_steps`: the most steps of a Loop, by its
     name."""
@@ -38,7 +37,6 @@ class ControlFlow(ABC):
     _makers: dict[str, Any]
     _nodes: list[Any]
     _prefixes: set[str]
-    rows: OpenRows
     _shared: Shared
     _steps: Mapping[str, int]
     _version: int
@@ -77,23 +75,18 @@ class ControlFlow(ABC):
     def _both(self, proto: Any, names: Names) -> None:
         """Both branches, and a choice between their results."""
         condition, prefix = proto.input[0], self._prefix(proto)
-        kept = len(self._nodes)
         made = [self._inlined(_branch(proto, yes), f"{prefix}{yes}/", dict(names)) for yes in (True, False)]
         self._in_one_shape(made, prefix)
-        infos = [[self.info.get(name) for name in results] for results in made]
-        if None in infos[0] or infos[0] != infos[1]:
-            del self._nodes[kept:]
-            raise self._refuse(
-                proto, f"its branches make different shapes, so that its condition must be known before the run"
-                f"{self._advice(condition)}"
-            )  # fmt: skip
         one, scalar = f"{prefix}condition", f"{prefix}shape"
         empty = numpy_helper.from_array(np.zeros(0, np.int64))
         self._add(helper.make_node("Constant", [], [scalar], value=empty))
         self._add(helper.make_node("Reshape", [condition, scalar], [one]))
         for yes, no, outer in zip(*made, proto.output, strict=True):
-            if outer:
-                self._add(helper.make_node("Where", [one, yes, no], [outer], f"{prefix}{outer}"))
+            if outer and not self._choose(one, yes, no, outer):
+                raise self._refuse(
+                    proto, f"its branches make different shapes, so that its condition must be known before the run"
+                    f"{self._advice(condition)}"
+                )  # fmt: skip
 
     def _in_one_shape(self, made: Sequence[list[str]], prefix: str) -> None:
         """One element has the shape of the branch with more dimensions, where they differ: exporters of PaddlePaddle
@@ -272,7 +265,7 @@ class ControlFlow(ABC):
         for all_of, outer in zip(scans, list(proto.output)[len(state) :], strict=False):
             if outer:
                 self._add(helper.make_node("Concat", all_of, [outer], axis=0))
-                self._counted(outer, 0, self._made("Identity", [count], f"{outer}{on_core.COUNT}"))
+                self._begin(outer, 0, count)
         if node_name(proto) in self._steps:
             going = self._below(going, most, limit, f"{prefix}behind/")
             flag = self._made("Cast", [going], f"{prefix}behind/number", to=onnx.TensorProto.INT64)
@@ -291,7 +284,8 @@ class ControlFlow(ABC):
 
     def _most(self, proto: Any, given: Sequence[str]) -> int:
         """The steps that there can be."""
-        known = int(self.known[given[0]].reshape(-1)[0]) if given[0] in self.known else MAX_STEPS + 1
+        bound = self._bound(given[0]) if given[0] else None
+        known = MAX_STEPS + 1 if bound is None else bound
         most = min(self._steps.get(node_name(proto), known), known)
         if not 0 < most <= MAX_STEPS:
             where = given[0] if given[0] not in self.known else given[1] or given[0]
@@ -331,11 +325,6 @@ class ControlFlow(ABC):
     def _made(self, operator: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
         self._add(helper.make_node(operator, inputs, [name], name, **attributes))
         return name
-
-    def _counted(self, name: str, axis: int, count: str) -> None:
-        """A tensor with rows of which so many count."""
-        self._given_out(count)
-        self.rows.begin(name, axis)
 
     def _given_out(self, name: str) -> None:
         """A number that becomes an output of the model."""

@@ -1,7 +1,7 @@
 """A Slice to an end that the run computes: all rows up to the last there can be, and how many of them count."""
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +10,6 @@ import onnx
 from onnx import helper
 
 from toolchain.ir.graph import Values
-from toolchain.onnx_domains import on_core
 from toolchain.onnx_model.open_rows import OpenRows
 from toolchain.onnx_nodes.evaluation import TensorInfo
 
@@ -29,17 +28,12 @@ def has_open_slice(graph: Any) -> bool:
     return False
 
 
-class OpenSlices(ABC):
+class OpenSlices(OpenRows):
     """What becomes of such nodes in a graph that is made node by node."""
 
     info: dict[str, TensorInfo]
     known: dict[str, Values]
     _makers: dict[str, Any]
-    rows: OpenRows
-
-    @abstractmethod
-    def _counted(self, name: str, axis: int, count: str) -> None:
-        """A tensor with rows of which so many count."""
 
     @abstractmethod
     def _made(self, operator: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
@@ -88,7 +82,7 @@ class OpenSlices(ABC):
         kind = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(self.info[data].type))
         fill = self._number(f"{name}/fill", np.array(-1).astype(kind))
         self._made("Where", [before, kept, fill], name)
-        self._counted(name, axis, self._count(name, span, abs(places.step)))
+        self._begin(name, axis, self._count(name, span, abs(places.step)))
         return True
 
     def _elements(self, name: str) -> list[int | str]:
@@ -99,9 +93,9 @@ class OpenSlices(ABC):
         maker, info = self._makers.get(name), self.info.get(name)
         if info is None or math.prod(info.shape) == 1:
             return [name] if info is not None else []
-        if maker is None or maker.op_type not in ("Cast", "Concat", "Identity"):
+        if maker is None or len(info.shape) != 1 or maker.op_type not in ("Cast", "Concat", "Identity", "Reshape"):
             return []
-        parts = [self._elements(one) for one in maker.input]
+        parts = [self._elements(one) for one in (maker.input if maker.op_type == "Concat" else maker.input[:1])]
         return [one for part in parts for one in part] if all(parts) else []
 
     def _span(self, name: str, end: str, places: range, size: int) -> str:
@@ -124,7 +118,7 @@ class OpenSlices(ABC):
         if step > 1:
             up = self._made("Add", [span, self._number(f"{name}/up", np.array([step - 1]))], f"{name}/wider")
             span = self._made("Div", [up, self._number(f"{name}/step", np.array([step]))], f"{name}/rounded")
-        return self._made("Identity", [span], f"{name}{on_core.COUNT}")
+        return span
 
 
 def _places(first: int, last: int, step: int, size: int) -> range:
