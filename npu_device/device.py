@@ -217,3 +217,7 @@ class NpuDevice:
     def in_flight(self) -> "Sequence[tuple[Command, TicketState]]":
         """Commands that were accepted and have not retired, oldest first."""
         return () if self._host is None else self._host.in_flight
+
+    def entry(self, command: "Command") -> Any:
+        """View of what a command in flight waits for: `issue.state.Entry`."""
+        return self.host.execution.station.entry(command)

@@ -155,8 +155,9 @@ def queue_text(npu: "NpuDevice") -> str:
     lines.append(f"device: {len(commands)} commands in flight, {waiting} not started")
     for command, state in commands:
         unit = "" if command.unit == FRONTEND else f" on {Kind(command.unit >> 8).name}{command.unit & 0xFF}"
-        waits = f", hazards: {command.hazards}" if command.hazards else ""
-        waits += f", barriers: {command.gates}" if command.gates else ""
+        entry = npu.entry(command)
+        waits = f", hazards: {entry.hazards}" if entry.hazards else ""
+        waits += f", barriers: {entry.gates}" if entry.gates else ""
         lines.append(
             f"  ticket {command.ticket}: {command.opcode.name} stream {command.stream} prio {command.prio} "
             f"{state.name.lower()}{unit}{waits}"

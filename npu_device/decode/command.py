@@ -10,17 +10,18 @@ from numpy.typing import NDArray
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode
+from npu_device.config import NpuConfig
 from npu_device.cost.plan import Piece
 from npu_device.memory.arrays import WriteSet
 from npu_device.memory.operands import Matrix
-from npu_device.memory.region import Region
+from npu_device.memory.region import Region, operand_words
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.base import Macro
-from npu_device.trace.events import FRONTEND, Kind
+from npu_device.trace.events import FRONTEND, Kind, unit_code, unit_counts
 from pyv_native.state import Fields, StateError
 
-ACCUMULATORS_BASE = 1 << 64
-"""Accumulators are a memory of their own beyond the 64-bit addresses: the ranges of sums start here."""
+ACCUMULATORS_BASE = 1 << 62
+"""Accumulators are a memory of their own beyond all addresses of memory: the ranges of sums start here."""
 
 
 SUM_BYTES = 4
@@ -89,6 +90,17 @@ UnitClass = tuple[Kind, int, int]
 """(kind, cluster, index + 1 within the cluster or 0 for any)."""
 
 
+def units_by_class(config: NpuConfig) -> dict[UnitClass, tuple[int, ...]]:
+    """Codes of the units of each class, lowest first."""
+    classes: dict[UnitClass, tuple[int, ...]] = {}
+    for kind, count in unit_counts(config).items():
+        for cluster in range(config.clusters):
+            codes = tuple(unit_code(kind, cluster * count + index) for index in range(count))
+            classes[kind, cluster, 0] = codes
+            classes |= {(kind, cluster, index + 1): (code,) for index, code in enumerate(codes)}
+    return classes
+
+
 class Order(NamedTuple):
     """What a valid descriptor asks for: one for all commands whose descriptors are equal."""
 
@@ -116,6 +128,8 @@ class Order(NamedTuple):
     """GEMM_T: the sum that it begins, adds to or keeps."""
     step: tuple[Piece, int] | None = None
     """Tile form: (what its unit does, the DRAM address that it begins at)."""
+    operands: bytes = b""
+    """Tile form: words of `reads` and `writes`."""
 
 
 class Command:
@@ -135,24 +149,12 @@ class Command:
     """The sum that it adds to or keeps."""
     accumulator_regions: tuple[Region, ...] = ()
 
-    accepted: int = 0
-    """Cycle of acceptance (t2)."""
-    hazards: int = 0
-    """What must be over before it may start: ends and retirements of older commands."""
-    hazards_clear: int = 0
-    """Since when there is none."""
-    gates: int = 0
-    """Barriers that must be lifted before it may start."""
-    gates_clear: int = 0
-    announced: bool = False
-    """READY has been said of it: what becomes ready while others start comes after them."""
-    oldest: bool = False
-    """Nothing older of its stream is in flight: it may retire."""
+    entry: int = 0
+    """Offset of its entry of the reservation station."""
     unit_class: UnitClass | None = None
     """Which units may execute it."""
     unit: int = FRONTEND
     """Code of the unit that executes it."""
-    ended: bool = False
     result: WriteSet | None = None
     products: object | None = None
     """CA_FULL: what engines outside are given of it (`external.products`), or why they do not take it."""
@@ -168,11 +170,6 @@ class Command:
         """Once it has started, with what was known then."""
         self.stream = stream
         self.prio = prio
-
-    @property
-    def ready(self) -> bool:
-        """Hazards and barriers let it start."""
-        return not self.hazards and not self.gates
 
     def reads(self) -> tuple[Region, ...]:
         """Memory, and sums in accumulators, that it reads when it starts. What it also writes need not be
@@ -192,3 +189,9 @@ class Command:
         if order.holds:
             return self.accumulator_regions + used
         return tuple(one.region for one in self.macro.operands if one.written) + used
+
+    def operands(self) -> bytes:
+        """Words of all that it reads and writes."""
+        if self.macro is None and not self.accumulator_regions:
+            return self.order.operands
+        return operand_words(self.reads(), self.writes())

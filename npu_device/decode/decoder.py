@@ -17,7 +17,7 @@ from npu_device.decode.operand_regions import OperandRegions
 from npu_device.decode.tile_plan import tile_step
 from npu_device.memory.memory import Memory
 from npu_device.memory.operands import INTEGERS
-from npu_device.memory.region import Region
+from npu_device.memory.region import Region, operand_words
 from npu_device.operations.checks import DescriptorError, NoRoomError
 from npu_device.operations.limits import check_pads
 from npu_device.operations.macro.base import setting_of
@@ -251,15 +251,14 @@ class Decoder:
         if opcode is Opcode.GEMM_T and (d.accumulate or d.function):
             total = Sum((d.tile_m, d.tile_n), inputs[0].kind in INTEGERS, holds(d))
         kept = total is not None and total.hold
+        reads, writes = tuple([matrix.region for matrix in inputs]), () if kept else (output.region,)
         order = Order(
-            d, opcode, operation.kind, inputs, output,
-            tuple([matrix.region for matrix in inputs]),
-            () if kept else (output.region,),
+            d, opcode, operation.kind, inputs, output, reads, writes,
             opcode is Opcode.ELTWISE and d.function == Eltwise.WHERE,
             holds=kept,
             total=total,
         )  # fmt: skip
-        return order._replace(step=tile_step(order, self._bus, self._costs))
+        return order._replace(step=tile_step(order, self._bus, self._costs), operands=operand_words(reads, writes))
 
     def _macro_form(self, d: Descriptor, opcode: Opcode, operation: Operation, data: bytes | None) -> Order:
         block = self._block(d, opcode, operation, data)

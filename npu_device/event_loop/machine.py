@@ -36,6 +36,12 @@ class Begun(NamedTuple):
     """Which of its plan."""
 
 
+def request_bit(unit_class: tuple[int, ...]) -> int:
+    """Bit of the units of a class (kind, cluster, ...) in `EventLoop.requested`."""
+    kind, cluster, *_ = unit_class
+    return 1 << 4 * kind + cluster
+
+
 def power_up(config: NpuConfig, timing: Timing, analytic: bool = False, external: Collection[int] = ()) -> Storage:
     """The records of a device on which nothing has run. `external`: codes of the external units."""
     dram, l2, rates = config.dram, config.l2, timing.rates
@@ -153,9 +159,15 @@ class Machine:
         unit = self.storage.units[code]
         return int(unit.assigned or unit.busy)
 
-    def want(self, classes: Sequence[tuple[Kind, int]]) -> None:
-        """Commands wait for units of these kinds and clusters: `advance` stops when one is free."""
-        self.storage.loop.requested = sum(1 << 4 * int(kind) + cluster for kind, cluster in set(classes))
+    @property
+    def requested(self) -> int:
+        """Units that commands wait for, as `request_bit` says."""
+        requested: int = self.storage.loop.requested
+        return requested
+
+    def request(self, units: int) -> None:
+        """Commands wait for these units: `advance` stops when one is free."""
+        self.storage.loop.requested = units
 
     def take_begun(self) -> list[Begun]:
         """Steps that have begun on external units since the last call."""

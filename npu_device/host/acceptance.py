@@ -9,9 +9,9 @@ from npu_device.abi.descriptor import STATUS_OFFSET, TICKET_OFFSET
 from npu_device.abi.errors import TicketError
 from npu_device.decode.decoder import Decoder
 from npu_device.host.taken import Taken
+from npu_device.issue.command_queue import CommandQueue
 from npu_device.issue.execution import Execution
 from npu_device.issue.retirement import MODULUS, UNKNOWN, Completion, Tickets
-from npu_device.issue.scheduler import CommandQueue
 from npu_device.operations.checks import DescriptorError
 from npu_device.trace.events import FRONTEND, What
 from npu_device.trace.stream import EventStream
@@ -79,7 +79,7 @@ class Acceptance:
         self, cycle: int, ticket: int, invalid: DescriptorError, status_address: int | None, number: int, opcode: int
     ) -> None:
         self._completion.error(cycle, ticket, invalid.code, invalid.reason, status_address, number, opcode)
-        self._queue.give_back(cycle)
+        self._queue.cancel(cycle)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class Acceptance:
         return {"decoder": self.decoder.state(sums), "execution": self.execution.state(sums)}
 
     def load_state(self, state: Any) -> None:
-        """Take on a state, after queue, tickets and barriers."""
+        """Take on a state, after queue and tickets."""
         fields = Fields(state, "decoder", "execution")
         with inside("decoder"):
             sums = self.decoder.load_state(fields["decoder"])

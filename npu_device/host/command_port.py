@@ -22,10 +22,10 @@ from npu_device.abi.instructions import (
 )
 from npu_device.abi.opcodes import TRAP_QUEUE_FULL, FullPolicy, Scope
 from npu_device.host.front_end import FrontEnd
-from npu_device.issue.barriers import STREAMS, Barriers
+from npu_device.issue.command_queue import CommandQueue
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.issue.retirement import Tickets
-from npu_device.issue.scheduler import CommandQueue
+from npu_device.reservation.state import STREAMS
 from npu_device.trace.counters import Counters
 from npu_device.trace.events import FRONTEND, Kind, Refusal, What
 from npu_device.trace.stream import EventStream
@@ -44,7 +44,7 @@ class CommandPort:
         frontend: FrontEnd,
         queue: CommandQueue,
         tickets: Tickets,
-        barriers: Barriers,
+        stamp: Callable[[int, Scope, int], None],
         interrupts: Interrupts,
         counters: Counters,
         policy: Callable[[], FullPolicy],
@@ -54,7 +54,7 @@ class CommandPort:
         self._frontend = frontend
         self._queue = queue
         self._tickets = tickets
-        self._barriers = barriers
+        self._stamp = stamp
         self._interrupts = interrupts
         self._counters = counters
         self._policy = policy
@@ -147,7 +147,7 @@ class CommandPort:
         """Stamp a barrier. NpuDeviceError for an immediate that is not legal: the caller traps instead."""
         if not self.tbar_legal(immediate):
             raise NpuDeviceError(f"TBAR {immediate:#x}: not a legal immediate, ask `tbar_legal` first")
-        self._barriers.stamp(now + 1, Scope(immediate & 3), immediate >> TBAR_STREAM_SHIFT & (STREAMS - 1))
+        self._stamp(now + 1, Scope(immediate & 3), immediate >> TBAR_STREAM_SHIFT & (STREAMS - 1))
         return PortReply(0)
 
     def tstat(self, now: int) -> PortReply:
@@ -162,7 +162,7 @@ class CommandPort:
         offered = (until - self._looked) * len(engines)
         idle = 100 * (offered - busy + self._looked_busy) // offered if offered else 100
         self._looked, self._looked_busy = until, busy
-        depth = min(len(self._queue.waiting), (1 << TSTAT_DEPTH_BITS) - 1)
+        depth = min(self._queue.depth, (1 << TSTAT_DEPTH_BITS) - 1)
         in_flight = min(len(self._tickets.in_flight), (1 << TSTAT_IN_FLIGHT_BITS) - 1)
         error = bool(self._interrupts.status & Irq.ERROR)
         return PortReply(

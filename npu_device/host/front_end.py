@@ -14,9 +14,9 @@ from npu_device.config import FrontEndConfig
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.host.ring import INDEX_MASK, Ring
 from npu_device.host.taken import Taken
+from npu_device.issue.command_queue import CommandQueue
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.issue.retirement import Completion, Tickets
-from npu_device.issue.scheduler import CommandQueue
 from npu_device.memory.memory import Memory
 from npu_device.trace.events import FRONTEND, TIGHT, What
 from npu_device.trace.stream import EventStream

@@ -6,7 +6,7 @@ A device makes it when it is first used (`npu_device.device`).
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from npu_device.abi.opcodes import FullPolicy, TicketState
+from npu_device.abi.opcodes import FullPolicy, Scope, TicketState
 from npu_device.abi.registers import REGISTERS
 from npu_device.config import NpuConfig
 from npu_device.event_loop.timeline import Timeline
@@ -14,10 +14,9 @@ from npu_device.host.command_port import CommandPort
 from npu_device.host.front_end import FrontEnd
 from npu_device.host.registers import CsrWindow, RegisterFile
 from npu_device.host.ring import Ring
-from npu_device.issue.barriers import Barriers
+from npu_device.issue.command_queue import CommandQueue
 from npu_device.issue.interrupts import Interrupts
 from npu_device.issue.retirement import Completion, ErrorEntry, Tickets
-from npu_device.issue.scheduler import CommandQueue
 from npu_device.memory.memory import Memory
 from npu_device.trace.counters import Counters
 from npu_device.trace.stream import EventStream
@@ -75,7 +74,6 @@ class HostSide:
         self._counters = counters
         self.queue = CommandQueue(config.device_queue, self.interrupts)
         self._completion = Completion(memory, self._tickets, self.interrupts, events)
-        self._barriers = Barriers(config.clusters, events)
         self._acceptance: Acceptance | None = None
         self._plans: Plans | None = None
         self._frontend = FrontEnd(
@@ -83,7 +81,7 @@ class HostSide:
             self._completion, self._behind,
         )  # fmt: skip
         self.port = CommandPort(
-            events, self._frontend, self.queue, self._tickets, self._barriers, self.interrupts,
+            events, self._frontend, self.queue, self._tickets, self._stamp, self.interrupts,
             counters, lambda: self._policy,
         )  # fmt: skip
         self._completion.on_end = self.port.completed
@@ -105,13 +103,16 @@ class HostSide:
 
             execution = Execution(
                 self._config, self._memory, self.timeline, self._events, self.queue, self._tickets, self._completion,
-                self._barriers, self._values, self._analytic, self._external, self._plans, self._interpreted,
+                self._values, self._analytic, self._external, self._plans, self._interpreted,
             )  # fmt: skip
             execution.enabled, execution.injector = self._frontend.enabled, self._injector
             decoder = Decoder(self._config, self._memory)
             made = Acceptance(self._events, self.queue, self._tickets, self._completion, decoder, execution)
             self._acceptance = made
         return made
+
+    def _stamp(self, cycle: int, scope: Scope, stream: int) -> None:
+        self.execution.station.stamp(cycle, scope, stream)
 
     def _forget(self) -> None:
         """Be as a device is before its first command."""
@@ -162,7 +163,6 @@ class HostSide:
             "tickets": self._tickets.state(),
             "interrupts": self.interrupts.state(),
             "completion": self._completion.state(),
-            "barriers": self._barriers.state(),
             "acceptance": None if self._acceptance is None else self._acceptance.state(),
             "l2": None if self.l2 is None else self.l2.state(),
             "front_end": self._frontend.state(),
@@ -174,8 +174,8 @@ class HostSide:
     def load_state(self, state: Any) -> None:
         """Take on a state. Memory and event stream are those of then already."""
         fields = Fields(
-            state, "policy", "timeline", "ring", "queue", "tickets", "interrupts", "completion", "barriers",
-            "acceptance", "l2", "front_end", "port", "registers", "counters",
+            state, "policy", "timeline", "ring", "queue", "tickets", "interrupts", "completion", "acceptance", "l2",
+            "front_end", "port", "registers", "counters",
         )  # fmt: skip
         none = fields["acceptance"] is None and not self._always
         made = None if none else self._behind()  # which names its actions on the timeline
@@ -184,13 +184,11 @@ class HostSide:
         self._policy = FullPolicy(fields.integer("policy", 0, max(FullPolicy)))
         parts: tuple[tuple[str, Stateful], ...] = (
             ("timeline", self.timeline), ("ring", self.ring), ("queue", self.queue), ("tickets", self._tickets),
-            ("interrupts", self.interrupts), ("completion", self._completion), ("barriers", self._barriers),
+            ("interrupts", self.interrupts), ("completion", self._completion),
         )  # fmt: skip
         for name, part in parts:
             fields.load(name, part)
-        if made is None:
-            self.queue.load_waiting(())
-        else:
+        if made is not None:
             fields.load("acceptance", made)
         if self.l2 is not None:
             fields.load("l2", self.l2)
@@ -262,7 +260,6 @@ class HostSide:
             self.execution.reset(cycle, reason)
             self.decoder.reset()
         self.queue.reset()
-        self._barriers.reset()
         self._tickets.taken = self._counters.up_to_date().accepted
         self.port.reset()
         self.ring.reset()

@@ -13,9 +13,9 @@ from npu_device.abi.registers import IRQ_ALL, REGISTERS, TOTALS, TOTALS_OFFSET, 
 from npu_device.config import NpuConfig
 from npu_device.host.front_end import FrontEnd
 from npu_device.host.ring import Ring
+from npu_device.issue.command_queue import CommandQueue
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.issue.retirement import Completion, Tickets
-from npu_device.issue.scheduler import CommandQueue
 from npu_device.trace.counters import Counters
 from npu_device.trace.events import FRONTEND, Kind, Refusal, What
 from npu_device.trace.stream import EventStream
@@ -256,7 +256,7 @@ class RegisterFile:
             "ERRORS": lambda _: counters().errors,
             "REJECTED": lambda _: counters().rejected,
             "BAD_ACCESSES": lambda _: counters().bad_accesses,
-            "QUEUE_DEPTH": lambda _: len(self._queue.waiting),
+            "QUEUE_DEPTH": lambda _: self._queue.depth,
             "QUEUE_DEPTH_MAX": lambda _: counters().depth_max,
             "BARRIER_WAIT": lambda _: counters().barrier_wait,
             "BANK_CONFLICT_STALL": lambda _: counters().bank_conflict_stall,

@@ -3,8 +3,8 @@
 from typing import Any, NamedTuple
 
 from npu_device.abi import DESCRIPTOR_SIZE
-from npu_device.issue.barriers import STREAMS
 from npu_device.issue.retirement import MODULUS
+from npu_device.reservation.state import STREAMS
 from npu_device.trace.events import TIGHT
 from pyv_native.state import LATEST, WORD32, WORD64, StateError, data, inside, listed, row
 

@@ -7,18 +7,17 @@ import numpy as np
 
 from npu_device.config import NpuConfig
 from npu_device.cost.plan import Column, Compute, Plan
-from npu_device.decode.command import Command, UnitClass
+from npu_device.decode.command import Command, UnitClass, units_by_class
 from npu_device.event_loop.encoding import Encoded, encode
 from npu_device.event_loop.machine import Machine
 from npu_device.event_loop.snapshot import CommandPlan
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.issue.plans import Plans
-from npu_device.issue.scheduler import units_by_class
 from npu_device.memory.arrays import Read
 from npu_device.operations.macro.base import Macro, setting_of
 from npu_device.trace.events import Kind
 from npu_device.trace.stream import EventStream
-from pyv_native.state import WORD32, Fields, StateError, inside
+from pyv_native.state import LATEST, Fields, StateError, inside
 
 if TYPE_CHECKING:
     from npu_device.external.link import End, External
@@ -67,7 +66,7 @@ class Engines:
         """By slot of the machine."""
         self.stuck: dict[int, Command] = {}
         """Units that have taken a command and do not begin it, by an injected fault."""
-        self._wanted: list[UnitClass] = []
+        self._requested = 0
         self._ended_steps = False
         """Steps ended in this cycle; others may start instead."""
         self._step = Agenda(timeline, "step", Phase.END, self._advance)
@@ -88,11 +87,11 @@ class Engines:
         """Whether a unit takes a command."""
         return self.machine.free(code) and code not in self.stuck
 
-    def want(self, classes: list[UnitClass]) -> None:
-        """Classes of units for which ready commands wait."""
-        if classes != self._wanted:
-            self._wanted = classes
-            self.machine.want([unit_class[:2] for unit_class in classes])
+    def request(self, units: int) -> None:
+        """Ready commands wait for these units."""
+        if units != self._requested:
+            self._requested = units
+            self.machine.request(units)
 
     def begin(self, cycle: int, command: Command) -> None:
         """Start `command` on the free unit `command.unit`; in macro form on as many free ones as it can use.
@@ -176,7 +175,7 @@ class Engines:
         self.machine.reset()
         self._mmu = None
         self._running.clear()
-        self._wanted, self._ended_steps = [], False
+        self._requested, self._ended_steps = 0, False
         self._step.reset()
         self._grant.reset()
         self._tensor_steps.clear()
@@ -219,7 +218,7 @@ class Engines:
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps. References to commands are their numbers."""
         return {
-            "wanted": [list(map(int, place)) for place in self._wanted],
+            "requested": self._requested,
             "ended_steps": self._ended_steps,
             "machine": self.machine.state(),
             "mmu": None if self._mmu is None else self._mmu.state(),
@@ -228,7 +227,7 @@ class Engines:
 
     def load_state(self, state: Any, running: Mapping[int, Command], read: Read) -> None:
         """`running`: the commands on units, by number; `read`: how they read."""
-        fields = Fields(state, "wanted", "ended_steps", "machine", "mmu", "external")
+        fields = Fields(state, "requested", "ended_steps", "machine", "mmu", "external")
         self._mmu = None
         if fields["mmu"] is not None:
             fields.load("mmu", self.mmu)
@@ -236,12 +235,7 @@ class Engines:
         if outside is not (self._external is not None):
             raise StateError("was taken with engines outside" if outside else "was taken without", "external")
         self.stuck.clear()
-        self._wanted = []
-        for index, (kind, cluster, unit) in enumerate(fields.rows("wanted", *[(0, WORD32)] * 3)):
-            place = kind, cluster, unit
-            if place not in self._units:
-                raise StateError("is no place", "wanted", index)
-            self._wanted.append((Kind(kind), cluster, unit))
+        self._requested = fields.integer("requested", 0, LATEST)
         self._ended_steps = fields.flag("ended_steps")
 
         def plan_of(number: int, units: tuple[int, ...]) -> CommandPlan:
@@ -255,7 +249,7 @@ class Engines:
             self._running = {slot: running[number] for slot, number in self.machine.numbers().items()}
             if len(self._running) != len(running) or len(set(self._running.values())) != len(running):
                 raise StateError("these are not the commands that run", "runs")
-        self.machine.want([place[:2] for place in self._wanted])
+        self.machine.request(self._requested)
         if self._external is not None:
             self._tensor_steps.clear()
             for slot, command in self._running.items():

@@ -13,16 +13,17 @@ from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from npu_device.abi.errors import TicketError
 from npu_device.decode.command import SUM_BYTES, AccumulatorSum, Command
 from npu_device.decode.decoder import Decoder
-from npu_device.issue.barriers import STREAMS
 from npu_device.issue.retirement import MODULUS
 from npu_device.memory.arrays import Bytes, WriteSet
 from npu_device.memory.memory import Memory
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError
+from npu_device.reservation.state import ENDED, RUNNING, SCOPES, STREAMS, WAITING
+from npu_device.reservation.station import EntryState
 from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, listed, row, shown
 
-WAITING, RUNNING, ENDED = "waiting", "running", "ended"
-"""How far a command is: it has not started; it is on its units; it has ended and may not retire yet."""
+STAGES = "waiting", "running", "ended"
+"""Names of WAITING, RUNNING and ENDED."""
 
 Writes = tuple[tuple[Region, Bytes], ...]
 
@@ -33,19 +34,18 @@ _FIELDS = (
 
 
 class InFlight(NamedTuple):
-    """A command that was restored, and what others know of it."""
+    """A command that was restored."""
 
     command: Command
-    stage: str
+    entry: EntryState
     parked: Writes | None
     """Its outputs when it has ended."""
-    epochs: list[int]
 
 
 def state_of(
-    command: Command, stage: str, parked: Writes | None, epochs: list[int], sums: Sequence[AccumulatorSum]
+    command: Command, entry: Any, parked: Writes | None, epochs: list[int], sums: Sequence[AccumulatorSum]
 ) -> dict[str, Any]:
-    """A command as plain data; the sum that it adds to or keeps is its number in `sums`."""
+    """A command and its entry as plain data; the sum that it adds to or keeps is its number in `sums`."""
     result, macro, failure = command.result, command.macro, command.failure
     writes = parked if result is None else result.writes
     return {
@@ -56,11 +56,11 @@ def state_of(
         "ticket": command.ticket,
         "number": command.number,
         "status_address": command.status_address,
-        "accepted": command.accepted,
-        "hazards_clear": command.hazards_clear,
-        "gates_clear": command.gates_clear,
+        "accepted": entry.accepted,
+        "hazards_clear": entry.hazards_clear,
+        "gates_clear": entry.gates_clear,
         "unit": int(command.unit),
-        "stage": stage,
+        "stage": STAGES[entry.stage],
         "position": None if macro is None else macro.position,
         "sum": None if command.accumulator is None else sums.index(command.accumulator),
         "failure": None if failure is None else [int(failure.code), failure.reason],
@@ -85,29 +85,30 @@ def command_of(state: Any, decoder: Decoder, sums: Sequence[AccumulatorSum], mem
         command.unit_class = (command.kind, d.cluster, command.affinity)
     command.ticket = fields.integer("ticket", 1, MODULUS - 1)
     command.number = fields.integer("number", 1, LATEST)
-    command.accepted, command.hazards_clear, command.gates_clear = (
+    accepted, hazards_clear, gates_clear = (
         fields.integer(name, 0, LATEST) for name in ("accepted", "hazards_clear", "gates_clear")
     )
     for name in ("hazards_clear", "gates_clear"):
-        if fields[name] < command.accepted:
+        if fields[name] < accepted:
             raise StateError("is earlier than its acceptance", name)
     command.unit = fields.integer("unit", 0, WORD32 >> 16)
     command.status_address = fields.optional("status_address", 0, WORD64)
     if command.status_address is not None and not memory.holds(command.status_address, 2 * 4):
         raise StateError(f"{command.status_address:#x} is not in memory", "status_address")
-    stage = fields.text("stage")
-    if stage not in (WAITING, RUNNING, ENDED):
-        raise StateError(f"{shown(stage)} is none", "stage")
-    command.ended = stage == ENDED
+    name = fields.text("stage")
+    if name not in STAGES:
+        raise StateError(f"{shown(name)} is none", "stage")
+    stage = STAGES.index(name)
     if fields["position"] is not None:
         _load_position(command, fields.integer("position", 0, WORD32), stage, memory)
     if fields["failure"] is not None:
         _load_failure(command, fields.listed("failure", 2), stage)
     writes = _load_results(command, fields, stage, memory, values)
-    return InFlight(command, stage, writes if stage == ENDED else None, fields.integers("epochs", 0, LATEST, 3))
+    entry = EntryState(stage, accepted, hazards_clear, gates_clear, fields.integers("epochs", 0, LATEST, SCOPES))
+    return InFlight(command, entry, writes if stage == ENDED else None)
 
 
-def _load_position(command: Command, position: int, stage: str, memory: Memory) -> None:
+def _load_position(command: Command, position: int, stage: int, memory: Memory) -> None:
     word = np.frombuffer(position.to_bytes(4, "little"), np.uint8)
     operands = () if command.macro is None else command.macro.operands
     where = {part.region for part in operands if part.name == "pos_addr"}
@@ -125,14 +126,14 @@ def _load_position(command: Command, position: int, stage: str, memory: Memory) 
     command.macro = macro
 
 
-def _load_failure(command: Command, failure: list[Any], stage: str) -> None:
+def _load_failure(command: Command, failure: list[Any], stage: int) -> None:
     code, reason = failure
     if code not in list(TicketError) or type(reason) is not str or stage != ENDED:
         raise StateError("is no error of a command that has ended", "failure")
     command.failure = DescriptorError.of(TicketError(code), reason)
 
 
-def _load_results(command: Command, fields: Fields, stage: str, memory: Memory, values: bool) -> Writes | None:
+def _load_results(command: Command, fields: Fields, stage: int, memory: Memory, values: bool) -> Writes | None:
     """What it will write, once it has started; what it will hold."""
     computed = values and stage == RUNNING
     if fields["writes"] is None:

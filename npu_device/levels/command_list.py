@@ -13,7 +13,6 @@ from npu_device.config import NpuConfig
 from npu_device.cost.banks import bytes_per_bank
 from npu_device.decode.command import Command
 from npu_device.decode.decoder import Decoder
-from npu_device.issue.hazards import Hazards
 from npu_device.levels.critical_path import CriticalPath
 from npu_device.levels.explain import Explanation, explain
 from npu_device.levels.runner import Listed, Runner, list_config
@@ -30,6 +29,7 @@ from npu_device.memory.bitwidth import (
 from npu_device.memory.kv import valid_elements
 from npu_device.memory.region import Region, conflict
 from npu_device.operations.checks import DescriptorError
+from npu_device.reservation.station import Dependencies
 from npu_device.trace.records import Batch
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.stream import EventStream, records
@@ -351,11 +351,11 @@ def _decoded(
 
 def _unordered(commands: Sequence[Mapping[str, Any]], owner: Sequence[int], decoded: Sequence[Command]) -> list[Fault]:
     """Dependencies that the device's hazards do not enforce."""
-    hazards, found = Hazards(), list[Fault]()
+    dependencies, found = Dependencies(), list[Fault]()
     earlier: dict[int, set[int]] = {index: set() for index in range(len(commands))}
     for number, (index, command) in enumerate(zip(owner, decoded, strict=True)):
         command.number = number
-        ends, retirements = hazards.before(command)
+        ends, retirements = dependencies.add(command)
         earlier[index].update(owner[one] for one in ends | retirements)
     index_of = {command["id"]: index for index, command in enumerate(commands) if "id" in command}
     barriers = [index for index, command in enumerate(commands) if command["opcode"] == Opcode.BARRIER.name]

@@ -14,17 +14,16 @@ from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
 from npu_device.cost.plan import NONE, single
 from npu_device.cost.tensor import once_per_command
-from npu_device.decode.command import Command
+from npu_device.decode.command import Command, units_by_class
 from npu_device.decode.decoder import Decoder
 from npu_device.event_loop.encoding import locate
-from npu_device.issue.barriers import STREAMS
-from npu_device.issue.hazards import Hazards
 from npu_device.issue.mmu import Mmu
 from npu_device.issue.results import Results
-from npu_device.issue.scheduler import units_by_class
 from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.base import setting_of
+from npu_device.reservation.state import STREAMS
+from npu_device.reservation.station import Dependencies
 from npu_device.trace.events import Kind
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class CriticalPath:
 
         NpuDeviceError for a command that the device would end with an error.
         """
-        hazards = Hazards()
+        dependencies = Dependencies()
         ended: list[int] = []
         done: list[int] = []
         waits: list[tuple[int, ...]] = []
@@ -87,7 +86,7 @@ class CriticalPath:
         for index, descriptor in enumerate(descriptors):
             command = self._decode(index, descriptor)
             domains = (self._streams[command.stream], self._clusters[command.descriptor.cluster], self._global)
-            ends, retirements = hazards.before(command)
+            ends, retirements = dependencies.add(command)
             waits.append(tuple(sorted(number - 1 for number in ends | retirements)))
             start = max(accepted[index], *(domain.gate for domain in domains))
             start = max([start, *(ended[one - 1] for one in ends), *(done[one - 1] for one in retirements)])

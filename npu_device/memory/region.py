@@ -1,6 +1,11 @@
 """Where data lies: rows of bytes at a constant distance."""
 
+from collections.abc import Iterable
+from struct import pack
 from typing import NamedTuple
+
+OPERAND_WORDS = 5
+"""Words of an operand: first address, end, bytes of a row, distance of rows (0: a single row), 1 if it is written."""
 
 
 class Region(NamedTuple):
@@ -38,3 +43,14 @@ def conflict(a: Region, b: Region) -> bool:
         return True
     distance = (b.address - a.address) % a.stride
     return distance < a.row_bytes or a.stride - distance < b.row_bytes
+
+
+def operand_words(reads: Iterable[Region], writes: Iterable[Region]) -> bytes:
+    """Words of operands, 8 bytes each, as the hazards of `issue` take them."""
+    words = [
+        word
+        for regions, written in ((reads, 0), (writes, 1))
+        for region in regions
+        for word in (region[0], region.end, region[2], region[3] if region[1] > 1 else 0, written)
+    ]
+    return pack(f"<{len(words)}q", *words)

@@ -13,7 +13,7 @@ import numpy as np
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode, Scope
-from npu_device.issue.barriers import STREAMS
+from npu_device.reservation.state import STREAMS
 from npu_device.trace.events import PACKED, TIGHT, Refusal, What
 from npu_device.trace.stream import EventStream
 from pyv_npu.observe.sanitizer.findings import Side

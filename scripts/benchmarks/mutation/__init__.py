@@ -27,13 +27,13 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/npu_device/abi", "tests/npu_device/decode", "tests/npu_device/host"),
     ),
     "hazards": (
-        ("npu_device/issue/hazards.py", "npu_device/issue/ranges.py", "npu_device/issue/barriers.py",
-         "npu_device/issue/in_flight.py", "npu_device/memory/region.py"),
-        ("tests/npu_device/issue", "tests/npu_device/memory"),
+        ("npu_device/reservation/hazards.py", "npu_device/reservation/barriers.py", "npu_device/issue/in_flight.py",
+         "npu_device/memory/region.py"),
+        ("tests/npu_device/reservation", "tests/npu_device/issue", "tests/npu_device/memory"),
     ),
     "scheduler": (
-        ("npu_device/issue/scheduler.py", "npu_device/issue/execution.py", "npu_device/issue/retirement.py",
-         "npu_device/issue/results.py", "npu_device/issue/engines.py"),
+        ("npu_device/reservation/scheduler.py", "npu_device/reservation/commands.py", "npu_device/issue/execution.py",
+         "npu_device/issue/retirement.py", "npu_device/issue/results.py", "npu_device/issue/engines.py"),
         ("tests/npu_device/issue", "tests/npu_device/levels/test_width.py", "tests/npu_device/decode/test_errors.py",
          "tests/npu_device/external"),
     ),

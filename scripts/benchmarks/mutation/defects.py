@@ -105,8 +105,8 @@ DEFECTS = (
         UNTOUCHED + "test_own_instructions_do_not_count_as_use",
     ),
     Defect(
-        "a NOP that another frees completes before its own READY", "npu_device/issue/scheduler.py",
-        "if not command.announced:", "if not command.ready:",
+        "a NOP that another frees completes before its own READY", "npu_device/reservation/scheduler.py",
+        "if not entry.ready or not entry.in_window:", "if not entry.in_window or entry.hazards or entry.gates:",
         ORDER + "test_a_nop_freed_by_another_is_ready_first_while_a_third_waits_for_its_stream",
     ),
     Defect(

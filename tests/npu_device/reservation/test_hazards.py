@@ -1,6 +1,8 @@
 """Which commands wait for which, against byte sets and brute force."""
 
 from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
@@ -10,11 +12,14 @@ from shares import draws
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode
 from npu_device.decode.command import Command, Order
-from npu_device.issue.hazards import Hazards
 from npu_device.issue.results import Results
 from npu_device.memory.memory import Memory
-from npu_device.memory.region import Region, conflict, make_region
+from npu_device.memory.region import Region, conflict, make_region, operand_words
+from npu_device.reservation import hazards as rules
+from npu_device.reservation.state import ENDED, Access, Dependency, Entry, Issue
+from npu_device.reservation.station import LINKAGE, Dependencies, IssueBuffer
 from npu_device.trace.events import Kind
+from pyv_native.module import NativeModule
 
 regions = st.builds(
     make_region,
@@ -52,9 +57,58 @@ def test_the_rule_for_conflicts(a: Region, b: Region) -> None:
 
 def command(number: int, reads: list[Region], write: Region | None) -> Command:
     writes = () if write is None else (write,)
-    made = Command(Order(Descriptor(), Opcode.COPY, Kind.VE, reads=tuple(reads), writes=writes))
-    made.number = number
-    return made
+    words = operand_words(reads, writes)
+    order = Order(Descriptor(), Opcode.COPY, Kind.VE, reads=tuple(reads), writes=writes, operands=words)
+    built = Command(order)
+    built.number = number
+    return built
+
+
+class Hazards:
+    """The hazards of a device by themselves: commands end and retire in any order."""
+
+    def __init__(self) -> None:
+        self._buffer = IssueBuffer()
+        functions = (rules.add_hazards, rules.end_hazards, rules.retire_hazards)
+        module = NativeModule(functions, Issue, linkage=LINKAGE, checked=True)
+        self._add, self._end, self._retire = (module.entry(function) for function in functions)
+        self._commands: dict[int, Command] = {}
+
+    def add(self, one: Command) -> None:
+        one.entry = self._buffer.add_operands(one.operands())
+        self._commands[one.entry] = one
+        self.entry(one).number = one.number
+        self._add(self._buffer.arena, one.entry)
+
+    def entry(self, one: Command) -> Any:
+        return self._buffer.arena.view(Entry, one.entry)
+
+    def waits(self, one: Command) -> int:
+        count: int = self.entry(one).hazards
+        return count
+
+    def ended(self, one: Command) -> list[Command]:
+        """The commands that this sets free, oldest first."""
+        self.entry(one).stage = ENDED
+        self._end(self._buffer.arena, one.entry, 0)
+        return self._released()
+
+    def retired(self, one: Command) -> list[Command]:
+        self._retire(self._buffer.arena, one.entry, 0)
+        return self._released()
+
+    def _released(self) -> list[Command]:
+        issue, found = self._buffer.issue, []
+        entry, issue.released, issue.last_released = issue.released, None, None
+        while entry is not None:
+            found.append(self._commands[entry.offset])
+            entry = entry.next
+        return found
+
+    def records(self, record: type) -> int:
+        """Records of one kind that are in use."""
+        name = {Access: "accesses", Dependency: "dependencies"}[record]
+        return int(self._buffer.totals[record] - getattr(self._buffer.issue, f"spare_{name}"))
 
 
 uses = st.tuples(st.lists(regions, max_size=2), st.none() | regions)
@@ -92,19 +146,18 @@ def test_commands_run_as_a_brute_force_check_of_all_pairs_allows(
             state[coming[0].number] = "queued"
         for one in commands:
             if state[one.number] == "queued":
-                assert (one.hazards == 0) == (not set(blockers(one)))
+                assert (hazards.waits(one) == 0) == (not set(blockers(one)))
         movable = [one for one in commands if state[one.number] in ("running", "ended") or (
-            state[one.number] == "queued" and not one.hazards)]  # fmt: skip
+            state[one.number] == "queued" and not hazards.waits(one))]  # fmt: skip
         if not movable:
             continue
         one = random.choice(movable)  # type: ignore[attr-defined]
         state[one.number] = steps[state[one.number]]
         if state[one.number] == "ended":
-            one.ended = True
             hazards.ended(one)
         elif state[one.number] == "retired":
             hazards.retired(one)
-    assert not hazards.in_flight
+    assert not hazards.records(Access) and not hazards.records(Dependency)
 
 
 @settings(max_examples=draws(100), deadline=None)
@@ -112,7 +165,7 @@ def test_commands_run_as_a_brute_force_check_of_all_pairs_allows(
 def test_what_comes_before_is_what_conflicts_and_leads_to_all_that_does(
     todo: list[tuple[list[Region], Region | None]],
 ) -> None:
-    hazards = Hazards()
+    dependencies = Dependencies()
     commands = [command(number, reads, write) for number, (reads, write) in enumerate(todo)]
     reached: list[set[int]] = []
     for one in commands:
@@ -120,7 +173,7 @@ def test_what_comes_before_is_what_conflicts_and_leads_to_all_that_does(
         readers = {a.number for a in older if any(conflict(w, r) for w in one.writes() for r in a.reads())}
         writers = {a.number for a in older if any(conflict(r, w) for r in one.reads() for w in a.writes())}
         overwritten = {a.number for a in older if any(conflict(w, v) for w in one.writes() for v in a.writes())}
-        ends, retirements = hazards.before(one)
+        ends, retirements = dependencies.add(one)
         assert ends <= readers | writers and retirements <= overwritten
         reached.append((ends | retirements).union(*(reached[number] for number in ends | retirements)))
         assert readers | writers | overwritten <= reached[-1]
@@ -147,33 +200,44 @@ def test_parked_results_are_read_as_if_they_were_in_memory(writes: list[Region],
 
 
 def test_what_is_over_is_forgotten() -> None:
-    """Ten commands in flight that go through memory, and all read one table: intervals and readers stay few."""
+    """Ten commands in flight that go through memory, and all read one table: records stay few."""
     hazards, flying = Hazards(), list[Command]()
     table = make_region(0, 1, 64)
     for number in range(3000):
-        place = 4096 + 4096 * number
-        one = command(number, [table, make_region(place, 4, 16, 64)], make_region(place + 1024, 1, 64))
+        address = 4096 + 4096 * number
+        one = command(number, [table, make_region(address, 4, 16, 64)], make_region(address + 1024, 1, 64))
         hazards.add(one)
-        assert not one.hazards
+        assert not hazards.waits(one)
         flying.append(one)
         if len(flying) == 10:
             oldest = flying.pop(0)
             hazards.ended(oldest)
             hazards.retired(oldest)
-    assert hazards.in_flight == 9
-    assert hazards.intervals < 600
+    assert hazards.records(Access) == 9 * 3
 
 
-def test_a_command_waits_for_thousands_through_one_of_them() -> None:
-    """Columns of a matrix, then its rows: each row waits for all columns, and keeps no list of them."""
+def test_a_command_keeps_no_list_of_thousands_that_it_waits_for() -> None:
+    """Columns of a matrix, then its rows: each row waits for all columns."""
     hazards = Hazards()
     columns = [command(number, [], make_region(8 * number, 16, 8, 8000)) for number in range(1000)]
     rows = [command(1000 + row, [make_region(8000 * row, 1, 8000)], None) for row in range(16)]
     for one in (*columns, *rows):
         hazards.add(one)
-    assert [one.hazards for one in rows] == [1] * 16
+    assert not hazards.records(Dependency)
     free: list[Command] = []
     for one in columns[::-1]:
         assert not free
         free = hazards.ended(one)
     assert free == rows
+
+
+def test_writers_of_one_tile_wait_for_the_latest_of_them_only() -> None:
+    """A queue of 4,096 commands that write one tile: each waits for one, however many came before."""
+    hazards, tile = Hazards(), make_region(64, 1, 4096)
+    queue = [command(number, [make_region(8192 + 64 * number, 1, 64)], tile) for number in range(4096)]
+    for one in queue:
+        hazards.add(one)
+    assert [hazards.waits(one) for one in queue] == [0] + [1] * 4095
+    for one, following in pairwise(queue):
+        assert not hazards.ended(one), "results reach memory in order: a writer waits until the one before retires"
+        assert hazards.retired(one) == [following]

@@ -1,0 +1,190 @@
+"""Barriers by epoch: TBAR and BARRIER (docs/interface.md, "Order and visibility"), in the native subset.
+
+A domain is a stream, a cluster, or the whole device. A barrier ends the domain's epoch; commands of an epoch may start
+once those of all earlier epochs have completed.
+"""
+
+from npu_device.abi.opcodes import Scope
+from npu_device.reservation.scheduler import emit, enqueue_released
+from npu_device.reservation.state import (
+    CLUSTER_DOMAINS,
+    GLOBAL_DOMAIN,
+    NO_SCOPE,
+    SCOPES,
+    Domain,
+    Entry,
+    Epoch,
+    Issue,
+)
+from npu_device.trace.events import FRONTEND, What
+
+
+def domain_of(entry: Entry, scope: int) -> int:
+    """Index of the domain of a command in a scope."""
+    if scope == Scope.TILE:
+        return entry.stream
+    return CLUSTER_DOMAINS + entry.cluster if scope == Scope.CLUSTER else GLOBAL_DOMAIN
+
+
+def new_epoch(issue: Issue) -> Epoch | None:
+    """An epoch without commands."""
+    epoch = issue.free_epochs
+    if epoch is not None:
+        issue.free_epochs = epoch.next
+        issue.spare_epochs -= 1
+        epoch.in_flight = 0
+        epoch.waiting = None
+        epoch.stamps = None
+        epoch.last_stamp = None
+        epoch.next = None
+    return epoch
+
+
+def open_domains(issue: Issue) -> None:
+    """Let each domain have one epoch, which is open."""
+    for domain in issue.domains:
+        epoch = new_epoch(issue)
+        if epoch is not None:
+            domain.first = epoch
+            domain.last = epoch
+
+
+def append_epoch(issue: Issue, domain: Domain) -> None:
+    """Append an epoch to a domain: later commands enter it."""
+    epoch = new_epoch(issue)
+    if epoch is not None:
+        domain.last.next = epoch
+        domain.last = epoch
+
+
+def end_epoch(issue: Issue, domain: Domain) -> bool:
+    """End the epoch of a domain; False when nothing is in flight, so that there is nothing to wait for."""
+    if domain.first is domain.last and not domain.first.in_flight:
+        return False
+    if domain.last.in_flight:
+        append_epoch(issue, domain)
+    return True
+
+
+def add_stamp(issue: Issue, epoch: Epoch, ticket: int, aux: int) -> None:
+    """Let the turn of an epoch lift a barrier."""
+    stamp = issue.free_stamps
+    if stamp is None:
+        return
+    issue.free_stamps = stamp.next
+    issue.spare_stamps -= 1
+    stamp.ticket = ticket
+    stamp.aux = aux
+    stamp.next = None
+    if epoch.last_stamp is None:
+        epoch.stamps = stamp
+    else:
+        epoch.last_stamp.next = stamp
+    epoch.last_stamp = stamp
+
+
+def append_stamp(issue: Issue, index: int, ticket: int, aux: int) -> None:
+    """Let the turn of a domain's last epoch lift a barrier, as a snapshot has it."""
+    add_stamp(issue, issue.domains[index].last, ticket, aux)
+
+
+def stamp_domain(issue: Issue, index: int, aux: int, cycle: int) -> None:
+    """TBAR of one domain."""
+    domain = issue.domains[index]
+    emit(issue, cycle, FRONTEND, What.BARRIER_OPEN, 0, 0, aux)
+    if end_epoch(issue, domain):
+        add_stamp(issue, domain.last, 0, aux)
+    else:
+        emit(issue, cycle, FRONTEND, What.BARRIER_CLOSE, 0, 0, aux)
+
+
+def stamp(issue: Issue, scope: int, stream: int, cycle: int) -> None:
+    """TBAR: of one stream, of each cluster, or of the device; commands accepted from now on wait."""
+    if scope == Scope.TILE:
+        stamp_domain(issue, stream, scope | stream << 4, cycle)
+    elif scope == Scope.CLUSTER:
+        for cluster in range(issue.clusters):
+            stamp_domain(issue, CLUSTER_DOMAINS + cluster, scope | cluster << 4, cycle)
+    else:
+        stamp_domain(issue, GLOBAL_DOMAIN, scope, cycle)
+
+
+def enter(entry: Entry, scope: int, domain: Domain, epoch: Epoch) -> None:
+    """Put a command into an epoch of a domain; it waits for the epoch's turn."""
+    entry.epochs[scope] = epoch
+    epoch.in_flight += 1
+    if epoch is not domain.first:
+        entry.next_gated[scope] = epoch.waiting
+        epoch.waiting = entry
+        entry.gates += 1
+
+
+def enter_epochs(issue: Issue, entry: Entry) -> None:
+    """Put a command into the current epochs and count in `entry.gates` those it waits for."""
+    for scope in range(SCOPES):
+        domain = issue.domains[domain_of(entry, scope)]
+        enter(entry, scope, domain, domain.last)
+
+
+def accept_barrier(issue: Issue, entry: Entry, scope: int, cycle: int) -> None:
+    """Accept a command: BARRIER waits for what came before in its scope, and what comes later waits for it.
+
+    `scope`: NO_SCOPE for all other commands.
+    """
+    if scope == NO_SCOPE:
+        enter_epochs(issue, entry)
+        return
+    index = domain_of(entry, scope)
+    aux = scope
+    if scope == Scope.TILE:
+        aux = scope | entry.stream << 4
+    elif scope == Scope.CLUSTER:
+        aux = scope | entry.cluster << 4
+    domain = issue.domains[index]
+    emit(issue, cycle, FRONTEND, What.BARRIER_OPEN, entry.ticket, 0, aux)
+    end_epoch(issue, domain)
+    enter_epochs(issue, entry)
+    end_epoch(issue, domain)
+    add_stamp(issue, domain.last, entry.ticket, aux)
+
+
+def complete(issue: Issue, entry: Entry, cycle: int) -> int:
+    """A command has completed: epochs whose turn comes set others free."""
+    requests = 0
+    for scope in range(SCOPES):
+        entry.epochs[scope].in_flight -= 1
+        domain = issue.domains[domain_of(entry, scope)]
+        while domain.first is not domain.last and not domain.first.in_flight:
+            requests = requests | begin_turn(issue, domain, scope, cycle)
+    return requests
+
+
+def begin_turn(issue: Issue, domain: Domain, scope: int, cycle: int) -> int:
+    """The turn of a domain's next epoch: its barriers are lifted."""
+    over = domain.first
+    epoch = over.next
+    requests = 0
+    if epoch is None:
+        return requests
+    domain.first = epoch
+    over.next = issue.free_epochs
+    issue.free_epochs = over
+    issue.spare_epochs += 1
+    lifted = epoch.stamps
+    epoch.stamps = None
+    while lifted is not None:
+        following = lifted.next
+        emit(issue, cycle, FRONTEND, What.BARRIER_CLOSE, lifted.ticket, 0, lifted.aux)
+        lifted.next = issue.free_stamps
+        issue.free_stamps = lifted
+        issue.spare_stamps += 1
+        lifted = following
+    entry = epoch.waiting
+    epoch.waiting = None
+    while entry is not None:
+        entry.gates -= 1
+        if not entry.gates:
+            entry.gates_clear = cycle
+            requests = requests | enqueue_released(issue, entry)
+        entry = entry.next_gated[scope]
+    return requests

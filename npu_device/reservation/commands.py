@@ -1,0 +1,105 @@
+"""Life of a command from acceptance to retirement, in the native subset: hazards and barriers, ready, start, end,
+retirement in the order of each stream.
+
+Functions return what they ask for in their cycle: START, RELEASE or both.
+"""
+
+from npu_device.abi.opcodes import Scope
+from npu_device.reservation.barriers import accept_barrier, complete, domain_of, enter
+from npu_device.reservation.hazards import add_hazards, end_hazards, retire_hazards
+from npu_device.reservation.scheduler import announce, enqueue, make_eligible
+from npu_device.reservation.state import ENDED, NO_UNIT, SCOPES, START, WAITING, Entry, Issue
+from pyv_native.arena import callback
+
+
+@callback
+def retire(issue: Issue, entry: Entry, cycle: int) -> int:
+    """Publish the results of a command, and complete its ticket."""
+    raise NotImplementedError
+
+
+def fill_entry(entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int) -> None:
+    """Let an entry hold a command."""
+    entry.number = number
+    entry.ticket = ticket
+    entry.stream = stream
+    entry.cluster = cluster
+    entry.unit_class = unit_class
+    entry.key = key
+    entry.stage = WAITING
+    entry.gates = 0
+
+
+def append_to_stream(issue: Issue, entry: Entry) -> None:
+    """Append a command to its stream."""
+    stream = issue.streams[entry.stream]
+    entry.next_in_stream = None
+    if stream.last is None:
+        stream.first = entry
+    else:
+        stream.last.next_in_stream = entry
+    stream.last = entry
+
+
+def accept(
+    issue: Issue, entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int,
+    scope: int, cycle: int,
+) -> int:  # fmt: skip
+    """Accept a command, whose operands are `issue.operands`; `scope`: of a BARRIER, else NO_SCOPE."""
+    fill_entry(entry, number, ticket, stream, cluster, unit_class, key)
+    entry.accepted = cycle
+    entry.hazards_clear = cycle
+    entry.gates_clear = cycle
+    enqueue(issue, entry)
+    append_to_stream(issue, entry)
+    accept_barrier(issue, entry, scope, cycle)
+    add_hazards(issue, entry)
+    if entry.hazards or entry.gates:
+        return 0
+    return announce(issue, entry, cycle)
+
+
+def restore(issue: Issue, entry: Entry, stream_epoch: int, cluster_epoch: int, device_epoch: int) -> None:
+    """A command of a snapshot, whose fields are there; its epochs are counted from the oldest of each domain."""
+    append_to_stream(issue, entry)
+    if entry.stage == WAITING:
+        enqueue(issue, entry)
+    for scope in range(SCOPES):
+        domain = issue.domains[domain_of(entry, scope)]
+        epoch = domain.first
+        remaining = device_epoch
+        if scope == Scope.TILE:
+            remaining = stream_epoch
+        elif scope == Scope.CLUSTER:
+            remaining = cluster_epoch
+        while remaining and epoch.next is not None:
+            epoch = epoch.next
+            remaining -= 1
+        enter(entry, scope, domain, epoch)
+    add_hazards(issue, entry)
+
+
+def end(issue: Issue, entry: Entry, cycle: int) -> int:
+    """A command has ended. It and what waits behind it retire as far as its stream's order allows."""
+    requests = START if issue.oldest is not None and entry.unit_class != NO_UNIT else 0
+    entry.stage = ENDED
+    requests = requests | end_hazards(issue, entry, cycle)
+    stream = issue.streams[entry.stream]
+    retired = False
+    first = stream.first
+    while first is not None and first.stage == ENDED:
+        retired = True
+        stream.first = first.next_in_stream
+        retire(issue, first, cycle)
+        requests = requests | retire_hazards(issue, first, cycle) | complete(issue, first, cycle)
+        first.next = issue.free_entries
+        issue.free_entries = first
+        issue.spare_entries += 1
+        first = stream.first
+    if first is None:
+        stream.last = None
+    elif retired:
+        if first.unit_class == NO_UNIT:
+            make_eligible(issue, first)
+        requests = requests | START
+    return requests

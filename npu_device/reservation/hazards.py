@@ -1,0 +1,318 @@
+"""RAW, WAR and WAW between commands in flight, by byte range (docs/interface.md, "Order and visibility"), in the native
+subset.
+
+Two interval trees hold the regions that commands in flight read and write. A command waits for the older accesses that
+conflict with its own and, where it covers one of them, takes its place in the tree: a later command that uses these
+bytes waits for the newer one, which has waited for the older. So a search meets neighbours only.
+
+Rows of a matrix may conflict with thousands of its columns. Beyond `LISTED` conflicts an access counts them without a
+list, and each access that is over looks for such waiters.
+"""
+
+from npu_device.decode.command import ACCUMULATORS_BASE
+from npu_device.memory.region import OPERAND_WORDS
+from npu_device.reservation.scheduler import enqueue_released
+from npu_device.reservation.state import ENDED, FOREVER, Access, Dependency, Entry, Issue
+from pyv_native.arena import callback
+
+LISTED = 8
+"""Conflicts of an access that are listed."""
+PRIORITY = 0x9E37_79B1
+"""2^32 divided by the golden ratio: multiples of it are the priorities of a balanced treap."""
+
+# -- interval trees ----------------------------------------------------------------------------------------------------
+
+
+def precedes(a: Access, b: Access) -> bool:
+    """Order of the tree: by address, then by age."""
+    return a.low < b.low or (a.low == b.low and a.id < b.id)
+
+
+def priority(access: Access) -> int:
+    """Priority in the heap order of the tree."""
+    return (access.id & 0xFFFF_FFF) * PRIORITY & 0xFFFF_FFFF
+
+
+def refresh(tree: Access) -> None:
+    """Compute `reach` from both subtrees."""
+    tree.reach = tree.end
+    if tree.left is not None:
+        tree.reach = max(tree.reach, tree.left.reach)
+    if tree.right is not None:
+        tree.reach = max(tree.reach, tree.right.reach)
+
+
+def insert(tree: Access | None, access: Access) -> Access:
+    """Insert an access: the root."""
+    if tree is None:
+        return access
+    root = tree
+    if precedes(access, tree):
+        child = insert(tree.left, access)
+        tree.left = child
+        if priority(child) > priority(tree):
+            tree.left = child.right
+            child.right = tree
+            root = child
+    else:
+        child = insert(tree.right, access)
+        tree.right = child
+        if priority(child) > priority(tree):
+            tree.right = child.left
+            child.left = tree
+            root = child
+    refresh(tree)
+    refresh(root)
+    return root
+
+
+def join(left: Access | None, right: Access | None) -> Access | None:
+    """Join two trees, the first before the second."""
+    if left is None:
+        return right
+    if right is None:
+        return left
+    if priority(left) > priority(right):
+        left.right = join(left.right, right)
+        refresh(left)
+        return left
+    right.left = join(left, right.left)
+    refresh(right)
+    return right
+
+
+def remove(tree: Access | None, access: Access) -> Access | None:
+    """Remove an access: the root."""
+    if tree is None:
+        return None
+    if tree is access:
+        return join(tree.left, tree.right)
+    if precedes(access, tree):
+        tree.left = remove(tree.left, access)
+    else:
+        tree.right = remove(tree.right, access)
+    refresh(tree)
+    return tree
+
+
+def detach(issue: Issue, access: Access) -> None:
+    """Let later accesses no longer find an access."""
+    if not access.in_tree:
+        return
+    access.in_tree = False
+    if access.written:
+        issue.writers = remove(issue.writers, access)
+    else:
+        issue.readers = remove(issue.readers, access)
+
+
+def conflicts(a: Access, b: Access) -> bool:
+    """As `memory.region.conflict`."""
+    if a.low >= b.end or b.low >= a.end:
+        return False
+    if not a.stride or a.stride != b.stride:
+        return True
+    distance = (b.low - a.low) % a.stride
+    return distance < a.row_bytes or a.stride - distance < b.row_bytes
+
+
+def covers(a: Access, b: Access) -> bool:
+    """Whether all that conflicts with `b` conflicts with `a`."""
+    if not a.stride:
+        return a.low <= b.low and b.end <= a.end
+    return a.low == b.low and a.end == b.end and a.stride == b.stride and a.row_bytes == b.row_bytes
+
+
+def search(issue: Issue, tree: Access | None, access: Access) -> None:
+    """Add the accesses of other commands that conflict with an access to the matches."""
+    while tree is not None and tree.reach > access.low:
+        search(issue, tree.left, access)
+        if tree.low >= access.end:
+            return
+        if conflicts(tree, access) and tree.entry is not access.entry:
+            tree.match = issue.matches
+            issue.matches = tree
+            issue.match_count += 1
+        tree = tree.right
+
+
+@callback
+def report_dependency(issue: Issue, number: int, at_end: bool) -> int:
+    """Report that the command which is added waits for another, for its end or its retirement."""
+    raise NotImplementedError
+
+
+# -- hazards -----------------------------------------------------------------------------------------------------------
+
+
+def waits_for_end(access: Access, older: Access) -> bool:
+    """Whether an access waits for the end of an older command rather than for its retirement.
+
+    Results are forwarded to readers. They reach memory in order, so a writer waits until the writer before it retires;
+    accumulators are written at the end.
+    """
+    return not access.written or not older.written or access.low >= ACCUMULATORS_BASE
+
+
+def wait(issue: Issue, access: Access, older: Access, at_end: bool) -> None:
+    """Count a conflict with an access that is not over, and list it at the older command."""
+    access.entry.hazards += 1
+    dependency = issue.free_dependencies
+    if dependency is None:
+        return
+    issue.free_dependencies = dependency.next
+    issue.spare_dependencies -= 1
+    dependency.waiter = access.entry
+    if at_end:
+        dependency.next = older.entry.after_end
+        older.entry.after_end = dependency
+    else:
+        dependency.next = older.entry.after_retirement
+        older.entry.after_retirement = dependency
+
+
+def collect(issue: Issue, access: Access) -> None:
+    """Wait for the matches of a search, and take the place of those that the access covers."""
+    listed = issue.match_count <= LISTED
+    older = issue.matches
+    while older is not None:
+        at_end = waits_for_end(access, older)
+        if older.entry.stage != ENDED or not at_end:
+            if issue.reporting:
+                report_dependency(issue, older.entry.number, at_end)
+            if listed:
+                wait(issue, access, older, at_end)
+            else:
+                access.entry.hazards += 1
+        if access.written and covers(access, older):
+            detach(issue, older)
+            older.successor = access.id
+        older = older.match
+    if not listed:
+        if not access.waits_for_readers and not access.waits_for_writers:
+            access.next_wide = issue.wide
+            issue.wide = access
+        if issue.matches is not None and issue.matches.written:
+            access.waits_for_writers = True
+        else:
+            access.waits_for_readers = True
+    issue.matches = None
+    issue.match_count = 0
+
+
+def use(issue: Issue, entry: Entry, first: int) -> None:
+    """A command uses the operand at word `first`: wait for older accesses, and let later ones find it."""
+    access = issue.free_accesses
+    if access is None:
+        return
+    issue.free_accesses = access.next
+    issue.spare_accesses -= 1
+    access.entry = entry
+    access.low = issue.operands[first]
+    access.end = issue.operands[first + 1]
+    access.row_bytes = issue.operands[first + 2]
+    access.stride = issue.operands[first + 3]
+    access.written = issue.operands[first + 4] != 0
+    access.id = issue.accesses
+    issue.accesses += 1
+    access.successor = FOREVER
+    access.waits_for_readers = False
+    access.waits_for_writers = False
+    access.left = None
+    access.right = None
+    access.reach = access.end
+    access.next = entry.accesses
+    entry.accesses = access
+    if access.written:
+        search(issue, issue.readers, access)
+        collect(issue, access)
+    search(issue, issue.writers, access)
+    collect(issue, access)
+    access.in_tree = True
+    if access.written:
+        issue.writers = insert(issue.writers, access)
+    else:
+        issue.readers = insert(issue.readers, access)
+
+
+def add_hazards(issue: Issue, entry: Entry) -> None:
+    """Count what a command waits for in `entry.hazards`; `issue.operands` are its operands."""
+    for first in range(0, len(issue.operands), OPERAND_WORDS):
+        use(issue, entry, first)
+    issue.operands.clear()
+
+
+def release(issue: Issue, entry: Entry, cycle: int) -> int:
+    """One hazard of a command is over: RELEASE if it was the last obstacle."""
+    entry.hazards -= 1
+    if entry.hazards:
+        return 0
+    entry.hazards_clear = cycle
+    return enqueue_released(issue, entry)
+
+
+def release_listed(issue: Issue, dependency: Dependency | None, cycle: int) -> int:
+    """Release the commands of a list of dependencies."""
+    requests = 0
+    while dependency is not None:
+        following = dependency.next
+        requests = requests | release(issue, dependency.waiter, cycle)
+        dependency.next = issue.free_dependencies
+        issue.free_dependencies = dependency
+        issue.spare_dependencies += 1
+        dependency = following
+    return requests
+
+
+def release_wide(issue: Issue, older: Access, at_end: bool, cycle: int) -> int:
+    """Release commands that wait for an access without having it in a list."""
+    requests = 0
+    previous = None
+    access = issue.wide
+    while access is not None:
+        counted = access.waits_for_writers if older.written else access.waits_for_readers
+        if (
+            counted and access.entry is not older.entry and older.id < access.id <= older.successor
+            and waits_for_end(access, older) == at_end and conflicts(access, older)
+        ):  # fmt: skip
+            requests = requests | release(issue, access.entry, cycle)
+        if access.entry.hazards:
+            previous = access
+        elif previous is None:
+            issue.wide = access.next_wide
+        else:
+            previous.next_wide = access.next_wide
+        access = access.next_wide
+    return requests
+
+
+def end_hazards(issue: Issue, entry: Entry, cycle: int) -> int:
+    """A command has ended: it has read its operands, and its results can be forwarded."""
+    requests = release_listed(issue, entry.after_end, cycle)
+    entry.after_end = None
+    access = entry.accesses
+    while access is not None:
+        if issue.wide is not None:
+            requests = requests | release_wide(issue, access, True, cycle)
+        if not access.written:
+            detach(issue, access)
+        access = access.next
+    return requests
+
+
+def retire_hazards(issue: Issue, entry: Entry, cycle: int) -> int:
+    """The results of a command are in memory: its accesses are over."""
+    requests = release_listed(issue, entry.after_retirement, cycle)
+    entry.after_retirement = None
+    access = entry.accesses
+    entry.accesses = None
+    while access is not None:
+        following = access.next
+        if issue.wide is not None:
+            requests = requests | release_wide(issue, access, False, cycle)
+        detach(issue, access)
+        access.next = issue.free_accesses
+        issue.free_accesses = access
+        issue.spare_accesses += 1
+        access = following
+    return requests

@@ -1,0 +1,202 @@
+"""The device queue and the scheduler (docs/npu-timing.md, "Scheduler"), in the native subset.
+
+The queue holds accepted commands that have not started. The scheduler looks at the oldest in a window: of these, each
+class of units has a leftist heap of ready commands.
+"""
+
+from npu_device.reservation.state import EVENT_WORDS, MAX_EVENTS, NO_UNIT, RELEASE, RUNNING, START, Entry, Issue
+from npu_device.trace.events import FRONTEND, Cause, What
+from pyv_native.arena import callback
+from pyv_native.integers import i32
+
+NO_FREE_UNIT = -1
+
+
+@callback
+def take_events(issue: Issue) -> int:
+    """Give the events to the event stream, and remove them."""
+    raise NotImplementedError
+
+
+@callback
+def find_unit(issue: Issue, unit_class: int) -> int:
+    """Code of the lowest free unit of a class, or NO_FREE_UNIT."""
+    raise NotImplementedError
+
+
+def emit(issue: Issue, cycle: int, unit: int, what: int, ticket: int, size: int, aux: int) -> None:
+    """Emit an event, laid out as `records.RECORD` is."""
+    if len(issue.events) == EVENT_WORDS * MAX_EVENTS:
+        take_events(issue)
+    issue.events.extend((cycle, unit | what << 16 | i32(ticket) << 32, i32(size) << 32, size >> 32 | i32(aux) << 32))
+
+
+# -- ready commands ----------------------------------------------------------------------------------------------------
+
+
+def enqueue_released(issue: Issue, entry: Entry) -> int:
+    """Let a command become ready in phase RELEASE, in the order of acceptance: RELEASE if nothing else blocks it."""
+    if entry.hazards or entry.gates:
+        return 0
+    last = issue.last_released
+    if last is None or last.number < entry.number:
+        entry.next = None
+        issue.last_released = entry
+        if last is None:
+            issue.released = entry
+        else:
+            last.next = entry
+        return RELEASE
+    older = None
+    younger = issue.released
+    while younger is not None and younger.number < entry.number:
+        older = younger
+        younger = younger.next
+    entry.next = younger
+    if older is None:
+        issue.released = entry
+    else:
+        older.next = entry
+    return RELEASE
+
+
+def release_commands(issue: Issue, cycle: int) -> int:
+    """Announce the commands whose hazards and barriers are over."""
+    requests = 0
+    entry = issue.released
+    issue.released = None
+    issue.last_released = None
+    while entry is not None:
+        following = entry.next
+        requests = requests | announce(issue, entry, cycle)
+        entry = following
+    return requests
+
+
+def announce(issue: Issue, entry: Entry, cycle: int) -> int:
+    """Emit READY of a command, with the cycles that it has waited."""
+    if cycle != entry.accepted:
+        hazard = entry.hazards_clear - entry.accepted
+        barrier = entry.gates_clear - entry.hazards_clear
+        if hazard:
+            emit(issue, cycle, FRONTEND, What.STALL, entry.ticket, hazard, Cause.HAZARD)
+        if barrier > 0:
+            emit(issue, cycle, FRONTEND, What.STALL, entry.ticket, barrier, Cause.BARRIER)
+    emit(issue, cycle, FRONTEND, What.READY, entry.ticket, 0, entry.stream)
+    mark_ready(issue, entry)
+    return START
+
+
+def mark_ready(issue: Issue, entry: Entry) -> None:
+    """Let the scheduler choose a command."""
+    entry.ready = True
+    issue.ready[entry.unit_class] += 1
+    make_eligible(issue, entry)
+
+
+def starts_before(a: Entry, b: Entry) -> bool:
+    """Order of the scheduler: by key, then by age."""
+    return a.key < b.key or (a.key == b.key and a.number < b.number)
+
+
+def meld(a: Entry | None, b: Entry | None) -> Entry | None:
+    """Join two leftist heaps."""
+    if a is None:
+        return b
+    if b is None:
+        return a
+    root = a
+    other = b
+    if starts_before(b, a):
+        root = b
+        other = a
+    right = meld(root.right, other)
+    left = root.left
+    left_rank = left.rank if left is not None else 0
+    right_rank = right.rank if right is not None else 0
+    root.left = left if left_rank >= right_rank else right
+    root.right = right if left_rank >= right_rank else left
+    root.rank = min(left_rank, right_rank) + 1
+    return root
+
+
+def make_eligible(issue: Issue, entry: Entry) -> None:
+    """Put a command that is ready and in the window into the heap of its class.
+
+    One that needs no unit has to be the oldest of its stream.
+    """
+    if not entry.ready or not entry.in_window:
+        return
+    if entry.unit_class == NO_UNIT and issue.streams[entry.stream].first is not entry:
+        return
+    entry.left = None
+    entry.right = None
+    entry.rank = 1
+    issue.heaps[entry.unit_class] = meld(issue.heaps[entry.unit_class], entry)
+
+
+# -- the queue ---------------------------------------------------------------------------------------------------------
+
+
+def enqueue(issue: Issue, entry: Entry) -> None:
+    """Append a command to the queue."""
+    entry.ready = False
+    entry.in_window = issue.window_count < issue.window
+    entry.older = issue.youngest
+    entry.younger = None
+    if issue.youngest is None:
+        issue.oldest = entry
+    else:
+        issue.youngest.younger = entry
+    issue.youngest = entry
+    if entry.in_window:
+        issue.window_count += 1
+        issue.window_end = entry
+
+
+def dequeue(issue: Issue, entry: Entry) -> None:
+    """Remove a command of the window from the queue; the next one enters the window."""
+    following = issue.window_end
+    if following is not None:
+        following = following.younger
+    if issue.window_end is entry:
+        issue.window_end = entry.older
+    if entry.older is None:
+        issue.oldest = entry.younger
+    else:
+        entry.older.younger = entry.younger
+    if entry.younger is None:
+        issue.youngest = entry.older
+    else:
+        entry.younger.older = entry.older
+    issue.window_count -= 1
+    if following is not None:
+        following.in_window = True
+        issue.window_count += 1
+        issue.window_end = following
+        make_eligible(issue, following)
+
+
+def start_next(issue: Issue) -> Entry | None:
+    """Take the command that starts now out of the queue; None: nothing can start. `issue.unit` is for it."""
+    best = issue.heaps[NO_UNIT]
+    issue.unit = NO_FREE_UNIT
+    if best is None:
+        for unit_class in range(1, issue.classes):
+            first = issue.heaps[unit_class]
+            if first is not None and (best is None or starts_before(first, best)):
+                unit = find_unit(issue, unit_class)
+                if unit != NO_FREE_UNIT:
+                    best = first
+                    issue.unit = unit
+    if best is None:
+        issue.requested = 0
+        for unit_class in range(1, issue.classes):
+            if issue.ready[unit_class]:
+                issue.requested = issue.requested | issue.request_bits[unit_class]
+        return None
+    issue.heaps[best.unit_class] = meld(best.left, best.right)
+    issue.ready[best.unit_class] -= 1
+    best.stage = RUNNING
+    dequeue(issue, best)
+    return best

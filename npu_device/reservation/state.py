@@ -1,0 +1,223 @@
+"""Records of the issue stage in their buffer: commands in flight, what they wait for, and the queue (`pyv_native`).
+
+Records come from free lists, which the station extends between calls.
+"""
+
+from npu_device.abi.memory_map import MAX_CLUSTERS
+from npu_device.memory.region import OPERAND_WORDS
+from pyv_native.records import REFERENCE, array, items, record, records
+
+FOREVER = 1 << 62
+STREAMS = 16
+SCOPES = 3
+"""Of barriers: stream (tile), cluster, device."""
+CLUSTER_DOMAINS = STREAMS
+"""Index of the first cluster's domain, after those of streams."""
+GLOBAL_DOMAIN = STREAMS + MAX_CLUSTERS
+DOMAINS = GLOBAL_DOMAIN + 1
+MAX_CLASSES = 144
+"""Unit classes: all units, those of one kind and cluster, and class 0."""
+NO_UNIT = 0
+"""Class of commands that need no unit: they complete as they start."""
+NO_SCOPE = SCOPES
+"""In place of the scope of a BARRIER."""
+WAITING, RUNNING, ENDED = range(3)
+"""Stages of a command: not started; on its units; over, and not retired."""
+START, RELEASE = 1, 2
+"""What a function asks for in its cycle: that commands start, that commands become ready."""
+MAX_OPERANDS = 64
+"""Operands that are passed at once."""
+EVENT_WORDS = 4
+MAX_EVENTS = 64
+"""Events that are kept until the event stream takes them."""
+
+
+@record
+class Access:
+    """A region that a command in flight reads or writes, a node of one of two interval trees."""
+
+    entry: "Entry" = REFERENCE
+    low: int = 0
+    end: int = 0
+    row_bytes: int = 0
+    stride: int = 0
+    """Distance of rows; 0: a single row."""
+    written: bool = False
+    in_tree: bool = False
+    """Whether later accesses find it: it is in flight, and none of them covers it."""
+    id: int = 0
+    """Serial number: the age."""
+    successor: int = FOREVER
+    """Serial number of the access that covers it."""
+    left: "Access | None" = REFERENCE
+    right: "Access | None" = REFERENCE
+    reach: int = 0
+    """Largest end in its subtree."""
+    next: "Access | None" = REFERENCE
+    """Of its command; of the free list."""
+    match: "Access | None" = REFERENCE
+    """The next result of a search."""
+    waits_for_readers: bool = False
+    """Whether it waits for all older readers that conflict, without a list of them."""
+    waits_for_writers: bool = False
+    next_wide: "Access | None" = REFERENCE
+    """The next access that waits without a list."""
+
+
+@record
+class Dependency:
+    """A command that waits for another."""
+
+    waiter: "Entry" = REFERENCE
+    next: "Dependency | None" = REFERENCE
+
+
+@record
+class Stamp:
+    """A barrier that is in force."""
+
+    ticket: int = 0
+    """Of BARRIER; 0 for TBAR."""
+    aux: int = 0
+    """Scope, index of stream or cluster << 4."""
+    next: "Stamp | None" = REFERENCE
+
+
+@record
+class Epoch:
+    """Commands between two barriers of one domain."""
+
+    in_flight: int = 0
+    """Commands accepted and not completed."""
+    waiting: "Entry | None" = REFERENCE
+    """Commands that its turn sets free."""
+    stamps: Stamp | None = REFERENCE
+    """Barriers that its turn lifts, oldest first."""
+    last_stamp: Stamp | None = REFERENCE
+    next: "Epoch | None" = REFERENCE
+    """The next epoch of the domain; of the free list."""
+
+
+@record
+class Domain:
+    """The epochs of a stream, a cluster or the device, oldest first; the last is open for new commands."""
+
+    first: Epoch = REFERENCE
+    last: Epoch = REFERENCE
+
+
+@record
+class Entry:
+    """A command in flight: its entry of the reservation station."""
+
+    number: int = 0
+    """Acceptance number: the age. Smaller is older."""
+    ticket: int = 0
+    stream: int = 0
+    cluster: int = 0
+    unit_class: int = NO_UNIT
+    key: int = 0
+    """Smaller starts first; at equal keys, the older command."""
+    accepted: int = 0
+    """Cycle of acceptance (t2)."""
+    stage: int = WAITING
+    hazards: int = 0
+    """Ends and retirements of older commands that it waits for."""
+    hazards_clear: int = 0
+    """Cycle since which there is none."""
+    gates: int = 0
+    """Barriers that it waits for."""
+    gates_clear: int = 0
+    ready: bool = False
+    """Whether READY was emitted."""
+    in_window: bool = False
+    """Whether the scheduler looks at it."""
+    accesses: Access | None = REFERENCE
+    after_end: Dependency | None = REFERENCE
+    """Commands that wait for its end."""
+    after_retirement: Dependency | None = REFERENCE
+    epochs: list[Epoch] = array(SCOPES)
+    """Of its stream, its cluster and the device."""
+    next_gated: "list[Entry | None]" = array(SCOPES)
+    """The next command that waits for the turn of the same epoch."""
+    next_in_stream: "Entry | None" = REFERENCE
+    older: "Entry | None" = REFERENCE
+    """Neighbours in the queue."""
+    younger: "Entry | None" = REFERENCE
+    left: "Entry | None" = REFERENCE
+    """Children in the heap of ready commands."""
+    right: "Entry | None" = REFERENCE
+    rank: int = 0
+    """Length of the path to the nearest leaf of that heap."""
+    next: "Entry | None" = REFERENCE
+    """The next command that is to become ready; of the free list."""
+
+
+@record
+class Stream:
+    """Commands of a stream in flight, oldest first: they retire in this order."""
+
+    first: Entry | None = REFERENCE
+    last: Entry | None = REFERENCE
+
+
+@record
+class Issue:
+    """The state of one device's issue stage."""
+
+    readers: Access | None = REFERENCE
+    """Interval tree of the reads of commands that have not ended."""
+    writers: Access | None = REFERENCE
+    """Interval tree of the writes of commands that have not retired."""
+    accesses: int = 0
+    """Accesses so far."""
+    wide: Access | None = REFERENCE
+    """Accesses that wait without a list."""
+    matches: Access | None = REFERENCE
+    """Result of a search."""
+    match_count: int = 0
+    reporting: bool = False
+    """Whether dependencies are reported as they are found."""
+    operands: list[int] = items(OPERAND_WORDS * MAX_OPERANDS)
+    """Of the command that is accepted."""
+
+    clusters: int = 1
+    domains: list[Domain] = records(DOMAINS)
+    streams: list[Stream] = records(STREAMS)
+    released: Entry | None = REFERENCE
+    """Commands that are to become ready, oldest first."""
+    last_released: Entry | None = REFERENCE
+
+    oldest: Entry | None = REFERENCE
+    """The queue: commands that have not started."""
+    youngest: Entry | None = REFERENCE
+    window: int = 0
+    """Commands that the scheduler looks at: the oldest in the queue."""
+    window_count: int = 0
+    window_end: Entry | None = REFERENCE
+    """The youngest of these."""
+    classes: int = 1
+    heaps: list[Entry | None] = array(MAX_CLASSES)
+    """Ready commands in the window, by unit class."""
+    ready: list[int] = array(MAX_CLASSES)
+    """Ready commands in the queue, by unit class."""
+    request_bits: list[int] = array(MAX_CLASSES)
+    """Bits of unit classes in `requested`."""
+    requested: int = 0
+    """Units that ready commands waited for when nothing could start any more."""
+    unit: int = 0
+    """Code of the unit for the command that starts; -1: none."""
+
+    free_entries: Entry | None = REFERENCE
+    free_accesses: Access | None = REFERENCE
+    free_dependencies: Dependency | None = REFERENCE
+    free_epochs: Epoch | None = REFERENCE
+    free_stamps: Stamp | None = REFERENCE
+    spare_entries: int = 0
+    """Records in these lists."""
+    spare_accesses: int = 0
+    spare_dependencies: int = 0
+    spare_epochs: int = 0
+    spare_stamps: int = 0
+    events: list[int] = items(EVENT_WORDS * MAX_EVENTS)
+    """Events that the stream has not been given yet, laid out as `records.RECORD`."""
