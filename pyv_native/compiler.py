@@ -79,8 +79,8 @@ class Compiler:
         return bytes(sha256(text).digest())
 
     def _compiled(self, text: str) -> bytes:
-        if "inttoptr" in text:
-            raise ValueError("the text of a module has an inttoptr: give addresses as arguments or pointers")
+        if any(f"inttoptr i64 {first}" in text for first in "-0123456789"):
+            raise ValueError("the text of a module has an address: give addresses as arguments or pointers")
         return self._llvm.compile(text)
 
 

@@ -6,7 +6,7 @@ from enum import IntEnum
 from inspect import signature
 from types import FunctionType
 
-from pyv_native import integers
+from pyv_native import integers, pointers
 from pyv_native.arena import LINKS, NULL_SIZE, ROOT, StatusCode, is_callback
 from pyv_native.emitter import I64, Context, Definition, InstructionEmitter, SubsetFunction, is_root
 from pyv_native.records import WORD, ListOf, Scalar, Shape, layout
@@ -17,6 +17,9 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Is: "eq", ast.IsNot: "ne",
 }  # fmt: skip
 _CONVERSIONS = {integers.u32: "u32", integers.i32: "i32", integers.unsigned_less: "unsigned_less"}
+_LOADS = {pointers.load_u8: "i8", pointers.load_u16: "i16", pointers.load_u32: "i32"}
+_STORES = {pointers.store_u8: "i8", pointers.store_u16: "i16", pointers.store_u32: "i32"}
+_INTRINSICS = {*_CONVERSIONS, *_LOADS, *_STORES}
 
 
 class Expressions(InstructionEmitter):
@@ -158,8 +161,8 @@ class Expressions(InstructionEmitter):
             shape = self._list_shape(node.args[0])
             return str(shape.capacity) if shape.fixed else self._load(self._value(node.args[0]))
         callee = self._function.names.get(name)
-        if callee in _CONVERSIONS and len(node.args) == len(signature(callee).parameters):
-            return self._convert(_CONVERSIONS[callee], [self._value(argument) for argument in node.args])
+        if callee in _INTRINSICS and len(node.args) == len(signature(callee).parameters):
+            return self._intrinsic(callee, [self._value(argument) for argument in node.args])
         if not isinstance(callee, FunctionType):
             raise self._error(node)
         if callee not in self._context.links and callee.__module__.partition(".")[0] not in self._context.packages:
@@ -203,6 +206,17 @@ class Expressions(InstructionEmitter):
             test = self._ir.value(f"icmp {'sle' if name == 'min' else 'sge'} {I64} {best}, {value}")
             best = self._ir.value(f"select i1 {test}, {I64} {best}, {I64} {value}")
         return best
+
+    def _intrinsic(self, callee: Definition, values: list[str]) -> str:
+        """A function of `pyv_native.integers` or `pyv_native.pointers`."""
+        if callee in _CONVERSIONS:
+            return self._convert(_CONVERSIONS[callee], values)
+        place = self._ir.value(f"inttoptr {I64} {values[0]} to ptr")
+        if callee in _LOADS:
+            return self._ir.value(f"zext {_LOADS[callee]} {self._ir.load(_LOADS[callee], place)} to {I64}")
+        kind = _STORES[callee]
+        self._ir.store(kind, self._ir.value(f"trunc {I64} {values[1]} to {kind}"), place)
+        return "0"
 
     def _convert(self, name: str, values: list[str]) -> str:
         """A conversion of `pyv_native.integers`."""
@@ -293,7 +307,7 @@ class Expressions(InstructionEmitter):
             return stored if isinstance(stored, ListOf) else Scalar(stored.record)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             callee = self._function.names.get(node.func.id)
-            if isinstance(callee, FunctionType) and callee not in _CONVERSIONS:
+            if isinstance(callee, FunctionType) and callee not in _INTRINSICS:
                 return self._context.function(callee).result
         if isinstance(node, ast.IfExp):
             shapes = self._shape(node.body), self._shape(node.orelse)

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_ext.bus.clock import Clock
-from pyv_ext.bus.memory import LINE_BITS, PAGE, PAGE_BITS, Ram, zeros
+from pyv_ext.bus.memory import PAGE, PAGE_BITS, Ram, zeros
 from pyv_ext.bus.window import Window
 from pyv_ext.errors import PyvExtError
 from pyv_ext.machine import bus as machine_bus
-from pyv_ext.machine.state import REGISTERS, Register
+from pyv_ext.machine.state import LINE_BITS, MOST_MEMORIES, REGISTERS, Register
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
+from pyv_native.pointers import address_of
 from pyv_native.state import LATEST, WORD32, Fields
 
 if TYPE_CHECKING:
@@ -57,10 +58,7 @@ class Bus:
         """`f(address, size, write)` before an access that comes here; one that raises `AccessStopped` prevents it."""
         self.on_code_write: list[Callable[[int, int], None]] = []
         """`f(address, size)` after a write, by hart or device, to lines that hold decoded code."""
-        self.on_map: list[Callable[[], None]] = []
-        """`f()` after memory was added, or loads of memory other than `rams[0]` are watched or not any more."""
-        self.shadow: Shadow | None = None
-        """Of a sanitizer; set before the program runs."""
+        self._shadow: Shadow | None = None
         self.on_cbo: list[Callable[[str, int, int], None]] = []
         """`f(name, address, start)` at each cache-block operation of the hart."""
         self._windows: list[Window] = []
@@ -83,7 +81,7 @@ class Bus:
             self.load_ok[first:last] = b"\1" * (last - first)
             if ram.writable:
                 self.store_ok[first:last] = b"\1" * (last - first)
-        self._map_changed()
+        self._fill_memories()
 
     def add_device(self, base: int, device: Device, *, near: bool = False) -> None:
         """Map a device; `near` devices cost a load or store plus `near_extra` instead of an MMIO access."""
@@ -288,24 +286,39 @@ class Bus:
         self.watching = True
         self.clock.leave()  # native code must look at loads
         self.load_ok[address >> PAGE_BITS] = 0
-        self._map_changed()
+        self._fill_memories()
 
     def unwatch(self, address: int) -> None:
         page = address >> PAGE_BITS
         self._watched[page] -= 1
         if not self._watched[page]:
             del self._watched[page]
-            self._map_changed()
+            self._fill_memories()
             if self.rams and self.rams[0].base <= address < self.rams[0].end:
                 self.load_ok[page] = 1
 
-    def watched_in(self, ram: Ram) -> bool:
-        """Whether loads from some of the memory are watched."""
-        return any(ram.base >> PAGE_BITS <= page < ram.end >> PAGE_BITS for page in self._watched)
+    @property
+    def shadow(self) -> "Shadow | None":
+        """That of a sanitizer; to be set before the program runs."""
+        return self._shadow
 
-    def _map_changed(self) -> None:
-        for listener in self.on_map:
-            listener()
+    @shadow.setter
+    def shadow(self, shadow: "Shadow") -> None:
+        self._shadow = shadow
+        self._fill_memories()
+
+    def _fill_memories(self) -> None:
+        """Fill in the records of memories, of as many as there is room for."""
+        timing, memories = self.timing, self.clock.machine.memories
+        memories.resize(min(len(self.rams), MOST_MEMORIES))
+        for memory, ram in zip(memories, self.rams, strict=False):
+            extra = timing.near_extra if ram.near else 0
+            watched = any(ram.base >> PAGE_BITS <= page < ram.end >> PAGE_BITS for page in self._watched)
+            unseen = ram is not self.rams[0] and (self._shadow is None or not ram.writable)
+            memory.base, memory.size = ram.base, ram.size
+            memory.loadable, memory.storable = unseen and not watched, unseen and ram.writable
+            memory.data, memory.lines = address_of(ram.data), address_of(ram.code)
+            memory.load_cycles, memory.store_cycles = timing.load + extra, timing.store + extra
 
     def watch_stores(self, address: int, watcher: Callable[[int, int, int], None]) -> None:
         """Call `watcher(address, size, now)` after each store by the hart to the page of `address`."""

@@ -7,12 +7,10 @@ import mmap
 import sys
 
 from pyv_ext.errors import PyvExtError
+from pyv_ext.machine.state import LINE_BITS
 
 PAGE_BITS = 12
 PAGE = 1 << PAGE_BITS
-LINE_BITS = 6
-LINE = 1 << LINE_BITS
-"""Code is tracked by lines of 64 bytes."""
 
 _GIVES_BACK = sys.platform == "linux"
 """Whether pages that are given back read as zeros."""

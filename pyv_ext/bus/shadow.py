@@ -11,8 +11,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from pyv_ext.bus.memory import LINE_BITS, PAGE_BITS, Ram
+from pyv_ext.bus.memory import PAGE_BITS, Ram
 from pyv_ext.hart.hart import Hart
+from pyv_ext.machine.state import LINE_BITS
 
 LOADS, STORES = 1, 2
 """Bits of a line's flags: which accesses are told."""

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.closures import After, Closures, Step, leave
 from pyv_ext.engines.slow import Core, slow_path
 from pyv_ext.engines.stop import Stop
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, Kind
+from pyv_ext.machine.state import LINE
 from pyv_ext.machine.traps import Cause
 
 PLAIN = (Kind.OP, Kind.LOAD, Kind.BRANCH, Kind.JUMP)

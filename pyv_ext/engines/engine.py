@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
-from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.closures import After, Step
 from pyv_ext.engines.code import Code, Decoded, Hook
 from pyv_ext.engines.protection import fault_of, load_port
@@ -22,7 +21,7 @@ from pyv_ext.isa import Instruction, Kind
 from pyv_ext.machine import log
 from pyv_ext.machine.hart import repeats_trap
 from pyv_ext.machine.slots import GUARDED, MIE, MIP
-from pyv_ext.machine.state import LogKind
+from pyv_ext.machine.state import LINE, LogKind
 from pyv_ext.machine.traps import INTERRUPT, Cause, cause_name
 from pyv_ext.timing import CoreTiming
 from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, shown

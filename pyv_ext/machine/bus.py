@@ -5,10 +5,12 @@ their numbers. What a device does in cycle n is seen from the start of cycle n +
 """
 
 from pyv_ext.machine.clint import decide, read_clint, write_clint
-from pyv_ext.machine.log import append, log_access
+from pyv_ext.machine.log import append, log_access, log_cycles
 from pyv_ext.machine.plic import output, read_plic, set_levels, write_plic
 from pyv_ext.machine.state import (
     CLINT,
+    LINE,
+    LINE_BITS,
     MEIP,
     MSIP,
     MTIP,
@@ -21,11 +23,13 @@ from pyv_ext.machine.state import (
     Device,
     LogKind,
     Machine,
+    Memory,
     PostedStore,
     Register,
 )
 from pyv_ext.machine.uart import line, read_uart, write_uart
 from pyv_native.arena import callback
+from pyv_native.pointers import load_u8, load_u16, load_u32, store_u8, store_u16, store_u32
 
 LEAVE = -1
 """Result in place of a value: nothing was done, Python goes on. Of `wait_for_interrupt`: the WFI goes on waiting."""
@@ -229,6 +233,46 @@ def wait_for_interrupt(machine: Machine, cycle: int) -> int:
     return LEAVE
 
 
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def memory_at(machine: Machine, address: int) -> Memory | None:
+    """The memory that has an address."""
+    for memory in machine.memories:
+        if memory.base <= address < memory.base + memory.size:
+            return memory
+    return None
+
+
+def load_memory(machine: Machine, memory: Memory, address: int, size: int) -> int:
+    """Value of a load; LEAVE where the bus must see it."""
+    if not memory.loadable or address & size - 1:
+        return LEAVE
+    machine.cycles = memory.load_cycles
+    machine.fault = False
+    place = memory.data + address - memory.base
+    if size == 1:
+        return load_u8(place)
+    return load_u16(place) if size == 2 else load_u32(place)
+
+
+def store_memory(machine: Machine, memory: Memory, address: int, size: int, value: int, start: int) -> int:
+    """Store: 0; LEAVE where the bus must see it."""
+    offset = address - memory.base
+    if not memory.storable or address & size - 1 or load_u8(memory.lines + (offset >> LINE_BITS)):
+        return LEAVE
+    machine.cycles = memory.store_cycles
+    machine.fault = False
+    if size == 1:
+        store_u8(memory.data + offset, value)
+    elif size == 2:
+        store_u16(memory.data + offset, value)
+    else:
+        store_u32(memory.data + offset, value)
+    log_cycles(machine, LogKind.STORES, start, memory.store_cycles, address & -LINE)
+    return 0
+
+
 # -- accesses of the hart ----------------------------------------------------------------------------------------------
 
 
@@ -325,8 +369,12 @@ def store(machine: Machine, address: int, size: int, value: int, start: int) -> 
 def load_hart(machine: Machine, address: int, size: int, start: int) -> int:
     """Value of a load by native code: a stable register is not read again as long as nothing changes.
 
-    LEAVE where no device accepts it, or where `guarded`: Python compares each access with watchpoints first.
+    LEAVE where nothing accepts it, where the bus must see it, or where a device is accessed while `guarded`: Python
+    compares each access with watchpoints first.
     """
+    memory = memory_at(machine, address)
+    if memory is not None:
+        return load_memory(machine, memory, address, size)
     register = register_at(machine, address, size)
     if machine.guarded or not register.readable:
         return LEAVE
@@ -342,6 +390,9 @@ def load_hart(machine: Machine, address: int, size: int, start: int) -> int:
 
 def store_hart(machine: Machine, address: int, size: int, value: int, start: int) -> int:
     """Store by native code: 0; LEAVE as of `load_hart`."""
+    memory = memory_at(machine, address)
+    if memory is not None:
+        return store_memory(machine, memory, address, size, value, start)
     register = register_at(machine, address, size)
     if machine.guarded or not register.writable:
         return LEAVE

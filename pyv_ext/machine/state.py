@@ -9,6 +9,9 @@ from pyv_ext.machine.traps import MACHINE
 from pyv_ext.timing import DEEPEST
 from pyv_native.records import array, items, record, records, u8, u16, u32
 
+LINE_BITS: Final = 6
+LINE: Final = 1 << LINE_BITS
+"""Code is tracked by lines of 64 bytes."""
 NEVER: Final = 1 << 62
 """Later than any run."""
 WORD: Final = 0xFFFF_FFFF
@@ -32,6 +35,7 @@ ENTRIES: Final = 16
 """Entries of PMP."""
 
 MOST_DEVICES: Final = 64
+MOST_MEMORIES: Final = 16
 REGISTERS: Final = 256
 """Entries of the hash table of device registers; it is emptied when three in four are used."""
 FIFO_DEPTH: Final = 16
@@ -262,6 +266,22 @@ class Register:
 
 
 @record
+class Memory:
+    """Memory of the bus, in bytes of the host; what may not be loaded or stored so, the bus must see."""
+
+    base: int = 0
+    size: int = 0
+    loadable: bool = False
+    storable: bool = False
+    """The RAM of the fast path is neither."""
+    data: int = 0
+    """Host address of its bytes, and of `Ram.code`."""
+    lines: int = 0
+    load_cycles: int = 0
+    store_cycles: int = 0
+
+
+@record
 class PostedStore:
     """A store on its way to a device."""
 
@@ -336,6 +356,7 @@ class Machine:
     """Posted stores that have not arrived."""
     posted: list[PostedStore] = records(DEEPEST + 1)
     devices: list[Device] = records(MOST_DEVICES)
+    memories: list[Memory] = records(MOST_MEMORIES)
     registers: list[Register] = records(REGISTERS)
     kinds: u32 = 0
     """Kinds of the core log that are logged now, as bits."""

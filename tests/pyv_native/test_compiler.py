@@ -129,7 +129,7 @@ def test_variables_belong_to_what_was_loaded(tmp_path: Path) -> None:
 
 def test_a_number_is_no_pointer(tmp_path: Path) -> None:
     text = READ.replace("load ptr, ptr @place", "inttoptr i64 4096 to ptr")
-    with pytest.raises(ValueError, match=r"^the text of a module has an inttoptr: give addresses as"):
+    with pytest.raises(ValueError, match=r"^the text of a module has an address: give addresses as"):
         Compiler(None).load(text, "f")
 
 

@@ -1,21 +1,20 @@
 """The memory through which Python and native code share a hart: one 64-bit word for each name."""
 
-import ctypes
 from typing import Final
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.hart.hart import Hart
 from pyv_native.ir import Ir
+from pyv_native.pointers import address_of
 
 (
-    PC, PROGRESS, X, RAM, CODE, LOAD_OK, SPACE, MEMORIES, MEMORY_COUNT, LEFT, DONE, LIMIT, INSTRET,
+    PC, PROGRESS, X, RAM, CODE, LOAD_OK, SPACE, LEFT, DONE, LIMIT, INSTRET,
     CUSTOM, MARKED, END, FLAGS, STORE_PCS, STORE_CYCLES, STORE_PAGES, WRITTEN, FENCED, MARKED_PC, MARKED_AT, RECORDS_AT,
-) = range(25)  # fmt: skip
+) = range(23)  # fmt: skip
 """Words of the frame, in groups:
 
 - `PC` and `PROGRESS`: where the hart is; addresses of its registers, `X`; of memory and its maps (see `Ram.code` and
   `Bus.load_ok`); of the words of the current `space.Space`.
-- `MEMORIES`, `MEMORY_COUNT`: the table of other memories (see `elsewhere`).
 - `LEFT`, `DONE`, signed: the cycles that Python gives, and what is left of them, below 0 when the last instruction took
   longer; the instructions that have retired. `LIMIT`: the cycle in which none are left, which moves while native code
   runs. `INSTRET`: the instructions that had retired when it was entered.
@@ -83,11 +82,6 @@ def cycle_of(ir: Ir, progress: str) -> str:
 def retired(ir: Ir, progress: str) -> str:
     """Count of instructions (an i64) that have retired at an i64 progress."""
     return ir.value(f"add i64 {ir.load('i64', '%frame', 8 * INSTRET)}, {ir.value(f'lshr i64 {progress}, 32')}")
-
-
-def address_of(buffer: object) -> int:
-    """Where a writable buffer lies; the caller keeps the buffer alive."""
-    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))  # type: ignore[arg-type]
 
 
 def make_frame(hart: Hart, bus: Bus) -> memoryview:

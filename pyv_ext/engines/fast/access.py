@@ -1,14 +1,13 @@
 """Loads and stores of the RAM of the fast path in LLVM IR.
 
-They leave where the access is another one. The interpreter then tries `boundary.elsewhere`; translated code leaves to
-the interpreter.
+They leave where the access is another one: translated code to the interpreter, which calls the bus.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from pyv_ext.bus.bus import Bus
-from pyv_ext.bus.memory import LINE_BITS, PAGE_BITS
+from pyv_ext.bus.memory import PAGE_BITS
 from pyv_ext.engines.boundary import calls, frame
 from pyv_ext.engines.boundary.calls import HartFunctions
 from pyv_ext.engines.fast.blocks import Reach
@@ -18,6 +17,7 @@ from pyv_ext.isa import Kind, Row
 from pyv_ext.machine import hart as machine
 from pyv_ext.machine import pmp
 from pyv_ext.machine.slots import READABLE, WRITABLE
+from pyv_ext.machine.state import LINE_BITS
 from pyv_native.ir import Ir, Target
 
 LOADS, STORES, WORD_BITS = 1, 2, 2

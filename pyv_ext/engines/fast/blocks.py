@@ -5,12 +5,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from pyv_ext.bus.memory import LINE
 from pyv_ext.hart.csr import REGISTERS
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.row import Row
 from pyv_ext.machine.csr import MIE, MSTATUS, PMPADDR, PMPCFG
-from pyv_ext.machine.state import ENTRIES
+from pyv_ext.machine.state import ENTRIES, LINE
 
 CONTROL = (Kind.BRANCH, Kind.JUMP)
 ATOMIC = (Kind.LR, Kind.SC, Kind.AMO)

@@ -87,7 +87,6 @@ class FastEngine(Engine):
             regions: Regions = {} if self._last is None else self._last.regions
             if self._native is not None:
                 regions = self._native.regions
-                self._native.close()
             self._form = form
             self._native = Native(self, self.code, self._execute_slow, self._last, regions, guarded=form[1])
             if self._last is not None:

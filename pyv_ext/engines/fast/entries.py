@@ -9,10 +9,10 @@ import struct
 
 from pyv_ext.bus.bus import ADDRESS_SPACE
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
-from pyv_ext.engines.boundary.frame import address_of
 from pyv_ext.engines.fast import floating
 from pyv_ext.engines.fast.blocks import ATOMIC, TRANSLATED
 from pyv_ext.isa import Isa
+from pyv_native.pointers import address_of
 
 STEP = 2
 """Bytes of code per entry: instructions begin at multiples of it."""

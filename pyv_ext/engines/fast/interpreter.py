@@ -9,7 +9,7 @@ pc and progress are in the frame between calls.
 """
 
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
-from pyv_ext.engines.boundary import calls, elsewhere, frame
+from pyv_ext.engines.boundary import calls, frame
 from pyv_ext.engines.boundary.calls import HartFunctions
 from pyv_ext.engines.boundary.frame import BIAS, Exit, Left, with_left
 from pyv_ext.engines.fast import entries, floating, space, upcalls
@@ -83,7 +83,7 @@ class Interpreter:
         self._arrive(pointers.x)
         self._follow(pointers.x)
         self._exits()
-        helpers = elsewhere.functions() + Upcalls.variables()
+        helpers = Upcalls.variables()
         helpers += decoder(self._isa, numbers)
         if self._numbers.by_float:
             helpers += floating.declarations()

@@ -4,7 +4,6 @@ import ctypes
 from collections.abc import Callable, Iterable, Sequence
 
 from pyv_ext.bus.clock import NEVER
-from pyv_ext.engines.boundary.elsewhere import OtherMemories
 from pyv_ext.engines.boundary.frame import (
     BIAS,
     DONE,
@@ -17,7 +16,6 @@ from pyv_ext.engines.boundary.frame import (
     PROGRESS,
     SPACE,
     Exit,
-    address_of,
     make_frame,
 )
 from pyv_ext.engines.code import Code
@@ -40,6 +38,7 @@ from pyv_ext.machine.traps import MACHINE, USER, Cause
 from pyv_native.arena import STATUS
 from pyv_native.compiler import make_compiler, variable
 from pyv_native.ir import Ir
+from pyv_native.pointers import address_of
 
 MOST_SPACES = 8
 """Maps of where PMP permits fetches whose code is kept."""
@@ -71,7 +70,6 @@ class Native:
         self._records = core.bus.clock.arena
         self._frame = make_frame(core.hart, core.bus)
         self._words = self._frame.cast("B").cast("q")
-        self._memories = OtherMemories(core.bus, self._frame)
         self._compiler = make_compiler()
         fused = self._compiler.fused
         self._numbers = Numbers(isa, fused=fused)
@@ -124,10 +122,6 @@ class Native:
         if self._last is not None and not self._kept:
             self._kept = True
             self._last.keep(self.regions)
-
-    def close(self) -> None:
-        """Something else takes over."""
-        self._memories.close()
 
     def run(self, until: int) -> None:
         """Execute up to cycle `until`, or to something other than an event that comes before an instruction."""

@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.boundary import calls, frame
 from pyv_ext.engines.boundary.calls import HartFunctions
-from pyv_ext.engines.boundary.elsewhere import LOAD, STORE
 from pyv_ext.engines.boundary.frame import advance
 from pyv_ext.engines.fast import entries, floating, upcalls
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
@@ -21,7 +19,7 @@ from pyv_ext.isa.formats import F0
 from pyv_ext.isa.softfloat import RUP
 from pyv_ext.machine import bus, csr, hart, log
 from pyv_ext.machine.slots import FRM, FS, GUARDED
-from pyv_ext.machine.state import DIRTY, LogKind
+from pyv_ext.machine.state import DIRTY, LINE, LogKind
 from pyv_ext.machine.traps import Cause
 from pyv_ext.timing import CoreTiming
 from pyv_native.emitter import Definition
@@ -233,15 +231,7 @@ class Operations:
             return
         wide = ir.value(f"zext i32 {address} to i64")
         place = self._slot(entries.RD)  # a device may change the code, and with it this entry
-        answer = ir.value(f"call i64 @{LOAD}(ptr %frame, i64 {wide}, i64 {row.size})")
-        cycles = ir.value(f"lshr i64 {answer}, 32")
-        loaded, device = ir.new_label(), ir.new_label()
-        later = self._later(cycles)
-        ir.branch(ir.value(f"icmp ne i64 {cycles}, 0"), (loaded, (answer, later)), (device, ()))
-        ir.block(device)
-        answer, asked = self._access_device(bus.load_hart, wide, str(row.size))
-        ir.goto(loaded, (answer, asked))
-        answer, later = ir.block(loaded, "i64", "i64")
+        answer, later = self._access_bus(bus.load_hart, wide, str(row.size))
         value = ir.value(f"trunc i64 {answer} to i32")
         if row.signed and row.size < 4:
             sign = 1 << 8 * row.size - 1
@@ -263,20 +253,13 @@ class Operations:
         if row.floating:
             value = ir.value(f"trunc i64 {value} to i32")
         wide = ir.value(f"zext i32 {address} to i64")
-        cycles = ir.value(f"call i64 @{STORE}(ptr %frame, i64 {wide}, i64 {row.size}, i32 {value})")
-        device = ir.new_label()
-        ir.unless(ir.value(f"icmp ne i64 {cycles}, 0"), (device, ()))
-        self._log_store(address, cycles)
-        self._next(next_pc, self._later(cycles), row.length)
-
-        ir.block(device)
         low = ir.value(f"and i32 {value}, {-1 if row.size == 4 else (1 << 8 * row.size) - 1}")
         given = ir.value(f"zext i32 {low} to i64")
-        _, later = self._access_device(bus.store_hart, wide, str(row.size), given)
+        _, later = self._access_bus(bus.store_hart, wide, str(row.size), given)
         self._unless_disturbed(next_pc, later, row.length)
 
-    def _access_device(self, function: Definition, *given: str) -> tuple[str, str]:
-        """Access a device: (value, progress after the instruction)."""
+    def _access_bus(self, function: Definition, *given: str) -> tuple[str, str]:
+        """Access a device, or another memory: (value, progress after the instruction)."""
         ir = self._ir
         start = frame.cycle_of(ir, self._progress)
         calls.put(ir, "pc", self._pc)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from zlib import crc32
 
 from pyv_ext.bus.memory import PAGE
-from pyv_ext.engines.boundary.frame import address_of
 from pyv_ext.engines.code import MOST_MADE, Code
 from pyv_ext.engines.fast import entries, floating
 from pyv_ext.engines.fast.access import RamAccess
@@ -35,6 +34,7 @@ from pyv_ext.hart.pmp import Spans
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.machine.slots import SINK
 from pyv_native.compiler import Compiler, NativeCode
+from pyv_native.pointers import address_of
 
 HOT = 1 << 15
 """How often the interpreter comes to a place before it is translated: by then, translating costs as much."""

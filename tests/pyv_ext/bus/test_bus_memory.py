@@ -4,7 +4,8 @@ import pytest
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import Clock
-from pyv_ext.bus.memory import LINE, PAGE, Ram
+from pyv_ext.bus.memory import PAGE, Ram
+from pyv_ext.machine.state import LINE
 from pyv_ext.timing import CoreTiming
 
 LOW, HIGH = 0x1000_0000, 0x8000_0000

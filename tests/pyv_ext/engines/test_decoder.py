@@ -9,11 +9,12 @@ from hart_rig import RAM, Rig, assemble
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyv_ext.bus.memory import LINE, PAGE
+from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.fast import engine, entries, space
 from pyv_ext.engines.fast.blocks import TRANSLATED, misdirected
 from pyv_ext.engines.kept import last_run
 from pyv_ext.isa import Kind
+from pyv_ext.machine.state import LINE
 
 ISAS = ("rv32i", "rv32im_zicsr_zifencei", "rv32imac_zicsr_zifencei", "rv32imafdcu_zicsr_zifencei_zba_zbb_zbs")
 

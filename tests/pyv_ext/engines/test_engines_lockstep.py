@@ -8,6 +8,7 @@ from engine_world import compare
 from native_forms import NATIVE_FORMS
 from shares import slow
 
+from pyv_ext.bus.bus import Bus
 from pyv_ext.engines.fast import engine as fast
 from pyv_ext.machine import functions
 from pyv_native.module import NativeModule
@@ -174,15 +175,14 @@ def test_device_accesses_that_ignore_events_are_found(monkeypatch, native, unkep
 
 
 def test_wrong_cycles_of_other_memories_are_found(monkeypatch, native, unkept):
-    from pyv_ext.engines.boundary import elsewhere
-
-    original = elsewhere.OtherMemories._fill
+    original = Bus._fill_memories
 
     def fill(self):
         original(self)
-        self._table[elsewhere.LOAD_CYCLES] += 1
+        for memory in self.clock.machine.memories:
+            memory.load_cycles += 1
 
-    monkeypatch.setattr(elsewhere.OtherMemories, "_fill", fill)
+    monkeypatch.setattr(Bus, "_fill_memories", fill)
     assert found("fast")
 
 

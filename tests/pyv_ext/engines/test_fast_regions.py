@@ -9,13 +9,13 @@ import engine_choice
 import pytest
 from hart_rig import DATA, RAM, Rig
 
-from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.closures import Closures, Step
 from pyv_ext.engines.fast import engine as fast
 from pyv_ext.engines.fast import flow, region, space
 from pyv_ext.engines.fast.blocks import Block, accesses
 from pyv_ext.engines.fast.flow import handed, loops, returns
 from pyv_ext.isa import Instruction, Kind
+from pyv_ext.machine.state import LINE
 from pyv_ext.timing import CoreTiming
 
 SIZE = 0x10_0000
