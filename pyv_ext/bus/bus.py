@@ -58,7 +58,7 @@ class Bus:
         """`f(address, size, write)` before an access that comes here; one that raises `AccessStopped` prevents it."""
         self.on_code_write: list[Callable[[int, int], None]] = []
         """`f(address, size)` after a write, by hart or device, to lines that hold decoded code."""
-        self._shadow: Shadow | None = None
+        self.shadow: Shadow | None = None
         self.on_cbo: list[Callable[[str, int, int], None]] = []
         """`f(name, address, start)` at each cache-block operation of the hart."""
         self._windows: list[Window] = []
@@ -297,14 +297,9 @@ class Bus:
             if self.rams and self.rams[0].base <= address < self.rams[0].end:
                 self.load_ok[page] = 1
 
-    @property
-    def shadow(self) -> "Shadow | None":
-        """That of a sanitizer; to be set before the program runs."""
-        return self._shadow
-
-    @shadow.setter
-    def shadow(self, shadow: "Shadow") -> None:
-        self._shadow = shadow
+    def add_shadow(self, shadow: "Shadow") -> None:
+        """Let a sanitizer look on, before the program runs."""
+        self.shadow = shadow
         self._fill_memories()
 
     def _fill_memories(self) -> None:
@@ -314,7 +309,7 @@ class Bus:
         for memory, ram in zip(memories, self.rams, strict=False):
             extra = timing.near_extra if ram.near else 0
             watched = any(ram.base >> PAGE_BITS <= page < ram.end >> PAGE_BITS for page in self._watched)
-            unseen = ram is not self.rams[0] and (self._shadow is None or not ram.writable)
+            unseen = ram is not self.rams[0] and (self.shadow is None or not ram.writable)
             memory.base, memory.size = ram.base, ram.size
             memory.loadable, memory.storable = unseen and not watched, unseen and ram.writable
             memory.data, memory.lines = address_of(ram.data), address_of(ram.code)

@@ -17,7 +17,8 @@ class Sanitizer:
         self._hart = platform.hart
         self._notebook = Notebook(program)
         memory = MEMORY in platform.config.run.sanitize
-        self._shadow = platform.bus.shadow = Shadow(platform.hart, platform.bus.rams, bytes_written=memory)
+        self._shadow = Shadow(platform.hart, platform.bus.rams, bytes_written=memory)
+        platform.bus.add_shadow(self._shadow)
         self._shadow.on_unwritten = self._unwritten
         self._boundary = Boundary(platform, self._shadow, program, self._notebook)
 
