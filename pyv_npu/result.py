@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from npu_device.trace.records import Batch
     from npu_device.trace.run_spans import Spans
     from pyv_npu.faults.record import Record
+    from pyv_npu.observe.analysis.energy import Estimate
     from pyv_npu.observe.analysis.model import Analysis
     from pyv_npu.observe.analysis.traffic import Traffic
+    from pyv_npu.observe.analysis.work import Work
     from pyv_npu.observe.sanitizer.findings import Findings
     from toolchain.codegen import Command
 
@@ -231,13 +233,38 @@ class Result(Generic[D]):
         return EXTENDED_SIZE * sum(command.block is not None for command in fetched)
 
     @cached_property
+    def works(self) -> "Sequence[Work]":
+        """Work of each command of a model, in the order of submission; empty where it is not known."""
+        if not self.commands:
+            return ()
+        from npu_device.levels.runner import Listed  # firmware starts without it and NumPy
+        from pyv_npu.observe.analysis.work import works
+
+        listed = [Listed(command.descriptor, 0, command.block) for command in self.commands]
+        return works(listed, self.config.npu, self.memory)
+
+    @cached_property
+    def energy(self) -> "Estimate | None":
+        """Estimate of energy and area; None where the commands are not known, or nothing has time."""
+        if not self.works or not self.cycles:
+            return None
+        from pyv_npu.observe.analysis.energy import estimate
+
+        core = self.core is not None and self.traffic is not None
+        fetched = self.traffic.to_json(self.block_bytes)["descriptors"] if core and self.traffic is not None else 0
+        instructions = 0 if self.core is None else self.core.instret
+        return estimate(
+            self.config, self.layer_names, self.works, self.cycles, self.counters, instructions, fetched
+        )  # fmt: skip
+
+    @cached_property
     def analysis(self) -> "Analysis | None":
         """Where the time of a model went; None where it is not known what the commands are."""
         from pyv_npu.observe.analysis.model import analyse
 
         if not self.commands or self.cycles is None:
             return None
-        return analyse(self.commands, self.spans, self.config.npu, self.memory)
+        return analyse(self.commands, self.works, self.spans, self.config.npu, self.memory)
 
     @cached_property
     def without_firmware(self) -> int | None:
@@ -283,6 +310,7 @@ class Result(Generic[D]):
                 **({} if core is None else {"error_log": core.error_log}),
             },
             "traffic": None if self.traffic is None else self.traffic.to_json(self.block_bytes),
+            **({} if self.energy is None else {"energy": self.energy.to_json()}),
             "outputs_sha256": None if core is None else core.outputs_sha256,
             "events_sha256": None if self.events is None else self.events.hexdigest(),
             **({} if self.faults is None else {"faults": self.faults}),

@@ -52,6 +52,10 @@ cycles of tensor and vector engines."""
 def summary(result: Result[Any]) -> str:
     """A run as text: what the core did, then what its workload is about."""
     own = result.detail.text(result)
+    if "energy" in result.json:
+        from pyv_npu.observe.analysis import energy  # with NumPy, which most firmware does without
+
+        own += f"\n{lines_of('energy and area, an estimate', energy.lines(result.json['energy']))}\n"
     if result.core is None:
         return own
     found = result.core.findings

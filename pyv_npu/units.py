@@ -10,6 +10,8 @@ DIGITS = 4
 """Significant digits of a figure that is no whole number."""
 
 
+MAX_DECIMALS = 12
+"""Smaller figures have an exponent."""
 LEAST_SHARE = 0.0005
 """Share from which one decimal of its per cent is enough."""
 
@@ -22,12 +24,15 @@ class Scale(NamedTuple):
 
 
 _DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"), (1e-12, "p"))
 SCALES: Mapping[str, tuple[Scale, ...]] = {
     "s": (Scale(1.0, "s"), Scale(1e-3, "ms"), Scale(1e-6, "us"), Scale(1e-9, "ns")),
     "bytes": (Scale(2**30, "GiB"), Scale(2**20, "MiB"), Scale(2**10, "KiB"), Scale(1, "bytes")),
     "bytes/s": tuple(Scale(factor, f"{prefix}B/s") for factor, prefix in _DECIMAL),
     "ops/s": tuple(Scale(factor, f"{prefix}OPS") for factor, prefix in _DECIMAL),
-    "J": (Scale(1.0, "J"), Scale(1e-3, "mJ"), Scale(1e-6, "uJ"), Scale(1e-9, "nJ")),
+    "J": tuple(Scale(factor, f"{prefix}J") for factor, prefix in _SMALL),
+    "J s": tuple(Scale(factor, f"{prefix}J s") for factor, prefix in _SMALL),
+    "W": (Scale(1.0, "W"), Scale(1e-3, "mW"), Scale(1e-6, "uW")),
     "share": (Scale(0.01, "%"),),
 }
 """Unit -> its scales, the largest first. Other units have no prefix."""
@@ -51,7 +56,9 @@ def number(value: object) -> str:
     if value.is_integer():
         return f"{value:,.0f}"
     digits = max(0, DIGITS - 1 - math.floor(math.log10(abs(value))))
-    text = f"{value:,.{min(digits, 12)}f}"
+    if digits > MAX_DECIMALS:
+        return f"{value:.{DIGITS}g}"
+    text = f"{value:,.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

@@ -15,7 +15,7 @@ from npu_device.config import NpuConfig, VeConfig, VeOperations
 from npu_device.cost.banks import Access, Demand, demands, spread
 from npu_device.cost.plan import Compute, Piece, Transfer
 from npu_device.cost.rates import Rates
-from npu_device.cost.tensor import SPEEDS, Product, attention, ceil_div, once_per_command, product, speeds
+from npu_device.cost.tensor import SPEEDS, Product, ceil_div, once_per_command, product_of, speeds
 from npu_device.memory.bitwidth import aligned_bytes, expanded, num_bursts
 from npu_device.memory.region import Region
 from npu_device.trace.events import CACHED, ROLE, WRITES, Cause, Kind, Role
@@ -264,12 +264,8 @@ class Timing:
     def _compute(self, piece: Compute) -> Cost:
         config = self._config
         payload = sum(region.payload for region in piece.writes)
-        if piece.sight is not None:
-            made = attention(config.te, piece.m, piece.sight, piece.bits_w)
-        elif piece.kind is Kind.TE:
-            made = product(
-                config.te, piece.m, piece.n, piece.k, piece.bits_a, piece.bits_w, piece.weights_kept, piece.groups
-            )
+        if piece.kind is Kind.TE:
+            made = product_of(config.te, piece)
         elif config.ve.ideal:
             made = Product(0)
         else:

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from npu_device.config import SPEED, WIDTHS, TeConfig
-from npu_device.cost.plan import Sight
+from npu_device.cost.plan import Compute, Sight
 from npu_device.trace.events import Cause
 
 
@@ -109,6 +109,13 @@ def attention(te: TeConfig, rows: int, sight: Sight, bits: int) -> Product:
     if sight.scores:
         return Product(made.cycles, reads=(1, keys), writes=unmasked, lost=made.lost)
     return Product(made.cycles, reads=(unmasked, keys), lost=made.lost)
+
+
+def product_of(te: TeConfig, piece: Compute) -> Product:
+    """Cost of a step on a tensor engine."""
+    if piece.sight is not None:
+        return attention(te, piece.m, piece.sight, piece.bits_w)
+    return product(te, piece.m, piece.n, piece.k, piece.bits_a, piece.bits_w, piece.weights_kept, piece.groups)
 
 
 def once_per_command(te: TeConfig) -> int:

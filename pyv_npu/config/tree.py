@@ -22,6 +22,7 @@ SERIAL = 'pyv-npu docs firmware "Console"'
 FIRMWARE, RESULTS = "pyv-npu docs firmware", "pyv-npu docs results"
 RELIABILITY = 'pyv-npu docs reliability "Sanitizers"'
 MAPPING = 'pyv-npu docs model-flow "Mapping by hand"'
+ENERGY = "pyv-npu docs energy"
 CHOSEN = "chosen by us"
 MAX_TILE = (1 << 32) - 1
 
@@ -164,6 +165,16 @@ class CompilerConfig:
                            choices=("auto", "output", "weight"))  # fmt: skip
 
 
+@dataclass(frozen=True)
+class EnergyConfig:
+    """Estimate of energy and area: counts of events times a table."""
+
+    table: str = _key("7nm", "table of energy and area: a shipped one, 45nm or 7nm, or a YAML file", source=ENERGY)
+    dram: str = _key("lpddr4", "standard of the DRAM, one of the table: ddr4, lpddr4, hbm2, gddr6", source=ENERGY)
+    multiplier: str = _key("int8", "type of the multipliers of tensor engines, for their area", source=ENERGY,
+                           choices=("int8", "fp8", "bf16", "fp16", "fp32"))  # fmt: skip
+
+
 def tile_sizes(key: str, value: str) -> tuple[int, int, int] | None:
     """M, N and K of a tile as the configuration writes it; None for `auto`. BadInputError names the key."""
     if value == "auto":
@@ -221,6 +232,7 @@ class Config:
     driver: DriverConfig = field(default_factory=DriverConfig)
     load: LoadConfig = field(default_factory=LoadConfig)
     compiler: CompilerConfig = field(default_factory=CompilerConfig)
+    energy: EnergyConfig = field(default_factory=EnergyConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
     @property
@@ -237,6 +249,12 @@ def check_together(config: Config) -> None:
     for layer, tile in config.compiler.layers.items():
         if tile_sizes(f"compiler.layers.{layer}", tile) is None:
             raise BadInputError(f"compiler.layers.{layer} = auto: drop it, then the layer follows compiler.tile")
+    if config.energy != EnergyConfig():
+        from pyv_npu.config.energy_table import read_table  # rarely needed
+
+        standards = read_table(config.energy.table).standards
+        if config.energy.dram not in standards:
+            raise BadInputError(f"energy.dram = {config.energy.dram}: must be one of {', '.join(standards)}")
     spm = config.npu.spm
     if spm.size % spm.banks:
         raise BadInputError(

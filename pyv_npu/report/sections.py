@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
+from pyv_npu.observe.analysis import energy
 from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.report import layers, memory, page, pictures, tokens
 from pyv_npu.report.charts import Chart
@@ -73,6 +74,7 @@ def write_page(
         *layers.of_model(analyses, effective.config, run["program"]),
         Section("traffic", "Traffic", memory.traffic(runs, analyses)),
         Section("kv", "Keys and values", memory.keys_and_values(runs)),
+        Section("energy", "Energy and area, an estimate", _energy(runs)),
         Section("latency", "Submission latency", [*_latency(runs), *drawn.distributions]),
         Section("stages", "Stages and reasons", [*pictures.stages(runs), *pictures.reasons(runs), *_reasons(runs)]),
         Section("sites", "Where the program submits", _sites(sites)),
@@ -128,6 +130,33 @@ def _problems(comparison: Mapping[str, Any] | None, runs: Runs) -> list[Note]:
     if comparison is not None and comparison["same_results"] is False:
         wrong.append(Note("the modes left different results", "warning"))
     return wrong
+
+
+ENERGY = (("total", "totals"), ("unit", "units_pj"), ("role", "roles_pj"), ("area", "area_mm2"), ("layer", "layers_pj"))
+"""Groups of rows about energy, and the keys of their figures."""
+
+
+def _energy(runs: Runs) -> list[Part]:
+    """Energy by unit, tensor role and layer, and area; nothing where commands are not known."""
+    found = {mode: energy.tables(run["energy"]) for mode, run in runs.items() if run.get("energy")}
+    if not found:
+        return []
+    rows: dict[str, list[list[Cell]]] = {}
+    for group, key in ENERGY:
+        names = dict.fromkeys(name for tables in found.values() for name in tables[key])
+        for name in names:
+            values = {mode: tables[key].get(name, (0.0, "")) for mode, tables in found.items()}
+            cells = [Cell(quantity(*value), f"{mode}.energy.{key}.{name}", value=value[0])
+                     for mode, value in values.items()]  # fmt: skip
+            rows.setdefault("layer" if group == "layer" else "", []).append(
+                [Cell(group, kind="text"), Cell(name, kind="text"), *cells]
+            )
+    first = next(run["energy"] for run in runs.values() if run.get("energy"))
+    note = (f"Counts of events times the table {first['table']} ({first['technology']}): an estimate, no measurement. "
+            "Layers: without leakage, core and descriptors.")  # fmt: skip
+    heads = ("", "part", *found)
+    layers = Details(f"every layer ({len(rows['layer'])})", Table(heads, rows["layer"], tools=True))
+    return [Table(heads, rows[""]), Note(note, "muted"), layers]
 
 
 # -- submissions ---------------------------------------------------------------------------------------------------

@@ -92,7 +92,10 @@ def _reason(error: Exception) -> str:
     return text or type(error).__name__
 
 
-COUNTED = ("cycles_parts", "explanation.causes", "latency.reasons", "latency.reasons_prebuilt")
+ENERGY = {"energy.units_pj": "energy by unit, pJ (estimate)", "energy.roles_pj": "energy by tensor role, pJ (estimate)",
+          "energy.layers_pj": "energy by layer, pJ (estimate)"}  # fmt: skip
+"""Tables of energy, and what each adds up to."""
+COUNTED = ("cycles_parts", "explanation.causes", "latency.reasons", "latency.reasons_prebuilt", *ENERGY)
 """Tables of numbers in a run."""
 LISTED = ("npu.te_busy", "npu.ve_busy", "npu.dma_busy", "npu.bank_conflict_stall")
 COUNTS = ("cycles", "npu.completed")
@@ -270,22 +273,22 @@ def breakdowns(before: Loaded, after: Loaded) -> list[Breakdown]:
     return found
 
 
-def _parts(loaded: Loaded, name: str) -> dict[str, Mapping[str, int]]:
+def _parts(loaded: Loaded, name: str) -> dict[str, Mapping[str, Number]]:
     """Everything in a run that adds up to something."""
     run = loaded.runs[name]
-    found: dict[str, Mapping[str, int]] = {}
+    found: dict[str, Mapping[str, Number]] = {}
     if run.get("cycles_parts"):
         found[CYCLES] = {part.replace("_", " "): cycles for part, cycles in run["cycles_parts"].items()}
     found |= loaded.parts.get(name or run.get("mode") or run.get("sim_level") or "", {})
     if CAUSES not in found and at(run, "explanation.causes"):
         found[CAUSES] = run["explanation"]["causes"]
-    for key, text in REASONS.items():
-        if at(run, f"latency.{key}"):
-            found[text] = run["latency"][key]
+    for key, text in (*((f"latency.{key}", text) for key, text in REASONS.items()), *ENERGY.items()):
+        if at(run, key):
+            found[text] = at(run, key)
     return found
 
 
-def _breakdown(run: str, name: str, before: Mapping[str, int], after: Mapping[str, int]) -> Breakdown:
+def _breakdown(run: str, name: str, before: Mapping[str, Number], after: Mapping[str, Number]) -> Breakdown:
     changes = [Change(run, part, before.get(part, 0), after.get(part, 0)) for part in dict.fromkeys((*before, *after))]
     total = Change(run, name, sum(before.values()), sum(after.values()))
     changed = sorted((one for one in changes if one.delta), key=lambda one: -abs(one.delta))

@@ -44,7 +44,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder of the points and of the table")
     parser.add_argument("--zip", action="append", default=[], metavar="KEY,KEY", help="axes that advance together")
     parser.add_argument("--figures", metavar="LIST", help="columns: cycles, t_submit_p99, latency.reasons.bus, ...")
-    parser.add_argument("--pareto", metavar="FIGURE,FIGURE", help="the figures of the Pareto front; both small is good")
+    parser.add_argument("--pareto", metavar="FIGURE,FIGURE",
+                        help="two or three figures of the Pareto front; small is good")  # fmt: skip
     parser.add_argument("--workers", type=_workers, metavar="N", help="processes of this machine (default: its cores)")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster, or its scheduler file")
     parser.add_argument(
@@ -105,13 +106,13 @@ def _sweep(
     args: argparse.Namespace, call: Call, names: Sequence[str], values: Sequence[Mapping[str, str]], points: Points,
     named: Sequence[str],
 ) -> int:  # fmt: skip
-    from pyv_npu.studies.sweep.effects import default_front
+    from pyv_npu.studies.sweep.effects import MAX_FRONT, default_front
     from pyv_npu.studies.sweep.folder import SweepFolder
     from pyv_npu.studies.sweep.table import table
 
     front = () if args.pareto is None else tuple(args.pareto.split(","))
-    if front and len(front) != 2:
-        raise UsageError(f"--pareto {args.pareto}: must name two figures, for example cycles,spm_bytes")
+    if front and not 2 <= len(set(front)) == len(front) <= MAX_FRONT:
+        raise UsageError(f"--pareto {args.pareto}: must name two or three figures, for example cycles,energy,area")
     figures.chosen(front)
 
     folder = SweepFolder(args.output)

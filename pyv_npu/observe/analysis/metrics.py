@@ -11,6 +11,7 @@ from npu_device.trace.events import unit_counts
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import UNITS
 from pyv_npu.config import Config
+from pyv_npu.observe.analysis import energy
 from pyv_npu.observe.analysis.layers import Layer
 from pyv_npu.observe.analysis.model import Analysis
 
@@ -76,7 +77,7 @@ class Metric(NamedTuple):
     """One figure."""
 
     scope: str
-    """run, engine, bank, latency, bound, cause, roof or layer."""
+    """run, engine, bank, latency, bound, cause, roof, layer, or energy, which is an estimate."""
     name: str
     """Which engine, bank, ...; empty for the run."""
     metric: str
@@ -111,6 +112,10 @@ def metrics(analysis: Analysis, json: Mapping[str, Any], config: Config, spans: 
         yield Metric("bound", name, "cycles", bound, CYCLES)
     for cause, spent in analysis.explanation.causes.items():
         yield Metric("cause", cause, "cycles", spent, CYCLES)
+    if json.get("energy"):
+        for scope, figures in energy.tables(json["energy"]).items():
+            for name, (value, unit) in figures.items():
+                yield Metric("energy", name, scope, value, unit)
     ceiling = roofline(npu, layers)
     if ceiling.slope:
         yield Metric("roof", "DRAM", "slope", ceiling.slope, "bytes per core cycle")

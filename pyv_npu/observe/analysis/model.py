@@ -12,7 +12,7 @@ from npu_device.levels.runner import Listed, Runner
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import Table
 from pyv_npu.observe.analysis.layers import Layer, layers
-from pyv_npu.observe.analysis.work import Work, occupied, works
+from pyv_npu.observe.analysis.work import Work, occupied
 from toolchain.codegen import Command
 
 
@@ -47,12 +47,12 @@ class Analysis:
 
 
 def analyse(
-    commands: Sequence[Command], spans: Spans, config: NpuConfig, memory: Mapping[int, bytes] | None = None
-) -> Analysis:
-    """Analyse a run of `commands`; `memory`: what commands read when they start."""
+    commands: Sequence[Command], done: Sequence[Work], spans: Spans, config: NpuConfig,
+    memory: Mapping[int, bytes] | None = None,
+) -> Analysis:  # fmt: skip
+    """Analyse a run of `commands` and their work; `memory`: what commands read when they start."""
     listed = [Listed(command.descriptor, 0, command.block) for command in commands]
     names = [command.layer for command in commands]
-    done: list[Work] = works(listed, config, memory)
     path = _critical_path(listed, spans, config, memory)
     explanation = explain(spans, config, path)
     by_layer = layers(spans, names, done, explanation.chain)

@@ -3,17 +3,21 @@
 Work is read from the plans that the device itself makes (`npu_device.cost.plan`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from math import lcm
 from typing import NamedTuple
 
 import numpy as np
 
 from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
+from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import NpuConfig
+from npu_device.cost.counts import Counts, Event, counts
 from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Compute, Piece, Plan, Transfer, single
 from npu_device.decode.command import Command
 from npu_device.decode.decoder import Decoder
+from npu_device.issue.plans import placed
 from npu_device.issue.results import Results
 from npu_device.levels.runner import Listed, Runner
 from npu_device.memory.region import Region
@@ -30,10 +34,8 @@ class Work(NamedTuple):
     """One command."""
 
     operation: str
-    macs: int
-    """Multiply-accumulate steps of tensor engines."""
-    vector: int
-    """Operations of vector engines."""
+    counts: Counts
+    """Events that take energy."""
     te_cycles: int
     """Core cycles of one tensor engine that does nothing else and waits for nothing."""
     ve_cycles: int
@@ -43,6 +45,16 @@ class Work(NamedTuple):
     """Scratchpad that it writes, or uses as buffers."""
     uses: Ranges
     """Scratchpad whose contents it reads."""
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulate steps of tensor engines."""
+        return sum(amount for count, amount in self.counts.items() if count.event is Event.MAC)
+
+    @property
+    def vector(self) -> int:
+        """Operations of vector engines."""
+        return sum(amount for count, amount in self.counts.items() if count.event is Event.VECTOR)
 
 
 def works(commands: Sequence[Listed], config: NpuConfig, memory: Mapping[int, bytes] | None = None) -> list[Work]:
@@ -54,37 +66,42 @@ def works(commands: Sequence[Listed], config: NpuConfig, memory: Mapping[int, by
         Decoder(config, runner.memory), Results(runner.memory).read, Timing(config), setting_of(config),
     )  # fmt: skip
     listed = []
+    equal: dict[Hashable, Work] = {}
     for descriptor in runner.place(commands):
         command = decoder.decode(descriptor, 0, 0)
         if command.kind is None:
-            listed.append(Work(command.opcode.name, 0, 0, 0, 0, None, (), ()))
+            listed.append(Work(command.opcode.name, Counts(), 0, 0, None, (), ()))
             continue
         if command.macro is None:
             assert command.order.step is not None, "what runs on a unit has a step"
-            plan = single(*command.order.step)
-        else:
-            plan = command.macro.start(read).plan(setting)
-        listed.append(_work(command, plan, timing))
+            listed.append(_work(command, single(*command.order.step), timing, config))
+            continue
+        macro = command.macro.start(read)
+        key = placed(macro, 1, lcm(timing.turn, setting.bus.alignment, *macro.alignments.values())).key
+        if key not in equal:
+            equal[key] = _work(command, macro.plan(setting), timing, config)
+        listed.append(equal[key])
     return listed
 
 
-def _work(command: Command, plan: Plan, timing: Timing) -> Work:
-    macs = vector = te_cycles = ve_cycles = 0
+def _work(command: Command, plan: Plan, timing: Timing, config: NpuConfig) -> Work:
+    te_cycles = ve_cycles = 0
     bits = None
     for piece, count in zip(plan.pieces, np.bincount(plan.piece, minlength=len(plan.pieces)).tolist(), strict=True):
         if isinstance(piece, Transfer):
             continue
         cycles = timing.cost(piece).cycles * count
         if piece.kind is Kind.TE:
-            macs += piece.m * piece.n * piece.k * count
             te_cycles += cycles
             bits = piece.bits_a, piece.bits_w
         else:
-            vector += piece.operations * count
             ve_cycles += cycles
     fills = [region for piece in plan.pieces for region in _filled(piece)]
     uses = [region for piece in plan.pieces for region in _used(piece)] if command.macro is None else []
-    return Work(command.opcode.name, macs, vector, te_cycles, ve_cycles, bits, _ranges(fills), _ranges(uses))
+    d = command.descriptor
+    kinds = DataType(d.type_in0), DataType(d.type_kv if command.opcode is Opcode.ATTN_T else d.type_in1)
+    counted = counts(plan, config.te, kinds, hops=d.cluster + 1)
+    return Work(command.opcode.name, counted, te_cycles, ve_cycles, bits, _ranges(fills), _ranges(uses))
 
 
 def _filled(piece: Piece) -> tuple[Region, ...]:

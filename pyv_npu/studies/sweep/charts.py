@@ -87,23 +87,34 @@ def heat(table: Table, down: str, across: str, figure: str) -> Chart:
     return cells("heat", title, caption, rows, [str(value) for value in columns], across, down)
 
 
-def front(table: Table, x: str, y: str, axes: Sequence[str], figures: Sequence[str]) -> Chart:
-    """Every point and those that no other beats; below, each point as a line through its axes and figures. A range of
-    points that is chosen in one of both is chosen in the other."""
-    rows = [row for row in table.good if all(isinstance(row[name], int | float) for name in (x, y))][:MAX_LINES]
-    best = {row[POINT] for row in pareto(table, x, y)}
+def front(table: Table, chosen: Sequence[str], axes: Sequence[str], figures: Sequence[str]) -> Chart:
+    """Every point and those that no other beats in the chosen figures, of which the third, if there is one, is the size
+    of a point; below, each point as a line through its axes and figures. A range of points that is chosen in one of
+    both is chosen in the other."""
+    x, y, *third = chosen
+    rows = [row for row in table.good if all(isinstance(row[name], int | float) for name in chosen)][:MAX_LINES]
+    best = {row[POINT] for row in pareto(table, *chosen)}
+    steps = {row[POINT] for row in pareto(table, x, y)}
     modes = [mode for mode in by_mode(table) if mode != ALL]
-    scales = {name: scale_of([float(row[name]) for row in rows], table.figures[name].unit) for name in (x, y)}  # type: ignore[arg-type]
+    scales = {name: scale_of([float(row[name]) for row in rows], table.figures[name].unit) for name in chosen}  # type: ignore[arg-type]
     points = [
-        {"point": row[POINT], "x": row[x] / scales[x].factor, "y": row[y] / scales[y].factor,  # type: ignore[operator]
-         "front": "Pareto front" if row[POINT] in best else "beaten", "mode": row.get(MODE) or "point",
+        {**{key: row[name] / scales[name].factor  # type: ignore[operator]
+            for key, name in zip(("x", "y", "size"), chosen, strict=False)},
+         "front": "Pareto front" if row[POINT] in best else "beaten", "step": row[POINT] in steps,
+         "point": row[POINT], "mode": row.get(MODE) or "point",
          "set": ", ".join(f"{name} = {row[name]}" for name in axes if name != MODE)}
         for row in rows
     ]  # fmt: skip
-    chosen = {"name": "chosen", "select": {"type": "interval"}}
+    brush = {"name": "chosen", "select": {"type": "interval"}}
     shade = colour("mode", modes or ["point"])
     titles = {name: titled(name, scale.unit) for name, scale in scales.items()}
-    tooltip = [*tips(point="point", mode="mode", set="set"), numeric_tip("x", titles[x]), numeric_tip("y", titles[y])]
+    tooltip = [*tips(point="point", mode="mode", set="set"), numeric_tip("x", titles[x]), numeric_tip("y", titles[y]),
+               *(numeric_tip("size", titles[name]) for name in third)]  # fmt: skip
+    size: dict[str, Any] = {"condition": {"test": "datum.front === 'Pareto front'", "value": 110}, "value": 36}
+    if third:
+        legend = {"title": titles[third[0]], "orient": "right", "symbolFillColor": "#8a95a1", "symbolStrokeWidth": 0}
+        size = {"field": "size", "type": "quantitative", "legend": legend,
+                "scale": {"zero": False, "range": [40, 400]}}  # fmt: skip
     across, up = (
         quantitative(key, titles[name], [float(row[key]) for row in points], zero=False)  # type: ignore[arg-type]
         for key, name in (("x", x), ("y", y))
@@ -111,24 +122,24 @@ def front(table: Table, x: str, y: str, axes: Sequence[str], figures: Sequence[s
     scatter: dict[str, Any] = {
         "data": {"values": points}, "height": 240, "name": "scatter",
         "layer": [
-            {"transform": [{"filter": "datum.front === 'Pareto front'"}],
+            {"transform": [{"filter": "datum.step"}],
              "mark": {"type": "line", "strokeDash": [4, 3], "strokeWidth": 1.5, "interpolate": "step-after"},
              "encoding": {"x": across, "y": up, "order": {"field": "x"}, "color": {"value": "#8a95a1"}}},
-            {"name": "points", "params": [chosen], "mark": {"type": "point", "filled": True},
+            {"name": "points", "params": [brush], "mark": {"type": "point", "filled": True},
              "encoding": {
                  "x": across, "y": up, "color": shade, "tooltip": tooltip,
                  "shape": {"field": "front", "legend": {"symbolFillColor": "#8a95a1", "orient": "bottom"},
                            "scale": {"domain": ["Pareto front", "beaten"], "range": ["diamond", "circle"]}},
-                 "size": {"condition": {"test": "datum.front === 'Pareto front'", "value": 110}, "value": 36},
+                 "size": size,
                  "opacity": {"condition": {"param": "chosen", "value": 0.9}, "value": FADED}}},
         ],
     }  # fmt: skip
     spec: dict[str, Any] = {"vconcat": [scatter]}
-    names = [name for name in (*axes, *figures) if len({row[name] for row in rows}) > 1]
+    names = [name for name in dict.fromkeys((*axes, *figures, *chosen)) if len({row[name] for row in rows}) > 1]
     if len(names) > 2 and len(rows) > 2:
         spec["vconcat"].append(_parallel(rows, names, points, shade))
     caption = (
-        f"{len(best)} of {len(table.good):,} points are beaten by no other (small is good); "
+        f"{len(best)} of {len(table.good):,} points are beaten by no other in {', '.join(chosen)} (small is good); "
         "drag over points to follow them"
     )
     return Chart("front", f"{y} against {x}", caption, spec)

@@ -50,22 +50,24 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def pareto(table: Table, x: str, y: str) -> list[Row]:
-    """The rows that no other row beats: none has both figures at most as large and one smaller. By the first figure."""
-    rows = sorted(((a, float(row[y]), row) for row, a in numbers(table, x) if isinstance(row[y], int | float)),  # type: ignore[arg-type]
-                  key=lambda item: item[:2])  # fmt: skip
-    front: list[Row] = []
-    best: tuple[float, float] | None = None
-    for a, b, row in rows:
-        if best is None or b < best[1] or (a, b) == best:
-            front.append(row)
-            best = (a, b)
-    return front
+def pareto(table: Table, *figures: str) -> list[Row]:
+    """The rows that no other row beats: none has all figures at most as large and one smaller. By the first figure."""
+    rows = [
+        (tuple(float(row[name]) for name in figures), row)  # type: ignore[arg-type]
+        for row in table.good
+        if all(isinstance(row[name], int | float) for name in figures)
+    ]
+    front: list[tuple[tuple[float, ...], Row]] = []
+    for values, row in sorted(rows, key=lambda item: item[0]):  # whatever beats a row comes before it
+        beaten = (all(a <= b for a, b in zip(other, values, strict=True)) and other != values for other, _ in front)
+        if not any(beaten):
+            front.append((values, row))
+    return [row for _, row in front]
 
 
 def high_is_good(figure: str) -> bool:
     """Tells whether the largest value of a figure is the best: rates and utilization."""
-    return "per_second" in figure or "utilization" in figure
+    return any(word in figure for word in ("per_second", "per_watt", "utilization"))
 
 
 def flat(table: Table, figure: str) -> bool:
@@ -73,10 +75,17 @@ def flat(table: Table, figure: str) -> bool:
     return len({row[figure] for row in table.good}) < 2
 
 
-def default_front(table: Table) -> tuple[str, str]:
-    """Chooses two figures to hold against each other: the first, and a cost that an axis besides the mode moves, else
-    the figure that leaves most points unbeaten."""
+MAX_FRONT = 3
+"""Figures of a Pareto front."""
+
+
+def default_front(table: Table) -> tuple[str, ...]:
+    """Chooses figures to hold against each other: all, where two or three that axes move are shown; else the first, and
+    a cost that an axis besides the mode moves, or the figure that leaves most points unbeaten."""
     first, *others = table.figures
+    moved = [name for name in table.figures if not (high_is_good(name) or flat(table, name))]
+    if len(table.figures) <= MAX_FRONT and len(moved) > 1:
+        return tuple(moved)
     modes = table.varied(MODE) if MODE in table.axes else [None]
     for cost in COSTS:
         for mode in modes if cost in others else ():

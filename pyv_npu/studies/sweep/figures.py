@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from npu_device.abi import DESCRIPTOR_SIZE
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError, did_you_mean
+from pyv_npu.observe.analysis.energy import Prices
 from pyv_npu.observe.latency.rows import Reason, Submission
 from pyv_npu.result import Result
 
@@ -31,13 +32,14 @@ def derived(run: Result[Any]) -> dict[str, Any]:
     return found if run.core is None else found | submissions(run)
 
 
-def costs(config: Config) -> dict[str, int]:
+def costs(config: Config) -> dict[str, int | float]:
     """What stands for the cost of a device."""
     npu = config.npu
     return {
         "spm_bytes": npu.clusters * npu.spm.size,
         "macs": npu.clusters * npu.te.count * npu.te.rows * npu.te.columns,
         "queue_bytes": DESCRIPTOR_SIZE * (npu.device_queue + (npu.queue.size if npu.mode == "loose" else 0)),
+        "area": sum(Prices.of(config).area.values()),
     }
 
 
@@ -118,6 +120,11 @@ def _seconds(record: Record) -> float | None:
     return cycles / clock if cycles and clock else None
 
 
+def _energy(record: Record) -> Cell:
+    energy = at(record, "result.energy.total_pj")
+    return None if energy is None else energy / 1e12
+
+
 def _per_second(path: str) -> Callable[[Record], Cell]:
     def rate(record: Record) -> Cell:
         seconds, count = _seconds(record), at(record, path)
@@ -170,6 +177,11 @@ FIGURES: Mapping[str, Figure] = {
     "spm_bytes": Figure("bytes", "cost: scratchpad", _path("costs.spm_bytes")),
     "macs": Figure("MACs", "cost: multipliers of the tensor engines", _path("costs.macs")),
     "queue_bytes": Figure("bytes", "cost: ring and device queue", _path("costs.queue_bytes")),
+    "area": Figure("mm2", "cost: area, an estimate", _path("costs.area")),
+    "energy": Figure("J", "the whole run, an estimate", _energy),
+    "edp": Figure("J s", "energy times delay, an estimate", _path("result.energy.edp_js")),
+    "power": Figure("W", "mean, an estimate", _path("result.energy.power_w")),
+    "tops_per_watt": Figure("TOPS/W", "operations over energy, an estimate", _path("result.energy.tops_per_watt")),
 }  # fmt: skip
 """By name. A dotted path into the JSON object of a run (`latency.reasons.bus`, `npu.te_busy.0`) is a figure too."""
 
@@ -180,7 +192,7 @@ ALONE = ("cycles", "seconds", "tokens_per_second", "te_utilization", "ve_utiliza
          "bytes_written")  # fmt: skip
 """Figures of a run without a core."""
 
-COSTS = ("spm_bytes", "macs", "queue_bytes")
+COSTS = ("spm_bytes", "macs", "queue_bytes", "area")
 """What stands for the cost of a device; shown by themselves where they vary."""
 
 

@@ -1,6 +1,6 @@
 """Page of a sweep: the best point, the strongest axis, effects, the front, where loose and tight break even."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pyv_npu.report.charts import FLAT
 from pyv_npu.report.page import Cell, Details, Note, Part, Section, Table, Tile, Verdict, as_text, render
@@ -36,7 +36,8 @@ def _verdict(points: Points, figures: Sequence[str]) -> list[Part]:
 
 
 def page(program: str, points: Points, front: Sequence[str], again: str) -> str:
-    """The document. `front`: two figures of the Pareto front; `again`: the command that runs point N by itself."""
+    """The document. `front`: two or three figures of the Pareto front; `again`: the command that runs point N by
+    itself."""
     failed = [row for row in points.rows if row[ERROR]]
     figures = [name for name in points.named if numbers(points, name)]
     axes = [axis for axis in points.axes if len(points.varied(axis)) > 1]
@@ -103,18 +104,23 @@ def _tiles(points: Points, figure: str) -> list[Tile]:
 
 
 def _points(points: Points) -> Table:
-    """A row for each point; a column of times or bytes has one prefix."""
+    """A row for each point."""
     heads = [POINT, *points.axes, *points.named, *([ERROR] if any(row[ERROR] for row in points.rows) else [])]
-    scales = {name: scale_of([value for _, value in numbers(points, name)], points.figures[name].unit)
-              for name in points.named}  # fmt: skip
+    return _scaled(points, heads, points.rows)
+
+
+def _scaled(points: Points, heads: Sequence[str], chosen: Sequence[Mapping[str, Value]], name: str = "point") -> Table:
+    """Some rows of the points; a column of times or bytes has one prefix."""
+    scales = {figure: scale_of([value for _, value in numbers(points, figure)], points.figures[figure].unit)
+              for figure in points.named}  # fmt: skip
 
     def cell(row: dict[str, Value], head: str) -> Cell:
         value = row[head]
         if head in scales and isinstance(value, int | float) and scales[head].factor != 1:
             value = value / scales[head].factor
-        return Cell(number(value), f"point.{row[POINT]}.{head}", "text" if head == ERROR else "")
+        return Cell(number(value), f"{name}.{row[POINT]}.{head}", "text" if head == ERROR else "")
 
-    rows = [[cell(dict(row), head) for head in heads] for row in points.rows[:MAX_ROWS]]
+    rows = [[cell(dict(row), head) for head in heads] for row in chosen[:MAX_ROWS]]
     return Table(heads, rows, True, [scales[head].unit if head in scales else "" for head in heads])
 
 
@@ -151,12 +157,11 @@ def _heat(points: Points, figure: str) -> list[Part]:
 
 
 def _front(points: Points, front: Sequence[str], axes: Sequence[str], figures: Sequence[str]) -> list[Part]:
-    x, y = front
-    if x == y or not (numbers(points, x) and numbers(points, y)):
+    best = pareto(points, *front)
+    if len(set(front)) < 2 or not best:
         return []
-    heads = list(dict.fromkeys([POINT, *points.axes, x, y]))
-    rows = [[Cell(number(row[head])) for head in heads] for row in pareto(points, x, y)[:MAX_ROWS]]
-    return [charts.front(points, x, y, axes, figures), Table(heads, rows, tools=True)]
+    heads = list(dict.fromkeys([POINT, *points.axes, *front]))
+    return [charts.front(points, front, axes, figures), _scaled(points, heads, best, "front")]
 
 
 def _break_even(points: Points, figures: Sequence[str]) -> list[Part]:

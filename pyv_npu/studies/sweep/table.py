@@ -24,7 +24,7 @@ class Row:
     address: str
     """Empty: it cannot be run, and `problem` says why."""
     problem: str = ""
-    costs: Mapping[str, int] = field(default_factory=dict)
+    costs: Mapping[str, int | float] = field(default_factory=dict)
     """What stands for the cost of its device."""
 
 

@@ -229,6 +229,8 @@ def _scalars(key: Key) -> st.SearchStrategy[Any]:
         return st.booleans()
     if key.path in ("compiler.tile", "compiler.layers"):
         return st.lists(st.integers(1, MAX_TILE), min_size=3, max_size=3).map(lambda sizes: "x".join(map(str, sizes)))
+    if key.path in ("energy.table", "energy.dram"):
+        return st.just(key.default)  # a file and its keys
     if key.form.scalar is str:
         return WORDS
     low, high = rule.get("min", -(1 << 40)), rule.get("max", 1 << 40)

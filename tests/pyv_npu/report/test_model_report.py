@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_device.abi.memory_map import SPM_BASE
+from npu_device.cost.counts import Counts
 from npu_device.trace.events import FRONTEND, Kind, What
 from npu_device.trace.records import RECORD
 from npu_device.trace.run_spans import Spans, rows_between
@@ -23,7 +24,7 @@ from pyv_npu import Simulator
 from pyv_npu.cli import main
 from pyv_npu.observe.analysis.layers import covered
 from pyv_npu.observe.analysis.metrics import roofline
-from pyv_npu.observe.analysis.model import Analysis, analyse
+from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.observe.analysis.work import Work, occupied
 from toolchain.examples import EXAMPLES
 
@@ -111,7 +112,7 @@ def test_operations_are_those_of_the_model(report: Path) -> None:
 def analysed(model: str, **arguments: Any) -> tuple[Simulator, Analysis]:
     sim = Simulator(model, **arguments)
     result = sim.run()
-    return sim, analyse(sim.compiled.commands, result._result.spans, sim.config.npu)
+    return sim, result._result.analysis
 
 
 @pytest.mark.parametrize("level", ["L1", "L2"])
@@ -151,7 +152,7 @@ def records(*found: tuple[int, int, What, int]) -> Any:
 
 
 def work(fills: tuple[tuple[int, int], ...], uses: tuple[tuple[int, int], ...] = ()) -> Work:
-    return Work("X", 0, 0, 0, 0, None, fills, uses)
+    return Work("X", Counts(), 0, 0, None, fills, uses)
 
 
 def test_a_range_is_occupied_until_its_last_reader_has_ended() -> None:
@@ -189,6 +190,9 @@ def test_the_page_shows_the_figures_of_metrics_csv(report: Path, browser: Any) -
         key = names.get(row["scope"], "").format(row["name"])
         if row["scope"] == "layer":
             key = f"tight.layer.{row['name']}.{row['metric']}"
+        if row["scope"] == "energy":
+            key = f"tight.energy.{row['metric']}.{row['name']}"
+            assert key in shown
         if key in shown:
             assert float(shown[key].replace(",", "")) == float(row["value"]), key
             seen += 1
@@ -196,8 +200,8 @@ def test_the_page_shows_the_figures_of_metrics_csv(report: Path, browser: Any) -
     assert shown["tight.correct"] == "yes"
     sections = browser.execute_script("return [...document.querySelectorAll('section')].map((part) => part.id)")
     assert sections == [
-        "cycles", "bottlenecks", "roofline", "layers", "traffic", "latency", "stages", "sites", "time", "series",
-        "runs", "parameters",
+        "cycles", "bottlenecks", "roofline", "layers", "traffic", "energy", "latency", "stages", "sites", "time",
+        "series", "runs", "parameters",
     ]  # fmt: skip
     layer = browser.execute_script("const c = gantts['gantt-tight']; return c.layerOf(c.tickets[3])")
     fourth = [row["layer"] for row in csv.DictReader((report / "timeline.csv").open()) if row["what"] == "ACCEPT"][3]

@@ -232,7 +232,7 @@ def test_axes_may_follow_options(tmp_path: Path) -> None:
         (["tile="], "axis tile=: has no value"),
         ([], "a sweep needs an axis"),
         (["tile=16", "--figures", "cycle"], "--figures cycle: is no figure; did you mean cycles?"),
-        (["tile=16", "--pareto", "cycles"], "--pareto cycles: must name two figures"),
+        (["tile=16", "--pareto", "cycles"], "--pareto cycles: must name two or three figures"),
         (["tile=16", "--zip", "tile,n"], "--zip tile,n: there is no axis n; axes are tile"),
         (["tile=16", "--arg", "tile=32"], "axis tile: run.args.tile is set for all points too; drop one of them"),
         (["mode=loose,tight", "--mode", "loose"], "axis mode: npu.mode is set for all points too"),

@@ -1,0 +1,138 @@
+"""Counts of what takes energy: operations, register shifts and bytes of a plan, from its pieces (docs/energy.md).
+
+The event loop does the same steps, whatever their time: its busy cycles, port cycles and bytes add up to these counts.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from npu_device.abi.opcodes import DataType, Opcode
+from npu_device.config import TeConfig
+from npu_device.cost.chained import unmasked_rows
+from npu_device.cost.plan import Compute, Plan, Transfer
+from npu_device.cost.tensor import Product, ceil_div, product_of
+from npu_device.trace.events import Kind, Role
+
+SUM_BITS = 32
+"""Of a sum in the array and in the accumulator."""
+
+
+class Event(StrEnum):
+    """Kinds of counted events, with their units."""
+
+    MAC = "macs"
+    """Multiply-accumulate steps."""
+    VECTOR = "vector_operations"
+    SHIFT = "shifted_bits"
+    """Bits of operands and sums that registers of the array take over from their neighbours."""
+    WEIGHT_LOAD = "loaded_bits"
+    """Bits of the operand that stays in the array, each time that it is loaded."""
+    ACCUMULATOR_READ = "accumulator_bytes_read"
+    ACCUMULATOR_WRITE = "accumulator_bytes_written"
+    SPM_READ = "spm_bytes_read"
+    SPM_WRITE = "spm_bytes_written"
+    NOC = "noc_byte_hops"
+    """Aligned bytes times hops between clusters and DRAM."""
+    DRAM_READ = "dram_bytes_read"
+    """Aligned bytes of transfers, through an L2 or not."""
+    DRAM_WRITE = "dram_bytes_written"
+
+
+class Count(NamedTuple):
+    """Events that take the same energy each."""
+
+    event: Event
+    role: Role = Role.ACTIVATION
+    """Of the tensor that moves; of MACs and vector operations ACTIVATION."""
+    kinds: tuple[DataType, ...] = ()
+    """MAC: data types of in0 and in1; VECTOR: of the elements."""
+
+
+Counts = Counter[Count]
+
+
+class Dataflow(NamedTuple):
+    """Movement of operands (0: in0, 1: in1) in the array of a tensor engine."""
+
+    held: int | None
+    """Operand that stays in the array while the other passes."""
+    shifted: tuple[int, ...]
+    """Operands that each MAC takes from a neighbour."""
+
+
+DATAFLOWS = {
+    "roofline": Dataflow(1, (0,)),
+    "systolic_ws": Dataflow(1, (0,)),
+    "systolic_ws_pipe": Dataflow(1, (0,)),
+    "systolic_is": Dataflow(0, (1,)),
+    "systolic_os": Dataflow(None, (0, 1)),
+    "chained_ve": Dataflow(0, (1,)),
+}
+"""By `te.kind`. The roofline, which has no array, counts as weight stationary."""
+
+
+def counts(plan: Plan, te: TeConfig, kinds: tuple[DataType, DataType], hops: int = 1) -> Counts:
+    """Counts of a command. `kinds`: data types of in0 and of in1 (or keys); `hops`: from its cluster to DRAM."""
+    total = Counts()
+    for piece, times in zip(plan.pieces, np.bincount(plan.piece, minlength=len(plan.pieces)).tolist(), strict=True):
+        if isinstance(piece, Transfer):
+            found = _transfer(piece, hops)
+        elif piece.kind is Kind.TE:
+            found = _product(piece, te, kinds)
+        else:
+            found = _vector(piece, kinds[0])
+        for count, amount in found:
+            total[count] += times * amount
+    return total
+
+
+def _transfer(piece: Transfer, hops: int) -> Iterator[tuple[Count, int]]:
+    spm, dram = (Event.SPM_READ, Event.DRAM_WRITE) if piece.write else (Event.SPM_WRITE, Event.DRAM_READ)
+    yield Count(spm, piece.role), piece.spm.payload
+    yield Count(dram, piece.role), piece.aligned
+    yield Count(Event.NOC, piece.role), piece.aligned * hops
+
+
+def _vector(piece: Compute, kind: DataType) -> Iterator[tuple[Count, int]]:
+    yield Count(Event.VECTOR, kinds=(_width(piece.bits_a, kind),)), piece.operations
+    yield from _scratchpad(piece, Product(0), (Role.ACTIVATION, Role.ACTIVATION))
+
+
+def _width(bits: int, kind: DataType) -> DataType:
+    """The type of elements of a vector command, which may work on scores beside the elements of its operands."""
+    return DataType.FP32 if bits == 32 and kind is not DataType.INT32 else kind
+
+
+def _product(piece: Compute, te: TeConfig, kinds: tuple[DataType, DataType]) -> Iterator[tuple[Count, int]]:
+    roles = Role.ACTIVATION, Role.KV if piece.aux & 0xFF == Opcode.ATTN_T else Role.WEIGHT
+    m, n, k = piece.m, piece.n, piece.k
+    macs = m * n * k
+    if piece.sight is not None and te.chained.mask_skip != "none":
+        macs = unmasked_rows(m, piece.sight) * piece.sight.width
+    yield Count(Event.MAC, kinds=kinds), macs
+    chained, flow, bits = te.kind == "chained_ve", DATAFLOWS[te.kind], (piece.bits_a, piece.bits_w)
+    rows, columns = (te.chained.lanes, te.chained.T) if chained else (te.rows, te.columns)
+    for operand in flow.shifted:
+        yield Count(Event.SHIFT, roles[operand]), macs * bits[operand]
+    if not chained:  # engines of a chain add up their lanes before a register takes the sum
+        yield Count(Event.SHIFT), macs * SUM_BITS
+    stays = piece.weights_kept and k <= rows and n <= columns
+    if flow.held is not None and not stays:
+        yield Count(Event.WEIGHT_LOAD, roles[flow.held]), (k * n if flow.held else m * k) * bits[flow.held]
+    folds = 1 if flow.held is None else ceil_div(k, rows)
+    for event in (Event.ACCUMULATOR_READ, Event.ACCUMULATOR_WRITE):
+        yield Count(event), m * n * folds * SUM_BITS // 8
+    yield from _scratchpad(piece, product_of(te, piece), roles)
+
+
+def _scratchpad(piece: Compute, made: Product, roles: tuple[Role, Role]) -> Iterator[tuple[Count, int]]:
+    """Bytes at the ports of banks, as `durations` counts them."""
+    for index, region in enumerate(piece.reads):
+        operand = min(index, 1)
+        yield Count(Event.SPM_READ, roles[operand]), -(-region.payload * made.reads[operand] // 1)
+    for region in piece.writes:
+        yield Count(Event.SPM_WRITE), -(-region.payload * made.writes // 1)

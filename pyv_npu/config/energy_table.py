@@ -1,0 +1,92 @@
+"""Tables of energy and area: pJ of an event, um2 of a component (docs/energy.md); shipped ones, and a user's own."""
+
+import math
+import re
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from pyv_npu.config.package_data import data_files, find_file
+from pyv_npu.config.yaml_file import read_entries
+from pyv_npu.errors import BadInputError, did_you_mean
+
+FOLDER = "energy_tables"
+DEFAULT = "7nm"
+BASE, TECHNOLOGY = "base", "technology"
+MAX_VALUE = 1e9
+SECTIONS = ("multiply", "add", "sram", "dram", "area", "area.multiply", "area.add")
+_SIZE = re.compile(r"sram\.(\d{1,6})(KiB|MiB)")
+_DRAM = re.compile(r"dram\.\w{1,32}")
+_FACTORS = {"KiB": 1 << 10, "MiB": 1 << 20}
+
+
+class EnergyTable(NamedTuple):
+    """Energy of events and area of components in one technology."""
+
+    name: str
+    technology: str
+    values: Mapping[str, float]
+    """Dotted key -> pJ (leakage: mW a mm2; area: um2)."""
+
+    @property
+    def standards(self) -> list[str]:
+        """Names of DRAM standards."""
+        return [key.removeprefix("dram.") for key in self.values if key.startswith("dram.")]
+
+    def sram(self, size: int) -> float:
+        """Returns the pJ of a byte of a bank of `size` bytes: a straight line between points of the table where both
+        axes are logarithmic, the first point below all of them, and a square root of the size above."""
+        points = sorted((_bytes(key), value) for key, value in self.values.items() if key.startswith("sram."))
+        if size <= points[0][0]:
+            return points[0][1]
+        for (low, below), (high, above) in pairwise(points):
+            if size <= high:
+                share = math.log(size / low) / math.log(high / low)
+                return below * (above / below) ** share if below and above else below + share * (above - below)
+        return points[-1][1] * math.sqrt(size / points[-1][0])
+
+
+def _bytes(key: str) -> int:
+    """Returns the size of a bank, by a key such as sram.32KiB."""
+    found = _SIZE.fullmatch(key)
+    assert found is not None, "keys of a table are checked"
+    return int(found[1]) * _FACTORS[found[2]]
+
+
+@cache
+def shipped(name: str) -> EnergyTable:
+    """Reads a table of the package."""
+    entries = {entry.path: entry.value for entry in read_entries(data_files(FOLDER)[name], SECTIONS)}
+    return EnergyTable(name, str(entries.pop(TECHNOLOGY)), {key: float(value) for key, value in entries.items()})
+
+
+def read_table(name: str) -> EnergyTable:
+    """Reads a table: a shipped one by its name, or a file whose keys replace those of its `base`. BadInputError names
+    file, line, key and rule."""
+    if name in data_files(FOLDER):
+        return shipped(name)
+    path = find_file(name, FOLDER)
+    entries = {entry.path: entry for entry in read_entries(path, SECTIONS)}
+    base = entries.pop(BASE, None)
+    if base is not None and base.value not in data_files(FOLDER):
+        raise BadInputError(f"{path}:{base.line}: base: must be one of {', '.join(data_files(FOLDER))}")
+    start = shipped(DEFAULT if base is None else base.value)
+    technology = entries.pop(TECHNOLOGY, None)
+    if technology is not None and not isinstance(technology.value, str):
+        raise BadInputError(f"{path}:{technology.line}: technology: must be a word, for example 22 nm")
+    values = dict(start.values)
+    if any(key.startswith("sram.") for key in entries):
+        values = {key: value for key, value in values.items() if not key.startswith("sram.")}
+    for key, entry in entries.items():
+        where = f"{path}:{entry.line}: {key}"
+        if key not in start.values and not _DRAM.fullmatch(key):
+            found = _SIZE.fullmatch(key)
+            if found is None or not int(found[1]):
+                hint = did_you_mean(key, start.values)
+                raise BadInputError(f"{where}: unknown key{hint}; a table has {', '.join((*start.values, BASE))}")
+        number = isinstance(entry.value, int | float) and not isinstance(entry.value, bool)
+        if not number or not 0 <= entry.value <= MAX_VALUE:
+            raise BadInputError(f"{where} = {entry.value}: must be a number from 0 to {MAX_VALUE:.0e}")
+        values[key] = float(entry.value)
+    return EnergyTable(name, start.technology if technology is None else technology.value, values)
