@@ -1,6 +1,6 @@
 """The parameter block of encoded keys and values: 64 bytes in DRAM that `scale` of an extended block points at where
 `type_kv` is ENCODED. Its first half is about the keys, the second about the values; KV_APPEND names one of them
-(docs/oaken.md, "Parameter block")."""
+(docs/kv-cache.md, "Parameter block")."""
 
 import struct
 from enum import IntEnum, unique
@@ -12,23 +12,33 @@ from npu_device.abi.errors import AbiError
 KV_HALF_SIZE = 32
 KV_HALF_WORDS = KV_HALF_SIZE // 4
 KV_CHUNK = 64
-"""Elements that an entry's index counts through."""
+"""Elements that a count of entries is about."""
 
 KV_BLOCK_WORDS = (
-    Word("policy", 0, 2, "1: Oaken"),
-    Word("outlier_code", 2, 2, "0: msb_clamp, 1: sign_mag"),
-    Word("thresholds", 4, 2, "fp16: outer low, inner low, inner high, outer high", repeat=4),
+    Word("policy", 0, 2, "codec: 1 Oaken, the others as docs/kv-cache.md lists them"),
+    Word("outlier_code", 2, 2, "Oaken: 0: msb_clamp, 1: sign_mag"),
+    Word("thresholds", 4, 2, "Oaken, fp16: outer low, inner low, inner high, outer high", repeat=4),
     Word("chunk", 12, 2, "elements of a chunk: 64"),
-    Word("kv_reserved", 14, 2, "zero", repeat=9),
+    Word("no_values", 14, 2, "1: nothing is computed, sizes are as counted in the table or as assumed"),
+    Word("table", 16, 8, "bytes from here to the table that was made offline; 0: the codec has none"),
+    Word("kv_reserved", 24, 2, "zero", repeat=4),
 )
 """One half."""
 
 
 @unique
 class KvPolicy(IntEnum):
-    """How keys and values are stored."""
+    """The codec of keys, or of values."""
 
     OAKEN = 1
+    HEAD_TOKEN = 2
+    SMOOTHED = 3
+    CHANNEL_GROUP = 4
+    AGED_TOKEN = 5
+    CHANNEL_LEVELS = 6
+    TOKEN_LEVELS = 7
+    CHANNEL_SHIFTS = 8
+    TOKEN = 9
 
 
 @unique
@@ -39,22 +49,26 @@ class OutlierCode(IntEnum):
     SIGN_MAG = 1
 
 
-_LAYOUT = struct.Struct("<2H4HH9H")
+_LAYOUT = struct.Struct("<2H4HHHQ4H")
 
 
 class KvHalf(NamedTuple):
     """The words about keys, or about values."""
 
-    thresholds: tuple[int, int, int, int]
+    thresholds: tuple[int, int, int, int] = (0, 0, 0, 0)
     """Bits of fp16."""
     policy: int = KvPolicy.OAKEN
     outlier_code: int = OutlierCode.MSB_CLAMP
     chunk: int = KV_CHUNK
-    kv_reserved: tuple[int, ...] = (0,) * 9
+    no_values: int = 0
+    table: int = 0
+    kv_reserved: tuple[int, ...] = (0,) * 4
 
     def pack(self) -> bytes:
         """The 32 bytes."""
-        return _LAYOUT.pack(self.policy, self.outlier_code, *self.thresholds, self.chunk, *self.kv_reserved)
+        return _LAYOUT.pack(
+            self.policy, self.outlier_code, *self.thresholds, self.chunk, self.no_values, self.table, *self.kv_reserved
+        )
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
@@ -63,7 +77,7 @@ class KvHalf(NamedTuple):
             raise AbiError(f"half of a parameter block of {len(data)} bytes: must be {KV_HALF_SIZE}")
         policy, code, *rest = _LAYOUT.unpack(data)
         low, inner_low, inner_high, high = rest[:4]
-        return cls((low, inner_low, inner_high, high), policy, code, rest[4], tuple(rest[5:]))
+        return cls((low, inner_low, inner_high, high), policy, code, rest[4], rest[5], rest[6], tuple(rest[7:]))
 
 
 check_layout(KV_BLOCK_WORDS, KV_HALF_SIZE)

@@ -224,16 +224,17 @@ class Timing:
         return 0 if piece.role is Role.KV else ceil_div(piece.elements, self._config.dma.vq_elements_per_cycle)
 
     def conversion(self, piece: Transfer) -> Conversion:
-        """Of encoded keys and values. The first pass of encoding finds the extremes before a byte can be written, the
-        second makes codes beside the bytes. Decoding streams, the last number leaves the engine behind the last byte.
+        """Of encoded keys and values. All passes of encoding but the last come before a byte can be written, such as
+        the one that finds the extremes; the last makes codes beside the bytes. Decoding streams, the last number leaves
+        the engine behind the last byte.
         Without overlap the engine works before the bytes, or behind them."""
         engine = self._config.kv_quant
         if piece.role is not Role.KV or not piece.elements:
             return NO_CONVERSION
         if piece.write:
             passed = ceil_div(piece.elements, engine.w_q)
-            busy = self.core_cycles(2 * passed + engine.d_q)
-            lead = self.core_cycles(passed + engine.d_q) if engine.overlap else busy
+            busy = self.core_cycles(piece.passes * passed + engine.d_q)
+            lead = self.core_cycles((piece.passes - 1) * passed + engine.d_q) if engine.overlap else busy
             return Conversion(lead, busy - lead)
         stream = ceil_div(piece.elements, engine.w_dq)
         busy = self.core_cycles(stream + engine.d_dq)

@@ -44,6 +44,8 @@ class Transfer(NamedTuple):
     """That the DMA expands on their way; 0: bytes are moved as they are."""
     alignment: int = 0
     """Bytes that its accesses are widened to; 0: `dma.alignment`."""
+    passes: int = 2
+    """Of the engine that encodes elements."""
     parts: tuple[tuple[int, int], ...] = ()
     """(address, bytes) of what does not lie one behind the other in DRAM, addresses modulo its channels."""
 

@@ -118,6 +118,10 @@ class Stream:
     """Of the accesses of DRAM, bytes; 0: `dma.alignment`."""
     early: bool = False
     """A write of what the reads of its tile have brought, or what was there before: no computation comes first."""
+    passes: int = 2
+    """Of the engine that encodes keys and values, where a write has work for it."""
+    inside: int = 0
+    """Bytes of the scratchpad that a move touches at most, where the engine has buffers of its own; 0: no limit."""
 
     def pieces(self, bus: Bus) -> tuple[list[Piece], Column]:
         """What moves, and which of it at each move."""
@@ -128,10 +132,11 @@ class Stream:
             region = make_region(offset, rows, row_bytes, self.stride)
             aligned, bursts = bus.size(region, self.write, self.alignment)
             size = rows * row_bytes
-            spm = self.slots.region(buffer, size * self.expansion)
-            elements = size * self.expansion * 8 // BITS[VQ_EXPANDED] if self.expansion > 1 else 0
+            expanded = size * self.expansion
+            spm = self.slots.region(buffer, min(expanded, self.inside) if self.inside else expanded)
+            elements = expanded * 8 // BITS[VQ_EXPANDED] if self.expansion > 1 else 0
             moved = self.write, self.role, size, aligned, bursts, spm, region, self.aux
-            made.append(Transfer(*moved, elements, self.alignment))
+            made.append(Transfer(*moved, elements, self.alignment, passes=self.passes))
         return made, index
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, STATUS_OFFSET, Descriptor
 from npu_device.abi.errors import AbiError, TicketError
 from npu_device.abi.extended import Extended
+from npu_device.abi.kv_block import KV_HALF_SIZE
 from npu_device.abi.opcodes import FUNCTIONS, DataType, Eltwise, Opcode
 from npu_device.config import NpuConfig
 from npu_device.decode.accumulators import Accumulators
@@ -265,7 +266,11 @@ class Decoder:
         workspace = self._regions.workspace(d, block.workspace, block.workspace_bytes)
         from npu_device.operations.macro.table import MACROS  # eleven modules that tile commands do without
 
-        macro = MACROS[opcode](d, block, self._regions.site(d.cluster))
+        site = self._regions.site(d.cluster)
+        if d.type_kv == DataType.ENCODED:
+            addresses = block.scale, block.scale + KV_HALF_SIZE
+            site = site._replace(kv_halves=tuple(self._memory.read(address, KV_HALF_SIZE) for address in addresses))
+        macro = MACROS[opcode](d, block, site)
         for operand in macro.operands:
             self._regions.macro_operand(d, operand, workspace)
         total = None

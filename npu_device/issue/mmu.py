@@ -1,12 +1,12 @@
 """The MMU of the DMA: pages of encoded keys and values, allocated when they are touched (docs/oaken.md, "Pages").
 
-Commands name virtual addresses, those of an `EncodedCache`: of each layer, request and side a stream of nibbles for
-each head (the dense table), streams of entries (the sparse table), and one of metadata. A page of DRAM belongs to one
-stream. Numbers stay where commands say; what is translated is where transfers go: to which rows and channels of DRAM.
+Commands name virtual addresses, those of an `EncodedCache`: of each layer, request and side the rows of the streams
+that its codec has. A page of DRAM belongs to one row. Numbers stay where commands say; what is translated is where
+transfers go: to which rows and channels of DRAM.
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any
@@ -17,7 +17,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.config import NpuConfig
 from npu_device.cost.plan import Column, Piece, Plan, Transfer
-from npu_device.kv_quant.oaken import META_BYTES
+from npu_device.kv_quant.codec import PageTable
 from npu_device.kv_quant.storage import PART_ALIGNMENT, KvAccess
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.limits import POOL_KEY
@@ -25,8 +25,7 @@ from npu_device.trace.events import Kind, Role, What, unit_code
 from npu_device.trace.stream import EventStream
 from pyv_native.state import LATEST, Fields, StateError, inside, listed
 
-DENSE, SPARSE, META = range(3)
-TABLES = ("dense", "sparse", "meta")
+TABLES = tuple(table.name.lower() for table in PageTable)
 UNIT = unit_code(Kind.KV_MMU, 0)
 
 
@@ -74,7 +73,7 @@ class Mmu:
         wanted: list[tuple[int, int, int]] = []
         needed = surplus = 0
         for access in accesses:
-            for start, table, size in streams(access):
+            for start, table, size in access.row_bytes():
                 count = -(-(start % PART_ALIGNMENT + size) // self._page) if size else 0
                 held = len(self._tables[table].get(start, ()))
                 count = count if access.new else max(count, held)
@@ -119,7 +118,7 @@ class Mmu:
         at = np.flatnonzero(np.array(moves, bool)[plan.piece])
         if not len(at):
             return plan
-        rows = {start: self._tables[table].get(start) for access in accesses for start, table, _ in streams(access)}
+        rows = {start: self._tables[table].get(start) for access in accesses for start, table, _ in access.row_bytes()}
         known = sorted(start for start, row in rows.items() if row)
         starts = np.array(known, np.int64)
         which = np.searchsorted(starts, plan.dram[at], side="right") - 1
@@ -187,14 +186,3 @@ class Mmu:
         taken = [page for one in self._tables for pages in one.values() for page in pages]
         if sorted([*self._free, *taken]) != list(range(self._fresh)):
             raise StateError("a page belongs to two streams, or to none", "streams")
-
-
-def streams(access: KvAccess) -> Iterable[tuple[int, int, int]]:
-    """(virtual address, table, bytes) of each stream of a cache after a command."""
-    cache, tokens = access.cache, access.tokens
-    row = cache.head_dim // 2
-    for head in range(cache.heads):
-        yield cache.base + head * cache.t_max * row, DENSE, tokens * row
-    for stream, size in enumerate(access.sizes.ends[tokens].tolist()):
-        yield cache.sparse(stream), SPARSE, size
-    yield cache.meta, META, tokens * META_BYTES

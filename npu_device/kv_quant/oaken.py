@@ -8,13 +8,13 @@ A token-vector has C elements: K, or V, of one token and layer, all KV heads. En
 metadata.
 """
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.abi.errors import NpuDeviceError
+from npu_device.kv_quant.codec import MAX_FP16, Bytes, Encoded, Floats, check_values, half
 from npu_device.kv_quant.thresholds import Thresholds
 
 CHUNK = 64
@@ -27,32 +27,10 @@ MSB_CLAMP, SIGN_MAG = "msb_clamp", "sign_mag"
 OUTLIER_CODES = (MSB_CLAMP, SIGN_MAG)
 OUTER, MIDDLE, INNER = 0, 1, 2
 """Order of the groups in the metadata."""
-_LARGEST = 65504.0
 _TINY = np.float32(2.0**-24)
 """The smallest fp16 number above 0."""
 _BLOCK = 1 << 16
 """Elements that are encoded together: intermediate arrays stay in the cache."""
-Floats = NDArray[np.float32]
-Bytes = NDArray[np.uint8]
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Tokens in encoded form."""
-
-    dense: Bytes
-    """(tokens, C / 2): element 2i in the low nibble of byte i; of an outlier the 4 low bits of its code."""
-    counts: Bytes
-    """(tokens, C / 64): outliers of each chunk."""
-    sparse: Bytes
-    """An entry per outlier, by token, chunk, index: index | outer << 6 | bit 4 of the code << 7."""
-    meta: Bytes
-    """(tokens, 12): fp16 min and step of outer, middle, inner."""
-
-    @property
-    def payload(self) -> int:
-        """Bytes without counts, which the management table keeps."""
-        return int(self.dense.size + self.sparse.size + self.meta.size)
 
 
 def check_width(width: int) -> None:
@@ -65,15 +43,6 @@ def check_code(code: str) -> None:
     """NpuDeviceError for an outlier code that there is not."""
     if code not in OUTLIER_CODES:
         raise NpuDeviceError(f"outlier_code {code}: must be one of {', '.join(OUTLIER_CODES)}")
-
-
-def check_values(x: Floats) -> None:
-    """NpuDeviceError for NaN, infinities, and what fp16 does not hold."""
-    if x.size and not max(float(x.max()), -float(x.min())) <= _LARGEST:
-        token = int(np.flatnonzero(~(np.abs(x) <= _LARGEST).all(axis=1))[0])
-        raise NpuDeviceError(
-            f"Oaken: token {token} has an element that is NaN, infinite or beyond fp16: must be finite"
-        )
 
 
 class _Scale(NamedTuple):
@@ -93,16 +62,11 @@ class _Scale(NamedTuple):
         return np.arange(top + 1, dtype=np.float32) * self.step[:, None] + self.low[:, None]
 
 
-def _half(x: Floats) -> Floats:
-    """Rounded to fp16; a zero has no sign."""
-    return x.astype(np.float16).astype(np.float32) + np.float32(0)
-
-
 def _scale(low: Floats, high: Floats, top: int) -> _Scale:
     """Min and step of a group from its extremes; those of an empty group (low > high) are 0."""
     empty = low > high
     low, high = np.where(empty, np.float32(0), low), np.where(empty, np.float32(0), high)
-    return _Scale(_half(low), _half((high - low) / np.float32(top)))
+    return _Scale(half(low), half((high - low) / np.float32(top)))
 
 
 def _sided(scale: _Scale, has_low: NDArray[np.bool_], has_high: NDArray[np.bool_], top: int) -> _Scale:
@@ -140,7 +104,7 @@ def encode(x: NDArray[Any], t: Thresholds, code: str = MSB_CLAMP) -> Encoded:
     x = np.ascontiguousarray(x, np.float32)
     check_width(x.shape[1])
     check_code(code)
-    check_values(x)
+    check_values("Oaken", x)
     step = max(1, _BLOCK // x.shape[1])
     parts = [_encode(x[at : at + step], t, code) for at in range(0, len(x), step)] or [_encode(x, t, code)]
     if len(parts) == 1:
@@ -227,21 +191,6 @@ def _extremes(numbers: Floats, rows: NDArray[np.int64], tokens: int) -> tuple[Fl
     return low, high
 
 
-def entropy_bound(encoded: Encoded) -> float:
-    """Bits of an element that no code of single symbols is below: order-0 entropies of nibbles and of sparse entries,
-    and the metadata as they are."""
-    nibbles = np.concatenate((encoded.dense & np.uint8(15), encoded.dense >> np.uint8(4)), axis=None)
-    bits = sum(len(symbols) * _entropy(symbols) for symbols in (nibbles, encoded.sparse))
-    return (bits + 8 * encoded.meta.size) / max(1, nibbles.size)
-
-
-def _entropy(symbols: Bytes) -> float:
-    """Bits of a symbol."""
-    counts = np.bincount(symbols)
-    shares = counts[counts > 0] / max(1, len(symbols))
-    return float(-(shares * np.log2(shares)).sum())
-
-
 def decode(encoded: Encoded, t: Thresholds, code: str = MSB_CLAMP) -> NDArray[np.float16]:
     """The numbers of encoded tokens, (tokens, C) fp16. NpuDeviceError where counts and entries contradict."""
     check_code(code)
@@ -260,7 +209,7 @@ def decode(encoded: Encoded, t: Thresholds, code: str = MSB_CLAMP) -> NDArray[np
         scales[INNER].values(OUTLIER_TOP),
     ]
     with np.errstate(over="ignore"):
-        outer, middle, inner = (np.clip(table, -_LARGEST, _LARGEST).astype(np.float16) for table in tables)
+        outer, middle, inner = (np.clip(table, -MAX_FP16, MAX_FP16).astype(np.float16) for table in tables)
     made = np.empty((tokens, width), np.float16)
     step = max(1, _BLOCK // width)
     for at in range(0, tokens, step):

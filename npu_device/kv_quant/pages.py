@@ -1,15 +1,17 @@
 """Pages of encoded caches: what the management tables hold for each stream, and the bursts that read it
 (docs/oaken.md, "Pages").
 
-Each head has pages of nibbles of its own, each stream pages of entries, and the metadata of all heads theirs. A page is
-allocated when the first byte of it is written; tokens follow each other, so that a page is one burst.
+Each row of a stream has pages of its own. A page is allocated when the first byte of it is written; tokens follow each
+other, so that a page is one burst.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from npu_device.kv_quant.oaken import META_BYTES
-from npu_device.kv_quant.storage import EncodedCache
+import numpy as np
+
+from npu_device.kv_quant.codec import PageTable
+from npu_device.kv_quant.storage import EncodedCache, KvAccess, Sizes
 
 
 class Pages(NamedTuple):
@@ -21,7 +23,7 @@ class Pages(NamedTuple):
     payload: int
     """Bytes in them."""
     bursts: int
-    """To read all tokens: of nibbles and entries."""
+    """To read all tokens: of codes and entries."""
     page_bytes: int
 
     @property
@@ -35,14 +37,16 @@ class Pages(NamedTuple):
         return self.bytes / self.payload - 1 if self.payload else 0.0
 
 
-def pages(cache: EncodedCache, tokens: int, streams: Iterable[int], page_bytes: int) -> Pages:
-    """Of `tokens` tokens of a cache; `streams`: bytes of entries in each stream."""
-
-    def needed(size: int) -> int:
-        return -(-size // page_bytes)
-
-    sizes = list(streams)
-    row = cache.head_dim // 2
-    dense, sparse = cache.heads * needed(tokens * row), sum(map(needed, sizes))
-    payload = tokens * (cache.width // 2 + META_BYTES) + sum(sizes)
-    return Pages(dense, sparse, needed(tokens * META_BYTES), payload, dense + sparse, page_bytes)
+def pages(cache: EncodedCache, tokens: int, entries: Iterable[int], page_bytes: int) -> Pages:
+    """Of `tokens` tokens of a cache; `entries`: bytes of each stream of entries."""
+    ends = np.zeros((cache.coded(tokens) + 1, cache.entry_streams), np.int64)
+    ends[-1] = list(entries)
+    counts, payload = dict.fromkeys(PageTable, 0), 0
+    for _, table, size in KvAccess(cache, tokens, 0, Sizes(ends)).row_bytes():
+        counts[PageTable(table)] += -(-size // page_bytes)
+        payload += size
+    for stream in cache.streams.values():  # a ring has tokens whose codes are stored, too
+        idle = min(tokens, stream.ring) - (tokens - cache.coded(tokens)) if stream.ring else 0
+        payload -= stream.rows * stream.size * idle
+    dense, sparse, meta = counts.values()
+    return Pages(dense, sparse, meta, payload, dense + sparse, page_bytes)

@@ -1,64 +1,45 @@
-"""Where encoded keys and values lie in DRAM: the sizes and addresses of one cache, and how tokens go in and come out.
-
-A cache has four parts (docs/oaken.md, "In DRAM"): nibbles [heads, t_max, D / 2], so that the tokens of a head are one
-burst; 12 bytes of metadata per token; the counts of chunks, which are the management table; and the sparse entries, a
-stream per head (per few heads where a chunk covers several), token behind token.
+"""Where encoded keys and values lie in DRAM: sizes and addresses of the streams of one cache, and how tokens go in and
+come out (docs/kv-cache.md, "Streams").
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
-from math import lcm
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.abi.errors import NpuDeviceError
-from npu_device.abi.kv_block import KV_CHUNK, KvHalf, KvPolicy, OutlierCode
-from npu_device.kv_quant import oaken
-from npu_device.kv_quant.oaken import CHUNK, META_BYTES, Encoded
-from npu_device.kv_quant.thresholds import Thresholds
+from npu_device.abi.kv_block import KV_CHUNK
+from npu_device.kv_quant.codec import Encoded, KvCodec, Parameters, Stream
+from npu_device.kv_quant.codecs import OAKEN
 from npu_device.memory.arrays import Bytes, Read
 from npu_device.memory.region import Region, make_region
 
-CODES = {OutlierCode.MSB_CLAMP: oaken.MSB_CLAMP, OutlierCode.SIGN_MAG: oaken.SIGN_MAG}
-"""Number in a parameter block -> outlier code."""
 PART_ALIGNMENT = 64
-"""Bytes that a part begins at a multiple of."""
+"""Bytes that a stream begins at a multiple of."""
+Writes = tuple[tuple[Region, Bytes], ...]
 
 
-def _aligned(size: int) -> int:
-    return -(-size // PART_ALIGNMENT) * PART_ALIGNMENT
+class Layout(NamedTuple):
+    """Streams of a cache at address 0."""
+
+    streams: dict[str, Stream]
+    offsets: dict[str, int]
+    size: int
+    """Bytes of address space."""
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """How the tokens of a cache are encoded: half of a parameter block (docs/oaken.md, "Parameter block")."""
-
-    thresholds: Thresholds
-    code: str = oaken.MSB_CLAMP
-
-    def pack(self) -> bytes:
-        """The 32 bytes."""
-        low, inner_low, inner_high, high = np.array(self.thresholds, np.float16).view(np.uint16).tolist()
-        number = next(number for number, name in CODES.items() if name == self.code)
-        return KvHalf((low, inner_low, inner_high, high), outlier_code=number).pack()
-
-    @classmethod
-    def unpack(cls, data: bytes, where: str) -> Self:
-        """Of 32 bytes. NpuDeviceError for words that are none of a block."""
-        half = KvHalf.unpack(data)
-        for name, value, rule in (
-            ("policy", half.policy, tuple(KvPolicy)), ("outlier_code", half.outlier_code, tuple(OutlierCode)),
-            ("chunk", half.chunk, (KV_CHUNK,)),
-        ):  # fmt: skip
-            if value not in rule:
-                numbers = ", ".join(str(int(one)) for one in rule)
-                raise NpuDeviceError(f"{name} {value} at {where}: must be {numbers}")
-        if any(half.kv_reserved):
-            raise NpuDeviceError(f"a reserved word at {where} is not zero")
-        limits = np.array(half.thresholds, np.uint16).view(np.float16).astype(float).tolist()
-        return cls(Thresholds(*limits).check(f"thresholds at {where}"), CODES[OutlierCode(half.outlier_code)])
+@lru_cache(1024)
+def layout(codec: KvCodec, heads: int, t_max: int, head_dim: int) -> Layout:
+    """Streams of a shape, one after the other."""
+    streams, offsets, end = {}, {}, 0
+    for stream in codec.streams(heads, head_dim):
+        streams[stream.name], offsets[stream.name] = stream, end
+        size = stream.rows * stream.groups(t_max) * stream.size
+        end += -(-size // PART_ALIGNMENT) * PART_ALIGNMENT
+    return Layout(streams, offsets, end)
 
 
 @dataclass(frozen=True)
@@ -70,14 +51,13 @@ class EncodedCache:
     """KV heads."""
     t_max: int
     head_dim: int
+    codec: KvCodec = field(default=OAKEN)
 
     def __post_init__(self) -> None:
         for name in ("heads", "t_max", "head_dim"):
             if getattr(self, name) < 1:
                 raise NpuDeviceError(f"encoded cache {name} {getattr(self, name)}: must be at least 1")
-        oaken.check_width(self.width)
-        if self.head_dim % 2:
-            raise NpuDeviceError(f"encoded cache head_dim {self.head_dim}: must be even, a row ends at a byte")
+        self.codec.check(self.heads, self.head_dim)
 
     @property
     def width(self) -> int:
@@ -85,138 +65,202 @@ class EncodedCache:
         return self.heads * self.head_dim
 
     @property
-    def chunks(self) -> int:
-        return self.width // CHUNK
+    def _layout(self) -> "Layout":
+        return layout(self.codec, self.heads, self.t_max, self.head_dim)
 
     @property
-    def streams(self) -> int:
-        """Streams of sparse entries."""
-        return self.width // lcm(CHUNK, self.head_dim)
-
-    @property
-    def dense_bytes(self) -> int:
-        return self.width * self.t_max // 2
-
-    @property
-    def meta(self) -> int:
-        """Address of the metadata."""
-        return self.base + _aligned(self.dense_bytes)
-
-    @property
-    def counts(self) -> int:
-        """Address of the counts."""
-        return self.meta + _aligned(META_BYTES * self.t_max)
-
-    @property
-    def stream_room(self) -> int:
-        """Bytes that a stream may take: every element can be an outlier."""
-        return _aligned(self.width // self.streams * self.t_max)
-
-    def sparse(self, stream: int) -> int:
-        """Address of a stream."""
-        return self.counts + _aligned(self.chunks * self.t_max) + stream * self.stream_room
+    def streams(self) -> dict[str, Stream]:
+        """Streams by name, in the order of their addresses."""
+        return self._layout.streams
 
     @property
     def size(self) -> int:
-        """Bytes of address space of the whole cache."""
-        return self.sparse(self.streams) - self.base
+        """Bytes of address space of the whole cache: every element can be an outlier."""
+        return self._layout.size
 
     @property
     def region(self) -> Region:
         """All of it."""
         return make_region(self.base, 1, self.size)
 
-    def dense_rows(self, first: int, count: int) -> Region:
-        """Nibbles of tokens of all heads."""
-        row = self.head_dim // 2
-        return make_region(self.base + first * row, self.heads, count * row, self.t_max * row)
+    def pitch(self, stream: Stream) -> int:
+        """Bytes from row to row of a stream."""
+        return stream.groups(self.t_max) * stream.size
 
-    def meta_rows(self, first: int, count: int) -> Region:
-        return make_region(self.meta + first * META_BYTES, 1, count * META_BYTES)
+    def address(self, name: str, row: int = 0) -> int:
+        """Address of a row of a stream."""
+        return self.base + self._layout.offsets[name] + row * self.pitch(self.streams[name])
 
-    def count_rows(self, first: int, count: int) -> Region:
-        return make_region(self.counts + first * self.chunks, 1, count * self.chunks)
+    def coded(self, tokens: int) -> int:
+        """Tokens of so many that are encoded."""
+        return self.codec.coded(tokens)
+
+    def rows(self, name: str, first: int, count: int) -> Region:
+        """Bytes of tokens, whole groups of them, in all rows of a stream."""
+        stream = self.streams[name]
+        at, groups = first // stream.group, count // stream.group
+        return make_region(self.address(name) + at * stream.size, stream.rows, groups * stream.size, self.pitch(stream))
+
+    # -- entries -----------------------------------------------------------------------------------------------
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a token-vector with a count of entries; 0: the codec has no entries."""
+        return self.width // KV_CHUNK if "sparse" in self.streams else 0
+
+    @property
+    def entry_streams(self) -> int:
+        """Streams of entries."""
+        return self.streams["sparse"].rows if "sparse" in self.streams else 0
 
     def lengths(self, read: Read, count: int) -> NDArray[np.int64]:
-        """(tokens, streams): bytes of sparse entries of the first `count` tokens. NpuDeviceError: no counts."""
-        if not count:
-            return np.zeros((0, self.streams), np.int64)
-        counts = read(self.count_rows(0, count)).reshape(count, -1)
-        if counts.max(initial=0) > CHUNK:
-            token = int(np.argmax((counts > CHUNK).any(axis=1)))
+        """(tokens, streams): bytes of entries of the first `count` encoded tokens. NpuDeviceError: no counts."""
+        if not count or not self.chunks:
+            return np.zeros((count, self.entry_streams), np.int64)
+        counts = read(self.rows("counts", 0, count)).reshape(count, -1)
+        if counts.max(initial=0) > KV_CHUNK:
+            token = int(np.argmax((counts > KV_CHUNK).any(axis=1)))
             raise NpuDeviceError(
-                f"counts at {self.counts:#x}: token {token} has a chunk of {counts[token].max()} outliers, a chunk has "
-                f"{CHUNK} elements: it was never appended, or was overwritten"
+                f"counts at {self.address('counts'):#x}: token {token} has a chunk of {counts[token].max()} outliers, "
+                f"a chunk has {KV_CHUNK} elements: it was never appended, or was overwritten"
             )
         return self.stream_bytes(counts)
 
     def stream_bytes(self, counts: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """(tokens, streams): bytes of sparse entries of tokens whose chunks have so many outliers."""
-        by_stream = counts.reshape(len(counts), self.streams, self.chunks // self.streams)
-        made: NDArray[np.int64] = by_stream.sum(axis=2, dtype=np.int64)
-        return made
+        """(tokens, streams): bytes of entries of tokens whose chunks have so many outliers."""
+        if not self.chunks:
+            return np.zeros((len(counts), 0), np.int64)
+        by_stream = counts.reshape(len(counts), self.entry_streams, -1)
+        sizes: NDArray[np.int64] = by_stream.sum(axis=2, dtype=np.int64) * self.codec.entry_bytes
+        return sizes
 
     def expected(self, count: int, permille: int) -> NDArray[np.int64]:
-        """(tokens, streams): bytes of sparse entries where every thousand elements have so many outliers."""
-        ends = np.arange(count + 1, dtype=np.int64) * (self.width // self.streams) * permille // 1000
-        return np.repeat(np.diff(ends)[:, None], self.streams, axis=1)
+        """(tokens, streams): bytes of entries of encoded tokens where a configuration assumes so many outliers of every
+        thousand elements."""
+        if not self.chunks:
+            return np.zeros((count, 0), np.int64)
+        share = self.width // self.entry_streams * self.codec.entries(permille)
+        ends = np.arange(count + 1, dtype=np.int64) * share // 1000
+        return np.repeat(np.diff(ends)[:, None], self.entry_streams, axis=1) * self.codec.entry_bytes
 
-    def encoded(self, read: Read, count: int) -> Encoded:
-        """The first `count` tokens as they are stored."""
+    def expected_counts(self, permille: int) -> bytes:
+        """Counts of all tokens in the same case, spread as evenly as whole numbers allow."""
+        share = KV_CHUNK * self.codec.entries(permille)
+        ends = np.arange(self.chunks * self.t_max + 1, dtype=np.int64) * share // 1000
+        return np.diff(ends).astype(np.uint8).tobytes()
+
+    # -- tokens ------------------------------------------------------------------------------------------------
+
+    def encoded(self, read: Read, tokens: int) -> Encoded:
+        """The encoded ones of the first `tokens` tokens as they are stored."""
+        count = self.coded(tokens)
         lengths = self.lengths(read, count)
-        dense = read(self.dense_rows(0, count)).reshape(self.heads, count, -1).transpose(1, 0, 2)
         total = lengths.sum(axis=0)
         parts = [
-            read(make_region(self.sparse(stream), 1, int(size))).reshape(-1)
+            read(make_region(self.address("sparse", stream), 1, int(size))).reshape(-1)
             for stream, size in enumerate(total.tolist())
             if size
         ]
         entries = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+        groups = count // self.codec.group
         return Encoded(
-            np.ascontiguousarray(dense).reshape(count, -1),
-            read(self.count_rows(0, count)).reshape(count, -1),
-            entries[_by_token(lengths)],
-            read(self.meta_rows(0, count)).reshape(count, -1),
+            self._by_token(read, "dense", count),
+            read(self.rows("counts", 0, count)).reshape(count, -1) if self.chunks else np.zeros((count, 0), np.uint8),
+            entries[_token_order(lengths)],
+            self._by_token(read, "meta", count) if "meta" in self.streams else np.zeros((groups, 0), np.uint8),
         )
+
+    def _by_token(self, read: Read, name: str, count: int) -> Bytes:
+        """(groups, bytes of all rows) of a stream."""
+        stream = self.streams[name]
+        groups = count // stream.group
+        data = read(self.rows(name, 0, count)).reshape(stream.rows, groups, -1).transpose(1, 0, 2)
+        return np.ascontiguousarray(data).reshape(groups, -1)
+
+    def _by_row(self, name: str, first: int, data: Bytes) -> tuple[Region, Bytes]:
+        """The write of (groups, bytes of all rows) to a stream."""
+        stream = self.streams[name]
+        by_row = data.reshape(len(data), stream.rows, -1).transpose(1, 0, 2)
+        return self.rows(name, first, len(data) * stream.group), np.ascontiguousarray(by_row).reshape(-1)
+
+    def ring_spans(self, first: int, end: int) -> list[tuple[int, int]]:
+        """(slot, tokens) of tokens in the ring of the tail: two where it comes round."""
+        ring = self.streams["tail"].groups(self.t_max) if "tail" in self.streams else 0
+        spans = []
+        while first < end:
+            count = min(end - first, ring - first % ring)
+            spans.append((first % ring, count))
+            first += count
+        return spans
+
+    def _tail(self, read: Read, first: int, end: int) -> NDArray[np.float16]:
+        """Numbers (tokens, C) of tokens in the tail."""
+        parts = [np.zeros((0, self.width), np.float16)]
+        for slot, count in self.ring_spans(first, end):
+            data = np.ascontiguousarray(read(self.rows("tail", slot, count))).reshape(self.heads, count, -1)
+            rows = np.ascontiguousarray(data.transpose(1, 0, 2)).reshape(count, -1)
+            parts.append(rows.view(np.float16))
+        return np.concatenate(parts)
 
     def read(self, read: Read, count: int, parameters: Parameters) -> NDArray[np.float16]:
         """Numbers of the first `count` tokens, (heads, tokens, D)."""
-        if not count:
+        coded = self.coded(count)
+        tail = self._heads(self._tail(read, coded, count))
+        return np.concatenate((self.decoded(read, count, parameters), tail), axis=1)
+
+    def decoded(self, read: Read, count: int, parameters: Parameters) -> NDArray[np.float16]:
+        """Numbers of the encoded ones of the first `count` tokens, (heads, tokens, D)."""
+        if not self.coded(count):
             return np.zeros((self.heads, 0, self.head_dim), np.float16)
-        made = oaken.decode(self.encoded(read, count), parameters.thresholds, parameters.code)
-        return self._heads(made)
+        return self._heads(self.codec.decode(self.encoded(read, count), self.head_dim, parameters))
 
     def append(
         self, read: Read, first: int, rows: NDArray[Any], parameters: Parameters
-    ) -> tuple[tuple[tuple[Region, Bytes], ...], NDArray[np.float16]]:
-        """(writes, the numbers as they will be read) of tokens (tokens, C) behind the first ones."""
-        made = oaken.encode(rows, parameters.thresholds, parameters.code)
-        count = len(rows)
-        before = self.lengths(read, first).sum(axis=0)
-        lengths = self.stream_bytes(made.counts)
-        by_stream = np.empty_like(made.sparse)
-        by_stream[_by_token(lengths)] = made.sparse
-        dense = made.dense.reshape(count, self.heads, -1).transpose(1, 0, 2)
-        writes = [
-            (self.dense_rows(first, count), np.ascontiguousarray(dense).reshape(-1)),
-            (self.meta_rows(first, count), made.meta.reshape(-1)),
-            (self.count_rows(first, count), made.counts.reshape(-1)),
-        ]
-        ends = np.cumsum(lengths.sum(axis=0))
-        for stream, (end, size) in enumerate(zip(ends.tolist(), lengths.sum(axis=0).tolist(), strict=True)):
-            if size:
-                at = self.sparse(stream) + int(before[stream])
-                writes.append((make_region(at, 1, size), by_stream[end - size : end]))
-        return tuple(writes), self._heads(oaken.decode(made, parameters.thresholds, parameters.code))
+    ) -> tuple[Writes, NDArray[np.float16]]:
+        """(writes, the numbers of these tokens and of those in the tail before as they will be read, (heads, tokens,
+        D)) of tokens (tokens, C) after the `first` tokens. Whole groups leave the tail and are encoded."""
+        begin, end, total = self.coded(first), self.coded(first + len(rows)), first + len(rows)
+        pending = np.concatenate((self._tail(read, begin, first).astype(np.float32), rows.astype(np.float32)))
+        writes, parts = list[tuple[Region, Bytes]](), list[NDArray[np.float16]]()
+        if end > begin:
+            encoded = self.codec.encode(pending[: end - begin], self.head_dim, parameters)
+            writes += self._encoded_writes(read, begin, encoded)
+            parts.append(self.codec.decode(encoded, self.head_dim, parameters))
+        waiting = np.clip(pending[end - begin :], -65504, 65504).astype(np.float16)
+        parts.append(waiting)
+        at = max(first, end)
+        for slot, count in self.ring_spans(at, total):
+            data = waiting[at - end : at - end + count].view(np.uint8).reshape(count, self.heads, -1)
+            by_head = np.ascontiguousarray(data.transpose(1, 0, 2)).reshape(-1)
+            writes.append((self.rows("tail", slot, count), by_head))
+            at += count
+        return tuple(writes), self._heads(np.concatenate(parts))
+
+    def _encoded_writes(self, read: Read, begin: int, encoded: Encoded) -> list[tuple[Region, Bytes]]:
+        writes = [self._by_row("dense", begin, encoded.dense)]
+        if "meta" in self.streams:
+            writes.append(self._by_row("meta", begin, encoded.meta))
+        if self.chunks:
+            before = self.lengths(read, begin).sum(axis=0)
+            lengths = self.stream_bytes(encoded.counts)
+            by_stream = np.empty_like(encoded.sparse)
+            by_stream[_token_order(lengths)] = encoded.sparse
+            writes.append((self.rows("counts", begin, len(encoded.counts)), encoded.counts.reshape(-1)))
+            ends, sizes = np.cumsum(lengths.sum(axis=0)).tolist(), lengths.sum(axis=0).tolist()
+            for stream, (end, size) in enumerate(zip(ends, sizes, strict=True)):
+                if size:
+                    at = self.address("sparse", stream) + int(before[stream])
+                    writes.append((make_region(at, 1, size), by_stream[end - size : end]))
+        return writes
 
     def _heads(self, tokens: NDArray[Any]) -> NDArray[Any]:
         """(tokens, C) as (heads, tokens, D)."""
-        made: NDArray[Any] = tokens.reshape(len(tokens), self.heads, self.head_dim).transpose(1, 0, 2)
-        return np.ascontiguousarray(made)
+        by_head: NDArray[Any] = tokens.reshape(len(tokens), self.heads, self.head_dim).transpose(1, 0, 2)
+        return np.ascontiguousarray(by_head)
 
 
 class Sizes(NamedTuple):
-    """Bytes of sparse entries of tokens, known when a command starts."""
+    """Bytes of entries of encoded tokens, known when a command starts."""
 
     ends: NDArray[np.int64]
     """(tokens + 1, streams): bytes of each stream before a token."""
@@ -244,12 +288,24 @@ class KvAccess(NamedTuple):
     """Of these, appended by it."""
     sizes: Sizes
 
+    def row_bytes(self) -> "list[tuple[int, int, int]]":
+        """(virtual address, page table, bytes) of each row of each stream, in the order of allocation."""
+        cache, coded = self.cache, self.cache.coded(self.tokens)
+        entries = self.sizes.ends[coded].tolist()
+        moved = [stream for stream in cache.streams.values() if stream.moved]
+        return [
+            (cache.address(stream.name, row), int(stream.pages),
+             entries[row] if stream.counted else stream.stored(self.tokens, coded))
+            for stream in sorted(moved, key=lambda stream: stream.pages)
+            for row in range(stream.rows)
+        ]  # fmt: skip
 
-def _by_token(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the entries of (tokens, streams), token by token, are in all streams one behind the other."""
+
+def _token_order(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the bytes of (tokens, streams), token by token, are in all streams one behind the other."""
     by_stream = np.ascontiguousarray(lengths.T).reshape(-1)
     start = (np.cumsum(by_stream) - by_stream).reshape(lengths.T.shape).T.reshape(-1)
     size = lengths.reshape(-1)
     out = np.cumsum(size) - size
-    made: NDArray[np.int64] = np.repeat(start - out, size) + np.arange(int(size.sum()))
-    return made
+    order: NDArray[np.int64] = np.repeat(start - out, size) + np.arange(int(size.sum()))
+    return order

@@ -26,8 +26,11 @@ class Matrix(NamedTuple):
     rows: int
     columns: int
     kind: DataType
+    bits: int
+    """Bits of an element in memory."""
 
 
-def make_matrix(address: int, rows: int, columns: int, kind: DataType, stride: int = 0) -> Matrix:
-    """A matrix whose rows are `stride` bytes apart; 0 means packed."""
-    return Matrix(make_region(address, rows, row_bytes(columns, kind), stride), rows, columns, kind)
+def make_matrix(address: int, rows: int, columns: int, kind: DataType, stride: int = 0, bits: int = 0) -> Matrix:
+    """A matrix whose rows are `stride` bytes apart; 0 means packed. `bits`: of an element that its codec encodes."""
+    size = bytes_total(columns, bits or BITS[kind])
+    return Matrix(make_region(address, rows, size, stride), rows, columns, kind, bits or BITS[kind])

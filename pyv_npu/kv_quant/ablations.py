@@ -11,14 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.kv_quant import oaken
-from npu_device.kv_quant.policies import COMPARED, SCALE_BITS
-from npu_device.kv_quant.storage import Parameters
-from npu_device.kv_quant.thresholds import RATIOS, Profiler, Thresholds
+from npu_device.kv_quant.codec import Parameters
+from npu_device.kv_quant.codecs import OAKEN
+from npu_device.kv_quant.methods import METHODS
+from npu_device.kv_quant.thresholds import RATIOS, Thresholds
 
 Floats = NDArray[np.float32]
 Layer = tuple[Floats, Floats]
 NO_INNER = (0.10, 0.90, 0.0)
 """Two groups."""
+SCALE_BITS = 32
+"""fp16 minimum and step of a group."""
 
 
 class Row(NamedTuple):
@@ -46,10 +49,7 @@ class Ratio(NamedTuple):
 
 def parameters(x: Floats, ratios: Sequence[float] = RATIOS) -> Parameters:
     """Of the first half of the tokens. NpuDeviceError for NaN and infinities."""
-    profiler = Profiler(ratios)
-    for side in ("key", "value"):
-        profiler.add(0, side, x[: max(1, len(x) // 2)])
-    return Parameters(profiler.thresholds()[0].key)
+    return OAKEN.calibrate([x[: max(1, len(x) // 2)]], 1, ratios)
 
 
 def _inner(x: Floats, t: Thresholds) -> NDArray[np.bool_]:
@@ -105,7 +105,7 @@ _PARTS: dict[str, dict[str, bool]] = {
 
 def _variant(name: str, x: Floats, side: str, head_dim: int) -> tuple[float, Floats]:
     """(bits, what is read)."""
-    if (one := COMPARED.get(name)) is not None:
+    if (one := METHODS.get(name)) is not None:
         p = parameters(x)
         return one.stored_bits(x, side, head_dim, p), one.read_back(x, side, head_dim, p)
     if name in _PARTS:

@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.abi.errors import NpuDeviceError
+from npu_device.abi.opcodes import DataType
 from npu_device.config import KvQuantConfig
-from npu_device.kv_quant.oaken import Encoded, entropy_bound
+from npu_device.kv_quant.block import Side, pack_block, unpack_block, without_values
+from npu_device.kv_quant.codec import Encoded, Parameters, entropy_bound
+from npu_device.kv_quant.methods import METHODS, KvMethod
 from npu_device.kv_quant.pages import pages
-from npu_device.kv_quant.policies import COMPARED
-from npu_device.kv_quant.storage import EncodedCache, Parameters
+from npu_device.kv_quant.storage import EncodedCache
 from npu_device.kv_quant.thresholds import SIDES, LayerThresholds, Profiler, parse
 from npu_device.memory.region import Region
 from pyv_native.files import MAX_TEXT, check_input
@@ -70,15 +72,49 @@ def read_thresholds(path: Path, layers: int) -> list[LayerThresholds]:
     return made
 
 
-def block_of(layer: LayerThresholds, code: str) -> Values:
-    """The parameter block of a layer as 16 words."""
-    return np.frombuffer(b"".join(Parameters(one, code).pack() for one in layer), np.int32)
+def blocks(
+    decoder: Decoder, method: KvMethod, config: KvQuantConfig, prompts: Iterable[Sequence[int]],
+    thresholds: Path | None,
+) -> list[Values]:  # fmt: skip
+    """The words of the parameter block of each layer, with what a file has or what the prompts show. BadInputError:
+    keys or values that are not finite, a wrong file."""
+    codecs = method.key_codec, method.value_codec
+    if thresholds is not None:
+        layers = read_thresholds(thresholds, len(decoder.caches) // 2)
+        found = [Parameters(side, config.outlier_code) for layer in layers for side in layer]
+    else:
+        samples: list[list[Values]] = [[] for _ in decoder.caches]
+        reference = Reference(decoder)
+        for prompt in prompts if any(codec.offline for codec in codecs) else ():
+            past = reference.step(prompt, reference.empty()).past
+            for sample, cache in zip(samples, decoder.caches, strict=True):
+                sample.append(tokens_by_channels(np.asarray(past[cache.past], np.float32)))
+        found = []
+        for index, (cache, sample) in enumerate(zip(decoder.caches, samples, strict=True)):
+            try:
+                ratios = ratios_of(config)
+                found.append(codecs[index % 2].calibrate(sample, cache.head_dim, ratios, config.outlier_code))
+            except NpuDeviceError as error:
+                raise BadInputError(f"{decoder.name}: {cache.past}: {error}") from None
+    made = []
+    for index, cache in enumerate(decoder.caches[::2]):
+        sides = [Side(codec, found[2 * index + side]) for side, codec in enumerate(codecs)]
+        made.append(np.frombuffer(pack_block(sides, cache.heads, cache.head_dim), np.int32))
+    return made
+
+
+def side_of(made: CompiledDecoder, index: int) -> Side:
+    """Codec and parameters of the cache with this index, as the block of its layer says."""
+    cache = made.decoder.caches[index]
+    data = made.kv_blocks[index // 2].tobytes()
+    return unpack_block(data, cache.heads, cache.head_dim, cache.past)[index % 2]
 
 
 def parameters_of(made: CompiledDecoder, index: int) -> Parameters:
-    """Of the cache with this index, as the block of its layer says."""
-    halves = np.split(made.kv_blocks[index // 2], len(SIDES))
-    return Parameters.unpack(halves[index % 2].tobytes(), made.decoder.caches[index].past)
+    """Parameters of the cache with this index."""
+    found = side_of(made, index).parameters
+    assert found is not None
+    return found
 
 
 def _reader(data: bytes) -> Callable[[Region], NDArray[np.uint8]]:
@@ -112,19 +148,20 @@ def measured(made: CompiledDecoder, read: Callable[[str], bytes], tokens: int, p
     for index, cache in enumerate(made.decoder.caches):
         encoded = stored_tokens(made, read, index, tokens)
         elements = tokens * cache.heads * cache.head_dim
-        outliers = len(encoded.sparse)
-        where = EncodedCache(0, cache.heads, tokens, cache.head_dim)
+        codec = side_of(made, index).codec
+        where = EncodedCache(0, cache.heads, tokens, cache.head_dim, codec)
         streams = where.stream_bytes(encoded.counts).sum(axis=0).tolist()
         held = pages(where, tokens, streams, page_bytes)
-        outer = int(np.count_nonzero(encoded.sparse & np.uint8(64)))
+        waiting = 2 * (tokens - codec.coded(tokens)) * cache.heads * cache.head_dim
+        payload = encoded.payload + waiting
         found.append(
             {
-                "layer": index // 2, "side": "kv"[index % 2], "elements": elements, "outer": outer,
-                "inner": outliers - outer, "p_out": outliers / elements, "b_eff": 8 * encoded.payload / elements,
-                "b_eff_inline": 8 * (encoded.payload + encoded.counts.size) / elements,
-                "b_slide": 4 + 4 * outliers / elements, "entropy_bound": entropy_bound(encoded),
-                "dense_bytes": encoded.dense.size, "sparse_bytes": outliers,
-                "meta_bytes": encoded.meta.size, "count_bytes": encoded.counts.size,
+                "layer": index // 2, "side": "kv"[index % 2], "elements": elements,
+                "p_out": len(encoded.sparse) / max(1, codec.entry_bytes) / elements, "b_eff": 8 * payload / elements,
+                "b_eff_inline": 8 * (payload + encoded.counts.size) / elements,
+                "entropy_bound": entropy_bound(encoded, codec.bits), **codec.details(encoded),
+                "dense_bytes": encoded.dense.size, "sparse_bytes": len(encoded.sparse),
+                "meta_bytes": encoded.meta.size, "tail_bytes": waiting, "count_bytes": encoded.counts.size,
                 "pages": held.dense + held.sparse + held.meta, "bursts": held.bursts,
             }
         )  # fmt: skip
@@ -136,14 +173,17 @@ def compared(made: CompiledDecoder, wanted: Mapping[str, Values]) -> list[dict[s
     layers together, then of each."""
     found = []
     layers = len(made.decoder.caches) // 2
-    for method, one in COMPARED.items():
+    for method, one in METHODS.items():
         squared, bits = np.zeros((layers, 2, 2)), np.zeros((layers, 2))
         for index, cache in enumerate(made.decoder.caches):
             at = divmod(index, 2)
             x = tokens_by_channels(np.asarray(wanted[cache.past], np.float32))
-            got = one.read_back(x, "kv"[at[1]], cache.head_dim, parameters_of(made, index))
+            side, running = "kv"[at[1]], side_of(made, index)
+            same = one.codecs is not None and one.codecs[at[1]] is running.codec
+            parameters = parameters_of(made, index) if same else one.calibrate(x, side, cache.head_dim)
+            got = one.read_back(x, side, cache.head_dim, parameters)
             squared[at] = np.square(got - x, dtype=np.float64).sum(), np.square(x, dtype=np.float64).sum()
-            bits[at] = one.stored_bits(x, "kv"[at[1]], cache.head_dim, parameters_of(made, index))
+            bits[at] = one.stored_bits(x, side, cache.head_dim, parameters)
         for layer in (ALL, *range(layers)):
             own = squared.sum(axis=0) if layer == ALL else squared[int(layer)]
             errors = np.sqrt(own[:, 0] / np.maximum(own[:, 1], np.finfo(float).tiny))
@@ -156,13 +196,21 @@ def compared(made: CompiledDecoder, wanted: Mapping[str, Values]) -> list[dict[s
 
 
 def tables(made: CompiledDecoder, read: Callable[[str], bytes]) -> dict[int, bytes]:
-    """The counts of all tokens by their address: sizes of transfers in a run without values."""
-    found = {}
+    """What a run without values has in memory, by address: the counts of all tokens, for the sizes of transfers, and
+    parameter blocks that name the codecs."""
+    found, graph = {}, made.compiled.graph
     for cache in made.decoder.caches:
         base = made.address(cache.past)
-        where = made.compiled.graph.tensors[cache.past].encoded(base)
-        at, size = where.counts, where.chunks * where.t_max
-        found[at] = read(cache.past)[at - base : at - base + size]
+        where = graph.tensors[cache.past].encoded(base)
+        if where.chunks:
+            at, size = where.address("counts"), where.chunks * where.t_max
+            found[at] = read(cache.past)[at - base : at - base + size]
+    for layer in graph.layers:
+        if any(graph.tensors[name].dtype is DataType.ENCODED for name in (*layer.inputs, *layer.outputs)):
+            for name in layer.inputs:
+                if name in graph.constants and graph.tensors[name].dtype is DataType.INT32:
+                    block = without_values(graph.constants[name].tobytes())
+                    found |= {made.address(name): block} if any(block) else {}
     return found
 
 
@@ -171,7 +219,7 @@ def allocated(made: CompiledDecoder, config: KvQuantConfig) -> dict[int, int]:
     found: dict[int, int] = {}
     for index, cache in enumerate(made.decoder.caches):
         where = made.compiled.graph.tensors[cache.past].encoded(0)
-        streams = where.expected(where.t_max, config.p_out_permille).sum(axis=0).tolist()
+        streams = where.expected(where.coded(where.t_max), config.p_out_permille).sum(axis=0).tolist()
         held = pages(where, where.t_max, streams, config.page_bytes).bytes
         found[index // 2] = found.get(index // 2, 0) + held
     return found
@@ -181,6 +229,6 @@ def used(rows: Iterable[Mapping[str, Any]]) -> dict[int, int]:
     """Layer -> bytes that were `measured`, counts of chunks included."""
     found: dict[int, int] = {}
     for row in rows:
-        parts = sum(row[name] for name in ("dense_bytes", "sparse_bytes", "meta_bytes", "count_bytes"))
+        parts = sum(row[name] for name in ("dense_bytes", "sparse_bytes", "meta_bytes", "tail_bytes", "count_bytes"))
         found[row["layer"]] = found.get(row["layer"], 0) + parts
     return found

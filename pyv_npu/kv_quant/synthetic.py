@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_device.kv_quant.policies import COMPARED
+from npu_device.kv_quant.methods import METHODS
 from npu_device.kv_quant.thresholds import RATIOS
-from pyv_npu.kv_quant.ablations import Layer, parameters
+from pyv_npu.kv_quant.ablations import Layer
 
 TOKENS, HEADS, HEAD_DIM = 256, 8, 128
 RATIO_SWEEP = (
@@ -56,9 +56,9 @@ def relative(got: Any, want: Any) -> float:
 def errors(seed: int = 0, ratios: Sequence[float] = RATIOS) -> list[Errors]:
     """Of all methods."""
     both = dict(zip("kv", layer(seed), strict=True))
-    found = {side: parameters(x, ratios) for side, x in both.items()}
     made = []
-    for name, one in COMPARED.items():
+    for name, one in METHODS.items():
+        found = {side: one.calibrate(x[: len(x) // 2], side, HEAD_DIM, ratios) for side, x in both.items()}
         error = {side: relative(one.read_back(x, side, HEAD_DIM, found[side]), x) for side, x in both.items()}
         bits = float(np.mean([one.stored_bits(x, side, HEAD_DIM, found[side]) for side, x in both.items()]))
         made.append(Errors(name, bits, error["k"], error["v"]))

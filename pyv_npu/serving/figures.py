@@ -16,7 +16,7 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
-from npu_device.kv_quant.policies import DeviceStorage
+from npu_device.kv_quant.methods import KvMethod
 from npu_device.memory.bitwidth import ROLE_ALIGNMENT, aligned_bytes
 from pyv_npu.config import Config
 from pyv_npu.csv_table import csv_text
@@ -49,11 +49,11 @@ class KvBytes(NamedTuple):
     """Tokens that attention looks back; 0: all."""
 
     @classmethod
-    def of(cls, storage: DeviceStorage, shape: Shape, layers: int) -> Self:
+    def of(cls, storage: KvMethod, shape: Shape, layers: int) -> Self:
         """Keys and values in all layers; aligned: as each run of them is written by itself."""
         runs = storage.written(shape.kv_heads, shape.head_dim)
         aligned = sum(aligned_bytes(0, run, ROLE_ALIGNMENT["kv"]) for run in runs)
-        return cls(2 * layers * sum(runs), 2 * layers * aligned, shape.window)
+        return cls(layers * sum(runs), layers * aligned, shape.window)
 
 
 class Times(NamedTuple):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
 from npu_device.config import NpuConfig
 from npu_device.issue.plans import Plans
-from npu_device.kv_quant.policies import FP16, DeviceStorage
+from npu_device.kv_quant.methods import FP16, KvMethod
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import layer_ends
 from toolchain.decoders.mixed_step import Chunk, Parts, compile_mixed_step, is_resident
@@ -69,7 +69,7 @@ class Simulator:
         chunks: Sequence[Chunk],
         parts: Parts,
         layers: int = 1,
-        kv: DeviceStorage = FP16,
+        kv: KvMethod = FP16,
         resident: bool = True,
         beside: int = 1,
     ) -> Timed:
@@ -98,10 +98,10 @@ class Simulator:
         """The device with room for whatever is simulated."""
         return replace(self.npu, dram=replace(self.npu.dram, size=max(self.npu.dram.size, ROOM)))
 
-    def swap(self, tokens: int, out: bool, block_size: int, kv: DeviceStorage) -> int:
+    def swap(self, tokens: int, out: bool, block_size: int, kv: KvMethod) -> int:
         """Cycles of the copies of a request's keys and values in a layer to swap space, or back."""
         npu, shape, at, runs = self._roomy, self.shape, DRAM_BASE + DRAM_CORE_VISIBLE, list[CacheRun]()
-        for token, rows in 2 * [
+        for token, rows in [
             (size, len(list(run))) for size, run in groupby(kv.written(shape.kv_heads, shape.head_dim))
         ]:
             runs.append(CacheRun(at, rows, token, tokens * token))

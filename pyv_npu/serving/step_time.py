@@ -13,7 +13,7 @@ were simulated times are linear; `check` simulates steps of the run whole, and t
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from npu_device.kv_quant.policies import DeviceStorage
+from npu_device.kv_quant.methods import KvMethod
 from pyv_npu.serving.step_parts import ProductTimes, Timed, between, spaced
 from toolchain.decoders.mixed_step import Chunk, Parts
 
@@ -60,7 +60,7 @@ class Attention(NamedTuple):
 class StepTimes:
     """Cycles of steps on one device."""
 
-    def __init__(self, products: ProductTimes, kv: DeviceStorage, layers: int = 0, beside: int = 1) -> None:
+    def __init__(self, products: ProductTimes, kv: KvMethod, layers: int = 0, beside: int = 1) -> None:
         """`layers`: 0 for all of the shape; `beside`: requests that generate side by side; 1: they take turns."""
         self._beside = beside
         self.parts, self.kv = products, kv

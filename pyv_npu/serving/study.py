@@ -6,9 +6,9 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from npu_device.config import NpuConfig
-from npu_device.kv_quant.policies import DEVICE, OAKEN, POLICIES, DeviceStorage
+from npu_device.kv_quant.methods import METHODS, KvMethod
 from pyv_npu.config import Config, Effective
-from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.errors import BadInputError, UsageError, did_you_mean
 from pyv_npu.result import Detail, Result
 from pyv_npu.serving.figures import FIGURES, KvBytes, ledger_csv, preemptions_text, requests_csv, run_keys, summary
 from pyv_npu.serving.on_core import serve_on_core
@@ -53,15 +53,13 @@ class Trial(NamedTuple):
     tpot_p99_ns: int | None
 
 
-def kv_storage(name: str, outliers: int = OUTLIERS) -> DeviceStorage:
-    """How keys and values are stored. UsageError: a way that there is not, or that the device has not."""
+def kv_storage(name: str, outliers: int = OUTLIERS) -> KvMethod:
+    """How keys and values are stored. UsageError: a method that there is not."""
     if not 1 <= outliers <= 1000:
         raise UsageError(f"--outliers {outliers}: must be 1..1000 permille")
-    if name in POLICIES and name not in DEVICE:
-        raise UsageError(f"--kv {name}: {POLICIES[name].refused}")
-    if name not in DEVICE:
-        raise UsageError(f"--kv {name}: must be one of {', '.join(DEVICE)}")
-    return replace(OAKEN, outliers=outliers) if name == OAKEN.name else DEVICE[name]
+    if name not in METHODS:
+        raise UsageError(f"--kv {name}: must be one of {', '.join(METHODS)}{did_you_mean(name, METHODS)}")
+    return replace(METHODS[name], outliers=outliers)
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class Serving:
 
     shape: Shape
     npu: NpuConfig
-    kv: DeviceStorage
+    kv: KvMethod
     workload: Workload
     scheduler: SchedulerConfig
     slo: Mapping[str, int]
@@ -123,7 +121,7 @@ class Serving:
 
 
 def blocks_of(
-    shape: Shape, layers: int, npu: NpuConfig, weight_bits: int, kv: DeviceStorage, block_size: int, swap: int = 0
+    shape: Shape, layers: int, npu: NpuConfig, weight_bits: int, kv: KvMethod, block_size: int, swap: int = 0
 ) -> int:
     """Blocks that fit DRAM beside the weights and `swap` blocks of swap space. BadInputError where not one does."""
     job = Job(shape, layers or shape.layers, 1, 1, weight_bits)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from npu_device.abi.opcodes import BITS
 from npu_device.config import NpuConfig
-from npu_device.kv_quant.policies import FP16, OAKEN
+from npu_device.kv_quant.methods import FP16, METHODS
 from pyv_ext.elf import Program, parse_elf
 from pyv_npu.boot import program_data
 from pyv_npu.config import Config
@@ -68,7 +68,7 @@ class Request(NamedTuple):
     granularity: str = "macro"
     """tile: attention is tile commands too, which serve the position of this phase only."""
     kv: str = ""
-    """oaken: keys and values are encoded; empty: they are numbers of `kv_bits`."""
+    """How keys and values are stored: a name of `METHODS`; empty: as integers of `kv_bits`."""
     qconfig: QConfig = QConfig()
     """What else it says: widths of activations and by layer, packing, alignment, rows, scratchpad."""
 
@@ -118,16 +118,17 @@ def build(config: NpuConfig, request: Request, mapping: MappingOptions = AUTOMAT
         )
     if shape.window:
         t_max = min(t_max, shape.window + tokens - 1)
-    bits, kv_quant = request.kv_bits, config.kv_quant
+    method, kv_quant = METHODS[request.kv or FP16.name], config.kv_quant
+    bits = method.bits if request.kv and not method.encoded else request.kv_bits
     job = Job(
         shape, shape.layers if request.layers is None else request.layers, t_max, request.requests, request.weight_bits,
         bits if callable(bits) else lambda layer, head: bits, request.codebooks,
         {layer: request.qconfig.override[f"layer_{layer}.weight"] for layer in request.qconfig.layers_of_weights},
         16 if request.qconfig.activation is None else request.qconfig.activation,
         request.qconfig.packing == "unpacked_byte", request.qconfig.pad_rows,
-        replace(OAKEN, outliers=kv_quant.p_out_permille, page_bytes=kv_quant.page_bytes) if request.kv else FP16,
+        replace(method, outliers=kv_quant.p_out_permille, page_bytes=kv_quant.page_bytes),
     )  # fmt: skip
-    if request.kv and request.granularity == "tile":
+    if method.encoded and request.granularity == "tile":
         raise ModelError(f"{request.name}: --kv {request.kv}: tile commands know no encoded keys and values: drop one")
     tiled = min(position, t_max - tokens) if request.granularity == "tile" else None
     target = target_with(config, request.qconfig, mapping)._replace(qconfig=request.qconfig.without_weights())
@@ -208,7 +209,7 @@ class PhaseCommands(Prepared["PhaseDetail"]):
         )
         own = {"events": timed.events.count, "finished": [one._asdict() for one in timed.layers]}
         detail = self._detail(config.npu, timed.cycles, timed.counters, traffic, own)
-        if self.request.kv:
+        if self.made.job.storage.encoded:
             detail = replace(detail, figures={**detail.figures, "kv_engines": self._engines(config, timed)})
         return Result(
             self.request.name, config, detail, timed.cycles, timed.counters, timed.events, host=host.figures(),
@@ -231,7 +232,7 @@ class PhaseCommands(Prepared["PhaseDetail"]):
         for batch in ran.events.kept():
             traffic.add(batch)
         detail = self._detail(config.npu, ran.cycles, ran.counters, traffic, {})
-        if self.request.kv:
+        if self.made.job.storage.encoded:
             counted = (ran.counters or {}).get("kv_engines", {})
             made = engines.figures(counted, ran.cycles, config.npu)
             detail = replace(detail, figures={**detail.figures, "kv_engines": made})

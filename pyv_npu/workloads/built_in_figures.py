@@ -30,7 +30,7 @@ def figures(
     stated = _stated(job, held)
     encoded = None
     if stated:
-        used = {layer: 2 * job.kv_bytes_of(layer, held) for layer in range(job.layers)}
+        used = {layer: job.kv_bytes_of(layer, held) for layer in range(job.layers)}
         encoded = Encoded(job.storage.name, used, {layer: job.kv_bytes_alloc(layer) for layer in used})
     kept = kv_figures(made.caches, traffic, (position + tokens - 1,), held, encoded)
     return {
@@ -56,7 +56,7 @@ def _stated(job: Job, tokens: int) -> dict[str, Any]:
     found = dict(job.storage.stated(job.cache(0, 0), tokens))
     if not found:
         return {}
-    caches = 2 * job.layers * job.requests
+    caches = job.layers * job.requests
     found |= {name: caches * found[name] for name in ("pages", "bursts")}
     return {"kv_encoded": found, "qbits_kv": job.storage.name}
 
@@ -71,7 +71,7 @@ def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str,
     head = shape.vocab * shape.width
     last = position + tokens
     seen = min(last, shape.window + tokens - 1) if shape.window else last
-    kv = 2 * sum(job.kv_bytes_of(layer, seen) for layer in range(job.layers))
+    kv = sum(job.kv_bytes_of(layer, seen) for layer in range(job.layers))
     moved = job.matrix_bytes(experts) + bytes_total(head, job.activation_bits) + kv
     te = config.te
     by_layer = rows * (shape.attention_parameters + shape.active * shape.ffn_parameters)

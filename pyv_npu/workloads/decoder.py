@@ -12,6 +12,7 @@ import numpy as np
 from npu_device.abi.instructions import DEFAULT_SLOT
 from npu_device.abi.opcodes import BITS, DataType
 from npu_device.config import NpuConfig
+from npu_device.kv_quant.methods import FLOAT8
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import StopReason
 from pyv_npu.boot import model_name, program_data
@@ -126,7 +127,8 @@ class Generation(Workload[GenerationDetail]):
             shown = prompts(decoder, request.calibration, config.run.seed, request.calibration_runs)
             decoder = in_int8(decoder, shown, request.weights(), request.calibration_method)
         bits, scales, tables = request.cache_bits(), None, False
-        blocks = self._blocks(decoder, request, config) if request.kv else ()
+        method = request.method
+        blocks = self._blocks(decoder, request, config) if method.encoded else ()
         widths = {bits(layer, head) for layer, cache in enumerate(decoder.caches[::2]) for head in range(cache.heads)}
         if any(width is not None and width < BITS[DataType.FP16] for width in widths):
             tables = config.npu.kv_quant.scales == "token" and request.granularity != "tile"
@@ -135,7 +137,7 @@ class Generation(Workload[GenerationDetail]):
             decoder, target_with(config.npu, request.weights(), mapping_of(config.compiler)), len(request.prompt),
             request.t_max or request.total, passes=request.passes, kv_bits=bits, kv_scales=scales,
             tiled=max(1, request.new - 1) if request.granularity == "tile" else 0, kv_blocks=blocks,
-            token_scales=tables,
+            token_scales=tables, kv_element=method.element if method.element in FLOAT8 else None,
         )  # fmt: skip
         known = compiled.compiled.graph.index_bound(POSITION)
         if known is not None and request.total - 1 > known:
@@ -147,14 +149,9 @@ class Generation(Workload[GenerationDetail]):
 
     @staticmethod
     def _blocks(decoder: Decoder, request: GenerationRequest, config: Config) -> "list[Values]":
-        """The parameter block of each layer, of thresholds that a file has or that are profiled first."""
-        kv_quant, layers = config.npu.kv_quant, len(decoder.caches) // 2
-        if request.thresholds is not None:
-            found = encoded_kv.read_thresholds(request.thresholds, layers)
-        else:
-            shown = prompts(decoder, request.calibration, config.run.seed, request.calibration_runs)
-            found = encoded_kv.profiled(decoder, shown, encoded_kv.ratios_of(kv_quant)).thresholds()
-        return [encoded_kv.block_of(layer, kv_quant.outlier_code) for layer in found]
+        """The parameter block of each layer, of thresholds that a file has or of what prompts show."""
+        shown = prompts(decoder, request.calibration, config.run.seed, request.calibration_runs)
+        return encoded_kv.blocks(decoder, request.method, config.npu.kv_quant, shown, request.thresholds)
 
     def _of_layers(self, decoder: Decoder, request: GenerationRequest, config: Config) -> "ReadyDecoder":
         """Of NPU-IR, which has its types, the length of the prompt and that of the caches. UsageError: others."""

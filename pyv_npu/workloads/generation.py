@@ -12,6 +12,7 @@ import numpy as np
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
 from npu_device.abi.opcodes import BITS
 from npu_device.config import NpuConfig
+from npu_device.kv_quant.methods import FLOAT8, FP16, METHODS, KvMethod
 from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.errors import UsageError
 from pyv_npu.kv_quant import encoded_kv, engines
@@ -63,9 +64,14 @@ class GenerationRequest(NamedTuple):
     submit: str = FIRMWARE_SUBMITS
     """Who submits the commands: the firmware that goes through them, or code that is generated for them."""
     kv: str = ""
-    """How keys and values are stored: oaken, or empty: as numbers."""
+    """How keys and values are stored: a name of `METHODS`; empty: as the model has them, or as integers of bits."""
     thresholds: Path | None = None
     """A file of thresholds of oaken; None: they are profiled on `calibration`, or on random prompts."""
+
+    @property
+    def method(self) -> KvMethod:
+        """How keys and values are stored, of a request that names it."""
+        return METHODS[self.kv or FP16.name]
 
     @property
     def exact(self) -> bool:
@@ -102,7 +108,8 @@ class GenerationRequest(NamedTuple):
             raise UsageError(f"--qbits-kv: {self.qconfig} names widths of keys and values: give one of them")
         if self.kv:
             others = {
-                "--qbits-kv": self.kv_bits is not None, "--granularity tile": self.granularity == "tile",
+                "--qbits-kv": self.kv_bits is not None,
+                "--granularity tile": self.granularity == "tile" and self.method.encoded,
                 f"{self.qconfig}": self.weights().names_caches,
             }  # fmt: skip
             for option, given in others.items():
@@ -110,7 +117,7 @@ class GenerationRequest(NamedTuple):
                     raise UsageError(f"{option}: --kv {self.kv} says how keys and values are stored; drop one of them")
             if kind in CODES:
                 raise UsageError(f"--kv {self.kv}: the model keeps keys and values as {kind.name}: drop it")
-        elif self.thresholds is not None:
+        if self.thresholds is not None and not (self.method.encoded and self.method.key_codec.has_thresholds):
             raise UsageError("--thresholds: are for --kv oaken; give it too, or drop them")
         self._check_layers(decoder)
         self._check_rows(decoder)
@@ -138,6 +145,8 @@ class GenerationRequest(NamedTuple):
         """The width of the keys and values of each head (docs/bit-widths.md, R14)."""
         if self.kv_bits is not None:
             return lambda layer, head: self.kv_bits
+        if self.kv and not self.method.encoded and self.method.element not in FLOAT8:
+            return lambda layer, head: self.method.bits
         return self.weights().cache_bits
 
     def _check_rows(self, decoder: Decoder) -> None:
@@ -376,18 +385,23 @@ def _error_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _encoded_tables(rows: Sequence[Mapping[str, Any]], methods: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What encoded keys and values take, as counted, and other methods on the reference's ones."""
+    """What encoded keys and values take, as counted, and all methods on the reference's ones."""
     if not rows:
         return []
-    heads = ["layer", "side", "outer", "inner", "p_out", "b_eff", "with counts", "b_slide", "entropy bound"]
-    names = ("p_out", "b_eff", "b_eff_inline", "b_slide", "entropy_bound")
-    made = [columns(heads, [[str(row["layer"]), row["side"], f"{row['outer']:,}", f"{row['inner']:,}",
-                             *(f"{row[name]:.4f}" for name in names)] for row in rows])]  # fmt: skip
+    heads = {"outer": "outer", "inner": "inner", "p_out": "p_out", "b_eff": "b_eff", "b_eff_inline": "with counts",
+             "b_slide": "b_slide", "entropy_bound": "entropy bound"}  # fmt: skip
+    shown = [name for name in heads if name in rows[0]]
+    lines = [[str(row["layer"]), row["side"], *(_figure(row[name]) for name in shown)] for row in rows]
+    made = [columns(["layer", "side", *(heads[name] for name in shown)], lines)]
     if methods:
-        heads = ["method, on the reference's K and V", "layer", "bits", "error of K", "error of V"]
-        made.append(columns(heads, [[row["method"], str(row["layer"]), f"{row['bits']:.3f}", f"{row['error_k']:.2e}",
-                                     f"{row['error_v']:.2e}"] for row in methods]))  # fmt: skip
+        titles = ["method, on the reference's K and V", "layer", "bits", "error of K", "error of V"]
+        made.append(columns(titles, [[row["method"], str(row["layer"]), f"{row['bits']:.3f}", f"{row['error_k']:.2e}",
+                                      f"{row['error_v']:.2e}"] for row in methods]))  # fmt: skip
     return made
+
+
+def _figure(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
 def _step_table(runs: Mapping[str, Result[Any]]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from npu_device.abi.opcodes import DataType, Opcode
-from npu_device.kv_quant.policies import OAKEN
+from npu_device.kv_quant.codecs import CODECS
 from npu_device.operations.kernels.elements import decode
 from npu_device.trace.events import What
 from npu_device.trace.records import Batch
@@ -154,8 +154,8 @@ def kv_errors(
 
 
 def _width(part: TensorIR) -> str:
-    """Bits of an element, or the policy that has no such number."""
-    return OAKEN.name if part.dtype is DataType.ENCODED else str(part.qbits)
+    """Bits of an element, or the codec, which has no such number."""
+    return CODECS[part.codec].policy.name.lower() if part.dtype is DataType.ENCODED else str(part.qbits)
 
 
 def cached(made: "CompiledDecoder", read: Callable[[str], bytes], past: str, tokens: int = 0) -> Values:

@@ -9,7 +9,7 @@ from toolchain.codegen import Command, Target
 from toolchain.decoders.caches import StoredCache, caches_of
 from toolchain.decoders.generation import conversation
 from toolchain.decoders.shapes import Job
-from toolchain.decoders.step import IDS, POSITION, step_graph
+from toolchain.decoders.step import IDS, POSITION, blocks_of, step_graph
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class CompiledShape:
         """Contents of memory when the commands start: the position of the first token, by address. Caches of a sliding
         window have the latest tokens, of which it is the first of the new ones."""
         row = min(first, self.job.t_max - self.tokens)
-        return {self.program.address(POSITION): row.to_bytes(4, "little")}
+        return {self.program.address(POSITION): row.to_bytes(4, "little"), **blocks_of(self.program)}
 
     def conversation(self, tokens: Sequence[int] = ()) -> bytes:
         """What firmware needs to know to submit the commands once; `tokens`: those that are known."""
@@ -51,6 +51,6 @@ def compile_shape(
     job.check_capacity(target.dram_bytes)
     form, phases = ("macro", ()) if position is None else ("tile", (("", position),))
     program = compile_layers(step_graph(job, tokens), target, passes=passes, granularity=form, phases=phases)
-    if job.storage.paged:
+    if job.storage.encoded:
         job.check_capacity(target.dram_bytes, max(0, program.dram_bytes - job.weight_bytes))
     return CompiledShape(job, tokens, program)

@@ -16,6 +16,7 @@ import onnx
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.abi.opcodes import DataType
+from npu_device.kv_quant.block import halves_of
 from toolchain.codegen import Command, Target
 from toolchain.compiler import Compiled, compile_graph
 from toolchain.decoders import exported
@@ -268,20 +269,20 @@ def _cache(name: str, past: Any, present: Any) -> Cache:
 def compile_decoder(
     decoder: Decoder, target: Target, prompt: int, t_max: int, *, passes: str = "all",
     kv_bits: KvBits = own_type, kv_scales: Mapping[str, Values] | None = None, tiled: int = 0,
-    kv_blocks: Sequence[Values] = (), token_scales: bool = False,
+    kv_blocks: Sequence[Values] = (), token_scales: bool = False, kv_element: DataType | None = None,
 ) -> CompiledDecoder:  # fmt: skip
     """Commands for a prompt of so many tokens and for one token, with caches of `t_max` tokens.
 
     `tiled`: so many tokens behind the prompt have tile commands of their own, for their positions; 0: macro commands
     serve all. `kv_bits`: of each head; integers need `kv_scales`: past -> f32 per head. `kv_blocks`: the parameter
-    block of each layer, 16 words: keys and values are encoded as it says (docs/oaken.md). `token_scales`: integers have
-    a scale for each head and token, made when it is appended, instead.
+    block of each layer: keys and values are encoded as it says (docs/oaken.md). `token_scales`: integers have
+    a scale for each head and token, made when it is appended, instead. `kv_element`: type of elements instead of bits.
     """
     if not 1 <= prompt <= t_max:
         raise ModelError(f"{decoder.name}: a prompt of {prompt} tokens: must be 1..{t_max}, the caches' t_max")
     first = decoder.model(prompt)
     step = first if prompt == 1 else decoder.model(1)
-    shared = _shared(decoder, first, t_max, kv_bits, kv_scales or {}, kv_blocks)
+    shared = _shared(decoder, first, t_max, kv_bits, kv_scales or {}, kv_blocks, kv_element)
     if token_scales:
         _add_tables(decoder, shared)
     prompt_graph = _graph(decoder, first, shared, t_max)
@@ -299,17 +300,21 @@ def compile_decoder(
 
 
 def _shared(
-    decoder: Decoder, model: OnnxModel, t_max: int, bits: KvBits, scales: Mapping[str, Values], blocks: Sequence[Values]
-) -> Graph:
+    decoder: Decoder, model: OnnxModel, t_max: int, bits: KvBits, scales: Mapping[str, Values],
+    blocks: Sequence[Values], element: DataType | None,
+) -> Graph:  # fmt: skip
     """What both graphs have: caches, the log of logits, and scales."""
     graph = Graph(decoder.name)
     for index, cache in enumerate(decoder.caches):
         if blocks:
-            encoded = TensorIR(cache.past, Role.KV, (1, cache.heads, t_max, cache.head_dim), DataType.ENCODED)
+            codec = halves_of(blocks[index // 2].tobytes())[index % 2].policy
+            dims = 1, cache.heads, t_max, cache.head_dim
+            encoded = TensorIR(cache.past, Role.KV, dims, DataType.ENCODED, codec=codec)
             _check_encoded(decoder.name, encoded)
             graph.tensors[encoded.id] = encoded
             continue
-        for one in _stored(cache, t_max, [bits(index // 2, head) for head in range(cache.heads)]):
+        held = cache if element is None else replace(cache, kind=element)
+        for one in _stored(held, t_max, [bits(index // 2, head) for head in range(cache.heads)]):
             graph.tensors[one.id] = one
     code = next(value.type.tensor_type.elem_type for value in model.graph.output if value.name == LOGITS)
     logits = _kind(decoder.name, LOGITS, type_name(code), FLOATS)

@@ -10,13 +10,13 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from npu_device.abi.opcodes import BITS, DataType
-from npu_device.kv_quant.policies import DeviceStorage
+from npu_device.kv_quant.methods import KvMethod
 from toolchain.backend import Program, compile_layers
 from toolchain.codegen import Command, Target
 from toolchain.decoders.shapes import HeadGroup, Job
-from toolchain.decoders.step import KEYS, POSITION, POSITION_OFFSET, VALUES, Step
+from toolchain.decoders.step import KEYS, POSITION, POSITION_OFFSET, VALUES, Step, blocks_of
 from toolchain.errors import ModelError
-from toolchain.ir.graph import LayerIR, Role, TensorIR
+from toolchain.ir.graph import LayerIR
 from toolchain.passes import SCHEDULING, run_passes, selected
 
 
@@ -54,7 +54,7 @@ class CompiledMixedStep:
     def commands(self) -> tuple[Command, ...]:
         return self.program.commands
 
-    storage: DeviceStorage
+    storage: KvMethod
 
     @property
     def memory(self) -> dict[int, bytes]:
@@ -64,8 +64,9 @@ class CompiledMixedStep:
         for tensor in self.program.graph.tensors.values():
             if tensor.dtype is DataType.ENCODED:
                 cache = tensor.encoded(self.program.address(tensor.id))
-                made[cache.counts] = self.storage.table(cache)
-        return made
+                if cache.chunks:
+                    made[cache.address("counts")] = cache.expected_counts(self.storage.outliers)
+        return made | blocks_of(self.program)
 
 
 def compile_mixed_step(
@@ -165,16 +166,14 @@ class _MixedStep(Step):
             new.append(self._part(qkv, request, first, n))
             caches.append(f"{name}.{kept}.cache")
             dims = 1, group.heads, t_max, dim
-            self.graph.tensors[caches[-1]] = TensorIR(
-                caches[-1], Role.KV, dims, group.kind, is_kv_head_split=group.heads < shape.kv_heads
-            )
-            scales += self._kv_parameters(f"{name}.{kept}", group, 1)
+            self._cache(caches[-1], dims, group, value)
+            scales += self._kv_parameters(f"{name}.{kept}", group, value)
         self.graph.layers.append(
             LayerIR(f"{name}.update", "KV_UPDATE", (*new, position, *scales), tuple(caches),
                     {"m": chunk.tokens, "n": n, "heads": group.heads, "t_max": t_max, "batch": 1,
                      "qbits_kv": BITS[group.kind], "kv_layer": index})
         )  # fmt: skip
-        scales = self._kv_parameters(name, group, 2)
+        scales = self._kv_parameters(name, group)
         share = shape.heads // shape.kv_heads * dim
         own = {"engines": 1, "buffers": self._beside, "turn": request % self._beside} if self._beside > 1 else {}
         first, width = group.first * share, group.heads * share

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from npu_device.abi.opcodes import BITS, CODEBOOK_BYTES, DataType
-from npu_device.kv_quant.policies import FP16, DeviceStorage
+from npu_device.kv_quant.methods import FP16, KvMethod
 from npu_device.memory.bitwidth import bytes_total
 from npu_device.memory.kv import KvCache
 from toolchain.errors import ModelError, RuleError, did_you_mean
@@ -157,7 +157,7 @@ class Job:
     unpacked: bool = False
     """Elements below 8 bits have a byte each (`packing.mode: unpacked_byte`)."""
     pad_rows: bool = False
-    storage: DeviceStorage = FP16
+    storage: KvMethod = FP16
     """How keys and values are stored; those of numbers have the widths of `kv_bits`."""
 
     def __post_init__(self) -> None:
@@ -244,10 +244,10 @@ class Job:
 
     def kv_bytes_alloc(self, layer: int) -> int:
         """The same of a layer."""
-        return 2 * self.requests * self.storage.allocated_bytes(self.cache(layer, 0), self.t_max)
+        return self.requests * self.storage.allocated_bytes(self.cache(layer, 0), self.t_max)
 
     def kv_bytes_of(self, layer: int, tokens: int) -> int:
-        """Bytes of keys (or of values) of so many tokens of all requests."""
+        """Bytes of keys and values of so many tokens of all requests."""
         return self.requests * self.storage.stored_bytes(self.cache(layer, 0), tokens)
 
     def check_capacity(self, dram_bytes: int, others: int = 0) -> None:

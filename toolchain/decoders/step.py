@@ -5,8 +5,12 @@ its own; products see the rows of all requests at once. The experts of a mixture
 of `experts / active` blocks see the first `active` experts, and so on. Weights have shapes and types, no values.
 """
 
-from npu_device.abi.kv_block import KV_HALF_WORDS
+import numpy as np
+
 from npu_device.abi.opcodes import BITS, VQ_ENTRIES, VQ_EXPANDED, VQ_VECTOR, DataType
+from npu_device.kv_quant.block import Side, pack_block
+from npu_device.kv_quant.codec import KvCodec
+from toolchain.backend import Program
 from toolchain.decoders.shapes import HeadGroup, Job
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR
@@ -18,6 +22,12 @@ POSITION, IDS = "position", "ids"
 """What the step reads: the position of its first token, and the tokens; ARGMAX writes the next ones over them."""
 KEYS, VALUES = "keys", "values"
 """In the names of caches."""
+
+
+def blocks_of(program: Program) -> dict[int, bytes]:
+    """Parameter blocks of encoded keys and values by address, of those that are not all zeros."""
+    blocks = {program.address(name): words for name, words in program.graph.constants.items() if words.any()}
+    return {address: words.tobytes() for address, words in blocks.items()}
 
 
 def step_graph(job: Job, tokens: int) -> Graph:
@@ -102,25 +112,38 @@ class Step:
             first = shape.q_width + value * shape.kv_width + group.first * shape.head_dim
             new.append(self._columns(qkv, first, n))
             caches.append(f"{name}.{kept}.cache")
-            self.graph.tensors[caches[-1]] = TensorIR(
-                caches[-1], Role.KV, dims, group.kind, is_kv_head_split=group.heads < shape.kv_heads
-            )
-            scales += self._kv_parameters(f"{name}.{kept}", group, 1)
+            self._cache(caches[-1], dims, group, value)
+            scales += self._kv_parameters(f"{name}.{kept}", group, value)
         self.graph.layers.append(
             LayerIR(f"{name}.update", "KV_UPDATE", (*new, POSITION, *scales), tuple(caches),
                     {"m": self.tokens, "n": n, "heads": group.heads, "t_max": job.t_max, "batch": job.requests,
                      "qbits_kv": BITS[group.kind], "kv_layer": index})
         )  # fmt: skip
-        return [*caches, POSITION, *self._kv_parameters(name, group, 2)]
+        return [*caches, POSITION, *self._kv_parameters(name, group)]
 
-    def _kv_parameters(self, name: str, group: HeadGroup, sides: int) -> list[str]:
-        """What `scale` of a command points to, about keys, values or both: the parameter block of encoded ones, the
-        scales of integers, one per head."""
+    def _cache(self, name: str, dims: tuple[int, ...], group: HeadGroup, side: int) -> None:
+        """Add the cache of keys (0) or values (1) of a group of heads."""
+        codecs = self.job.storage.codecs
+        codec = TensorIR.codec if codecs is None else codecs[side].policy
+        split = group.heads < self.shape.kv_heads
+        self.graph.tensors[name] = TensorIR(name, Role.KV, dims, group.kind, is_kv_head_split=split, codec=codec)
+
+    def _kv_parameters(self, name: str, group: HeadGroup, side: int | None = None) -> list[str]:
+        """What `scale` of a command points to, about keys (0), values (1) or both: the parameter block of encoded ones,
+        the scales of integers, one per head."""
         if group.kind in FLOATS:
             return []
-        encoded = group.kind is DataType.ENCODED
-        size, kind = (KV_HALF_WORDS, DataType.INT32) if encoded else (group.heads, DataType.FP32)
-        return [self._weight(f"{name}.scale", (sides * size,), kind)]
+        codecs = self.job.storage.codecs
+        if codecs is None:
+            return [self._weight(f"{name}.scale", ((2 if side is None else 1) * group.heads,), DataType.FP32)]
+        block = self._block(codecs if side is None else (codecs[side],), group)
+        words = np.frombuffer(block, np.int32)
+        self.graph.constants[f"{name}.scale"] = words
+        return [self._weight(f"{name}.scale", words.shape, DataType.INT32)]
+
+    def _block(self, codecs: tuple[KvCodec, ...], group: HeadGroup) -> bytes:
+        """Parameter block of a run without values."""
+        return pack_block([Side(codec, None) for codec in codecs], group.heads, self.shape.head_dim)
 
     def _feed_forward(self, name: str, x: str) -> str:
         shape = self.shape

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from npu_device.abi.opcodes import BITS, DataType
+from npu_device.kv_quant.codecs import CODECS, OAKEN
 from npu_device.kv_quant.storage import EncodedCache
 from npu_device.memory.bitwidth import alignment_of, tensor_bytes
 
@@ -53,6 +54,8 @@ class TensorIR:
     """Of a view: elements from one row to the next; 0: rows follow each other."""
     is_kv_head_split: bool = False
     """Of keys or values: the heads of a layer are in several tensors, each with a width of its own."""
+    codec: int = OAKEN.policy
+    """Of keys or values of type ENCODED: number of their codec."""
 
     @property
     def qbits(self) -> int:
@@ -80,7 +83,7 @@ class TensorIR:
     def encoded(self, base: int) -> EncodedCache:
         """Keys or values of type ENCODED of one request. NpuDeviceError: a shape that cannot be encoded."""
         _, heads, t_max, size = self.shape
-        return EncodedCache(base, heads, t_max, size)
+        return EncodedCache(base, heads, t_max, size, CODECS[self.codec])
 
     @property
     def alignment_bytes(self) -> int:

@@ -22,7 +22,9 @@ SHOWN = 64
 
 _VIEW = r"(?: view of (\S+)(?: from (\d+))?(?: pitch (\d+))?)?"
 _TENSOR = re.compile(
-    r"tensor (\S+): (\w+) (\w+) (\[[\d, ]*\])(?: align (\d+))?(?: in (\w+))?( heads split)?" + _VIEW + r"(?: = (.+))?"
+    r"tensor (\S+): (\w+) (\w+) (\[[\d, ]*\])(?: align (\d+))?(?: in (\w+))?( heads split)?(?: codec (\d+))?"
+    + _VIEW
+    + r"(?: = (.+))?"
 )
 _LAYER = re.compile(r"layer (\S+): (\S+(?:, \S+)*) = (\w+)\(([^)]*)\)(?: \{(.*)\})?")
 
@@ -41,6 +43,7 @@ def _lines(graph: Graph) -> Iterator[str]:
         if tensor.storage_class != DRAM:
             line += f" in {tensor.storage_class}"
         line += " heads split" * tensor.is_kv_head_split
+        line += f" codec {tensor.codec}" * (tensor.dtype is DataType.ENCODED)
         if tensor.view_of:
             line += f" view of {tensor.view_of}"
             line += f" from {tensor.offset}" * bool(tensor.offset) + f" pitch {tensor.pitch}" * bool(tensor.pitch)
@@ -89,11 +92,11 @@ def _read_tensor(graph: Graph, line: str) -> None:
     match = _TENSOR.fullmatch(line)
     if match is None:
         raise ValueError("a tensor is `tensor ID: ROLE TYPE [SHAPE]`")
-    name, role, kind, shape, alignment, stored, split, view, first, pitch, values = match.groups()
+    name, role, kind, shape, alignment, stored, split, codec, view, first, pitch, values = match.groups()
     size, own = tuple(ast.literal_eval(shape)), int(alignment or 0)
     tensor = TensorIR(
         name, Role(role), size, DataType[kind], view or "", stored or DRAM, own, int(first or 0), int(pitch or 0),
-        bool(split),
+        bool(split), int(codec or TensorIR.codec),
     )  # fmt: skip
     graph.tensors[name] = tensor
     if values is not None and not values.startswith("sha256:"):

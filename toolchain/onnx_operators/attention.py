@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npu_device.abi.opcodes import DataType
+from npu_device.kv_quant.block import pack_block, unpack_block
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import Attribute, Role, TensorIR, Values
 from toolchain.onnx_model.node import Node
@@ -207,8 +208,9 @@ def _scales(node: Node, keys: TensorIR, part: TensorIR, first: int) -> list[Tens
     """(of the keys, of the values, of both) of a part of a cache whose elements are integers: f32 per head."""
     count = part.shape[1]
     if part.dtype is DataType.ENCODED:
-        block = node.graph.tensors[keys.id + SCALES]
-        halves = np.split(node.graph.constants[block.id], 2)
+        block, dims = node.graph.tensors[keys.id + SCALES], (part.shape[1], part.shape[3])
+        sides = unpack_block(node.graph.constants[block.id].tobytes(), *dims, block.id)
+        halves = [np.frombuffer(pack_block([side], *dims), np.int32) for side in sides]
         return [*(node.weight(half, DataType.INT32) for half in halves), block]
     if given := node.attribute("scale_kv"):
         made = [node.weight(np.full(count, scale), DataType.FP32) for scale in given]

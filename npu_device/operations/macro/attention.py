@@ -9,6 +9,7 @@ behind, in rows as those of Q. Attention takes them from there, as the cache wil
 to the cache; nothing of them is read back (docs/bit-widths.md, R23).
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -45,7 +46,15 @@ from npu_device.operations.macro.base import (
     values,
     whole,
 )
-from npu_device.operations.macro.encoded import append_tokens, beside, read_tokens, rows_of_tokens, sizes
+from npu_device.operations.macro.encoded import (
+    FetchedHalf,
+    Tokens,
+    Transfers,
+    append_tokens,
+    read_tokens,
+    rows_of_tokens,
+    sizes,
+)
 from npu_device.operations.macro.epilogue import zero_point
 from npu_device.operations.macro.kv import (
     Cache,
@@ -139,8 +148,9 @@ class AttentionMacro(Macro):
         )
 
     @property
-    def sampled(self) -> tuple[bytes, ...]:
-        return tuple(one.digest for one in self.known or ())
+    def sampled(self) -> Hashable:
+        policies = (self.k.fetched.policy, self.v.fetched.policy) if self.known else ()
+        return policies, tuple(one.digest for one in self.known or ())
 
     def at(self, position: int) -> Self:
         return replace(self, position=position, keys=position + self.queries)
@@ -166,12 +176,11 @@ class AttentionMacro(Macro):
         encoded = cache.encoded
         if encoded is not None:
             stored = self.keys - (0 if self.new is None else self.queries)
-            seen = read_tokens(encoded, read, stored, cache.half)
             if self.new is None:
-                return seen, ()
+                return read_tokens(encoded, read, stored, cache.half), ()
             appended = values(read, self.new[which]).astype(np.float32)
-            writes, fresh = append_tokens(encoded, read, stored, appended, cache.half)
-            return np.concatenate((seen, fresh), axis=1), writes
+            writes, seen = append_tokens(encoded, read, stored, appended, cache.half, seen=True)
+            return seen, writes
         if (table := self.token_table) is not None:
             return self._scaled_by_token(read, which, table)
         if self.new is None:
@@ -265,22 +274,25 @@ class AttentionMacro(Macro):
             operations = size * total * per_score
             return Compute(Kind.VE, aux, 0, 0, 0, 8 * SCORE_BYTES, 0, operations, table, table)
 
-        def entries(cache: Cache, which: int) -> tuple[Stream, ...]:
-            encoded, tile = cache.encoded, (k, v)[which]
+        def stored(cache: Cache, which: int) -> tuple[Stream, ...]:
+            encoded, tile, name = cache.encoded, (k, v)[which], ("in1", "in2")[which]
+            if encoded is not None and self.known is not None and tile.slots is not None:
+                moved = Transfers(of, name, tile.slots, encoded, self.known[which], name, write=False)
+                old = self.keys - (0 if self.new is None else self.queries)
+                tokens = Tokens.read(encoded, old, head, start, seen)
+                parts = moved.codes(tokens, tile.moves), moved.beside(tokens, tile.moves)
+                used = np.flatnonzero(phase == which)
+                return *parts[0], *parts[1], *moved.table(cache.table, used)
+            streams = tile.stream(Role.KV, Opcode.KV_READ)
             if (table := self.token_table) is not None:
-                name, row = ("in1", "in2")[which], head + which * heads
-                return rows_of_tokens(of, name, tile.slots, table, row, start, seen, tile.moves, False)
-            if encoded is None or self.known is None:
-                return ()
-            name = ("in1", "in2")[which]
-            place = head, start, seen, tile.moves
-            return beside(of, name, tile.slots, encoded, self.known[which], *place, name, False)
+                row = head + which * heads
+                streams += rows_of_tokens(of, name, tile.slots, table, row, start, seen, tile.moves, False)
+            return streams
 
         nest = Nest(
             of.lane,
             (
-                *q.stream(Role.ACTIVATION, Opcode.LOAD), *k.stream(Role.KV, Opcode.KV_READ), *entries(self.k, 0),
-                *v.stream(Role.KV, Opcode.KV_READ), *entries(self.v, 1),
+                *q.stream(Role.ACTIVATION, Opcode.LOAD), *stored(self.k, 0), *stored(self.v, 1),
                 *(stream for one in new for stream in one.stream(Role.ACTIVATION, Opcode.LOAD)),
             ),
             (*out.stream(Role.ACTIVATION, Opcode.STORE, write=True), *appended),
@@ -308,15 +320,17 @@ class AttentionMacro(Macro):
             once = np.flatnonzero(here & (row == 0))
             rows = slots.tiles(name, cache.matrix, *place, once, word=("in1", "in2")[use])
             read.append(one)
+            encoded = cache.encoded
+            if encoded is not None and self.known is not None and rows.slots is not None:
+                moved = Transfers(of, name, rows.slots, encoded, self.known[use], ("in1", "in2")[use], write=True,
+                                  combine=self.site.write_combine)  # fmt: skip
+                tokens = Tokens.appended(encoded, self.keys, head, zero + old, count)
+                written += (*moved.codes(tokens, once, early=True), *moved.beside(tokens, once))
+                continue
             written += rows.stream(Role.KV, Opcode.KV_APPEND, write=True, early=True)
             if (table := self.token_table) is not None:
                 line = head + use * self.k.heads
                 written += rows_of_tokens(of, name, rows.slots, table, line, zero + old, count, once, True)
-            encoded = cache.encoded
-            if encoded is not None and self.known is not None:
-                put = head, zero + old, count, once
-                word, combine = ("in1", "in2")[use], self.site.write_combine
-                written += beside(of, name, rows.slots, encoded, self.known[use], *put, word, True, combine)
         return read, written
 
     def _block(self, row: int, end: int, masked: bool) -> tuple[Column, ...]:
@@ -368,7 +382,17 @@ def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMac
     if not t_max:
         strided("in1", d.in1_addr, keys, kv_heads * dim, kind_kv, block.ld1)
     k, v = (
-        Cache(address, kv_heads, t_max, dim, kind_kv, keys, block.ld1, block.scale + side * KV_HALF_SIZE)
+        Cache(
+            address,
+            kv_heads,
+            t_max,
+            dim,
+            kind_kv,
+            keys,
+            block.ld1,
+            block.scale + side * KV_HALF_SIZE,
+            FetchedHalf.of(site.kv_halves[side]),
+        )
         for side, address in enumerate((d.in1_addr, block.in2))
     )
     check_encoded(block, own["pos_addr"], k)

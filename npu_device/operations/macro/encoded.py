@@ -1,18 +1,21 @@
 """Encoded keys and values in macro commands: parameter block, sizes known when a command starts, and transfers.
 
-Nibbles move like elements of 4 bits; sparse entries and metadata are transfers of their own beside them.
+Codes pass the engine of the DMA; entries, metadata and the fp16 tail are transfers of their own beside them.
 """
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from npu_device.abi.errors import NpuDeviceError, TicketError
-from npu_device.abi.kv_block import KV_HALF_SIZE
+from npu_device.abi.kv_block import KV_HALF_SIZE, KvHalf
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.cost.plan import Column
 from npu_device.cost.sequencer import Slots, Stream
-from npu_device.kv_quant import oaken
-from npu_device.kv_quant.oaken import META_BYTES
-from npu_device.kv_quant.storage import EncodedCache, Parameters, Sizes
+from npu_device.kv_quant.codec import Parameters
+from npu_device.kv_quant.codecs import CODECS, OAKEN
+from npu_device.kv_quant.storage import EncodedCache, Sizes
 from npu_device.memory.arrays import Bytes, Read
 from npu_device.memory.operands import Matrix, make_matrix
 from npu_device.memory.region import Region, make_region
@@ -21,26 +24,67 @@ from npu_device.operations.kernels.elements import Values
 from npu_device.operations.macro.tiles import Operands, Tiles
 from npu_device.trace.events import Role
 
+ENGINE_BYTES = 64
+"""Of the scratchpad that a move between DRAM and the buffers of the engine touches."""
+
+
+class FetchedHalf(NamedTuple):
+    """What the front end has read of half a parameter block when it fetched a command."""
+
+    policy: int = OAKEN.policy
+    table: int = 0
+    """Bytes from there to the table of the codec; 0: it has none."""
+
+    @classmethod
+    def of(cls, data: bytes | None) -> "FetchedHalf":
+        """Of its bytes; a block that was not written yet, or names no codec, counts as Oaken's until the command
+        starts."""
+        half = KvHalf() if data is None else KvHalf.unpack(data)
+        return cls(half.policy, half.table) if half.policy in CODECS else cls()
+
+
+UNWRITTEN = FetchedHalf()
+"""Half a block that was not written yet."""
+
 
 def half_region(address: int) -> Region:
     """Of the words about keys, or about values."""
     return make_region(address, 1, KV_HALF_SIZE)
 
 
-def parameters(read: Read, address: int) -> Parameters | None:
-    """What the half of a parameter block says; None where it is all zeros. DescriptorError: a wrong one."""
+def table_region(cache: EncodedCache, half: int, table: int) -> Region | None:
+    """Of the table of a codec, `table` bytes behind the half of a parameter block; None: it has none."""
+    size = cache.codec.table_bytes(cache.heads, cache.head_dim)
+    return make_region(half + table, 1, size) if size and table else None
+
+
+def parameters(cache: EncodedCache, read: Read, address: int) -> Parameters | None:
+    """What the half of a parameter block says; None where it is all zeros, or says that there are no values.
+    DescriptorError: a wrong one."""
     data = read(half_region(address)).tobytes()
     if not any(data):
         return None
+    half = KvHalf.unpack(data)
+    where = f"{address:#x}"
     try:
-        return Parameters.unpack(data, f"{address:#x}")
+        if half.policy not in CODECS:
+            numbers = f"{min(CODECS)}..{max(CODECS)}"
+            raise NpuDeviceError(f"policy {half.policy} at {where}: must be {numbers}")
+        if CODECS[half.policy] is not cache.codec:
+            raise NpuDeviceError(f"policy {half.policy} at {where}: was another one when the command was fetched")
+        if half.no_values == 1:
+            return None
+        region = table_region(cache, address, half.table)
+        if region is None and (half.table or cache.codec.table_bytes(cache.heads, cache.head_dim)):
+            raise NpuDeviceError(f"table {half.table} at {where}: must be the distance of the codec's table; 0: none")
+        return cache.codec.parameters(half, b"" if region is None else read(region).tobytes(), where)
     except NpuDeviceError as error:
         raise DescriptorError(TicketError.KV_BLOCK, str(error)) from None
 
 
-def required(read: Read, address: int) -> Parameters:
-    """The same; a block of zeros is wrong, too."""
-    found = parameters(read, address)
+def required(cache: EncodedCache, read: Read, address: int) -> Parameters:
+    """The same; a block without values is wrong, too."""
+    found = parameters(cache, read, address)
     if found is None:
         raise DescriptorError(
             TicketError.KV_BLOCK, f"policy 0 at {address:#x}: must be 1, the block was not written yet"
@@ -50,7 +94,7 @@ def required(read: Read, address: int) -> Parameters:
 
 def read_tokens(cache: EncodedCache, read: Read, count: int, half: int) -> Values:
     """fp32 of the first tokens, (heads, tokens, D). DescriptorError where what is stored is no encoding."""
-    found = required(read, half)
+    found = required(cache, read, half)
     try:
         return cache.read(read, count, found).astype(np.float32)
     except NpuDeviceError as error:
@@ -58,63 +102,170 @@ def read_tokens(cache: EncodedCache, read: Read, count: int, half: int) -> Value
 
 
 def append_tokens(
-    cache: EncodedCache, read: Read, first: int, rows: Values, half: int
+    cache: EncodedCache, read: Read, first: int, rows: Values, half: int, seen: bool = False
 ) -> tuple[tuple[tuple[Region, Bytes], ...], Values]:
-    """(writes, fp32 of what will be read) of tokens behind the first ones, rows (tokens, C). DescriptorError."""
-    found = required(read, half)
+    """(writes, fp32 of all tokens as they will be read where `seen`) of tokens behind the first ones, rows (tokens, C).
+    DescriptorError."""
+    found = required(cache, read, half)
     try:
-        writes, decoded = cache.append(read, first, rows, found)
+        writes, latest = cache.append(read, first, rows, found)
+        if seen:
+            latest = np.concatenate((cache.decoded(read, first, found), latest), axis=1)
     except NpuDeviceError as error:
         raise DescriptorError(TicketError.KV_DATA, str(error)) from None
-    return writes, decoded.astype(np.float32)
+    return writes, latest.astype(np.float32)
 
 
 def sizes(cache: EncodedCache, read: Read, old: int, new: int, rows: Values | None, half: int, permille: int) -> Sizes:
-    """Of `old` tokens that are stored, and of `new` ones behind them whose numbers `rows` has.
+    """Of the encoded ones of `old` tokens that are stored, and of `new` ones behind them whose numbers `rows` has.
 
-    In a run without values, where the parameter block is empty, the table of counts has been filled beforehand, for the
-    new tokens too, or every thousand elements have `permille` outliers. DescriptorError: numbers that cannot be
-    encoded.
+    In a run without values the table of counts has been filled beforehand, for the new tokens too, or every thousand
+    elements have as many entries as the codec assumes. DescriptorError: numbers that cannot be encoded.
     """
-    found = parameters(read, half)
+    found, coded = parameters(cache, read, half), cache.coded(old + new)
     try:
         if found is None:
-            lengths = cache.lengths(read, old + new)
-            lengths = lengths if lengths.any() else cache.expected(old + new, permille)
-        elif rows is None:
-            lengths = cache.lengths(read, old)
+            lengths = cache.lengths(read, coded)
+            lengths = lengths if lengths.any() else cache.expected(coded, permille)
+        elif rows is None or not cache.chunks:
+            lengths = cache.lengths(read, coded)
         else:
-            made = oaken.encode(rows, found.thresholds, found.code)
-            lengths = np.concatenate((cache.lengths(read, old), cache.stream_bytes(made.counts)))
+            encoded = cache.codec.encode(rows, cache.head_dim, found)
+            lengths = np.concatenate((cache.lengths(read, old), cache.stream_bytes(encoded.counts)))
     except NpuDeviceError as error:
         raise DescriptorError(TicketError.KV_DATA, str(error)) from None
-    ends = np.zeros((old + new + 1, cache.streams), np.int64)
+    ends = np.zeros((coded + 1, cache.entry_streams), np.int64)
     np.cumsum(lengths, axis=0, out=ends[1:])
     return Sizes(ends)
 
 
-def beside(
-    of: Operands, name: str, slots: Slots | None, cache: EncodedCache, known: Sizes | None, head: Column,
-    first: Column, count: Column, moves: Column, word: str, write: bool, combine: bool = False,
-) -> tuple[Stream, ...]:  # fmt: skip
-    """The transfers beside those of nibbles, of the tiles `moves`: entries with the first head of their stream,
-    metadata with the first head of all. Columns: of each tile its head, first token and tokens. `combine`: a buffer for
-    each stream fills whole accesses, so that none is widened for what lies beside."""
-    if slots is None or known is None:
-        return ()
-    opcode = Opcode.KV_APPEND if write else Opcode.KV_READ
-    share = cache.heads // cache.streams
-    if combine:
-        of = Operands(of.slots, of.lane, {word: 1})
-    stream, zero = head // share, np.zeros_like(head)
-    at, size = known.between(stream, first, count)
-    entries = make_matrix(cache.sparse(0), cache.streams, cache.stream_room, DataType.UINT8)
-    moved = moves[(head[moves] % share == 0) & (size[moves] > 0)]
-    streams = _tiles(of, name, slots, entries, (stream, zero + 1, at, size), moved, word)
-    meta = make_matrix(cache.meta, 1, cache.t_max * META_BYTES, DataType.UINT8)
-    place = zero, zero + 1, first * META_BYTES, count * META_BYTES
-    shared = _tiles(of, name, slots, meta, place, moves[(head[moves] == 0) & (count[moves] > 0)], word)
-    return tuple(part for one in (streams, shared) for part in one.stream(Role.KV, opcode, write=write, early=write))
+class Tokens(NamedTuple):
+    """Tokens that each tile of a nest moves, a column each."""
+
+    head: Column
+    coded: Column
+    """First encoded token."""
+    coded_count: Column
+    waiting: Column
+    """First token in the tail."""
+    waiting_count: Column
+
+    @classmethod
+    def read(cls, cache: EncodedCache, stored: int, head: Column, first: Column, count: Column) -> "Tokens":
+        """Tokens of a cache that has `stored` of them."""
+        coded = cache.coded(stored)
+        coded_count = np.clip(coded - first, 0, count)
+        return cls(head, np.minimum(first, coded), coded_count, np.maximum(first, coded), count - coded_count)
+
+    @classmethod
+    def appended(cls, cache: EncodedCache, total: int, head: Column, first: Column, count: Column) -> "Tokens":
+        """Tokens that are encoded, and that stay in the tail, as tokens come that make `total`."""
+        codec = cache.codec
+        begin, end = (np.maximum(0, at - codec.keep) // codec.group * codec.group for at in (first, first + count))
+        waiting = np.maximum(first, cache.coded(total))
+        return cls(head, begin, end - begin, waiting, np.maximum(0, first + count - waiting))
+
+
+class Transfers:
+    """The transfers of the streams of one cache, between DRAM and the buffers `slots`."""
+
+    def __init__(
+        self, of: Operands, name: str, slots: Slots, cache: EncodedCache, known: Sizes, word: str, *, write: bool,
+        combine: bool = False,
+    ) -> None:  # fmt: skip
+        """`combine`: a buffer for each stream fills whole accesses, so that none is widened for what lies beside."""
+        self._of, self._name, self._slots, self._cache, self._known = of, name, slots, cache, known
+        self._word, self._write = word, write
+        self._opcode = Opcode.KV_APPEND if write else Opcode.KV_READ
+        self._beside = Operands(of.slots, of.lane, {word: 1}) if combine else of
+
+    def codes(self, tokens: Tokens, moves: Column, role: Role = Role.KV, *, early: bool = False) -> tuple[Stream, ...]:
+        """Codes of the tiles `moves`."""
+        cache, codec = self._cache, self._cache.codec
+        matrix = codes_matrix(cache)
+        place = tokens.head * cache.t_max + tokens.coded, tokens.coded_count, *self._columns(tokens.head)
+        tiles = self._tiles(self._of, matrix, place, moves[tokens.coded_count[moves] > 0])
+        inside = ENGINE_BYTES if codec.tail and self._write else 0
+        return tiles.stream(role, self._opcode, write=self._write, early=early, passes=codec.passes, inside=inside)
+
+    def beside(self, tokens: Tokens, moves: Column) -> tuple[Stream, ...]:
+        """Entries, metadata and tail of the tiles `moves`, with the first head of each row."""
+        return tuple(
+            stream
+            for tiles in (*self._entries(tokens, moves), *self._meta(tokens, moves), *self._tail(tokens, moves))
+            for stream in tiles.stream(Role.KV, self._opcode, write=self._write, early=self._write)
+        )
+
+    def table(self, region: Region | None, moves: Column) -> tuple[Stream, ...]:
+        """The table that was made offline, before the first of the tiles `moves`."""
+        if region is None or not len(moves):
+            return ()
+        zero = np.zeros_like(self._of.lane)
+        matrix = make_matrix(region.address, 1, region.payload, DataType.UINT8)
+        tiles = self._tiles(self._of, matrix, (zero, zero + 1, zero, zero + region.payload), moves[:1])
+        return tiles.stream(Role.WEIGHT, Opcode.LOAD, inside=ENGINE_BYTES)
+
+    def pending(self, first: int, count: int, head: Column, moves: Column) -> tuple[Stream, ...]:
+        """Tokens of the tail that the engine reads back to encode them."""
+        if not count:
+            return ()
+        column = np.full_like(head, first)
+        tokens = Tokens(head, column, np.zeros_like(head), column, np.full_like(head, count))
+        read = Transfers(self._of, self._name, self._slots, self._cache, self._known, self._word, write=False)
+        tails = read._tail(tokens, moves)
+        return tuple(part for tiles in tails for part in tiles.stream(Role.KV, Opcode.KV_READ, inside=ENGINE_BYTES))
+
+    def _columns(self, head: Column) -> tuple[Column, Column]:
+        return np.zeros_like(head), np.full_like(head, self._cache.head_dim)
+
+    def _entries(self, tokens: Tokens, moves: Column) -> Iterator[Tiles]:
+        cache, head = self._cache, tokens.head
+        if "sparse" not in cache.streams:
+            return
+        stream = cache.streams["sparse"]
+        share = cache.heads // stream.rows
+        row = head // share
+        at, size = self._known.between(row, tokens.coded, tokens.coded_count)
+        matrix = make_matrix(cache.address("sparse"), stream.rows, cache.pitch(stream), DataType.UINT8)
+        moved = moves[(head[moves] % share == 0) & (size[moves] > 0)]
+        yield self._tiles(self._beside, matrix, (row, np.ones_like(row), at, size), moved)
+
+    def _meta(self, tokens: Tokens, moves: Column) -> Iterator[Tiles]:
+        cache, head = self._cache, tokens.head
+        if "meta" not in cache.streams:
+            return
+        stream = cache.streams["meta"]
+        share = cache.heads // stream.rows
+        first = tokens.coded // stream.group
+        groups = -(-(tokens.coded + tokens.coded_count) // stream.group) - first
+        matrix = make_matrix(cache.address("meta"), stream.rows, cache.pitch(stream), DataType.UINT8)
+        moved = moves[(head[moves] % share == 0) & (tokens.coded_count[moves] > 0)]
+        place = head // share, np.ones_like(head), first * stream.size, groups * stream.size
+        yield self._tiles(self._beside, matrix, place, moved)
+
+    def _tail(self, tokens: Tokens, moves: Column) -> Iterator[Tiles]:
+        """Rows of the ring, in two parts where it comes round."""
+        cache, head = self._cache, tokens.head
+        if "tail" not in cache.streams:
+            return
+        ring = cache.streams["tail"].groups(cache.t_max)
+        matrix = make_matrix(cache.address("tail"), cache.heads * ring, cache.head_dim, DataType.FP16)
+        slot = tokens.waiting % ring
+        before = np.minimum(tokens.waiting_count, ring - slot)
+        for at, count in ((slot, before), (np.zeros_like(slot), tokens.waiting_count - before)):
+            place = head * ring + at, count, *self._columns(head)
+            yield self._tiles(self._beside, matrix, place, moves[count[moves] > 0])
+
+    def _tiles(self, of: Operands, matrix: Matrix, place: tuple[Column, ...], moves: Column) -> Tiles:
+        row, rows, column, columns = place
+        here = Operands({self._name: self._slots}, of.lane, of.alignments)
+        return here.tiles(self._name, matrix, row, rows, column, columns, moves, word=self._word)
+
+
+def codes_matrix(cache: EncodedCache) -> Matrix:
+    """Codes of a cache: a row per token of a head."""
+    rows = cache.heads * cache.t_max
+    return make_matrix(cache.address("dense"), rows, cache.head_dim, DataType.ENCODED, bits=cache.codec.bits)
 
 
 def rows_of_tokens(
@@ -124,14 +275,8 @@ def rows_of_tokens(
     """The transfers of scales of tokens: some columns of a row of their table for each of the tiles `moves`."""
     if slots is None:
         return ()
-    place = row, np.ones_like(row), first, count
-    tiles = _tiles(of, name, slots, table, place, moves[count[moves] > 0], "scale")
-    return tiles.stream(Role.KV, Opcode.KV_APPEND if write else Opcode.KV_READ, write=write, early=write)
-
-
-def _tiles(
-    of: Operands, name: str, slots: Slots, matrix: Matrix, place: tuple[Column, ...], moves: Column, word: str
-) -> Tiles:
-    row, rows, column, columns = place
     here = Operands({name: slots}, of.lane, of.alignments)
-    return here.tiles(name, matrix, row, rows, column, columns, moves, word=word)
+    tiles = here.tiles(
+        name, table, row, np.ones_like(row), first, count, moves[count[moves] > 0], word="scale"
+    )  # fmt: skip
+    return tiles.stream(Role.KV, Opcode.KV_APPEND if write else Opcode.KV_READ, write=write, early=write)

@@ -4,6 +4,7 @@ The tensor has a row per token with all KV adjacent heads. Appending begins at t
 the start, or at 0 without `pos_addr`; reading takes the first `kv_len` tokens. Elements are converted on the way.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -16,6 +17,8 @@ from npu_device.abi.kv_block import KV_HALF_SIZE
 from npu_device.abi.opcodes import BITS, Appended, DataType, Opcode
 from npu_device.cost.plan import Plan
 from npu_device.cost.sequencer import Nest
+from npu_device.kv_quant.codec import KvCodec
+from npu_device.kv_quant.codecs import CODECS
 from npu_device.kv_quant.storage import EncodedCache, KvAccess, Sizes
 from npu_device.memory.arrays import Bytes, Read, WriteSet
 from npu_device.memory.bitwidth import expansion
@@ -39,7 +42,18 @@ from npu_device.operations.macro.base import (
     values,
     whole,
 )
-from npu_device.operations.macro.encoded import append_tokens, beside, half_region, rows_of_tokens, sizes
+from npu_device.operations.macro.encoded import (
+    UNWRITTEN,
+    FetchedHalf,
+    Tokens,
+    Transfers,
+    append_tokens,
+    codes_matrix,
+    half_region,
+    rows_of_tokens,
+    sizes,
+    table_region,
+)
 from npu_device.operations.macro.epilogue import zero_point
 from npu_device.operations.macro.tiles import Operands, in_place
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
@@ -64,26 +78,45 @@ class Cache:
     stride: int
     half: int = 0
     """Where the parameter block speaks of this side, of encoded elements."""
+    fetched: FetchedHalf = UNWRITTEN
+    """What was read there when the command was fetched."""
 
     @property
     def encoded(self) -> EncodedCache | None:
         """The cache of encoded elements that it is."""
         if self.kind is not DataType.ENCODED:
             return None
-        return EncodedCache(self.address, self.heads, self.t_max, self.head_dim)
+        return EncodedCache(self.address, self.heads, self.t_max, self.head_dim, self.codec)
+
+    @property
+    def codec(self) -> KvCodec:
+        """Codec of encoded elements."""
+        return CODECS[self.fetched.policy]
+
+    @property
+    def table(self) -> Region | None:
+        """Table of the codec of encoded elements; None: it has none."""
+        encoded = self.encoded
+        return None if encoded is None else table_region(encoded, self.half, self.fetched.table)
 
     def operands(self, name: str, written: bool = False) -> tuple[Operand, ...]:
         """All memory that it is, and its half of the parameter block."""
         encoded = self.encoded
         if encoded is None:
             return (operand(name, self.matrix, written),)
-        return Operand(name, encoded.region, 1, written), Operand(
-            f"{name} parameters", half_region(self.half), 2, moves=False
+        table = self.table
+        return (
+            Operand(name, encoded.region, 1, written),
+            Operand(f"{name} parameters", half_region(self.half), 2, moves=False),
+            *(() if table is None else (Operand(f"{name} table", table, 2),)),
         )
 
     @property
     def matrix(self) -> Matrix:
         """All of it: a row per token of a head, or per token."""
+        encoded = self.encoded
+        if encoded is not None:
+            return codes_matrix(encoded)
         if self.t_max:
             return make_matrix(self.address, self.heads * self.t_max, self.head_dim, self.kind)
         return make_matrix(self.address, self.tokens, self.heads * self.head_dim, self.kind, self.stride)
@@ -117,7 +150,7 @@ def check_encoded(block: Extended, pos_addr: int, cache: Cache) -> None:
     if block.scale % KV_HALF_SIZE:
         raise DescriptorError(TicketError.MISALIGNED, f"scale {block.scale:#x}: must be a multiple of {KV_HALF_SIZE}")
     try:
-        EncodedCache(cache.address, cache.heads, cache.t_max, cache.head_dim)
+        EncodedCache(cache.address, cache.heads, cache.t_max, cache.head_dim, cache.codec)
     except NpuDeviceError as error:
         raise DescriptorError(TicketError.SHAPE, str(error)) from None
 
@@ -241,8 +274,8 @@ class KvMacro(Macro):
         return (KvAccess(encoded, (self.position or 0) + self.tokens, self.tokens, self.known),)
 
     @property
-    def sampled(self) -> bytes:
-        return b"" if self.known is None else self.known.digest
+    def sampled(self) -> Hashable:
+        return None if self.known is None else (self.cache.fetched.policy, self.known.digest)
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         cache, tensor = self.cache, self.tensor
@@ -279,13 +312,19 @@ class KvMacro(Macro):
         first = head * cache.t_max + (self.position or 0) + token
         outside = of.tiles("staging", cache.matrix, first, rows, zero, wide, word=words[1])
         role = Role.ACTIVATION if self.append and self.d.function == Appended.ACTIVATION else Role.KV
-        streams = outside.stream(role, Opcode(self.d.opcode), write=self.append)
-        other = inside.stream(Role.ACTIVATION, Opcode.LOAD if self.append else Opcode.STORE, write=not self.append)
         encoded = cache.encoded
-        if encoded is not None:
-            place = head, (self.position or 0) + token, rows, of.every
-            streams += beside(of, "staging", outside.slots, encoded, self.known, *place, words[1], True,
-                              self.site.write_combine)  # fmt: skip
+        streams = () if encoded is not None else outside.stream(role, Opcode(self.d.opcode), write=self.append)
+        other = inside.stream(Role.ACTIVATION, Opcode.LOAD if self.append else Opcode.STORE, write=not self.append)
+        if encoded is not None and self.known is not None and outside.slots is not None:
+            old, total = self.position or 0, (self.position or 0) + self.tokens
+            moved = Transfers(of, "staging", outside.slots, encoded, self.known, words[1], write=True,
+                              combine=self.site.write_combine)  # fmt: skip
+            tokens = Tokens.appended(encoded, total, head, old + token, rows)
+            streams = (*moved.codes(tokens, of.every, role), *moved.beside(tokens, of.every))
+            begin = encoded.coded(old)
+            flushed = old - begin if encoded.coded(total) > begin else 0
+            other += moved.pending(begin, flushed, head, np.flatnonzero(token == 0))
+            other += moved.table(cache.table, of.every)
         if (table := self.token_table) is not None:
             columns = (self.position or 0) + token
             streams += rows_of_tokens(of, "staging", outside.slots, table, head, columns, rows, of.every, True)
@@ -316,7 +355,10 @@ def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
     check_cache(kind, dim, heads, 0)
     address, distance = (d.in0_addr, block.ld0) if append else (d.out_addr, block.ldo)
     tensor = strided("in0" if append else "out", address, tokens, heads * dim, kind, distance)
-    cache = Cache(d.out_addr if append else d.in0_addr, heads, t_max, dim, kind_kv, t_max, 0, block.scale)
+    cache = Cache(
+        d.out_addr if append else d.in0_addr, heads, t_max, dim, kind_kv, t_max, 0, block.scale,
+        FetchedHalf.of(site.kv_halves[0]),
+    )  # fmt: skip
     check_encoded(block, own["pos_addr"], cache)
     require_dram(site, "out" if append else "in0", cache.matrix)
     scale = scales(block, () if kind is kind_kv else (kind_kv,), heads, t_max if append else 0)

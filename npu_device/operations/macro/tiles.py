@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from npu_device.abi.opcodes import BITS, DataType, Opcode
 from npu_device.cost.plan import NONE, Column, Compute, Plan
 from npu_device.cost.sequencer import Nest, Slots, Stream, Work, classes
-from npu_device.memory.bitwidth import bytes_of_columns, expansion
+from npu_device.memory.bitwidth import bytes_of_columns, expanded
 from npu_device.memory.operands import Matrix
 from npu_device.memory.region import Region, make_region
 from npu_device.operations.macro.base import Macro, Setting
@@ -48,16 +48,20 @@ class Tiles:
         region = self.matrix.region
         return region.row_bytes // self.matrix.rows if region.rows == 1 else region.stride
 
+    @property
+    def _expansion(self) -> int:
+        """Bytes in the scratchpad of a byte in DRAM."""
+        return BITS[expanded(self.matrix.kind)] // self.matrix.bits
+
     def _address(self) -> Column:
-        bits = BITS[self.matrix.kind]
-        return self.matrix.region.address + self.row * self._stride + self.column * bits // 8
+        return self.matrix.region.address + self.row * self._stride + self.column * self.matrix.bits // 8
 
     def _row_bytes(self) -> Column:
-        return bytes_of_columns(self.columns, BITS[self.matrix.kind])
+        return bytes_of_columns(self.columns, self.matrix.bits)
 
     def stream(
         self, role: Role, opcode: Opcode, write: bool = False, late: bool = False, table: bool = False,
-        early: bool = False,
+        early: bool = False, passes: int = 2, inside: int = 0,
     ) -> tuple[Stream, ...]:  # fmt: skip
         """The moves; none for a matrix in the scratchpad, or that no tile uses."""
         if self.slots is None or not len(self.moves):
@@ -66,8 +70,8 @@ class Tiles:
         return (
             Stream(
                 role, int(opcode), self.slots, at, self._address()[at], self.rows[at], self._row_bytes()[at],
-                self._stride, self.slots.turns(self.lane[at]), write, late, self.shared, expansion(self.matrix.kind),
-                table, self.alignment, early,
+                self._stride, self.slots.turns(self.lane[at]), write, late, self.shared, self._expansion,
+                table, self.alignment, early, passes, inside,
             ),
         )  # fmt: skip
 
@@ -95,7 +99,7 @@ class Tiles:
             move = np.minimum(move, len(self.moves) - 1)
             latest = self.moves[move]
             address = self.slots.at(self.slots.turns(self.lane[self.moves]))[move]
-            size = (self.rows * self._row_bytes())[latest] * expansion(self.matrix.kind)
+            size = (self.rows * self._row_bytes())[latest] * self._expansion
             where = (address, np.ones_like(size), size)
         if only is None:
             return where

@@ -38,6 +38,8 @@ class Site(NamedTuple):
     """Share of outliers of encoded keys and values in runs without values."""
     write_combine: bool = True
     """Whether appended entries and metadata fill whole accesses of DRAM before these are made."""
+    kv_halves: tuple[bytes | None, ...] = (None, None)
+    """Parameter block of encoded keys and values, as it was when the command was fetched."""
 
     def operations(self, opcode: Opcode, function: int = 0) -> int:
         """Of the vector engine per element."""

@@ -69,9 +69,10 @@ _GENERATING = (
     "of models"
 )
 KV_METHODS = (
-    "oaken", "fp16", "uniform8", "uniform4", "uniform2", "per_token4", "per_token5", "qserve", "kivi", "kvquant",
+    "fp16", "fp8_e4m3", "fp8_e5m2", "uniform8", "uniform4", "uniform2", "oaken", "kivi", "kvquant", "qserve", "atom",
+    "tender", "per_token4",
 )  # fmt: skip
-"""Names of `npu_device.kv_quant.policies.POLICIES`, which a command line without --kv does not import."""
+"""Names of `npu_device.kv_quant.methods.METHODS`, which a command line without --kv does not import."""
 _NUMBER = {"type": integer, "metavar": "N"}
 _TABLE: dict[str, tuple[Row, ...]] = {
     "models": (
@@ -124,8 +125,7 @@ _TABLE: dict[str, tuple[Row, ...]] = {
         Row("--qbits-kv", _CACHED, {"metavar": "N[,N]",
             "help": "bits of keys and values: 2, 4, 8, 16, or a list that runs all; built-in models: 4"}),
         Row("--kv", _CACHED, {"choices": KV_METHODS, "metavar": "METHOD",
-            "help": "how keys and values are stored; oaken: encoded when appended, decoded when read "
-            "(pyv-npu docs oaken); fp16, uniform8, uniform4, uniform2: numbers, a scale per head of the KV cache"}),
+            "help": f"how keys and values are stored: {', '.join(KV_METHODS)} (pyv-npu docs kv-cache)"}),
         Row("--thresholds", _DECODER, {"type": output.path, "metavar": "FILE.json",
             "help": "thresholds of --kv oaken, made by `pyv-npu profile-kv`; default: profiled on --calibration, or on "
             "random prompts"}),
@@ -370,23 +370,10 @@ def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "list[Bu
 
 
 def _storage(args: argparse.Namespace) -> str:
-    """How keys and values are stored: oaken, or as numbers, whose width is then that of --qbits-kv. UsageError for a
-    method that cannot run, with the reason."""
-    if args.kv is None:
-        return ""
-    from npu_device.kv_quant.policies import DEVICE, OAKEN, POLICIES
-
-    name = args.kv
-    if name not in DEVICE:
-        raise UsageError(
-            f"--kv {name}: {POLICIES[name].refused}; `kv_methods` of a run with --kv oaken has its bits and errors"
-        )
-    if args.qbits_kv is not None:
-        raise UsageError(f"--qbits-kv: --kv {name} says how keys and values are stored; drop one of them")
-    if DEVICE[name] is OAKEN:
-        return str(name)
-    args.qbits_kv = str(DEVICE[name].bits)
-    return ""
+    """How keys and values are stored, empty: as integers of --qbits-kv bits. UsageError for both."""
+    if args.kv is not None and args.qbits_kv is not None:
+        raise UsageError(f"--qbits-kv: --kv {args.kv} says how keys and values are stored; drop one of them")
+    return args.kv or ""
 
 
 def widths(args: argparse.Namespace) -> list[int]:

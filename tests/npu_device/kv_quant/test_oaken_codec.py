@@ -10,6 +10,7 @@ from shares import draws
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.kv_quant import oaken, oaken_plain
+from npu_device.kv_quant.codec import Encoded, entropy_bound
 from npu_device.kv_quant.storage import EncodedCache, Parameters
 from npu_device.kv_quant.thresholds import Thresholds
 from npu_device.memory.region import Region
@@ -117,7 +118,7 @@ def test_what_cannot_be_encoded(x: Any, code: str, said: str) -> None:
 def test_counts_and_entries_must_agree() -> None:
     made = oaken.encode(golden()[None], GOLDEN)
     with pytest.raises(NpuDeviceError, match="8 sparse entries"):
-        oaken.decode(oaken.Encoded(made.dense, made.counts, made.sparse[:-1], made.meta), GOLDEN)
+        oaken.decode(Encoded(made.dense, made.counts, made.sparse[:-1], made.meta), GOLDEN)
 
 
 @pytest.mark.parametrize(("heads", "size"), [(2, 32), (1, 128), (4, 16), (4, 80), (2, 96), (3, 64)])
@@ -173,10 +174,10 @@ def test_an_outlier_code_that_there_is_not_is_refused() -> None:
 def test_the_entropy_bound_is_that_of_equal_and_of_single_symbols() -> None:
     """Nibbles that are all alike cost nothing, 16 equally frequent ones 4 bits; entries and metadata come on top."""
 
-    def encoded(dense: list[int], sparse: list[int]) -> oaken.Encoded:
+    def encoded(dense: list[int], sparse: list[int]) -> Encoded:
         tokens = np.array([dense], np.uint8)
-        return oaken.Encoded(tokens, np.zeros((1, 1), np.uint8), np.array(sparse, np.uint8), np.zeros((1, 0), np.uint8))
+        return Encoded(tokens, np.zeros((1, 1), np.uint8), np.array(sparse, np.uint8), np.zeros((1, 0), np.uint8))
 
-    assert oaken.entropy_bound(encoded([0x33] * 32, [])) == 0
-    assert oaken.entropy_bound(encoded([at | 15 - at << 4 for at in range(16)] * 2, [])) == 4
-    assert oaken.entropy_bound(encoded([0x33] * 32, [1, 2, 3, 4])) == 4 * 2 / 64
+    assert entropy_bound(encoded([0x33] * 32, []), 4) == 0
+    assert entropy_bound(encoded([at | 15 - at << 4 for at in range(16)] * 2, []), 4) == 4
+    assert entropy_bound(encoded([0x33] * 32, [1, 2, 3, 4]), 4) == 4 * 2 / 64

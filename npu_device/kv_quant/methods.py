@@ -1,0 +1,172 @@
+"""Methods that store keys and values: a codec for each of the two, which compiler, server and reports ask
+(docs/kv-cache.md, "Methods")."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from npu_device.abi.opcodes import BITS, DataType
+from npu_device.kv_quant import codecs
+from npu_device.kv_quant.codec import Floats, KvCodec, Parameters
+from npu_device.kv_quant.pages import Pages, pages
+from npu_device.kv_quant.storage import EncodedCache
+from npu_device.kv_quant.thresholds import RATIOS
+from npu_device.memory.bitwidth import bytes_total
+from npu_device.memory.kv import KvCache
+
+Both = tuple[KvCodec, KvCodec]
+"""Codecs of keys and of values."""
+SIDES = ("k", "v")
+FLOAT8 = {DataType.E4M3FN: ml_dtypes.float8_e4m3fn, DataType.E5M2: ml_dtypes.float8_e5m2}
+
+
+@dataclass(frozen=True)
+class KvMethod:
+    """A method: numbers, or a codec for keys and one for values."""
+
+    name: str
+    element: DataType = DataType.FP16
+    """Type of an element of numbers."""
+    codecs: Both | None = None
+    """None: numbers, whose type is in the descriptor."""
+    outliers: int = 100
+    """Permille of the elements of Oaken with an entry, in runs without values; stated beside every figure."""
+    page_bytes: int = 4096
+
+    @property
+    def bits(self) -> int:
+        """Bits of the code of an element, without what is stored beside it."""
+        return BITS[self.element] if self.codecs is None else max(codec.bits for codec in self.codecs)
+
+    @property
+    def encoded(self) -> bool:
+        """Whether elements are encoded, so that tokens have virtual addresses and take pages of DRAM."""
+        return self.codecs is not None
+
+    @property
+    def key_codec(self) -> KvCodec:
+        """Codec of the keys of an encoded method."""
+        assert self.codecs is not None
+        return self.codecs[0]
+
+    @property
+    def value_codec(self) -> KvCodec:
+        """Codec of the values of an encoded method."""
+        assert self.codecs is not None
+        return self.codecs[1]
+
+    def kind(self, number: DataType) -> DataType:
+        """Type of a cache whose elements have the type `number` where they are stored as integers of some bits."""
+        if self.codecs is not None:
+            return DataType.ENCODED
+        return self.element if self.element in FLOAT8 else number
+
+    def caches(self, heads: int, t_max: int, head_dim: int) -> tuple[EncodedCache, ...]:
+        """Caches of keys and of values of a layer and request, of an encoded method."""
+        return tuple(EncodedCache(0, heads, t_max, head_dim, codec) for codec in self.codecs or ())
+
+    def _pages(self, cache: KvCache, tokens: int) -> list[Pages]:
+        """Pages of the keys and of the values of so many tokens."""
+        found = []
+        for encoded in self.caches(cache.heads, tokens, cache.head_dim):
+            entries = encoded.expected(encoded.coded(tokens), self.outliers).sum(axis=0).tolist()
+            found.append(pages(encoded, tokens, entries, self.page_bytes))
+        return found
+
+    def stored_bytes(self, cache: KvCache, tokens: int) -> int:
+        """Bytes of the keys and values of so many tokens of a layer and request, without counts of entries. `cache`:
+        heads, and the bits of each."""
+        if not self.encoded:
+            return 2 * cache.token_bytes * tokens
+        return sum(part.payload for part in self._pages(cache, tokens))
+
+    def allocated_bytes(self, cache: KvCache, tokens: int) -> int:
+        """Bytes of DRAM that they take, in whole pages."""
+        if not self.encoded:
+            return self.stored_bytes(cache, tokens)
+        return sum(part.bytes for part in self._pages(cache, tokens))
+
+    def written(self, heads: int, head_dim: int) -> tuple[int, ...]:
+        """Bytes of each stream that the append of a token writes, keys and values of a layer; counts included. A group
+        of tokens writes its codes when it leaves the tail: of each token its share."""
+        if self.codecs is None:
+            return (bytes_total(head_dim, self.bits),) * (2 * heads)
+        runs = []
+        for encoded in self.caches(heads, 1, head_dim):
+            for stream in encoded.streams.values():
+                size = -(-stream.size * stream.rows // stream.group)
+                if stream.counted:
+                    entry, permille = encoded.codec.entry_bytes, encoded.codec.entries(self.outliers)
+                    size = -(-size // entry * permille // 1000) * entry
+                runs.append(size)
+        return tuple(runs)
+
+    def stated(self, cache: KvCache, tokens: int) -> Mapping[str, Any]:
+        """What a report says of a layer and request beside the bytes, with what was assumed; empty: nothing."""
+        if not self.encoded:
+            return {}
+        parts, elements = self._pages(cache, tokens), 2 * tokens * cache.heads * cache.head_dim
+        count, payload = sum(part.bytes // part.page_bytes for part in parts), sum(part.payload for part in parts)
+        assumed = [codec.entries(self.outliers) / 1000 for codec in self.codecs or () if codec.entry_bytes]
+        return {
+            "method": self.name, "p_out": max(assumed, default=0.0), "b_eff": 8 * payload / elements, "pages": count,
+            "page_bytes": self.page_bytes, "pages_slack": count * self.page_bytes / payload - 1,
+            "bursts": sum(part.bursts for part in parts),
+        }  # fmt: skip
+
+    def calibrate(self, x: Floats, side: str, head_dim: int, ratios: Sequence[float] = RATIOS) -> Parameters:
+        """Parameters from a sample (tokens, C) of keys (side "k") or values ("v"); of numbers none."""
+        if self.codecs is None:
+            return Parameters()
+        return self.codecs[SIDES.index(side)].calibrate([x], head_dim, ratios)
+
+    def read_back(self, x: Floats, side: str, head_dim: int, parameters: Parameters) -> Floats:
+        """Keys (side "k") or values ("v"), (tokens, C), as they are read after they were stored."""
+        if self.codecs is not None:
+            return self.codecs[SIDES.index(side)].read_back(x, head_dim, parameters)
+        return read_numbers(x, self.element, head_dim)
+
+    def stored_bits(self, x: Floats, side: str, head_dim: int, parameters: Parameters) -> float:
+        """Bits of an element of keys or values as stored, counted; integers without their scales."""
+        if self.codecs is None:
+            return self.bits
+        return 8 * self.codecs[SIDES.index(side)].stored_bytes(x, head_dim, parameters) / x.size
+
+
+def read_numbers(x: Floats, element: DataType, head_dim: int) -> Floats:
+    """Tokens (tokens, C) rounded to a type of numbers; integers with a scale for each head."""
+    if element is DataType.FP16:
+        return x.astype(np.float16).astype(np.float32)
+    if element in FLOAT8:
+        largest = np.float32(ml_dtypes.finfo(FLOAT8[element]).max)
+        return np.clip(x, -largest, largest).astype(FLOAT8[element]).astype(np.float32)
+    heads, top = x.reshape(len(x), -1, head_dim), np.float32((1 << BITS[element] - 1) - 1)
+    scale = np.maximum(np.abs(heads).max(axis=(0, 2), keepdims=True), np.float32(1e-6)) / top
+    read: Floats = (np.clip(np.rint(heads / scale), -top - 1, top) * scale).astype(np.float32).reshape(x.shape)
+    return read
+
+
+FP16 = KvMethod("fp16")
+OAKEN = KvMethod("oaken", codecs=(codecs.OAKEN, codecs.OAKEN))
+METHODS: Mapping[str, KvMethod] = {
+    method.name: method
+    for method in (
+        FP16,
+        KvMethod("fp8_e4m3", DataType.E4M3FN),
+        KvMethod("fp8_e5m2", DataType.E5M2),
+        KvMethod("uniform8", DataType.INT8),
+        KvMethod("uniform4", DataType.INT4),
+        KvMethod("uniform2", DataType.INT2),
+        OAKEN,
+        KvMethod("kivi", codecs=(codecs.CHANNEL_GROUP, codecs.AGED_TOKEN)),
+        KvMethod("kvquant", codecs=(codecs.CHANNEL_LEVELS, codecs.TOKEN_LEVELS)),
+        KvMethod("qserve", codecs=(codecs.SMOOTHED, codecs.HEAD_TOKEN)),
+        KvMethod("atom", codecs=(codecs.HEAD_TOKEN, codecs.HEAD_TOKEN)),
+        KvMethod("tender", codecs=(codecs.CHANNEL_SHIFTS, codecs.CHANNEL_SHIFTS)),
+        KvMethod("per_token4", codecs=(codecs.TOKEN, codecs.TOKEN)),
+    )
+}
+"""Methods by name."""

@@ -1,0 +1,248 @@
+"""Methods against statements of their papers in numpy, written apart: errors within 1 %, bits exact; and caches that
+grow by any steps against the codec at once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npu_device.kv_quant import codecs
+from npu_device.kv_quant.codec import KvCodec
+from npu_device.kv_quant.codecs import CODECS, TokenCodec
+from npu_device.kv_quant.methods import METHODS
+from npu_device.kv_quant.pages import pages
+from npu_device.kv_quant.storage import EncodedCache, KvAccess, Sizes
+from npu_device.memory.kv import KvCache
+from npu_device.memory.region import Region
+from pyv_npu.cli.shared.work import KV_METHODS
+from pyv_npu.cli.verbs.serve import KV_DEFAULT
+from pyv_npu.kv_quant import synthetic
+from toolchain.decoders.shapes import KV_BITS
+
+Array = np.ndarray[Any, Any]
+TOKENS, HEADS, DIM = 300, 4, 64
+WIDTH = HEADS * DIM
+RANDOM = np.random.default_rng(7)
+KEYS, VALUES = synthetic.keys(RANDOM, TOKENS, WIDTH), synthetic.values(RANDOM, TOKENS, WIDTH)
+SAMPLES = {"k": synthetic.keys(np.random.default_rng(7), 500, WIDTH), "v": synthetic.values(RANDOM, 500, WIDTH)}
+"""Calibration: other tokens, the same channels of keys."""
+
+
+def test_run_and_serve_have_one_default() -> None:
+    assert METHODS[KV_DEFAULT].bits == KV_BITS and not METHODS[KV_DEFAULT].encoded
+
+
+def test_the_command_line_names_all_methods() -> None:
+    assert list(KV_METHODS) == list(METHODS)
+
+
+# -- statements of the papers ------------------------------------------------------------------------------------------
+
+
+def asymmetric(x: Array, axis: int, bits: int = 4) -> Array:
+    """Round to nearest between the extremes along an axis."""
+    low, high = x.min(axis=axis, keepdims=True), x.max(axis=axis, keepdims=True)
+    step = (high - low) / (2**bits - 1)
+    return np.rint((x - low) / np.where(step == 0, 1, step)) * step + low
+
+
+def by_head(x: Array) -> Array:
+    return asymmetric(x.reshape(len(x), HEADS, DIM), 2).reshape(x.shape)
+
+
+def kivi_keys(x: Array, sample: Array) -> Array:
+    """Algorithm 1: groups of 128 tokens by channel; the rest stays in full precision."""
+    whole = len(x) // 128 * 128
+    groups = [asymmetric(x[at : at + 128], 0) for at in range(0, whole, 128)]
+    return np.concatenate([*groups, x[whole:]])
+
+
+def kivi_values(x: Array, sample: Array) -> Array:
+    """The latest 128 tokens stay in full precision."""
+    return np.concatenate([by_head(x[:-128]), x[-128:]])
+
+
+def qserve_keys(x: Array, sample: Array) -> Array:
+    """Equation 9: lambda_i = max(|K_i|, |K_i + D/2|) ** 0.5 for the two channels of a rotary pair."""
+    top = np.abs(sample).max(axis=0).reshape(HEADS, 2, DIM // 2).max(axis=1) ** 0.5
+    divisor = np.concatenate((top, top), axis=1).reshape(-1)
+    return by_head(x / divisor) * divisor
+
+
+def tender(x: Array, sample: Array) -> Array:
+    """Section 3: bias of a channel, groups whose scale is that of the largest divided by 2, 4, ..., 128."""
+    bias = (sample.max(axis=0) + sample.min(axis=0)) / 2
+    reach = np.abs(sample - bias).max(axis=0)
+    read = np.empty_like(x)
+    for channel in range(x.shape[1]):
+        limit, shifts = reach.max(), 0
+        while shifts < 7 and reach[channel] <= limit / 2:
+            limit, shifts = limit / 2, shifts + 1
+        scale = limit / 7
+        read[:, channel] = np.clip(np.rint((x[:, channel] - bias[channel]) / scale), -7, 7) * scale + bias[channel]
+    return read
+
+
+def lloyd(x: Array) -> Array:
+    """16 means of one-dimensional k-means."""
+    means = np.linspace(x.min(), x.max(), 16)
+    for _ in range(60):
+        nearest = np.abs(x[:, None] - means).argmin(axis=1)
+        means = np.array([x[nearest == at].mean() if (nearest == at).any() else means[at] for at in range(16)])
+    return np.sort(means)
+
+
+def levelled(scaled: Array, outlier: Array, levels: Array) -> Array:
+    return np.where(outlier, scaled, levels[np.abs(scaled[..., None] - levels).argmin(axis=-1)])
+
+
+def kvquant_keys(x: Array, sample: Array) -> Array:
+    """Thresholds of each channel offline, 1 % of the elements beyond; non-uniform levels of the normalized rest."""
+    low, high = np.percentile(sample, (0.5, 99.5), axis=0)
+    middle, reach = (low + high) / 2, (high - low) / 2
+    inside = (sample - middle) / reach
+    levels = lloyd(inside[np.abs(inside) <= 1][::7])
+    scaled = (x - middle) / reach
+    return levelled(scaled, np.abs(scaled) > 1, levels) * reach + middle
+
+
+def kvquant_values(x: Array, sample: Array) -> Array:
+    """Thresholds of each token online: 0.5 % of the elements, rounded up, on each side."""
+    count = int(np.ceil(0.005 * x.shape[1]))
+
+    def normal(x: Array) -> tuple[Array, Array, Array, Array]:
+        order = np.sort(x, axis=1)
+        low, high = order[:, [count]], order[:, [-count - 1]]
+        middle, reach = (low + high) / 2, (high - low) / 2
+        return (x - middle) / reach, (x < low) | (x > high), middle, reach
+
+    scaled, outlier, _, _ = normal(sample)
+    levels = lloyd(scaled[~outlier][::7])
+    scaled, outlier, middle, reach = normal(x)
+    return levelled(scaled, outlier, levels) * reach + middle
+
+
+STATEMENTS: dict[tuple[str, str], tuple[Callable[[Array, Array], Array], float]] = {
+    ("kivi", "k"): (kivi_keys, ((4 + 32 / 128) * 256 + 16 * 44) / 300),
+    ("kivi", "v"): (kivi_values, ((4 + 32 / DIM) * 172 + 16 * 128) / 300),
+    ("qserve", "k"): (qserve_keys, 4 + 32 / DIM),
+    ("qserve", "v"): (lambda x, sample: by_head(x), 4 + 32 / DIM),
+    ("atom", "k"): (lambda x, sample: by_head(x), 4 + 32 / DIM),
+    ("atom", "v"): (lambda x, sample: by_head(x), 4 + 32 / DIM),
+    ("tender", "k"): (tender, 4),
+    ("tender", "v"): (tender, 4),
+    ("kvquant", "k"): (kvquant_keys, 0),
+    ("kvquant", "v"): (kvquant_values, 4 + 32 * 4 / WIDTH + 32 / WIDTH),
+    ("fp8_e4m3", "k"): (lambda x, sample: x.astype(ml_dtypes.float8_e4m3fn).astype(float), 8),
+    ("fp8_e5m2", "v"): (lambda x, sample: x.astype(ml_dtypes.float8_e5m2).astype(float), 8),
+}
+"""(method, side) -> statement in float64, bits of an element; 0: counted."""
+
+
+@pytest.mark.parametrize(("name", "side"), STATEMENTS)
+def test_errors_are_those_of_the_paper_and_bits_are_exact(name: str, side: str) -> None:
+    x, sample = {"k": KEYS, "v": VALUES}[side], SAMPLES[side]
+    statement, bits = STATEMENTS[name, side]
+    method = METHODS[name]
+    parameters = method.calibrate(sample, side, DIM)
+    wanted = statement(x.astype(np.float64), sample.astype(np.float64))
+    error, paper = (float(np.linalg.norm(read - x)) for read in (method.read_back(x, side, DIM, parameters), wanted))
+    assert error == pytest.approx(paper, rel=0.01)
+    if not bits:  # an entry of 32 bits for each element beyond the thresholds of its channel
+        low, high = np.percentile(sample, (0.5, 99.5), axis=0)
+        bits = 4 + 32 * float(((x < low) | (x > high)).mean())
+        assert method.stored_bits(x, side, DIM, parameters) == pytest.approx(bits, rel=0.002)
+        return
+    assert method.stored_bits(x, side, DIM, parameters) == pytest.approx(bits, rel=1e-12)
+
+
+def test_oaken_beats_five_uniform_bits_with_fewer() -> None:
+    """Section 2.4 of the requirements; the other codec of one scale a token."""
+    for x, side in ((KEYS, "k"), (VALUES, "v")):
+        oaken, five = METHODS["oaken"], TokenCodec(5)
+        parameters = oaken.calibrate(SAMPLES[side], side, DIM)
+        errors = [np.linalg.norm(read - x) for read in
+                  (oaken.read_back(x, side, DIM, parameters), five.read_back(x, DIM, parameters))]  # fmt: skip
+        assert errors[0] < errors[1]
+        assert five.stored_bytes(x, DIM, parameters) * 8 == x.size * (5 + 32 / WIDTH)
+
+
+# -- storage -----------------------------------------------------------------------------------------------------------
+
+
+class Memory:
+    """Bytes of one cache."""
+
+    def __init__(self, size: int) -> None:
+        self.data = np.zeros(size, np.uint8)
+
+    def read(self, region: Region) -> Array:
+        address, rows, size, stride = region
+        return np.stack([self.data[address + row * stride :][:size] for row in range(rows)])
+
+    def write(self, region: Region, data: Array) -> None:
+        address, rows, size, stride = region
+        for row, part in enumerate(np.split(np.asarray(data).reshape(-1), rows)):
+            self.data[address + row * stride :][:size] = part
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(sorted(CODECS)), st.lists(st.integers(1, 140), min_size=1, max_size=6), st.integers(0, 99))
+def test_a_cache_that_grows_reads_as_the_codec_does_at_once(policy: int, steps: list[int], seed: int) -> None:
+    codec: KvCodec = CODECS[policy]
+    total = sum(steps)
+    x = synthetic.keys(np.random.default_rng(seed), total, WIDTH).astype(np.float16).astype(np.float32)
+    parameters = codec.calibrate([KEYS], DIM)
+    cache = EncodedCache(0, HEADS, total, DIM, codec)
+    memory, first = Memory(cache.size), 0
+    for step in steps:
+        writes, latest = cache.append(memory.read, first, x[first : first + step], parameters)
+        before = cache.decoded(memory.read, first, parameters)
+        for region, data in writes:
+            assert region.end <= cache.size
+            memory.write(region, data)
+        first += step
+        read = cache.read(memory.read, first, parameters)
+        assert np.array_equal(np.concatenate((before, latest), axis=1), read)
+    wanted = codec.read_back(x, DIM, parameters).reshape(total, HEADS, DIM).transpose(1, 0, 2)
+    np.testing.assert_array_equal(read.astype(np.float32), wanted)
+    lengths = cache.lengths(memory.read, cache.coded(total)).sum(axis=0).tolist()
+    assert pages(cache, total, lengths, 4096).payload == codec.stored_bytes(x, DIM, parameters)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_bytes_of_tokens_are_those_that_their_appends_write(name: str) -> None:
+    """To rounding, the counts, and the tail, whose tokens are written twice."""
+    method, tokens = METHODS[name], 1280
+    cache = KvCache(0, 1, HEADS, tokens, DIM, (method.bits,) * HEADS)
+    written = tokens * sum(method.written(HEADS, DIM))
+    for encoded in method.caches(HEADS, tokens, DIM):
+        coded = encoded.coded(tokens)
+        written -= tokens * encoded.chunks
+        if encoded.codec.tail:
+            written -= coded * WIDTH * 2 + (tokens - coded) * (WIDTH // 2 + HEADS * 4 * DIM // 128)
+    assert method.stored_bytes(cache, tokens) == pytest.approx(written, rel=0.02)
+    assert bool(method.stated(cache, tokens)) == method.encoded
+
+
+def test_kivi_keeps_the_bits_of_the_requirements() -> None:
+    """O13: (4.25 (T - 128) + 16 x 128) / T at T = 2,048 and D = 128: values; keys have left the tail."""
+    x = np.zeros((2048, 128), np.float32)
+    keys, values = (METHODS["kivi"].stored_bits(x, side, 128, METHODS["kivi"].calibrate(x, side, 128)) for side in "kv")
+    assert values == pytest.approx(4.984, abs=0.001) and keys == 4.25
+
+
+def test_pages_of_a_ring_stay() -> None:
+    """A group of keys leaves the tail; its pages stay for the next one."""
+    cache = EncodedCache(0, 1, 256, 64, codecs.CHANNEL_GROUP)
+
+    def rows(tokens: int) -> list[int]:
+        access = KvAccess(cache, tokens, 1, Sizes(np.zeros((cache.coded(tokens) + 1, 0), np.int64)))
+        return [size for _, _, size in access.row_bytes()]
+
+    assert rows(127) == [0, 127 * 128, 0]
+    assert rows(128) == [128 * 32, 128 * 128, 64 * 4] and rows(130) == rows(128)
