@@ -143,11 +143,25 @@ class Swapped(NamedTuple):
     """Of the tensor."""
 
 
+class Blocks(NamedTuple):
+    """The codes of a matrix of weights (rows, columns): number = (code - zero) scale, with a scale and a zero for each
+    column of each block of rows."""
+
+    codes: Values
+    scales: Values
+    """(blocks, columns)."""
+    zeros: Values | None
+    """As scales; None: all are 0."""
+    size: int
+    """Rows of a block."""
+    bits: int
+
+
 @dataclass
 class Graph:
     """Layers in the order of execution. `constants` holds the values of weights by tensor. `swapped` says where the
     values of tensors are that a pass has removed, `floats` why products of an imported model are none of codes, by the
-    names of its nodes; neither is part of the text."""
+    names of its nodes, `blocks` the codes of weights that are numbers in `constants`; none is part of the text."""
 
     name: str
     tensors: dict[str, TensorIR] = field(default_factory=dict)
@@ -157,6 +171,7 @@ class Graph:
     outputs: tuple[str, ...] = ()
     swapped: dict[str, Swapped] = field(default_factory=dict)
     floats: dict[str, str] = field(default_factory=dict)
+    blocks: dict[str, Blocks] = field(default_factory=dict)
 
     def storage(self, tensor: str) -> str:
         """The tensor whose bytes `tensor` has: itself, or what it is a view of."""
@@ -200,7 +215,7 @@ class Graph:
         """A graph that can be changed without changing this one; tensors, layers and values are shared."""
         return Graph(
             self.name, dict(self.tensors), list(self.layers), dict(self.constants), self.inputs, self.outputs,
-            dict(self.swapped),
+            dict(self.swapped), blocks=self.blocks,
         )  # fmt: skip
 
     def dropped_unused(self) -> "Graph":

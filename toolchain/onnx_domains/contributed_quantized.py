@@ -4,6 +4,7 @@ Where a product stands between them the compiler makes it one of integers (`tool
 """
 
 import math
+from collections.abc import Sequence
 
 import ml_dtypes
 import numpy as np
@@ -144,7 +145,8 @@ _STORED = {2: ml_dtypes.uint4, 4: ml_dtypes.uint4, 8: np.uint8}
 
 
 def matmul_nbits(parts: Parts) -> None:
-    """Weights in blocks along K, with a scale and a zero point of each; they stay codes."""
+    """Weights in blocks along K, with a scale and a zero point of each; they stay codes (`passes.quantization`). At
+    accuracy level 4 activations are rounded to 127 steps of the largest of their block, as onnxruntime does."""
     node = parts.node
     size, rows, columns, bits = (int(node.attribute(name)) for name in ("block_size", "K", "N", "bits"))
     if bits not in _STORED:
@@ -169,10 +171,32 @@ def matmul_nbits(parts: Parts) -> None:
         "DequantizeLinear", weights, by_block, parts.constant(np.ascontiguousarray(zero).astype(_STORED[bits])),
         axis=0, block_size=size,
     )  # fmt: skip
+    x = parts.input(0)
+    if int(node.attribute("accuracy_level", 0)) == _ROUNDED:
+        x = _rounded(parts, x, node.shape(0), size)
     if node.has(5):
-        parts.result("Add", parts.make("MatMul", parts.input(0), numbers), parts.input(5))
+        parts.result("Add", parts.make("MatMul", x, numbers), parts.input(5))
     else:
-        parts.result("MatMul", parts.input(0), numbers)
+        parts.result("MatMul", x, numbers)
+
+
+_ROUNDED = 4
+"""The accuracy level of which activations are codes of 8 bits."""
+
+
+def _rounded(parts: Parts, x: str, shape: Sequence[int], size: int) -> str:
+    """Activations as the steps of their blocks give them."""
+    *lead, width = shape
+    blocks = -(-width // size)
+    if blocks * size > width:
+        pads = parts.integers(*[0] * (2 * len(shape) - 1), blocks * size - width)
+        x = parts.make("Pad", x, pads)
+    x = parts.reshaped(x, *lead, blocks, size)
+    step = parts.make("Div", parts.make("ReduceMax", parts.make("Abs", x), parts.integers(-1)), parts.number(127))
+    step = parts.make("Where", parts.make("Equal", step, parts.number(0)), parts.number(1), step)
+    x = parts.make("Mul", parts.make("Round", parts.make("Div", x, step)), step)
+    x = parts.reshaped(x, *lead, blocks * size)
+    return parts.sliced(x, len(shape) - 1, 0, width) if blocks * size > width else x
 
 
 def gather_blocks(parts: Parts) -> None:

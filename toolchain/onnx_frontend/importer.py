@@ -15,7 +15,7 @@ from onnx.inliner import inline_selected_functions
 
 from toolchain.errors import ModelError
 from toolchain.ir.data_types import FLOATS, NUMPY, ONNX, SHORT
-from toolchain.ir.graph import Graph, Role, TensorIR, Values
+from toolchain.ir.graph import Blocks, Graph, Role, TensorIR, Values
 from toolchain.onnx_domains import on_core
 from toolchain.onnx_frontend import patterns, qdq
 from toolchain.onnx_frontend import qdq_graph as qdq_cache
@@ -351,7 +351,24 @@ def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
         results = evaluate(proto, feeds, node.model.proto.opset_import)
     except Exception as error:
         node.refuse(f"cannot be evaluated at compile time: {' '.join(str(error).split())}")
+    if proto.op_type == "DequantizeLinear" and (made := _blocks(node, feeds)) is not None:
+        node.graph.blocks[proto.output[0]] = made
     return dict(zip((name for name in proto.output if name), results, strict=True))
+
+
+def _blocks(node: Node, feeds: dict[str, Values]) -> Blocks | None:
+    """A matrix of weights in blocks of rows, as products of codes read it; None: it is none."""
+    codes, scales = (feeds[name] for name in node.proto.input[:2])
+    size = int(node.attribute("block_size", 0))
+    if not size or codes.ndim != 2 or node.axis(2, 1) != 0 or scales.dtype != np.float32 or not codes.size:
+        return None
+    codes = codes.astype(np.int32)
+    unsigned = node.info(0).type.startswith("U")
+    top = int(codes.max()) if unsigned else max(2 * int(codes.max()) + 1, -2 * int(codes.min()) - 1)
+    bits = next(width for width in (2, 4, 8) if top < 1 << width)
+    middle = 1 << bits - 1 if unsigned else 0
+    zeros = (feeds[node.proto.input[2]].astype(np.int32) if node.has(2) else np.zeros(scales.shape, np.int32)) - middle
+    return Blocks((codes - middle).astype(np.int8), scales, zeros if zeros.any() else None, size, bits)
 
 
 def _outputs(node: Node, known: dict[str, Values]) -> dict[str, TensorInfo]:

@@ -9,6 +9,7 @@ With the width `vq` weights of floats become codes of vectors, and codebooks
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -36,7 +37,7 @@ def run(graph: Graph, target: Target) -> Graph:
     numbers = _numbers(graph)
     if not numbers and (config.weight_bits(0) is not None or config.layers_of_weights):
         raise ModelError("QConfig: the model has no product with constant weights to quantize: leave weights out")
-    pieces: dict[int, list[LayerIR]] = {}
+    pieces = {index: _in_blocks(graph, layer) for index, layer in enumerate(graph.layers) if _has_blocks(graph, layer)}
     for index, number in numbers.items():
         bits, layer = config.weight_bits(number), graph.layers[index]
         if bits == VQ_BITS:
@@ -86,7 +87,7 @@ def _numbers(graph: Graph) -> dict[int, int]:
     found: dict[int, int] = {}
     numbers = Counter[int]()
     for index, layer in enumerate(graph.layers):
-        if _quantizable(graph, layer):
+        if _quantizable(graph, layer) and not _has_blocks(graph, layer):
             found[index] = numbers[layer.integer("phase")]
             numbers[layer.integer("phase")] += 1
     return found
@@ -196,7 +197,7 @@ def narrowed(before: Graph, after: Graph) -> dict[str, LayerIR]:
     return {
         layer.id: layer for layer in after.layers
         if layer.id in weights and layer.inputs[1] != weights[layer.id]
-        and before.tensors[weights[layer.id]].dtype in FLOAT
+        and before.tensors[weights[layer.id]].dtype in FLOAT and weights[layer.id] not in before.blocks
     }  # fmt: skip
 
 
@@ -258,17 +259,59 @@ def _has_groups(layer: LayerIR, config: QConfig) -> bool:
 
 
 def _in_groups(graph: Graph, layer: LayerIR, bits: int, config: QConfig) -> list[LayerIR]:
-    """A product as one of each group of rows of its weights, with scales of its own; each adds the one before it, the
-    last is the product. Its rows lie group by group."""
-    m, n, k, batch = (layer.integer(name) for name in ("m", "n", "k", "batch"))
-    if batch > 1 and layer.integer("step0") != m * k:
+    """A product as one of each group of rows of its weights, with scales of its own."""
+    n, k, batch, size = (*(layer.integer(name) for name in ("n", "k", "batch")), config.group)
+    if batch > 1 and layer.integer("step0") != layer.integer("m") * k:
         raise ModelError(f"QConfig group_size {config.group}: the rows of {layer.id} lie apart: group_size: 0")
-    values, rows, size = graph.constant(layer.inputs[1]), batch * m, config.group
+    values = graph.constant(layer.inputs[1])
     assert values is not None
     matrix = values.reshape(n, k).T if layer.integer("in1_nk") else values.reshape(k, n)
+    groups = [_codes(matrix[start : start + size], bits, rows=False) for start in range(0, k, size)]
+    kind = TYPES[8 if config.packing == "unpacked_byte" else bits]
+    return _by_groups(graph, layer, groups, size, kind)
+
+
+def _has_blocks(graph: Graph, layer: LayerIR) -> bool:
+    """Whether a product reads weights that the model has as codes in blocks."""
+    if layer.op_type != "GEMM_T" or layer.inputs[1] not in graph.blocks or layer.integer("in1_nk"):
+        return False
+    whole = layer.integer("batch") == 1 or layer.integer("step0") == layer.integer("m") * layer.integer("k")
+    fits = graph.blocks[layer.inputs[1]].zeros is None or not layer.integer("k") % graph.blocks[layer.inputs[1]].size
+    return whole and fits and not layer.integer("step1") and graph.tensors[layer.inputs[0]].dtype is DataType.FP32
+
+
+def _in_blocks(graph: Graph, layer: LayerIR) -> list[LayerIR]:
+    """The product with these codes. What their zeros are apart from 0 is a product of the sums of each block of
+    activations, which is added first."""
+    name, (k, n) = layer.inputs[1], (layer.integer("k"), layer.integer("n"))
+    blocks = graph.blocks[name]
+    starts = range(0, k, blocks.size)
+    groups = [(blocks.codes[at : at + blocks.size], row) for at, row in zip(starts, blocks.scales, strict=True)]
+    layers, first = list[LayerIR](), ""
+    if blocks.zeros is not None:
+        rows, count, source = layer.integer("batch") * layer.integer("m"), len(groups), layer.inputs[0]
+        sums, first = f"{layer.id}.sums", f"{layer.id}.zeros"
+        graph.tensors[sums] = TensorIR(sums, Role.ACTIVATION, (rows, count), DataType.FP32)
+        graph.tensors[first] = TensorIR(first, Role.ACTIVATION, (rows, n), DataType.FP32)
+        zeros = np.ascontiguousarray(-blocks.zeros * blocks.scales, np.float32)
+        _constant(graph, f"{name}.zeros", zeros, DataType.FP32)
+        layers.append(LayerIR(f"{layer.id}.sums", "REDUCE", (source,), (sums,),
+                              {"function": "SUM", "m": rows * count, "n": k // count}))  # fmt: skip
+        usual: dict[str, Attribute] = {"batch": 1, "m": rows, "n": n, "k": count, "step0": 0, "step1": 0}
+        layers.append(LayerIR(f"{layer.id}.zeros", "GEMM_T", (sums, f"{name}.zeros"), (first,), usual))
+    return layers + _by_groups(graph, layer, groups, blocks.size, TYPES[blocks.bits], first)
+
+
+def _by_groups(
+    graph: Graph, layer: LayerIR, groups: Sequence[tuple[Values, Values]], size: int, kind: DataType, first: str = ""
+) -> list[LayerIR]:
+    """A product as one of each group of rows of its weights, (codes, scales); each adds the one before it, the last is
+    the product. Its rows lie group by group. `first`: a tensor that is added to it."""
+    m, n, k, batch = (layer.integer(name) for name in ("m", "n", "k", "batch"))
+    rows = batch * m
     source, out = graph.tensors[layer.inputs[0]], graph.tensors[layer.outputs[0]]
     layers = list[LayerIR]()
-    if rows > 1:
+    if rows > 1 and len(groups) > 1:
         source = TensorIR(f"{layer.id}.rows", Role.ACTIVATION, (k * rows,), source.dtype)
         graph.tensors[source.id] = source
         for start, count in ((0, k // size), (k - k % size, 1)):
@@ -280,16 +323,22 @@ def _in_groups(graph: Graph, layer: LayerIR, bits: int, config: QConfig) -> list
                 }  # fmt: skip
                 layers.append(LayerIR(f"{layer.id}.rows{start}", "COPY", (layer.inputs[0],), (source.id,), walk))
     parts = epilogue_of(layer)
-    total = parts.get("residual", "")
-    starts = range(0, k, size)
-    for index, start in enumerate(starts):
-        last, width = start == starts[-1], min(size, k - start)
-        codes, scales = _codes(matrix[start : start + width], bits, rows=False)
-        name, view = f"{layer.inputs[1]}.int{bits}.group{index}", f"{layer.id}.rows.group{index}"
-        _constant(graph, name, np.ascontiguousarray(codes), TYPES[8 if config.packing == "unpacked_byte" else bits])
-        _constant(graph, f"{name}.scale", scales, DataType.FP32)
-        first, stored = source.offset + start * rows, source.view_of or source.id
-        graph.tensors[view] = TensorIR(view, source.role, (rows, width), source.dtype, stored, offset=first)
+    residual = parts.get("residual", "")
+    if first and residual:
+        total = f"{layer.id}.first"
+        graph.tensors[total] = TensorIR(total, Role.ACTIVATION, (rows, n), out.dtype)
+        both: dict[str, Attribute] = {"function": "ADD", "m": 1, "n": rows * n, "broadcast": "FULL"}
+        layers.append(LayerIR(total, "ELTWISE", (first, residual), (total,), both))
+    else:
+        total = first or residual
+    for index, (codes, scales) in enumerate(groups):
+        start, width = index * size, len(codes)
+        last = index == len(groups) - 1
+        name, view = f"{layer.inputs[1]}.int{BITS[kind]}.group{index}", f"{layer.id}.rows.group{index}"
+        _constant(graph, name, np.ascontiguousarray(codes), kind)
+        _constant(graph, f"{name}.scale", np.ascontiguousarray(scales), DataType.FP32)
+        begin, stored = source.offset + start * rows, source.view_of or source.id
+        graph.tensors[view] = TensorIR(view, source.role, (rows, width), source.dtype, stored, offset=begin)
         target = layer.outputs[0] if last else f"{layer.id}.sum{index}"
         if not last:
             graph.tensors[target] = TensorIR(target, Role.ACTIVATION, (rows, n), out.dtype)

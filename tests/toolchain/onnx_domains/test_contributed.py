@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
-from onnxruntime_reference import agree, one_node, random
+from onnx import TensorProto, helper, numpy_helper, parser
+from onnxruntime_reference import agree, by_us, near, one_node, random
 
+from toolchain.codegen import Target
+from toolchain.compiler import compile_model
 from toolchain.errors import ModelError
 from toolchain.onnx_domains.contributed import CONTRIBUTED, DOMAIN
 from toolchain.onnx_frontend import import_model
@@ -214,16 +217,64 @@ def test_rows_of_few_bits(shape: tuple[int, ...], zeros: bool) -> None:
           quantize_axis=1)  # fmt: skip
 
 
+@pytest.mark.parametrize("tokens", [1, 3])
+@pytest.mark.parametrize("level", [1, 4])
 @pytest.mark.parametrize("zeros", [False, True])
-@pytest.mark.parametrize(("bits", "rows"), [(4, 64), (4, 40), (8, 64)])
-def test_weights_of_few_bits(bits: int, rows: int, zeros: bool) -> None:
+@pytest.mark.parametrize(("bits", "rows"), [(2, 64), (4, 64), (4, 40), (4, 32), (8, 64)])
+def test_weights_of_few_bits(bits: int, rows: int, zeros: bool, level: int, tokens: int) -> None:
+    """At level 4 onnxruntime rounds activations to codes of 8 bits, in blocks."""
     size, columns = 32, 7
     blocks = -(-rows // size)
     numbers = {"b": codes(columns, blocks, size * bits // 8), "s": random(columns * blocks, seed=9)}
     if zeros:
         numbers["z"] = codes(columns * -(-blocks * bits // 8), seed=2)
-    check("MatMulNBits", {"a": random(3, rows)}, constants=numbers, K=rows, N=columns, bits=bits, block_size=size,
-          accuracy_level=1)  # fmt: skip
+    check("MatMulNBits", {"a": random(tokens, rows)}, constants=numbers, K=rows, N=columns, bits=bits, block_size=size,
+          accuracy_level=level)  # fmt: skip
+
+
+def test_a_block_of_activations_that_are_0() -> None:
+    numbers = {"b": codes(7, 2, 16), "s": random(14, seed=9)}
+    a = random(2, 64)
+    a[1, 32:] = 0
+    check("MatMulNBits", {"a": a}, constants=numbers, K=64, N=7, bits=4, block_size=32, accuracy_level=4)
+
+
+BLOCKED = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[TOKENS, 64] x, float[TOKENS, 8] r) => (float[TOKENS, 8] y) <float[8] b = {1, 2, 3, 4, 5, 6, 7, 8}> {
+  w = DequantizeLinear <axis = 0, block_size = 32> (codes, scales, zeros)
+  p = MatMul (x, w)
+  q = Add (p, b)
+  s = Add (q, r)
+  y = Relu (s)
+}"""
+
+
+@pytest.mark.parametrize("tokens", [1, 5])
+@pytest.mark.parametrize("offset", [0, 3])
+@pytest.mark.parametrize(
+    ("kind", "low", "narrow"), [("uint4", 0, "INT4"), ("int4", -8, "INT4"), ("int8", -128, "INT8")]
+)
+def test_codes_of_blocks_stay_codes(kind: str, low: int, narrow: str, offset: int, tokens: int) -> None:
+    """Of a product whose bias, residual and activation are its epilogue (onnxruntime rounds activations here)."""
+    proto, draw = parser.parse_model(BLOCKED.replace("TOKENS", str(tokens))), np.random.default_rng(3)
+    limits = {"uint4": 16, "int4": 8, "int8": 128}
+    dtype = np.dtype(np.int8) if kind == "int8" else np.dtype(getattr(ml_dtypes, kind))
+    matrix = draw.integers(low, limits[kind], (64, 8)).astype(dtype)
+    zeros = np.full((2, 8), (8 if kind == "uint4" else 0) + offset).astype(dtype)
+    scales = draw.uniform(0.01, 0.05, (2, 8)).astype(np.float32)
+    proto.graph.initializer.extend(
+        numpy_helper.from_array(values, name) for name, values in
+        (("codes", matrix), ("scales", scales), ("zeros", zeros))
+    )  # fmt: skip
+    feeds = {"x": random(tokens, 64), "r": random(tokens, 8, seed=2)}
+    weights = (matrix.astype(np.float32) - zeros.astype(np.float32)[:1]) * scales.repeat(32, axis=0)
+    want = np.maximum(feeds["x"] @ weights + np.arange(1, 9, dtype=np.float32) + feeds["r"], 0)
+    near(by_us(proto, feeds)[0]["y"], want, 1e-5, "y")
+    made = compile_model(prepare(proto, "m"), Target()).graph
+    products = [layer for layer in made.layers if layer.op_type == "GEMM_T"]
+    kinds = [made.tensors[layer.inputs[1]].dtype.name for layer in products]
+    assert kinds == ["FP32"] * bool(offset) + [narrow] * 2
+    assert "ELTWISE" not in {layer.op_type for layer in made.layers} or offset  # one that adds residual and zeros
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
