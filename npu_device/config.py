@@ -7,10 +7,12 @@ Each leaf's metadata holds `meaning`, `unit`, `source` and its rule: `min`, `max
 import re
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields, is_dataclass
+from fractions import Fraction
 from typing import Any
 
 from npu_device.abi import memory_map as mm
 from npu_device.abi.errors import NpuDeviceError
+from npu_device.dram_devices import DEVICES, MAPPINGS, PARAMETERS, DramTiming, device_tables
 
 MACHINE = 'pyv-npu docs npu-timing "Default machine"'
 CHOSEN = "chosen by us"
@@ -21,6 +23,7 @@ TICKETS = 'pyv-npu docs interface "Tickets"'
 LEVELS = 'pyv-npu docs npu-timing "Levels"'
 SCHEDULER = 'pyv-npu docs npu-timing "Scheduler"'
 TRANSFERS = 'pyv-npu docs npu-timing "Transfers"'
+DRAM = 'pyv-npu docs npu-timing "Timed DRAM"'
 L2 = 'pyv-npu docs npu-timing "L2"'
 ENGINES = 'pyv-npu docs npu-timing "Engines"'
 LIMITS = 'pyv-npu docs interface "Limits"'
@@ -38,7 +41,13 @@ SPEED = (16, 8, 4, 2, 1)
 _F = "operations per cycle at 2, 4, 8, 16 and 32 bits, relative to those at 8:"
 _UNPACK = "cycles of the port in which an operand of packed elements is read, relative to its bytes:"
 
-_MOST = {"core cycles": 1 << 32, "NPU cycles": 1 << 32, "bytes per second": 1 << 50, "products": 1 << 62}
+_MOST = {
+    "core cycles": 1 << 32,
+    "NPU cycles": 1 << 32,
+    "DRAM cycles": 1 << 24,
+    "bytes per second": 1 << 50,
+    "products": 1 << 62,
+}
 """The most that a key may be which has no bound of its own: sums over a run stay below 2^63."""
 
 
@@ -48,6 +57,13 @@ def _key(default: Any, meaning: str, unit: str = "", source: str = CHOSEN, **rul
     return field(default=default, metadata={"meaning": meaning, "unit": unit, "source": source, **rule})
 
 
+MAX_DRAM_CHANNELS = 32
+MAX_DRAM_QUEUE = 64
+"""Row segments in the queue of a DRAM channel."""
+MAX_DRAM_BANKS = 128
+"""Banks of a DRAM channel."""
+MAX_CLOCK_PART = 1 << 20
+"""Numerator and denominator of DRAM cycles per core cycle, so that cycles of long runs stay below 2^63."""
 MAX_CHANNELS = 32
 """DMA channels of all clusters: those that have registers (`abi.registers.UNITS`)."""
 MOST_QUEUED = 65536
@@ -205,24 +221,90 @@ class DmaConfig:
                           choices=("shared", "split"))  # fmt: skip
 
 
+def _of_device(name: str) -> Any:
+    """The key of a parameter of a DRAM device."""
+    meaning, unit, least, power_of_two = PARAMETERS[name]
+    rule = {"power_of_two": True} if power_of_two else {}
+    return _key(None, f"{meaning}; none: that of the device", unit, DRAM, min=least, **rule)
+
+
+@dataclass(frozen=True)
+class TimedDramConfig:
+    """A DRAM channel command by command, for `dram.model: timed`."""
+
+    device: str = _key("ddr4-3200", "device of each channel, whose numbers hold where no other is set", source=DRAM,
+                       choices=tuple(DEVICES))  # fmt: skip
+    page: str = _key("open", "whether a row stays open after a row segment", source=DRAM, choices=("open", "closed"))
+    mapping: str = _key(MAPPINGS[1], "address bits of a channel, from high to low", source=DRAM, choices=MAPPINGS)
+    hash: str = _key("xor", "whether higher address bits are folded into those of channels, bank groups and banks",
+                     source=DRAM, choices=("none", "xor"))  # fmt: skip
+    queue: int = _key(16, "row segments that a channel's queue holds", "segments", min=1, max=MAX_DRAM_QUEUE)
+    passes: int = _key(16, "times that the oldest row segment of a queue is passed over for open rows at most", "times",
+                       min=0)  # fmt: skip
+    controller: int = _key(20, "of a controller and its PHY, for the way there and back", "NPU cycles", min=0)
+    clock_hz: int | None = _of_device("clock_hz")
+    burst_bytes: int | None = _of_device("burst_bytes")
+    row_bytes: int | None = _of_device("row_bytes")
+    ranks: int | None = _of_device("ranks")
+    groups: int | None = _of_device("groups")
+    banks: int | None = _of_device("banks")
+    burst: int | None = _of_device("burst")
+    cl: int | None = _of_device("cl")
+    cwl: int | None = _of_device("cwl")
+    rcd: int | None = _of_device("rcd")
+    rp: int | None = _of_device("rp")
+    ras: int | None = _of_device("ras")
+    rrd_s: int | None = _of_device("rrd_s")
+    rrd_l: int | None = _of_device("rrd_l")
+    faw: int | None = _of_device("faw")
+    ccd_s: int | None = _of_device("ccd_s")
+    ccd_l: int | None = _of_device("ccd_l")
+    wtr_s: int | None = _of_device("wtr_s")
+    wtr_l: int | None = _of_device("wtr_l")
+    rtw: int | None = _of_device("rtw")
+    rtp: int | None = _of_device("rtp")
+    wr: int | None = _of_device("wr")
+    rank_gap: int | None = _of_device("rank_gap")
+    refi: int | None = _of_device("refi")
+    rfc: int | None = _of_device("rfc")
+
+    @property
+    def timing(self) -> DramTiming:
+        """Numbers of the device, replaced by those that are set."""
+        values = {name: getattr(self, name) for name in PARAMETERS}
+        return DEVICES[self.device].timing._replace(
+            **{name: value for name, value in values.items() if value is not None}
+        )
+
+
 @dataclass(frozen=True)
 class DramConfig:
     """The DRAM and its channels."""
 
     size: int = _key(mm.DRAM_SIZE, "DRAM", "bytes", MEMORY_MAP, min=4096)
-    latency: int = _key(120, "of one transfer", "NPU cycles", min=0)
-    bytes_per_second: int | None = _key(102_400_000_000, f"bandwidth; {UNLIMITED}", "bytes per second", MACHINE, min=1)
-    channels: int = _key(1, "channels, each with its part of the bandwidth", "channels", min=1, max=16,
-                         power_of_two=True)  # fmt: skip
+    model: str = _key("simple", "simple: latency and bandwidth; timed: commands to banks, by the keys of dram.timed",
+                      source=DRAM, choices=("simple", "timed"))  # fmt: skip
+    latency: int = _key(120, "of one transfer, with dram.model simple", "NPU cycles", min=0)
+    bytes_per_second: int | None = _key(102_400_000_000, f"bandwidth, with dram.model simple; {UNLIMITED}",
+                                        "bytes per second", MACHINE, min=1)  # fmt: skip
+    channels: int = _key(1, "channels, each with its part of the bandwidth; timed: each with that of a device",
+                         "channels", min=1, max=MAX_DRAM_CHANNELS, power_of_two=True)  # fmt: skip
     interleave: int = _key(4096, "consecutive bytes on a channel before the next one follows", "bytes",
                            min=64, max=1 << 20, power_of_two=True)  # fmt: skip
     core_traffic: str = _key("none", "which data accesses of the core to DRAM take bandwidth from transfers",
                              source=TRANSFERS, choices=("none", "accesses"))  # fmt: skip
     core_bytes: int = _key(64, "that an access of the core moves", "bytes", min=1)
-    row_model: str = _key("none", "whether opening a row costs time", source=TRANSFERS, choices=("none", "open"))
+    row_model: str = _key("none", "whether opening a row costs time, with dram.model simple", source=TRANSFERS,
+                          choices=("none", "open"))  # fmt: skip
     row_bytes: int = _key(2048, "row of a DRAM bank", "bytes", min=64, power_of_two=True)
     row_banks: int = _key(16, "banks of a DRAM channel, rows in turn", "banks", min=1, max=64)
     row_cycles: int = _key(36, "of a transfer whose first row is closed", "NPU cycles", min=0)
+    timed: TimedDramConfig = field(default_factory=TimedDramConfig)
+
+    @property
+    def rate(self) -> int | None:
+        """Bytes per second of all channels; None: no limit."""
+        return self.bytes_per_second if self.model == "simple" else self.channels * self.timed.timing.bytes_per_second
 
 
 @dataclass(frozen=True)
@@ -331,6 +413,20 @@ class NpuConfig:
     kv_quant: KvQuantConfig = field(default_factory=KvQuantConfig)
 
     @property
+    def dram_latency(self) -> int:
+        """NPU cycles of DRAM before the first byte of a transfer; timed: to the first data of a closed row."""
+        if self.dram.model == "simple":
+            return self.dram.latency
+        timing = self.dram.timed.timing
+        npu_hz = self.clock_hz * self.clock_ratio[1]
+        return self.dram.timed.controller + (timing.rcd + timing.cl) * npu_hz // (timing.clock_hz * self.clock_ratio[0])
+
+    @property
+    def dram_clock(self) -> Fraction:
+        """Cycles of the timed DRAM's clock in a core cycle."""
+        return Fraction(self.dram.timed.timing.clock_hz, self.clock_hz)
+
+    @property
     def device_queue(self) -> int:
         """Commands that the device holds, accepted and not started."""
         queue = self.queue
@@ -361,6 +457,8 @@ def _problems(config: NpuConfig) -> Iterator[str]:
             f"dram.interleave = {dram.interleave}: must be at least dma.alignment = {dma.alignment}, "
             "an access is on one channel"
         )
+    if dram.model == "timed":
+        yield from _timed_problems(config)
     l2 = config.l2
     if l2.enabled and l2.bytes % (l2.ways * l2.line):
         yield f"l2.bytes = {l2.bytes}: must be a multiple of l2.ways x l2.line = {l2.ways * l2.line}"
@@ -393,6 +491,34 @@ def _problems(config: NpuConfig) -> Iterator[str]:
             f"dma.channels = {dma.channels}: must be at most {MAX_CHANNELS // config.clusters} with clusters = "
             f"{config.clusters}; {MAX_CHANNELS} channels have counters"
         )
+
+
+def _timed_problems(config: NpuConfig) -> Iterator[str]:
+    dram, timing = config.dram, config.dram.timed.timing
+    banks = timing.ranks * timing.groups * timing.banks
+    if banks > MAX_DRAM_BANKS:
+        yield (
+            f"dram.timed.banks = {timing.banks}: with ranks = {timing.ranks} and groups = {timing.groups} are {banks} "
+            f"banks of a channel; choose at most {MAX_DRAM_BANKS}"
+        )
+    if not timing.burst_bytes <= min(timing.row_bytes, dram.interleave):
+        yield (
+            f"dram.timed.burst_bytes = {timing.burst_bytes}: must be at most dram.timed.row_bytes = {timing.row_bytes} "
+            f"and dram.interleave = {dram.interleave}"
+        )
+    if 0 < timing.refi <= timing.rfc + timing.rp + timing.ras:
+        yield (
+            f"dram.timed.refi = {timing.refi}: must be 0 or more than rfc + rp + ras = "
+            f"{timing.rfc + timing.rp + timing.ras}, or nothing moves between refreshes"
+        )
+    clock = config.dram_clock
+    if max(clock.numerator, clock.denominator) > MAX_CLOCK_PART:
+        yield (
+            f"dram.timed.clock_hz = {timing.clock_hz}: is {clock} of clock_hz = {config.clock_hz}; choose clocks with "
+            f"a ratio of numbers up to {MAX_CLOCK_PART}"
+        )
+    if config.dma.partial_write == "rmw":
+        yield "dram.model = timed: masks partial writes; set dma.partial_write=masked, or dram.model=simple"
 
 
 def _section(section: Any, prefix: str) -> Iterator[str]:
@@ -432,7 +558,7 @@ from `npu_device/config.py`. What the model does with them is in [npu-timing.md]
 
 def page() -> str:
     """Write the page; a command that shows a page is a link to it here."""
-    table = "".join(f"| {' | '.join(row)} |\n" for row in _rows(NpuConfig(), ""))
+    table = "".join(f"| {' | '.join(row)} |\n" for row in _rows(NpuConfig(), "")) + device_tables()
     return _HEAD + re.sub(r"pyv-npu docs ([\w-]+)", r"[\1](\1.md)", table)
 
 

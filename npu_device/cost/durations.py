@@ -127,6 +127,8 @@ class Cost(NamedTuple):
     """Transfer of encoded keys or values."""
     bare: int = 0
     """The same: `cycles` without its engine."""
+    alignment: int = 1
+    """Transfer: bytes that its rows are widened to in DRAM."""
 
 
 class Timing:
@@ -138,14 +140,21 @@ class Timing:
         self.rates = Rates(config)
         snoop = config.l2.snoop if config.l2.enabled and config.l2.coherence == "io_coherent" else 0
         network = config.noc.latency + snoop
-        self.latency = self.core_cycles(config.dram.latency + network)
+        self.latency = self.core_cycles(config.dram_latency + network)
         """Core cycles of a transfer before its first byte."""
+        controller = config.dram.timed.controller if config.dram.model == "timed" else 0
+        self.way_back = self.core_cycles(controller + network)
+        """Core cycles of a timed DRAM from the end of a burst to its place in a scratchpad."""
         self.hit_latency = self.core_cycles(config.l2.hit + network)
         """The same when the L2 holds all of it."""
-        self.miss_latency = self.core_cycles(config.l2.hit + config.dram.latency + network)
+        self.miss_latency = self.core_cycles(config.l2.hit + config.dram_latency + network)
         """The same when the L2 lacks some of it."""
-        self.turn = 1 if config.dram.channels == 1 else config.dram.channels * config.dram.interleave
-        """Bytes of DRAM after which its channels come round again."""
+        self.turn = (
+            1
+            if config.dram.channels == 1 or config.dram.model == "timed"
+            else config.dram.channels * config.dram.interleave
+        )
+        """Bytes of DRAM after which the cost of a transfer repeats: its channels come round again."""
         self._unpack = {
             Kind.TE: {4: config.te.unpack_int4, 2: config.te.unpack_int2},
             Kind.VE: {4: config.ve.unpack_int4, 2: config.ve.unpack_int2},
@@ -200,6 +209,7 @@ class Timing:
         least = (engine.lead if piece.write else latency) + beside if cached else alone
         aux = piece.aux | piece.write * WRITES | piece.role * ROLE | cached * CACHED
         rows = piece.dram.rows, piece.dram.row_bytes, piece.dram.stride
+        alignment = piece.alignment or self._config.dma.alignment
         return Cost(
             Kind.DMA,
             piece.write,
@@ -217,6 +227,7 @@ class Timing:
             rows,
             engine,
             bare,
+            alignment,
         )
 
     def lookups(self, piece: Transfer) -> int:
@@ -251,6 +262,8 @@ class Timing:
         dram = self._config.dram
         if dram.channels == 1:
             return (piece.aligned,)
+        if dram.model == "timed":
+            return tuple((piece.aligned + channel) // dram.channels for channel in range(dram.channels))
         unit = piece.alignment or self._config.dma.alignment
         low = piece.dram.address + np.arange(piece.dram.rows, dtype=np.int64) * piece.dram.stride
         high = low + piece.dram.row_bytes

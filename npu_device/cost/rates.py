@@ -7,7 +7,6 @@ from npu_device.abi.errors import NpuDeviceError
 from npu_device.config import NpuConfig
 from npu_device.cost.tensor import ceil_div
 
-MAX_DRAM_CHANNELS = 16
 FRACTION_BITS = 16
 WHOLE = 1 << FRACTION_BITS
 """Parts of a transfer's bytes are in 1/WHOLE."""
@@ -32,16 +31,18 @@ class Rates:
         self._channels, self._interleave = config.dram.channels, config.dram.interleave
         dram, noc = (
             None if rate is None else Fraction(rate, config.clock_hz)
-            for rate in (config.dram.bytes_per_second, config.noc.bytes_per_second)
+            for rate in (config.dram.rate, config.noc.bytes_per_second)
         )
         self.noc_is_lowest = noc is not None and (dram is None or noc < dram)
         self.uniform = self._channels == 1 and not config.l2.enabled
         """Whether all transfers use the DRAM's one channel and the NoC equally: the lower rate is that of both."""
         one = None if dram is None else dram / self._channels
         lowest = min((rate for rate in (one, noc) if rate is not None), default=None)
-        known = [rate for rate in ((channel, lowest) if self.uniform else (channel, one, noc)) if rate is not None]
+        timed = config.dram.model == "timed"
+        limits = (channel, lowest) if self.uniform and not timed else (channel, one, noc)
+        known = [rate for rate in limits if rate is not None]
         self.per_byte = lcm(*(rate.denominator for rate in known)) if known else 1
-        least = MIN_CREDITS if self.uniform else MIN_CREDITS * MAX_DRAM_CHANNELS
+        least = MIN_CREDITS if self.uniform else MIN_CREDITS * max(16, self._channels)
         if lowest is not None and lowest * self.per_byte < least:
             self.per_byte *= least
         self.channel = self._credits(channel)
@@ -53,6 +54,10 @@ class Rates:
         self.dram = self.first if self.uniform else self._credits(one)
         """One DRAM channel."""
         self.noc = self.first if self.uniform else self._credits(noc)
+        self.shared_total = (self._credits(noc) if timed else self.total) if self.uniform else 0
+        """What transfers share of DRAM and NoC together, where they are uniform; a timed DRAM serves them by itself."""
+        self.shared_dram = 0 if timed else self.dram
+        self.shared_noc = self._credits(noc) if timed else self.noc
         self._check(config)
 
     def _check(self, config: NpuConfig) -> None:
@@ -61,7 +66,7 @@ class Rates:
         if max(largest, self.first, self.dram, self.noc, self.channel) >> WORD:
             rates = ", ".join(
                 f"{name} = {rate}" for name, rate in (
-                    ("clock_hz", config.clock_hz), ("dram.bytes_per_second", config.dram.bytes_per_second),
+                    ("clock_hz", config.clock_hz), ("dram.bytes_per_second", config.dram.rate),
                     ("noc.bytes_per_second", config.noc.bytes_per_second),
                     ("dma.bytes_per_cycle", config.dma.bytes_per_cycle), ("spm.size", config.spm.size),
                 )

@@ -6,6 +6,7 @@ transfer that evicted it does not end before. A part of the event loop, in the n
 
 from npu_device.cost.rates import part
 from npu_device.event_loop.arbiter import emit
+from npu_device.event_loop.dram import access_directly
 from npu_device.event_loop.sharing import priority_access
 from npu_device.event_loop.state import WRITE, Cache, EventLoop, Unit
 from npu_device.trace.events import What
@@ -58,6 +59,8 @@ def access(loop: EventLoop, unit: Unit, t: int) -> int:
                 l2.valid += 1
                 if not whole:
                     loop.channels[channel_of(loop, number)].filled += line
+                    if loop.timed:
+                        l2.filled_until = max(l2.filled_until, access_directly(loop, t, number * line, line, 0))
             if write and not tag & DIRTY:
                 tag += DIRTY
                 l2.dirty += 1
@@ -178,7 +181,10 @@ def write_back(loop: EventLoop, t: int, way: int) -> None:
         l2.dirty -= 1
         l2.written_back += 1
         loop.channels[channel].moved += l2.line
-        priority_access(loop, t, channel, l2.line_credits)
+        if loop.timed:
+            l2.written_until = max(l2.written_until, access_directly(loop, t, (tag >> FLAGS) * l2.line, l2.line, 1))
+        else:
+            priority_access(loop, t, (tag >> FLAGS) * l2.line, l2.line, 1)
 
 
 def drop_watch(l2: Cache, way: int) -> None:
@@ -208,6 +214,8 @@ def channel_of(loop: EventLoop, number: int) -> int:
 def begin_report(l2: Cache) -> None:
     """A transfer or a maintenance operation begins."""
     l2.written_back = 0
+    l2.written_until = 0
+    l2.filled_until = 0
     l2.stale = 0
 
 

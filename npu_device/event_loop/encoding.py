@@ -52,6 +52,7 @@ def piece_image(cost: Cost, per_byte: int) -> PieceImage:
         access = piece.accesses.add()
         access.bank, access.port, access.cycles = demand.bank, demand.port, demand.cycles
     piece.row_count, piece.row_bytes, piece.row_stride = cost.rows or (0, 0, 0)
+    piece.alignment = cost.alignment
     for bank, cause, cycles in cost.stalls:
         stall = piece.own_stalls.add()
         stall.bank, stall.cause, stall.cycles = bank, cause, cycles

@@ -11,6 +11,7 @@ from npu_device.event_loop import cache, snapshot, stepper
 from npu_device.event_loop.encoding import Encoded, Pieces
 from npu_device.event_loop.state import FOREVER, MAX_ROW_BANKS, MAX_RUNS
 from npu_device.event_loop.storage import Storage, compiled_calls, interpreted_calls
+from npu_device.event_loop.timed_dram import add_timed_dram, timed_capacities
 from npu_device.trace.events import Kind, What, unit_code
 from npu_device.trace.stream import EventStream
 from pyv_native.state import Fields
@@ -46,15 +47,15 @@ def power_up(config: NpuConfig, timing: Timing, analytic: bool = False, external
     """The records of a device on which nothing has run. `external`: codes of the external units."""
     dram, l2, rates = config.dram, config.l2, timing.rates
     lines = l2.bytes // l2.line if l2.enabled else 0
-    storage = Storage(lines)
+    storage = Storage(lines, timed_capacities(config) if dram.model == "timed" else {})
     loop = storage.arena.root
     loop.uniform, loop.analytic, loop.external = int(rates.uniform), int(analytic), int(bool(external))
-    loop.total_rate, loop.dma_rate, loop.priority_rate = rates.total, rates.channel, rates.first
+    loop.total_rate, loop.dma_rate, loop.priority_rate = rates.shared_total, rates.channel, rates.first
     loop.burst, loop.latency = config.dma.bus_width_bytes * rates.per_byte, timing.latency
     loop.outstanding = config.dma.outstanding
     loop.oldest_first = int(config.dma.share == "oldest")
     loop.split, loop.interleave = int(config.dma.direction == "split"), dram.interleave
-    if dram.row_model == "open":
+    if dram.model == "simple" and dram.row_model == "open":
         loop.row_cycles, loop.row_bytes = timing.core_cycles(dram.row_cycles), dram.row_bytes
         loop.row_banks = dram.row_banks
     counts = {Kind.TE: config.te.count, Kind.VE: config.ve.count, Kind.DMA: config.dma.channels}
@@ -73,7 +74,10 @@ def power_up(config: NpuConfig, timing: Timing, analytic: bool = False, external
         channel = loop.channels.add()
         channel.index, channel.code = index, unit_code(Kind.DRAM, index)
         channel.open_rows.fill([-1] * MAX_ROW_BANKS)
-    for rate in (*[rates.dram] * dram.channels, rates.noc):
+    loop.per_byte = rates.per_byte
+    if dram.model == "timed":
+        add_timed_dram(loop, config, timing)
+    for rate in (*[rates.shared_dram] * dram.channels, rates.shared_noc):
         loop.links.add().rate = rate
     if l2.enabled:
         cache_record = loop.l2
@@ -104,7 +108,8 @@ class Machine:
         if interpreted:
             self._calls = interpreted_calls()
         else:
-            self._calls = compiled_calls(timing.rates.uniform, analytic, bool(external), CHECKED)
+            timed = config.dram.model == "timed"
+            self._calls = compiled_calls(timing.rates.uniform, analytic, bool(external), timed, CHECKED)
         self.on_dropped: Callable[[Iterable[int]], None] | None = None
         """Receives the tags of watched lines that no longer differ from DRAM in the L2."""
         self.reset()
@@ -130,7 +135,7 @@ class Machine:
     def load_state(self, state: Any, plan_of: snapshot.PlanOf) -> None:
         """Go on from what `state` gave."""
         fields = Fields(
-            state, "time", "wake", "rates_due", "rates_since", "runs", "units", "banks", "channels", "tags"
+            state, "time", "wake", "rates_due", "rates_since", "runs", "units", "banks", "channels", "tags", "dram"
         )  # fmt: skip
         storage = self._power_up()
         snapshot.load(storage, fields, self._pieces, plan_of)
@@ -276,11 +281,10 @@ class Machine:
             self._next = self._calls.start(self.storage.arena, cycle)
             self._emit()
 
-    def priority_access(self, cycle: int, address: int, size: int) -> int:
-        """`size` bytes at a DRAM address move before those of any transfer: cycles until they have."""
-        rates, storage = self._timing.rates, self.storage
+    def priority_access(self, cycle: int, address: int, size: int, write: bool = False) -> int:
+        """As `sharing.priority_access`."""
         self._next = UNKNOWN
-        return self._calls.priority_access(storage.arena, cycle, rates.channel_of(address), size * rates.per_byte)
+        return self._calls.priority_access(self.storage.arena, cycle, address, size, int(write))
 
     def maintain(self, cycle: int, line: int, operation: int) -> None:
         """As `cache.maintain`, with its events emitted."""
@@ -295,8 +299,10 @@ class Machine:
     def slow_down(self, factor: int) -> None:
         """Bytes cross the DRAM `factor` times as slowly until the machine is reset; what has no limit has none."""
         loop = self.storage.loop
-        for rate in ("total_rate", "priority_rate"):
-            setattr(loop, rate, -(-getattr(loop, rate) // factor))
+        loop.times.slowdown *= factor
+        if not loop.timed:
+            loop.total_rate = -(-loop.total_rate // factor)
+        loop.priority_rate = -(-loop.priority_rate // factor)
         for index in range(self._config.dram.channels):
             link = loop.links[index]
             link.rate = -(-link.rate // factor)
@@ -306,9 +312,9 @@ class Machine:
     def dram_at(self, slowdown: int) -> None:
         """Bytes cross the DRAM `slowdown` times as slowly as configured until the machine is reset."""
         loop, rates = self.storage.loop, self._timing.rates
-        loop.total_rate, loop.priority_rate = rates.total, rates.first
+        loop.total_rate, loop.priority_rate, loop.times.slowdown = rates.shared_total, rates.first, 1
         for index in range(self._config.dram.channels):
-            loop.links[index].rate = rates.dram
+            loop.links[index].rate = rates.shared_dram
         self.slow_down(slowdown)
 
     # -- inside ------------------------------------------------------------------------------------------------

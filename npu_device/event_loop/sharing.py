@@ -5,6 +5,7 @@ that its bytes have there. A part of the event loop, in the native subset (`pyv_
 """
 
 from npu_device.cost.rates import FRACTION_BITS, WHOLE
+from npu_device.event_loop.dram import access_directly, cycle_of, tick_of
 from npu_device.event_loop.state import FOREVER, MOVING, WAITING, DramChannel, EventLoop, Piece, Unit
 
 NO_RATE = -2
@@ -24,7 +25,15 @@ def credits_flow_from(loop: EventLoop, unit: Unit) -> int:
 
 
 def moved_at(loop: EventLoop, unit: Unit) -> int:
-    """Cycle at which the last byte of a transfer has moved, at the present rates."""
+    """Cycle at which the last byte of a transfer has moved, at the present rates; FOREVER: not known yet."""
+    moved = flowed_at(loop, unit)
+    if loop.timed and unit.request is not None:
+        return max(moved, unit.request.end)
+    return moved
+
+
+def flowed_at(loop: EventLoop, unit: Unit) -> int:
+    """The same as far as rates say."""
     start = credits_flow_from(loop, unit)
     if not unit.left or not unit.rate:
         return start
@@ -198,18 +207,22 @@ def fill_bucket(loop: EventLoop, channel: DramChannel, t: int, demand: int) -> N
     channel.tokens_at = FOREVER
 
 
-def priority_access(loop: EventLoop, t: int, index: int, size: int) -> int:
-    """`size` credits cross a DRAM channel before those of any transfer: cycles until they have.
+def priority_access(loop: EventLoop, t: int, address: int, size: int, write: int) -> int:
+    """`size` bytes cross a DRAM channel before those of any transfer: cycles until they have, or of a timed DRAM, by
+    which they come later than from an idle channel.
 
     They take what the token bucket holds; for the rest the channel's transfers pause, in whole cycles, and the bucket
     keeps the change.
     """
+    if loop.timed:
+        end = access_directly(loop, t, address, size, write)
+        return max(0, end - cycle_of(loop, tick_of(loop, t) + loop.times.idle))
     rate = loop.priority_rate
     if not rate:
         return 0
     move_credits(loop, t)
-    channel = loop.channels[index]
-    debt = size - min(loop.burst, channel.tokens + max(0, t - channel.tokens_at) * rate)
+    channel = loop.channels[address // loop.interleave % len(loop.channels)]
+    debt = size * loop.per_byte - min(loop.burst, channel.tokens + max(0, t - channel.tokens_at) * rate)
     pause = (debt + rate - 1) // rate if debt > 0 else 0
     channel.tokens = pause * rate - debt
     channel.paused_until = max(channel.paused_until, t) + pause

@@ -32,6 +32,7 @@ from npu_device.event_loop.state import (
     Step,
 )
 from npu_device.event_loop.storage import Storage
+from npu_device.event_loop.timed_dram import load_timed, timed_state
 from pyv_native.records import WORD, layout
 from pyv_native.state import LATEST, Fields, StateError, inside, listed, row
 
@@ -92,6 +93,7 @@ def state_of(storage: Storage) -> dict[str, Any]:
             [[getattr(channel, name) for name in _OF_CHANNEL], list(channel.open_rows)] for channel in loop.channels
         ],
         "tags": list(loop.l2.tags),
+        "dram": timed_state(storage) if loop.timed else None,
     }
 
 
@@ -135,6 +137,11 @@ def load(storage: Storage, state: Fields, pieces: Pieces, plan_of: PlanOf) -> No
             for name, value in zip(_OF_CHANNEL, row(numbers, *[_CYCLE] * len(_OF_CHANNEL)), strict=True):
                 setattr(channel, name, value)
             channel.open_rows.fill(row(rows, *[(-1, LATEST)] * len(channel.open_rows)))
+    if loop.timed:
+        with inside("dram"):
+            load_timed(storage, state["dram"])
+    elif state["dram"] is not None:
+        raise StateError("this DRAM is not timed", "dram")
     _load_tags(loop.l2, state.integers("tags", 0, LATEST, len(loop.l2.tags)))
 
 

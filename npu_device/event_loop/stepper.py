@@ -5,6 +5,7 @@ All choices are by acceptance number and index, so they depend on nothing else.
 """
 
 from npu_device.event_loop.arbiter import emit, use_banks
+from npu_device.event_loop.dram import choose_segments, earliest_end, release_request, request_data, serve_next, tick_of
 from npu_device.event_loop.fluid import flow, foresee
 from npu_device.event_loop.sharing import moved_at, share_rates
 from npu_device.event_loop.state import (
@@ -16,6 +17,7 @@ from npu_device.event_loop.state import (
     FOREVER,
     LATENCY,
     MAX_EVENTS,
+    MOVING,
     NOT_YET,
     READ,
     TE,
@@ -35,7 +37,7 @@ from npu_device.event_loop.transfers import (
     report_conversion,
     report_moved,
 )
-from npu_device.trace.events import What
+from npu_device.trace.events import CACHED, What
 
 IDLE, COMPLETE, UNIT_FREE, FULL, BEGUN = range(5)
 """Answers of `advance`."""
@@ -50,6 +52,8 @@ def end_steps(loop: EventLoop, t: int) -> None:
     loop.stepped += 1
     if loop.analytic:
         begin_bank_accesses(loop, t - 1)
+    if loop.timed:
+        choose_segments(loop, t)
     for unit in loop.units:
         if unit.busy:
             if unit.kind == DMA:
@@ -74,6 +78,8 @@ def end_step(loop: EventLoop, unit: Unit, t: int) -> None:
     emit(loop, t, unit.code, unit.end_event, run.ticket, step.tile, piece.payload, piece.aligned)
     step.released = t
     step.done = t + unit.result
+    if loop.timed:
+        release_request(loop, unit)
     unit.busy = 0
     unit.phase = 0
     unit.last_end = t
@@ -203,6 +209,8 @@ def issue_requests(loop: EventLoop, t: int) -> None:
                         chosen = step
         if chosen is not None:
             chosen.issued = t
+            if loop.timed and not loop.analytic and chosen.piece.step_class == READ and not chosen.piece.aux & CACHED:
+                request_data(loop, chosen, t)
             searching = 1
 
 
@@ -306,6 +314,7 @@ def begin_single(loop: EventLoop, run: Run, step: Step, dram: int, number: int, 
     step.released = NOT_YET
     step.done = NOT_YET
     step.issued = NOT_YET
+    step.request = None
     admit(loop, run, number, ticket, unit.cluster, 1, t)
     run.heads[step.piece.step_class] = step
     hold(loop, run, unit)
@@ -316,7 +325,17 @@ def begin_single(loop: EventLoop, run: Run, step: Step, dram: int, number: int, 
 
 
 def next_cycle(loop: EventLoop) -> int:
-    """The next cycle in which something happens here; FOREVER: none."""
+    """The next cycle in which something happens here, or of a timed DRAM may happen; FOREVER: none."""
+    soonest = next_event(loop)
+    if loop.timed and loop.unserved:
+        for unit in loop.units:
+            if unit.phase == MOVING and unit.request is not None and unit.request.end == FOREVER:
+                soonest = min(soonest, max(loop.time + 1, earliest_end(loop, unit.request)))
+    return soonest
+
+
+def next_event(loop: EventLoop) -> int:
+    """The next cycle in which something happens here, but for transfers whose end a timed DRAM does not know yet."""
     soonest = loop.wake
     for unit in loop.units:
         if unit.busy:
@@ -349,6 +368,20 @@ def requested_unit_free(loop: EventLoop) -> int:
     return 0
 
 
+def serve_until(loop: EventLoop, t: int, limit: int) -> int:
+    """Serve row segments of a timed DRAM that are chosen before cycle `t`, when something else happens, before `limit`,
+    and before the end of any transfer that comes of it: the next cycle in which something happens."""
+    until = tick_of(loop, min(t, limit))
+    unserved = loop.unserved
+    while unserved and serve_next(loop, until):
+        if loop.unserved < unserved:
+            unserved = loop.unserved
+            t = next_event(loop)
+            until = tick_of(loop, min(t, limit))
+    loop.served_until = max(loop.served_until, min(t, limit))
+    return t
+
+
 def advance(loop: EventLoop, limit: int) -> int:
     """Step through cycles below `limit` until one concerns the rest of the device.
 
@@ -357,7 +390,9 @@ def advance(loop: EventLoop, limit: int) -> int:
     must be taken first. BEGUN: the starts of cycle `time` were the last before a step on an external unit.
     """
     while True:
-        t = next_cycle(loop)
+        t = next_event(loop)
+        if loop.timed:
+            t = serve_until(loop, t, limit)
         if t >= limit:
             return IDLE
         if loop.analytic and begin_bank_accesses(loop, t - 1):

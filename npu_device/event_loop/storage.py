@@ -1,6 +1,6 @@
 """The records of one event loop in their buffer: the state, its events, and behind them the plans that run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache as memoized
 from typing import Any, NamedTuple
 
@@ -47,9 +47,12 @@ def interpreted_calls() -> Calls:
 
 
 @memoized
-def compiled_calls(uniform: bool, analytic: bool, external: bool, checked: bool = False) -> Calls:
-    """The event loop compiled for UNIFORM machines or all; code for external units is in none but theirs."""
-    constants = {"EventLoop.analytic": int(analytic), "EventLoop.external": int(external)}
+def compiled_calls(uniform: bool, analytic: bool, external: bool, timed: bool, checked: bool = False) -> Calls:
+    """The event loop compiled for UNIFORM machines or all; code for external units and for a timed DRAM is in none but
+    theirs."""
+    constants = {
+        "EventLoop.analytic": int(analytic), "EventLoop.external": int(external), "EventLoop.timed": int(timed),
+    }  # fmt: skip
     module = NativeModule(FUNCTIONS, EventLoop, constants=constants | (UNIFORM if uniform else {}), checked=checked)
     return Calls(*(module.entry(function) for function in FUNCTIONS))
 
@@ -74,9 +77,10 @@ class SingleSpan(NamedTuple):
 class Storage:
     """The buffer of one event loop. Views and offsets that it gives are good until the next plan is placed."""
 
-    def __init__(self, lines: int) -> None:
-        """`lines`: of the L2."""
-        self.arena = Arena(EventLoop, {"events": MAX_EVENTS * EVENT_WORDS, "l2.tags": lines, "l2.dropped": lines})
+    def __init__(self, lines: int, capacities: Mapping[str, int] | None = None) -> None:
+        """`lines`: of the L2. `capacities`: of lists of a timed DRAM."""
+        sizes = {"events": MAX_EVENTS * EVENT_WORDS, "l2.tags": lines, "l2.dropped": lines}
+        self.arena = Arena(EventLoop, sizes | dict(capacities or {}))
         self._spans: dict[int, PlanSpan] = {}
         """Steps of plans, by slot; plans of one step are apart."""
         self._single_spans: dict[int, SingleSpan] = {}

@@ -6,9 +6,21 @@ A part of the event loop, in the native subset (`pyv_native`).
 from npu_device.cost.rates import WHOLE, part
 from npu_device.event_loop.arbiter import emit, emit_conflict, expected_end, use_banks
 from npu_device.event_loop.cache import access, bypass
+from npu_device.event_loop.dram import request_data, serve_transfer
 from npu_device.event_loop.fluid import begin_flow, end_data
 from npu_device.event_loop.sharing import move_credits, moved_at
-from npu_device.event_loop.state import DRAINING, LATENCY, MOVING, NOT_YET, WAITING, WRITE, DramChannel, EventLoop, Unit
+from npu_device.event_loop.state import (
+    DRAINING,
+    LATENCY,
+    MOVING,
+    NOT_YET,
+    READ,
+    WAITING,
+    WRITE,
+    DramChannel,
+    EventLoop,
+    Unit,
+)
 from npu_device.trace.events import CACHED, Cause, Kind, What
 
 TO_ENGINE = (int(Kind.KV_ENGINE) - int(Kind.DMA)) << 8
@@ -31,13 +43,15 @@ def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
             misses = access(loop, unit, t)
             latency = loop.l2.miss_latency if misses else loop.l2.hit_latency
         else:
-            for channel in loop.channels:
-                unit.share[channel.index] = part(piece.channel_bytes[channel.index], piece.aligned)
-                channel.moved += piece.channel_bytes[channel.index]
+            if not loop.timed:
+                for channel in loop.channels:
+                    unit.share[channel.index] = part(piece.channel_bytes[channel.index], piece.aligned)
+                    channel.moved += piece.channel_bytes[channel.index]
             if loop.l2.line:
                 bypass(loop, unit, t)
     if misses and loop.row_cycles:
         latency += open_rows(loop, step.dram, piece.aligned)
+    requested = t
     unit.delay = piece.lead
     unit.phase = LATENCY
     unit.result = 0
@@ -46,18 +60,29 @@ def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
         unit.result = latency
         unit.start = t + piece.lead
     elif step.issued != NOT_YET:
-        ahead = t - step.issued
+        requested = step.issued
+        ahead = t - requested
         unit.start = t + max(0, latency - ahead)
         emit(loop, t, unit.code, What.REQUEST, unit.run.ticket, step.tile, ahead, 0)
     unit.ready = unit.start
-    unit.undisturbed_end = unit.start + piece.cycles
-    unit.bare_end = unit.start + piece.bare
+    data_end = 0
+    if loop.timed:
+        if piece.aux & CACHED:
+            data_end = loop.l2.filled_until + loop.l2.hit_latency
+        elif loop.analytic:
+            data_end = serve_transfer(loop, step, unit.start if piece.step_class == WRITE else requested)
+        elif piece.step_class == READ:
+            unit.request = step.request if step.request is not None else request_data(loop, step, t)
+    unit.undisturbed_end = max(unit.start + piece.cycles, data_end)
+    unit.bare_end = max(unit.start + piece.bare, data_end)
     unit.left = piece.credits
     unit.length = -1
     if loop.l2.line and loop.l2.written_back:
         for channel in loop.channels:
             unit.undisturbed_end = max(unit.undisturbed_end, channel.paused_until)
             unit.bare_end = max(unit.bare_end, channel.paused_until)
+        unit.undisturbed_end = max(unit.undisturbed_end, loop.l2.written_until)
+        unit.bare_end = max(unit.bare_end, loop.l2.written_until)
     unit.earliest_end = unit.undisturbed_end
     if loop.analytic:
         begin_flow(loop, unit)
@@ -76,6 +101,8 @@ def progress(loop: EventLoop, unit: Unit, t: int) -> None:
     elif unit.phase == LATENCY and unit.start <= t:
         move_credits(loop, t)
         unit.phase = MOVING
+        if loop.timed and unit.step.piece.step_class == WRITE and not unit.step.piece.aux & CACHED:
+            unit.request = request_data(loop, unit.step, t)
         unit.rate = loop.dma_rate if loop.dma_rate else 1 if loop.priority_rate else 0
         loop.rates_due = 1
 
@@ -146,6 +173,16 @@ def address_on(loop: EventLoop, channel: DramChannel, address: int) -> int:
 
 def report_moved(loop: EventLoop, t: int, ticket: int) -> None:
     """A command completes: what each DRAM channel has moved since the last one did."""
+    if loop.timed:
+        for i in range(len(loop.channels)):
+            timed = loop.timed_channels[i]
+            loop.channels[i].moved = timed.bursts << loop.times.shift
+            if timed.bursts:
+                emit(
+                    loop, t, loop.channels[i].code, What.ROWS, ticket, 0, timed.activations, min(timed.bursts, MAX_AUX)
+                )
+            timed.activations = 0
+            timed.bursts = 0
     if not loop.uniform:
         for channel in loop.channels:
             if channel.moved:

@@ -141,7 +141,9 @@ class _Walk:
         self._config = config
         self._timing = Timing(config)
         dram = config.dram
-        self._row = self._timing.core_cycles(dram.row_cycles) if dram.row_model == "open" else 0
+        self._row = (
+            self._timing.core_cycles(dram.row_cycles) if dram.model == "simple" and dram.row_model == "open" else 0
+        )
         """Core cycles of the opening of a row of DRAM."""
         self._product = product(config.te, 1, 1, 1, 8, 8)
         """Of any size: how a pipeline fills and drains."""
@@ -206,7 +208,7 @@ class _Walk:
         kv_engines = ceil_div(self._converting, config.dma.channels * config.clusters)
         return ({"kv_engines": kv_engines} if kv_engines else {}) | {
             "compute": max(each(Kind.TE, config.te.count), each(Kind.VE, config.ve.count)),
-            "dram": self._bytes_bound(self._busiest() * config.dram.channels, config.dram.bytes_per_second),
+            "dram": self._bytes_bound(self._busiest() * config.dram.channels, config.dram.rate),
             "noc": self._bytes_bound(self._moved, config.noc.bytes_per_second),
             "spm": ceil_div(max(self._ports.values(), default=0), ports),
             "critical_path": critical_path,
@@ -318,6 +320,9 @@ class _Walk:
         if step.way is Way.L2 and rates.noc:
             alone = ceil_div(step.aligned * rates.per_byte, rates.noc)
             remaining -= self._take(step, Blocker.NOC, alone, remaining)
+        if self._config.dram.model == "timed":  # its rows, turnarounds and queues are all that is left
+            self._charge(step.ticket, Blocker.DRAM, remaining)
+            return
         if rates.dram or rates.noc:
             blocker = Blocker.NOC if rates.noc_is_lowest else Blocker.DRAM
             remaining -= self._take(step, blocker, self._shared(step, remaining), remaining)
@@ -339,8 +344,8 @@ class _Walk:
         if way is Way.L2:
             noc = timing.core_cycles(config.noc.latency)
             return (Blocker.NOC, noc), (Blocker.L2, timing.hit_latency - noc)
-        dram = timing.core_cycles(config.dram.latency)
-        both = timing.core_cycles(config.dram.latency + config.noc.latency)
+        dram = timing.core_cycles(config.dram_latency)
+        both = timing.core_cycles(config.dram_latency + config.noc.latency)
         whole = timing.latency if way is Way.DRAM else timing.miss_latency
         return (Blocker.DRAM_LATENCY, dram), (Blocker.NOC, both - dram), (Blocker.L2, whole - both)
 

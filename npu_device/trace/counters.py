@@ -65,6 +65,8 @@ class Counters:
         self._interleave = config.dram.interleave
         self.channel_bytes = [0] * config.dram.channels
         """Of those, what each of several DRAM channels has moved for commands that are complete."""
+        self.dram = {"activations": 0, "bursts": 0} if config.dram.model == "timed" else None
+        """Rows opened and bursts moved by a timed DRAM for commands that are complete."""
         self.l2 = {"hits": 0, "misses": 0, "write_backs": 0, "stale": 0} if config.l2.enabled else None
         """Lines; stale reads by the core are counted one by one."""
         self.quantize_busy = 0
@@ -100,6 +102,7 @@ class Counters:
             What.ERROR: self._error,
             What.BANK_BUSY: self._bank_busy,
             What.CHANNEL_BYTES: self._channel_bytes,
+            What.ROWS: self._rows,
             What.L2_HIT: self._l2_hit,
             What.L2_MISS: self._l2_miss,
             What.L2_WRITE_BACK: self._l2_write_back,
@@ -178,7 +181,8 @@ class Counters:
         }  # fmt: skip
         paged = {"kv_pages": pages} if self.pages_taken else {}
         worked = {"core_kernels": {"count": self.kernels, "cycles": self.kernel_cycles}} if self.kernels else {}
-        return worked | several | ({} if self.l2 is None else {"l2": dict(self.l2)}) | used | paged
+        timed = {} if self.dram is None else {"dram": dict(self.dram)}
+        return worked | several | timed | ({} if self.l2 is None else {"l2": dict(self.l2)}) | used | paged
 
     def _all_busy(self, kind: Kind) -> list[int]:
         return [self.busy(unit, self.cycle) for unit in self._units[kind]]
@@ -348,6 +352,11 @@ class Counters:
 
     def _channel_bytes(self, record: Record) -> None:
         self.channel_bytes[record[1] & 0xFF] += record[5]
+
+    def _rows(self, record: Record) -> None:
+        if self.dram is not None:
+            self.dram["activations"] += record[5]
+            self.dram["bursts"] += record[6]
 
     def _l2_hit(self, record: Record) -> None:
         self._l2("hits", record[6])

@@ -13,6 +13,7 @@
 | BARRIER_OPEN, BARRIER_CLOSE | front end | of BARRIER, 0 for TBAR | 0 | scope, index of stream or cluster << 4 |
 | BANK_BUSY | bank | of the command that completes | port cycles since the last such record | 0 |
 | CHANNEL_BYTES | one of several DRAM channels | of the command that completes | aligned bytes since then | 0 |
+| ROWS | channel of a timed DRAM | of the command that completes | rows opened since the last such record | bursts |
 | L2_HIT | L2 | of the transfer that began last | bytes of its lines that are there | lines |
 | L2_MISS | L2 | the same | bytes that are fetched from DRAM for lines that are not | lines that are not |
 | L2_WRITE_BACK | L2 | of the transfer that makes them leave, 0: a flush | bytes that go to DRAM | lines |
@@ -88,6 +89,7 @@ class What(IntEnum):
     PAGES = 28
     CORE = 29
     REQUEST = 30
+    ROWS = 31
 
 
 class Kind(IntEnum):

@@ -304,7 +304,7 @@ _COUNTED = among(
     (
         What.FETCH, What.ACCEPT, What.REJECT, What.STALL, What.DONE, What.ERROR, What.BANK_BUSY, What.CHANNEL_BYTES,
         What.L2_HIT, What.L2_MISS, What.L2_WRITE_BACK, What.STALE, What.QUANTIZE, What.DEQUANTIZE,
-        What.PAGES, What.CORE,
+        What.PAGES, What.CORE, What.ROWS,
     )
 )  # fmt: skip
 """By kind of event, whether it counts by itself."""

@@ -72,7 +72,7 @@ def _server(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> Table:
         row("clock", lambda run: f"{run.hz / 1e6:,g} MHz"),
         row("tensor engines", lambda run: str(run.serving.npu.clusters * run.serving.npu.te.count)),
         row("DRAM", lambda run: quantity(run.serving.npu.dram.size, "bytes")),
-        row("DRAM bandwidth", lambda run: quantity(run.serving.npu.dram.bytes_per_second, "bytes/s")),
+        row("DRAM bandwidth", lambda run: quantity(run.serving.npu.dram.rate, "bytes/s")),
         row("scheduler", lambda run: "host" if run.serving.core is None else f"firmware, {run.serving.core.npu.mode}"),
     ]
     for field in type(runs[0].serving.scheduler).__dataclass_fields__:

@@ -62,9 +62,7 @@ def target_of(npu: NpuConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
     down."""
     core, own = npu.clock_ratio
     per_cycle = [
-        rate * core // (own * npu.clock_hz)
-        for rate in (npu.dram.bytes_per_second, npu.noc.bytes_per_second)
-        if rate is not None
+        rate * core // (own * npu.clock_hz) for rate in (npu.dram.rate, npu.noc.bytes_per_second) if rate is not None
     ]
     return Target(
         spm_bytes=npu.spm.size,
@@ -90,7 +88,7 @@ def target_of(npu: NpuConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
         channel_rate=npu.dma.bytes_per_cycle or UNLIMITED,
         dram_rate=max(1, min(per_cycle, default=UNLIMITED)),
         lookups=npu.dma.vq_elements_per_cycle,
-        latency=npu.dram.latency + npu.noc.latency,
+        latency=npu.dram_latency + npu.noc.latency,
         alignment=npu.dma.alignment,
         most_aligned=min(npu.dram.interleave, npu.l2.line if npu.l2.enabled else npu.dram.interleave),
         mapping=mapping,

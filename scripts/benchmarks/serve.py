@@ -90,7 +90,7 @@ def peer(folder: Path, npu: NpuConfig, requests: int) -> ServingFigures:
     shape = shape_of(MODEL)
     flops = 2 * peak_macs(npu.te) * npu.te.count * npu.clusters * npu.clock_hz
     simulation: Mapping[str, Any] = {
-        "hardware": {"name": "npu", "compute_flops": flops, "memory_bandwidth": npu.dram.bytes_per_second,
+        "hardware": {"name": "npu", "compute_flops": flops, "memory_bandwidth": npu.dram.rate,
                      "memory_capacity": npu.dram.size, "bytes_per_param": 2},
         "model": {"name": MODEL, "num_parameters": shape.parameters, "num_layers": shape.layers,
                   "hidden_dim": shape.width, "num_heads": shape.heads, "num_kv_heads": shape.kv_heads,

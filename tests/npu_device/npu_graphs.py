@@ -21,8 +21,10 @@ from npu_device.config import (
     SchedulerConfig,
     SpmConfig,
     TeConfig,
+    TimedDramConfig,
     VeConfig,
 )
+from npu_device.dram_devices import DEVICES, MAPPINGS
 from npu_device.levels.runner import Listed, Run, Runner
 from npu_device.trace.events import Kind, What
 from npu_device.trace.stream import records
@@ -154,6 +156,12 @@ def configs(draw: st.DrawFn, **fixed: Any) -> NpuConfig:
             bytes_per_second=draw(st.sampled_from((7_000_000_000, 102_400_000_000, None))),
             row_model=draw(st.sampled_from(("none", "open"))), channels=draw(st.sampled_from((1, 1, 2, 4))),
             interleave=draw(st.sampled_from((64, 256, 4096))),
+            model=draw(st.sampled_from(("simple", "simple", "timed"))),
+            timed=TimedDramConfig(
+                device=draw(st.sampled_from(tuple(DEVICES))), page=draw(st.sampled_from(("open", "closed"))),
+                mapping=draw(st.sampled_from(MAPPINGS)), queue=draw(st.sampled_from((1, 4, 16))),
+                refi=draw(st.sampled_from((None, 700))), rfc=40,
+            ),
         ),
         "noc": NocConfig(latency=draw(st.sampled_from((0, 8)))),
         "l2": L2Config(
@@ -198,9 +206,9 @@ class Seen(NamedTuple):
         return found
 
 
-def listed(commands: Sequence[Listed], config: NpuConfig, native: bool = False) -> Seen:
+def listed(commands: Sequence[Listed], config: NpuConfig, native: bool = False, *, analytic: bool = False) -> Seen:
     """Run a list without a core, timing only."""
-    runner = Runner(config, values=False, interpreted=not native)
+    runner = Runner(config, values=False, interpreted=not native, analytic=analytic)
     collected = records(runner.events)
     run = runner.run(commands)
     return Seen(run, collected())

@@ -66,7 +66,7 @@ def roofline(config: NpuConfig, layers: Iterable[Layer]) -> Roofline:
         bits = max((a for a, _ in widths), default=8) if config.ve.speed == "by_bits" else 8
         rate = vector_rate(config.ve, bits)
         roofs.append(Roof(f"{engines} vector engines, {bits} bits", float(engines * rate * ratio)))
-    limits = [rate for rate in (config.dram.bytes_per_second, config.noc.bytes_per_second) if rate is not None]
+    limits = [rate for rate in (config.dram.rate, config.noc.bytes_per_second) if rate is not None]
     return Roofline(min(limits) / config.clock_hz if limits else None, tuple(roofs))
 
 

@@ -6,13 +6,14 @@ Each workload has a process of its own: timing only, with the hash of events (do
 import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from benchmarks.host import isolated, peak_memory
 from benchmarks.npu import workloads
 from benchmarks.peers import C1, LLAMA_FINISH, ONNXIM, PEERS, scaled_peers
 from benchmarks.runner import name_in
-from npu_device.config import DramConfig, NpuConfig
+from npu_device.config import DramConfig, NpuConfig, TimedDramConfig
 from pyv_npu.config import load
 from pyv_npu.workloads.timing import run_commands
 from toolchain.backend import Program
@@ -28,6 +29,9 @@ WORKLOADS: dict[str, Callable[[NpuConfig], Program]] = {
     "Llama prefill 512": lambda config: workloads.llama_layer(config, 512, 512),
     "Llama decode 511": lambda config: workloads.llama_layer(config, 1, 512),
 }
+TIMED = {"GEMM 4096, 32 x DDR4": ("ddr4-3200", 32), "GEMM 4096, HBM3": ("hbm3", 32)}
+"""Workloads on the configuration with a timed DRAM in place of its own: device and channels."""
+WORKLOADS |= dict.fromkeys(TIMED, WORKLOADS["GEMM 4096"])
 LIMITS = {"GEMM 1024": 1.0, "GEMM 4096": 1.0, "ResNet-18": 10.0}
 """Percent by which cycles may differ from ONNXim's."""
 STAGE_LIMIT = 5.0
@@ -49,6 +53,10 @@ def measure(name: str, config: str) -> WorkloadFigures:
     npu = load([config]).config.npu
     if name == DEFAULT:
         npu = NpuConfig(dram=DramConfig(size=1 << 30))
+    if name in TIMED:
+        device, channels = TIMED[name]
+        timed = TimedDramConfig(device=device)
+        npu = replace(npu, dram=replace(npu.dram, model="timed", channels=channels, interleave=256, timed=timed))
     start = time.process_time()
     run = run_commands(WORKLOADS[name](npu).commands, npu)
     cpu = time.process_time() - start

@@ -65,7 +65,7 @@ def test_each_cause_has_its_cycles() -> None:
 @settings(max_examples=draws(60), deadline=None)
 @given(graphs, configs())
 def test_what_has_no_limit_is_not_blamed(commands: list[Listed], config: NpuConfig) -> None:
-    dram, noc = replace(config.dram, bytes_per_second=None), NocConfig(latency=0, bytes_per_second=None)
+    dram, noc = replace(config.dram, model="simple", bytes_per_second=None), NocConfig(latency=0, bytes_per_second=None)
     unlimited = replace(config, dram=dram, noc=noc, l2=replace(config.l2, snoop=0))
     for seen in (listed(commands, unlimited).events, analysed(commands, unlimited)[1]):
         causes = explain(Spans([seen]), unlimited).causes

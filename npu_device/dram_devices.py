@@ -1,0 +1,194 @@
+"""DRAM devices of `npu.dram.model: timed`: organization and timing of one channel, with the source of each number.
+
+Times are cycles of the DRAM's command clock, rounded up from nanoseconds where the standard gives these.
+"""
+
+from typing import NamedTuple
+
+
+class DramTiming(NamedTuple):
+    """Organization and timing of one DRAM channel. Times are in cycles of its command clock."""
+
+    clock_hz: int
+    burst_bytes: int
+    row_bytes: int
+    ranks: int
+    groups: int
+    banks: int
+    burst: int
+    cl: int
+    cwl: int
+    rcd: int
+    rp: int
+    ras: int
+    rrd_s: int
+    rrd_l: int
+    faw: int
+    ccd_s: int
+    ccd_l: int
+    wtr_s: int
+    wtr_l: int
+    rtw: int
+    rtp: int
+    wr: int
+    rank_gap: int
+    refi: int
+    rfc: int
+
+    @property
+    def spacing(self) -> int:
+        """Cycles from one burst to the next at best."""
+        return max(self.burst, self.ccd_s)
+
+    @property
+    def bytes_per_second(self) -> int:
+        """Peak of one channel: bursts of different bank groups, one after the other."""
+        return self.burst_bytes * self.clock_hz // self.spacing
+
+
+class Parameter(NamedTuple):
+    """A parameter of `DramTiming` in tables and in the configuration."""
+
+    meaning: str
+    unit: str
+    least: int
+    power_of_two: bool = False
+
+
+CYCLES = "DRAM cycles"
+PARAMETERS: dict[str, Parameter] = {
+    "clock_hz": Parameter("command clock", "Hz", 1),
+    "burst_bytes": Parameter("bytes of a burst of one channel", "bytes", 8, True),
+    "row_bytes": Parameter("row of a bank, over the width of the channel", "bytes", 64, True),
+    "ranks": Parameter("ranks of a channel", "ranks", 1, True),
+    "groups": Parameter("bank groups of a rank", "groups", 1, True),
+    "banks": Parameter("banks of a group", "banks", 1, True),
+    "burst": Parameter("data bus, for one burst", CYCLES, 1),
+    "cl": Parameter("tCL (RL): read to its first data", CYCLES, 0),
+    "cwl": Parameter("tCWL (WL): write to its first data", CYCLES, 0),
+    "rcd": Parameter("tRCD: activation to read or write", CYCLES, 0),
+    "rp": Parameter("tRP: precharge to activation", CYCLES, 0),
+    "ras": Parameter("tRAS: activation to precharge", CYCLES, 0),
+    "rrd_s": Parameter("tRRD_S: activation to activation, other bank group", CYCLES, 0),
+    "rrd_l": Parameter("tRRD_L: the same, same bank group", CYCLES, 0),
+    "faw": Parameter("tFAW: window of four activations of a rank", CYCLES, 0),
+    "ccd_s": Parameter("tCCD_S: burst to burst, other bank group", CYCLES, 1),
+    "ccd_l": Parameter("tCCD_L: the same, same bank group", CYCLES, 1),
+    "wtr_s": Parameter("tWTR_S: end of written data to read, other bank group", CYCLES, 0),
+    "wtr_l": Parameter("tWTR_L: the same, same bank group", CYCLES, 0),
+    "rtw": Parameter("tRTW: read to write", CYCLES, 0),
+    "rtp": Parameter("tRTP: read to precharge", CYCLES, 0),
+    "wr": Parameter("tWR: end of written data to precharge", CYCLES, 0),
+    "rank_gap": Parameter("data bus, from rank to rank", CYCLES, 0),
+    "refi": Parameter("tREFI: refresh to refresh; 0: none", CYCLES, 0),
+    "rfc": Parameter("tRFC: one refresh of all banks", CYCLES, 0),
+}
+"""In the order of the fields of `DramTiming`."""
+assert tuple(PARAMETERS) == DramTiming._fields
+
+
+class DramDevice(NamedTuple):
+    """A device that ships with the package."""
+
+    title: str
+    timing: DramTiming
+    sources: dict[str, str]
+    """Source by parameter; "" for all others."""
+
+
+_DDR4 = "JEDEC JESD79-4"
+_LPDDR5 = "JEDEC JESD209-5"
+_HBM2 = "JEDEC JESD235"
+_HBM3 = "JEDEC JESD238"
+_VENDOR = "chosen by us: vendors of HBM do not publish it"
+
+DEVICES: dict[str, DramDevice] = {
+    "ddr4-3200": DramDevice(
+        "DDR4-3200AA, one rank of eight x8 devices of 8 Gbit, 64 bits",
+        DramTiming(
+            clock_hz=1_600_000_000, burst_bytes=64, row_bytes=8192, ranks=1, groups=4, banks=4, burst=4, cl=22, cwl=16,
+            rcd=22, rp=22, ras=52, rrd_s=4, rrd_l=8, faw=34, ccd_s=4, ccd_l=8, wtr_s=4, wtr_l=12, rtw=12, rtp=12, wr=24,
+            rank_gap=2, refi=12480, rfc=560,
+        ),
+        {
+            "": f"{_DDR4}, speed bin 3200AA (22-22-22), x8, page of 1 KB",
+            "row_bytes": f"{_DDR4}: 1 KB a device, eight devices",
+            "ranks": "chosen by us", "rtw": f"{_DDR4}: CL + burst + 2 - CWL", "rank_gap": "chosen by us",
+            "rfc": f"{_DDR4}: 350 ns at 8 Gbit", "refi": f"{_DDR4}: 7.8 us",
+        },
+    ),
+    "lpddr5-6400": DramDevice(
+        "LPDDR5-6400, one x16 channel of 8 Gbit, bank groups, BL16, WCK:CK 4:1",
+        DramTiming(
+            clock_hz=800_000_000, burst_bytes=32, row_bytes=2048, ranks=1, groups=4, banks=4, burst=2, cl=17, cwl=9,
+            rcd=15, rp=15, ras=34, rrd_s=4, rrd_l=4, faw=16, ccd_s=2, ccd_l=4, wtr_s=5, wtr_l=10, rtw=12, rtp=4, wr=28,
+            rank_gap=2, refi=3125, rfc=168,
+        ),
+        {
+            "": f"{_LPDDR5}, 6400 Mbit/s, bank group mode", "row_bytes": f"{_LPDDR5}: 2 KB",
+            "rcd": f"{_LPDDR5}: 18 ns", "rp": f"{_LPDDR5}: 18 ns, one bank", "ras": f"{_LPDDR5}: 42 ns",
+            "rrd_s": f"{_LPDDR5}: 5 ns", "rrd_l": f"{_LPDDR5}: 5 ns", "faw": f"{_LPDDR5}: 20 ns",
+            "wtr_s": f"{_LPDDR5}: 6.25 ns", "wtr_l": f"{_LPDDR5}: 12 ns", "wr": f"{_LPDDR5}: 34 ns",
+            "rtp": f"{_LPDDR5}: 7.5 ns less 2 cycles", "rtw": f"{_LPDDR5}: RL + BL/n + 2 - WL",
+            "refi": f"{_LPDDR5}: 3.906 us", "rfc": f"{_LPDDR5}: 210 ns at 8 Gbit",
+            "ranks": "chosen by us", "rank_gap": "chosen by us",
+        },
+    ),
+    "hbm2e": DramDevice(
+        "HBM2E at 3.2 Gbit/s, one pseudo channel of 64 bits, BL4; a stack has 16",
+        DramTiming(
+            clock_hz=1_600_000_000, burst_bytes=32, row_bytes=1024, ranks=1, groups=4, banks=4, burst=2, cl=23, cwl=8,
+            rcd=23, rp=23, ras=53, rrd_s=4, rrd_l=6, faw=26, ccd_s=2, ccd_l=4, wtr_s=4, wtr_l=12, rtw=19, rtp=8, wr=26,
+            rank_gap=0, refi=6240, rfc=560,
+        ),
+        {
+            "": _VENDOR, "clock_hz": f"{_HBM2}: 3.2 Gbit/s a pin, double data rate",
+            "burst_bytes": f"{_HBM2}: 64 bits, BL4", "row_bytes": f"{_HBM2}: 1 KB a pseudo channel",
+            "ranks": f"{_HBM2}: no chip select", "groups": _HBM2, "banks": _HBM2, "burst": f"{_HBM2}: BL4",
+            "ccd_s": _HBM2, "ccd_l": _HBM2, "rank_gap": f"{_HBM2}: one rank",
+            "rtw": "CL + burst + 2 - CWL", "refi": f"{_HBM2}: 3.9 us", "rfc": f"{_HBM2}: 350 ns at 8 Gbit a channel",
+            "ras": "33 ns of the IDD measurements of JEDEC JESD235",
+        },
+    ),
+    "hbm3": DramDevice(
+        "HBM3 at 6.4 Gbit/s, one pseudo channel of 32 bits, BL8; a stack has 32",
+        DramTiming(
+            clock_hz=1_600_000_000, burst_bytes=32, row_bytes=1024, ranks=1, groups=4, banks=4, burst=2, cl=23, cwl=8,
+            rcd=23, rp=23, ras=53, rrd_s=4, rrd_l=6, faw=26, ccd_s=2, ccd_l=4, wtr_s=4, wtr_l=12, rtw=19, rtp=8, wr=26,
+            rank_gap=0, refi=6240, rfc=560,
+        ),
+        {
+            "": _VENDOR, "clock_hz": f"{_HBM3}: 6.4 Gbit/s a pin, four bits a cycle",
+            "burst_bytes": f"{_HBM3}: 32 bits, BL8", "row_bytes": f"{_HBM3}: 1 KB a pseudo channel",
+            "ranks": f"{_HBM3}, a stack of 4; stacks of 8 and more: stack ids",
+            "groups": _HBM3, "banks": _HBM3, "burst": f"{_HBM3}: BL8", "ccd_s": _HBM3,
+            "ccd_l": _HBM3, "rank_gap": f"{_HBM3}: one rank", "rtw": "CL + burst + 2 - CWL",
+            "refi": f"{_HBM3}: 3.9 us", "rfc": f"{_HBM3}: 350 ns at 8 Gbit a channel",
+            "ras": "33 ns, as HBM2E",
+        },
+    ),
+}  # fmt: skip
+"""Devices by the value of `npu.dram.timed.device`."""
+
+
+def device_tables() -> str:
+    """Return the section of docs/npu-parameters.md that has the devices' numbers and their sources."""
+    lines = [
+        "",
+        "## DRAM devices",
+        "",
+        "Numbers of `npu.dram.timed.device`; every one is a key of `npu.dram.timed` too.",
+        "",
+    ]
+    for name, device in DEVICES.items():
+        lines += [f"### {name}", "", f"{device.title}: {device.timing.bytes_per_second / 1e9:g} GB/s a channel.", ""]
+        lines += ["| key | value | unit | source |", "|---|---|---|---|"]
+        for key, value in device.timing._asdict().items():
+            source = device.sources.get(key, device.sources[""])
+            lines.append(f"| `{key}` | {value:,} | {PARAMETERS[key].unit} | {source} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+MAPPINGS = ("row-rank-bank-group-column", "row-rank-bank-column-group", "row-column-rank-bank-group")
+"""Address mappings of a channel, from high bits to low: after the bytes of a burst, the last field comes first."""
