@@ -53,7 +53,7 @@ class KvBytes(NamedTuple):
         """Keys and values in all layers; aligned: as each run of them is written by itself."""
         runs = storage.written(shape.kv_heads, shape.head_dim)
         aligned = sum(aligned_bytes(0, run, ROLE_ALIGNMENT["kv"]) for run in runs)
-        return cls(layers * sum(runs), layers * aligned, shape.window)
+        return cls(layers * sum(runs), layers * aligned, shape.cache_window)
 
 
 class Times(NamedTuple):

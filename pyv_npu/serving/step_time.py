@@ -95,8 +95,8 @@ class StepTimes:
         return self._runs + self.parts.simulated - self._began
 
     def _attention_at(self, tokens: int, context: int, resident: bool) -> Attention:
-        if self.shape.window and tokens == 1 and context > 2 * self.shape.window:
-            return self._attention_at(1, 2 * self.shape.window, resident)
+        if self.shape.cache_window and tokens == 1 and context > 2 * self.shape.cache_window:
+            return self._attention_at(1, 2 * self.shape.cache_window, resident)
         key = tokens, context, resident
         if key not in self._known:
             self._runs += 1
@@ -156,8 +156,8 @@ class StepTimes:
         return between(CONTEXTS, context, lambda place: self._batch_at(requests, place, resident))
 
     def _batch_at(self, requests: int, context: int, resident: bool) -> int:
-        if self.shape.window and context > 2 * self.shape.window:
-            context = 2 * self.shape.window
+        if self.shape.cache_window and context > 2 * self.shape.cache_window:
+            context = 2 * self.shape.cache_window
         key = requests, context, resident
         if key not in self._batches:
             self._runs += 1

@@ -13,6 +13,7 @@ from npu_device.kv_quant.methods import FP16, METHODS
 from pyv_ext.elf import Program, parse_elf
 from pyv_npu.boot import program_data
 from pyv_npu.config import Config
+from pyv_npu.config.shape_file import shape_of
 from pyv_npu.config.tree import CORE_LEVELS
 from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.errors import UsageError
@@ -28,7 +29,7 @@ from pyv_npu.workloads.workload import PLAIN, SUBMITTING, Prepared, Session, Wor
 from toolchain.codegen.commands import AUTOMATIC, MappingOptions
 from toolchain.decoders.builtin import CompiledShape, compile_shape
 from toolchain.decoders.generation import GENERATE
-from toolchain.decoders.shapes import ACTIVATION, KV_BITS, Job, shape_of
+from toolchain.decoders.shapes import ACTIVATION, KV_BITS, Job
 from toolchain.errors import ModelError, RuleError
 from toolchain.program_image import Piece, with_pieces
 from toolchain.quantize.qconfig import KEPT, QConfig
@@ -116,8 +117,8 @@ def build(config: NpuConfig, request: Request, mapping: MappingOptions = AUTOMAT
         raise ModelError(
             f"{request.name}: tokens {position}..{position + tokens - 1} do not fit caches of {t_max}: a larger --t-max"
         )
-    if shape.window:
-        t_max = min(t_max, shape.window + tokens - 1)
+    if shape.cache_window:
+        t_max = min(t_max, shape.cache_window + tokens - 1)
     method, kv_quant = METHODS[request.kv or FP16.name], config.kv_quant
     bits = method.bits if request.kv and not method.encoded else request.kv_bits
     job = Job(

@@ -67,16 +67,18 @@ def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str,
     shape = job.shape
     rows = job.requests * tokens
     experts = min(shape.experts, shape.active * rows)
-    matrices = job.layers * (shape.attention_parameters + experts * shape.ffn_parameters)
+    matrices = sum(shape.layer_parameters(layer, experts) for layer in range(job.layers))
     head = shape.vocab * shape.width
     last = position + tokens
-    seen = min(last, shape.window + tokens - 1) if shape.window else last
-    kv = sum(job.kv_bytes_of(layer, seen) for layer in range(job.layers))
+    kv = 0
+    for layer in range(job.layers):
+        window = shape.window_of(layer)
+        kv += job.kv_bytes_of(layer, min(last, window + tokens - 1) if window else last)
     moved = job.matrix_bytes(experts) + bytes_total(head, job.activation_bits) + kv
     te = config.te
-    by_layer = rows * (shape.attention_parameters + shape.active * shape.ffn_parameters)
     one = [_rate(config, job, layer) for layer in range(job.layers)]
-    computed = sum(by_layer / rate for rate in one) + job.requests * head / max(one)
+    by_layer = [rows * shape.layer_parameters(layer, shape.active) for layer in range(job.layers)]
+    computed = sum(count / rate for count, rate in zip(by_layer, one, strict=True)) + job.requests * head / max(one)
     rates = Rates(config)
     lookups = {}
     if all(job.weight_of(layer) == VQ_BITS for layer in range(job.layers)):

@@ -18,6 +18,7 @@ from npu_device.config import NpuConfig
 from npu_device.cost.tensor import peak_macs
 from pyv_native.code_cache import code_cache
 from pyv_npu.config import Config, load, with_values
+from pyv_npu.config.shape_file import shape_of
 from pyv_npu.errors import UsageError
 from pyv_npu.serving.port import BLOCKS_MAX
 from pyv_npu.serving.scheduler import SchedulerConfig
@@ -25,7 +26,6 @@ from pyv_npu.serving.study import Serving, blocks_of, kv_storage
 from pyv_npu.serving.synthetic import Drawn, draw
 from pyv_npu.text import MISSING, columns
 from pyv_npu.workloads.built_in import BuiltIn
-from toolchain.decoders.shapes import shape_of
 
 MODEL, RATE, PROMPT, ANSWER = "llama2-7b", 5, 512, 128
 PACKAGE, VERSION = "@doublewordai/inference-lab", "0.2.1"

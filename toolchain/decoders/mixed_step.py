@@ -133,28 +133,26 @@ class _MixedStep(Step):
         shape, dim = self.shape, self.shape.head_dim
         alone = self.parts is Parts.ATTENTION
         width = shape.q_width + 2 * shape.kv_width
-        if alone:
-            qkv = self._sum(f"{name}.qkv", width)
-        else:
-            qkv = self._product(f"{name}.qkv", self._norm(f"{name}.norm", x), width)
+        qkv = self._sum(f"{name}.qkv", width) if alone else self._projected(name, x)
         heads, attended = shape.heads + shape.kv_heads, self._tensor(f"{name}.heads.out", (self.rows, shape.q_width))
         if self.parts in (Parts.PRODUCTS, Parts.BETWEEN):
             dims = self.rows, shape.q_width
             self._layer(f"{name}.heads", "COPY", (qkv,), attended, dims=dims, **{
                 "from": (width, 1), "to": (shape.q_width, 1),
             })  # fmt: skip
-            return self._product(f"{name}.output", attended, shape.width, residual=x)
+            return self._added(f"{name}.output", attended, x, shape.output_bias)
         for request, chunk in enumerate(() if shape.positions else self.chunks):
             turned = self._part(qkv, request, 0, heads * dim)
             position = self._position(request)
             self._layer(f"{name}.rope.{request}", "ROPE", (turned, *self._angles, position), turned, m=chunk.tokens,
-                        n=heads * dim, heads=heads, rotary=dim, t_max=self.job.t_max, batch=1)  # fmt: skip
+                        n=heads * dim, heads=heads, rotary=shape.rotary or dim, t_max=self.job.t_max,
+                        batch=1)  # fmt: skip
         for request in range(len(self.chunks)):
             for group in self.job.groups(index):
                 self._attend(f"{name}.{request}.{group.first}", index, group, request, qkv, attended)
         if alone:
             return self._eltwise(f"{name}.output", "ADD", attended, attended)
-        return self._product(f"{name}.output", attended, shape.width, residual=x)
+        return self._added(f"{name}.output", attended, x, shape.output_bias)
 
     def _attend(self, name: str, index: int, group: HeadGroup, request: int, qkv: str, attended: str) -> None:
         """Append the new keys and values of a group of heads of a request, and let its queries see them."""
@@ -180,13 +178,13 @@ class _MixedStep(Step):
         self._layer(
             f"{name}.heads", "ATTN_T", (self._part(qkv, request, first, width), *caches, position, *scales),
             self._part(attended, request, first, width), m=chunk.tokens, n=width, heads=width // dim,
-            kv_heads=group.heads, t_max=t_max, scale=dim**-0.5, window=shape.window, batch=1, **own,
+            kv_heads=group.heads, t_max=t_max, scale=dim**-0.5, window=shape.window_of(index), batch=1, **own,
         )  # fmt: skip
 
-    def _feed_forward(self, name: str, x: str) -> str:
+    def _feed_forward(self, name: str, source: str, x: str) -> str:
         last = name.startswith(f"layer{self.job.layers - 1}.")
         whole = self.parts in (Parts.ALL, Parts.PRODUCTS) or (self.parts is Parts.BETWEEN and not last)
-        return super()._feed_forward(name, x) if whole else x
+        return super()._feed_forward(name, source, x) if whole else x
 
     def _head(self, x: str) -> None:
         if self.parts not in (Parts.ATTENTION, Parts.BETWEEN):

@@ -7,13 +7,13 @@ arXiv 2307.09288; Llama 3: arXiv 2407.21783; Mistral 7B: arXiv 2310.06825; Mixtr
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from npu_device.abi.opcodes import BITS, CODEBOOK_BYTES, DataType
 from npu_device.kv_quant.methods import FP16, KvMethod
 from npu_device.memory.bitwidth import bytes_total
 from npu_device.memory.kv import KvCache
-from toolchain.errors import ModelError, RuleError, did_you_mean
+from toolchain.errors import ModelError, RuleError
 from toolchain.quantize.codebook import VQ_BITS
 
 
@@ -30,20 +30,65 @@ class Shape:
     ffn: int
     vocab: int
     gated: bool = True
-    """Llama: gate, up and down matrices, RMS norms, rotary positions, no biases. OPT: up and down, layer norms, a
-    table of positions, biases everywhere, and the embedding is the output matrix, too."""
+    """A feed-forward network has gate, up and down matrices; else up and down."""
+    activation: str = "SILU"
+    norm: str = "RMS"
+    """RMS, or LAYER, which has a bias, too."""
+    qkv_bias: bool = False
+    output_bias: bool = False
+    """Of the matrix behind attention."""
+    ffn_bias: bool = False
+    head_bias: bool = False
+    """Of the output matrix."""
+    tied: bool = False
+    """The embedding is the output matrix, too."""
     experts: int = 1
     active: int = 1
     """Experts that see a token."""
+    shared_ffn: int = 0
+    """Width of the expert that sees every token; 0: none."""
+    dense_layers: int = 0
+    """First layers with one feed-forward network in place of experts."""
+    dense_ffn: int = 0
+    """Its width."""
     window: int = 0
     """Sliding window of attention; 0: none."""
+    window_every: int = 1
+    """Layers from one with a window to the next, the first is one; 1: all have it."""
     positions: int = 0
     """Rows of a learned table of positions; 0: rotary."""
+    rotary: int = 0
+    """Elements of a head that rotary positions turn; 0: all."""
+    parallel: bool = False
+    """Attention and feed-forward network read the same input, and their sum is added to it."""
+    shared_norm: bool = False
+    """Of a parallel block: both read the same normalization."""
+    post_norm: bool = False
+    """What attention and the feed-forward network give is normalized, too."""
+    qk_norm: bool = False
+    """Queries and keys are normalized by head."""
+    latent: int = 0
+    """Elements of the latent that stands for keys and values of all heads; 0: each head has its own."""
+    latent_rotary: int = 0
+    """Elements of a key beside the latent, which has the position."""
+    query_latent: int = 0
+    """Elements of the latent of queries; 0: none."""
+    value_dim: int = 0
+    """Elements of a value of a head, where keys have others; 0: as many as a key."""
 
     @property
     def matrices(self) -> int:
         """Matrices of one feed-forward network."""
         return 3 if self.gated else 2
+
+    @property
+    def cache_window(self) -> int:
+        """Tokens that caches need; 0: all, which some layers see."""
+        return self.window if self.window_every == 1 else 0
+
+    def window_of(self, layer: int) -> int:
+        """Sliding window of a layer; 0: none."""
+        return 0 if layer % self.window_every else self.window
 
     @property
     def q_width(self) -> int:
@@ -57,32 +102,47 @@ class Shape:
     @property
     def attention_parameters(self) -> int:
         """Q, K, V and output matrices of a layer."""
-        return self.width * (2 * self.q_width + 2 * self.kv_width)
+        if not self.latent:
+            return self.width * (2 * self.q_width + 2 * self.kv_width)
+        value = self.value_dim or self.head_dim
+        queries = self.query_latent * (self.width + self.q_width) if self.query_latent else self.width * self.q_width
+        keys = self.width * (self.latent + self.latent_rotary)
+        apart = self.latent * self.heads * (self.head_dim - self.latent_rotary + value)
+        return queries + keys + apart + self.heads * value * self.width
 
     @property
     def ffn_parameters(self) -> int:
         """One feed-forward network: one expert."""
         return self.matrices * self.width * self.ffn
 
+    def layer_parameters(self, layer: int, experts: int) -> int:
+        """Matrices of a layer, with so many experts."""
+        if layer < self.dense_layers:
+            return self.attention_parameters + self.matrices * self.width * self.dense_ffn
+        return self.attention_parameters + experts * self.ffn_parameters + self.matrices * self.width * self.shared_ffn
+
     @property
     def embedding_parameters(self) -> int:
         """Input embedding and, unless it is the same, the output matrix."""
-        return self.vocab * self.width * (2 if self.gated else 1)
+        return self.vocab * self.width * (1 if self.tied else 2)
 
     @property
     def small_parameters(self) -> int:
         """What is no large matrix: norms, biases, learned positions, the routers of experts."""
-        if self.gated:
-            router = self.width * self.experts if self.experts > 1 else 0
-            return self.layers * (2 * self.width + router) + self.width
-        biases = self.q_width + 2 * self.kv_width + self.width + self.ffn + self.width
-        return self.layers * (biases + 4 * self.width) + 2 * self.width + self.positions * self.width
+        norm = self.width * (1 if self.norm == "RMS" else 2)
+        norms = (1 if self.shared_norm else 2) + 2 * self.post_norm
+        biases = self.qkv_bias * (self.q_width + 2 * self.kv_width) + self.output_bias * self.width
+        biases += self.ffn_bias * (self.ffn * (self.matrices - 1) + self.width)
+        inside = self.qk_norm * 2 * self.head_dim + (self.latent + self.query_latent)
+        router = self.width * self.experts * (self.layers - self.dense_layers) if self.experts > 1 else 0
+        head = norm + self.head_bias * self.vocab + self.positions * self.width
+        return self.layers * (norms * norm + biases + inside) + router + head
 
     @property
     def parameters(self) -> int:
         """All numbers that were trained."""
-        layer = self.attention_parameters + self.experts * self.ffn_parameters
-        return self.layers * layer + self.embedding_parameters + self.small_parameters
+        layers = sum(self.layer_parameters(layer, self.experts) for layer in range(self.layers))
+        return layers + self.embedding_parameters + self.small_parameters
 
     def weight_bytes(self, bits: int = 16) -> int:
         """Bytes of all parameters."""
@@ -90,8 +150,15 @@ class Shape:
 
     def kv_bytes(self, tokens: int, requests: int = 1, bits: int = 16) -> int:
         """Bytes of K and V of all layers (docs/npu-timing.md, "Closed forms", F10)."""
+        if self.latent:
+            return self.layers * bytes_total((self.latent + self.latent_rotary) * tokens * requests, bits)
         return 2 * self.layers * bytes_total(self.kv_width * tokens * requests, bits)
 
+
+OPT_FACTS: dict[str, Any] = {
+    "gated": False, "activation": "RELU", "norm": "LAYER", "qkv_bias": True, "output_bias": True, "ffn_bias": True,
+    "tied": True, "positions": 2050,
+}  # fmt: skip
 
 MODELS = {
     shape.name: shape
@@ -100,21 +167,14 @@ MODELS = {
         Shape("llama2-13b", 40, 5120, 40, 40, 128, 13824, 32000),
         Shape("llama2-70b", 80, 8192, 64, 8, 128, 28672, 32000),
         Shape("llama3-8b", 32, 4096, 32, 8, 128, 14336, 128256),
-        Shape("opt-6.7b", 32, 4096, 32, 32, 128, 16384, 50272, gated=False, positions=2050),
-        Shape("opt-13b", 40, 5120, 40, 40, 128, 20480, 50272, gated=False, positions=2050),
-        Shape("opt-30b", 48, 7168, 56, 56, 128, 28672, 50272, gated=False, positions=2050),
+        Shape("opt-6.7b", 32, 4096, 32, 32, 128, 16384, 50272, **OPT_FACTS),
+        Shape("opt-13b", 40, 5120, 40, 40, 128, 20480, 50272, **OPT_FACTS),
+        Shape("opt-30b", 48, 7168, 56, 56, 128, 28672, 50272, **OPT_FACTS),
         Shape("mistral-7b", 32, 4096, 32, 8, 128, 14336, 32000, window=4096),
         Shape("mixtral-8x7b", 32, 4096, 32, 8, 128, 14336, 32000, experts=8, active=2, window=4096),
     )
 }
 """Name -> shape: what `pyv-npu run NAME --phase decode` knows. Mixtral has the window of Mistral."""
-
-
-def shape_of(name: str) -> Shape:
-    """A built-in shape. ModelError lists the names."""
-    if name not in MODELS:
-        raise ModelError(f"{name}: no built-in model; there are {', '.join(MODELS)}{did_you_mean(name, MODELS)}")
-    return MODELS[name]
 
 
 ACTIVATION = DataType.FP16
@@ -175,6 +235,11 @@ class Job:
         if self.activation_bits not in ACTIVATIONS:
             rule = f"{self.shape.name}: activations of {self.activation_bits} bits: must be 16 or 8 (E4M3FN)"
             raise RuleError("E_QBITS", "qbits_activation_default", self.activation_bits, rule)
+        if self.shape.latent:
+            raise ModelError(
+                f"{self.shape.name}: keys and values are a latent that heads share: `pyv-npu info` has its parameters "
+                "and bytes, commands are not there"
+            )
         used = [self.weight_of(layer) for layer in range(self.layers)]
         if self.activation_kind is not ACTIVATION and not set(used) <= {2, 4, 8}:
             rule = f"{self.shape.name}: activations of 8 bits need weights of 8, 4 or 2: qbits_weight_default: 8"
@@ -225,16 +290,15 @@ class Job:
 
     def matrix_bytes(self, experts: int) -> int:
         """Bytes of the matrices of all layers, with so many experts each."""
-        shape = self.shape
-        count = shape.attention_parameters + experts * shape.ffn_parameters
         found = 0
         for layer in range(self.layers):
+            count = self.shape.layer_parameters(layer, experts)
             found += bytes_total(count, BITS[self.weight_kind(layer)]) + self.codebook_bytes(layer, experts)
         return found
 
     def codebook_bytes(self, layer: int, experts: int) -> int:
         """Bytes of the codebooks of a layer with so many experts."""
-        matrices = 2 + experts * (3 if self.shape.gated else 2)
+        matrices = 2 + experts * self.shape.matrices
         return matrices * self.codebooks * CODEBOOK_BYTES if self.weight_of(layer) == VQ_BITS else 0
 
     @property

@@ -45,13 +45,13 @@ class Step:
         self._tensor(IDS, (self.rows,), DataType.INT32)
         self._table = self._weight("embedding.table", (self.shape.vocab, self.shape.width))
         if not self.shape.positions:
-            angles = job.t_max, self.shape.head_dim // 2
+            angles = job.t_max, (self.shape.rotary or self.shape.head_dim) // 2
             self._angles = [self._weight(f"rotary.{name}", angles) for name in ("cos", "sin")]
         x = self._embedding()
         for index in range(job.layers):
             self._kind = job.weight_kind(index)
-            x = self._attention(f"layer{index}.attention", index, x)
-            x = self._feed_forward(f"layer{index}.ffn", x)
+            attended = self._attention(f"layer{index}.attention", index, x)
+            x = self._feed_forward(f"layer{index}.ffn", x if self.shape.parallel else attended, attended)
         self._head(x)
         self.graph.inputs, self.graph.outputs = (POSITION, IDS), (IDS,)
 
@@ -84,13 +84,13 @@ class Step:
 
     def _attention(self, name: str, index: int, x: str) -> str:
         shape, job, dim = self.shape, self.job, self.shape.head_dim
-        width = shape.q_width + 2 * shape.kv_width
-        qkv = self._product(f"{name}.qkv", self._norm(f"{name}.norm", x), width)
+        qkv = self._projected(name, x)
         if not shape.positions:
             heads = shape.heads + shape.kv_heads
             turned = self._columns(qkv, 0, heads * dim)
             self._layer(f"{name}.rope", "ROPE", (turned, *self._angles, POSITION), turned, m=self.tokens,
-                        n=heads * dim, heads=heads, rotary=dim, t_max=job.t_max, batch=job.requests)  # fmt: skip
+                        n=heads * dim, heads=heads, rotary=shape.rotary or dim, t_max=job.t_max,
+                        batch=job.requests)  # fmt: skip
         attended = self._tensor(f"{name}.heads.out", (self.rows, shape.q_width))
         groups = [(group, self._caches(f"{name}.{group.first}", index, group, qkv)) for group in job.groups(index)]
         share = shape.heads // shape.kv_heads * dim
@@ -99,9 +99,31 @@ class Step:
             self._layer(
                 f"{name}.{group.first}.heads", "ATTN_T", (self._columns(qkv, first, n), *caches),
                 self._columns(attended, first, n), m=self.tokens, n=n, heads=n // dim, kv_heads=group.heads,
-                t_max=job.t_max, scale=dim**-0.5, window=shape.window, batch=job.requests,
+                t_max=job.t_max, scale=dim**-0.5, window=shape.window_of(index), batch=job.requests,
             )  # fmt: skip
-        return self._product(f"{name}.output", attended, shape.width, residual=x)
+        return self._added(f"{name}.output", attended, x, shape.output_bias)
+
+    def _projected(self, name: str, x: str) -> str:
+        """Queries, keys and values of the rows of x. A norm of queries and keys is timed on the values, too, which lie
+        in the same rows."""
+        shape, dim = self.shape, self.shape.head_dim
+        width = shape.q_width + 2 * shape.kv_width
+        self._normed = self._norm(f"{name}.norm", x)
+        qkv = self._product(f"{name}.qkv", self._normed, width, bias=shape.qkv_bias)
+        if shape.qk_norm:
+            rows = self._view(qkv, (self.rows * (width // dim), dim), 0)
+            gamma = self._weight(f"{name}.qk_norm.gamma", (dim,))
+            self._layer(f"{name}.qk_norm", "LAYERNORM", (rows, gamma), rows, m=self.rows * (width // dim), n=dim,
+                        epsilon=EPSILON, function="RMS")  # fmt: skip
+        return qkv
+
+    def _added(self, name: str, x: str, residual: str, bias: bool) -> str:
+        """x times weights, added to a residual; before that normalized where the model does so."""
+        shape = self.shape
+        if not shape.post_norm:
+            return self._product(name, x, shape.width, residual=residual, bias=bias)
+        made = self._norm(f"{name}.post", self._product(name, x, shape.width, bias=bias))
+        return self._eltwise(f"{name}.sum", "ADD", residual, made)
 
     def _caches(self, name: str, index: int, group: HeadGroup, qkv: str) -> list[str]:
         """Append the keys and values of a group of heads: what attention reads behind the queries."""
@@ -145,11 +167,16 @@ class Step:
         """Parameter block of a run without values."""
         return pack_block([Side(codec, None) for codec in codecs], group.heads, self.shape.head_dim)
 
-    def _feed_forward(self, name: str, x: str) -> str:
+    def _feed_forward(self, name: str, source: str, x: str) -> str:
+        """What the feed-forward network makes of `source`, added to x."""
         shape = self.shape
-        normed = self._norm(f"{name}.norm", x)
+        normed = self._normed if shape.shared_norm else self._norm(f"{name}.norm", source)
         if shape.experts == 1:
             return self._expert(name, normed, x)
+        if int(name.removeprefix("layer").partition(".")[0]) < shape.dense_layers:
+            return self._expert(name, normed, x, shape.dense_ffn)
+        if shape.shared_ffn:
+            x = self._expert(f"{name}.shared", normed, x, shape.shared_ffn)
         routing = self._routing(name, normed)
         blocks = shape.experts // shape.active
         for block in range(blocks):
@@ -172,24 +199,28 @@ class Step:
             "dims": (experts, rows), "from": (1, experts), "to": (rows, 1),
         })  # fmt: skip
 
-    def _expert(self, name: str, normed: str, residual: str = "") -> str:
-        """One feed-forward network."""
-        shape = self.shape
+    def _expert(self, name: str, normed: str, residual: str = "", width: int = 0) -> str:
+        """One feed-forward network; `width`: of another one than an expert."""
+        shape, width = self.shape, width or self.shape.ffn
+        bias = shape.ffn_bias
         if shape.gated:
-            gate = self._product(f"{name}.gate", normed, shape.ffn, activation="SILU")
-            up = self._product(f"{name}.up", normed, shape.ffn)
+            gate = self._product(f"{name}.gate", normed, width, activation=shape.activation, bias=bias)
+            up = self._product(f"{name}.up", normed, width, bias=bias)
             inner = self._eltwise(f"{name}.gated", "MUL", gate, up)
         else:
-            inner = self._product(f"{name}.up", normed, shape.ffn, activation="RELU")
-        return self._product(f"{name}.down", inner, shape.width, residual=residual)
+            inner = self._product(f"{name}.up", normed, width, activation=shape.activation, bias=bias)
+        if residual:
+            return self._added(f"{name}.down", inner, residual, bias)
+        return self._product(f"{name}.down", inner, shape.width, bias=bias)
 
     def _head(self, x: str) -> None:
         """The logits of the last token of every request, and the largest of them as the next token."""
         shape, requests = self.shape, self.job.requests
         last = self._last_rows(x)
         normed = self._norm("head.norm", last)
-        matrix = {} if shape.gated else {"weights": self._table}
-        logits = self._product("head", normed, shape.vocab, kind=self.job.activation_kind, **matrix)
+        matrix = {"weights": self._table} if shape.tied else {}
+        kind = self.job.activation_kind
+        logits = self._product("head", normed, shape.vocab, kind=kind, bias=shape.head_bias, **matrix)
         self._layer("head.token", "REDUCE", (logits,), self._view(IDS, (requests,), 0), function="ARGMAX", m=requests,
                     n=shape.vocab)  # fmt: skip
 
@@ -202,13 +233,13 @@ class Step:
 
     def _product(
         self, name: str, x: str, n: int, *, residual: str = "", activation: str = "", kind: DataType | None = None,
-        weights: str = "",
+        weights: str = "", bias: bool = False,
     ) -> str:  # fmt: skip
         """x times weights of their own, or `weights` (n x k); narrow ones have a multiplier per column. Matrices of
-        `kind` are no part of a layer, and have no bias."""
+        `kind` are no part of a layer."""
         m, k = self.graph.tensors[x].shape
         inputs, epilogue = [x, weights or self._weight(f"{name}.weights", (k, n), kind or self._kind)], []
-        if kind is None and not self.shape.gated:
+        if bias:
             inputs.append(self._weight(f"{name}.bias", (n,), DataType.FP32))
             epilogue.append("bias")
         if residual:
@@ -233,10 +264,10 @@ class Step:
 
     def _norm(self, name: str, x: str) -> str:
         rows, width = self.graph.tensors[x].shape
-        parts = ("gamma",) if self.shape.gated else ("gamma", "beta")
+        parts = ("gamma",) if self.shape.norm == "RMS" else ("gamma", "beta")
         weights = [self._weight(f"{name}.{part}", (width,)) for part in parts]
         return self._layer(name, "LAYERNORM", (x, *weights), (rows, width), m=rows, n=width, epsilon=EPSILON,
-                           function="RMS" if self.shape.gated else "LAYER")  # fmt: skip
+                           function=self.shape.norm)  # fmt: skip
 
     def _eltwise(self, name: str, function: str, a: str, b: str, second: str = "FULL", out: str = "") -> str:
         rows, columns = dims = self.graph.tensors[a].shape

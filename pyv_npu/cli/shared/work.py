@@ -176,9 +176,9 @@ def workloads(args: argparse.Namespace, config: "Config", kinds: Collection[Kind
 
 def check_program(program: str) -> None:
     """BadInputError if a program is neither a file nor firmware or a model of this package."""
-    from toolchain.decoders.shapes import MODELS
+    from pyv_npu.config.shape_file import is_shape
 
-    if program not in MODELS:
+    if not is_shape(program):
         find_program(program)
 
 
@@ -187,13 +187,13 @@ def _kind(args: argparse.Namespace, program: str) -> Kind:
         if args.generate is not None:
             return Kind.DECODER
         return Kind.TIMED if args.timing_only else Kind.MODEL
+    if not program.endswith(".elf") and program not in shipped_programs():  # no model is called so, and few look here
+        from pyv_npu.config.shape_file import is_shape
+
+        if is_shape(program):
+            return Kind.BUILT_IN
     if program.endswith(".json"):
         return Kind.COMMAND_LIST
-    if not program.endswith(".elf") and program not in shipped_programs():  # no model is called so, and few look here
-        from toolchain.decoders.shapes import MODELS
-
-        if program in MODELS:
-            return Kind.BUILT_IN
     return Kind.FIRMWARE
 
 

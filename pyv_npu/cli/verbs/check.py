@@ -6,7 +6,7 @@ from pyv_npu.boot import MODEL_SUFFIXES, is_example, model_file
 from pyv_npu.cli.shared import options, work
 from pyv_npu.cli.shared.output import BAD_INPUT, OK, Call, show
 from pyv_npu.errors import UsageError
-from pyv_npu.text import as_json
+from pyv_npu.text import as_json, lines_of
 
 NAME = "check"
 
@@ -19,8 +19,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
+    from pyv_npu.config.shape_file import is_shape
     from pyv_npu.workloads.model_file import inspect
 
+    if is_shape(args.program):
+        return _check_shape(args)
     if not (args.program.endswith(MODEL_SUFFIXES) or is_example(args.program)):
         raise UsageError(f"{args.program}: check takes {', '.join(MODEL_SUFFIXES)}: `pyv-npu run` takes other programs")
     config = options.effective(args).config
@@ -28,3 +31,17 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     found = inspect(config, model_file(args.program), work.choices(args))
     show(as_json(found.json) if args.json else found.text)
     return BAD_INPUT if found.refusal else OK
+
+
+def _check_shape(args: argparse.Namespace) -> int:
+    """What a decoder without numbers needs: parameters, bytes, and whether one request fits the DRAM."""
+    from pyv_npu.config.shape_file import shape_of
+    from pyv_npu.workloads.built_in import BuiltIn, Request
+    from toolchain.decoders.config_facts import derived
+
+    found = derived(shape_of(args.program))
+    config = options.effective(args).with_defaults(BuiltIn.defaults, BuiltIn.needs).config
+    BuiltIn(Request(args.program, layers=1)).prepare(config)
+    rows = [(name, f"{value:,}" if type(value) is int else str(value)) for name, value in found.items()]
+    show(as_json({"schema": 1, **found}) if args.json else lines_of(f"{args.program}: compiles", rows))
+    return OK

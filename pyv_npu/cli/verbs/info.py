@@ -26,6 +26,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="JSON schema of the configuration, by which editors complete and check YAML",
     )  # fmt: skip
     one.add_argument("--json", dest="what", action="store_const", const="json", help="what ships, as one JSON object")
+    parser.add_argument("program", nargs="?", metavar="config.json", help="a configuration of a decoder, or a built-in "
+                        "one: what is derived from it")  # fmt: skip
     parser.add_argument("--march", metavar="ISA", help="with --cflags and --ldflags: as of `pyv-npu build`")
     parser.add_argument("--slot", type=int, choices=range(4), help="with --cflags: as of `pyv-npu build`")
 
@@ -43,7 +45,16 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     for name, allowed in (("march", ("cflags", "ldflags")), ("slot", ("cflags",))):
         if getattr(args, name) is not None and args.what not in allowed:
             raise UsageError(f"--{name}: goes with {' and '.join(f'--{one}' for one in allowed)}; drop it")
-    if args.what == "schema":
+    if args.program is not None:
+        if args.what not in (None, "json"):
+            raise UsageError(f"--{args.what}: is about this package, not about {args.program}; drop one of them")
+        from pyv_npu.config.shape_file import shape_of
+        from toolchain.decoders.config_facts import derived
+
+        found = derived(shape_of(args.program))
+        rows = [(name, f"{value:,}" if type(value) is int else str(value)) for name, value in found.items()]
+        show(as_json({"schema": 1, **found}) if args.what == "json" else lines_of(args.program, rows))
+    elif args.what == "schema":
         from pyv_npu.config.json_schema import schema
 
         show(as_json(schema()))

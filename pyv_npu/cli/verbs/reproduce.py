@@ -54,8 +54,8 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 def _made(args: argparse.Namespace, effective: "Effective") -> "Reproduced":
     match args.name:
         case "chained-ve":
+            from pyv_npu.config.shape_file import shape_of
             from pyv_npu.studies.reproductions.chained_ve import reproduce
-            from toolchain.decoders.shapes import shape_of
 
             return reproduce(effective.config.npu, shape_of(args.shape))
         case "oaken":

@@ -270,11 +270,13 @@ def _effective(args: argparse.Namespace) -> "Effective":
 
 
 def _serving(args: argparse.Namespace, effective: "Effective", workload: "Workload") -> "Serving":
+    from pyv_npu.config.shape_file import shape_of
     from pyv_npu.serving.figures import slo_of
     from pyv_npu.serving.study import Serving, blocks_of, kv_storage
-    from toolchain.decoders.shapes import shape_of
 
     shape, npu, kv = shape_of(args.program), effective.config.npu, kv_storage(args.kv or KV_DEFAULT, args.outliers)
+    if shape.window_every > 1 or shape.dense_layers:
+        raise UsageError(f"{shape.name}: serve times equal layers, these differ in window or width: `pyv-npu run` does")
     if args.overlong not in OVERLONG:
         raise UsageError(f"--overlong {args.overlong}: must be one of {', '.join(OVERLONG)}")
     for name, value in (("--check-steps", args.check_steps), ("--check-requests", args.check_requests)):
@@ -296,7 +298,7 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
     if args.blocks is None and args.scheduler == "firmware":
         blocks = min(blocks, BLOCKS_MAX)
     longest = args.max_model_len if not shape.positions else min(args.max_model_len, shape.positions - 2)
-    window = 0 if _by_firmware(args) else shape.window  # firmware keeps all blocks to the end
+    window = 0 if _by_firmware(args) else shape.cache_window  # firmware keeps all blocks to the end
     config = _limits(args, blocks, args.max_num_seqs, longest, window)
     core = effective.config if _by_firmware(args) else None
     return Serving(

@@ -12,6 +12,7 @@ import numpy as np
 
 from npu_device.kv_quant import oaken as codec
 from npu_device.kv_quant.thresholds import Thresholds
+from pyv_npu.config.shape_file import shape_of
 from pyv_npu.kv_quant import study
 from pyv_npu.kv_quant.ablations import ablations, group_counts, ratio_sweep
 from pyv_npu.kv_quant.synthetic import HEAD_DIM, RATIO_SWEEP, errors, layer
@@ -28,7 +29,6 @@ from pyv_npu.studies.reproductions.oaken_steps import (
     fits,
 )
 from pyv_npu.text import columns
-from toolchain.decoders.shapes import shape_of
 
 SOURCE = "Kim et al., Oaken: Fast and Efficient LLM Serving with Online-Offline Hybrid KV Cache Quantization, ISCA 2025"
 SIMULATED, CALIBRATED, COMPUTED, CITED = "simulated", "calibrated", "computed", "cited"

@@ -14,6 +14,7 @@ from typing import Any
 from npu_device.config import NpuConfig
 from pyv_native.files import write_text
 from pyv_npu.config import load
+from pyv_npu.config.shape_file import shape_of
 from pyv_npu.errors import BadInputError
 from pyv_npu.serving.requests import Request, Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
@@ -25,7 +26,7 @@ from pyv_npu.serving.traces import read_workload
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import run_commands
 from toolchain.decoders.mixed_step import Chunk, Parts, compile_mixed_step
-from toolchain.decoders.shapes import Job, Shape, shape_of
+from toolchain.decoders.shapes import Job, Shape
 
 PATH = Path(__file__).with_suffix(".json")
 BLOCK = 16
@@ -160,7 +161,7 @@ class StepCosts:
     def _rate(self, machine: Machine, model: str, work: Workload) -> float:
         """New tokens per second. BadInputError: a request does not fit."""
         shape, times, count = shape_of(model), self.times(machine, model), machine.devices
-        config = SchedulerConfig(blocks_for(machine, shape), BLOCK, window=shape.window)
+        config = SchedulerConfig(blocks_for(machine, shape), BLOCK, window=shape.cache_window)
 
         def cycles(chunks: Sequence[tuple[int, int]]) -> int:
             return max(times.cycles(chunks[at::count]) for at in range(min(count, len(chunks))))
@@ -224,5 +225,5 @@ def blocks_for(machine: Machine, shape: Shape) -> int:
 def fits(machine: Machine, model: str, requests: int, tokens: int) -> bool:
     """Whether the blocks of so many requests exist at the same time."""
     shape = shape_of(model)
-    tokens = min(tokens, shape.window + 2048) if shape.window else tokens
+    tokens = min(tokens, shape.cache_window + 2048) if shape.cache_window else tokens
     return blocks_for(machine_for(machine, model), shape) >= requests * -(-tokens // BLOCK)

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from npu_device.config import NpuConfig
+from pyv_npu.config.shape_file import shape_of
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import run_commands
 from toolchain.compiler import compile_model
 from toolchain.decoders.builtin import compile_shape
-from toolchain.decoders.shapes import Job, shape_of
+from toolchain.decoders.shapes import Job
 from toolchain.examples import EXAMPLES
 from toolchain.examples.builder import Builder
 from toolchain.examples.variants import in_int8

@@ -16,11 +16,11 @@ from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import layer_ends, run_commands
 from toolchain.decoders.builtin import compile_shape
 from toolchain.decoders.mixed_step import Chunk, Parts, compile_mixed_step
-from toolchain.decoders.shapes import Job, Shape
+from toolchain.decoders.shapes import OPT_FACTS, Job, Shape
 from toolchain.errors import ModelError
 
 LLAMA = Shape("small", 6, 512, 8, 4, 64, 1024, 4000)
-OPT = Shape("small-opt", 4, 512, 8, 8, 64, 2048, 4000, gated=False, positions=2050)
+OPT = Shape("small-opt", 4, 512, 8, 8, 64, 2048, 4000, **OPT_FACTS)
 WINDOW = replace(LLAMA, window=128)
 NPU = NpuConfig()
 

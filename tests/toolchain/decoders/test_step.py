@@ -1,5 +1,6 @@
 """Steps of small built-in decoders compute what numpy computes: NPU-IR with weights, evaluated at level IA."""
 
+from math import erf
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from npu_device.config import NpuConfig
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.ia import Machine
 from toolchain.backend import Program, compile_layers
-from toolchain.decoders.shapes import Job, Shape
+from toolchain.decoders.shapes import OPT_FACTS, Job, Shape
 from toolchain.decoders.step import IDS, POSITION, POSITION_OFFSET, step_graph
 from toolchain.ir.data_types import NUMPY
 from toolchain.ir.graph import Role
@@ -20,9 +21,18 @@ LLAMA = Shape("llama", 2, 64, 4, 2, 16, 96, 160)
 SHAPES = {
     "llama": LLAMA,
     "window": Shape("window", 2, 64, 4, 2, 16, 96, 160, window=4),
-    "opt": Shape("opt", 2, 64, 4, 4, 16, 96, 160, gated=False, positions=T_MAX + POSITION_OFFSET),
+    "opt": Shape("opt", 2, 64, 4, 4, 16, 96, 160, **{**OPT_FACTS, "positions": T_MAX + POSITION_OFFSET}),
     "mixture": Shape("mixture", 1, 64, 4, 2, 16, 96, 160, experts=4, active=2),
-}
+    "qwen3": Shape("qwen3", 2, 64, 4, 2, 16, 96, 160, qk_norm=True, qkv_bias=True),
+    "gemma2": Shape("gemma2", 2, 64, 4, 2, 16, 96, 160, activation="GELU_TANH", tied=True, window=4, window_every=2,
+                    post_norm=True),
+    "phi": Shape("phi", 2, 64, 4, 4, 16, 96, 160, gated=False, activation="GELU_TANH", norm="LAYER", qkv_bias=True,
+                 output_bias=True, ffn_bias=True, head_bias=True, parallel=True, shared_norm=True, rotary=8),
+    "neox": Shape("neox", 2, 64, 4, 4, 16, 96, 160, gated=False, activation="GELU", norm="LAYER", qkv_bias=True,
+                  output_bias=True, ffn_bias=True, parallel=True, rotary=4),
+    "shared": Shape("shared", 2, 64, 4, 2, 16, 96, 160, experts=4, active=2, shared_ffn=48, dense_layers=1,
+                    dense_ffn=112),
+}  # fmt: skip
 
 
 class Numbers:
@@ -40,28 +50,33 @@ class Numbers:
         if shape.positions:
             x = x + self.w["positions.table"][POSITION_OFFSET + first :][:tokens]
         for layer in range(self.job.layers):
-            x = x + self._attention(f"layer{layer}.attention", x, first)
-            x = x + self._feed_forward(f"layer{layer}.ffn", x)
+            window = shape.window if layer % shape.window_every == 0 else 0
+            made = x + self._attention(f"layer{layer}.attention", x, first, window)
+            x = made + self._feed_forward(f"layer{layer}.ffn", x if shape.parallel else made, layer)
         x = self._norm("head.norm", x[:, -1])
-        return x @ (self.w["head.weights"] if shape.gated else self.w["embedding.table"].T)
+        matrix = self.w["embedding.table"].T if shape.tied else self.w["head.weights"]
+        return x @ matrix + self.w.get("head.bias", np.float32(0))
 
     def _norm(self, name: str, x: Values) -> Values:
-        if not self.shape.gated:
+        if self.shape.norm == "LAYER":
             x = x - x.mean(-1, keepdims=True)
         x = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * self.w[f"{name}.gamma"]
-        return x if self.shape.gated else x + self.w[f"{name}.beta"]
+        return x if self.shape.norm == "RMS" else x + self.w[f"{name}.beta"]
 
     def _product(self, name: str, x: Values) -> Values:
         return x @ self.w[f"{name}.weights"] + self.w.get(f"{name}.bias", np.float32(0))
 
-    def _attention(self, name: str, x: Values, first: int) -> Values:
+    def _attention(self, name: str, x: Values, first: int, window: int) -> Values:
         shape, (requests, tokens, _) = self.shape, x.shape
         qkv = self._product(f"{name}.qkv", self._norm(f"{name}.norm", x)).reshape(requests, tokens, -1, shape.head_dim)
-        heads, kv = shape.heads, shape.kv_heads
+        heads, kv, turned = shape.heads, shape.kv_heads, shape.rotary or shape.head_dim
+        if shape.qk_norm:  # of values, too: what the product is that lies in the same rows
+            size = np.sqrt((qkv * qkv).mean(-1, keepdims=True) + 1e-5)
+            qkv = qkv / size * self.w[f"{name}.qk_norm.gamma"]
         if not shape.positions:
             cos, sin = (self.w[f"rotary.{part}"][first : first + tokens, None] for part in ("cos", "sin"))
-            a, b = np.split(qkv[:, :, : heads + kv], 2, axis=-1)
-            qkv[:, :, : heads + kv] = np.concatenate((a * cos - b * sin, b * cos + a * sin), axis=-1)
+            a, b = np.split(qkv[:, :, : heads + kv, :turned], 2, axis=-1)
+            qkv[:, :, : heads + kv, :turned] = np.concatenate((a * cos - b * sin, b * cos + a * sin), axis=-1)
         q, seen = qkv[:, :, :heads].transpose(0, 2, 1, 3), []
         for part, kept in enumerate(("keys", "values")):
             cache = self.caches[f"{name}.0.{kept}.cache"]
@@ -70,14 +85,20 @@ class Numbers:
             seen.append(np.repeat(cache[:, :, : first + tokens], heads // kv, axis=1))
         scores = q @ seen[0].transpose(0, 1, 3, 2) * shape.head_dim**-0.5
         at, key = np.arange(first, first + tokens)[:, None], np.arange(first + tokens)[None]
-        hidden = (key > at) | ((key <= at - shape.window) if shape.window else False)
+        hidden = (key > at) | ((key <= at - window) if window else False)
         out = softmax(np.where(hidden, -np.inf, scores)) @ seen[1]
-        return self._product(f"{name}.output", out.transpose(0, 2, 1, 3).reshape(requests, tokens, -1))
+        return self._ended(f"{name}.output", out.transpose(0, 2, 1, 3).reshape(requests, tokens, -1))
 
-    def _feed_forward(self, name: str, x: Values) -> Values:
-        shape, normed = self.shape, self._norm(f"{name}.norm", x)
-        if shape.experts == 1:
+    def _ended(self, name: str, x: Values) -> Values:
+        made = self._product(name, x)
+        return self._norm(f"{name}.post", made) if self.shape.post_norm else made
+
+    def _feed_forward(self, name: str, x: Values, layer: int) -> Values:
+        shape = self.shape
+        normed = self._norm(f"{name}.norm" if not shape.shared_norm else f"layer{layer}.attention.norm", x)
+        if shape.experts == 1 or layer < shape.dense_layers:
             return self._expert(name, normed)
+        together = self._expert(f"{name}.shared", normed) if shape.shared_ffn else np.float32(0)
         rows = normed.reshape(-1, shape.width)
         weights, out = softmax(rows @ self.w[f"{name}.router.weights"]), np.zeros_like(rows)
         blocks = shape.experts // shape.active
@@ -85,16 +106,18 @@ class Numbers:
             part = slice(-(-len(rows) * block // blocks), -(-len(rows) * (block + 1) // blocks))
             for expert in range(block * shape.active, (block + 1) * shape.active):
                 out[part] += self._expert(f"{name}.{expert}", rows[part]) * weights[part, expert : expert + 1]
-        return out.reshape(x.shape)
+        return out.reshape(x.shape) + together
 
     def _expert(self, name: str, x: Values) -> Values:
         up = self._product(f"{name}.up", x)
-        if self.shape.gated:
-            gate = self._product(f"{name}.gate", x)
-            inner = gate / (1 + np.exp(-gate)) * up
-        else:
-            inner = np.maximum(up, 0)
-        return self._product(f"{name}.down", inner)
+        act = {
+            "SILU": lambda x: x / (1 + np.exp(-x)), "RELU": lambda x: np.maximum(x, 0),
+            "GELU": lambda x: x * (1 + np.vectorize(erf)(x / np.sqrt(2))) / 2,
+            "GELU_TANH": lambda x: x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2,
+        }[self.shape.activation]  # fmt: skip
+        inner = act(self._product(f"{name}.gate", x)) * up if self.shape.gated else act(up)
+        return self._ended(f"{name}.down", inner) if name.count(".") == 1 else self._product(
+            f"{name}.down", inner)  # fmt: skip
 
 
 def softmax(x: Values) -> Values:

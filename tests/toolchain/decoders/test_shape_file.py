@@ -1,0 +1,159 @@
+"""Hugging Face configurations: parameters of published models, families that run, wrong and unknown fields."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyv_npu.cli.main import main
+from pyv_npu.config.shape_file import shape_of
+from toolchain.decoders.config_facts import FAMILIES, from_config, from_facts
+from toolchain.decoders.shapes import MODELS
+from toolchain.errors import ModelError
+
+
+def config(family: str, layers: int, width: int, heads: int, kv: int, ffn: int, vocab: int, **more: Any) -> Any:
+    return {
+        "model_type": family, "num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads,
+        "num_key_value_heads": kv, "intermediate_size": ffn, "vocab_size": vocab, "hidden_act": "silu",
+        "torch_dtype": "bfloat16", **more,
+    }  # fmt: skip
+
+
+DEEPSEEK = {
+    "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128, "kv_lora_rank": 512, "moe_layer_freq": 1,
+}  # fmt: skip
+PUBLISHED = {
+    "llama-2-7b": (config("llama", 32, 4096, 32, 32, 11008, 32000), 6_738_415_616),
+    "llama-3-8b": (config("llama", 32, 4096, 32, 8, 14336, 128256), 8_030_261_248),
+    "smollm2-135m": (config("llama", 30, 576, 9, 3, 1536, 49152, tie_word_embeddings=True), 134_515_008),
+    "mistral-7b": (config("mistral", 32, 4096, 32, 8, 14336, 32000, sliding_window=4096), 7_241_732_096),
+    "mixtral-8x7b": (
+        config("mixtral", 32, 4096, 32, 8, 14336, 32000, num_local_experts=8, num_experts_per_tok=2), 46_702_792_704
+    ),
+    "phi-3-mini": (config("phi3", 32, 3072, 32, 32, 8192, 32064, sliding_window=2047), 3_821_079_552),
+    "qwen2-7b": (config("qwen2", 28, 3584, 28, 4, 18944, 152064, use_sliding_window=False), 7_615_616_512),
+    "qwen2-0.5b": (config("qwen2", 24, 896, 14, 2, 4864, 151936, tie_word_embeddings=True), 494_032_768),
+    "qwen3-8b": (config("qwen3", 36, 4096, 32, 8, 12288, 151936, head_dim=128), 8_190_735_360),
+    "gemma-7b": (config("gemma", 28, 3072, 16, 16, 24576, 256000, head_dim=256, hidden_act="gelu"), 8_537_680_896),
+    "gemma-2-9b": (
+        config("gemma2", 42, 3584, 16, 8, 14336, 256000, head_dim=256, sliding_window=4096,
+               hidden_act="gelu_pytorch_tanh"), 9_241_705_984,
+    ),
+    "phi-2": (
+        config("phi", 32, 2560, 32, 32, 10240, 51200, partial_rotary_factor=0.4, hidden_act="gelu_new"), 2_779_683_840
+    ),
+    "pythia-6.9b": (config("gpt_neox", 32, 4096, 32, 32, 16384, 50432, rotary_pct=0.25, hidden_act="gelu"),
+                    6_857_302_016),
+    "deepseek-v2-lite": (
+        config("deepseek_v2", 27, 2048, 16, 16, 10944, 102400, **DEEPSEEK, q_lora_rank=None, n_routed_experts=64,
+               n_shared_experts=2, num_experts_per_tok=6, moe_intermediate_size=1408, first_k_dense_replace=1),
+        15_706_484_224,
+    ),
+    "deepseek-v3": (
+        config("deepseek_v3", 61, 7168, 128, 128, 18432, 129280, **DEEPSEEK, q_lora_rank=1536, n_routed_experts=256,
+               n_shared_experts=1, num_experts_per_tok=8, moe_intermediate_size=2048, first_k_dense_replace=3),
+        671_026_419_200,
+    ),
+}  # fmt: skip
+"""Facts of configurations, and parameters as their publishers count them (of DeepSeek V3 without its last module)."""
+SMALL = {
+    "num_hidden_layers": 2, "hidden_size": 256, "intermediate_size": 512, "vocab_size": 1024, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 64,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_those_that_were_published(name: str) -> None:
+    data, parameters = PUBLISHED[name]
+    assert from_config(data, name, "config.json").parameters == pytest.approx(parameters, rel=1e-3)
+
+
+def test_a_latent_is_what_a_token_takes() -> None:
+    """DeepSeek V3: 576 elements a layer for keys and values of 128 heads."""
+    assert from_config(PUBLISHED["deepseek-v3"][0], "v3", "").kv_bytes(1) == 61 * 576 * 2
+
+
+def test_every_family_has_a_published_model() -> None:
+    assert {data["model_type"] for data, _ in PUBLISHED.values()} == set(FAMILIES)
+
+
+def test_a_configuration_of_a_built_in_model_is_that_model() -> None:
+    for name, published in (("llama2-7b", "llama-2-7b"), ("mistral-7b", "mistral-7b")):
+        assert from_config(PUBLISHED[published][0], name, "") == MODELS[name]
+
+
+@pytest.mark.parametrize(
+    ("family", "more"),
+    [
+        ("qwen3", {}), ("gemma2", {"sliding_window": 64}), ("phi", {"partial_rotary_factor": 0.5}),
+        ("gpt_neox", {"rotary_pct": 0.25, "num_key_value_heads": 4}),
+        ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    ],
+)  # fmt: skip
+def test_families_run(family: str, more: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": family, **SMALL, **more}))
+    assert main(["run", str(path), "--context", "700", "--requests", "2", "--json"]) == 0
+    llm = json.loads(capsys.readouterr().out)["llm"]
+    shape = shape_of(str(path))
+    windowed, whole = (layer["kv_bytes_read"] for layer in llm["kv_layers"])
+    assert whole == 2 * 2 * shape.kv_width * 4 // 8 * 700
+    assert windowed < whole / 2 if shape.window_of(0) else windowed == whole
+    assert llm["bound_share"] < 1 and llm["parameters"] == shape.parameters
+
+
+def test_check_and_info_take_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "llama", **SMALL}))
+    assert main(["info", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["kv_bytes_per_token"] == 2 * 2 * 128 * 2 and found["weight_bytes"] == 2 * found["parameters"]
+    assert main(["check", str(path)]) == 0
+
+
+@pytest.mark.slow
+def test_serve_takes_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "llama", **SMALL}))
+    served = ["serve", str(path), "--workload", "burst", "--first", "2", "--input", "8", "--output", "2"]
+    assert main([*served, "--check-steps", "0", "--kv", "atom"]) == 0
+    assert "KV atom" in capsys.readouterr().out
+    path.write_text(json.dumps({"model_type": "gemma2", **SMALL}))
+    assert main(served) == 64
+    assert "serve times equal layers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model_type": "lama"}, "model_type 'lama': must be one of llama, .*; did you mean llama"),
+        ({"hidden_size": -1}, "hidden_size -1: must be a whole number from 1"),
+        ({"hidden_size": None}, "hidden_size: is missing, a llama has it"),
+        ({"hidden_act": "sine"}, "hidden_act 'sine': must be one of silu"),
+        ({"attention_bias": 1}, "attention_bias 1: must be true or false"),
+        ({"num_key_value_heads": 3}, "kv_heads 3: must divide heads 4"),
+        ({"num_expert": 4}, "num_expert: not known of model_type llama"),
+    ],
+)
+def test_wrong_and_unknown_fields_are_named(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelError, match=f"c.json: {said}"):
+        from_config({"model_type": "llama", **SMALL, **change}, "c", "c.json")
+
+
+def test_a_shape_in_yaml_is_checked_fact_by_fact(tmp_path: Path) -> None:
+    facts = {"layers": 2, "width": 64, "heads": 4, "kv_heads": 4, "head_dim": 16, "ffn": 128, "vocab": 100}
+    assert from_facts({**facts, "parallel": True}, "m", "m.yaml").parallel
+    for wrong, said in (
+        ({"layer": 2}, "layer: no fact of a shape"), ({"tied": 1}, "tied 1: must be true or false"),
+        ({"rotary": 3}, "rotary 3: must be even"), ({"vocab": -1}, "vocab -1: must be a whole number"),
+    ):  # fmt: skip
+        with pytest.raises(ModelError, match=said):
+            from_facts(facts | wrong, "m", "m.yaml")
+    path = tmp_path / "m.yaml"
+    path.write_text("layers: 2\nwidth: [")
+    with pytest.raises(ModelError, match="no configuration of a decoder"):
+        shape_of(str(path))
+    with pytest.raises(ModelError, match="layers, width, heads, kv_heads, head_dim, ffn, vocab: must be there"):
+        from_facts({}, "m", "m.yaml")
