@@ -7,7 +7,7 @@ from npu_device.abi import memory_map as mm
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, Descriptor
 from npu_device.abi.opcodes import LoopOrder, Opcode
 from toolchain.codegen import Command, DramMap, Target, generate, place
-from toolchain.codegen.commands import MappingOptions
+from toolchain.codegen.commands import AUTOMATIC, MappingOptions
 from toolchain.codegen.memory import remaining
 from toolchain.codegen.patches import lowered
 from toolchain.errors import ModelError, did_you_mean
@@ -122,7 +122,7 @@ def _mapping(graph: Graph, mapping: MappingOptions, names: Sequence[str], granul
     passes = {"prefetch": ("prefetch", "prefetch"), "search": ("mapper", "engines")}
     for field, value in mapping._asdict().items():
         key, needed = passes.get(field, (field, "tiling"))
-        if value not in (None, (), False) and needed not in names:
+        if value != getattr(AUTOMATIC, field) and needed not in names:
             raise ModelError(f"compiler.{key}: is for the pass {needed}, which --passes leaves out: drop one of them")
     products = [layer.id for layer in graph.layers if layer.op_type in PRODUCTS]
     for layer, _ in mapping.layers:

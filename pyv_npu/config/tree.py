@@ -160,6 +160,8 @@ class CompilerConfig:
                                 MAPPING, min=0, max=15)  # fmt: skip
     mapper: str = _key("heuristic", "mapping of a product: the fastest by estimate, or the fastest of 16 that are "
                        "simulated", source=MAPPING, choices=("heuristic", "search"))  # fmt: skip
+    objective: str = _key("cycles", "what a mapping is chosen for: time, energy by the table of energy.table, or their "
+                          "product", source=MAPPING, choices=("cycles", "energy", "edp"))  # fmt: skip
     loop_order: str = _key("auto", "operand of a product that stays while tiles pass: the sums of a tile, or a tile of "
                            "weights; auto: whichever is estimated to be faster", source=MAPPING,
                            choices=("auto", "output", "weight"))  # fmt: skip

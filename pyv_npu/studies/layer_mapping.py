@@ -5,12 +5,16 @@ from typing import Any, NamedTuple
 
 from npu_device.abi.opcodes import LoopOrder
 from npu_device.config import NpuConfig
+from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, did_you_mean
+from pyv_npu.observe.analysis.energy import PICO
 from pyv_npu.observe.analysis.traffic import ROLES
 from pyv_npu.text import columns
+from pyv_npu.units import quantity
+from pyv_npu.workloads.compiled import energy_model
 from pyv_npu.workloads.timing import run_commands
 from toolchain.backend import Program
-from toolchain.codegen.commands import Target
+from toolchain.codegen.commands import EnergyModel, Objective, Target
 from toolchain.codegen.measure import commands_alone
 from toolchain.codegen.tiles import Tile, TileSizes, groups_of, whole
 from toolchain.ir.graph import Graph, LayerIR
@@ -27,6 +31,8 @@ class LayerRun(NamedTuple):
     layer: LayerIR
     cycles: int
     """Core cycles from its submission to its end."""
+    energy: int
+    """pJ, an estimate."""
     traffic: Mapping[str, int]
     """Role -> bytes of DRAM, read and written."""
     bounds: Mapping[str, int]
@@ -47,8 +53,8 @@ class LayerRun(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         return {
-            **_attributes(self.layer), "cycles": self.cycles, "dram_bytes": self.dram_bytes,
-            "traffic": dict(self.traffic), "bounds": dict(self.bounds),
+            **_attributes(self.layer), "cycles": self.cycles, "energy_pj": self.energy,
+            "dram_bytes": self.dram_bytes, "traffic": dict(self.traffic), "bounds": dict(self.bounds),
         }  # fmt: skip
 
 
@@ -59,7 +65,7 @@ class LayerMapping(NamedTuple):
     target: Target
     chosen: LayerRun
     alternatives: tuple[LayerRun, ...]
-    """The fastest first."""
+    """The best first, by `compiler.objective`."""
 
     def to_json(self) -> dict[str, Any]:
         layer = self.chosen.layer
@@ -76,10 +82,16 @@ class LayerMapping(NamedTuple):
         groups = f", {_groups(layer)} groups" if _groups(layer) > 1 else ""
         share = f"{100 * run.bounds[run.limit] / run.cycles:.1f} %" if run.cycles else "-"
         rows = [
-            (*_mapping_cells(other.layer), f"{other.cycles:,}", f"{other.dram_bytes:,}", other.limit)
+            (
+                *_mapping_cells(other.layer),
+                f"{other.cycles:,}",
+                f"{other.dram_bytes:,}",
+                quantity(PICO * other.energy, "J"),
+                other.limit,
+            )
             for other in (run, *self.alternatives)
         ]
-        heads = (*MAPPING_HEADS, "cycles", "DRAM bytes", "limit")
+        heads = (*MAPPING_HEADS, "cycles", "DRAM bytes", "energy (estimate)", "limit")
         return "\n".join([
             f"{layer.id}: {layer.op_type} of {_size(whole(layer))} (M x N x K), {' x '.join(kinds)}{groups}",
             "",
@@ -178,7 +190,7 @@ def overview(program: Program) -> Overview:
     return Overview(products(program))
 
 
-def layer_mapping(program: Program, npu: NpuConfig, name: str) -> LayerMapping:
+def layer_mapping(program: Program, config: Config, name: str) -> LayerMapping:
     """Mapping of a product and its alternatives, each simulated alone. BadInputError: the model has no such product."""
     named = {layer.id: layer for layer in products(program)}
     if name not in named:
@@ -187,23 +199,28 @@ def layer_mapping(program: Program, npu: NpuConfig, name: str) -> LayerMapping:
             f"{len(named)} are listed"
         )
     graph, target, layer = program.graph, program.target, named[name]
-    chosen = _simulated(graph, layer, target, npu)
+    model, objective = energy_model(config), Objective(config.compiler.objective)
+    chosen = _simulated(graph, layer, target, config.npu, model)
     if chosen is None:
         raise BadInputError(f"--layer {name}: has no room alone: its operands are larger than npu.dram.size")
     runs = list[LayerRun]()
     for candidate in candidates(graph, layer, target):
-        run = _simulated(graph, candidate, target, npu)
+        run = _simulated(graph, candidate, target, config.npu, model)
         if run is not None and _mapping_cells(candidate) != _mapping_cells(layer):
             runs.append(run)
-    runs.sort(key=lambda run: run.cycles)
+    runs.sort(key=lambda run: objective.cost(run.cycles, run.energy))
     return LayerMapping(graph, target, chosen, tuple(runs[:ALTERNATIVES]))
 
 
-def _simulated(graph: Graph, layer: LayerIR, target: Target, npu: NpuConfig) -> LayerRun | None:
+def _simulated(
+    graph: Graph, layer: LayerIR, target: Target, npu: NpuConfig, model: EnergyModel
+) -> LayerRun | None:  # fmt: skip
     commands = commands_alone(graph, [layer], target)
-    if commands is None:
+    if commands is None or model.commands is None:
         return None
     run = run_commands(commands, npu, explained=True)
     assert run.explanation is not None
     moved = {role: sum(aligned for _, aligned in ways) for role, ways in zip(ROLES, run.traffic.moved, strict=True)}
-    return LayerRun(layer, run.cycles, moved, run.explanation.bounds)
+    core, own = npu.clock_ratio
+    energy = round(model.commands(commands) + run.cycles * own / core * model.idle)
+    return LayerRun(layer, run.cycles, energy, moved, run.explanation.bounds)

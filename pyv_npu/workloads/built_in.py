@@ -167,7 +167,7 @@ class BuiltIn(Workload["PhaseDetail"]):
         request = self.request
         if self.qconfig is not None:
             request = request.quantized(load_qconfig(self.qconfig))
-        return PhaseCommands(request, build(config.npu, request, mapping_of(config.compiler)), self.through_firmware)
+        return PhaseCommands(request, build(config.npu, request, mapping_of(config)), self.through_firmware)
 
 
 @dataclass(frozen=True)

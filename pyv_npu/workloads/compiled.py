@@ -13,20 +13,22 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import LoopOrder
 from npu_device.config import NpuConfig, TeConfig
+from npu_device.cost.counts import Count, Event
 from npu_device.cost.durations import VECTOR_OPS, vector_operations
 from npu_device.cost.tensor import product, speeds
 from npu_device.memory.bitwidth import pack_factor
 from pyv_ext.elf import Program, Segment, parse_elf
 from pyv_native.files import write_bytes
 from pyv_npu.config import Config, with_values
-from pyv_npu.config.tree import CORE_LEVELS, CompilerConfig, tile_sizes
+from pyv_npu.config.energy_table import read_table
+from pyv_npu.config.tree import CORE_LEVELS, EnergyConfig, tile_sizes
 from pyv_npu.errors import UsageError
 from pyv_npu.result import Result
 from pyv_npu.workloads.firmware import LEVEL
 from toolchain.backend import Program as Lowered
 from toolchain.codegen import Command, Target
 from toolchain.codegen.cmdq import document
-from toolchain.codegen.commands import AUTOMATIC, MappingOptions
+from toolchain.codegen.commands import AUTOMATIC, EnergyModel, MappingOptions, Objective
 from toolchain.ir.text import render
 from toolchain.program_image import WEIGHTS, constants, weights_file
 from toolchain.quantize.qconfig import QConfig
@@ -42,8 +44,9 @@ UNLIMITED = 1 << 20
 """Bytes per cycle that stand for a rate without a limit."""
 
 
-def mapping_of(compiler: CompilerConfig) -> MappingOptions:
+def mapping_of(config: Config) -> MappingOptions:
     """Decisions of a configuration about how products are mapped."""
+    compiler, objective = config.compiler, Objective(config.compiler.objective)
     return MappingOptions(
         tile=tile_sizes("compiler.tile", compiler.tile),
         layers=tuple(
@@ -54,7 +57,37 @@ def mapping_of(compiler: CompilerConfig) -> MappingOptions:
         prefetch=compiler.prefetch,
         loop_order=None if compiler.loop_order == "auto" else LoopOrder[compiler.loop_order.upper()],
         search=compiler.mapper == "search",
+        objective=objective,
+        energy=EnergyModel() if objective is Objective.CYCLES else energy_model(config),
     )
+
+
+def energy_model(config: Config) -> EnergyModel:
+    """Returns the energy of the events that a mapping decides."""
+    from pyv_npu.observe.analysis.energy import PICO, Prices  # rarely needed
+
+    prices, (core, own) = Prices.of(config), config.npu.clock_ratio
+    scratchpad = prices.each(Count(Event.SPM_READ))
+    moved = sum(prices.each(Count(event)) for event in (Event.DRAM_READ, Event.NOC)) + scratchpad
+    idle = prices.leakage / PICO / config.npu.clock_hz * core / own
+    return EnergyModel(moved, scratchpad, idle, _Events(config.npu, config.energy))
+
+
+@dataclass(frozen=True)
+class _Events:
+    """Energy of commands on the device of a configuration, pJ."""
+
+    npu: NpuConfig
+    energy: EnergyConfig
+
+    def __call__(self, commands: Sequence[Command]) -> float:
+        from npu_device.levels.runner import Listed  # rarely needed
+        from pyv_npu.observe.analysis.energy import Prices
+        from pyv_npu.observe.analysis.work import works
+
+        prices = Prices(self.npu, read_table(self.energy.table), self.energy.dram, self.energy.multiplier)
+        listed = [Listed(command.descriptor, 0, command.block) for command in commands]
+        return sum(sum(prices.energy(work.counts).values()) for work in works(listed, self.npu))
 
 
 def target_of(npu: NpuConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
@@ -131,7 +164,7 @@ def seen_by_compiler(config: Config) -> Hashable:
     chained = repr(config.npu.te) if config.npu.te.kind == "chained_ve" else ""
     npu = config.npu
     measured = npu.te, npu.ve, npu.spm, npu.dma, npu.dram, npu.noc, npu.l2, npu.scheduler, npu.clock_ratio
-    seen = target_of(npu, mapping_of(config.compiler))._replace(chain=None, measured=None)
+    seen = target_of(npu, mapping_of(config))._replace(chain=None, measured=None)
     return repr(seen), chained, repr(measured), config.run.seed, config.core.custom_slot
 
 

@@ -134,7 +134,7 @@ class Generation(Workload[GenerationDetail]):
             tables = config.npu.kv_quant.scales == "token" and request.granularity != "tile"
             scales = None if tables else head_scales(decoder, request.prompt, bits)
         compiled = compile_decoder(
-            decoder, target_with(config.npu, request.weights(), mapping_of(config.compiler)), len(request.prompt),
+            decoder, target_with(config.npu, request.weights(), mapping_of(config)), len(request.prompt),
             request.t_max or request.total, passes=request.passes, kv_bits=bits, kv_scales=scales,
             tiled=max(1, request.new - 1) if request.granularity == "tile" else 0, kv_blocks=blocks,
             token_scales=tables, kv_element=method.element if method.element in FLOAT8 else None,
@@ -170,7 +170,7 @@ class Generation(Workload[GenerationDetail]):
                 raise UsageError(f"{option}: {given} tokens: {decoder.name} is for {own}")
         if request.total > decoder.t_max:
             raise UsageError(f"--generate {request.new}: the caches of {decoder.name} hold {decoder.t_max} tokens")
-        compiled = decoder.compiled(target_of(config.npu, mapping_of(config.compiler)), request.passes)
+        compiled = decoder.compiled(target_of(config.npu, mapping_of(config)), request.passes)
         return ReadyDecoder(request, compiled, config.core.custom_slot)
 
 

@@ -97,7 +97,7 @@ def load(
 
 def compile_loaded(config: Config, model: OnnxModel, choices: Choices) -> Compiled:
     """Compile a model. ModelError, one line."""
-    mapping, precision = mapping_of(config.compiler), choices.precision
+    mapping, precision = mapping_of(config), choices.precision
     device = target_of(config.npu, mapping)
     if choices.qconfig is not None:
         device = target_with(config.npu, load_qconfig(choices.qconfig), mapping)

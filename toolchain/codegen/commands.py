@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -28,6 +29,33 @@ def word(value: float, kind: DataType) -> int:
     return int(value) & 0xFFFF_FFFF if integer else float_bits(value)
 
 
+class Objective(StrEnum):
+    """Cost of a layer that its mapping is chosen for."""
+
+    CYCLES = "cycles"
+    ENERGY = "energy"
+    """pJ."""
+    EDP = "edp"
+    """Energy times delay."""
+
+    def cost(self, cycles: int, energy: float) -> int:
+        """Returns the cost of NPU cycles and pJ."""
+        return cycles if self is Objective.CYCLES else round(energy if self is Objective.ENERGY else cycles * energy)
+
+
+class EnergyModel(NamedTuple):
+    """Energy that a mapping decides, pJ."""
+
+    moved: float = 0.0
+    """Of a byte between DRAM and scratchpad."""
+    read: float = 0.0
+    """Of a byte that an engine reads there."""
+    idle: float = 0.0
+    """Of a NPU cycle, without any event."""
+    commands: "Callable[[Sequence[Command]], float] | None" = None
+    """Of all events of commands."""
+
+
 class MappingOptions(NamedTuple):
     """Decisions of the user about how products are mapped to the device (`compiler` of the configuration); None and
     absent layers are for the compiler to decide."""
@@ -40,7 +68,10 @@ class MappingOptions(NamedTuple):
     """Tiles that macro commands load ahead."""
     loop_order: LoopOrder | None = None
     search: bool = False
-    """Whether the best mappings by estimate are measured, and the fastest is taken."""
+    """Whether the best mappings by estimate are measured, and the best is taken."""
+    objective: Objective = Objective.CYCLES
+    energy: EnergyModel = EnergyModel()
+    """Of the device, for objectives besides cycles."""
 
     def tile_of(self, layer: str) -> tuple[int, ...] | None:
         """Largest tile of a product, by the name of its layer."""

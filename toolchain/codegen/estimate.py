@@ -30,6 +30,8 @@ class Load(NamedTuple):
     moved: int
     """Bytes."""
     moves: int
+    read: int = 0
+    """Bytes that engines read in the scratchpad, of products."""
 
 
 class Estimate:
@@ -54,11 +56,22 @@ class Estimate:
             self._products = rows * columns * Fraction(target.f_a[self._bits[0]]) * target.f_w[self._bits[1]]
 
     def cycles(self, tile: Tile, ahead: int = 1, wanted: dict[str, int] | None = None) -> int:
-        """NPU cycles of a command of the layer, about, that loads so many tiles ahead. One of several `buffers` has its
-        part of the engines, of the DMA channels and of the DRAM. `wanted`: the tile's `TileSizes.demand`."""
+        """NPU cycles of a command of the layer, about, that loads so many tiles ahead."""
+        return self._bound(tile, ahead, self.sizes.demand(tile) if wanted is None else wanted)[0]
+
+    def cost(self, tile: Tile, ahead: int = 1, wanted: dict[str, int] | None = None) -> int:
+        """The same by the user's objective, as far as tiles decide it."""
+        cycles, load = self._bound(tile, ahead, self.sizes.demand(tile) if wanted is None else wanted)
+        mapping = self._target.mapping
+        energy = mapping.energy
+        return mapping.objective.cost(
+            cycles, load.moved * energy.moved + load.read * energy.read + cycles * energy.idle
+        )  # fmt: skip
+
+    def _bound(self, tile: Tile, ahead: int, wanted: dict[str, int]) -> tuple[int, Load]:
+        """NPU cycles of a command, and the load that they come from. One of several `buffers` has its part of the
+        engines, of the DMA channels and of the DRAM. `wanted`: the tile's `TileSizes.demand`."""
         layer, target, shares = self._layer, self._target, self._shares
-        if wanted is None:
-            wanted = self.sizes.demand(tile)
         moved = self.sizes.staged(wanted)
         sums = moved.pop("sums", 0)
         share = self._engines(tile, ahead, total(moved), sums)
@@ -81,7 +94,7 @@ class Estimate:
         overlapping = target.channels * target.outstanding
         transfers = ceil(shares * (load.moves * target.latency / overlapping + load.moved / self._rate))
         exposed = 2 * target.latency + ceil(sum(moved.values()) / target.dram_rate) + one
-        return max(load.computed, transfers) + min(load.computed, transfers) // OVERLAP + exposed
+        return max(load.computed, transfers) + min(load.computed, transfers) // OVERLAP + exposed, load
 
     def _engines(self, tile: Tile, ahead: int, size: int, sums: int) -> int:
         """Engines that can share the layer out: as many as have tiles of their own, partial sums of `sums` bytes, and
@@ -134,7 +147,8 @@ class Estimate:
             down = 1
         moved = repeats * (source + weights * down + out + extra)
         computed = max(-(-outputs // share) * steps * one, taken)
-        return one, Load(computed, moved, loads + repeats * across * down * steps + outputs * bool(out))
+        read = outputs * steps * (wanted["in0"] + wanted["in1"])
+        return one, Load(computed, moved, loads + repeats * across * down * steps + outputs * bool(out), read)
 
     def _attention(self, tile: Tile, ports: int, share: int) -> tuple[int, Load]:
         """Keys, then values, of each head pass by each block of rows."""

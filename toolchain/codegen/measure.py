@@ -12,12 +12,16 @@ from toolchain.ir.graph import Graph, LayerIR
 
 
 def measured(graph: Graph, layers: Sequence[LayerIR], target: Target) -> int | None:
-    """Cycles from the submission of the layers' commands to the end of the last; None where the device cannot say, or
-    refuses one of them."""
+    """Cost of layers by the user's objective, of the cycles from the submission of their commands to the end of the
+    last; None where the device cannot say, or refuses one of them."""
     if target.measured is None:
         return None
     commands = commands_alone(graph, layers, target)
-    return None if commands is None else target.measured(commands)
+    cycles = None if commands is None else target.measured(commands)
+    objective, energy = target.mapping.objective, target.mapping.energy
+    if commands is None or cycles is None or energy.commands is None:
+        return cycles
+    return objective.cost(cycles, energy.commands(commands) + cycles * energy.idle)
 
 
 def commands_alone(graph: Graph, layers: Sequence[LayerIR], target: Target) -> list[Command] | None:

@@ -85,7 +85,7 @@ def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Cho
     others = [one for one in graph.layers if one is not layer and _touches(graph, one, names)]
     whole = fastest(graph, layer, target)
     base = None if target.measured is None else _time(graph, [whole.layer, *others], target)
-    least, best = whole.cycles if base is None else base, _Choice(1, 0)
+    least, best = whole.cost if base is None else base, _Choice(1, 0)
     gain, more = (GAIN, MORE) if base is None else (LEAST, LEAST)
     moved = sum(graph.tensors[name].size for name in (*layer.inputs, *layer.outputs)) // target.dram_rate
     if moved >= least - least // gain:
@@ -93,7 +93,7 @@ def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Cho
     stored = _in_dram(graph, names)
     for count in range(2, target.clusters + 1):
         found = [
-            (fastest(made.added(stored), _placed(made)[-1], target).cycles, way, made)  # the largest part
+            (fastest(made.added(stored), _placed(made)[-1], target).cost, way, made)  # the largest part
             for way, made in enumerate(partitions(graph, layer, count))
         ]
         if not found:

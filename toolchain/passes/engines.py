@@ -15,7 +15,7 @@ from itertools import product
 from typing import NamedTuple
 
 from npu_device.abi.opcodes import LoopOrder
-from toolchain.codegen.commands import Target
+from toolchain.codegen.commands import Objective, Target
 from toolchain.codegen.estimate import Estimate, computing, parts
 from toolchain.codegen.measure import measured
 from toolchain.codegen.tiles import SLOT, TileSizes
@@ -113,7 +113,8 @@ def _best(
     shared = concurrent is not None
     several = shared or any(one.integer("batch", 1) > 1 for one in group)  # side by side they may use all engines
     searched = target.mapping.search and len(group) == 1 and target.mapping.tile_of(group[0].id) is None
-    if not several and not searched and _clear(graph, group[-1], target):
+    timed = target.mapping.objective is Objective.CYCLES
+    if timed and not several and not searched and _clear(graph, group[-1], target):
         return group
     times = {_form(graph, group, target, target.engines): _time(graph, group, concurrent, target)}
     (least,) = times.values()
@@ -123,7 +124,7 @@ def _best(
         targets.append(target._replace(mapping=target.mapping._replace(loop_order=LoopOrder.OUTPUT)))
     for count in range(target.engines, 0, -1):
         working = target.engines if several else count
-        if least is None or any(computing(graph, one, target, working) >= least for one in group):
+        if least is None or (timed and any(computing(graph, one, target, working) >= least for one in group)):
             break
         shares = (1, group[0].integer("buffers", 1)) if shared else (0,)
         for buffers, device in product(shares, targets):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.abi.opcodes import BITS, DataType, LoopOrder
-from toolchain.codegen.commands import Target
+from toolchain.codegen.commands import Objective, Target
 from toolchain.codegen.estimate import SHARES, Estimate
 from toolchain.codegen.tiles import SLOT, SUM_BYTES, Tile, fit, limited, smaller, whole, whole_vectors
 from toolchain.errors import ModelError
@@ -140,16 +140,17 @@ def _tiled(graph: Graph, layer: LayerIR, target: Target, company: Company) -> La
     if company is Company.OTHER:
         return _chosen(graph, layer.having(buffers=SHARES), target).layer
     alone = _chosen(graph, layer.having(buffers=1), target)
-    if company is Company.NONE:
+    if company is Company.NONE or target.mapping.objective is not Objective.CYCLES:
         return alone.layer
     part = _chosen(graph, layer.having(buffers=SHARES), target)
-    gain = SHARES * alone.cycles - part.cycles
-    return part.layer if gain * GAIN > SHARES * alone.cycles else alone.layer
+    gain = SHARES * alone.cost - part.cost
+    return part.layer if gain * GAIN > SHARES * alone.cost else alone.layer
 
 
 class Choice(NamedTuple):
     layer: LayerIR
-    cycles: int
+    cost: int
+    """By the user's objective."""
 
 
 def fastest(graph: Graph, layer: LayerIR, target: Target, buffers: int = 1) -> Choice:
@@ -159,7 +160,7 @@ def fastest(graph: Graph, layer: LayerIR, target: Target, buffers: int = 1) -> C
 
 
 def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:
-    """The fastest tile, of a product in the fastest order of its loops."""
+    """The best tile, of a product in the best order of its loops."""
     if layer.op_type not in PRODUCTS:
         return _in_order(graph, layer, target)
     decided = target.mapping.loop_order
@@ -173,15 +174,15 @@ def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:
         other = _in_order(graph, weight, target)
     except ModelError:  # the tile that the user wants leaves no room for partial sums
         return choice
-    return other if (choice.cycles - other.cycles) * REORDER > choice.cycles else choice
+    return other if (choice.cost - other.cost) * REORDER > choice.cost else choice
 
 
 def _in_order(graph: Graph, layer: LayerIR, target: Target) -> Choice:
-    """The fastest tile in the order that the layer has."""
+    """The best tile in the order that the layer has."""
     limit = target.mapping.tile_of(layer.id)
     if limit is not None and layer.op_type in PRODUCTS:
         tile = limited(graph, layer, target, limit)
-        return Choice(layer.having(tile=tile), Estimate(graph, layer, target).cycles(tile))
+        return Choice(layer.having(tile=tile), Estimate(graph, layer, target).cost(tile))
     times = _times(graph, layer, target)
     least = min(times.values())
     tile = max((tile for tile, time in times.items() if (time - least) * CLOSE <= least), key=prod)
@@ -194,13 +195,13 @@ def ranked(graph: Graph, layer: LayerIR, target: Target) -> list[Choice]:
     choices, decided = list[Choice](), target.mapping.loop_order
     for order in LoopOrder if decided is None else (decided,):
         ordered = layer.having(loop_order=int(order)) if order else layer
-        for tile, cycles in _times(graph, ordered, target).items():
-            choices.append(Choice(ordered.having(tile=tile), cycles))
-    return sorted(choices, key=lambda choice: choice.cycles)
+        for tile, cost in _times(graph, ordered, target).items():
+            choices.append(Choice(ordered.having(tile=tile), cost))
+    return sorted(choices, key=lambda choice: choice.cost)
 
 
 def _times(graph: Graph, layer: LayerIR, target: Target) -> dict[Tile, int]:
-    """Estimated cycles of each tile that fits, in the order that the layer has."""
+    """Estimated cost of each tile that fits, in the order that the layer has."""
     buffers = DOUBLE * layer.integer("buffers")
     plain = fit(graph, layer, target, buffers)
     candidates: Iterable[Tile] = smaller(layer, plain)
@@ -211,12 +212,12 @@ def _times(graph: Graph, layer: LayerIR, target: Target) -> dict[Tile, int]:
     elif layer.op_type == "COPY":
         candidates = ()
     estimate = Estimate(graph, layer, target)
-    times = {plain: estimate.cycles(plain)}
+    times = {plain: estimate.cost(plain)}
     for tile in candidates:
         if tile not in times and whole_vectors(layer, tile):
             wanted = estimate.sizes.demand(tile)
             if estimate.sizes.need(wanted, buffers) <= target.workspace:
-                times[tile] = estimate.cycles(tile, wanted=wanted)
+                times[tile] = estimate.cost(tile, wanted=wanted)
     return times
 
 

@@ -38,6 +38,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         show(as_json(table.to_json()) if args.json else table.text)
         return OK
     call.progress.say(f"simulating {args.layer}")
-    mapping = layer_mapping(program, config.npu, args.layer)
+    mapping = layer_mapping(program, config, args.layer)
     show(as_json(mapping.to_json()) if args.json else mapping.text)
     return OK

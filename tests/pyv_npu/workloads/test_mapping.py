@@ -7,16 +7,16 @@ from onnx import TensorProto, helper
 
 from npu_device.abi.opcodes import DataType, LoopOrder, Opcode
 from npu_device.config import DramConfig, NpuConfig, SpmConfig
-from pyv_npu.config import load
+from pyv_npu.config import Config, load
 from pyv_npu.errors import BadInputError
 from pyv_npu.studies.layer_mapping import layer_mapping
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import compare
-from pyv_npu.workloads.compiled import mapping_of, target_of
+from pyv_npu.workloads.compiled import energy_model, mapping_of, target_of
 from pyv_npu.workloads.data import random_inputs
 from pyv_npu.workloads.timing import run_commands
 from toolchain.backend import Program, compile_layers
-from toolchain.codegen.commands import MappingOptions
+from toolchain.codegen.commands import MappingOptions, Objective
 from toolchain.compiler import Compiled, compile_model
 from toolchain.errors import ModelError
 from toolchain.examples import EXAMPLES
@@ -76,7 +76,7 @@ def test_sums_stay_where_the_array_is_the_limit() -> None:
 
 def mapped(settings: dict[str, object], name: str = "cnn") -> Compiled:
     config = load([], "soc-axi", settings).config
-    return compile_model(prepare(EXAMPLES[name](), name), target_of(config.npu, mapping_of(config.compiler)))
+    return compile_model(prepare(EXAMPLES[name](), name), target_of(config.npu, mapping_of(config)))
 
 
 @pytest.mark.parametrize(
@@ -115,16 +115,33 @@ def test_a_search_is_never_slower_than_its_best_candidate_alone() -> None:
     npu = NpuConfig()
     graph = gemm(196, 384, 64)
     heuristic, searched = (compile_layers(graph, target_of(npu, MappingOptions(search=on))) for on in (False, True))
-    mapping = layer_mapping(heuristic, npu, "mm")
+    mapping = layer_mapping(heuristic, Config(npu=npu), "mm")
     cycles = run_commands(searched.commands, npu).cycles
     assert cycles <= mapping.chosen.cycles == run_commands(heuristic.commands, npu).cycles
     assert cycles <= mapping.alternatives[0].cycles
 
 
+@pytest.mark.parametrize("mapper", ["heuristic", "search"])
+@pytest.mark.parametrize("shape", [(384, 1024, 768), (196, 384, 64)])
+def test_each_objective_has_the_least_of_its_cost(shape: tuple[int, int, int], mapper: str) -> None:
+    """Energy by the model of all events, cycles by the device; both depend on the mapping."""
+    found = dict[Objective, tuple[int, float]]()
+    for objective in Objective:
+        config = load([], "soc-axi", {"compiler.objective": objective.value, "compiler.mapper": mapper}).config
+        program = compile_layers(gemm(*shape), target_of(config.npu, mapping_of(config)))
+        cycles, model = run_commands(program.commands, config.npu).cycles, energy_model(config)
+        assert model.commands is not None
+        found[objective] = cycles, model.commands(program.commands) + cycles * model.idle
+    for objective, own in found.items():
+        costs = {other: objective.cost(*each) for other, each in found.items()}
+        assert costs[objective] <= (1.02 if mapper == "heuristic" else 1) * min(costs.values()), (objective, own, found)
+    assert found[Objective.ENERGY][1] < 0.95 * found[Objective.CYCLES][1]
+
+
 def test_an_explanation_shows_what_runs() -> None:
     npu = device(2)
     program = on(npu, gemm(1024, 1024, 1024))
-    mapping = layer_mapping(program, npu, "mm")
+    mapping = layer_mapping(program, Config(npu=npu), "mm")
     assert (mapping.chosen.cycles, mapping.chosen.dram_bytes) == traffic(program, npu)
     assert mapping.chosen.limit == "dram"
     assert mapping.chosen.bounds["dram"] <= mapping.chosen.cycles
@@ -133,7 +150,7 @@ def test_an_explanation_shows_what_runs() -> None:
     assert [line.split()[1] for line in lines if line.lstrip().startswith("for ")] == ["n", "k", "m"]
     assert any("in1" in line and "kept" in line for line in lines)
     with pytest.raises(BadInputError, match="--layer nm: the model has no such product"):
-        layer_mapping(program, npu, "nm")
+        layer_mapping(program, Config(npu=npu), "nm")
 
 
 @pytest.mark.parametrize(
