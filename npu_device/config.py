@@ -24,6 +24,7 @@ LEVELS = 'pyv-npu docs npu-timing "Levels"'
 SCHEDULER = 'pyv-npu docs npu-timing "Scheduler"'
 TRANSFERS = 'pyv-npu docs npu-timing "Transfers"'
 DRAM = 'pyv-npu docs npu-timing "Timed DRAM"'
+NOC = 'pyv-npu docs npu-timing "NoC"'
 L2 = 'pyv-npu docs npu-timing "L2"'
 ENGINES = 'pyv-npu docs npu-timing "Engines"'
 LIMITS = 'pyv-npu docs interface "Limits"'
@@ -64,8 +65,6 @@ MAX_DRAM_BANKS = 128
 """Banks of a DRAM channel."""
 MAX_CLOCK_PART = 1 << 20
 """Numerator and denominator of DRAM cycles per core cycle, so that cycles of long runs stay below 2^63."""
-MAX_CHANNELS = 32
-"""DMA channels of all clusters: those that have registers (`abi.registers.UNITS`)."""
 MOST_QUEUED = 65536
 """Commands of a queue."""
 
@@ -200,8 +199,8 @@ class SpmConfig:
 class DmaConfig:
     """The DMA channels of a cluster."""
 
-    channels: int = _key(2, "channels of a cluster; of all clusters together at most 32", "channels", MACHINE, min=1,
-                         max=16)  # fmt: skip
+    channels: int = _key(2, "channels of a cluster; the first 32 of all clusters have counters", "channels", MACHINE,
+                         min=1, max=16)  # fmt: skip
     bytes_per_cycle: int | None = _key(128, f"rate of one channel; {UNLIMITED}", "bytes per NPU cycle", min=1)
     bus_width_bytes: int = _key(128, "one burst", "bytes", min=1, power_of_two=True)
     alignment: int = _key(64, "DRAM accesses are widened to this", "bytes", "pyv-npu docs bit-widths, R5", min=1,
@@ -329,7 +328,11 @@ class NocConfig:
     """The network between clusters and DRAM."""
 
     latency: int = _key(8, "of one transfer", "NPU cycles", min=0)
-    bytes_per_second: int | None = _key(256_000_000_000, f"bandwidth; {UNLIMITED}", "bytes per second", MACHINE, min=1)
+    bytes_per_second: int | None = _key(256_000_000_000, f"bandwidth of each link; {UNLIMITED}", "bytes per second",
+                                        MACHINE, min=1)  # fmt: skip
+    topology: str = _key("link", "one link for all clusters, one for each, or a mesh with memory at its west edge",
+                         source=NOC, choices=("link", "crossbar", "mesh"))  # fmt: skip
+    hop_latency: int = _key(2, "of each link of a mesh, besides noc.latency", "NPU cycles", min=0)
 
 
 @dataclass(frozen=True)
@@ -414,12 +417,12 @@ class NpuConfig:
 
     @property
     def dram_latency(self) -> int:
-        """NPU cycles of DRAM before the first byte of a transfer; timed: to the first data of a closed row."""
+        """NPU cycles of DRAM before the first byte of a transfer; timed: from an open row."""
         if self.dram.model == "simple":
             return self.dram.latency
         timing = self.dram.timed.timing
         npu_hz = self.clock_hz * self.clock_ratio[1]
-        return self.dram.timed.controller + (timing.rcd + timing.cl) * npu_hz // (timing.clock_hz * self.clock_ratio[0])
+        return self.dram.timed.controller + timing.cl * npu_hz // (timing.clock_hz * self.clock_ratio[0])
 
     @property
     def dram_clock(self) -> Fraction:
@@ -486,11 +489,6 @@ def _problems(config: NpuConfig) -> Iterator[str]:
             yield f"te.external.units = {unit}: te.count = {te.count} engines count from 0 to {te.count - 1}"
     if dma.direction == "split" and dma.channels != 2:
         yield f"dma.channels = {dma.channels}: must be 2 with dma.direction = split, one reads and one writes"
-    if dma.channels * config.clusters > MAX_CHANNELS:
-        yield (
-            f"dma.channels = {dma.channels}: must be at most {MAX_CHANNELS // config.clusters} with clusters = "
-            f"{config.clusters}; {MAX_CHANNELS} channels have counters"
-        )
 
 
 def _timed_problems(config: NpuConfig) -> Iterator[str]:

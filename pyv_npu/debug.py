@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from npu_device.abi.opcodes import TicketState
 from npu_device.abi.registers import REGISTERS, TOTALS, TOTALS_OFFSET, Mode
 from npu_device.abi.registers import Register as NpuRegister
-from npu_device.trace.events import FRONTEND, Kind
+from npu_device.trace.events import FRONTEND, Kind, unit_index, unit_kind
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError
@@ -154,7 +154,7 @@ def queue_text(npu: "NpuDevice") -> str:
     waiting = sum(1 for _, state in commands if state is TicketState.QUEUED)
     lines.append(f"device: {len(commands)} commands in flight, {waiting} not started")
     for command, state in commands:
-        unit = "" if command.unit == FRONTEND else f" on {Kind(command.unit >> 8).name}{command.unit & 0xFF}"
+        unit = "" if command.unit == FRONTEND else f" on {Kind(unit_kind(command.unit)).name}{unit_index(command.unit)}"
         entry = npu.entry(command)
         waits = f", hazards: {entry.hazards}" if entry.hazards else ""
         waits += f", barriers: {entry.gates}" if entry.gates else ""

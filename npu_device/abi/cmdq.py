@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from npu_device.abi.memory_map import MAX_CLUSTERS
 from npu_device.abi.opcodes import DataType, Opcode, Scope
 
 SCHEMA = 1
@@ -151,7 +152,7 @@ def _operand(field: str, value: Any) -> Iterator[Fault]:
 _COMMON: Mapping[str, Check] = {
     "id": _integer(0, MAX_32), "opcode": _one_of(*OPCODES), "deps": _list(_integer(0, MAX_32), 0, MAX_COMMANDS),
     "stream": _integer(0, 15), "prio": _integer(0, 15), "rank": _integer(0, 1023), "affinity": _integer(0, 15),
-    "cluster": _integer(0, 3), "layer": _text, "at": _integer(0, MAX_64),
+    "cluster": _integer(0, MAX_CLUSTERS - 1), "layer": _text, "at": _integer(0, MAX_64),
 }  # fmt: skip
 _DMA: Mapping[str, Check] = {
     "tensor_role": _one_of(*ROLES), "qbits": _one_of(*MOVED_AS), "dram_addr": _integer(0, MAX_64),

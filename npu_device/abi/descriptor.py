@@ -49,11 +49,12 @@ STATUS_OFFSET, TICKET_OFFSET = (word.offset for word in WORDS if word.name in ("
 
 PARTS = (
     Part("opcode", "op", 0, 8, "operation"),
-    Part("op_reserved", "op", 8, 7, "zero"),
+    Part("cluster_high", "op", 8, 2, "cluster, bits 3:2"),
+    Part("op_reserved", "op", 10, 5, "zero"),
     Part("extended", "op", 15, 1, "extended block at param1"),
     Part("rank", "op", 16, 10, "critical-path rank: 0 unknown, larger = sooner"),
     Part("affinity", "op", 26, 4, "engine: 0 any, else index + 1"),
-    Part("cluster", "op", 30, 2, "cluster"),
+    Part("cluster", "op", 30, 2, "cluster, bits 1:0"),
     Part("prio", "flags", 0, 4, "priority: larger = sooner"),
     Part("stream", "flags", 4, 4, "stream"),
     Part("bank_mask", "flags", 8, 8, "bit i = banks i*n/8..; 0 any"),
@@ -148,12 +149,18 @@ def check_parts(parts: tuple[Part, ...], words: tuple[Word, ...]) -> None:
 
 _STRUCT = struct.Struct("<2I3Q8I")
 _SPLIT = {name: tuple(p for p in PARTS if p.word == name) for name in ("op", "flags", "quant")}
+_HIGH = "_high"
+"""Ends the name of a part that has the high bits of another one."""
 _WIDTHS = {
     name: width
     for word in WORDS
     for name, width in ([(p.name, p.width) for p in _SPLIT.get(word.name, ())] or [(word.name, 8 * word.size)])
+    if not name.endswith(_HIGH)
 }
 """Bits of every attribute of a descriptor, in their order."""
+for _part in PARTS:
+    if _part.name.endswith(_HIGH):
+        _WIDTHS[_part.name.removesuffix(_HIGH)] += _part.width
 _LIMITS = tuple(1 << width for width in _WIDTHS.values())
 
 
@@ -201,7 +208,8 @@ class Descriptor(NamedTuple):
             param0, param1, status, ticket,
         ) = self  # fmt: skip
         return _STRUCT.pack(
-            opcode | op_reserved << 8 | extended << 15 | rank << 16 | affinity << 26 | cluster << 30,
+            opcode | cluster >> 2 << 8 | op_reserved << 10 | extended << 15 | rank << 16 | affinity << 26
+            | (cluster & 3) << 30,
             prio | stream << 4 | bank_mask << 8 | prefetch_dist << 16 | irq << 20 | write_status << 21
             | accumulate << 22 | in1_nk << 23 | function << 24,
             in0, in1, out, m, n, k, type_in0 | type_in1 << 8 | type_out << 16 | type_kv << 24, param0, param1, status,
@@ -222,7 +230,7 @@ class Descriptor(NamedTuple):
             raise AbiError(f"descriptor of {len(data)} bytes: must be {DESCRIPTOR_SIZE}")
         op, flags, in0, in1, out, m, n, k, quant, param0, param1, status, ticket = _STRUCT.unpack(data)
         return cls(
-            op & 0xFF, op >> 8 & 0x7F, op >> 15 & 1, op >> 16 & 0x3FF, op >> 26 & 0xF, op >> 30,
+            op & 0xFF, op >> 10 & 0x1F, op >> 15 & 1, op >> 16 & 0x3FF, op >> 26 & 0xF, (op >> 8 & 3) << 2 | op >> 30,
             flags & 0xF, flags >> 4 & 0xF, flags >> 8 & 0xFF, flags >> 16 & 0xF, flags >> 20 & 1, flags >> 21 & 1,
             flags >> 22 & 1, flags >> 23 & 1, flags >> 24,
             in0, in1, out, m, n, k, quant & 0xFF, quant >> 8 & 0xFF, quant >> 16 & 0xFF, quant >> 24,

@@ -16,6 +16,7 @@ from npu_device.cost.banks import Access, Demand, demands, spread
 from npu_device.cost.plan import Compute, Piece, Transfer
 from npu_device.cost.rates import Rates
 from npu_device.cost.tensor import SPEEDS, Product, ceil_div, once_per_command, product_of, speeds
+from npu_device.cost.topology import network_of
 from npu_device.memory.bitwidth import aligned_bytes, expanded, num_bursts
 from npu_device.memory.region import Region
 from npu_device.trace.events import CACHED, ROLE, WRITES, Cause, Kind, Role
@@ -149,6 +150,9 @@ class Timing:
         """The same when the L2 holds all of it."""
         self.miss_latency = self.core_cycles(config.l2.hit + config.dram_latency + network)
         """The same when the L2 lacks some of it."""
+        self.network = network_of(config)
+        self.hop_latency = self.core_cycles(config.noc.hop_latency)
+        """Core cycles of a hop."""
         self.turn = (
             1
             if config.dram.channels == 1 or config.dram.model == "timed"

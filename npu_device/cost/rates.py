@@ -34,7 +34,7 @@ class Rates:
             for rate in (config.dram.rate, config.noc.bytes_per_second)
         )
         self.noc_is_lowest = noc is not None and (dram is None or noc < dram)
-        self.uniform = self._channels == 1 and not config.l2.enabled
+        self.uniform = self._channels == 1 and not config.l2.enabled and config.noc.topology == "link"
         """Whether all transfers use the DRAM's one channel and the NoC equally: the lower rate is that of both."""
         one = None if dram is None else dram / self._channels
         lowest = min((rate for rate in (one, noc) if rate is not None), default=None)

@@ -210,7 +210,7 @@ class Decoder:
 
     def _header(self, d: Descriptor, opcode: Opcode, operation: Operation) -> None:
         if d.op_reserved:
-            raise DescriptorError(TicketError.RESERVED, f"op[14:8] is {d.op_reserved:#x}, must be 0")
+            raise DescriptorError(TicketError.RESERVED, f"op[14:10] is {d.op_reserved:#x}, must be 0")
         if d.cluster >= self._clusters:
             raise DescriptorError(
                 TicketError.CLUSTER, f"cluster {d.cluster} of {self._clusters}: must be below, or raise npu.clusters"

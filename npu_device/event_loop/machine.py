@@ -7,12 +7,13 @@ from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Piece
 from npu_device.cost.rates import WHOLE
+from npu_device.cost.topology import network_of
 from npu_device.event_loop import cache, snapshot, stepper
 from npu_device.event_loop.encoding import Encoded, Pieces
 from npu_device.event_loop.state import FOREVER, MAX_ROW_BANKS, MAX_RUNS
 from npu_device.event_loop.storage import Storage, compiled_calls, interpreted_calls
 from npu_device.event_loop.timed_dram import add_timed_dram, timed_capacities
-from npu_device.trace.events import Kind, What, unit_code
+from npu_device.trace.events import Kind, What, unit_code, unit_counts
 from npu_device.trace.stream import EventStream
 from pyv_native.state import Fields
 
@@ -40,14 +41,20 @@ class Begun(NamedTuple):
 def request_bit(unit_class: tuple[int, ...]) -> int:
     """Bit of the units of a class (kind, cluster, ...) in `EventLoop.requested`."""
     kind, cluster, *_ = unit_class
-    return 1 << 4 * kind + cluster
+    return 1 << 16 * kind + cluster
 
 
 def power_up(config: NpuConfig, timing: Timing, analytic: bool = False, external: Collection[int] = ()) -> Storage:
     """The records of a device on which nothing has run. `external`: codes of the external units."""
     dram, l2, rates = config.dram, config.l2, timing.rates
     lines = l2.bytes // l2.line if l2.enabled else 0
-    storage = Storage(lines, timed_capacities(config) if dram.model == "timed" else {})
+    counts = {kind: count * config.clusters for kind, count in unit_counts(config).items()}
+    noc = network_of(config)
+    units, banks = sum(counts.values()), config.spm.banks * config.clusters
+    runs = MAX_RUNS + units + counts[Kind.DMA] * config.dma.outstanding
+    capacities = {"units": units, "begun": units, "banks": banks, "runs": runs, "active": runs, "completed": runs,
+                  "routes": config.clusters * noc.ports}  # fmt: skip
+    storage = Storage(lines, capacities | (timed_capacities(config) if dram.model == "timed" else {}))
     loop = storage.arena.root
     loop.uniform, loop.analytic, loop.external = int(rates.uniform), int(analytic), int(bool(external))
     loop.total_rate, loop.dma_rate, loop.priority_rate = rates.shared_total, rates.channel, rates.first
@@ -58,17 +65,17 @@ def power_up(config: NpuConfig, timing: Timing, analytic: bool = False, external
     if dram.model == "simple" and dram.row_model == "open":
         loop.row_cycles, loop.row_bytes = timing.core_cycles(dram.row_cycles), dram.row_bytes
         loop.row_banks = dram.row_banks
-    counts = {Kind.TE: config.te.count, Kind.VE: config.ve.count, Kind.DMA: config.dma.channels}
     for kind, count in counts.items():
-        for index in range(count * config.clusters):
+        for index in range(count):
             unit = loop.units.add()
-            unit.code, unit.kind, unit.cluster = unit_code(kind, index), int(kind), index // count
+            unit.code, unit.kind = unit_code(kind, index), int(kind)
+            unit.cluster = index * config.clusters // count
             unit.begin_event, unit.end_event = map(int, STEP_EVENTS[kind])
             unit.share[0] = WHOLE * int(rates.uniform)
             unit.external = int(unit.code in external)
-    for slot in range(MAX_RUNS):
+    for slot in range(runs):
         loop.runs.add().slot = slot
-    for index in range(config.spm.banks * config.clusters):
+    for index in range(banks):
         loop.banks.add().code = unit_code(Kind.BANK, index)
     for index in range(dram.channels):
         channel = loop.channels.add()
@@ -77,7 +84,14 @@ def power_up(config: NpuConfig, timing: Timing, analytic: bool = False, external
     loop.per_byte = rates.per_byte
     if dram.model == "timed":
         add_timed_dram(loop, config, timing)
-    for rate in (*[rates.shared_dram] * dram.channels, rates.shared_noc):
+    loop.ports, loop.hop_latency = noc.ports, timing.core_cycles(config.noc.hop_latency)
+    for routes in noc.routes:
+        for hops, reads, writes in routes:
+            route = loop.routes.add()
+            route.hops = hops
+            route.reads.fill([dram.channels + link for link in reads])
+            route.writes.fill([dram.channels + link for link in writes])
+    for rate in (*[rates.shared_dram] * dram.channels, *[rates.shared_noc] * noc.links):
         loop.links.add().rate = rate
     if l2.enabled:
         cache_record = loop.l2

@@ -20,7 +20,6 @@ from npu_device.event_loop.state import (
     DRAINING,
     LATENCY,
     MAX_LANES,
-    MAX_RUNS,
     NOT_YET,
     READ,
     TE,
@@ -147,7 +146,7 @@ def load(storage: Storage, state: Fields, pieces: Pieces, plan_of: PlanOf) -> No
 
 def _load_run(storage: Storage, fields: Fields, pieces: Pieces, plan_of: PlanOf) -> int:
     """A run in flight: its slot."""
-    slot = fields.integer("slot", 0, MAX_RUNS - 1)
+    slot = fields.integer("slot", 0, len(storage.runs) - 1)
     if storage.runs[slot].number:
         raise StateError("has a run already", "slot")
     number = fields.integer("number", 1, LATEST)
@@ -192,7 +191,7 @@ def _load_run(storage: Storage, fields: Fields, pieces: Pieces, plan_of: PlanOf)
 def _load_step(storage: Storage, unit: Any, fields: Fields) -> None:
     """The step that is in progress on a unit."""
     loop = storage.loop
-    run = storage.runs[fields.integer("slot", 0, MAX_RUNS - 1)]
+    run = storage.runs[fields.integer("slot", 0, len(storage.runs) - 1)]
     base, count = storage.span(run.slot) if run.number else (0, 0)
     step = storage.arena.view(Step, base + fields.integer("step", 0, count - 1) * layout(Step).size)
     kind = _KIND_OF[step.piece.step_class]

@@ -7,6 +7,7 @@ from dataclasses import field
 
 from npu_device.config import MAX_DRAM_CHANNELS, MAX_DRAM_QUEUE
 from npu_device.cost.plan import MAX_AFTER
+from npu_device.cost.topology import MAX_HOPS, MAX_NOC_LINKS
 from npu_device.trace.events import Kind
 from npu_device.trace.records import RECORD
 from pyv_native.records import REFERENCE, array, items, record, records
@@ -15,11 +16,11 @@ FOREVER = 1 << 62
 NOT_YET = -1
 """In place of a cycle."""
 
-MAX_UNITS = 128
 MAX_RUNS = 192
+"""At most, besides one for each outstanding transfer and engine."""
 MAX_LANES = 16
-MAX_BANKS = 256
 MAX_ROW_BANKS = 64
+MAX_LINKS = MAX_DRAM_CHANNELS + MAX_NOC_LINKS
 
 EVENT_WORDS = RECORD.itemsize // 8
 MAX_EVENTS = 8192
@@ -196,7 +197,7 @@ class Unit:
     """Transfer: `earliest_end` if nothing but that delay came from the engine."""
     exposed: int = 0
     """Transfer, once its data has moved: by how much the engine lengthens it."""
-    share: list[int] = array(MAX_DRAM_CHANNELS + 1)
+    share: list[int] = array(MAX_LINKS)
     """Transfer: the part of its bytes on each link, in 1/WHOLE."""
     external: int = 0
     """Whether an external engine decides when its steps end: until it has, `end` is FOREVER or more."""
@@ -229,6 +230,16 @@ class Link:
     """Credits per cycle that have no owner yet, while rates are shared."""
     weight: int = 0
     """The parts that transfers have there, added up."""
+
+
+@record
+class Route:
+    """The way of one cluster to one memory port."""
+
+    hops: int = 0
+    reads: list[int] = items(MAX_HOPS)
+    """Indices of links that data of reads crosses."""
+    writes: list[int] = items(MAX_HOPS)
 
 
 @record
@@ -484,7 +495,7 @@ class EventLoop:
     finishing: int = 0
     """Runs whose steps are over and whose results are still on their way."""
     requested: int = 0
-    """Units that commands wait for: bit 4 * kind + cluster."""
+    """Units that commands wait for: bit 16 * kind + cluster."""
     uniform: int = 0
     """Whether all transfers use the one DRAM channel and the NoC in equal parts."""
     analytic: int = 0
@@ -519,20 +530,26 @@ class EventLoop:
     """Of opening a DRAM row; 0: no row model."""
     row_bytes: int = 0
     row_banks: int = 0
-    units: list[Unit] = records(MAX_UNITS)
+    units: list[Unit] = records()
     """TE, VE, DMA, each kind through all clusters."""
-    runs: list[Run] = records(MAX_RUNS)
-    active: list[Run] = items(MAX_RUNS)
+    runs: list[Run] = records()
+    active: list[Run] = items()
     """Runs in flight, by acceptance number."""
-    completed: list[int] = items(MAX_RUNS)
+    completed: list[int] = items()
     """Slots of the runs that completed in this cycle."""
-    begun: list[int] = items(MAX_UNITS)
+    begun: list[int] = items()
     """Codes of the external units on which a step has begun, until the device takes them."""
-    banks: list[Bank] = records(MAX_BANKS)
+    banks: list[Bank] = records()
     """Of all clusters."""
     channels: list[DramChannel] = records(MAX_DRAM_CHANNELS)
-    links: list[Link] = records(MAX_DRAM_CHANNELS + 1)
-    """The DRAM channels, then the NoC."""
+    links: list[Link] = records(MAX_LINKS)
+    """The DRAM channels, then the links of the NoC."""
+    ports: int = 1
+    """Memory ports of the NoC; DRAM channel c is at port c % ports."""
+    routes: list[Route] = records()
+    """Of each cluster, to each memory port."""
+    hop_latency: int = 0
+    """Core cycles of a link of a mesh."""
     l2: Cache = field(default_factory=Cache)
     per_byte: int = 1
     """Credits of a byte."""

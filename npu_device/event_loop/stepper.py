@@ -363,7 +363,7 @@ def requested_unit_free(loop: EventLoop) -> int:
     """Whether a unit is free that a waiting command could start on."""
     if loop.requested:
         for unit in loop.units:
-            if takes_run(loop, unit) and loop.requested >> 4 * unit.kind + unit.cluster & 1:
+            if takes_run(loop, unit) and loop.requested >> 16 * unit.kind + unit.cluster & 1:
                 return 1
     return 0
 

@@ -77,10 +77,10 @@ class SingleSpan(NamedTuple):
 class Storage:
     """The buffer of one event loop. Views and offsets that it gives are good until the next plan is placed."""
 
-    def __init__(self, lines: int, capacities: Mapping[str, int] | None = None) -> None:
-        """`lines`: of the L2. `capacities`: of lists of a timed DRAM."""
+    def __init__(self, lines: int, capacities: Mapping[str, int]) -> None:
+        """`lines`: of the L2. `capacities`: of other lists."""
         sizes = {"events": MAX_EVENTS * EVENT_WORDS, "l2.tags": lines, "l2.dropped": lines}
-        self.arena = Arena(EventLoop, sizes | dict(capacities or {}))
+        self.arena = Arena(EventLoop, sizes | dict(capacities))
         self._spans: dict[int, PlanSpan] = {}
         """Steps of plans, by slot; plans of one step are apart."""
         self._single_spans: dict[int, SingleSpan] = {}

@@ -7,7 +7,7 @@ from typing import Any
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
 from npu_device.event_loop.dram import bank_of, complete, note_choice, set_region
-from npu_device.event_loop.state import DMA, FOREVER, MAX_RUNS, NOT_YET, READ, WRITE, Step
+from npu_device.event_loop.state import DMA, FOREVER, NOT_YET, READ, WRITE, Step
 from npu_device.event_loop.storage import Storage
 from pyv_native.records import layout
 from pyv_native.state import LATEST, Fields, StateError, inside, listed, row
@@ -181,7 +181,7 @@ def _load_request(storage: Storage, item: Any) -> Any:
     """The request of a step that is not over."""
     loop = storage.loop
     slot, index, rows, address, ready, last, end, bursts = row(
-        item, (0, MAX_RUNS - 1), _COUNT, _COUNT, _COUNT, _COUNT, _COUNT, _COUNT, _TICK
+        item, (0, len(loop.runs) - 1), _COUNT, _COUNT, _COUNT, _COUNT, _COUNT, _COUNT, _TICK
     )
     run = loop.runs[slot]
     base, count = storage.span(slot) if run.number else (0, 0)

@@ -37,8 +37,8 @@ def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
     piece = step.piece
     latency = loop.latency
     misses = 1
+    hops = 0
     if not loop.uniform:
-        unit.share[len(loop.channels)] = WHOLE
         if piece.aux & CACHED:
             misses = access(loop, unit, t)
             latency = loop.l2.miss_latency if misses else loop.l2.hit_latency
@@ -49,6 +49,8 @@ def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
                     channel.moved += piece.channel_bytes[channel.index]
             if loop.l2.line:
                 bypass(loop, unit, t)
+        hops = share_route(loop, unit)
+        latency += hops * loop.hop_latency
     if misses and loop.row_cycles:
         latency += open_rows(loop, step.dram, piece.aligned)
     requested = t
@@ -86,6 +88,34 @@ def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
     unit.earliest_end = unit.undisturbed_end
     if loop.analytic:
         begin_flow(loop, unit)
+
+
+def share_route(loop: EventLoop, unit: Unit) -> int:
+    """Parts of a transfer's bytes on the links of the NoC, by the memory ports of their DRAM channels: the hops to the
+    farthest of these."""
+    piece = unit.step.piece
+    count = len(loop.channels)
+    for i in range(count, len(loop.links)):
+        unit.share[i] = 0
+    hops = 0
+    for port in range(loop.ports):
+        size = piece.aligned
+        if loop.ports > 1:
+            size = 0
+            for i in range(count):
+                if i % loop.ports == port:
+                    size += piece.channel_bytes[i]
+        if size:
+            whole = part(size, piece.aligned)
+            route = loop.routes[unit.cluster * loop.ports + port]
+            hops = max(hops, route.hops)
+            if piece.step_class == WRITE:
+                for link in route.writes:
+                    unit.share[link] = min(WHOLE, unit.share[link] + whole)
+            else:
+                for link in route.reads:
+                    unit.share[link] = min(WHOLE, unit.share[link] + whole)
+    return hops
 
 
 def progress(loop: EventLoop, unit: Unit, t: int) -> None:

@@ -24,7 +24,7 @@ from npu_device.external.protocol import Dataflow, Event, Happening, Hello, Offe
 from npu_device.external.step import Step, Totals
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.operations.macro.base import Setting, setting_of
-from npu_device.trace.events import Kind, unit_code
+from npu_device.trace.events import Kind, unit_code, unit_index
 from pyv_native.state import LATEST, Fields, StateError, inside, listed, shown
 
 _OF_STEP = ("index", "lanes", "began", "at", "before", "granted", "written")
@@ -242,7 +242,7 @@ class External:
         try:
             return call()
         except ExternalEngineError as error:
-            raise ExternalEngineError(f"engine outside TE{unit & 0xFF}: {error}") from None
+            raise ExternalEngineError(f"engine outside TE{unit_index(unit)}: {error}") from None
 
     # -- inside ------------------------------------------------------------------------------------------------
 
@@ -256,7 +256,7 @@ class External:
                 step.ended = True
             if self.on_failure is None:
                 raise
-            self.on_failure(f"engine outside TE{unit & 0xFF}: {error}")
+            self.on_failure(f"engine outside TE{unit_index(unit)}: {error}")
             return None
 
     def _jobs_of(self, command: Command, lanes: int) -> list[list[Job]]:

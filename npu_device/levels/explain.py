@@ -18,7 +18,7 @@ from npu_device.cost.durations import Timing
 from npu_device.cost.tensor import ceil_div, product
 from npu_device.levels.critical_path import NO_PATH, Path
 from npu_device.levels.held import Held
-from npu_device.trace.events import CACHED, FRONTEND, TIGHT, WRITES, Cause, Kind, What
+from npu_device.trace.events import CACHED, FRONTEND, TIGHT, WRITES, Cause, Kind, What, unit_index, unit_kind
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import SPAN, UNFINISHED, Integers
 
@@ -168,7 +168,15 @@ class _Walk:
         self._core: list[tuple[int, int, int]] = spans.core[["start", "end", "ticket"]].tolist()
         self._held = Held(config, spans, dict(zip(tickets, engines, strict=False)))
         self._traffic = _Traffic(spans)
-        self._moved = int(spans.steps["moved"][spans.steps["unit"] >> 8 == Kind.DMA].sum())
+        transfers = spans.steps[unit_kind(spans.steps["unit"]) == Kind.DMA]
+        self._moved = int(transfers["moved"].sum())
+        self._crossed = self._moved
+        """Bytes on the busiest link of the NoC, at least."""
+        if config.noc.topology == "crossbar":
+            by_cluster = np.bincount(unit_index(transfers["unit"]) // config.dma.channels, transfers["moved"])
+            self._crossed = int(by_cluster.max(initial=0))
+        elif config.noc.topology == "mesh":
+            self._crossed = ceil_div(self._moved, 2 * self._timing.network.ports)
         self._ports = _by_unit(spans, What.BANK_BUSY)
         self._converting = int(spans.select(What.QUANTIZE, What.DEQUANTIZE)["bytes"].sum())
         """Cycles of the engines of encoded keys and values."""
@@ -177,7 +185,7 @@ class _Walk:
 
     def _at_least(self, step: _Step) -> int:
         """Cycles of the step's unit under the best of circumstances."""
-        cold = self._product.cold if step.unit >> 8 == Kind.TE and not step.warm else 0
+        cold = self._product.cold if unit_kind(step.unit) == Kind.TE and not step.warm else 0
         waited = sum(cycles for cause, cycles in step.stalls if cause in _WAITS)
         return max(0, step.end - step.begin - cold - waited)
 
@@ -201,7 +209,7 @@ class _Walk:
         config = self._config
 
         def each(kind: Kind, count: int) -> int:
-            busy = sum(cycles for unit, cycles in self._busy.items() if unit >> 8 == kind)
+            busy = sum(cycles for unit, cycles in self._busy.items() if unit_kind(unit) == kind)
             return ceil_div(busy, count * config.clusters)
 
         ports = 2 if config.spm.ports == "1r1w" else 1
@@ -209,7 +217,7 @@ class _Walk:
         return ({"kv_engines": kv_engines} if kv_engines else {}) | {
             "compute": max(each(Kind.TE, config.te.count), each(Kind.VE, config.ve.count)),
             "dram": self._bytes_bound(self._busiest() * config.dram.channels, config.dram.rate),
-            "noc": self._bytes_bound(self._moved, config.noc.bytes_per_second),
+            "noc": self._bytes_bound(self._crossed, config.noc.bytes_per_second),
             "spm": ceil_div(max(self._ports.values(), default=0), ports),
             "critical_path": critical_path,
         }
@@ -257,7 +265,7 @@ class _Walk:
         """Why nothing of the chain ran in so many cycles between `low` and `at`."""
         for step in self._ending[low] if low else ():
             if step.write:  # its bytes have been sent, the memory has them after its latency
-                for blocker, latency in (*self._latencies(step.way), (Blocker.DRAM_LATENCY, self._row)):
+                for blocker, latency in (*self._latencies(step), (Blocker.DRAM_LATENCY, self._row)):
                     taken = min(latency, cycles)
                     cycles -= taken
                     yield blocker, taken
@@ -270,7 +278,7 @@ class _Walk:
             return Blocker.FAULT
         if self._accepted.get(ticket, 0) == at or not low:
             return Blocker.SUBMISSION
-        draining = any(step.unit >> 8 == Kind.TE for step in self._ending[low])
+        draining = any(unit_kind(step.unit) == Kind.TE for step in self._ending[low])
         return Blocker.FILL_DRAIN if draining and self._product.drain else Blocker.DEPENDENCY
 
     def _before(self, at: int, step: _Step | None) -> _Step | None:
@@ -294,7 +302,7 @@ class _Walk:
         left = step.end - step.begin
         for cause, cycles in step.stalls:
             left -= self._take(step, Blocker[Cause(cause).name], cycles, left)
-        kind = step.unit >> 8
+        kind = unit_kind(step.unit)
         if kind == Kind.DMA:
             self._spend_transfer(step, left, unit_busy)
             return
@@ -309,7 +317,7 @@ class _Walk:
         """Divide what stalls leave of a transfer's cycles. DRAM and NoC get no more than bytes can have taken there."""
         rates, row = self._timing.rates, 0 if step.write else self._row
         ahead = step.ahead
-        for blocker, latency in () if step.write else self._latencies(step.way):
+        for blocker, latency in () if step.write else self._latencies(step):
             cycles = max(0, latency - ahead)
             ahead = max(0, ahead - latency)
             remaining -= self._take(step, Blocker.CHANNEL_BUSY if unit_busy else blocker, cycles, remaining)
@@ -338,16 +346,17 @@ class _Walk:
         lowest = min(rate for rate in (rates.dram, rates.noc) if rate)
         return ceil_div(self._traffic.during(step.begin, step.end) * rates.per_byte, lowest)
 
-    def _latencies(self, way: Way) -> tuple[tuple[Blocker, int], ...]:
+    def _latencies(self, step: _Step) -> tuple[tuple[Blocker, int], ...]:
         """The latency of a transfer."""
-        timing, config = self._timing, self._config
+        timing, config, way = self._timing, self._config, step.way
+        hops = timing.network.hops(unit_index(step.unit) // config.dma.channels) * timing.hop_latency
         if way is Way.L2:
             noc = timing.core_cycles(config.noc.latency)
-            return (Blocker.NOC, noc), (Blocker.L2, timing.hit_latency - noc)
+            return (Blocker.NOC, noc + hops), (Blocker.L2, timing.hit_latency - noc)
         dram = timing.core_cycles(config.dram_latency)
         both = timing.core_cycles(config.dram_latency + config.noc.latency)
         whole = timing.latency if way is Way.DRAM else timing.miss_latency
-        return (Blocker.DRAM_LATENCY, dram), (Blocker.NOC, both - dram), (Blocker.L2, whole - both)
+        return (Blocker.DRAM_LATENCY, dram), (Blocker.NOC, both - dram + hops), (Blocker.L2, whole - both)
 
     def _take(self, step: _Step, blocker: Blocker, cycles: int, left: int) -> int:
         taken = max(0, min(cycles, left))
@@ -359,7 +368,7 @@ class _Traffic:
     """Bytes that transfers and fetches from the ring move over DRAM and NoC."""
 
     def __init__(self, spans: Spans) -> None:
-        work = spans.steps[(spans.steps["last"] != UNFINISHED) & (spans.steps["unit"] >> 8 == Kind.DMA)]
+        work = spans.steps[(spans.steps["last"] != UNFINISHED) & (unit_kind(spans.steps["unit"]) == Kind.DMA)]
         fetches = spans.select(What.FETCH)
         fetches = fetches["end"][fetches["aux"] != TIGHT]
         size = np.concatenate([work["moved"], np.full(len(fetches), DESCRIPTOR_SIZE)])
@@ -396,7 +405,7 @@ def _steps(spans: Spans) -> Iterator[_Step]:
     stalls: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
     for row in spans.select(What.STALL):
         if row["unit"] != FRONTEND:
-            engine = 0 if row["unit"] >> 8 == Kind.BANK else int(row["unit"])
+            engine = 0 if unit_kind(row["unit"]) == Kind.BANK else int(row["unit"])
             key, cause = (int(row["ticket"]), int(row["tile"])), int(row["aux"])
             stalls.setdefault(key, []).append((int(row["first"]), engine, cause, int(row["bytes"])))
     missed = spans.select(What.L2_MISS)
@@ -415,7 +424,7 @@ def _steps(spans: Spans) -> Iterator[_Step]:
         lost = tuple(
             (cause, cycles) for number, engine, cause, cycles in own if first < number < last and engine in (0, unit)
         )
-        cached = unit >> 8 == Kind.DMA and aux & CACHED
+        cached = unit_kind(unit) == Kind.DMA and aux & CACHED
         way = Way.FILL if first in filled else Way.L2 if cached else Way.DRAM
         write = bool(aux & WRITES)
         yield _Step(unit, ticket, begin, end, moved, ended.get(unit) == begin, lost, way, ahead.get(first, 0), write)

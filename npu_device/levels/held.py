@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from npu_device.config import NpuConfig
-from npu_device.trace.events import Kind
+from npu_device.trace.events import Kind, unit_code, unit_index, unit_kind
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import UNFINISHED, Table
 
@@ -29,9 +29,9 @@ class Held:
         pairs = np.unique(np.stack([work["unit"].astype(np.int64), work["ticket"].astype(np.int64)]), axis=1)
         taken: dict[int, list[tuple[int, int]]] = {}
         for unit, ticket in pairs.T.tolist():
-            if engines.get(ticket, (0, 0))[0] == unit >> 8:
+            if engines.get(ticket, (0, 0))[0] == unit_kind(unit):
                 self._own.setdefault(ticket, set()).add(unit)
-            if unit >> 8 in self._counts:
+            if unit_kind(unit) in self._counts:
                 taken.setdefault(unit, []).append((first[ticket], last[ticket]))
         for unit, rows in taken.items():
             rows.sort()
@@ -43,9 +43,11 @@ class Held:
         wanted = self._engines[ticket][1] - len(own) if unit in own else 0
         if wanted <= 0:
             return 0
-        count = self._counts[Kind(unit >> 8)]
-        low = unit - (unit & 0xFF) % count
-        free = sum(other not in own and self._free(other, begin, end) for other in range(low, low + count))
+        kind = Kind(unit_kind(unit))
+        count, index = self._counts[kind], unit_index(unit)
+        low = index - index % count
+        others = [unit_code(kind, index) for index in range(low, low + count)]
+        free = sum(other not in own and self._free(other, begin, end) for other in others)
         free = min(free, wanted)
         return cycles * free // (len(own) + free)
 

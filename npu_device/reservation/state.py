@@ -15,7 +15,7 @@ CLUSTER_DOMAINS = STREAMS
 """Index of the first cluster's domain, after those of streams."""
 GLOBAL_DOMAIN = STREAMS + MAX_CLUSTERS
 DOMAINS = GLOBAL_DOMAIN + 1
-MAX_CLASSES = 144
+MAX_CLASSES = 480
 """Unit classes: all units, those of one kind and cluster, and class 0."""
 NO_UNIT = 0
 """Class of commands that need no unit: they complete as they start."""

@@ -21,6 +21,8 @@ from npu_device.trace.events import (
     What,
     unit_code,
     unit_counts,
+    unit_index,
+    unit_kind,
 )
 from npu_device.trace.stream import EventStream
 from pyv_native.state import LATEST, WORD32, Fields, StateError
@@ -351,7 +353,7 @@ class Counters:
         self._busy[record[1]] += record[5]
 
     def _channel_bytes(self, record: Record) -> None:
-        self.channel_bytes[record[1] & 0xFF] += record[5]
+        self.channel_bytes[unit_index(record[1])] += record[5]
 
     def _rows(self, record: Record) -> None:
         if self.dram is not None:
@@ -370,7 +372,7 @@ class Counters:
         self.dram_bytes_written += record[5]
 
     def _stale(self, record: Record) -> None:
-        self._l2("stale", record[6] if record[1] >> 8 == Kind.L2 else 1)
+        self._l2("stale", record[6] if unit_kind(record[1]) == Kind.L2 else 1)
 
     def _l2(self, name: str, lines: int) -> None:
         if self.l2 is not None:

@@ -34,6 +34,7 @@ A barrier is open from its stamp until everything before it has completed.
 
 import struct
 from enum import IntEnum
+from typing import Any
 
 from npu_device.config import NpuConfig
 
@@ -93,7 +94,7 @@ class What(IntEnum):
 
 
 class Kind(IntEnum):
-    """What a unit is: the high byte of its code."""
+    """What a unit is: bits 11:8 of its code."""
 
     FRONTEND = 0
     TE = 1
@@ -114,8 +115,19 @@ FRONTEND, CORE = Kind.FRONTEND << 8, Kind.CORE << 8
 
 
 def unit_code(kind: Kind, index: int) -> int:
-    """Unit `index` (0..255, counted through all clusters) of a kind, as in a record."""
-    return kind << 8 | index
+    """Code of unit `index` (0..4095, counted through all clusters) of a kind, in a record: bits 7:0 and 15:12 are those
+    of the index, 11:8 the kind."""
+    return kind << 8 | index & 0xFF | index >> 8 << 12
+
+
+def unit_kind(unit: Any) -> Any:
+    """Return the kind of a unit, or of each of an array of units."""
+    return unit >> 8 & 0xF
+
+
+def unit_index(unit: Any) -> Any:
+    """Return the index of a unit among those of its kind, or of each of an array of units."""
+    return unit & 0xFF | unit >> 12 << 8
 
 
 def unit_counts(config: NpuConfig) -> dict[Kind, int]:

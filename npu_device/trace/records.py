@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_device.trace.events import BATCH, PACKED, Kind, What
+from npu_device.trace.events import BATCH, PACKED, Kind, What, unit_kind
 from pyv_native.state import LATEST, StateError
 
 RECORD = np.dtype(
@@ -70,7 +70,7 @@ class RecordChecks:
         batch = np.frombuffer(data, RECORD)
         if not len(batch):
             return
-        what, kind, cycle = batch["what"], batch["unit"] >> 8, batch["cycle"]
+        what, kind, cycle = batch["what"], unit_kind(batch["unit"]), batch["cycle"]
         known = (what >= min(What)) & (what <= max(What)) & (kind <= max(Kind))
         numbers = (cycle <= LATEST) & ((batch["bytes"] <= LATEST) | np.isin(what, _ADDRESSES))
         self._refuse(~(known & numbers), "has a kind, a unit or a number that no event has")
@@ -86,7 +86,7 @@ class RecordChecks:
         begins, ends = np.isin(what, list(_STEPS)), np.isin(what, [begin + 1 for begin in _STEPS])
         for begin, kind in _STEPS.items():
             this = (what == begin) | (what == begin + 1)
-            self._refuse(this & (batch["unit"] >> 8 != kind), "is a step of another kind of unit")
+            self._refuse(this & (unit_kind(batch["unit"]) != kind), "is a step of another kind of unit")
         at = np.flatnonzero(begins | ends)
         units = batch["unit"][at]
         for unit in np.unique(units).tolist():

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from npu_device.trace.events import FRONTEND, Cause, Kind, What
+from npu_device.trace.events import FRONTEND, Cause, Kind, What, unit_kind
 from npu_device.trace.records import Batch
 from npu_device.trace.spans import IS_BEGIN, NONE, SPAN, UNFINISHED, Integers, SpanBuilder, Table
 
@@ -49,7 +49,7 @@ class Spans:
 
     def units(self, kind: Kind) -> dict[int, Table]:
         """Code of each engine of a kind that worked -> its steps, as they began."""
-        return by_unit(self.steps[self.steps["unit"] >> 8 == kind])
+        return by_unit(self.steps[unit_kind(self.steps["unit"]) == kind])
 
     @property
     def kv_engines(self) -> dict[int, Table]:
@@ -101,7 +101,7 @@ class Spans:
     def conflicts(self) -> dict[int, Table]:
         """Code of each scratchpad bank -> what its accesses lengthened steps by, from the begin of each step."""
         stalls = self.select(What.STALL)
-        return by_unit(stalls[stalls["unit"] >> 8 == Kind.BANK])
+        return by_unit(stalls[unit_kind(stalls["unit"]) == Kind.BANK])
 
     @cached_property
     def banks(self) -> dict[int, Table]:

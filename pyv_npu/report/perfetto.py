@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_device.abi.opcodes import Kernel, Opcode
-from npu_device.trace.events import Cause, What
+from npu_device.trace.events import Cause, What, unit_kind
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import OPCODE, UNITS, Table
 from pyv_npu.observe.latency.rows import Submission
@@ -140,7 +140,7 @@ def write_perfetto(path: Path, spans: Spans, submissions: Sequence[Submission]) 
         *_counter(tracks.counter("queue depth", "commands"), spans.queue),
     ]
     for kind in UNITS:
-        rows = spans.steps[spans.steps["unit"] >> 8 == kind]
+        rows = spans.steps[unit_kind(spans.steps["unit"]) == kind]
         if len(rows):
             events += _counter(tracks.counter(f"{kind.name} busy", "engines"), rows)
     for unit, rows in spans.kv_engines.items():

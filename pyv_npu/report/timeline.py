@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
 from npu_device.issue.retirement import ErrorEntry
-from npu_device.trace.events import BEGINS, ENDS, Cause, Kind, Refusal, What
+from npu_device.trace.events import BEGINS, ENDS, Cause, Kind, Refusal, What, unit_index, unit_kind
 from npu_device.trace.records import Batch
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import NONE, OPCODE, UNFINISHED, Flags, SpanBuilder, Table, among
@@ -167,8 +167,8 @@ def timeline_csv(path: Path, layers: Sequence[str] = ()) -> Iterator[Timeline]:
 @cache
 def unit_name(code: int) -> str:
     """The unit with this code: te0, bank3, frontend."""
-    kind = Kind(code >> 8)
-    return _ONLY.get(kind) or f"{kind.name.lower()}{code & 0xFF}"
+    kind = Kind(unit_kind(code))
+    return _ONLY.get(kind) or f"{kind.name.lower()}{unit_index(code)}"
 
 
 def open_rows(table: Table) -> list[tuple[int, int]]:

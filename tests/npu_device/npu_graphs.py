@@ -163,7 +163,9 @@ def configs(draw: st.DrawFn, **fixed: Any) -> NpuConfig:
                 refi=draw(st.sampled_from((None, 700))), rfc=40,
             ),
         ),
-        "noc": NocConfig(latency=draw(st.sampled_from((0, 8)))),
+        "noc": NocConfig(
+            latency=draw(st.sampled_from((0, 8))), topology=draw(st.sampled_from(("link", "link", "crossbar", "mesh"))),
+        ),
         "l2": L2Config(
             enabled=draw(st.sampled_from((False, False, True))), bytes=draw(st.sampled_from((512, 4096, 1 << 16))),
             ways=draw(st.sampled_from((1, 2, 8))), hit=draw(st.sampled_from((0, 20))), write_back=draw(st.booleans()),

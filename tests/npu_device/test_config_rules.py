@@ -23,8 +23,6 @@ from npu_device.config import ChainedConfig, DmaConfig, DramConfig, NpuConfig, S
         ({"dma": DmaConfig(bus_width_bytes=96)}, "dma.bus_width_bytes = 96: must be a power of two"),
         ({"dma": DmaConfig(channels=3, direction="split")},
          "dma.channels = 3: must be 2 with dma.direction = split, one reads and one writes"),
-        ({"dma": DmaConfig(channels=16), "clusters": 4},
-         "dma.channels = 16: must be at most 8 with clusters = 4; 32 channels have counters"),
         ({"dram": DramConfig(channels=3)}, "dram.channels = 3: must be a power of two"),
         ({"dram": DramConfig(interleave=64), "dma": DmaConfig(alignment=128)},
          "dram.interleave = 64: must be at least dma.alignment = 128, an access is on one channel"),
@@ -34,7 +32,8 @@ from npu_device.config import ChainedConfig, DmaConfig, DramConfig, NpuConfig, S
         ({"te": TeConfig(chained=ChainedConfig(mask_skip="some"))},
          "te.chained.mask_skip = some: must be one of none, tile, dataflow"),
         ({"clock_ratio": (0, 1)}, "clock_ratio = (0, 1): must be at least 1"),
-        ({"clusters": 5}, "clusters = 5: must be at most 4"),
+        ({"clusters": 13}, "clusters = 13: must be at most 12"),
+        ({"dma": DmaConfig(channels=17)}, "dma.channels = 17: must be at most 16"),
     ],
 )  # fmt: skip
 def test_a_configuration_that_cannot_be(sections: dict[str, Any], message: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from npu_device.levels.explain import Blocker
-from npu_device.trace.events import CACHED, WRITES, Kind, What
+from npu_device.trace.events import CACHED, WRITES, Kind, What, unit_kind
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import UNITS, Integers, Table
 from pyv_npu.observe.analysis.traffic import ROLES, role_of
@@ -86,7 +86,7 @@ def layers(
         return np.bincount(index, values, len(ordered)).astype(np.int64).tolist()
 
     steps, index = known(spans.steps)
-    length, kinds = steps["end"] - steps["start"], steps["unit"] >> 8
+    length, kinds = steps["end"] - steps["start"], unit_kind(steps["unit"])
     for kind in UNITS:
         chosen = kinds == kind
         for layer, busy in zip(ordered, sums(index[chosen], length[chosen]), strict=True):

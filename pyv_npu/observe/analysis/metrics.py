@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import vector_rate
 from npu_device.cost.tensor import gemm_rate, peak_macs
-from npu_device.trace.events import unit_counts
+from npu_device.trace.events import unit_counts, unit_index
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import UNITS
 from pyv_npu.config import Config
@@ -25,7 +25,7 @@ def utilization(spans: Spans, config: NpuConfig) -> dict[str, float]:
     for kind in UNITS:
         for unit, rows in spans.units(kind).items():
             busy = int((rows["end"] - rows["start"]).sum())
-            shares[f"{kind.name.lower()}{unit & 0xFF}"] = busy / max(spans.end, 1)
+            shares[f"{kind.name.lower()}{unit_index(unit)}"] = busy / max(spans.end, 1)
     return shares
 
 

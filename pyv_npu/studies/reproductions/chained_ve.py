@@ -15,7 +15,7 @@ from npu_device.config import ChainedConfig, DmaConfig, DramConfig, NocConfig, N
 from npu_device.cost import chained
 from npu_device.cost.dataflow import Engines, run
 from npu_device.levels.runner import Listed, Runner
-from npu_device.trace.events import Cause, Kind, What
+from npu_device.trace.events import Cause, Kind, What, unit_kind
 from npu_device.trace.stream import records
 from pyv_npu.errors import UsageError
 from pyv_npu.studies.reproductions import Reproduced
@@ -175,7 +175,7 @@ def grid(npu: NpuConfig, shape: Shape, length: int) -> list[Grid]:
         runner.run([_attention(shape, length)])
         events = seen()
         lost = (events["what"] == What.STALL) & (events["aux"] == Cause.BANK_CONFLICT)
-        served = (events["what"] == What.BANK_BUSY) & (events["unit"] >> 8 == Kind.BANK)
+        served = (events["what"] == What.BANK_BUSY) & (unit_kind(events["unit"]) == Kind.BANK)
         cycles = int(events["cycle"].max())
         moved = int(events["bytes"][served].sum()) * (npu.spm.port or 0)
         made.append(Grid(count, cycles, int(events["bytes"][lost].sum()), moved / cycles))

@@ -115,14 +115,16 @@ def test_unpack_and_pack_are_inverse(data: bytes) -> None:
 def test_a_part_lands_at_its_bits(part: Part, data: st.DataObject) -> None:
     value = data.draw(st.integers(0, (1 << part.width) - 1))
     word = next(w for w in WORDS if w.name == part.word)
-    packed = Descriptor().with_(**{part.name: value}).pack()
+    name = part.name.removesuffix("_high")
+    packed = Descriptor().with_(**{name: value << 2 if name != part.name else value}).pack()
     assert int.from_bytes(packed, "little") == value << (8 * word.offset + part.low)
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+@pytest.mark.parametrize("part", [part for part in PARTS if part.name != "cluster_high"], ids=lambda part: part.name)
 def test_a_value_that_does_not_fit_is_refused(part: Part) -> None:
-    with pytest.raises(AbiError, match=f"field {part.name}: {1 << part.width} does not fit {part.width}"):
-        Descriptor().with_(**{part.name: 1 << part.width}).pack()
+    width = 4 if part.name == "cluster" else part.width
+    with pytest.raises(AbiError, match=f"field {part.name}: {1 << width} does not fit {width}"):
+        Descriptor().with_(**{part.name: 1 << width}).pack()
 
 
 def test_registers_are_those_of_the_abi() -> None:

@@ -40,7 +40,7 @@ CASES: list[tuple[TicketError, Descriptor, str]] = [
     (E.OPCODE, Descriptor(opcode=19), "opcode 19"),
     (E.OPCODE, Descriptor(opcode=255), "opcode 255"),
     *((E.UNSUPPORTED, Descriptor(opcode=op), f"{op.name} in tile form") for op in (Opcode.CONV2D_T, Opcode.ATTN_T)),
-    (E.RESERVED, NOP.with_(op_reserved=1), "op[14:8]"),
+    (E.RESERVED, NOP.with_(op_reserved=1), "op[14:10]"),
     (E.RESERVED, LOAD.with_(accumulate=1), "flag accumulate means nothing for LOAD"),
     (E.RESERVED, ADD.with_(in1_nk=1), "flag in1_nk means nothing for ELTWISE"),
     (E.RESERVED, LOAD.with_(extended=1, param1=EXT), "LOAD has no macro form"),

@@ -1,0 +1,86 @@
+"""Links of the network between clusters and DRAM, and the routes over them (docs/npu-timing.md, "NoC")."""
+
+from math import isqrt
+from typing import NamedTuple
+
+from npu_device.abi.memory_map import MAX_CLUSTERS
+from npu_device.config import NpuConfig
+
+
+class Route(NamedTuple):
+    """The way of one cluster to one memory port."""
+
+    hops: int
+    reads: tuple[int, ...]
+    """Links that data of reads crosses, counted from 0."""
+    writes: tuple[int, ...]
+
+
+class Network(NamedTuple):
+    """The links of a topology."""
+
+    links: int
+    ports: int
+    """Memory ports: DRAM channel c is at port c modulo this."""
+    routes: tuple[tuple[Route, ...], ...]
+    """By cluster and memory port."""
+
+    def hops(self, cluster: int) -> int:
+        """Hops of a cluster to the farthest memory port."""
+        return max(route.hops for route in self.routes[cluster])
+
+
+def network_of(config: NpuConfig) -> Network:
+    """Return the network of a configuration: one link for all, one for each cluster, or a mesh."""
+    clusters = config.clusters
+    if config.noc.topology == "link":
+        return Network(1, 1, ((Route(0, (0,), (0,)),),) * clusters)
+    if config.noc.topology == "crossbar":
+        return Network(clusters, 1, tuple((Route(0, (cluster,), (cluster,)),) for cluster in range(clusters)))
+    return _mesh(clusters)
+
+
+def width_of(clusters: int) -> int:
+    """Return the columns of a mesh: as many as rows, or one more where that holds all clusters."""
+    side = isqrt(clusters)
+    return side if side * side == clusters else side + 1
+
+
+def _mesh(clusters: int) -> Network:
+    """Clusters row by row; a memory port west of each row. Data goes along x first, then along y; each link has a
+    direction."""
+    width = width_of(clusters)
+    rows = -(-clusters // width)
+    index: dict[tuple[tuple[int, int], tuple[int, int]], int] = {}
+
+    def link(begin: tuple[int, int], end: tuple[int, int]) -> int:
+        return index.setdefault((begin, end), len(index))
+
+    def way(begin: tuple[int, int], end: tuple[int, int]) -> tuple[int, ...]:
+        links, (x, y) = [], begin
+        while x != end[0]:
+            step = 1 if end[0] > x else -1
+            links.append(link((x, y), (x + step, y)))
+            x += step
+        while y != end[1]:
+            step = 1 if end[1] > y else -1
+            links.append(link((x, y), (x, y + step)))
+            y += step
+        return tuple(links)
+
+    routes = []
+    for cluster in range(clusters):
+        here = cluster % width, cluster // width
+        to_ports = []
+        for row in range(rows):
+            router, port = (0, row), (-1, row)
+            reads = (link(port, router), *way(router, here))
+            writes = (*way(here, router), link(router, port))
+            to_ports.append(Route(len(reads), reads, writes))
+        routes.append(tuple(to_ports))
+    return Network(len(index), rows, tuple(routes))
+
+
+MAX_NOC_LINKS = max(_mesh(clusters).links for clusters in range(1, MAX_CLUSTERS + 1))
+MAX_HOPS = max(_mesh(clusters).hops(clusters - 1) for clusters in range(1, MAX_CLUSTERS + 1)) + MAX_CLUSTERS
+"""Links of a route at most."""
