@@ -34,6 +34,12 @@ class EnergyTable(NamedTuple):
         """Names of DRAM standards."""
         return [key.removeprefix("dram.") for key in self.values if key.startswith("dram.")]
 
+    def dram(self, standard: str) -> float:
+        """Returns the pJ of a byte of DRAM. BadInputError for a standard that the table has not."""
+        if standard not in self.standards:
+            raise BadInputError(f"energy.dram = {standard}: must be one of {', '.join(self.standards)}")
+        return self.values[f"dram.{standard}"]
+
     def sram(self, size: int) -> float:
         """Returns the pJ of a byte of a bank of `size` bytes: a straight line between points of the table where both
         axes are logarithmic, the first point below all of them, and a square root of the size above."""

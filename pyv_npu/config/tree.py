@@ -12,6 +12,7 @@ from npu_device.config import NpuConfig
 from pyv_ext.cores import DEFAULT_ENGINE, ENGINES
 from pyv_ext.timing import CoreTiming
 from pyv_npu.config import serial
+from pyv_npu.config.package_data import data_files
 from pyv_npu.errors import BadInputError
 
 HART, ENGINE = 'pyv-npu docs core-timing "Hart"', 'pyv-npu docs core-timing "Engines"'
@@ -238,6 +239,12 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """Files of the host that decide a run, besides those of its workload."""
+        own = () if self.energy.table in data_files("energy_tables") else (self.energy.table,)
+        return (*self.plugins, *own)
+
+    @property
     def custom_enabled(self) -> tuple[str, ...]:
         """The custom instructions that this run decodes: none in loose mode."""
         return self.core.custom if self.npu.mode == "tight" else ()
@@ -251,12 +258,6 @@ def check_together(config: Config) -> None:
     for layer, tile in config.compiler.layers.items():
         if tile_sizes(f"compiler.layers.{layer}", tile) is None:
             raise BadInputError(f"compiler.layers.{layer} = auto: drop it, then the layer follows compiler.tile")
-    if config.energy != EnergyConfig():
-        from pyv_npu.config.energy_table import read_table  # rarely needed
-
-        standards = read_table(config.energy.table).standards
-        if config.energy.dram not in standards:
-            raise BadInputError(f"energy.dram = {config.energy.dram}: must be one of {', '.join(standards)}")
     spm = config.npu.spm
     if spm.size % spm.banks:
         raise BadInputError(

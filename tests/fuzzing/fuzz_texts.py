@@ -17,6 +17,7 @@ from pyv_ext.gdb.packets import frame
 from pyv_ext.gdb.session import End, Session
 from pyv_npu.cli.shared import replay
 from pyv_npu.config import load as load_config
+from pyv_npu.config.energy_table import read_table
 from pyv_npu.config.rtos_file import read_rtos
 from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.debug import monitors, npu_feature
@@ -34,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 READERS: dict[str, Callable[[Path], object]] = {
     "configs": lambda path: load_config([path], None, {}), "presets": lambda path: load_config([], str(path), {}),
     "examples": lambda path: read_plan(path, drawn=True), "qconfigs": load_qconfig, "rtos": read_rtos,
+    "energy_tables": lambda path: read_table(str(path)),
     "sweep": axes.read, "record": replay.read,
 }  # fmt: skip
 """By the folder of shipped files."""

@@ -94,12 +94,14 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     _relocate(asked, moved)
     call.command_line, call.recorded = [moved.get(word, word) for word in recorded.command_line], recorded
     effective = options.effective(asked, str(recorded.path))
-    program, plugins = effective.config.run.program, effective.config.plugins
-    if program in moved or moved.keys() & set(plugins):
+    config = effective.config
+    if moved.keys() & {config.run.program, *config.files}:
         from pyv_npu.config import with_values
 
-        now = {"run.program": moved.get(program, program), "plugins": [moved.get(name, name) for name in plugins]}
-        effective = effective.adopt(with_values(effective.config, now), OPTION)
+        named = {"run.program": config.run.program, "energy.table": config.energy.table}
+        now: dict[str, object] = {key: moved.get(name, name) for key, name in named.items()}
+        now["plugins"] = [moved.get(name, name) for name in config.plugins]
+        effective = effective.adopt(with_values(config, now), OPTION)
     return int(asked.perform(asked, effective, args, call))
 
 
@@ -109,7 +111,7 @@ def _relocate(asked: argparse.Namespace, moved: Mapping[str, str]) -> None:
     def now(value: Any) -> Any:
         if isinstance(value, str | Path):
             return type(value)(moved.get(str(value), value))
-        return [now(item) for item in value] if isinstance(value, list) else value
+        return type(value)(now(item) for item in value) if type(value) in (list, tuple) else value
 
     for name, value in vars(asked).items():
         setattr(asked, name, now(value))

@@ -35,7 +35,8 @@ class Prices:
     """Energy of each event, and the area, of one machine."""
 
     def __init__(self, config: NpuConfig, table: EnergyTable, dram: str, multiplier: str) -> None:
-        self.config, self.table, self._dram, self._multiplier = config, table, dram, multiplier
+        self.config, self.table, self._multiplier = config, table, multiplier
+        self._dram = table.dram(dram)
 
     @classmethod
     def of(cls, config: Config) -> "Prices":
@@ -97,7 +98,7 @@ class Prices:
             case Event.NOC:
                 return table.values["wire"] * self.hop
             case _:
-                return table.values[f"dram.{self._dram}"]
+                return self._dram
 
     def _mac(self, left: DataType, right: DataType) -> float:
         """pJ of a multiplication and the addition of its product to a sum. Products of integers are in proportion to

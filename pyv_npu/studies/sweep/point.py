@@ -107,7 +107,7 @@ class Addresses:
     def of(self, workload: Workload[Any], config: Config) -> str:
         """SHA-256 over versions, the code of this package, the configuration, the workload and the files it reads."""
         program = config.run.program
-        names = (*map(str, workload.files), *config.plugins)
+        names = (*map(str, workload.files), *config.files)
         if (program, *names) not in self._files:
             self._files[program, *names] = fingerprints([program, *files_beside(program), *names])
         decides = {

@@ -27,7 +27,9 @@ from pyv_npu.observe.analysis.energy import Prices
 from pyv_npu.observe.analysis.work import works
 from pyv_npu.studies.sweep.effects import pareto
 from pyv_npu.studies.sweep.figures import chosen
+from pyv_npu.studies.sweep.point import Addresses
 from pyv_npu.studies.sweep.table import Table
+from pyv_npu.workloads.command_list import CommandList
 from pyv_npu.workloads.compiled import target_of
 from toolchain.backend import compile_layers
 from toolchain.codegen.commands import MappingOptions
@@ -298,7 +300,7 @@ def test_a_wrong_table_is_one_line(text: str, error: str, tmp_path: Path, capsys
 
 def test_a_standard_that_the_table_lacks_is_refused() -> None:
     with pytest.raises(BadInputError, match=r"energy\.dram = hbm9: must be one of ddr4, lpddr4, hbm2, gddr6"):
-        load([], None, {"energy.dram": "hbm9"})
+        Prices.of(load([], None, {"energy.dram": "hbm9"}).config)
 
 
 @pytest.mark.parametrize("name", data_files("energy_tables"))
@@ -351,3 +353,16 @@ def test_three_figures_have_one_front() -> None:
         beaten = [bool(((every <= one).all(axis=1) & (every < one).any(axis=1)).any()) for one in every]
         expected = {row["point"] for row, lost in zip(rows, beaten, strict=True) if not lost}
         assert {row["point"] for row in pareto(table, *names)} == expected
+
+
+def test_a_changed_table_is_another_point_and_a_report_names_it(tmp_path: Path) -> None:
+    file, config = tmp_path / "own.yaml", load([], None, {"energy.table": str(tmp_path / "own.yaml")}).config
+    addresses = []
+    for text in ("register: 1\n", "register: 2\n"):
+        file.write_text(text, encoding="utf-8")
+        addresses.append(Addresses().of(CommandList("x.json"), config))
+    assert addresses[0] != addresses[1]
+    folder = tmp_path / "report"
+    assert main(["run", "cnn", "--timing-only", "--set", f"energy.table={file}", "--report", str(folder)]) == 0
+    assert str(file) in yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8"))["record"]["inputs_sha256"]
+    assert main(["run", "--replay", str(folder), "--json"]) == 0
