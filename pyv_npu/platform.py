@@ -313,8 +313,8 @@ class Platform:
             raise UsageError("no latency yet: load a program and run it first")
         return Latency(None, 0, "first_store") if self._probe is None else self._probe.result()
 
-    def completion_order(self) -> dict[int, tuple[int, ...]]:
-        """Stream -> acceptance numbers within the stream, in the order of completion."""
+    def completion_order(self) -> dict[int, tuple[int, int]]:
+        """Stream -> how many commands are complete, and a fingerprint of the order in which they ended."""
         return {} if self._probe is None else self._probe.stamps.completion_order()
 
     def is_status(self, address: int) -> bool:

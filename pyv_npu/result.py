@@ -77,8 +77,8 @@ class CoreRun:
     instret: int
     uart: str
     latency: Latency
-    order: Mapping[int, tuple[int, ...]]
-    """Stream -> acceptance numbers, within the stream, in the order of completion."""
+    order: Mapping[int, tuple[int, int]]
+    """Stream -> how many commands are complete, and a fingerprint of the order in which they ended."""
     outputs_sha256: str
     """What the NPU left in memory."""
     log: "Sequence[ErrorEntry]" = ()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.trace.events import BATCH, PACKED
+from pyv_native.files import Segment, Spool
 
 if TYPE_CHECKING:
     import hashlib
@@ -25,19 +26,20 @@ class EventMark(NamedTuple):
     """Records that were not handed over yet."""
     hash: "hashlib._Hash | None"
     """Over the records before these; None: there are none."""
-    log: tuple[bytes, ...] | None
+    log: tuple[Segment, ...] | None
     """The same records, each batch as `pack` gives it; None when they were not kept."""
 
 
 class EventStream:
     """Records in order, hashed; memory does not grow with their number unless they are kept.
 
-    With `keep` the stream holds all its records, packed to some two bytes each: what a snapshot needs to go on with
-    in another process, where the state of a hash cannot be taken to.
+    With `keep` the stream holds all its records in a spool, packed to some two bytes each: what a snapshot needs to go
+    on with in another process, where the state of a hash cannot be taken to.
     """
 
     def __init__(self, *, keep: bool = False) -> None:
-        self._log: list[bytes] | None = [] if keep else None
+        self._log: list[Segment] | None = [] if keep else None
+        self._spool = Spool()
         self._buffer = bytearray(_BUFFER)
         self._used = 0
         self._flushed = 0
@@ -106,7 +108,7 @@ class EventStream:
             self._hash = hashlib.sha256()
         self._hash.update(data)
         if self._log is not None:
-            self._log.append(pack(data))
+            self._log.append(self._spool.append(pack(data)))
         for subscriber in self._subscribers:
             subscriber(batch_of(data))
 
@@ -143,7 +145,7 @@ class EventStream:
             from npu_device.trace.records import batch_of, unpack
 
             for packed in tuple(self._log):
-                yield batch_of(unpack(packed))
+                yield batch_of(unpack(packed.read()))
 
 
 def all_records(stream: EventStream) -> "Batch":

@@ -179,7 +179,7 @@ def _sites(sites: Mapping[str, Sequence[tuple[str, Distribution]]]) -> list[Part
     rows = []
     for mode, found in sites.items():
         for place, cycles in found:
-            figures = (len(cycles), cycles.p50, cycles.values[-1])
+            figures = (len(cycles), cycles.p50, cycles.max)
             rows.append([Cell(place, kind="text"), Cell(mode, kind=mode), *(Cell(number(each)) for each in figures)])
     return [Table(("function, source line", "mode", "N", "start to accepted, P50", "max"), rows)] if rows else []
 

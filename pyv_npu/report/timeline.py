@@ -15,7 +15,7 @@ Rows come in the order in which things end. What is unfinished at the end of the
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -195,12 +195,16 @@ def write_latency_csv(path: Path, submissions: Submissions, program: Program | N
     with replacing(path) as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(LATENCY_COLUMNS)
-        rows.writerows(zip(*latency_columns(submissions, program), strict=True))
+        first = 0
+        for chunk in submissions.chunks():
+            part = Submissions(partial(iter, (chunk,)))
+            rows.writerows(zip(*latency_columns(part, program, first), strict=True))
+            first += len(chunk)
 
 
-def latency_columns(submissions: Submissions, program: Program | None = None) -> list[list[object]]:
-    """The columns of latency.csv, None for what is not known."""
-    columns: list[list[object]] = [list(range(len(submissions)))]
+def latency_columns(submissions: Submissions, program: Program | None = None, first: int = 0) -> list[list[object]]:
+    """The columns of latency.csv, None for what is not known; numbers begin at `first`."""
+    columns: list[list[object]] = [list(range(first, first + len(submissions)))]
     columns.append([_MODES[tight] for tight in submissions.column("tight").tolist()])
     sites = _sites(submissions, program)
     for name in LATENCY_COLUMNS[len(columns) :]:

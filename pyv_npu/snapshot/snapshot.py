@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from npu_device.trace.events import PACKED
 from npu_device.trace.stream import EventMark
 from pyv_ext.bus.memory import PAGE
-from pyv_native.files import MAX_DATA, check_input
+from pyv_native.files import MAX_DATA, Segments, Spool, check_input
 from pyv_native.state import LATEST, Fields, StateError, inside, integers, shown
 from pyv_npu.errors import BadInputError
 from pyv_npu.snapshot import memory
@@ -55,7 +55,7 @@ class Snapshot:
         """The file."""
         from pyv_npu.versions import version  # importing it takes as long as a debugger's first snapshot
 
-        log = self.events.log or ()
+        log = [packed.read() for packed in self.events.log or ()]
         header = {
             "format": FORMAT,
             "version": version(),
@@ -157,8 +157,8 @@ def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
 
 
 def _to_json(value: object) -> bytes:
-    def binary(content: bytes) -> dict[str, str]:
-        return {"base64": base64.b64encode(content).decode()}
+    def binary(content: bytes | Segments) -> dict[str, str]:
+        return {"base64": base64.b64encode(bytes(content)).decode()}
 
     return json.dumps(value, separators=(",", ":"), default=binary).encode()
 
@@ -178,11 +178,11 @@ def _events(archive: zipfile.ZipFile, fields: Fields) -> EventMark:
     if sum(sizes) > MOST_EVENTS:
         raise StateError(f"{sum(sizes)} bytes; the most is {MOST_EVENTS}", "events")
     content = _member(archive, _EVENTS, sum(sizes), exact=True)
-    log, at, digest = [], 0, hashlib.sha256()
+    log, spool, at, digest = [], Spool(), 0, hashlib.sha256()
     checks = RecordChecks()
     for size in sizes:
-        log.append(content[at : at + size])
-        records = unpack(log[-1])
+        log.append(spool.append(content[at : at + size]))
+        records = unpack(content[at : at + size])
         checks.add(records)
         digest.update(records)
         at += size

@@ -16,7 +16,9 @@ from pyv_npu.config.tree import Config
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyv_npu.observe.latency.rows import Submissions
+    from collections.abc import Iterator
+
+    from pyv_npu.observe.latency.rows import Integers, Submissions
 
 SYMBOL = "npu_arrivals"
 HEAD = 8
@@ -67,15 +69,15 @@ def install(config: Config, program: Program, bus: Bus) -> list[int]:
     return found
 
 
-def assign(submissions: "Submissions", refused: Sequence[int], epoch: int, found: Sequence[int]) -> None:
-    """Give every submission its t_arr. The i-th to begin from the epoch on serves arrival i; `refused` holds t0 of
+def assign(submissions: "Submissions", refused: Sequence[int], epoch: int, found: Sequence[int]) -> "Submissions":
+    """The submissions with their t_arr. The i-th to begin from the epoch on serves arrival i; `refused` holds t0 of
     those that were turned away, which served theirs too. An epoch of 0: the program never got ready.
     """
     if not (found and epoch and len(submissions)):
-        return
+        return submissions
     import numpy as np
 
-    from pyv_npu.observe.latency.rows import NONE
+    from pyv_npu.observe.latency.rows import COLUMN, NONE, Submissions
 
     begins = np.concatenate([submissions.column("t0"), np.array(refused, dtype=np.int64)])
     which = np.arange(len(begins))
@@ -84,4 +86,14 @@ def assign(submissions: "Submissions", refused: Sequence[int], epoch: int, found
     order = order[begins[order] >= epoch][: len(found)]
     accepted = which[order] != NONE
     t_arr = epoch + np.array(found[: len(order)], dtype=np.int64)
-    submissions.column("t_arr")[which[order][accepted]] = t_arr[accepted]
+    arrivals = np.full(len(submissions), NONE)
+    arrivals[which[order][accepted]] = t_arr[accepted]
+
+    def chunks() -> "Iterator[Integers]":
+        at = 0
+        for rows in submissions.chunks():
+            rows[:, COLUMN["t_arr"]] = arrivals[at : at + len(rows)]
+            at += len(rows)
+            yield rows
+
+    return Submissions(chunks)

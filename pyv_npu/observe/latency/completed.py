@@ -1,14 +1,12 @@
 """Stamps and reasons of submissions, in bulk, from what the stamp book has noted (docs/latency.md)."""
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.trace.events import What
 from npu_device.trace.records import Batch
 from npu_device.trace.spans import among, first_begins
-from pyv_npu.observe.latency.rows import COLUMN, NONE, WIDTH, Reason, Rows, Submissions, Table
+from pyv_npu.observe.latency.rows import COLUMN, NONE, Reason, Table
 
 Integers = NDArray[np.int64]
 
@@ -21,73 +19,66 @@ def stamping(batch: Batch) -> Batch:
     return batch[_STAMPING[batch["what"]] | first_begins(batch)]
 
 
-class Evidence(NamedTuple):
-    """What was noted besides the rows; columns as in `StampBook`."""
+class Evidence:
+    """What was noted besides the rows, ready to complete them."""
 
-    validate: int
-    interrupting: Table
-    external: Table
-    handlers: Table
-    seen_all: Table
-    seen_one: Table
+    def __init__(self, validate: int, external: Table, handlers: Table, seen_all: Table, seen_one: Table) -> None:
+        """Columns as in `StampBook`; rows that come later are not seen."""
+        self._validate = validate
+        self._changes, level = external.columns()
+        self._up = np.append(level != 0, False)
+        self._rises = np.flatnonzero(level)
+        (self._handlers,) = handlers.columns()
+        looks, ends = seen_all.columns()
+        order = np.argsort(looks, kind="stable")  # of registers and of CSRs
+        self._looks, self._ends = looks[order], ends[order]
+        tickets, looks, ends = seen_one.columns()
+        order = np.lexsort((looks, tickets))
+        self._tickets, self._ticket_ends = tickets[order], ends[order]
+        self._names = self._tickets[np.diff(self._tickets, prepend=NONE) != 0]  # np.unique would import numpy.ma
+        self._cycles = 2 + int(looks.max(initial=0))
+        self._keys = np.searchsorted(self._names, self._tickets) * self._cycles + looks[order]
 
+    def complete(self, rows: Integers) -> Integers:
+        """Writes everything that is known of accepted rows into them, and returns them."""
+        column = {name: rows[:, index] for name, index in COLUMN.items()}
+        self._complete_reasons(column)
+        self._complete_interrupts(column, (column["interrupting"] != 0) & (column["t4"] != NONE))
+        self._complete_notices(column)
+        return rows
 
-def completed(book: Rows, accepted: Table, evidence: Evidence) -> Submissions:
-    """The accepted rows, in the order of acceptance, with everything that is known of them."""
-    at = accepted.column("row")
-    rows = book.matrix()[at // WIDTH]
-    column = {name: rows[:, index] for name, index in COLUMN.items()}
-    _message(column, evidence.validate)
-    _interrupts(column, np.isin(at, evidence.interrupting.column("row")) & (column["t4"] != NONE), evidence)
-    _notices(column, evidence)
-    return Submissions(rows)
+    def _complete_reasons(self, column: dict[str, Integers]) -> None:
+        """What the message took on its way, and in the front end."""
+        arrival, fetch_start = column["arrival"], column["fetch_start"]
+        way, tight = arrival - column["leave"], column["tight"] != 0
+        column[Reason.ISSUE][tight], column[Reason.BUS][~tight] = way[tight], way[~tight]
+        column[Reason.FULL_WAIT][:] = fetch_start - arrival
+        column[Reason.FETCH][:] = column["t2"] - self._validate - fetch_start
+        column[Reason.VALIDATE][:] = self._validate
 
+    def _complete_interrupts(self, column: dict[str, Integers], chosen: NDArray[np.bool_]) -> None:
+        """t5: when mip shows the completion; t6: the first handler from then on."""
+        t4 = column["t4"][chosen]
+        index = np.searchsorted(self._changes, t4, side="right")
+        t5 = np.where(self._up[index - 1], t4, _at(self._changes[self._rises], np.searchsorted(self._rises, index)))
+        t6 = _at(self._handlers, np.searchsorted(self._handlers, t5))
+        column["t5"][chosen], column["t6"][chosen] = t5, np.where(t5 == NONE, NONE, t6)
 
-def _message(column: dict[str, Integers], validate: int) -> None:
-    """Complete the reasons: what the message took on its way, and in the front end."""
-    arrival, fetch_start = column["arrival"], column["fetch_start"]
-    way, tight = arrival - column["leave"], column["tight"] != 0
-    column[Reason.ISSUE][tight], column[Reason.BUS][~tight] = way[tight], way[~tight]
-    column[Reason.FULL_WAIT][:] = fetch_start - arrival
-    column[Reason.FETCH][:] = column["t2"] - validate - fetch_start
-    column[Reason.VALIDATE][:] = validate
+    def _complete_notices(self, column: dict[str, Integers]) -> None:
+        """t7: the end of the first read that told firmware. A handler that was running by then is not the t6."""
+        t4, t6, t7 = column["t4"], column["t6"], column["t7"]
+        told_all = _at(self._ends, np.searchsorted(self._looks, t4))
+        found = np.stack([t7, told_all, self._told(column["ticket"], t4)])
+        first = np.where(found == NONE, _NEVER, found).min(axis=0)
+        done = t4 != NONE
+        t7[done] = np.where(first == _NEVER, NONE, first)[done]
+        t6[done & (t7 != NONE) & (t6 > t7)] = NONE
 
-
-def _interrupts(column: dict[str, Integers], chosen: NDArray[np.bool_], evidence: Evidence) -> None:
-    """t5: when mip shows the completion; t6: the first handler from then on."""
-    cycles, level = evidence.external.column("cycle"), evidence.external.column("level") != 0
-    t4, rises = column["t4"][chosen], np.flatnonzero(level)
-    index = np.searchsorted(cycles, t4, side="right")
-    up = np.append(level, False)[index - 1]
-    t5 = np.where(up, t4, _at(cycles[rises], np.searchsorted(rises, index)))
-    handlers = evidence.handlers.column("start")
-    t6 = _at(handlers, np.searchsorted(handlers, t5))
-    column["t5"][chosen], column["t6"][chosen] = t5, np.where(t5 == NONE, NONE, t6)
-
-
-def _notices(column: dict[str, Integers], evidence: Evidence) -> None:
-    """t7: the end of the first read that told firmware. A handler that was running by then is not the t6."""
-    t4, t6, t7 = column["t4"], column["t6"], column["t7"]
-    looks, ends = (evidence.seen_all.column(name) for name in ("look", "end"))
-    order = np.argsort(looks, kind="stable")  # of registers and of CSRs
-    all_at = np.searchsorted(looks[order], t4)
-    found = np.stack([t7, _at(ends[order], all_at), _told(evidence.seen_one, column["ticket"], t4)])
-    first = np.where(found == NONE, _NEVER, found).min(axis=0)
-    done = t4 != NONE
-    t7[done] = np.where(first == _NEVER, NONE, first)[done]
-    t6[done & (t7 != NONE) & (t6 > t7)] = NONE
-
-
-def _told(seen_one: Table, ticket: Integers, t4: Integers) -> Integers:
-    """The end of the first read from t4 on that showed this ticket done."""
-    tickets, looks, ends = (seen_one.column(name) for name in ("ticket", "look", "end"))
-    order = np.lexsort((looks, tickets))
-    tickets, looks, ends = tickets[order], looks[order], ends[order]
-    names = tickets[np.diff(tickets, prepend=NONE) != 0]  # np.unique would import numpy.ma
-    cycles = 1 + max(looks.max(initial=0), t4.max(initial=0))
-    keys = np.searchsorted(names, tickets) * cycles + looks
-    at = np.searchsorted(keys, np.searchsorted(names, ticket) * cycles + t4)
-    return np.where(_at(tickets, at) == ticket, _at(ends, at), NONE)
+    def _told(self, ticket: Integers, t4: Integers) -> Integers:
+        """The end of the first read from t4 on that showed this ticket done."""
+        keys = np.searchsorted(self._names, ticket) * self._cycles + np.minimum(t4, self._cycles - 1)
+        at = np.searchsorted(self._keys, keys)
+        return np.where(_at(self._tickets, at) == ticket, _at(self._ticket_ends, at), NONE)
 
 
 def _at(values: Integers, index: Integers) -> Integers:

@@ -1,7 +1,10 @@
 """Order statistics of integer cycles (docs/latency.md, "Percentiles")."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from pyv_npu.errors import UsageError
@@ -16,27 +19,47 @@ _SHOWN = ("n", "p50", "p95", "p99", "min", "max")
 
 def nearest_rank(ordered: Sequence[int], percent: int) -> int:
     """The value of rank (p*N + 99)//100, 1-based, of a non-empty ascending sequence."""
-    return ordered[(percent * len(ordered) + 99) // 100 - 1]
+    return ordered[_rank(percent, len(ordered)) - 1]
+
+
+def _rank(percent: int, count: int) -> int:
+    return (percent * count + 99) // 100
 
 
 class Distribution:
-    """Cycles of one stage over many submissions, ascending."""
+    """Cycles of one stage over many submissions, as counts of equal values."""
 
-    def __init__(self, values: Iterable[int]) -> None:
-        self.values = sorted(values)
+    def __init__(self, values: Iterable[int] | Mapping[int, int]) -> None:
+        """`values`: samples, or how often each occurs."""
+        self._counts = dict(sorted(Counter(values).items()))
+        self._values = list(self._counts)
+        self._ranks = list(accumulate(self._counts.values()))
+        """Of each value, how many samples are at most that."""
 
     def __len__(self) -> int:
-        return len(self.values)
+        return self._ranks[-1] if self._ranks else 0
+
+    @property
+    def total(self) -> int:
+        """Sum of all samples, in cycles."""
+        return sum(value * count for value, count in self._counts.items())
+
+    @property
+    def max(self) -> int:
+        """The largest sample, in cycles; there must be any."""
+        return self._values[-1]
 
     def percentile(self, percent: int) -> int:
         """Nearest rank; UsageError for no samples, and for P99 of fewer than 100."""
-        if not self.values:
+        count = len(self)
+        if not count:
             raise UsageError(f"P{percent} of 0 samples does not exist: submit something first")
-        if percent >= 99 and len(self.values) < P99_SAMPLES:
-            raise UsageError(
-                f"P{percent} of {len(self.values)} samples would be their maximum: take at least {P99_SAMPLES}"
-            )
-        return nearest_rank(self.values, percent)
+        if percent >= 99 and count < P99_SAMPLES:
+            raise UsageError(f"P{percent} of {count} samples would be their maximum: take at least {P99_SAMPLES}")
+        return self._at(percent)
+
+    def _at(self, percent: int) -> int:
+        return self._values[bisect_left(self._ranks, _rank(percent, len(self)))]
 
     @property
     def p50(self) -> int:
@@ -57,8 +80,8 @@ class Distribution:
     @property
     def _note(self) -> str:
         """The reason for which `p99` is None; empty where it is a number."""
-        few = len(self.values) < P99_SAMPLES
-        return f"p99 is None: {len(self.values)} samples, below {P99_SAMPLES}" if few else ""
+        few = len(self) < P99_SAMPLES
+        return f"p99 is None: {len(self)} samples, below {P99_SAMPLES}" if few else ""
 
     def __repr__(self) -> str:
         shown = self.summary() or {"n": 0}
@@ -73,25 +96,19 @@ class Distribution:
 
     def cdf(self) -> list[tuple[int, int]]:
         """(cycles, how many samples are at most that), one row per distinct value."""
-        rows: list[tuple[int, int]] = []
-        for rank, value in enumerate(self.values, 1):
-            if rows and rows[-1][0] == value:
-                rows[-1] = (value, rank)
-            else:
-                rows.append((value, rank))
-        return rows
+        return list(zip(self._values, self._ranks, strict=True))
 
     def summary(self) -> dict[str, Any] | None:
         """The stage object of the JSON schema; None without samples, `p99` None below 100."""
-        if not self.values:
+        count = len(self)
+        if not count:
             return None
-        count = len(self.values)
         return {
             "n": count,
-            "p50": nearest_rank(self.values, 50),
-            "p95": nearest_rank(self.values, 95),
-            "p99": nearest_rank(self.values, 99) if count >= P99_SAMPLES else None,
-            "min": self.values[0],
-            "max": self.values[-1],
-            "mean": round(sum(self.values) / count, 3),
+            "p50": self._at(50),
+            "p95": self._at(95),
+            "p99": self._at(99) if count >= P99_SAMPLES else None,
+            "min": self._values[0],
+            "max": self.max,
+            "mean": round(self.total / count, 3),
         }

@@ -15,7 +15,7 @@ from pyv_ext.engines.engine import Engine
 from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_ext.timing import CoreTiming
-from pyv_native.state import WORD32, Fields
+from pyv_native.state import WORD32, Fields, inside
 from pyv_npu.config import Config
 from pyv_npu.observe.latency import submit_functions
 from pyv_npu.observe.latency.arrivals import SYMBOL, assign
@@ -87,8 +87,9 @@ class LatencyProbe:
         accepted = self.stamps.accepted()
         if self._arrivals:
             epoch = int.from_bytes(self._bus.peek(self._epoch, 4) or b"", "little")
-            assign(accepted, self.recorder.refused, epoch, self._arrivals)
-        return Latency(accepted, self.recorder.rejected, self.t0_source, warmup, self.stamps.overwritten)
+            accepted = assign(accepted, self.recorder.refused, epoch, self._arrivals)
+        found = accepted if self._rows.accepted else None
+        return Latency(found, self.recorder.rejected, self.t0_source, warmup, self.stamps.overwritten)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -110,6 +111,8 @@ class LatencyProbe:
         fields.load("rows", self._rows)
         fields.load("stamps", self.stamps)
         fields.load("recorder", self.recorder)
+        with inside("rows"):
+            self._rows.collect()
 
     # -- listeners ---------------------------------------------------------------------------------------------
 

@@ -162,6 +162,8 @@ class Recorder:
             self._follow(start)
         self._serial += 1
         if len(self._stack) == SUBMIT_FUNCTIONS:
+            for window in self._stack:
+                self._release(window.commits)
             self._stack.clear()
         self._stack.append(Window(self._serial, start, back, sp, self._depth, self._functions[pc]))
 
@@ -171,6 +173,7 @@ class Recorder:
         window = self._stack.pop()
         for commit in window.commits:
             self._rows.data[commit + _T1] = start
+        self._release(window.commits)
         if not window.commits:
             if window.refused is not None and window.attempt <= window.refused:
                 self._carry(window)
@@ -179,6 +182,11 @@ class Recorder:
         if over:
             self._following = False
             self._log.clear()
+
+    def _release(self, commits: Iterable[int]) -> None:
+        """These rows get no t1 any more."""
+        for commit in commits:
+            self._rows.release(commit)
 
     def _in_ring(self, line: int) -> bool:
         return self._ring.base <= line < self._ring.base + self._ring.size * LINE
@@ -292,11 +300,13 @@ class Recorder:
                     break
             row = self._commit(owner, address, index & MASK, leave, self._rung, 0, pc)
             if row is not None:
+                self._rows.hold(row)
                 commits.append(row)
                 if owner is not None and owner.serial == 0:
                     self._rows.data[row + _T1] = leave
         if self._stack and self._stack[-1].serial:  # all of them end when the function that rang returns
-            self._stack[-1].commits = commits
+            commits, self._stack[-1].commits = self._stack[-1].commits, commits
+        self._release(commits)
         for window in owners:
             if window.serial == 0:
                 window.lines.clear()
@@ -322,6 +332,7 @@ class Recorder:
             self._machine.handed_over = True
             if row is not None and window is not None:
                 if window.serial:
+                    self._rows.hold(row)
                     window.commits.append(row)
                 else:
                     window.lines.clear()

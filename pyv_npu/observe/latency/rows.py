@@ -1,15 +1,18 @@
 """Submissions: time stamps, and where the cycles of each went (docs/latency.md).
 
-They are kept as rows of integers: hundreds of thousands of them cost little to write, to keep and to add up. A row is
-`WIDTH` 64-bit integers, one for each of `COLUMNS`. A stamp that was not seen is `NONE`.
+They are rows of integers: hundreds of thousands of them cost little to write, to keep and to add up. A row is
+`WIDTH` 64-bit integers, one for each of `COLUMNS`. A stamp that was not seen is `NONE`. Finished rows are spilled, so
+that memory does not grow with the length of a run.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from pyv_native.state import LATEST, StateError, data, integer
+from pyv_native.files import Segment, Segments, Spool
+from pyv_native.state import LATEST, Fields, StateError, data, inside, integer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,8 +80,8 @@ STAMPS = ("t_arr", "t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7")
 _GIVEN = ("descriptor", "prebuilt", "leave", "arrival", "tight", "stream", "call_site")
 _FACTS = (*_GIVEN, "number", "ticket", "error")
 """Of each submission, as in `Submission`; the first ones are known when it leaves the core."""
-COLUMNS = (*_FACTS, "fetch_start", *STAMPS, *(reason.value for reason in Reason))
-"""`fetch_start`: when the front end took it up."""
+COLUMNS = (*_FACTS, "fetch_start", "interrupting", *STAMPS, *(reason.value for reason in Reason))
+"""`fetch_start`: when the front end took it up. `interrupting`: whether it asks for an interrupt."""
 COLUMN = {name: index for index, name in enumerate(COLUMNS)}
 WIDTH = len(COLUMNS)
 REASONS = slice(COLUMN[Reason.INTERRUPTED], COLUMN[Reason.VALIDATE] + 1)
@@ -86,57 +89,171 @@ REASONS = slice(COLUMN[Reason.INTERRUPTED], COLUMN[Reason.VALIDATE] + 1)
 
 _REASONS = tuple(Reason)
 _FLAGS = ("prebuilt", "tight")
-_BLANK = array("q", [NONE if name in STAMPS else 0 for name in COLUMNS[len(_GIVEN) :]]).tobytes()
+_ORDER, _HOLDS = WIDTH, WIDTH + 1
+SLOT = WIDTH + 2
+_BLANK = array("q", [*(NONE if name in STAMPS else 0 for name in COLUMNS[len(_GIVEN) :]), NONE, 1]).tobytes()
+"""What follows the given facts in a slot."""
+CHUNK = 4096
+"""Finished rows that are spilled together."""
+_TABLE = 1 << 15
+"""Integers of a table that are."""
 
 
 class Rows:
-    """Rows that are being written, in the order in which the submissions left the core."""
+    """Rows of submissions: those under way by slot, finished ones spilled in the order of acceptance.
 
-    def __init__(self) -> None:
+    A slot is held by everything that may still write into its row: the device until the command ends, a submit function
+    until it returns, a status word until it is read. A row that nothing holds is finished. One that the device never
+    accepted is dropped; one that is finished before an older row waits for it in memory.
+    """
+
+    def __init__(self, chunk: int = CHUNK) -> None:
+        """`chunk`: finished rows that are spilled together."""
+        self._chunk = chunk * WIDTH
         self.data = array("q")
-        """Row after row."""
+        """Slot after slot: a row, its number in the order of acceptance or NONE, and how often it is held."""
+        self.accepted = 0
+        self._free: list[int] = []
+        self._spool = Spool()
+        self._spilled: list[Segment] = []
+        self._tail = array("q")
+        """Finished rows behind the spilled ones."""
+        self._next = 0
+        """Number of the row that follows the tail."""
+        self._waiting: dict[int, array[int]] = {}
 
     def add(
         self, descriptor: int, prebuilt: bool, leave: int, arrival: int, tight: bool, stream: int, call_site: int = 0
     ) -> int:
-        """Begin a row; the index in `data` of its first column."""
-        data = self.data
-        at = len(data)
-        data.extend((descriptor, prebuilt, leave, arrival, tight, stream, call_site))
-        data.frombytes(_BLANK)
+        """Begins a row, held by the device; returns the index in `data` of its first column."""
+        row = array("q", (descriptor, prebuilt, leave, arrival, tight, stream, call_site))
+        row.frombytes(_BLANK)
+        if not self._free:
+            self.data.extend(row)
+            return len(self.data) - SLOT
+        at = self._free.pop()
+        self.data[at : at + SLOT] = row
         return at
 
-    def matrix(self) -> "Integers":
-        """(rows, WIDTH), which shares the memory: no row can be added while it is in use."""
+    def accept(self, row: int) -> None:
+        """Numbers a row."""
+        self.data[row + _ORDER] = self.accepted
+        self.accepted += 1
+
+    def hold(self, row: int) -> None:
+        """Keeps a slot until one more `release`."""
+        self.data[row + _HOLDS] += 1
+
+    def release(self, row: int) -> None:
+        """Undoes `add` or `hold`; a row that nothing holds is finished."""
+        data = self.data
+        data[row + _HOLDS] -= 1
+        if data[row + _HOLDS]:
+            return
+        order = data[row + _ORDER]
+        self._free.append(row)
+        if order == NONE:
+            return
+        data[row + _ORDER] = NONE
+        self._waiting[order] = data[row : row + WIDTH]
+        while self._next in self._waiting:
+            self._tail.extend(self._waiting.pop(self._next))
+            self._next += 1
+            if len(self._tail) == self._chunk:
+                self._spilled.append(self._spool.append(self._tail.tobytes()))
+                del self._tail[:]
+
+    def snapshot(self) -> "Callable[[], Iterator[Integers]]":
+        """Returns the source of all accepted rows so far, in the order of acceptance: an iterator of their chunks."""
         import numpy as np
 
-        return np.frombuffer(self.data, dtype=np.int64).reshape(-1, WIDTH)
+        spilled, tail = tuple(self._spilled), self._tail.tobytes()
+        slots = np.array(self.data, np.int64).reshape(-1, SLOT)
+        slots = slots[slots[:, _ORDER] != NONE]
+        numbers = np.concatenate([slots[:, _ORDER], np.array([*self._waiting], np.int64)])
+        waiting = np.array([*self._waiting.values()], np.int64).reshape(-1, WIDTH)
+        open_rows = np.concatenate([slots[:, :WIDTH], waiting])[np.argsort(numbers)]
+
+        def chunks() -> "Iterator[Integers]":
+            for content in (*(segment.read() for segment in spilled), tail):
+                yield np.frombuffer(content, np.int64).reshape(-1, WIDTH).copy()
+            yield open_rows.copy()
+
+        return chunks
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
-    def state(self) -> bytes:
-        """What a snapshot keeps."""
-        return self.data.tobytes()
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps. Who holds a slot says so again after `load_state`."""
+        return {
+            "slots": self.data.tobytes(),
+            "accepted": self.accepted,
+            "finished": Segments(*self._spilled, Spool().append(self._tail.tobytes())),
+            "waiting": packed(number for order, row in self._waiting.items() for number in (order, *row)),
+        }
 
     def load_state(self, state: Any) -> None:
-        import numpy as np
+        """Take on a state. Then holders hold their rows, and `collect` ends it."""
+        fields = Fields(state, "slots", "accepted", "finished", "waiting")
+        with inside("slots"):
+            self.data = unpacked(fields["slots"], SLOT)
+            _check(self.data, SLOT)
+        self.accepted = fields.integer("accepted", 0, LATEST)
+        finished = fields["finished"]
+        with inside("finished"):
+            if isinstance(finished, Segments):  # of this process: they are whole chunks, and the last one
+                *spilled, tail = finished.parts
+                self._spilled, self._tail = list(spilled), unpacked(tail.read(), WIDTH)
+            else:
+                rows = unpacked(finished, WIDTH)
+                _check(rows, WIDTH)
+                whole = len(rows) // self._chunk * self._chunk
+                self._spilled = [
+                    self._spool.append(rows[at : at + self._chunk].tobytes()) for at in range(0, whole, self._chunk)
+                ]  # fmt: skip
+                self._tail = rows[whole:]
+        self._next = len(self._spilled) * self._chunk // WIDTH + len(self._tail) // WIDTH
+        with inside("waiting"):
+            rows = unpacked(fields["waiting"], 1 + WIDTH)
+            _check(rows, 1 + WIDTH)
+            self._waiting = {rows[at]: rows[at + 1 : at + 1 + WIDTH] for at in range(0, len(rows), 1 + WIDTH)}
+        for at in range(0, len(self.data), SLOT):
+            self.data[at + _HOLDS] = 0
 
-        self.data = unpacked(state, WIDTH)
-        matrix = self.matrix()
-        given = np.delete(matrix, [*map(COLUMN.__getitem__, STAMPS), *range(REASONS.start, REASONS.stop)], axis=1)
-        stamps = matrix[:, COLUMN[STAMPS[0]] : COLUMN[STAMPS[-1]] + 1]
-        flags = matrix[:, [COLUMN[name] for name in _FLAGS]]
-        if (given < 0).any() or (stamps < NONE).any() or (flags > 1).any():
-            raise StateError("a stamp or a fact of a submission is negative")
-        if (np.abs(matrix) > LATEST).any():
-            raise StateError(f"a number is beyond {LATEST}")
+    def collect(self) -> None:
+        """Frees the slots that nothing holds after `load_state`. StateError where accepted rows are missing."""
+        slots = range(0, len(self.data), SLOT)
+        self._free = [at for at in slots if not self.data[at + _HOLDS]]
+        for at in self._free:
+            self.data[at + _ORDER] = NONE
+        numbers = [self.data[at + _ORDER] for at in slots if self.data[at + _ORDER] != NONE]
+        if sorted([*numbers, *self._waiting]) != list(range(self._next, self.accepted)):
+            raise StateError("its rows are not those that were accepted")
 
     def row(self, value: object) -> int:
-        """A reference to a row."""
-        at = integer(value, 0, len(self.data) - WIDTH)
-        if at % WIDTH:
+        """A reference to a row, which holds it."""
+        at = integer(value, 0, len(self.data) - SLOT)
+        if at % SLOT:
             raise StateError(f"{at} is not the begin of a row")
+        self.hold(at)
         return at
+
+
+def _check(rows: "array[int]", width: int) -> None:
+    """StateError for integers that no row has; before and after its columns there may be others, not below NONE."""
+    import numpy as np
+
+    matrix = np.array(rows, np.int64).reshape(-1, width)
+    first = 1 if width == 1 + WIDTH else 0
+    columns = matrix[:, first : first + WIDTH]
+    given = np.delete(columns, [*map(COLUMN.__getitem__, STAMPS), *range(REASONS.start, REASONS.stop)], axis=1)
+    stamps = columns[:, COLUMN[STAMPS[0]] : COLUMN[STAMPS[-1]] + 1]
+    flags = columns[:, [COLUMN[name] for name in (*_FLAGS, "interrupting")]]
+    others = np.delete(matrix, np.arange(first, first + WIDTH), axis=1)
+    if (given < 0).any() or (stamps < NONE).any() or (flags > 1).any() or (others < NONE).any():
+        raise StateError("a stamp or a fact of a submission is negative")
+    if (np.abs(matrix) > LATEST).any():
+        raise StateError(f"a number is beyond {LATEST}")
 
 
 def packed(numbers: Iterable[int]) -> bytes:
@@ -155,92 +272,101 @@ def unpacked(state: object, width: int) -> "array[int]":
 
 
 class Table:
-    """Rows of named integers that come one by one."""
+    """Rows of named integers that come one by one, spilled by and by."""
 
     def __init__(self, *names: str) -> None:
         self._names = names
-        self._data = array("q")
+        self._spool = Spool()
+        self._spilled: list[Segment] = []
+        self._tail = array("q")
 
     def add(self, *row: int) -> None:
-        self._data.extend(row)
+        """Adds a row."""
+        tail = self._tail
+        tail.extend(row)
+        if len(tail) >= _TABLE:
+            self._spilled.append(self._spool.append(tail.tobytes()))
+            del tail[:]
 
-    def __len__(self) -> int:
-        return len(self._data) // len(self._names)
-
-    def column(self, name: str) -> "Integers":
-        """A copy, so that rows can still be added."""
+    def columns(self) -> "list[Integers]":
+        """Returns the columns of all rows so far."""
         import numpy as np
 
-        at, width = self._names.index(name), len(self._names)
-        return np.array(self._data, dtype=np.int64)[at::width]
+        numbers = np.frombuffer(bytes(self._segments()), dtype=np.int64)
+        return [numbers[at :: len(self._names)] for at in range(len(self._names))]
+
+    def _segments(self) -> Segments:
+        return Segments(*self._spilled, Spool().append(self._tail.tobytes()))
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
-    def state(self) -> bytes:
+    def state(self) -> Segments:
         """What a snapshot keeps."""
-        return self._data.tobytes()
+        return self._segments()
 
     def load_state(self, state: Any) -> None:
+        """Take on a state, of this process or from a file."""
+        if isinstance(state, Segments):
+            *self._spilled, tail = state.parts
+            self._tail = unpacked(tail.read(), len(self._names))
+            return
         numbers = unpacked(state, len(self._names))
         if any(not 0 <= number <= LATEST for number in numbers):
             raise StateError(f"a number is not within 0..{LATEST}")
-        self._data = numbers
+        self._spilled, self._tail = [], numbers
 
 
 class Submissions(Sequence[Submission]):
-    """Rows that are complete. Each `Submission` is made when it is asked for."""
+    """Rows that are complete, in chunks that are read when they are asked for. Each `Submission` is built then."""
 
-    def __init__(self, matrix: "Integers | None" = None) -> None:
-        """`matrix`: (rows, WIDTH); None: nothing was submitted, and NumPy is loaded only where more is asked."""
-        self._rows = matrix
-
-    @property
-    def _matrix(self) -> "Integers":
-        if self._rows is None:
-            import numpy as np
-
-            self._rows = np.empty((0, WIDTH), np.int64)
-        return self._rows
+    def __init__(self, chunks: "Callable[[], Iterable[Integers]]" = tuple) -> None:
+        """`chunks`: returns an iterator of matrices (rows, WIDTH), each time the same."""
+        self.chunks = chunks
+        self._count: int | None = None
 
     @classmethod
     def of(cls, submissions: Iterable[Submission]) -> "Submissions":
         """The rows of these."""
         import numpy as np
 
-        return cls(np.array([_row(each) for each in submissions], dtype=np.int64).reshape(-1, WIDTH))
+        matrix = np.array([_row(each) for each in submissions], dtype=np.int64).reshape(-1, WIDTH)
+        return cls(lambda: [matrix])
 
     def column(self, name: str) -> "Integers":
         """One of `COLUMNS` of all rows."""
-        return self._matrix[:, COLUMN[name]]
+        import numpy as np
 
-    def reasons(self) -> "Integers":
-        """(rows, reasons): cycles, in the order of `Reason`."""
-        return self._matrix[:, REASONS]
+        return np.concatenate([np.empty(0, np.int64), *(rows[:, COLUMN[name]] for rows in self.chunks())])
 
-    def where(self, chosen: "NDArray[np.bool_]") -> "Submissions":
-        """Some of the rows."""
-        return Submissions(self._matrix[chosen])
+    def where(self, chosen: "Callable[[Integers], NDArray[np.bool_]]") -> "Submissions":
+        """The rows for which `chosen`, called with a chunk, is true."""
+        return Submissions(lambda: (rows[chosen(rows)] for rows in self.chunks()))
 
     @property
     def failed(self) -> "Submissions":
         """Those that ended in an error."""
-        return self.where(self.column("error") != 0) if len(self) else self
+        return self.where(lambda rows: rows[:, COLUMN["error"]] != 0)
 
     def __len__(self) -> int:
-        return 0 if self._rows is None else len(self._rows)
+        if self._count is None:
+            self._count = sum(map(len, self.chunks()))
+        return self._count
 
     def __iter__(self) -> Iterator[Submission]:
-        return iter(()) if self._rows is None else map(_submission, self._rows.tolist())
+        return (_submission(row) for rows in self.chunks() for row in rows.tolist())
 
     @overload
     def __getitem__(self, index: int) -> Submission: ...
     @overload
     def __getitem__(self, index: slice) -> "Submissions": ...
     def __getitem__(self, index: int | slice) -> "Submission | Submissions":
-        if self._rows is None and isinstance(index, slice):
-            return self
-        found = self._matrix[index]
-        return Submissions(found) if isinstance(index, slice) else _submission(found.tolist())
+        indices = range(len(self))[index]
+        if isinstance(indices, int):
+            return next(islice(iter(self), indices, None))
+        import numpy as np
+
+        matrix = np.concatenate([*self.chunks()])[index] if indices else np.empty((0, WIDTH), np.int64)
+        return Submissions(lambda: [matrix])
 
 
 def _submission(row: list[int]) -> Submission:

@@ -5,16 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from npu_device.abi.descriptor import WORDS
 from npu_device.trace.events import TIGHT, What
-from pyv_native.state import LATEST, WORD64, Fields, inside, integer, listed
-from pyv_npu.observe.latency.rows import (
-    COLUMN,
-    NONE,
-    Rows,
-    Submissions,
-    Table,
-    packed,
-    unpacked,
-)
+from pyv_native.state import LATEST, WORD64, Fields, inside, listed
+from pyv_npu.observe.latency.rows import COLUMN, NONE, Rows, Submissions, Table
 
 if TYPE_CHECKING:
     from npu_device.trace.records import Batch
@@ -22,9 +14,11 @@ if TYPE_CHECKING:
 STATUS_WORD = next(word.offset for word in WORDS if word.name == "status")
 _ACCEPT, _DONE = int(What.ACCEPT), int(What.DONE)
 _T2, _T3, _T4, _T7 = (COLUMN[name] for name in ("t2", "t3", "t4", "t7"))
-_DESCRIPTOR, _STREAM, _NUMBER, _TICKET, _ERROR, _FETCH_START = (
-    COLUMN[name] for name in ("descriptor", "stream", "number", "ticket", "error", "fetch_start")
+_DESCRIPTOR, _STREAM, _NUMBER, _TICKET, _ERROR, _FETCH_START, _INTERRUPTING = (
+    COLUMN[name] for name in ("descriptor", "stream", "number", "ticket", "error", "fetch_start", "interrupting")
 )
+_FINGERPRINTS, _MULTIPLIER = (1 << 61) - 1, 0x1E37_79B9_7F4A_7C15
+"""Fingerprints are polynomials modulo a prime."""
 
 
 class StampBook:
@@ -40,8 +34,6 @@ class StampBook:
         self._tight: deque[int] = deque()
         self._live: dict[int, int] = {}
         """Rows by ring index; of ENQCMD_T in their order; by ticket, from acceptance to completion."""
-        self._accepted = Table("row")
-        self._interrupting = Table("row")
         self._external = Table("cycle", "level")
         self._handlers = Table("start")
         self._seen_all = Table("look", "end")
@@ -51,14 +43,12 @@ class StampBook:
         self._status_lines: set[int] = set()
         self._streams: dict[int, int] = {}
         """How many were accepted on each stream."""
-        self._completed: dict[int, list[int]] = {}
+        self._completed: dict[int, tuple[int, int]] = {}
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def _tables(self) -> dict[str, Table]:
         return {
-            "accepted": self._accepted,
-            "interrupting": self._interrupting,
             "external": self._external,
             "handlers": self._handlers,
             "seen_all": self._seen_all,
@@ -80,7 +70,7 @@ class StampBook:
                 "tight": list(self._tight),
                 "status_lines": sorted(self._status_lines),
                 "streams": [list(item) for item in self._streams.items()],
-                "completed": [[stream, packed(numbers)] for stream, numbers in self._completed.items()],
+                "completed": [[stream, *order] for stream, order in self._completed.items()],
             }
         )
 
@@ -91,10 +81,6 @@ class StampBook:
         )  # fmt: skip
         for name, table in tables.items():
             fields.load(name, table)
-        for name in ("accepted", "interrupting"):
-            with inside(name):
-                for row in tables[name].column("row").tolist():
-                    self._rows.row(row)
         for name, found in rows_by.items():
             loaded = fields.table(name, (0, WORD64), (0, LATEST))
             with inside(name):
@@ -107,11 +93,7 @@ class StampBook:
             self._tight = deque(self._rows.row(row) for row in listed(fields["tight"]))
         self._status_lines = set(fields.integers("status_lines", 0, WORD64))
         self._streams = fields.table("streams", (0, LATEST), (0, LATEST))
-        self._completed = {}
-        for index, item in enumerate(fields.listed("completed")):
-            with inside("completed", index):
-                stream, numbers = listed(item, 2)
-                self._completed[integer(stream, 0, LATEST)] = unpacked(numbers, 1).tolist()
+        self._completed = fields.table("completed", (0, LATEST), (0, LATEST), (0, _FINGERPRINTS))
 
     # -- from the core -----------------------------------------------------------------------------------------
 
@@ -122,13 +104,16 @@ class StampBook:
         else:
             if index in self._ring:
                 self.overwritten += 1
+                self._rows.release(self._ring[index])
             self._ring[index] = row
         if write_status:
             descriptor = self._rows.data[row + _DESCRIPTOR]
+            self._rows.hold(row)
+            if descriptor in self._status_words:
+                self._rows.release(self._status_words[descriptor])
             self._status_words[descriptor] = row
             self._status_lines.add(descriptor)
-        if irq:
-            self._interrupting.add(row)
+        self._rows.data[row + _INTERRUPTING] = irq
 
     def expects(self, index: int | None) -> bool:
         """Whether entry `index` of the ring is committed and, as far as events have told, not accepted."""
@@ -155,6 +140,7 @@ class StampBook:
         row = self._status_words.pop(descriptor, None)
         if row is not None:
             self._rows.data[row + _T7] = end
+            self._rows.release(row)
 
     def is_status(self, address: int) -> bool:
         """Whether a descriptor that asked for write-back has its status word at `address`."""
@@ -185,8 +171,9 @@ class StampBook:
                 data[row + _T3] = cycle
             if what >= _DONE:
                 data[row + _T4], data[row + _ERROR] = cycle, aux if what != _DONE else 0
-                self._completed.setdefault(data[row + _STREAM], []).append(data[row + _NUMBER])
+                self._complete(data[row + _STREAM], data[row + _NUMBER])
                 del live[ticket]
+                self._rows.release(row)
 
     def _accept(self, cycle: int, ticket: int, fetch_start: int, aux: int) -> None:
         row = self._tight.popleft() if aux == TIGHT and self._tight else self._ring.pop(aux, None)
@@ -197,22 +184,28 @@ class StampBook:
         stream = data[row + _STREAM]
         data[row + _NUMBER] = number = self._streams.get(stream, 0)
         self._streams[stream] = number + 1
-        self._accepted.add(row)
+        self._rows.accept(row)
+        if ticket in self._live:  # a reset has stopped it without an event
+            self._rows.release(self._live[ticket])
         self._live[ticket] = row
 
-    def completion_order(self) -> dict[int, tuple[int, ...]]:
-        """Stream -> acceptance numbers within the stream, in the order of completion."""
-        return {stream: tuple(numbers) for stream, numbers in sorted(self._completed.items())}
+    def _complete(self, stream: int, number: int) -> None:
+        """Add a number to the order of completion of a stream."""
+        count, fingerprint = self._completed.get(stream, (0, 0))
+        self._completed[stream] = count + 1, (fingerprint * _MULTIPLIER + number + 1) % _FINGERPRINTS
+
+    def completion_order(self) -> dict[int, tuple[int, int]]:
+        """Stream -> how many commands are complete, and a fingerprint of their acceptance numbers in this order."""
+        return dict(sorted(self._completed.items()))
 
     # -- at the end --------------------------------------------------------------------------------------------
 
     def accepted(self) -> Submissions:
         """All submissions so far, in the order of acceptance, with everything that is known of them."""
-        if not self._accepted:
+        if not self._rows.accepted:
             return Submissions()
-        from pyv_npu.observe.latency.completed import Evidence, completed  # NumPy, which other runs do not need
+        from pyv_npu.observe.latency.completed import Evidence  # NumPy, which other runs do not need
 
-        evidence = Evidence(
-            self._validate, self._interrupting, self._external, self._handlers, self._seen_all, self._seen_one
-        )
-        return completed(self._rows, self._accepted, evidence)
+        evidence = Evidence(self._validate, self._external, self._handlers, self._seen_all, self._seen_one)
+        chunks = self._rows.snapshot()
+        return Submissions(lambda: map(evidence.complete, chunks()))

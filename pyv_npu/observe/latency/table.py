@@ -1,31 +1,16 @@
 """Stages, reasons and counts of a run's submissions: the `latency` object of the JSON schema (docs/results.md)."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pyv_npu.observe.latency import STAGES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyv_npu.observe.latency.fold import Fold
     from pyv_npu.observe.latency.percentiles import Distribution
-    from pyv_npu.observe.latency.rows import Submissions
-
-
-class Stage(NamedTuple):
-    """The cycles between two stamps of a submission."""
-
-    first: str
-    last: str
-    prebuilt: bool | None
-    """Of which submissions: those whose descriptor lay in memory already, the others, or all."""
-
-
-STAGES = {
-    "t_submit": Stage("t0", "t2", False),
-    "t_submit_prebuilt": Stage("t0", "t2", True),
-    "core_busy": Stage("t0", "t1", False),
-    "queue_wait": Stage("t2", "t3", False),
-    "execute": Stage("t3", "t4", False),
-    "notify": Stage("t4", "t7", False),
-    "arrival_wait": Stage("t_arr", "t0", None),
-    "response": Stage("t_arr", "t2", None),
-}
+    from pyv_npu.observe.latency.rows import Integers, Submissions
 
 
 class Latency:
@@ -34,58 +19,69 @@ class Latency:
     def __init__(
         self, accepted: "Submissions | None", rejected: int, t0_source: str, warmup: int = 0, lost: int = 0
     ) -> None:
-        """`accepted`: None where the program did not use the NPU. `lost`: left the core and were never accepted, by a
+        """`accepted`: None where nothing was. `lost`: left the core and were never accepted, by a
         soft reset or because the doorbell was ignored."""
         self._accepted = accepted
-        self._submissions = accepted
         self.t0_source = t0_source
-        self.warmup = 0
+        self._warmup = warmup
         self.rejected = rejected
         self.lost = lost
-        self.errors = 0
-        if accepted is not None and len(accepted):
-            self.warmup = min(warmup, len(accepted))
-            kept = accepted[warmup:]
-            good = kept.column("error") == 0
-            self.errors = len(kept) - int(good.sum())
-            self._submissions = kept.where(good)
+
+    def _chunks(self) -> "Iterator[tuple[Integers, int]]":
+        """Rows, and how many of them warm up; none is empty."""
+        left = self._warmup
+        for rows in self.accepted.chunks():
+            if len(rows):
+                yield rows, min(left, len(rows))
+                left -= min(left, len(rows))
+
+    @cached_property
+    def _fold(self) -> "Fold":
+        from pyv_npu.observe.latency.fold import Fold  # as all of this is, for programs that submit
+
+        fold = Fold()
+        for rows, warmup in self._chunks():
+            fold.add(rows, warmup)
+        return fold
 
     @property
     def any(self) -> bool:
         """Whether anything was accepted."""
-        return self._accepted is not None and len(self._accepted) > 0
+        return self._accepted is not None and self._fold.first is not None
 
-    @property
+    @cached_property
     def accepted(self) -> "Submissions":
         """All that were, with those that warm up or end in an error."""
-        if self._accepted is None:
-            self._accepted = _none()
-        return self._accepted
+        from pyv_npu.observe.latency.rows import Submissions
+
+        return Submissions() if self._accepted is None else self._accepted
 
     @property
+    def warmup(self) -> int:
+        """How many submissions warmed up."""
+        return sum(warmup for _, warmup in self._chunks()) if self._warmup else 0
+
+    @property
+    def errors(self) -> int:
+        """Accepted submissions that ended in an error."""
+        return self._fold.errors if self.any else 0
+
+    @cached_property
     def submissions(self) -> "Submissions":
         """Accepted and free of error, in the order of acceptance."""
-        if self._submissions is None:
-            self._submissions = _none()
-        return self._submissions
+        from pyv_npu.observe.latency.rows import COLUMN, Submissions
+
+        def chunks() -> "Iterator[Integers]":
+            for rows, warmup in self._chunks():
+                yield rows[warmup:][rows[warmup:, COLUMN["error"]] == 0]
+
+        return Submissions(chunks)
 
     def stage(self, name: str) -> "Distribution":
         """Cycles of a stage of `STAGES`."""
-        from pyv_npu.observe.latency.percentiles import Distribution  # as all of this is, for programs that submit
+        from pyv_npu.observe.latency.percentiles import Distribution
 
-        stage = STAGES[name]
-        chosen = self._of(stage)
-        return Distribution((chosen.column(stage.last) - chosen.column(stage.first)).tolist())
-
-    def _of(self, stage: Stage) -> "Submissions":
-        """Submissions that have been through a stage."""
-        from pyv_npu.observe.latency.rows import NONE
-
-        all_of = self.submissions
-        chosen = (all_of.column(stage.first) != NONE) & (all_of.column(stage.last) != NONE)
-        if stage.prebuilt is not None:
-            chosen &= (all_of.column("prebuilt") != 0) == stage.prebuilt
-        return all_of.where(chosen)
+        return Distribution(self._fold.stages[name])
 
     @property
     def headline(self) -> "Distribution":
@@ -127,8 +123,9 @@ class Latency:
         total."""
         from pyv_npu.observe.latency.rows import Reason
 
-        totals = self._of(STAGES[stage]).reasons().sum(axis=0).tolist()
-        return {reason.value: cycles for reason, cycles in zip(Reason, totals, strict=True)}
+        totals = self._fold.reasons.get(stage)
+        cycles = [0] * len(Reason) if totals is None else totals.tolist()
+        return {reason.value: total for reason, total in zip(Reason, cycles, strict=True)}
 
     def parts(self, cycles: int) -> dict[str, int] | None:
         """Where the cycles of a run lie: before its first submission, from there to the last completion, and after it.
@@ -137,31 +134,23 @@ class Latency:
         """
         if not self.any:
             return None
-        import numpy as np
-
-        from pyv_npu.observe.latency.rows import NONE
-
-        starts, completions = self.accepted.column("t0"), self.accepted.column("t4")
-        begins = np.where(starts == NONE, self.accepted.column("leave"), starts)
-        first = int(begins.min())
-        last = cycles if (completions == NONE).any() else max(first, min(cycles, int(completions.max())))
-        return {"before_submission": first, "work": last - first, "after_completion": cycles - last}
+        fold = self._fold
+        assert fold.first is not None
+        last = cycles if fold.unfinished else max(fold.first, min(cycles, fold.last))
+        return {"before_submission": fold.first, "work": last - fold.first, "after_completion": cycles - last}
 
     def by_call_site(self) -> "list[tuple[int, Distribution]]":
         """Call sites, those with most submissions first, with the cycles from start to accepted of each."""
         from pyv_npu.observe.latency.percentiles import Distribution
 
-        sites = self.submissions.column("call_site")
-        found = {site: self.submissions.where(sites == site) for site in sorted(set(sites.tolist()))}
-        rows = [
-            (site, Distribution([each for each in (s.span("t0", "t2") for s in chosen) if each is not None]))
-            for site, chosen in found.items()
-        ]
-        return sorted((row for row in rows if len(row[1])), key=lambda row: -len(row[1]))
+        rows = [(site, Distribution(counts)) for site, counts in sorted(self._fold.sites.items())]
+        return sorted(rows, key=lambda row: -len(row[1]))
 
     def to_json(self) -> dict[str, Any] | None:
         """None when nothing was submitted at all."""
-        if not self._submissions and not self.errors and not self.rejected and not self.lost:
+        if self._accepted is None and not self.rejected and not self.lost:
+            return None
+        if not self._fold.good and not self.errors and not self.rejected and not self.lost:
             return None
         stages = {name: self.stage(name).summary() for name in STAGES}
         headline = stages["t_submit"]
@@ -176,9 +165,3 @@ class Latency:
             "reasons": self.reasons(),
             "reasons_prebuilt": self.reasons("t_submit_prebuilt"),
         }
-
-
-def _none() -> "Submissions":
-    from pyv_npu.observe.latency.rows import Submissions  # and what it needs: most firmware has none
-
-    return Submissions.of(())

@@ -52,12 +52,12 @@ def submissions(run: Result[Any]) -> dict[str, Any]:
     known = [s for s in run.latency.submissions if s.t0 is not None]
     spans = [span for s in known if (span := s.span("t0", "t2")) is not None]
     engines = run.counters or {"te_busy": (), "ve_busy": ()}
-    response = run.latency.stage("response").values
+    response = run.latency.stage("response")
     return {
         "t_submit": _ratio(sum(spans), len(spans)),
         "core_per_command": _ratio(_covered(known), len(known)),
         "submit_per_compute": _ratio(sum(spans), sum(engines["te_busy"]) + sum(engines["ve_busy"])),
-        "response": _ratio(sum(response), len(response)),
+        "response": _ratio(response.total, len(response)),
         "rejected": run.latency.rejected,
         "retried": None if run.counters is None else run.counters["rejected"] - run.latency.rejected,
         "waited": _waited(run),

@@ -1,19 +1,28 @@
 """The latency probe on real firmware: stamps in order, sums exact, figures that follow from the preset."""
 
+import csv
 import gc
+import tracemalloc
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shares import draws
 
 from pyv_ext import elf
+from pyv_native.files import Spool
 from pyv_npu.boot import find_program
 from pyv_npu.config import load, presets
-from pyv_npu.observe.latency.rows import Reason
+from pyv_npu.observe.latency import STAGES, probe, rows
+from pyv_npu.observe.latency.rows import Reason, Submissions
+from pyv_npu.observe.latency.table import Latency
 from pyv_npu.platform import Platform
+from pyv_npu.report.timeline import write_latency_csv
 from pyv_npu.result import Result
 from pyv_npu.workloads.firmware import run_program
 
@@ -105,6 +114,76 @@ def test_retries_and_full_queues_are_attributed(mode: str) -> None:
     reasons = result.json["latency"]["reasons"]
     assert reasons["retry"] > 0
     assert reasons["full_wait"] > 0 or mode == "tight"
+
+
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+def test_figures_are_those_of_latency_csv(mode: str, tmp_path: Path) -> None:
+    """Recomputes n, percentiles, means and sums of reasons from the file, by NumPy's own order statistics."""
+    result = run(mode, args={"phases": 15, "n": 110})
+    write_latency_csv(tmp_path / "latency.csv", result.latency.submissions, result.core.program)
+    lines = list(csv.DictReader((tmp_path / "latency.csv").open()))
+    assert len(lines) == 440 and [row["number"] for row in lines] == [str(number) for number in range(440)]
+    shown = result.json["latency"]
+    for name, (first, last, prebuilt) in STAGES.items():
+        spans = [
+            int(row[last]) - int(row[first])
+            for row in lines
+            if row[first] and row[last] and (prebuilt is None or row["prebuilt"] == str(int(prebuilt)))
+        ]
+        stage = shown["stages"][name]
+        if not spans:
+            assert stage is None
+            continue
+        p50, p95, p99 = np.percentile(spans, (50, 95, 99), method="inverted_cdf").tolist()
+        assert stage == {
+            "n": len(spans), "p50": p50, "p95": p95, "p99": p99, "min": min(spans), "max": max(spans),
+            "mean": round(sum(spans) / len(spans), 3),
+        }  # fmt: skip
+    for key, prebuilt in (("reasons", "0"), ("reasons_prebuilt", "1")):
+        chosen = [row for row in lines if row["prebuilt"] == prebuilt and row["t0"]]
+        assert shown[key] == {reason: sum(int(row[reason]) for row in chosen) for reason in shown[key]}
+        assert sum(shown[key].values()) == sum(int(row["t2"]) - int(row["t0"]) for row in chosen)
+
+
+def test_chunks_of_submissions_are_one_file(tmp_path: Path) -> None:
+    result = run("tight", args={"phases": 15, "n": 10})
+    submissions = result.latency.submissions
+    matrix = np.concatenate([*submissions.chunks()])
+    parts = Submissions(lambda: [matrix[:7], matrix[7:7], matrix[7:]])
+    write_latency_csv(tmp_path / "whole.csv", submissions, result.core.program)
+    write_latency_csv(tmp_path / "parts.csv", parts, result.core.program)
+    assert (tmp_path / "parts.csv").read_text() == (tmp_path / "whole.csv").read_text()
+    for warmup in (0, 3, 7, 20, 50):
+        whole, again = (Latency(each, 0, "symbol", warmup) for each in (Submissions(lambda: [matrix]), parts))
+        assert again.to_json() == whole.to_json() and again.warmup == whole.warmup == min(warmup, 40)
+        assert [*again.submissions] == [*whole.submissions] == [*submissions][warmup:]
+        assert again.parts(10**6) == whole.parts(10**6)
+        sites = [[(site, cycles.cdf()) for site, cycles in each.by_call_site()] for each in (again, whole)]
+        assert sites[0] == sites[1]
+
+
+def test_memory_does_not_grow_with_the_submissions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows, stamps and events of 3,000 more submissions leave less than 20 bytes each where buffers are small."""
+    monkeypatch.setattr(Spool.__init__, "__defaults__", (0,))
+    monkeypatch.setattr(probe, "Rows", partial(rows.Rows, 64))
+    monkeypatch.setattr(rows, "_TABLE", 64)
+    platform = Platform(load().config, values=False)
+    platform.load(find_program("submit_latency"), {"n": 1 << 20, "op": 0, "phases": BURST})
+    counters, filters = (
+        platform.npu.counters,
+        [tracemalloc.Filter(True, f"*/{name}/*") for name in ("observe", "trace")],
+    )
+    tracemalloc.start()
+    try:
+        sizes = []
+        for submissions in (3_000, 6_000):
+            while counters.up_to_date().completed < submissions:
+                platform.run(until=platform.cycle + 50_000)
+            snapshot = tracemalloc.take_snapshot().filter_traces(filters)
+            sizes.append(sum(trace.size for trace in snapshot.traces))
+    finally:
+        tracemalloc.stop()
+    assert sizes[1] - sizes[0] < 60_000
 
 
 def test_prebuilt_descriptors_have_a_line_of_their_own() -> None:

@@ -1,6 +1,7 @@
 """Nearest rank against an independent formulation, and the refusal of P99 below 100 samples."""
 
 import math
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -54,6 +55,17 @@ def test_no_samples() -> None:
     assert empty.summary() is None
     with pytest.raises(UsageError, match="0 samples"):
         _ = empty.p50
+
+
+@given(VALUES)
+def test_counts_of_values_are_samples(values: list[int]) -> None:
+    counted, listed = Distribution(Counter(values)), Distribution(values)
+    assert (len(counted), counted.total, counted.cdf()) == (len(values), sum(values), listed.cdf())
+    for percent in (1, 50, 95, 98, 99):
+        if percent < 99 or len(values) >= 100:
+            expected = nearest_rank(sorted(values), percent)
+            assert counted.percentile(percent) == listed.percentile(percent) == expected
+    assert counted.summary() == listed.summary() and listed.max == max(values)
 
 
 @given(VALUES)

@@ -1,6 +1,7 @@
 """The device's side of the probe: stamps of any run against the rules of docs/latency.md, one submission at a time."""
 
 import copy
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from npu_device.trace.events import TIGHT, What
 from npu_device.trace.records import RECORD
-from pyv_npu.observe.latency.rows import COLUMN, Reason, Rows, Submission, Submissions
+from pyv_npu.observe.latency.rows import COLUMN, SLOT, Reason, Rows, Submission, Submissions
 from pyv_npu.observe.latency.stamps import StampBook
 
 VALIDATE = 4
@@ -70,7 +71,59 @@ def test_a_ticket_belongs_to_whoever_was_accepted_under_it_last() -> None:
         (10, 20, 40, 3, 0),
         (110, 120, 140, 4, 1),
     ]
-    assert book.completion_order() == {0: (0, 1)}
+    assert book.completion_order()[0][0] == 2
+
+
+def completions(*tickets: int) -> dict[int, tuple[int, int]]:
+    """Returns the order of completion of three commands that end in the order of these tickets."""
+    rows = Rows()
+    book = StampBook(rows, VALIDATE)
+    for ticket in range(3):
+        book.commit(leave(rows, 0, 0, 0, tight=True), None, False, False)
+        book.events(events((ticket, What.ACCEPT, ticket, 0, TIGHT)))
+    for ticket in tickets:
+        book.events(events((10, What.DONE, ticket, 0, 0)))
+    return book.completion_order()
+
+
+def test_the_order_of_completion_is_that_of_acceptance_numbers() -> None:
+    orders = [completions(*tickets) for count in range(4) for tickets in permutations(range(3), count)]
+    assert len({repr(order) for order in orders}) == len(orders) == 16
+    assert completions(2, 0, 1) == completions(2, 0, 1)
+
+
+@given(st.permutations(range(40)), st.integers(1, 6), st.integers(0, 45))
+def test_finished_rows_are_spilled_in_the_order_of_acceptance(order: list[int], chunk: int, until: int) -> None:
+    rows = Rows(chunk)
+    book = StampBook(rows, VALIDATE)
+    for ticket in range(40):
+        book.commit(leave(rows, 0, ticket, ticket, tight=True), None, False, False)
+        book.events(events((ticket, What.ACCEPT, ticket, ticket, TIGHT)))
+    for position, ticket in enumerate(order[:until]):
+        book.events(events((100 + position, What.DONE, ticket, 0, 0)))
+    expected = {ticket: 100 + position for position, ticket in enumerate(order[:until])}
+    made = book.accepted()
+    assert [(s.leave, s.t4) for s in made] == [(ticket, expected.get(ticket)) for ticket in range(40)]
+    assert len(made) == 40 and made[7].leave == 7 and made[-1].leave == 39 and len(made[3:9:2]) == 3
+    prefix = next((index for index in range(40) if index not in expected), 40)
+    assert [len(part) for part in made.chunks()][:-2] == [chunk] * (prefix // chunk)
+    again = Rows(chunk)
+    again.load_state(rows.state() | {"finished": bytes(rows.state()["finished"])})  # as from a file
+    ledger = StampBook(again, VALIDATE)
+    ledger.load_state(book.state())
+    again.collect()
+    assert [*ledger.accepted()] == [*made]
+
+
+def test_slots_are_used_again() -> None:
+    rows = Rows()
+    book = StampBook(rows, VALIDATE)
+    for number in range(500):
+        book.commit(leave(rows, 0, 0, 0, tight=False, descriptor=64 * (number % 8)), number % 16, False, True)
+        if number % 3:  # others are never accepted: their entry is overwritten
+            book.events(events((number, What.ACCEPT, number, 0, number % 16), (number, What.DONE, number, 0, 0)))
+    assert len(rows.data) <= (16 + 8) * SLOT
+    assert len(book.accepted()) == rows.accepted == sum(1 for number in range(500) if number % 3)
 
 
 def test_entries_of_the_ring_are_expected_until_they_are_accepted() -> None:

@@ -1,0 +1,70 @@
+"""Figures of submissions, added up chunk by chunk."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyv_npu.observe.latency import STAGES
+from pyv_npu.observe.latency.rows import COLUMN, NONE, REASONS
+
+Integers = NDArray[np.int64]
+
+
+@dataclass
+class Fold:
+    """Figures of submissions in one pass over their rows. Cycles are counted by value."""
+
+    good: int = 0
+    errors: int = 0
+    stages: dict[str, Counter[int]] = field(default_factory=lambda: {name: Counter() for name in STAGES})
+    reasons: dict[str, Integers] = field(default_factory=dict)
+    """By stage: cycles summed, in the order of `Reason`; of t_submit and t_submit_prebuilt."""
+    first: int | None = None
+    """Start of the first submission, those that warm up or end in an error included, as in the next two."""
+    last: int = NONE
+    """The last completion."""
+    unfinished: bool = False
+    sites: dict[int, Counter[int]] = field(default_factory=dict)
+    """By call site: cycles from t0 to t2."""
+
+    def add(self, rows: Integers, warmup: int) -> None:
+        """Adds a chunk, whose first `warmup` rows warm up."""
+        begins = np.where(column_of(rows, "t0") == NONE, column_of(rows, "leave"), column_of(rows, "t0"))
+        first = int(begins.min())
+        self.first = first if self.first is None else min(self.first, first)
+        self.last = max(self.last, int(column_of(rows, "t4").max()))
+        self.unfinished = self.unfinished or bool((column_of(rows, "t4") == NONE).any())
+        rows = rows[warmup:]
+        good = column_of(rows, "error") == 0
+        self.errors += len(rows) - int(good.sum())
+        rows = rows[good]
+        self.good += len(rows)
+        prebuilt = column_of(rows, "prebuilt") != 0
+        for name, stage in STAGES.items():
+            start, end = column_of(rows, stage.first), column_of(rows, stage.last)
+            chosen = (start != NONE) & (end != NONE)
+            if stage.prebuilt is not None:
+                chosen &= prebuilt == stage.prebuilt
+            self.stages[name].update(value_counts((end - start)[chosen]))
+            if name in ("t_submit", "t_submit_prebuilt"):
+                self.reasons[name] = self.reasons.get(name, 0) + rows[chosen][:, REASONS].sum(axis=0)
+        start, end, site = column_of(rows, "t0"), column_of(rows, "t2"), column_of(rows, "call_site")
+        seen = (start != NONE) & (end != NONE)
+        for address in value_counts(site[seen]):
+            here = seen & (site == address)
+            self.sites.setdefault(address, Counter()).update(value_counts((end - start)[here]))
+
+
+def value_counts(values: Integers) -> dict[int, int]:
+    """Returns how often each value occurs."""
+    ordered = np.sort(values)
+    edges = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
+    counts = np.diff(edges, append=len(ordered))
+    return dict(zip(ordered[edges].tolist(), counts.tolist(), strict=True))
+
+
+def column_of(rows: Integers, name: str) -> Integers:
+    """Returns a column of `COLUMNS`."""
+    return rows[:, COLUMN[name]]
