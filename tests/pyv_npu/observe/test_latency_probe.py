@@ -163,7 +163,7 @@ def test_chunks_of_submissions_are_one_file(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_submissions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows, stamps and events of 3,000 more submissions leave less than 20 bytes each where buffers are small."""
+    """Rows, stamps and events of 1,500 more submissions leave less than 20 bytes each where buffers are small."""
     monkeypatch.setattr(Spool.__init__, "__defaults__", (0,))
     monkeypatch.setattr(probe, "Rows", partial(rows.Rows, 64))
     monkeypatch.setattr(rows, "_TABLE", 64)
@@ -176,14 +176,14 @@ def test_memory_does_not_grow_with_the_submissions(monkeypatch: pytest.MonkeyPat
     tracemalloc.start()
     try:
         sizes = []
-        for submissions in (3_000, 6_000):
+        for submissions in (1_000, 2_500):
             while counters.up_to_date().completed < submissions:
                 platform.run(until=platform.cycle + 50_000)
             snapshot = tracemalloc.take_snapshot().filter_traces(filters)
             sizes.append(sum(trace.size for trace in snapshot.traces))
     finally:
         tracemalloc.stop()
-    assert sizes[1] - sizes[0] < 60_000
+    assert sizes[1] - sizes[0] < 30_000
 
 
 def test_prebuilt_descriptors_have_a_line_of_their_own() -> None:
