@@ -75,19 +75,9 @@ class Ram:
     def touched(self) -> list[int]:
         """Numbers of the pages that may hold something, in order. To read one of the others takes the host a
         thousand times as long as to ask it here."""
-        import ctypes  # a run that takes no snapshot does without
-
-        count = -(-self.size // mmap.PAGESIZE)
-        first = ctypes.addressof(ctypes.c_char.from_buffer(self.data)) // mmap.PAGESIZE
-        try:
-            with open(_PAGEMAP, "rb", buffering=0) as file:
-                file.seek(_PAGEMAP_ENTRY * first)
-                words = file.read(_PAGEMAP_ENTRY * count)
-        except OSError:
-            words = b""
-        flags = words[_PAGEMAP_ENTRY - 1 :: _PAGEMAP_ENTRY].translate(_THERE)
-        if len(words) != _PAGEMAP_ENTRY * count or 1 not in flags:  # a host that does not say
-            return list(range(self.size // PAGE))
+        flags = _presence(self.data)
+        if len(flags) != -(-self.size // mmap.PAGESIZE) or (1 not in flags and 1 not in _presence(bytearray(_ZERO))):
+            return list(range(self.size // PAGE))  # a host that does not say
         there, number = [], flags.find(1)
         while number >= 0:
             there.append(number)
@@ -101,6 +91,21 @@ class Ram:
         pages = self.touched() if ask else range(self.size // PAGE)
         data = self.data
         return [page for page in pages if data[page * PAGE : (page + 1) * PAGE] != _ZERO]
+
+
+def _presence(data: mmap.mmap | bytearray) -> bytes:
+    """Returns for each page of the host from that of the first byte on whether it is in memory; fewer flags, or none,
+    where the host does not say."""
+    import ctypes  # a run that takes no snapshot does without
+
+    first = ctypes.addressof(ctypes.c_char.from_buffer(data)) // mmap.PAGESIZE
+    try:
+        with open(_PAGEMAP, "rb", buffering=0) as file:
+            file.seek(_PAGEMAP_ENTRY * first)
+            words = file.read(_PAGEMAP_ENTRY * -(-len(data) // mmap.PAGESIZE))
+    except OSError:
+        return b""
+    return words[_PAGEMAP_ENTRY - 1 :: _PAGEMAP_ENTRY].translate(_THERE)
 
 
 INFO_OFFSET = 0x20

@@ -13,15 +13,18 @@ ZERO = bytes(PAGE)
 def take(ram: Ram, before: Pages) -> Pages:
     """The pages that are not zero. Those that equal pages of `before` share their bytes with it."""
     pages = {}
-    for number in ram.used():
+    for number in ram.touched():
         old, page = before.get(number), ram.data[number * PAGE : (number + 1) * PAGE]
-        pages[number] = old if old == page else page
+        if page == old:
+            pages[number] = old
+        elif page != ZERO:
+            pages[number] = page
     return pages
 
 
 def put(ram: Ram, pages: Pages) -> None:
     """Make the memory hold these pages; only what differs is written."""
-    for number in {*ram.used(), *pages}:
+    for number in {*ram.touched(), *pages}:
         start, page = number * PAGE, pages.get(number, ZERO)
         if ram.data[start : start + PAGE] != page:
             ram.u8[start : start + PAGE] = page

@@ -55,3 +55,10 @@ def test_a_host_that_does_not_say_has_every_page_looked_at(
         monkeypatch.setattr(ctypes, "addressof", lambda _: 0)
     ram.write(BASE + 5, 1, 1)
     assert ram.touched() == list(range(SIZE // GUEST_PAGE))
+
+
+def test_memory_that_nothing_has_touched_has_no_pages_to_look_at() -> None:
+    ram = Ram("RAM", BASE, 1 << 26)
+    if memory._GIVES_BACK and Path(memory._PAGEMAP).exists():
+        assert ram.touched() == []
+    assert ram.used() == []
