@@ -52,8 +52,10 @@ def power_up(config: NpuConfig, timing: Timing, analytic: bool = False, external
     noc = network_of(config)
     units, banks = sum(counts.values()), config.spm.banks * config.clusters
     runs = MAX_RUNS + units + counts[Kind.DMA] * config.dma.outstanding
-    capacities = {"units": units, "begun": units, "banks": banks, "runs": runs, "active": runs, "completed": runs,
-                  "routes": config.clusters * noc.ports}  # fmt: skip
+    capacities = {
+        "units": units, "begun": units, "free_units": units, "banks": banks, "runs": runs, "active": runs,
+        "completed": runs, "routes": config.clusters * noc.ports,
+    }  # fmt: skip
     storage = Storage(lines, capacities | (timed_capacities(config) if dram.model == "timed" else {}))
     loop = storage.arena.root
     loop.uniform, loop.analytic, loop.external = int(rates.uniform), int(analytic), int(bool(external))
@@ -169,14 +171,19 @@ class Machine:
 
     # -- units -------------------------------------------------------------------------------------------------
 
-    def free(self, code: int) -> bool:
-        """Whether a unit takes a command."""
-        return bool(stepper.takes_run(self.storage.loop, self.storage.units[code]))
+    def find_unit(self, kind: int, cluster: int, index: int) -> int | None:
+        """Code of the free unit that the next command goes to, as `stepper.find_units`."""
+        code = self._calls.find_units(self.storage.arena, kind, cluster, index)
+        return None if code == stepper.NO_UNIT else code
 
-    def load(self, code: int) -> int:
-        """Transfers that a command on a unit which takes it would wait for, at least."""
-        unit = self.storage.units[code]
-        return int(unit.assigned or unit.busy)
+    def free_units(self, kind: int, cluster: int, index: int) -> list[int]:
+        """Codes of all of them."""
+        self.find_unit(kind, cluster, index)
+        return list(self.storage.loop.free_units)
+
+    def set_stuck(self, code: int, stuck: bool) -> None:
+        """Let a unit take no command, or take them again."""
+        self.storage.units[code].stuck = stuck
 
     @property
     def requested(self) -> int:

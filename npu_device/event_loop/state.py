@@ -159,6 +159,8 @@ class Unit:
     end_event: int = 0
     holder: Run | None = REFERENCE
     """The run that has the unit to itself."""
+    stuck: bool = False
+    """Whether an injected fault keeps it from beginning a command."""
     assigned: int = 0
     """DMA channel: commands whose transfers go through it."""
     busy: int = 0
@@ -537,6 +539,8 @@ class EventLoop:
     """Runs in flight, by acceptance number."""
     completed: list[int] = items()
     """Slots of the runs that completed in this cycle."""
+    free_units: list[int] = items()
+    """Codes of the units that `find_units` has found."""
     begun: list[int] = items()
     """Codes of the external units on which a step has begun, until the device takes them."""
     banks: list[Bank] = records()

@@ -41,6 +41,7 @@ from npu_device.trace.events import CACHED, What
 
 IDLE, COMPLETE, UNIT_FREE, FULL, BEGUN = range(5)
 """Answers of `advance`."""
+NO_UNIT = -1
 
 
 # -- ends --------------------------------------------------------------------------------------------------------------
@@ -357,6 +358,23 @@ def takes_run(loop: EventLoop, unit: Unit) -> int:
     if unit.kind == DMA and loop.outstanding > 1:
         return unit.assigned < loop.outstanding
     return not unit.busy and unit.holder is None
+
+
+def find_units(loop: EventLoop, kind: int, cluster: int, index: int) -> int:
+    """Fill `loop.free_units` with the codes of units that take a run, DMA channels with fewer transfers first: the
+    first, or NO_UNIT. `index`: of one unit within the cluster, from 1; 0: all."""
+    loop.free_units.clear()
+    for load in range(loop.outstanding):
+        position = 0
+        for unit in loop.units:
+            if unit.kind == kind and unit.cluster == cluster:
+                position += 1
+                if (
+                    (not index or index == position) and not unit.stuck and takes_run(loop, unit)
+                    and (unit.assigned or unit.busy) == load
+                ):  # fmt: skip
+                    loop.free_units.append(unit.code)
+    return loop.free_units[0] if loop.free_units else NO_UNIT
 
 
 def requested_unit_free(loop: EventLoop) -> int:

@@ -32,11 +32,12 @@ class Calls(NamedTuple):
     priority_access: Callable[..., int]
     maintain: Callable[..., int]
     mark: Callable[..., int]
+    find_units: Callable[..., int]
 
 
 FUNCTIONS = (
     stepper.advance, stepper.end_steps, stepper.start, stepper.admit, stepper.hold, stepper.begin_single,
-    stepper.next_cycle, sharing.priority_access, cache.maintain, cache.mark,
+    stepper.next_cycle, sharing.priority_access, cache.maintain, cache.mark, stepper.find_units,
 )  # fmt: skip
 
 
@@ -93,6 +94,7 @@ class Storage:
         self.runs: Sequence[Any] = list(self.loop.runs)
         self._events = self.loop.events
         self._event_bytes = self._events.reserved()
+        self._event_count = self._events.offset // WORD
         self._dropped = self.loop.l2.dropped
 
     def _allocate(self, size: int) -> int:
@@ -163,10 +165,11 @@ class Storage:
 
     def take_events(self) -> "bytes | memoryview":
         """Events since the last call; they are overwritten by later ones."""
-        count = len(self._events)
+        words = self.arena.words
+        count = words[self._event_count]
         if not count:
             return b""
-        self._events.clear()
+        words[self._event_count] = 0
         return self._event_bytes[: WORD * count]
 
     def take_dropped(self) -> list[int]:

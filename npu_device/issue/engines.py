@@ -64,7 +64,7 @@ class Engines:
         self._setting = setting_of(config)
         self._running: dict[int, Command] = {}
         """By slot of the machine."""
-        self.stuck: dict[int, Command] = {}
+        self._stuck: dict[int, Command] = {}
         """Units that have taken a command and do not begin it, by an injected fault."""
         self._requested = 0
         self._ended_steps = False
@@ -77,21 +77,26 @@ class Engines:
 
     def find(self, unit_class: UnitClass) -> int | None:
         """The lowest free unit of those that `unit_class` names: its code, or None."""
-        return next(iter(self._free_units(unit_class)), None)
-
-    def _free_units(self, unit_class: UnitClass) -> list[int]:
-        """Codes of free units; DMA channels with fewer outstanding transfers first."""
-        return sorted((code for code in self._units[unit_class] if self.free(code)), key=self.machine.load)
-
-    def free(self, code: int) -> bool:
-        """Whether a unit takes a command."""
-        return self.machine.free(code) and code not in self.stuck
+        return self.machine.find_unit(*unit_class)
 
     def request(self, units: int) -> None:
         """Ready commands wait for these units."""
         if units != self._requested:
             self._requested = units
             self.machine.request(units)
+
+    def hold(self, unit: int, command: Command) -> None:
+        """A unit has taken a command and does not begin it, by an injected fault."""
+        self._stuck[unit] = command
+        self.machine.set_stuck(unit, True)
+
+    def free_stuck(self, command: Command) -> bool:
+        """Let the unit that is stuck with a command take commands again; False: none is."""
+        if self._stuck.get(command.unit) is not command:
+            return False
+        del self._stuck[command.unit]
+        self.machine.set_stuck(command.unit, False)
+        return True
 
     def begin(self, cycle: int, command: Command) -> None:
         """Start `command` on the free unit `command.unit`; in macro form on as many free ones as it can use.
@@ -104,7 +109,7 @@ class Engines:
             slot = machine.begin_one(*command.order.step, command.number, command.ticket, command.unit, cycle)
             self._running[slot] = command
         else:
-            units = self._free_units(unit_class)
+            units = machine.free_units(*unit_class)
             units = units[: macro.lanes(len(units))]
             plan = self._planned(macro, len(units))
             slot = machine.add(plan, command.number, command.ticket, units, command.descriptor.cluster, cycle)
@@ -171,7 +176,7 @@ class Engines:
 
     def reset(self) -> None:
         """Forget what runs; the timeline has been cleared."""
-        self.stuck.clear()
+        self._stuck.clear()
         self.machine.reset()
         self._mmu = None
         self._running.clear()
@@ -234,7 +239,7 @@ class Engines:
         outside = fields["external"] is not None
         if outside is not (self._external is not None):
             raise StateError("was taken with engines outside" if outside else "was taken without", "external")
-        self.stuck.clear()
+        self._stuck.clear()
         self._requested = fields.integer("requested", 0, LATEST)
         self._ended_steps = fields.flag("ended_steps")
 

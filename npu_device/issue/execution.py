@@ -224,7 +224,7 @@ class Execution:
             if self.l2 is not None and self.l2.on_use is not None:
                 self.l2.on_use((*command.reads(), *command.writes()))
             if self.injector is not None and self.injector.takes(cycle, command):
-                self.engines.stuck[unit] = command
+                self.engines.hold(unit, command)
                 continue
             self.engines.begin(cycle, command)
         self.engines.schedule()
@@ -235,9 +235,8 @@ class Execution:
 
     def resume(self, cycle: int, command: Command) -> None:
         """The unit that was stuck with a command begins it, unless a reset came first."""
-        if self.engines.stuck.get(command.unit) is not command:
+        if not self.engines.free_stuck(command):
             return
-        del self.engines.stuck[command.unit]
         self.engines.begin(cycle, command)
         self.engines.schedule()
         self.request_start(cycle)

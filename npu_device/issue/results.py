@@ -23,19 +23,19 @@ class Results:
 
     def __init__(self, memory: Memory, l2: L2 | None = None) -> None:
         """`l2`: what commands read and write through, where it may hold other bytes than `memory`."""
-        self._arrays = memory
+        self._arrays = memory.arrays()
         self._memory = memory if l2 is None else l2
         self._parked: dict[int, tuple[tuple[Region, Bytes], ...]] = {}
 
     def sampled(self, made: WriteSet) -> WriteSet:
-        """What a command has made, as data of its own: a copy of each array that is a view of memory."""
+        """What a command has made, as data of its own: a copy of each array that is a view, as of memory."""
         writes, total = made
         if total is not None:
             total = self._own(total)
         return WriteSet(tuple([(region, self._own(data)) for region, data in writes]), total)
 
     def _own(self, data: NDArray[Any]) -> NDArray[Any]:
-        own = data.copy() if self._arrays.shares(data) else data
+        own = data.copy() if any(np.may_share_memory(data, array) for array in self._arrays) else data
         own.setflags(write=False)
         return own
 

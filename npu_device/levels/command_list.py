@@ -1,5 +1,6 @@
 """From a command list (`abi.cmdq`) to descriptors, and its run (docs/model-flow.md, "CMDQ")."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ from npu_device.abi.cmdq import KV, KV_UPDATE, LOAD_TILE, MOVED_AS, STORE_TILE, 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import AbiError, NpuDeviceError
 from npu_device.abi.extended import Extended
-from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
+from npu_device.abi.memory_map import DRAM_BASE, MAX_CLUSTERS, SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import Carried, DataType, Opcode, Scope
 from npu_device.config import NpuConfig
 from npu_device.cost.banks import bytes_per_bank
@@ -27,7 +28,7 @@ from npu_device.memory.bitwidth import (
     check_spm_offset,
 )
 from npu_device.memory.kv import valid_elements
-from npu_device.memory.region import Region, conflict
+from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError
 from npu_device.reservation.station import Dependencies
 from npu_device.trace.records import Batch
@@ -267,6 +268,48 @@ def _rows(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault(Code.RANGE, f"{prefix}v.dram_addr", values, rule)
 
 
+class _Tile:
+    """A tile that was loaded into several banks."""
+
+    def __init__(self, command: int, region: Region) -> None:
+        self.command = command
+        self.region = region
+        self.over: tuple[int, Region] | None = None
+        """The first command that wrote over a part of it, and what it wrote."""
+
+
+class _LastWriters:
+    """The tile that each byte of the scratchpads belongs to; None: it is of none in several banks."""
+
+    def __init__(self) -> None:
+        self._starts = [0]
+        self._tiles: list[_Tile | None] = [None]
+
+    def _cut(self, address: int) -> int:
+        """Index of the interval that begins at an address."""
+        index = bisect_left(self._starts, address)
+        if index == len(self._starts) or self._starts[index] != address:
+            self._starts.insert(index, address)
+            self._tiles.insert(index, self._tiles[index - 1])
+        return index
+
+    def read(self, region: Region) -> set[_Tile]:
+        """Tiles that a region holds bytes of."""
+        tiles = set[_Tile | None]()
+        for low in range(region.address, region.end, region.stride):
+            first = bisect_right(self._starts, low) - 1
+            tiles.update(self._tiles[first : bisect_left(self._starts, low + region.row_bytes)])
+        return {tile for tile in tiles if tile is not None}
+
+    def write(self, region: Region, tile: _Tile | None) -> set[_Tile]:
+        """Let a region belong to a tile: the tiles that it held bytes of."""
+        before = self.read(region)
+        for low in range(region.address, region.end, region.stride):
+            first, last = self._cut(low), self._cut(low + region.row_bytes)
+            self._starts[first:last], self._tiles[first:last] = [low], [tile]
+        return before
+
+
 def _banks(
     commands: Sequence[Mapping[str, Any]], owner: Sequence[int], decoded: Sequence[Command], config: NpuConfig
 ) -> list[Fault]:
@@ -275,40 +318,27 @@ def _banks(
     Another tile that is written over a part of it before its last reader would need the same bytes: what lies in that
     bank is then more than the bank. Tiles inside of one bank are kept apart by their offsets.
     """
-    for at, (index, command) in enumerate(zip(owner, decoded, strict=True)):
-        for region in command.writes() if commands[index]["opcode"] == LOAD_TILE else ():
-            if _spans(region, config) and (fault := _shared(commands, owner, decoded, at, region, config)) is not None:
-                return [fault]
-    return []
+    writers, faults = _LastWriters(), dict[int, Fault | None]()
+    for index, command in zip(owner, decoded, strict=True):
+        for region in filter(_in_scratchpad, command.reads()):
+            for tile in writers.read(region):
+                if tile.over is not None and tile.command not in faults:
+                    faults[tile.command] = _too_full(commands, tile.command, *tile.over, tile.region, config)
+        for region in filter(_in_scratchpad, command.writes()):
+            spans = commands[index]["opcode"] == LOAD_TILE and _spans(region, config)
+            for tile in writers.write(region, _Tile(index, region) if spans else None):
+                tile.over = tile.over or (index, region)
+    return [fault for _, fault in sorted(faults.items()) if fault is not None][:1]
+
+
+def _in_scratchpad(region: Region) -> bool:
+    return SPM_BASE <= region.address < SPM_BASE + MAX_CLUSTERS * SPM_CLUSTER_STRIDE
 
 
 def _spans(region: Region, config: NpuConfig) -> bool:
     """Whether a region of the scratchpad lies in several banks."""
     size = config.spm.size // config.spm.banks
     return (region.address - SPM_BASE) // size != (region.end - 1 - SPM_BASE) // size
-
-
-def _shared(
-    commands: Sequence[Mapping[str, Any]], owner: Sequence[int], decoded: Sequence[Command], at: int, tile: Region,
-    config: NpuConfig,
-) -> Fault | None:  # fmt: skip
-    """What another command wants of the banks of a tile that is still needed: a command that reads more of it than what
-    was written over it since."""
-    over: list[tuple[int, Region]] = []
-    for index, command in zip(owner[at + 1 :], decoded[at + 1 :], strict=True):
-        for region in command.reads() if over else ():
-            if conflict(tile, region) and not any(_inside(region, written) for _, written in over):
-                return _too_full(commands, owner[at], *over[0], tile, config)
-        for region in command.writes():
-            if _inside(tile, region):
-                return None
-            if conflict(tile, region):
-                over.append((index, region))
-    return None
-
-
-def _inside(part: Region, whole: Region) -> bool:
-    return whole.address <= part.address and part.end <= whole.end
 
 
 def _too_full(

@@ -10,8 +10,6 @@ from npu_device.config import NpuConfig
 from npu_device.memory.region import Region
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from npu_device.memory.arrays import Bytes
 
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
@@ -74,11 +72,11 @@ class Memory:
                 return np.ndarray((rows, row_bytes), np.uint8, data, address - base, (stride, 1))
         raise _no_memory(region.address, region.end)
 
-    def shares(self, data: "NDArray[Any]") -> bool:
-        """Whether an array may be a view of this memory."""
+    def arrays(self) -> "list[Bytes]":
+        """The regions."""
         import numpy as np
 
-        return any(np.may_share_memory(data, np.frombuffer(window.data, np.uint8)) for window in self._windows)
+        return [np.frombuffer(window.data, np.uint8) for window in self._windows]
 
     def read(self, address: int, size: int) -> bytes | None:
         """`size` bytes, or None where there is no memory."""
@@ -89,6 +87,8 @@ class Memory:
 
     def write(self, region: Region, data: "Bytes") -> None:
         """Store `data`, of as many bytes as the region's payload. NpuDeviceError outside memory."""
+        if region.rows == 1:
+            return self.write_bytes(region.address, data.reshape(-1).data)
         self._rows(region)[:] = data.reshape(region.rows, region.row_bytes)
         if self._written is not None:
             self._written(region.address, region.end - region.address)

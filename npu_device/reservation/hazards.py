@@ -3,7 +3,8 @@ subset.
 
 Two interval trees hold the regions that commands in flight read and write. A command waits for the older accesses that
 conflict with its own and, where it covers one of them, takes its place in the tree: a later command that uses these
-bytes waits for the newer one, which has waited for the older. So a search meets neighbours only.
+bytes waits for the newer one, which has waited for the older. So a search meets neighbours only. Of these, a write that
+covers the access hides all older ones.
 
 Rows of a matrix may conflict with thousands of its columns. Beyond `LISTED` conflicts an access counts them without a
 list, and each access that is over looks for such waiters.
@@ -132,7 +133,6 @@ def search(issue: Issue, tree: Access | None, access: Access) -> None:
         if conflicts(tree, access) and tree.entry is not access.entry:
             tree.match = issue.matches
             issue.matches = tree
-            issue.match_count += 1
         tree = tree.right
 
 
@@ -154,16 +154,15 @@ def waits_for_end(access: Access, older: Access) -> bool:
     return not access.written or not older.written or access.low >= ACCUMULATORS_BASE
 
 
-def wait(issue: Issue, access: Access, older: Access, at_end: bool) -> None:
-    """Count a conflict with an access that is not over, and list it at the older command."""
-    access.entry.hazards += 1
+def append_dependency(issue: Issue, access: Access, older: Access) -> None:
+    """List the command of an access at the older command that it waits for."""
     dependency = issue.free_dependencies
     if dependency is None:
         return
     issue.free_dependencies = dependency.next
     issue.spare_dependencies -= 1
     dependency.waiter = access.entry
-    if at_end:
+    if waits_for_end(access, older):
         dependency.next = older.entry.after_end
         older.entry.after_end = dependency
     else:
@@ -171,33 +170,42 @@ def wait(issue: Issue, access: Access, older: Access, at_end: bool) -> None:
         older.entry.after_retirement = dependency
 
 
+def is_pending(access: Access, older: Access) -> bool:
+    """Whether an access waits for a match: it is not over, and nothing between the two covers the access."""
+    if older.id < access.cover:
+        return False
+    return older.entry.stage != ENDED or not waits_for_end(access, older)
+
+
 def collect(issue: Issue, access: Access) -> None:
     """Wait for the matches of a search, and take the place of those that the access covers."""
-    listed = issue.match_count <= LISTED
+    access.cover = 0
     older = issue.matches
     while older is not None:
-        at_end = waits_for_end(access, older)
-        if older.entry.stage != ENDED or not at_end:
+        if older.written and covers(older, access):
+            access.cover = max(access.cover, older.id)
+        older = older.match
+    conflict_count = 0
+    older = issue.matches
+    while older is not None:
+        conflict_count += is_pending(access, older)
+        older = older.match
+    if conflict_count > LISTED:
+        access.next_wide = issue.wide
+        issue.wide = access
+    older = issue.matches
+    issue.matches = None
+    while older is not None:
+        if is_pending(access, older):
             if issue.reporting:
-                report_dependency(issue, older.entry.number, at_end)
-            if listed:
-                wait(issue, access, older, at_end)
-            else:
-                access.entry.hazards += 1
+                report_dependency(issue, older.entry.number, waits_for_end(access, older))
+            access.entry.hazards += 1
+            if conflict_count <= LISTED:
+                append_dependency(issue, access, older)
         if access.written and covers(access, older):
             detach(issue, older)
             older.successor = access.id
         older = older.match
-    if not listed:
-        if not access.waits_for_readers and not access.waits_for_writers:
-            access.next_wide = issue.wide
-            issue.wide = access
-        if issue.matches is not None and issue.matches.written:
-            access.waits_for_writers = True
-        else:
-            access.waits_for_readers = True
-    issue.matches = None
-    issue.match_count = 0
 
 
 def use(issue: Issue, entry: Entry, first: int) -> None:
@@ -216,8 +224,6 @@ def use(issue: Issue, entry: Entry, first: int) -> None:
     access.id = issue.accesses
     issue.accesses += 1
     access.successor = FOREVER
-    access.waits_for_readers = False
-    access.waits_for_writers = False
     access.left = None
     access.right = None
     access.reach = access.end
@@ -225,7 +231,6 @@ def use(issue: Issue, entry: Entry, first: int) -> None:
     entry.accesses = access
     if access.written:
         search(issue, issue.readers, access)
-        collect(issue, access)
     search(issue, issue.writers, access)
     collect(issue, access)
     access.in_tree = True
@@ -270,9 +275,9 @@ def release_wide(issue: Issue, older: Access, at_end: bool, cycle: int) -> int:
     previous = None
     access = issue.wide
     while access is not None:
-        counted = access.waits_for_writers if older.written else access.waits_for_readers
         if (
-            counted and access.entry is not older.entry and older.id < access.id <= older.successor
+            (access.written or older.written) and access.entry is not older.entry
+            and access.cover <= older.id < access.id <= older.successor
             and waits_for_end(access, older) == at_end and conflicts(access, older)
         ):  # fmt: skip
             requests = requests | release(issue, access.entry, cycle)

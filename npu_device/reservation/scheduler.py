@@ -182,7 +182,7 @@ def start_next(issue: Issue) -> Entry | None:
     best = issue.heaps[NO_UNIT]
     issue.unit = NO_FREE_UNIT
     if best is None:
-        for unit_class in range(1, issue.classes):
+        for unit_class in range(1, len(issue.heaps)):
             first = issue.heaps[unit_class]
             if first is not None and (best is None or starts_before(first, best)):
                 unit = find_unit(issue, unit_class)
@@ -191,7 +191,7 @@ def start_next(issue: Issue) -> Entry | None:
                     issue.unit = unit
     if best is None:
         issue.requested = 0
-        for unit_class in range(1, issue.classes):
+        for unit_class in range(1, len(issue.heaps)):
             if issue.ready[unit_class]:
                 issue.requested = issue.requested | issue.request_bits[unit_class]
         return None

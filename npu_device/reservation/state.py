@@ -15,8 +15,6 @@ CLUSTER_DOMAINS = STREAMS
 """Index of the first cluster's domain, after those of streams."""
 GLOBAL_DOMAIN = STREAMS + MAX_CLUSTERS
 DOMAINS = GLOBAL_DOMAIN + 1
-MAX_CLASSES = 480
-"""Unit classes: all units, those of one kind and cluster, and class 0."""
 NO_UNIT = 0
 """Class of commands that need no unit: they complete as they start."""
 NO_SCOPE = SCOPES
@@ -57,9 +55,8 @@ class Access:
     """Of its command; of the free list."""
     match: "Access | None" = REFERENCE
     """The next result of a search."""
-    waits_for_readers: bool = False
-    """Whether it waits for all older readers that conflict, without a list of them."""
-    waits_for_writers: bool = False
+    cover: int = 0
+    """Serial number of the youngest older write that covers it: it does not wait for what came before that."""
     next_wide: "Access | None" = REFERENCE
     """The next access that waits without a list."""
 
@@ -175,7 +172,6 @@ class Issue:
     """Accesses that wait without a list."""
     matches: Access | None = REFERENCE
     """Result of a search."""
-    match_count: int = 0
     reporting: bool = False
     """Whether dependencies are reported as they are found."""
     operands: list[int] = items(OPERAND_WORDS * MAX_OPERANDS)
@@ -196,12 +192,11 @@ class Issue:
     window_count: int = 0
     window_end: Entry | None = REFERENCE
     """The youngest of these."""
-    classes: int = 1
-    heaps: list[Entry | None] = array(MAX_CLASSES)
+    heaps: list[Entry | None] = items()
     """Ready commands in the window, by unit class."""
-    ready: list[int] = array(MAX_CLASSES)
+    ready: list[int] = items()
     """Ready commands in the queue, by unit class."""
-    request_bits: list[int] = array(MAX_CLASSES)
+    request_bits: list[int] = items()
     """Bits of unit classes in `requested`."""
     requested: int = 0
     """Units that ready commands waited for when nothing could start any more."""

@@ -67,9 +67,10 @@ def _word(record: type, field: str) -> int:
 class IssueBuffer:
     """The records of one issue stage, and its functions: `call[function](arena, *arguments)`."""
 
-    def __init__(self, interpreted: bool = False) -> None:
+    def __init__(self, classes: int = 0, interpreted: bool = False) -> None:
+        """`classes`: of units."""
         self.call = _interpreted() if interpreted else _compiled(machine.CHECKED)
-        self.arena = Arena(Issue)
+        self.arena = Arena(Issue, dict.fromkeys(("heaps", "ready", "request_bits"), classes))
         self.totals = dict.fromkeys(_LISTS, 0)
         """Records so far, in use or spare."""
         root = self.arena.root.offset // WORD
@@ -190,17 +191,18 @@ class Station:
 
     def reset(self) -> None:
         """Nothing is in flight."""
-        self.buffer = buffer = IssueBuffer(self._interpreted)
+        self.buffer = buffer = IssueBuffer(len(self._classes), self._interpreted)
         self._commands: dict[int, Command] = {}
         """By the offset of their entries, oldest first."""
         issue = buffer.issue
         issue.window = min(self._config.scheduler.window, MAX_WINDOW)
         issue.clusters = self._config.clusters
-        issue.classes = len(self._classes)
+        bits = [0 if unit_class is None else request_bit(unit_class) for unit_class in self._classes]
+        issue.request_bits.fill(bits)
+        issue.heaps.fill([None] * len(bits))
+        issue.ready.fill([0] * len(bits))
         self._requested = issue.offset // WORD + _word(Issue, "requested")
         self._pending_events = issue.events.offset // WORD
-        for index, unit_class in enumerate(self._classes):
-            issue.request_bits[index] = 0 if unit_class is None else request_bit(unit_class)
         arena = buffer.arena
         arena.link_callback(LINKAGE.slots[scheduler.take_events], scheduler.take_events, self._take_events)
         arena.link_callback(LINKAGE.slots[scheduler.find_unit], scheduler.find_unit, self._find)

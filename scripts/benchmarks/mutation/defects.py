@@ -30,7 +30,8 @@ DEFECTS = (
     ),
     Defect(
         "results keep a view of their source", "npu_device/issue/results.py",
-        "own = data.copy() if self._arrays.shares(data) else data", "own = data", SAMPLING,
+        "own = data.copy() if any(np.may_share_memory(data, array) for array in self._arrays) else data", "own = data",
+        SAMPLING,
     ),
     Defect(
         "a command asks for more than the host has", "npu_device/operations/limits.py", "if need > limit:",

@@ -131,6 +131,13 @@ def small() -> Rig:
     return rig
 
 
+def test_the_registers_name_the_latest_error() -> None:
+    rig = small()
+    for code, descriptor, _ in CASES[:3]:
+        ticket = rig.submit(descriptor)
+        assert (rig.read("ERROR_TICKET"), rig.read("ERROR_CODE")) == (ticket, code)
+
+
 @pytest.mark.parametrize(("code", "descriptor", "reason"), CASES, ids=lambda value: getattr(value, "name", None))
 def test_an_invalid_descriptor_is_an_error_ticket(code: TicketError, descriptor: Descriptor, reason: str) -> None:
     rig = small()

@@ -377,3 +377,46 @@ def test_clusters_have_scratchpads_engines_and_barriers_of_their_own() -> None:
     begin, done = rig.stamps(What.DMA_BEGIN), rig.stamps(What.DONE)
     assert begin[b] < done[a] <= begin[c]
     assert {event["ticket"]: event["unit"] & 0xFF for event in rig.happened(What.DMA_BEGIN)} == {a: 0, b: 1, c: 0}
+
+
+@pytest.mark.parametrize("custom", [False, True])
+def test_a_barrier_of_a_cluster_holds_back_that_cluster(custom: bool) -> None:
+    """Of the second cluster, not of the first: BARRIER names its own, TBAR stamps each."""
+    rig = Rig(NpuConfig(spm=SMALL_SPM, clusters=2))
+    other = SPM + SPM_CLUSTER_STRIDE
+    a = rig.submit(load(other, cluster=1, stream=1))
+    if custom:
+        rig.device.port.tbar(int(Scope.CLUSTER), rig.now)
+    else:
+        rig.submit(Descriptor(opcode=Opcode.BARRIER, function=Scope.CLUSTER, cluster=1, stream=4))
+    b = rig.submit(load(SPM, stream=2))
+    c = rig.submit(load(other + 1024, cluster=1, stream=3))
+    rig.idle()
+    begin, done = rig.stamps(What.DMA_BEGIN), rig.stamps(What.DONE)
+    assert begin[b] < done[a] <= begin[c]
+    opened, closed = (
+        [event["aux"] for event in rig.happened(what)] for what in (What.BARRIER_OPEN, What.BARRIER_CLOSE)
+    )
+    assert opened == ([Scope.CLUSTER, Scope.CLUSTER | 1 << 4] if custom else [Scope.CLUSTER | 1 << 4])
+    assert closed == opened
+
+
+def test_a_write_after_a_write_waits_until_the_first_is_in_memory() -> None:
+    """The first ends early and waits for its turn in its stream; the second, of another stream, waits as long."""
+    rig = Rig(NpuConfig(spm=SMALL_SPM, dma=DmaConfig(channels=3)))
+    long = rig.submit(load(SPM + 0x4000, size=0x8000, stream=1))
+    first = rig.submit(load(SPM, stream=1))
+    second = rig.submit(load(SPM, stream=2))
+    rig.idle()
+    begin, end, done = rig.stamps(What.DMA_BEGIN), rig.stamps(What.DMA_END), rig.stamps(What.DONE)
+    assert end[first] < end[long] <= done[first] <= begin[second]
+
+
+def test_of_two_transfers_on_a_bank_the_younger_waits() -> None:
+    rig = Rig(NpuConfig(spm=replace(SMALL_SPM, port=1), dma=DmaConfig(channels=2)))
+    older, younger = (rig.submit(load(SPM + 512 * stream, size=512, stream=stream)) for stream in (1, 2))
+    rig.idle()
+    stalled = {event["ticket"] for event in rig.happened(What.STALL) if event["aux"] == Cause.BANK_CONFLICT}
+    assert stalled == {younger}
+    end = rig.stamps(What.DMA_END)
+    assert end[older] < end[younger]

@@ -176,6 +176,14 @@ def test_tickets(start: int, steps: list[tuple[str, int]]) -> None:
     assert set(tickets.in_flight) == model.flying
 
 
+def test_the_history_holds_the_latest_completions_and_no_more() -> None:
+    tickets = Tickets(history=2)
+    for _ in range(3):
+        tickets.finish(tickets.assign(tickets.take()))
+        assert tickets.status(tickets.taken) == 3
+    assert [tickets.status(ticket) for ticket in (1, 2, 3)] == [0, 3, 3]
+
+
 def test_device_tickets_wrap_and_skip_zero() -> None:
     tickets = Tickets(4)
     tickets.taken = MODULUS - 2
