@@ -6,6 +6,7 @@ The event loop does the same steps, whatever their time: its busy cycles, port c
 from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -35,8 +36,8 @@ class Event(StrEnum):
     ACCUMULATOR_WRITE = "accumulator_bytes_written"
     SPM_READ = "spm_bytes_read"
     SPM_WRITE = "spm_bytes_written"
-    NOC = "noc_byte_hops"
-    """Aligned bytes times hops between clusters and DRAM."""
+    NOC = "noc_byte_links"
+    """Aligned bytes times links between clusters and DRAM."""
     DRAM_READ = "dram_bytes_read"
     """Aligned bytes of transfers, through an L2 or not."""
     DRAM_WRITE = "dram_bytes_written"
@@ -53,6 +54,7 @@ class Count(NamedTuple):
 
 
 Counts = Counter[Count]
+Links = tuple[int | Fraction, int | Fraction]
 
 
 class Dataflow(NamedTuple):
@@ -75,12 +77,13 @@ DATAFLOWS = {
 """By `te.kind`. The roofline, which has no array, counts as weight stationary."""
 
 
-def counts(plan: Plan, te: TeConfig, kinds: tuple[DataType, DataType], hops: int = 1) -> Counts:
-    """Counts of a command. `kinds`: data types of in0 and of in1 (or keys); `hops`: from its cluster to DRAM."""
+def counts(plan: Plan, te: TeConfig, kinds: tuple[DataType, DataType], links: Links = (1, 1)) -> Counts:
+    """Counts of a command. `kinds`: data types of in0 and of in1 (or keys); `links`: of the NoC that bytes cross on
+    their way from DRAM, and to it."""
     total = Counts()
     for piece, times in zip(plan.pieces, np.bincount(plan.piece, minlength=len(plan.pieces)).tolist(), strict=True):
         if isinstance(piece, Transfer):
-            found = _transfer(piece, hops)
+            found = _transfer(piece, links)
         elif piece.kind is Kind.TE:
             found = _product(piece, te, kinds)
         else:
@@ -90,11 +93,11 @@ def counts(plan: Plan, te: TeConfig, kinds: tuple[DataType, DataType], hops: int
     return total
 
 
-def _transfer(piece: Transfer, hops: int) -> Iterator[tuple[Count, int]]:
+def _transfer(piece: Transfer, links: Links) -> Iterator[tuple[Count, int]]:
     spm, dram = (Event.SPM_READ, Event.DRAM_WRITE) if piece.write else (Event.SPM_WRITE, Event.DRAM_READ)
     yield Count(spm, piece.role), piece.spm.payload
     yield Count(dram, piece.role), piece.aligned
-    yield Count(Event.NOC, piece.role), piece.aligned * hops
+    yield Count(Event.NOC, piece.role), round(piece.aligned * links[piece.write])
 
 
 def _vector(piece: Compute, kind: DataType) -> Iterator[tuple[Count, int]]:

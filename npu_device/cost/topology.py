@@ -1,5 +1,6 @@
 """Links of the network between clusters and DRAM, and the routes over them (docs/npu-timing.md, "NoC")."""
 
+from fractions import Fraction
 from math import isqrt
 from typing import NamedTuple
 
@@ -28,6 +29,12 @@ class Network(NamedTuple):
     def hops(self, cluster: int) -> int:
         """Hops of a cluster to the farthest memory port."""
         return max(route.hops for route in self.routes[cluster])
+
+    def crossed(self, cluster: int, channels: int) -> tuple[Fraction, Fraction]:
+        """Links that a byte crosses on its way from DRAM to a cluster and back, on average over DRAM channels."""
+        routes = [self.routes[cluster][channel % self.ports] for channel in range(channels)]
+        reads, writes = (sum(len(way) for way in ways) for ways in zip(*(route[1:] for route in routes), strict=True))
+        return Fraction(reads, channels), Fraction(writes, channels)
 
 
 def network_of(config: NpuConfig) -> Network:

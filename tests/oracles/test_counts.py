@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from command_lists import Lists
 
-from npu_device.abi.memory_map import DRAM_BASE
-from npu_device.config import L2Config, NpuConfig, TeConfig
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
+from npu_device.abi.opcodes import DataType, Opcode
+from npu_device.config import DramConfig, L2Config, NocConfig, NpuConfig, TeConfig
 from npu_device.cost.counts import Counts, Event
 from npu_device.levels.runner import Listed, Run, Runner, list_config
 from npu_device.trace.events import Role, What
@@ -59,6 +61,7 @@ def check(seed: int) -> None:
     npu = made.device.counters.to_json()
     assert total(counted, Event.MAC) == sum(npu["te_busy"])
     assert total(counted, Event.VECTOR) == sum(npu["ve_busy"])
+    assert total(counted, Event.NOC) == npu["dram_bytes_read"] + npu["dram_bytes_written"], "a link for all"
     moved = traffic_of([events]).moved
     for role in Role:
         (_, read), (_, written) = moved[role]
@@ -80,3 +83,16 @@ def test_the_event_loop_counts_the_same() -> None:
 def test_the_event_loop_counts_the_same_on_many_lists() -> None:
     for seed in range(MANY):
         check(seed)
+
+
+def test_bytes_cross_the_links_of_their_route() -> None:
+    """A mesh of 2 x 2 with a memory port west of each row: data goes along x first, and DRAM channel 1 is at row 1."""
+    mesh = NpuConfig(clusters=4, noc=NocConfig(topology="mesh"), dram=DramConfig(channels=2))
+    loads = [
+        Listed(Descriptor(opcode=Opcode.LOAD, tile_m=1, tile_k=8192, type_in0=DataType.INT8, cluster=cluster,
+                          in0_addr=DRAM_BASE, out_addr=SPM_BASE + cluster * SPM_CLUSTER_STRIDE))
+        for cluster in range(4)
+    ]  # fmt: skip
+    links = [total(work.counts, Event.NOC) / 8192 for work in works(loads, mesh)]
+    assert links == [1.5, 2.5, 1.5, 2.5]
+    assert [total(work.counts, Event.NOC) for work in works(loads, NpuConfig(clusters=4))] == [8192] * 4

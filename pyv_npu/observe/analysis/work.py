@@ -100,7 +100,7 @@ def _work(command: Command, plan: Plan, timing: Timing, config: NpuConfig) -> Wo
     uses = [region for piece in plan.pieces for region in _used(piece)] if command.macro is None else []
     d = command.descriptor
     kinds = DataType(d.type_in0), DataType(d.type_kv if command.opcode is Opcode.ATTN_T else d.type_in1)
-    counted = counts(plan, config.te, kinds, hops=d.cluster + 1)
+    counted = counts(plan, config.te, kinds, timing.network.crossed(d.cluster, config.dram.channels))
     return Work(command.opcode.name, counted, te_cycles, ve_cycles, bits, _ranges(fills), _ranges(uses))
 
 
