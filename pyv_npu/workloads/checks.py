@@ -73,10 +73,14 @@ def precision_rows(used: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Rows of a summary about what `precision` returns."""
     products = ", ".join(used["products"]) or "no products"
     rows = [("precision", f"{used['converted']}, converted: {products}" if used["converted"] else products)]
-    floats = list(used["floats"].items())
-    rows += [("not in codes", f"{layer}: {reason}") for layer, reason in floats[:SHOWN_LAYERS]]
+    return rows + float_rows(used["floats"], "model.precision.floats")
+
+
+def float_rows(floats: Mapping[str, str], key: str) -> list[tuple[str, str]]:
+    """Rows of a summary about layers that a precision did not reach; `key`: of the result, which has all."""
+    rows = [("not in codes", f"{layer}: {reason}") for layer, reason in list(floats.items())[:SHOWN_LAYERS]]
     if len(floats) > SHOWN_LAYERS:
-        rows.append(("not in codes", f"and {len(floats) - SHOWN_LAYERS} more, in model.precision.floats of --json"))
+        rows.append(("not in codes", f"and {len(floats) - SHOWN_LAYERS} more, in {key} of --json"))
     return rows
 
 

@@ -19,7 +19,7 @@ from pyv_npu.kv_quant import encoded_kv, engines
 from pyv_npu.report import tokens as steps_of
 from pyv_npu.result import Detail, Result
 from pyv_npu.text import columns, lines_of
-from pyv_npu.workloads.checks import check, check_codes, codes_row
+from pyv_npu.workloads.checks import check, check_codes, codes_row, float_rows
 from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, listing, submission_row
 from pyv_npu.workloads.data import RUNS, Values
 from pyv_npu.workloads.kv_figures import Encoded, KvTraffic, csv_of, error, kv_capacity, kv_errors, kv_figures
@@ -219,7 +219,7 @@ class GenerationDetail(Detail):
             "prompt": list(request.prompt), "tokens": list(tokens), "given": list(request.given), "t_max": made.t_max,
             "kv_type": "/".join(kinds), **kept_figures,
             "kv_capacity": _capacity(made, npu, -(-kept_figures["kv_bytes_used"] // count) if encoded else None),
-            "commands": {"prompt": made.prompt_commands, "step": made.step_commands},
+            "commands": {"prompt": made.prompt_commands, "step": made.step_commands}, "floats": dict(decoder.floats),
             "outputs_sha256": {name: hashlib.sha256(data).hexdigest() for name, data in kept.items()},
         }  # fmt: skip
         nothing: dict[str, Any] = {"steps": [], "codes": {}, "original_error": None}
@@ -255,7 +255,7 @@ class GenerationDetail(Detail):
             rows.append(("cycles", f"{result.cycles:,}"))
         if "kv_engines" in made:
             rows.append(("KV engines", engines.sentence(made["kv_engines"])))
-        rows += submission_row(made.get("submission", {}))
+        rows += submission_row(made.get("submission", {})) + float_rows(made["floats"], "generate.floats")
         steps = made["steps"]
         if steps:
             worst = max(steps, key=lambda step: -1.0 if step["error"] is None else float(step["error"]))

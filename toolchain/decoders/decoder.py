@@ -83,6 +83,8 @@ class Decoder:
     """Initializers that are not in `proto`, which has inputs of their names."""
     original: "Decoder | None" = None
     """What it was before an option quantized it."""
+    floats: Mapping[str, str] = field(default_factory=dict)
+    """Products that stay products of floats although codes were asked for -> the reason."""
     source: Any = None
     """The model as an exporter wrote it, of which `proto` is made (`toolchain.decoders.exported`)."""
 

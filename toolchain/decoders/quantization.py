@@ -12,8 +12,10 @@ from onnx.reference import ReferenceEvaluator
 from toolchain.decoders.decoder import Decoder, make_decoder
 from toolchain.decoders.reference import Reference
 from toolchain.onnx_frontend.qdq_graph import PARTS
+from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_reference.corrected import CORRECTED
 from toolchain.quantize.post_training import quantized
+from toolchain.quantize.products import PRODUCTS
 from toolchain.quantize.qconfig import QConfig
 from toolchain.quantize.scales import pair, scale_of
 
@@ -30,9 +32,11 @@ def in_int8(
     """
     reference = Reference(decoder)
     samples = [reference.feeds(prompt, reference.empty()) for prompt in prompts]
-    made = quantized(decoder.model(len(prompts[0])), samples, config, method=method, open_shapes=True).proto
-    _free(made, decoder)
-    return replace(make_decoder(made, decoder.name), original=decoder)
+    made = quantized(decoder.model(len(prompts[0])), samples, config, method=method, open_shapes=True)
+    _free(made.proto, decoder)
+    attended = [node_name(node) for node in made.proto.graph.node if node.op_type == "Attention"]
+    floats = {**made.floats, **dict.fromkeys(attended, f"Attention: converted are {', '.join(PRODUCTS)}")}
+    return replace(make_decoder(made.proto, decoder.name), original=decoder, floats=floats)
 
 
 def _free(proto: Any, decoder: Decoder) -> None:

@@ -141,7 +141,9 @@ class Propagation:
 def _chosen(proto: Any, info: Mapping[str, TensorInfo], known: Mapping[str, Values]) -> dict[str, TensorInfo]:
     """The output of an operator that chooses elements, where ONNX's inference does not know its shape: Compress, of
     which it does not read the condition, and GatherND that makes one number."""
-    if proto.op_type not in ("Compress", "GatherND") or not all(name in info or name in known for name in proto.input):
+    if proto.op_type not in ("Compress", "GatherND") or len(proto.input) != 2:
+        return {}
+    if not all(name in info or name in known for name in proto.input):
         return {}
     shape, other = (known[name].shape if name in known else info[name].shape for name in proto.input)
     if proto.op_type == "GatherND":

@@ -55,6 +55,11 @@ def slice_(node: Node) -> None:
     starts, ends = node.needed(1, "starts").reshape(-1), node.needed(2, "ends").reshape(-1)
     axes = node.needed(3, "axes").reshape(-1) if node.has(3) else np.arange(len(starts))
     every = node.needed(4, "steps").reshape(-1) if node.has(4) else np.ones(len(starts), np.int64)
+    counts = [len(one) for one in (starts, ends, axes, every)]
+    if len(set(counts)) > 1:
+        node.refuse(
+            f"{', '.join(map(str, counts))} starts, ends, axes and steps: must be one number of each: export again"
+        )
     take, at = list(steps(source.shape)), 0
     for start, end, axis, step in zip(starts, ends, axes, every, strict=True):
         axis = int(axis) % len(source.shape)

@@ -2,8 +2,8 @@
 
 Activations have one scale from the range that samples show: UINT8 where nothing is negative, else INT8 around 0.
 Weights are INT8 around 0, of as many bits as the QConfig says, with a scale per output channel, biases INT32 in steps
-of the sum. What is added to a convolution has the type of the sum. All else stays float. Batch normalization is folded
-into the weights of the convolution before it.
+of the sum. What is added to a convolution has the type of the sum. Linear and cubic Resizes are products of
+constants and pixels. All else stays float. Batch normalization is folded into the weights of the convolution before it.
 
 With floats of 8 bits the operands of products have them: activations with one scale, weights with one per output
 channel, each so that the largest value is the largest of the type. Results, biases and all else stay float.
@@ -17,7 +17,11 @@ import onnx
 from onnx import helper, numpy_helper
 
 from npu_device.abi.opcodes import DataType
-from toolchain.onnx_model.model import OnnxModel
+from toolchain.errors import ModelError
+from toolchain.onnx_model.model import OnnxModel, prepare
+from toolchain.onnx_nodes.images import resize
+from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.view import NodeView
 from toolchain.quantize.products import FloatQuantizer, Quantizer
 from toolchain.quantize.qconfig import QConfig
 from toolchain.quantize.scales import Samples
@@ -56,6 +60,28 @@ def without_batchnorm(model: OnnxModel) -> Any:
     return proto
 
 
+def with_resizes_as_products(model: OnnxModel) -> OnnxModel:
+    """The model with linear and cubic Resizes as the products that they become on the device, for which they have
+    scales then; itself where there is none."""
+    proto, nodes, found = onnx.ModelProto(), list[Any](), False
+    proto.CopyFrom(model.proto)
+    for node in model.proto.graph.node:
+        parts = Parts(NodeView(node, model.name, model.opset, model.info, model.initializers))
+        try:
+            if node.op_type == "Resize" and parts.node.attribute("mode", "nearest") != "nearest":
+                resize(parts)
+        except ModelError:  # said when the model is compiled
+            parts.nodes = []
+        found |= bool(parts.nodes)
+        nodes += parts.nodes or [node]
+        proto.graph.initializer.extend(numpy_helper.from_array(one, name) for name, one in parts.constants.items())
+    if not found:
+        return model
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    return prepare(proto, model.name)
+
+
 def quantized(
     model: OnnxModel, samples: Samples, config: QConfig | None = None, kind: DataType = DataType.INT8,
     method: str = "minmax", *, open_shapes: bool = False,
@@ -66,7 +92,10 @@ def quantized(
     those of the samples, so that nothing that follows from them is folded. ModelError: there is nothing to quantize, or
     a sample does not fit the model."""
     floats = kind is not DataType.INT8
-    proto, config = without_batchnorm(model.whole()), config or QConfig()
+    model = model.whole()
+    if not (floats or open_shapes):
+        model = with_resizes_as_products(model)
+    proto, config = without_batchnorm(model), config or QConfig()
     if floats:
         return FloatQuantizer(model, proto, samples, config, method, kind).run()
     return Quantizer(model, proto, samples, config, method, open_shapes=open_shapes).run()

@@ -196,6 +196,7 @@ def test_a_float_decoder_is_quantized_by_an_option(tmp_path: Path, capsys: pytes
     made = json.loads(capsys.readouterr().out)["generate"]
     assert made["codes"]["ok"] and all(step["ok"] for step in made["steps"])
     assert 1e-3 < made["original_error"] < 0.2
+    assert made["floats"] == {f"attention.{at}": "Attention: converted are Conv, Gemm, MatMul" for at in (0, 1)}
     np.savez(tmp_path / "ids.npz", input_ids=np.array([[1, 2, 3]]))
     assert main([*words, "--calibration", str(tmp_path / "ids.npz")]) == 0
     assert json.loads(capsys.readouterr().out)["generate"]["original_error"] != made["original_error"]

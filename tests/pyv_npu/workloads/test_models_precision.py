@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper, parser
+from onnxruntime_reference import by_onnxruntime
 
 from npu_device.abi.opcodes import DataType
 from npu_device.config import NpuConfig
@@ -81,6 +83,27 @@ def test_int8_leaves_no_float_step_between_products() -> None:
     steps = [layer.text("function") for layer in graph.layers if layer.op_type == "ELTWISE"]
     assert steps == ["QUANT"]
     assert {graph.tensors[layer.outputs[0]].dtype for layer in graph.layers[:-1]} <= {DataType.INT8, DataType.UINT8}
+
+
+RESIZED = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[1, 8, 6, 10] x) => (float[1, 8, 12, 20] y) <float[4] s = {1, 1, 2, 2}> {
+  a = Conv (x, w)
+  b = Resize <mode = "MODE", coordinate_transformation_mode = "pytorch_half_pixel"> (a, , s)
+  y = Conv (b, v)
+}"""
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_a_resize_between_products_is_products_of_codes(mode: str) -> None:
+    proto, draw = parser.parse_model(RESIZED.replace("MODE", mode)), np.random.default_rng(1)
+    weights = {name: draw.standard_normal((8, 8, 1, 1)).astype(np.float32) for name in "wv"}
+    proto.graph.initializer.extend(numpy_helper.from_array(values, name) for name, values in weights.items())
+    inputs = [{"x": draw.standard_normal((1, 8, 6, 10)).astype(np.float32)} for _ in range(4)]
+    made = compile_model(prepare(proto, "m"), Target(), precision="int8", samples=inputs[1:])
+    kinds = [made.graph.tensors[layer.inputs[0]].dtype for layer in made.graph.layers if layer.op_type in PRODUCTS]
+    assert kinds.count(DataType.FP32) == 0 and len(kinds) == 4
+    want, got = by_onnxruntime(proto, inputs[0])["y"], ia.execute(made, NpuConfig(), inputs[0])["y"]
+    assert 10 * np.log10((want**2).sum() / ((want - got) ** 2).sum()) > 30
 
 
 def test_residuals_of_convolutions_are_in_their_epilogues() -> None:

@@ -13,6 +13,7 @@ from pyv_npu.cli.shared.output import BAD_INPUT, of_error
 from pyv_npu.config import load as load_config
 from pyv_npu.workloads.model import Model
 from pyv_npu.workloads.model_file import Choices, inspect
+from toolchain.onnx_nodes.evaluation import TensorInfo, infer_outputs
 
 INT64 = TensorProto.INT64
 IMAGE = np.ones((1, 1, 5, 5), np.float32)
@@ -58,6 +59,13 @@ def with_invalid_function() -> Any:
 
 def not_utf8(model: Any, text: bytes, changed: bytes) -> bytes:
     return bytes(model.SerializeToString().replace(text, changed))
+
+
+SLICE = """<ir_version: 8, opset_import: ["" : 20]>
+g (float[4, 5] x) => (float[2, 5] y) <float[2] s = {0, 1}, int64[1] e = {3}> {
+  n = Cast <to = 7> (s)
+  y = Slice (x, n, e)
+}"""
 
 
 def frames_of(samples: int) -> Any:
@@ -111,6 +119,10 @@ MODELS: dict[str, tuple[Any, str]] = {
                  kernel_shape=[3, 3]),
         "inputs of 4, 5 dimensions: must have one number",
     ),
+    "more starts than ends": (
+        parser.parse_model(SLICE),
+        "2, 1, 2, 2 starts, ends, axes and steps: must be one number of each",
+    ),
     "a constant without a value": (one_node("Constant", {}), "0 attributes: must be one, its value"),
     "indices of more dimensions than there are": (
         one_node("GatherND", {"x": random(2, 3)}, constants={"i": np.zeros((2, 3), np.int64)}), "Last dimension of",
@@ -162,6 +174,12 @@ def test_a_broken_rule_is_one_line(name: str, tmp_path: Path) -> None:
     path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
     found = refusal(path)
     assert text in found and "\n" not in found
+
+
+@pytest.mark.parametrize("operator", ["Compress", "GatherND"])
+def test_nothing_follows_from_an_operator_without_its_operands(operator: str) -> None:
+    node = helper.make_node(operator, ["x"], ["y"], domain="f")
+    assert infer_outputs(node, {"x": TensorInfo("FLOAT", (2,))}, {}, [helper.make_opsetid("f", 1)]) == {}
 
 
 def refusal(path: Path) -> str:
