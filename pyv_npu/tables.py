@@ -25,6 +25,8 @@ MEANING = {
     "notify": "done to firmware knows",
 }
 FIGURES = ("n", "p50", "p95", "p99", "min", "max")
+ALL_FIGURES = ("n", "p50", "p95", "p99", "p99_9", "p99_99", "min", "max")
+"""Those of the page."""
 RATIOS = {"t_submit_p50": "t_submit P50", "t_submit_p99": "t_submit P99", "core_busy_p50": "core_busy P50"}
 WHOLE = {"cycles": "whole run"}
 RATIOS_PREBUILT = {"t_submit_prebuilt_p50": "t_submit_prebuilt P50"}

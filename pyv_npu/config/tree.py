@@ -143,9 +143,15 @@ class DriverConfig:
 class LoadConfig:
     """Open-loop load, for programs that serve `npu_arrivals`; its random numbers come from run.seed."""
 
-    arrivals: str = _key("none", "when work arrives: never, every interval, or by a Poisson process",
-                         source='pyv-npu docs latency "Load"', choices=("none", "periodic", "poisson"))  # fmt: skip
-    interval: int = _key(1000, "from one arrival to the next, the mean for poisson", "core cycles", min=1)
+    arrivals: str = _key("none", "when work arrives: never, every interval, by a Poisson process, by one with "
+                         "bursts, or as in load.file", source='pyv-npu docs latency "Load"',
+                         choices=("none", "periodic", "poisson", "mmpp", "recorded"))  # fmt: skip
+    burst_ratio: int = _key(10, "mmpp: how many times as often work arrives in a burst", "ratio", min=1, max=10_000)
+    burst_percent: int = _key(10, "mmpp: share of the time that is burst", "percent", min=1, max=99)
+    burst_cycles: int = _key(10_000, "mmpp: mean length of a burst", "core cycles", min=1)
+    file: str = _key("", "recorded: file with the cycle of each arrival, one a line, ascending",
+                     source='pyv-npu docs latency "Load"')  # fmt: skip
+    interval: int = _key(1000, "from one arrival to the next, the mean for poisson and mmpp", "core cycles", min=1)
     group: int = _key(1, "how many arrive together", "submissions", min=1)
     count: int = _key(1000, "how many arrive", "submissions", min=1)
 

@@ -23,8 +23,8 @@ from pyv_npu.report.page import (
 from pyv_npu.report.pictures import Analyses, Runs
 from pyv_npu.result import SAME_RESULTS, SHOWN_ERRORS, agrees, checks, submission_of
 from pyv_npu.tables import (
+    ALL_FIGURES,
     COMPARED,
-    FIGURES,
     MEANING,
     OPEN_LOOP,
     heading,
@@ -168,10 +168,13 @@ def _latency(runs: Runs) -> list[Part]:
         for mode, run in runs.items():
             stage = (run["latency"] or {"stages": {}})["stages"].get(name)
             if stage is not None:
-                figures = [Cell(number(stage[each]), f"{mode}.{name}.{each}") for each in FIGURES]
+                figures = [Cell(number(stage[each]), f"{mode}.{name}.{each}") for each in ALL_FIGURES]
                 figures.append(Cell(page.mean(stage["mean"]), f"{mode}.{name}.mean"))
+                interval = stage["ci95"]["p95"]
+                figures.append(Cell("-" if interval is None else " to ".join(map(number, interval))))
                 rows.append([Cell(name), Cell(mode, kind=mode), *figures, Cell(MEANING[name], kind="text")])
-    heads = ("stage", "mode", "N", "P50", "P95", "P99", "min", "max", "mean", "from, to")
+    tails = ("P50", "P95", "P99", "P99.9", "P99.99")
+    heads = ("stage", "mode", "N", *tails, "min", "max", "mean", "P95 within", "from, to")
     return [Table(heads, rows), *(Note(note, "muted") for note in notes(runs))] if rows else []
 
 

@@ -23,6 +23,7 @@ C1 = "onnxim-c1"
 """Our configuration of the same device."""
 PEERS = (
     Peer(ONNXIM, "GEMM 1024", 67_284, 1.46, 33),
+    Peer(ONNXIM, "GEMM 1024, 4 clusters", 25_776, 4.2, 47),
     Peer(ONNXIM, "GEMM 4096", 4_199_224, 95.9, 209),
     Peer(ONNXIM, "ResNet-18", 874_785, 3.88, 76),
     Peer(ONNXIM, "Llama prefill 100", 1_794_867, 107.0, 183),

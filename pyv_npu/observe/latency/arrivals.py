@@ -8,11 +8,13 @@ host writes count and distances before the run, whose epoch must be within its f
 import math
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.elf import Program
-from pyv_npu.config.tree import Config
+from pyv_native.files import MAX_TEXT, check_input
+from pyv_npu.config.tree import Config, LoadConfig
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +44,51 @@ def distances(process: str, interval: int, group: int, count: int, seed: int) ->
     return found
 
 
+def bursty(load: LoadConfig, seed: int) -> list[int]:
+    """Return `load.count` ascending distances of a Markov-modulated Poisson process of two states: calm, and bursts in
+    which work arrives `burst_ratio` times as often. Sojourns are exponential; `interval` is the mean over both."""
+    import random
+
+    draw = random.Random(seed)
+    share = load.burst_percent / 100
+    calm = load.interval * (1 - share + share * load.burst_ratio)
+    gaps = calm, calm / load.burst_ratio
+    sojourns = load.burst_cycles * (1 - share) / share, float(load.burst_cycles)
+    state, at, change = 0, 0.0, draw.expovariate(1 / sojourns[0])
+    found: list[int] = []
+    while len(found) < load.count:
+        gap = draw.expovariate(1 / gaps[state])
+        if at + gap < change:
+            at += gap
+            found += [round(at)] * min(load.group, load.count - len(found))
+        else:  # the exponential gap has no memory: it is drawn anew in the next state
+            at, state = change, 1 - state
+            change += draw.expovariate(1 / sojourns[state])
+    return found
+
+
+def recorded(path: str, count: int) -> list[int]:
+    """Return the first `count` cycles of a file, one a line, ascending; UsageError names the line that is none."""
+    if not path:
+        raise UsageError("load.arrivals = recorded: load.file names no file; give one with a cycle a line")
+    file = Path(path)
+    try:
+        check_input(file, MAX_TEXT)
+        lines = file.read_text(encoding="utf-8").split()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"load.file = {path}: {error}") from None
+    found: list[int] = []
+    for number, line in enumerate(lines[:count], 1):
+        if not (line.isascii() and line.isdigit()) or int(line) >= _LONGEST or (found and int(line) < found[-1]):
+            raise UsageError(
+                f"load.file = {path}: arrival {number} is {line[:40]!r}; give ascending cycles below 2^31, one a line"
+            )
+        found.append(int(line))
+    if len(found) < count:
+        raise UsageError(f"load.count = {count}: {path} has {len(found)} arrivals; ask for fewer")
+    return found
+
+
 def install(config: Config, program: Program, bus: Bus) -> list[int]:
     """Write the table of `config` into a loaded program and return its distances; [] without the symbol.
 
@@ -60,7 +107,12 @@ def install(config: Config, program: Program, bus: Bus) -> list[int]:
     room = (symbol.size - HEAD) // 4
     if load.count > room:
         raise UsageError(f"load.count = {load.count}: {SYMBOL} of {program.name} has room for {room}; ask for fewer")
-    found = distances(load.arrivals, load.interval, load.group, load.count, config.run.seed)
+    if load.arrivals == "recorded":
+        found = recorded(load.file, load.count)
+    elif load.arrivals == "mmpp":
+        found = bursty(load, config.run.seed)
+    else:
+        found = distances(load.arrivals, load.interval, load.group, load.count, config.run.seed)
     if found and found[-1] >= _LONGEST:
         raise UsageError(
             f"load.interval = {load.interval}: the last of {load.count} arrives after 2^31 cycles; shorten it"

@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
+from math import ceil, floor, sqrt
 from typing import Any
 
 from pyv_npu.errors import UsageError
@@ -13,6 +14,11 @@ from pyv_npu.text import MISSING, html_table
 P99_SAMPLES = 100
 """Below so many samples the nearest rank of P99 is the maximum: it is refused."""
 
+
+TAILS = {"p99_9": (999, 1000), "p99_99": (9999, 10_000)}
+"""Percentiles beyond P99 as parts of a whole, which is the number of samples that they need."""
+NORMAL = 1.96
+"""Quantile of the normal distribution for 95 %."""
 
 _SHOWN = ("n", "p50", "p95", "p99", "min", "max")
 
@@ -61,6 +67,18 @@ class Distribution:
     def _at(self, percent: int) -> int:
         return self._values[bisect_left(self._ranks, _rank(percent, len(self)))]
 
+    def _of_rank(self, rank: int) -> int:
+        return self._values[bisect_left(self._ranks, rank)]
+
+    def interval(self, percent: int) -> list[int] | None:
+        """[low, high]: confidence interval of 95 % of a percentile, by order statistics: the ranks that the binomial
+        distribution of samples below it leaves, which are those of independent samples. None where one is beyond them.
+        """
+        count, share = len(self), percent / 100
+        half = NORMAL * sqrt(count * share * (1 - share))
+        low, high = floor(count * share - half), ceil(count * share + half) + 1
+        return None if low < 1 or high > count else [self._of_rank(low), self._of_rank(high)]
+
     @property
     def p50(self) -> int:
         return self.percentile(50)
@@ -99,7 +117,8 @@ class Distribution:
         return list(zip(self._values, self._ranks, strict=True))
 
     def summary(self) -> dict[str, Any] | None:
-        """The stage object of the JSON schema; None without samples, `p99` None below 100."""
+        """The stage object of the JSON schema; None without samples. `p99`, `p99_9` and `p99_99` are None below 100,
+        1,000 and 10,000 samples."""
         count = len(self)
         if not count:
             return None
@@ -108,6 +127,11 @@ class Distribution:
             "p50": self._at(50),
             "p95": self._at(95),
             "p99": self._at(99) if count >= P99_SAMPLES else None,
+            **{
+                name: self._of_rank(-(-part * count // whole)) if count >= whole else None
+                for name, (part, whole) in TAILS.items()
+            },
+            "ci95": {f"p{percent}": self.interval(percent) for percent in (50, 95, 99)},
             "min": self._values[0],
             "max": self.max,
             "mean": round(self.total / count, 3),

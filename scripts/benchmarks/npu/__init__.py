@@ -29,10 +29,13 @@ WORKLOADS: dict[str, Callable[[NpuConfig], Program]] = {
     "Llama prefill 512": lambda config: workloads.llama_layer(config, 512, 512),
     "Llama decode 511": lambda config: workloads.llama_layer(config, 1, 512),
 }
+FOUR_CLUSTERS = "GEMM 1024, 4 clusters"
+WORKLOADS[FOUR_CLUSTERS] = lambda config: workloads.product(config, 1024, (512, 512, 128))
+"""A quarter of the result in each cluster, k by the side of the array."""
 TIMED = {"GEMM 4096, 32 x DDR4": ("ddr4-3200", 32), "GEMM 4096, HBM3": ("hbm3", 32)}
 """Workloads on the configuration with a timed DRAM in place of its own: device and channels."""
 WORKLOADS |= dict.fromkeys(TIMED, WORKLOADS["GEMM 4096"])
-LIMITS = {"GEMM 1024": 1.0, "GEMM 4096": 1.0, "ResNet-18": 10.0}
+LIMITS = {"GEMM 1024": 1.0, FOUR_CLUSTERS: 5.0, "GEMM 4096": 1.0, "ResNet-18": 10.0}
 """Percent by which cycles may differ from ONNXim's."""
 STAGE_LIMIT = 5.0
 
@@ -53,6 +56,8 @@ def measure(name: str, config: str) -> WorkloadFigures:
     npu = load([config]).config.npu
     if name == DEFAULT:
         npu = NpuConfig(dram=DramConfig(size=1 << 30))
+    if name == FOUR_CLUSTERS:
+        npu = replace(npu, clusters=4)
     if name in TIMED:
         device, channels = TIMED[name]
         timed = TimedDramConfig(device=device)

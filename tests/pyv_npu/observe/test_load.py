@@ -1,15 +1,20 @@
 """Load on one firmware: arrivals, full-queue policies with back-off, streams, background traffic, interrupts."""
 
+import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shares import draws
 
 from pyv_npu.config import load, presets
+from pyv_npu.config.tree import LoadConfig
 from pyv_npu.errors import UsageError
-from pyv_npu.observe.latency.arrivals import distances
+from pyv_npu.observe.latency.arrivals import bursty, distances, recorded
 from pyv_npu.observe.latency.rows import Reason
 from pyv_npu.result import Result
 from pyv_npu.workloads.firmware import run_program
@@ -78,6 +83,47 @@ def test_arrivals_of_dropped_commands_are_theirs() -> None:
     assert result.json["latency"]["stages"]["response"]["n"] == 60 - result.latency.rejected
     for submission in result.latency.submissions:
         assert submission.t0 - submission.t_arr < 2000  # type: ignore[operator]
+
+
+def test_bursts_keep_the_mean_and_crowd_arrivals() -> None:
+    """Counts in windows: variance over mean is 1 for Poisson, and far above for bursts."""
+    of = LoadConfig(arrivals="mmpp", interval=100, count=40_000, burst_ratio=20, burst_percent=10, burst_cycles=5000)
+    found = bursty(of, 1)
+    assert found == sorted(found)
+    assert found == bursty(of, 1) != bursty(of, 2)
+    assert 0.85 < found[-1] / (100 * len(found)) < 1.15
+
+    def dispersion(cycles: list[int]) -> float:
+        counts = np.bincount(np.array(cycles) // 2000)
+        return float(counts.var() / counts.mean())
+
+    assert dispersion(found) > 10
+    assert 0.8 < dispersion(distances("poisson", 100, 1, 40_000, 1)) < 1.2
+    assert 0.8 < dispersion(bursty(replace(of, burst_ratio=1), 1)) < 1.2
+
+
+def test_recorded_arrivals_are_those_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "arrivals.txt"
+    file.write_text("0\n7\n7\n4000\n", encoding="utf-8")
+    assert recorded(str(file), 4) == [0, 7, 7, 4000]
+    result = run("tight", **{"load.arrivals": "recorded", "load.file": str(file), "load.count": 4})
+    arrivals = [submission.t_arr for submission in result.latency.submissions]
+    assert [arrival - arrivals[0] for arrival in arrivals] == [0, 7, 7, 4000]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("1\nx\n", "arrival 2 is 'x'"), ("5\n4\n", "arrival 2 is '4'"), (f"{1 << 31}\n1", "below 2^31"),
+     ("1\n", "load.count = 2: .* has 1 arrivals"), ("-1\n2", "arrival 1 is '-1'"), (None, "load.file = ")],
+)  # fmt: skip
+def test_a_file_that_holds_no_arrivals_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
+    file = tmp_path / "arrivals.txt"
+    if text is not None:
+        file.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=re.escape(message) if ".*" not in message else message):
+        recorded(str(file), 2)
+    with pytest.raises(UsageError, match=r"load\.file names no file"):
+        recorded("", 2)
 
 
 @pytest.mark.parametrize(

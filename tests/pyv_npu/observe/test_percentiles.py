@@ -1,6 +1,7 @@
 """Nearest rank against an independent formulation, and the refusal of P99 below 100 samples."""
 
 import math
+import random
 from collections import Counter
 
 import pytest
@@ -73,3 +74,28 @@ def test_cdf_ends_at_n_and_counts_values_at_most(values: list[int]) -> None:
     rows = Distribution(values).cdf()
     assert rows[-1] == (max(values), len(values))
     assert [count for _, count in rows] == [sum(1 for v in values if v <= value) for value, _ in rows]
+
+
+def test_tails_need_as_many_samples_as_they_name() -> None:
+    for count, known in ((999, ()), (1000, ("p99_9",)), (10_000, ("p99_9", "p99_99"))):
+        summary = Distribution(range(count)).summary()
+        assert summary is not None
+        assert {name for name in ("p99_9", "p99_99") if summary[name] is not None} == set(known)
+    assert summary["p99_9"] == 9989
+    assert summary["p99_99"] == 9998
+
+
+def test_intervals_of_order_statistics_cover_the_percentiles() -> None:
+    """Exponential samples: of 300 intervals about 95 % hold the true value; few samples have none."""
+    held = dict.fromkeys((50, 95, 99), 0)
+    truth = {percent: -1e6 * math.log(1 - percent / 100) for percent in held}
+    for seed in range(300):
+        draw = random.Random(seed)
+        sample = Distribution(round(draw.expovariate(1e-6)) for _ in range(1000))
+        for percent in held:
+            interval = sample.interval(percent)
+            assert interval is not None
+            held[percent] += interval[0] <= truth[percent] <= interval[1]
+    assert all(276 <= count <= 298 for count in held.values()), held
+    assert Distribution(range(100)).interval(99) is None
+    assert Distribution([5] * 2000).interval(99) == [5, 5]
