@@ -165,6 +165,8 @@ class Argument(NamedTuple):
     name: str
     slot: int
     default: int
+    values: range = range(-(1 << 31), 1 << 32)
+    """Those that it may have: of a 32-bit word, signed or not."""
 
 
 class BesideFile(NamedTuple):
@@ -191,7 +193,7 @@ class Requirements(NamedTuple):
 def requirements(program: Program) -> Requirements:
     """Read the notes; BadInputError when the ABI version differs or a note is broken."""
     slot, dram, spm = None, 0, 0
-    arguments, files, noise = [], [], []
+    arguments, files, noise, ranges = [], [], [], dict[str, range]()
     for note in program.notes:
         if note.owner != mm.NOTE_OWNER:
             continue
@@ -208,6 +210,9 @@ def requirements(program: Program) -> Requirements:
                 if not name or index >= mm.BOOTINFO_ARGS:
                     raise ValueError
                 arguments.append(Argument(name, index, default))
+            elif note.type == mm.NOTE_RANGE:
+                low, high = struct.unpack_from("<2I", note.desc)
+                ranges[bytes(note.desc[8:]).split(b"\0")[0].decode("ascii")] = range(low, high + 1)
             elif note.type == mm.NOTE_FILE:
                 offset, size = struct.unpack_from("<2Q", note.desc)
                 digest = bytes(note.desc[16:48])
@@ -222,6 +227,7 @@ def requirements(program: Program) -> Requirements:
             raise BadInputError(
                 f"{program.name}: note of type {note.type} in {mm.NOTE_SECTION} is broken: {REBUILD}"
             ) from None
+    arguments = [one._replace(values=ranges.get(one.name, one.values)) for one in arguments]
     ordered = tuple(sorted(arguments, key=lambda argument: argument.slot))
     return Requirements(slot, dram, spm, ordered, tuple(files), tuple(noise))
 
@@ -338,8 +344,8 @@ def argument_words(program: Program, needs: Requirements, values: Mapping[str, i
         if name not in known:
             takes = ", ".join(known) or "no arguments"
             raise UsageError(f"--arg {name}={value}: {program.name} does not take {name}; it takes: {takes}")
-        if not -(1 << 31) <= value < 1 << 32:
-            raise UsageError(f"--arg {name}={value}: an argument is a 32-bit word: must be -2147483648..4294967295")
+        if value not in (legal := known[name].values):
+            raise UsageError(f"--arg {name}={value}: {program.name} takes {name} of {legal.start}..{legal.stop - 1}")
         words[known[name].slot] = value & 0xFFFF_FFFF
     return words
 

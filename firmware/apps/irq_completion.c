@@ -4,7 +4,7 @@
 #include "runtime.h"
 #include "trap.h"
 
-NPU_ARG(0, n, 64) /* commands of each part */
+NPU_ARG_IN(0, n, 64, 0, NPU_COUNT_MAX) /* commands of each part */
 
 enum { N_MAX = 1024 };
 

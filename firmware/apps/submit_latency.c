@@ -6,13 +6,13 @@
 #include "runtime.h"
 #include "trap.h"
 
-NPU_ARG(0, n, 1000) /* commands of each phase */
+NPU_ARG_IN(0, n, 1000, 0, NPU_COUNT_MAX) /* commands of each phase */
 NPU_ARG(1, phases, 15) /* sum of 1 burst, 2 paced, 4 interrupts, 8 prebuilt, 16 tiles, 32 batches */
-NPU_ARG(2, gap, 500) /* paced: cycles from one submission to the next */
+NPU_ARG_IN(2, gap, 500, 0, NPU_COUNT_MAX) /* paced: cycles from one submission to the next */
 NPU_ARG(3, op, NPU_OPCODE_GEMM_T) /* 3 GEMM_T, 0 NOP */
 NPU_ARG(4, tile, 64) /* GEMM_T: rows, columns and depth, at most 128 */
-NPU_ARG(5, warmup, 0) /* commands before the phases */
-NPU_ARG(6, burst, 16) /* all but paced and tiles: commands until the queue is drained, 0 never */
+NPU_ARG_IN(5, warmup, 0, 0, NPU_COUNT_MAX) /* commands before the phases */
+NPU_ARG_IN(6, burst, 16, 0, NPU_COUNT_MAX) /* all but paced and tiles: commands until the queue is drained, 0 never */
 NPU_ARG(7, prefetch, 1) /* tiles: how many tiles the loads run ahead, at most 15 */
 NPU_ARG(8, batch, 8) /* batches: descriptors under one doorbell, at most 64 and the ring */
 NPU_ARG(9, values, 1) /* 0: the NPU computes nothing, so results are not checked; the platform says it */

@@ -7,14 +7,14 @@
 #include "runtime.h"
 #include "trap.h"
 
-NPU_ARG(0, n, 500) /* closed loop: commands */
-NPU_ARG(1, window, 8) /* closed loop: commands in flight, 0 any number */
+NPU_ARG_IN(0, n, 500, 0, NPU_COUNT_MAX) /* closed loop: commands */
+NPU_ARG_IN(1, window, 8, 0, NPU_COUNT_MAX) /* closed loop: commands in flight, 0 any number */
 NPU_ARG(2, tile, 32) /* rows, columns and depth of a command, at most 64 */
 NPU_ARG(3, streams, 1) /* commands take turns in so many streams, at most 15 */
 NPU_ARG(4, priorities, 1) /* and in so many priorities, at most 16 */
 NPU_ARG(5, background, 0) /* bytes of a transfer before each command, at most 65536, not measured */
 NPU_ARG(6, interrupts, 0) /* 1: an interrupt for each completion */
-NPU_ARG(7, backoff, 0) /* cycles from a refusal to the next attempt */
+NPU_ARG_IN(7, backoff, 0, 0, NPU_COUNT_MAX) /* cycles from a refusal to the next attempt */
 
 enum { CAPACITY = 8192, TILES = 8, TILE_MAX = 64, TILE_BYTES = TILE_MAX * TILE_MAX, BACKGROUND_MAX = 65536 };
 

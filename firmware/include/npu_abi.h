@@ -46,6 +46,7 @@
 #define NPU_NOTE_REQUIREMENTS 1u
 #define NPU_NOTE_ARGUMENT 2u
 #define NPU_NOTE_NOISE 4u
+#define NPU_NOTE_RANGE 5u
 
 /* Registers: byte offsets from the base of the NPU */
 #define NPU_REG_QUEUE_BASE_LO 0x000u

@@ -62,19 +62,30 @@ uint32_t npu_arg(uint32_t index, uint32_t otherwise);
 
 /* Declare the argument `name` (--arg name=value) in the ELF note, and a function arg_name() that returns it. */
 #define NPU_ARG(number, name, otherwise)                                                                       \
-    static const struct {                                                                                      \
-        uint32_t owner_bytes, body_bytes, type;                                                                \
-        char owner[NPU_NOTE_NAME_BYTES];                                                                       \
-        uint32_t index, value;                                                                                 \
-        char text[(sizeof(#name) + 3) / 4 * 4];                                                                \
-    } npu_note_##name __attribute__((section(NPU_NOTE_SECTION), used, aligned(4))) = {                         \
-        sizeof(NPU_NOTE_OWNER), 8 + (sizeof(#name) + 3) / 4 * 4, NPU_NOTE_ARGUMENT, NPU_NOTE_OWNER, (number),  \
-        (otherwise), #name};                                                                                   \
+    NPU_NUMBERS_NOTE(npu_note_##name, NPU_NOTE_ARGUMENT, (number), (otherwise), #name);                        \
     NPU_STATIC_ASSERT((number) < NPU_BOOTINFO_ARGS, "npu_bootinfo has 16 arguments");                          \
     static inline uint32_t arg_##name(void)                                                                    \
     {                                                                                                          \
         return npu_arg((number), (otherwise));                                                                 \
     }
+
+/* As NPU_ARG, of an argument that must be low..high, unsigned: the platform refuses other values. */
+#define NPU_ARG_IN(number, name, otherwise, low, high)                                                         \
+    NPU_NUMBERS_NOTE(npu_range_##name, NPU_NOTE_RANGE, (low), (high), #name);                                  \
+    NPU_STATIC_ASSERT((low) <= (otherwise) && (otherwise) <= (high), "the default lies outside of the range"); \
+    NPU_ARG(number, name, otherwise)
+
+#define NPU_COUNT_MAX 0x7fffffffu /* the largest of an argument that counts: what is less than 0 is more than that */
+
+/* A note of two numbers and a text. */
+#define NPU_NUMBERS_NOTE(note, kind, first, second, name)                                                      \
+    static const struct {                                                                                      \
+        uint32_t owner_bytes, body_bytes, type;                                                                \
+        char owner[NPU_NOTE_NAME_BYTES];                                                                       \
+        uint32_t numbers[2];                                                                                   \
+        char text[(sizeof(name) + 3) / 4 * 4];                                                                 \
+    } note __attribute__((section(NPU_NOTE_SECTION), used, aligned(4))) = {                                    \
+        sizeof(NPU_NOTE_OWNER), 8 + (sizeof(name) + 3) / 4 * 4, kind, NPU_NOTE_OWNER, {(first), (second)}, name}
 
 /* Declare numbers that the program prints and that are no results, such as times: each # of the text stands for one.
    Injected faults are judged by the rest of what it prints. At most one on a line of the source. */

@@ -134,6 +134,7 @@ def _boot() -> Iterator[tuple[str, str]]:
     yield "NOTE_REQUIREMENTS", f"{memory_map.NOTE_REQUIREMENTS}u"
     yield "NOTE_ARGUMENT", f"{memory_map.NOTE_ARGUMENT}u"
     yield "NOTE_NOISE", f"{memory_map.NOTE_NOISE}u"
+    yield "NOTE_RANGE", f"{memory_map.NOTE_RANGE}u"
 
 
 def _registers() -> Iterator[tuple[str, str]]:

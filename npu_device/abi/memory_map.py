@@ -68,6 +68,9 @@ NOTE_NOISE = 4
 """desc: text that the program prints with numbers that are no results, such as times, zero terminated: each # stands
 for a number."""
 
+NOTE_RANGE = 5
+"""desc: u32 least and u32 largest value of an argument, then its name, zero terminated."""
+
 
 def pack_bootinfo(values: dict[str, int], args: list[int]) -> bytes:
     """`npu_bootinfo`: the words of BOOTINFO_FIELDS, then args[16]."""

@@ -224,10 +224,14 @@ def test_a_name_with_a_line_break_is_one_line(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().err.endswith("m.onnx: input two lines has no type: export the model again\n")
 
 
-@pytest.mark.parametrize("value", [1 << 32, -(1 << 31) - 1])
-def test_an_argument_that_is_no_word_is_not_cut(value: int) -> None:
-    with pytest.raises(UsageError, match=f"--arg n={value}: an argument is a 32-bit word: must be -2147483648"):
-        run_program(Config(), "submit_latency", {"n": value})
+@pytest.mark.parametrize(("value", "name", "takes"), [
+    (1 << 32, "tile", "-2147483648..4294967295"), (-(1 << 31) - 1, "tile", "-2147483648..4294967295"),
+    (-5, "n", "0..2147483647"), (1 << 31, "n", "0..2147483647"),
+])  # fmt: skip
+def test_an_argument_out_of_its_range_is_refused(value: int, name: str, takes: str) -> None:
+    """That of a word, or of the program's own (NPU_ARG_IN)."""
+    with pytest.raises(UsageError, match=f"--arg {name}={value}: submit_latency takes {name} of {takes}$"):
+        run_program(Config(), "submit_latency", {name: value})
 
 
 def test_infinite_weights_are_values_like_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
