@@ -1,0 +1,74 @@
+"""Sweeps of single layers are monotone: more bandwidth, more engines or more scratchpad cost no cycles, and with
+`compiler.objective: energy` more scratchpad costs no traffic."""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import pytest
+
+from pyv_npu.config import Config, load
+from pyv_npu.workloads.compiled import mapping_of, target_of
+from pyv_npu.workloads.timing import run_commands
+from toolchain.compiler import compile_model
+from toolchain.examples import EXAMPLES
+from toolchain.examples.builder import Builder
+from toolchain.onnx_model.model import prepare
+
+NEAR = 1.01
+SLOW_DRAM = 25_600_000_000
+SPM = tuple(1 << bits for bits in range(19, 24))
+AXES = {
+    "bandwidth": ("npu.dram.bytes_per_second", tuple(12_800_000_000 << bits for bits in range(5)), {}),
+    "engines": ("npu.te.count", (1, 2, 4, 8), {}),
+    "scratchpad": ("npu.spm.size", SPM, {}),
+    "scratchpad, slow DRAM": ("npu.spm.size", SPM, {"npu.dram.bytes_per_second": SLOW_DRAM}),
+}  # fmt: skip
+"""Key, ascending values, other keys."""
+KNOWN = {
+    ("pointwise", "scratchpad"): 1.07, ("deep", "scratchpad"): 1.03, ("deep", "scratchpad, slow DRAM"): 1.02,
+    ("wide", "scratchpad"): 1.02, ("cube", "scratchpad"): 1.09, ("cube", "scratchpad, slow DRAM"): 1.05,
+}  # fmt: skip
+"""Layers that take up to so many times the cycles of a smaller value: tiles grow where they need not."""
+
+
+def convolution(cin: int, cout: int, size: int, kernel: int) -> Any:
+    b = Builder()
+    y = b.node("Conv", "x", b.weight(cout, cin, kernel, kernel), pads=[kernel // 2] * 4)
+    return b.model("m", [1, cin, size, size], y, [1, cout, size, size])
+
+
+LAYERS: dict[str, Callable[[], Any]] = {
+    "kernel": partial(convolution, 64, 64, 56, 3), "pointwise": partial(convolution, 256, 64, 56, 1),
+    "deep": partial(convolution, 256, 256, 14, 3), "wide": partial(EXAMPLES["gemm"], 384, 3072, 768),
+    "cube": partial(EXAMPLES["gemm"], 512, 512, 512),
+}  # fmt: skip
+LAYERS = {name: cache(make) for name, make in LAYERS.items()}
+
+
+def run(name: str, keys: dict[str, object]) -> tuple[int, int]:
+    """Cycles of a layer, and its bytes of DRAM."""
+    config: Config = load([], None, keys).config
+    model = compile_model(prepare(LAYERS[name](), name), target_of(config.npu, mapping_of(config)))
+    ran = run_commands(model.commands, config.npu)
+    assert ran.counters is not None
+    return ran.cycles, ran.counters["dram_bytes_read"] + ran.counters["dram_bytes_written"]
+
+
+def worst(figures: list[int]) -> float:
+    """The largest figure over the least before it."""
+    return max(each / min(figures[: i + 1]) for i, each in enumerate(figures[1:]))
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("name", LAYERS)
+def test_more_costs_no_cycles(name: str, axis: str) -> None:
+    key, values, others = AXES[axis]
+    cycles = [run(name, {key: value, **others})[0] for value in values]
+    assert worst(cycles) <= KNOWN.get((name, axis), NEAR), cycles
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_more_scratchpad_costs_no_traffic(name: str) -> None:
+    moved = [run(name, {"npu.spm.size": size, "compiler.objective": "energy"})[1] for size in SPM]
+    assert worst(moved) <= 1 and moved[-1] < moved[0], moved
