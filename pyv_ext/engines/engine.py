@@ -300,14 +300,14 @@ class Engine:
     def _retired(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         """Log an instruction that has retired, and show it to the tracer."""
         kind = instruction.row.kind
-        if self._machine.kinds and kind in (Kind.STORE, Kind.FENCE, Kind.MRET):
+        if self._machine.kinds and kind in (Kind.STORE, Kind.FENCE, Kind.XRET):
             self._log(kind, start, end, instruction)
         if self._tracer is not None:
             self._tracer.retire(pc, start, end, instruction)
 
     def _log(self, kind: Kind, start: int, end: int, instruction: Instruction) -> None:
         clock, address = self.bus.clock, 0
-        if kind is Kind.MRET:
+        if kind is Kind.XRET:
             clock.call[log.log_mret](clock.arena, start, end - start)
             return
         if kind is Kind.STORE:

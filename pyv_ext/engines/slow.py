@@ -21,8 +21,8 @@ from pyv_ext.isa.expressions import evaluator
 from pyv_ext.machine import csr
 from pyv_ext.machine import hart as machine
 from pyv_ext.machine.slots import PRIV, SINK
-from pyv_ext.machine.state import CBCFE, CBIE
-from pyv_ext.machine.traps import MACHINE, Cause
+from pyv_ext.machine.state import CBCFE, CBIE, TVM
+from pyv_ext.machine.traps import MACHINE, SUPERVISOR, USER, Cause
 from pyv_ext.protocols import CsrWindow, Operands, Retry, Stall, Trap, Value
 
 
@@ -289,7 +289,7 @@ def _window_csr(core: Core, pc: int, instruction: Instruction, window: CsrWindow
 
 
 def _ecall(core: Core, instruction: Instruction) -> After | None:
-    return core.trap(Cause.ECALL_MACHINE if core.hart.priv == MACHINE else Cause.ECALL_USER, 0)
+    return core.trap(Cause.ECALL_USER + core.hart.priv, 0)
 
 
 def _ebreak(core: Core, instruction: Instruction) -> After | None:
@@ -314,13 +314,21 @@ def semihosting_answer(hart: Hart, bus: Bus) -> int | None:
     return None if answer is None else answer & hart.isa.mask
 
 
-def _mret(core: Core, instruction: Instruction) -> After | None:
-    pc = core.hart.records.execute(machine.return_from_trap)
+def _xret(core: Core, instruction: Instruction) -> After | None:
+    pc = core.hart.records.execute(machine.return_from_trap, instruction.level)
     if pc == machine.NONE:
         return _illegal(core, instruction)
     if core.bus.shadow is not None:
         core.bus.shadow.on_return(core.hart.cycle)
     return pc, core.hart.timing.jump
+
+
+def _sfence(core: Core, instruction: Instruction) -> After | None:
+    """There is no translation of addresses to order."""
+    hart = core.hart
+    if hart.priv == USER or (hart.priv == SUPERVISOR and hart.csrs.mstatus & TVM):
+        return _illegal(core, instruction)
+    return _next(core, instruction, hart.timing.fence)
 
 
 def _wfi(core: Core, instruction: Instruction) -> After | None:
@@ -412,7 +420,8 @@ _UNCACHED: dict[Kind, Callable[[Core, Instruction], After | None]] = {
     Kind.FENCE_I: _fence_i,
     Kind.ECALL: _ecall,
     Kind.EBREAK: _ebreak,
-    Kind.MRET: _mret,
+    Kind.XRET: _xret,
+    Kind.SFENCE: _sfence,
     Kind.WFI: _wfi,
 }
 """Rarer kinds."""

@@ -46,7 +46,7 @@ _SIGNAL_OF = {
 """Ends of a run that a debugger may look into; the program cannot go on from them."""
 
 
-ECALLS = (Cause.ECALL_USER, Cause.ECALL_MACHINE)
+ECALLS = (Cause.ECALL_USER, Cause.ECALL_SUPERVISOR, Cause.ECALL_MACHINE)
 ECALL_SIZE = 4
 HANDLED = Stop(StopReason.BREAKPOINT, text="the handler has returned")
 

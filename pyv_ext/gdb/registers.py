@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import NamedTuple
 
-from pyv_ext.hart.csr import FLOAT, REGISTERS, WRITABLE
+from pyv_ext.hart.csr import FLOAT, WRITABLE
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa.csr_names import NAMES
 from pyv_ext.isa.formats import BOX, F0
@@ -40,7 +40,7 @@ def hart_features(hart: Hart) -> list[Feature]:
     return [
         Feature("org.gnu.gdb.riscv.cpu", [_integer(hart, n) for n in range(32)] + [_pc(hart)]),
         *([Feature("org.gnu.gdb.riscv.fpu", _float(hart))] if hart.isa.floating else []),
-        Feature("org.gnu.gdb.riscv.csr", [_csr(hart, address) for address in sorted(REGISTERS) if _shown(address)]),
+        Feature("org.gnu.gdb.riscv.csr", [_csr(hart, each) for each in sorted(hart.csrs.present) if _shown(each)]),
         Feature("org.gnu.gdb.riscv.virtual", [Register("priv", lambda: hart.priv)]),
     ]
 

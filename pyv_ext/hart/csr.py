@@ -7,8 +7,26 @@ from pyv_ext.hart.pmp import Pmp
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.machine import csr
 from pyv_ext.machine.pmp import guard
-from pyv_ext.machine.state import CBCFE, CBIE, ENTRIES, INTERRUPTS, MIE_BIT, MPIE, MPP, MPRV, TW
-from pyv_ext.machine.traps import MACHINE
+from pyv_ext.machine.state import (
+    CBCFE,
+    CBIE,
+    DELEGABLE,
+    ENTRIES,
+    INTERRUPTS,
+    MIE_BIT,
+    MPIE,
+    MPP,
+    MPRV,
+    MXR,
+    SIE_BIT,
+    SPIE,
+    SPP,
+    SUPERVISOR_INTERRUPTS,
+    TSR,
+    TVM,
+    TW,
+)
+from pyv_ext.machine.traps import MACHINE, USER
 from pyv_ext.protocols import CsrWindow
 from pyv_native.state import WORD32, Fields, StateError, inside
 
@@ -19,18 +37,25 @@ WRAP = 1 << 64
 FLOAT = tuple(ADDRESSES[name] for name in ("fflags", "frm", "fcsr"))
 """Registers that are accessible on a hart with f registers only, unless FS is Off."""
 _PLAIN = ("mstatus", "mie", "mip", "mtvec", "mscratch", "mepc", "mcause", "mtval", "mcounteren", "menvcfg")
+_SUPERVISOR = (
+    "medeleg", "mideleg", "stvec", "sscratch", "sepc", "scause", "stval", "scounteren", "senvcfg",
+)  # fmt: skip
 _COUNTERS = ("mcycle", "minstret")
 _PMP = (*(f"pmpcfg{n}" for n in range(ENTRIES // 4)), *(f"pmpaddr{n}" for n in range(ENTRIES)))
 WRITABLE = frozenset(
     ADDRESSES[name]
-    for name in ("fflags", "frm", "fcsr", *_PLAIN, *_COUNTERS, "mcycleh", "minstreth", "mcountinhibit", *_PMP)
-    if name != "mip"
+    for name in (
+        *("fflags", "frm", "fcsr", *_PLAIN, *_COUNTERS, "mcycleh", "minstreth", "mcountinhibit", *_PMP, *_SUPERVISOR),
+        *("sstatus", "sie", "sip", "satp"),
+    )
 )
 """Registers of which some bits may be written, by address."""
+SUPERVISOR = frozenset(ADDRESSES[name] for name in (*_SUPERVISOR, "sstatus", "sie", "sip", "satp"))
+"""Registers that exist where there is a supervisor mode."""
 REGISTERS = WRITABLE | {
     ADDRESSES[name]
     for name in (
-        *("misa", "mip", "mstatush", "menvcfgh", "mvendorid", "marchid", "mimpid", "mhartid", "mconfigptr"),
+        *("misa", "mstatush", "menvcfgh", "mvendorid", "marchid", "mimpid", "mhartid", "mconfigptr"),
         *("cycle", "cycleh", "time", "timeh", "instret", "instreth", "tselect", "tdata1", "tdata2", "tdata3"),
         *(f"mhpmevent{n}" for n in range(3, 32)),
         *(f"{prefix}hpmcounter{n}{half}" for n in range(3, 32) for prefix in ("", "m") for half in ("", "h")),
@@ -65,6 +90,11 @@ class Csrs:
         self.windows: dict[int, CsrWindow] = {}
         self.pmp = Pmp(hart.records)
 
+    @property
+    def present(self) -> frozenset[int]:
+        """Addresses of the registers that this hart has, those of floating point included."""
+        return REGISTERS if self.hart.isa.supervisor_mode else REGISTERS - SUPERVISOR
+
     def add_window(self, window: CsrWindow) -> None:
         """Give the addresses of `window` to it; PyvExtError if one is taken."""
         for address in sorted(window.addresses):
@@ -74,7 +104,7 @@ class Csrs:
 
     def accessible(self, address: int, write: bool) -> bool:
         """Whether an instruction may access a register, or that of a window, now; if not, it is illegal."""
-        exists = address in REGISTERS or address in self.windows
+        exists = address in self.present or address in self.windows
         return exists and bool(self.hart.records.execute(csr.permits_csr, address, write))
 
     def read(self, address: int) -> int:
@@ -100,15 +130,23 @@ class Csrs:
     def _counter(self, name: str) -> int:
         return self.read(ADDRESSES[f"{name}h"]) << 32 | self.read(ADDRESSES[name])
 
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """Registers that a snapshot has as they are."""
+        return (*_PLAIN, *_SUPERVISOR) if self.hart.isa.supervisor_mode else _PLAIN
+
     def permits_cbo(self, field: int) -> bool:
         """Whether the hart may now execute the cache-block operations that a field of menvcfg governs."""
-        return self.hart.priv == MACHINE or bool(self.menvcfg & field)
+        allowed = self.menvcfg
+        if self.hart.isa.supervisor_mode and self.hart.priv == USER:
+            allowed &= self.record.senvcfg
+        return self.hart.priv == MACHINE or bool(allowed & field)
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot."""
-        state: dict[str, Any] = {name: int(getattr(self, name)) for name in _PLAIN}
+        state: dict[str, Any] = {name: int(getattr(self.record, name)) for name in self._names}
         for name in _COUNTERS:
             counter = getattr(self.record, name)
             state[name] = {"base": counter.high << 32 | counter.low, "inhibited": bool(counter.inhibited)}
@@ -116,18 +154,22 @@ class Csrs:
 
     def load_state(self, state: Any) -> None:
         """Take on a state; StateError for bits that no write could have set."""
-        fields = Fields(state, *_PLAIN, *_COUNTERS, "pmp")
-        words = {name: fields.integer(name, 0, WORD32) for name in _PLAIN}
-        user = self.hart.isa.user_mode
-        bits = {"mie": INTERRUPTS, "mip": INTERRUPTS, "mcounteren": 7, "menvcfg": CBIE | CBCFE}
+        fields = Fields(state, *self._names, *_COUNTERS, "pmp")
+        words = {name: fields.integer(name, 0, WORD32) for name in self._names}
+        user, supervisor = self.hart.isa.user_mode, self.hart.isa.supervisor_mode
+        interrupts = INTERRUPTS | SUPERVISOR_INTERRUPTS if supervisor else INTERRUPTS
+        bits = {"mie": interrupts, "mip": interrupts, "mcounteren": 7, "menvcfg": CBIE | CBCFE}
         bits["mstatus"] = MIE_BIT | MPIE | MPP | (MPRV | TW if user else 0)
+        if supervisor:
+            bits["mstatus"] |= SIE_BIT | SPIE | SPP | MXR | TVM | TSR
+            bits |= {"medeleg": DELEGABLE, "mideleg": SUPERVISOR_INTERRUPTS, "scounteren": 7, "senvcfg": CBIE | CBCFE}
         for name, allowed in bits.items():
             if words[name] & ~allowed:
                 raise StateError(f"{words[name]:#x} has bits outside {allowed:#x}", name)
-        if words["mstatus"] & MPP not in ((0, MPP) if user else (MPP,)):
+        if words["mstatus"] >> 11 & 3 not in self.hart.modes:
             raise StateError(f"{words['mstatus']:#x}: MPP names a mode that this hart does not have", "mstatus")
         for name, value in words.items():
-            setattr(self, name, value)
+            setattr(self.record, name, value)
         for name in _COUNTERS:
             counter = getattr(self.record, name)
             with inside(name):

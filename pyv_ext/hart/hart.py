@@ -9,8 +9,8 @@ from pyv_ext.isa.formats import BOX, F0
 from pyv_ext.machine import hart, pmp
 from pyv_ext.machine.functions import MachineState
 from pyv_ext.machine.slots import FFLAGS, FRM, FS, SINK
-from pyv_ext.machine.state import DIRTY, MPP, MPRV, NEVER
-from pyv_ext.machine.traps import INTERRUPT, MACHINE, USER, Interrupt
+from pyv_ext.machine.state import DIRTY, MPP, MPRV, NEVER, SUPERVISOR_INTERRUPTS
+from pyv_ext.machine.traps import INTERRUPT, MACHINE, SUPERVISOR, USER, Interrupt
 from pyv_ext.timing import CoreTiming
 from pyv_native.state import LATEST, Fields, StateError, inside, row
 
@@ -61,7 +61,7 @@ class Hart:
         if isa.flen < 64:
             for number in range(F0, F0 + 32):
                 self.x[number] = BOX
-        record.user_mode, record.floating = isa.user_mode, isa.floating
+        record.user_mode, record.supervisor_mode, record.floating = isa.user_mode, isa.supervisor_mode, isa.floating
         record.cache_blocks = isa.user_mode and "zicbom" in isa.extensions
         record.alignment, record.misa, self.hart_id = isa.alignment, isa.misa, hart_id
         record.mstatus = 0 if isa.user_mode else MPP
@@ -81,6 +81,13 @@ class Hart:
     @hart_id.setter
     def hart_id(self, number: int) -> None:
         self.record.hart_id = number
+
+    @property
+    def modes(self) -> tuple[int, ...]:
+        """The privilege modes that exist."""
+        if self.isa.supervisor_mode:
+            return USER, SUPERVISOR, MACHINE
+        return (USER, MACHINE) if self.isa.user_mode else (MACHINE,)
 
     @property
     def priv(self) -> int:
@@ -127,7 +134,7 @@ class Hart:
 
     def set_lines(self, bits: int) -> None:
         """Set the interrupt lines: the bits MSIP (3), MTIP (7) and MEIP (11) of mip."""
-        self.record.mip = bits
+        self.record.mip = self.record.mip & SUPERVISOR_INTERRUPTS | bits
 
     def interrupt(self) -> Interrupt | None:
         """The interrupt that the next instruction is squashed for, unless it is a WFI that waits."""
@@ -181,7 +188,7 @@ class Hart:
             raise StateError("is not 0", "x", 0)
         if pc % self.isa.alignment:
             raise StateError(f"{pc:#x} is not aligned", "pc")
-        if priv not in ((USER, MACHINE) if self.isa.user_mode else (MACHINE,)):
+        if priv not in self.modes:
             raise StateError(f"{priv} is no mode of this hart", "priv")
         self.x[:SINK] = memoryview(b"".join(value.to_bytes(8, "little") for value in x)).cast("Q")
         self.pc, self.record.priv = pc, priv

@@ -8,6 +8,7 @@ from types import ModuleType
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import atomics, compressed, expressions, formats, integer
+from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.isa.row import MAX_EXTRA, Instruction, Kind, Row
 from pyv_ext.protocols import CustomInstruction, Operands, Value
 
@@ -18,6 +19,7 @@ _TABLE: dict[str, tuple[Row, ...] | None] = {
     "f": None,
     "d": None,
     "c": compressed.ROWS,
+    "s": integer.SUPERVISOR,
     "u": (),
     "zicsr": integer.ZICSR,
     "zifencei": integer.ZIFENCEI,
@@ -65,6 +67,7 @@ _IMPLIED = (
     ("g", ("m", "a", "f", "d", "zicsr", "zifencei")),
     ("d", ("f",)),
     ("f", ("zicsr",)),
+    ("s", ("u",)),
 )
 """What a letter stands for besides; later rows see what earlier ones imply."""
 
@@ -128,6 +131,10 @@ class Isa:
     @property
     def user_mode(self) -> bool:
         return "u" in self.extensions
+
+    @property
+    def supervisor_mode(self) -> bool:
+        return "s" in self.extensions
 
     @property
     def floating(self) -> bool:
@@ -198,7 +205,7 @@ class Isa:
         if decoded is not None:
             # relative to 0: a jump shows its distance
             text = " ".join(self.disassemble(word, 0).split())
-            supervisor = decoded.csr >> 8 & 3 == 1 or decoded.csr in _DELEGATION
+            supervisor = (decoded.csr >> 8 & 3 == 1 or decoded.csr in _DELEGATION) and not self.supervisor_mode
             return f"{text}: a CSR of supervisor mode, which this hart lacks" if supervisor else text
         letters = "".join(name for name in EXTENSIONS if len(name) == 1)
         whole = Isa("_".join((f"rv32{letters}", *(name for name in EXTENSIONS if len(name) > 1))))
@@ -235,8 +242,8 @@ def extensions_of(name: str) -> tuple[str, ...]:
     return tuple(extension for extension in extensions if extension != "g")
 
 
-_DELEGATION = (0x302, 0x303)
-"""CSRs of machine mode that exist where there is a supervisor mode: medeleg, mideleg."""
+_DELEGATION = ADDRESSES["medeleg"], ADDRESSES["mideleg"]
+"""CSRs of machine mode that exist where there is a supervisor mode."""
 
 
 def _custom_rows(custom: Iterable[CustomInstruction]) -> list[Row]:

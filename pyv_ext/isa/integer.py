@@ -4,7 +4,7 @@ Sources: RISC-V unprivileged manual, version 2.1 of the base, 2.0 of M, Zicsr an
 operations, version 1.0; privileged manual, version 1.12.
 """
 
-from pyv_ext.isa.formats import CBO, CSR, CSR_I, FENCE, JALR, LOAD, NONE, SHIFT, B, I, J, R, S, U
+from pyv_ext.isa.formats import CBO, CSR, CSR_I, FENCE, JALR, LOAD, NONE, SFENCE, SHIFT, B, I, J, R, S, U
 from pyv_ext.isa.row import Kind, Row, op
 
 
@@ -80,8 +80,14 @@ M = (
 
 
 PRIVILEGED = (
-    Row("mret", NONE, "001100000010 00000 000 00000 1110011", Kind.MRET, "jump"),
+    Row("mret", NONE, "001100000010 00000 000 00000 1110011", Kind.XRET, "jump"),
     Row("wfi", NONE, "000100000101 00000 000 00000 1110011", Kind.WFI, "wfi"),
+)
+
+
+SUPERVISOR = (
+    Row("sret", NONE, "000100000010 00000 000 00000 1110011", Kind.XRET, "jump"),
+    Row("sfence.vma", SFENCE, "0001001 ----- ----- 000 00000 1110011", Kind.SFENCE, "fence"),
 )
 
 

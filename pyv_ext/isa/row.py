@@ -35,7 +35,10 @@ class Kind(Enum):
     FENCE_I = auto()
     ECALL = auto()
     EBREAK = auto()
-    MRET = auto()
+    XRET = auto()
+    """return from a trap: MRET, SRET"""
+    SFENCE = auto()
+    """SFENCE.VMA"""
     WFI = auto()
     CBO = auto()
     """cache-block operation on the block of a: no effect on data"""
@@ -125,6 +128,11 @@ class Instruction(NamedTuple):
     def name(self) -> str:
         """The mnemonic."""
         return self.row.name
+
+    @property
+    def level(self) -> int:
+        """The privilege mode in the name of an XRET: bits 9:8 of what a CSR address would be."""
+        return self.word >> 28 & 3
 
     @property
     def length(self) -> int:

@@ -19,6 +19,7 @@ from pyv_ext.machine.state import (
     PYTHON,
     REGISTERS,
     SENT,
+    SUPERVISOR_INTERRUPTS,
     UART,
     Device,
     LogKind,
@@ -92,7 +93,7 @@ def follow_lines(machine: Machine, cycle: int) -> None:
     changed = lines ^ wiring.lines
     if changed:
         wiring.lines = lines
-        machine.hart.mip = lines
+        machine.hart.mip = machine.hart.mip & SUPERVISOR_INTERRUPTS | lines
         if changed & MEIP:
             wiring.changed = wiring.seen
         if machine.kinds >> LogKind.LINES & 1:

@@ -10,6 +10,7 @@ from pyv_ext.machine.pmp import guard, write_address, write_config
 from pyv_ext.machine.state import (
     CBCFE,
     CBIE,
+    DELEGABLE,
     DIRTY,
     ENTRIES,
     FS_SHIFT,
@@ -18,13 +19,21 @@ from pyv_ext.machine.state import (
     MPIE,
     MPP,
     MPRV,
+    MXR,
     SD,
+    SIE_BIT,
+    SPIE,
+    SPP,
+    SSIP,
+    SUPERVISOR_INTERRUPTS,
+    TSR,
+    TVM,
     TW,
     WORD,
     Counter,
     Machine,
 )
-from pyv_ext.machine.traps import MACHINE
+from pyv_ext.machine.traps import MACHINE, SUPERVISOR, USER
 
 ABSENT = -1
 """Result in place of a value: no such register, or it is not accessible now."""
@@ -39,6 +48,12 @@ MCYCLE, MINSTRET, CYCLE, TIME = ADDRESSES["mcycle"], ADDRESSES["minstret"], ADDR
 INSTRET, HIGH, COUNTERS = ADDRESSES["instret"], ADDRESSES["mcycleh"] - MCYCLE, 0x9F
 """`HIGH`: from a counter to its upper half. `COUNTERS`: bits of an address that say which counter."""
 TSELECT, TDATA3 = ADDRESSES["tselect"], ADDRESSES["tdata3"]
+SSTATUS, SIE, STVEC = ADDRESSES["sstatus"], ADDRESSES["sie"], ADDRESSES["stvec"]
+SCOUNTEREN, SENVCFG, SSCRATCH = ADDRESSES["scounteren"], ADDRESSES["senvcfg"], ADDRESSES["sscratch"]
+SEPC, SCAUSE, STVAL = ADDRESSES["sepc"], ADDRESSES["scause"], ADDRESSES["stval"]
+SIP, SATP, MEDELEG, MIDELEG = ADDRESSES["sip"], ADDRESSES["satp"], ADDRESSES["medeleg"], ADDRESSES["mideleg"]
+SUPERVISOR_STATUS = SIE_BIT | SPIE | SPP | DIRTY << FS_SHIFT | MXR | SD
+"""Fields of mstatus that sstatus shows."""
 MVENDORID, MHARTID, MCONFIGPTR = ADDRESSES["mvendorid"], ADDRESSES["mhartid"], ADDRESSES["mconfigptr"]
 
 
@@ -87,9 +102,14 @@ def permits_csr(machine: Machine, address: int, write: int) -> bool:
         return hart.fs != 0
     if hart.priv == MACHINE:
         return True
-    if address >> 8 & 3:
+    if address >> 8 & 3 > hart.priv or (address == SATP and hart.mstatus & TVM):
         return False
-    return address & ~COUNTERS != CYCLE or hart.mcounteren >> (address & 31) & 1 != 0
+    if address & ~COUNTERS != CYCLE:
+        return True
+    enabled = hart.mcounteren
+    if hart.supervisor_mode and hart.priv == USER:
+        enabled &= hart.scounteren
+    return enabled >> (address & 31) & 1 != 0
 
 
 def load_csr(machine: Machine, address: int, write: int, cycle: int, instret: int) -> int:
@@ -140,7 +160,41 @@ def read_csr(machine: Machine, address: int, cycle: int, instret: int) -> int:
         return (1 if hart.mcycle.inhibited else 0) | (4 if hart.minstret.inhibited else 0)
     if address == MHARTID:
         return hart.hart_id
+    if hart.supervisor_mode:
+        value = read_supervisor(machine, address)
+        if value != ABSENT:
+            return value
     return 0 if is_zero(address) else ABSENT
+
+
+def read_supervisor(machine: Machine, address: int) -> int:
+    """Value of a CSR that exists where there is a supervisor mode; ABSENT if it is none."""
+    hart = machine.hart
+    if address == SSTATUS:
+        return (hart.mstatus | hart.fs << FS_SHIFT | (SD if hart.fs == DIRTY else 0)) & SUPERVISOR_STATUS
+    if address == SEPC:
+        return hart.sepc
+    if address == SCAUSE:
+        return hart.scause
+    if address == STVAL:
+        return hart.stval
+    if address == SSCRATCH:
+        return hart.sscratch
+    if address == STVEC:
+        return hart.stvec
+    if address == SIE:
+        return hart.mie & hart.mideleg
+    if address == SIP:
+        return hart.mip & hart.mideleg
+    if address == MEDELEG:
+        return hart.medeleg
+    if address == MIDELEG:
+        return hart.mideleg
+    if address == SCOUNTEREN:
+        return hart.scounteren
+    if address == SENVCFG:
+        return hart.senvcfg
+    return 0 if address == SATP else ABSENT
 
 
 def read_counter(machine: Machine, offset: int, cycle: int, instret: int) -> int:
@@ -184,7 +238,7 @@ def write_csr(machine: Machine, address: int, value: int, end: int, instret: int
     elif address == MSTATUS:
         write_status(machine, value)
     elif address == MIE:
-        hart.mie = value & INTERRUPTS
+        hart.mie = value & (INTERRUPTS | SUPERVISOR_INTERRUPTS if hart.supervisor_mode else INTERRUPTS)
     elif address == MTVEC:
         hart.mtvec = value & ~2  # modes 2 and 3 are reserved
     elif address == MCAUSE:
@@ -216,6 +270,41 @@ def write_csr(machine: Machine, address: int, value: int, end: int, instret: int
         hart.mcounteren = value & 7
     elif address == MENVCFG and hart.cache_blocks:
         hart.menvcfg = value & (CBCFE if value & CBIE == 2 << 4 else CBIE | CBCFE)
+    elif hart.supervisor_mode:
+        write_supervisor(machine, address, value)
+
+
+def write_supervisor(machine: Machine, address: int, value: int) -> None:
+    """Write a CSR that exists, or has writable bits, where there is a supervisor mode. satp.MODE is always Bare."""
+    hart = machine.hart
+    if address == SSTATUS:
+        shown = hart.mstatus | hart.fs << FS_SHIFT
+        write_status(machine, shown & ~SUPERVISOR_STATUS | value & SUPERVISOR_STATUS)
+    elif address == SEPC:
+        hart.sepc = value & -hart.alignment
+    elif address == SCAUSE:
+        hart.scause = value
+    elif address == STVAL:
+        hart.stval = value
+    elif address == SSCRATCH:
+        hart.sscratch = value
+    elif address == STVEC:
+        hart.stvec = value & ~2
+    elif address == SIE:
+        hart.mie = hart.mie & ~hart.mideleg | value & hart.mideleg
+    elif address == MIP:
+        hart.mip = hart.mip & ~SUPERVISOR_INTERRUPTS | value & SUPERVISOR_INTERRUPTS
+    elif address == SIP:
+        writable = SSIP & hart.mideleg
+        hart.mip = hart.mip & ~writable | value & writable
+    elif address == MEDELEG:
+        hart.medeleg = value & DELEGABLE
+    elif address == MIDELEG:
+        hart.mideleg = value & SUPERVISOR_INTERRUPTS
+    elif address == SCOUNTEREN:
+        hart.scounteren = value & 7
+    elif address == SENVCFG and hart.cache_blocks:
+        hart.senvcfg = value & (CBCFE if value & CBIE == 2 << 4 else CBIE | CBCFE)
 
 
 def write_status(machine: Machine, value: int) -> None:
@@ -229,6 +318,10 @@ def write_status(machine: Machine, value: int) -> None:
     old = hart.mstatus
     writable = MIE_BIT | MPIE | MPRV | TW
     level = MPP if value & MPP == MPP else 0
+    if hart.supervisor_mode:
+        writable |= SIE_BIT | SPIE | SPP | MXR | TVM | TSR
+        if value & MPP == SUPERVISOR << 11:
+            level = SUPERVISOR << 11
     hart.mstatus = old & ~(writable | MPP) | value & writable | level
     if (old | value) & MPRV:
         guard(machine)

@@ -4,20 +4,26 @@ Source: RISC-V privileged manual, version 1.12.
 """
 
 from pyv_ext.machine.pmp import guard
-from pyv_ext.machine.state import MIE_BIT, MPIE, MPP, MPRV, NEVER, TW, Machine
-from pyv_ext.machine.traps import INTERRUPT, MACHINE, USER, Cause, Interrupt
+from pyv_ext.machine.state import MIE_BIT, MPIE, MPP, MPRV, NEVER, SIE_BIT, SPIE, SPP, TSR, TW, Machine
+from pyv_ext.machine.traps import INTERRUPT, MACHINE, SUPERVISOR, USER, Cause, Interrupt
 
 NONE = -1
 """Result in place of an address or a cause: nothing was done."""
 
 
 def enter_trap(machine: Machine, pc: int, cause: int, value: int) -> int:
-    """Go to a handler, and return its address: pc becomes mepc, privilege and interrupt enable are stacked in mstatus.
+    """Go to a handler, and return its address: pc becomes mepc, privilege and interrupt enable are stacked in mstatus;
+    of a delegated trap that comes from below machine mode, sepc and the fields for supervisor mode.
 
     `cause`: as in mcause.
     """
     hart = machine.hart
     hart.traps += 1
+    cancel_reservation(machine)  # or a context could use the reservation of another
+    if hart.supervisor_mode and hart.priv != MACHINE:
+        delegated = hart.mideleg if cause & INTERRUPT else hart.medeleg
+        if delegated >> min(cause & ~INTERRUPT, 32) & 1:
+            return enter_supervisor(machine, pc, cause, value)
     hart.mepc = pc
     hart.mcause = cause
     hart.mtval = value
@@ -25,9 +31,25 @@ def enter_trap(machine: Machine, pc: int, cause: int, value: int) -> int:
     hart.mstatus = hart.mstatus & ~(MIE_BIT | MPIE | MPP) | enabled | hart.priv << 11
     if hart.user_mode:
         change_mode(machine, MACHINE)
-    cancel_reservation(machine)  # or a context could use the reservation of another
-    base = hart.mtvec & -4
-    return base + 4 * (cause & ~INTERRUPT) if cause & INTERRUPT and hart.mtvec & 1 else base
+    return handler(hart.mtvec, cause)
+
+
+def enter_supervisor(machine: Machine, pc: int, cause: int, value: int) -> int:
+    """The part of `enter_trap` for supervisor mode."""
+    hart = machine.hart
+    hart.sepc = pc
+    hart.scause = cause
+    hart.stval = value
+    enabled = SPIE if hart.mstatus & SIE_BIT else 0
+    hart.mstatus = hart.mstatus & ~(SIE_BIT | SPIE | SPP) | enabled | (SPP if hart.priv == SUPERVISOR else 0)
+    change_mode(machine, SUPERVISOR)
+    return handler(hart.stvec, cause)
+
+
+def handler(vector: int, cause: int) -> int:
+    """Address of the handler by mtvec or stvec."""
+    base = vector & -4
+    return base + 4 * (cause & ~INTERRUPT) if cause & INTERRUPT and vector & 1 else base
 
 
 def change_mode(machine: Machine, mode: int) -> None:
@@ -61,16 +83,22 @@ def take_trap(machine: Machine, pc: int, cause: int, value: int, instret: int) -
 
 def call_environment(machine: Machine, pc: int, instret: int) -> int:
     """ECALL, as `take_trap`."""
-    cause = Cause.ECALL_MACHINE if machine.hart.priv == MACHINE else Cause.ECALL_USER
-    return take_trap(machine, pc, cause, 0, instret)
+    return take_trap(machine, pc, Cause.ECALL_USER + machine.hart.priv, 0, instret)
 
 
-def return_from_trap(machine: Machine) -> int:
-    """MRET: unstack privilege and interrupt enable. The next pc; NONE in user mode, where it is illegal."""
+def return_from_trap(machine: Machine, level: int) -> int:
+    """MRET or SRET, by the privilege mode of its name: unstack privilege and interrupt enable. The next pc; NONE where
+    it is illegal."""
     hart = machine.hart
-    if hart.priv != MACHINE:
+    if hart.priv < level or (level == SUPERVISOR and hart.priv == SUPERVISOR and hart.mstatus & TSR):
         return NONE
     cancel_reservation(machine)
+    if level == SUPERVISOR:
+        back = SUPERVISOR if hart.mstatus & SPP else USER
+        interrupts = SIE_BIT if hart.mstatus & SPIE else 0
+        hart.mstatus = hart.mstatus & ~(SIE_BIT | SPP | MPRV) | interrupts | SPIE
+        change_mode(machine, back)
+        return hart.sepc
     mode = hart.mstatus >> 11 & 3
     enabled = MIE_BIT if hart.mstatus & MPIE else 0
     level = (USER if hart.user_mode else MACHINE) << 11
@@ -102,11 +130,23 @@ def pending_interrupt(machine: Machine) -> int:
     """Interrupt that the next instruction is squashed for, unless it is a WFI that waits; NONE."""
     hart = machine.hart
     pending = hart.mip & hart.mie
-    if not pending or (hart.priv == MACHINE and not hart.mstatus & MIE_BIT):
+    if not pending:
         return NONE
-    if pending & 1 << Interrupt.EXTERNAL:
+    taken = 0
+    if hart.priv != MACHINE or hart.mstatus & MIE_BIT:
+        taken = pending & ~hart.mideleg
+    if not taken and (hart.priv == USER or (hart.priv == SUPERVISOR and hart.mstatus & SIE_BIT)):
+        taken = pending & hart.mideleg
+    if not taken:
+        return NONE
+    if not taken & (1 << Interrupt.EXTERNAL | 1 << Interrupt.SOFTWARE | 1 << Interrupt.TIMER):
+        if taken & 1 << Interrupt.SUPERVISOR_EXTERNAL:
+            return Interrupt.SUPERVISOR_EXTERNAL
+        software = taken & 1 << Interrupt.SUPERVISOR_SOFTWARE
+        return Interrupt.SUPERVISOR_SOFTWARE if software else Interrupt.SUPERVISOR_TIMER
+    if taken & 1 << Interrupt.EXTERNAL:
         return Interrupt.EXTERNAL
-    return Interrupt.SOFTWARE if pending & 1 << Interrupt.SOFTWARE else Interrupt.TIMER
+    return Interrupt.SOFTWARE if taken & 1 << Interrupt.SOFTWARE else Interrupt.TIMER
 
 
 def take_interrupt(machine: Machine, pc: int) -> int:
@@ -118,7 +158,7 @@ def take_interrupt(machine: Machine, pc: int) -> int:
 def permits_wait(machine: Machine) -> bool:
     """Whether WFI is legal now."""
     hart = machine.hart
-    return hart.priv == MACHINE or not hart.mstatus & TW
+    return hart.priv == MACHINE or not (hart.mstatus & TW or (hart.priv == USER and hart.supervisor_mode))
 
 
 # -- reservations ------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Physical memory protection in the native subset (RISC-V privileged manual, version 1.12).
 
-16 entries with a grain of 4 bytes: OFF, TOR, NA4 and NAPOT; locks; machine and user mode. An access that is misaligned
-counts as several, one for each 4 bytes that it touches, so no entry ever matches a part of one.
+16 entries with a grain of 4 bytes: OFF, TOR, NA4 and NAPOT; locks; machine mode and those below. An access that is
+misaligned counts as several, one for each 4 bytes that it touches, so no entry ever matches a part of one.
 """
 
 from pyv_ext.machine.state import ENTRIES, MPRV, Machine
@@ -16,7 +16,7 @@ TOR, NA4, MODE = 0x08, 0x10, 0x18
 SPACE = 1 << 32
 """Addresses of the hart. Entries may match beyond: pmpaddr has 34-bit addresses."""
 LOCKS = 0x8080_8080
-MIXED = 1
+MIXED = 2
 """Context of a hart whose loads and stores are those of another privilege mode than its fetches."""
 
 
@@ -80,7 +80,7 @@ def end_address(machine: Machine, entry: int) -> int:
 
 def rights_at(machine: Machine, address: int, mode: int) -> int:
     """Rights of a privilege mode at an address: those of the first entry that matches; without one, machine mode has
-    all, user mode none."""
+    all, the others none."""
     for register in range(ENTRIES // 4):
         configs = machine.hart.pmpcfg[register]
         entry = 4 * register

@@ -19,9 +19,11 @@ WORD: Final = 0xFFFF_FFFF
 PYTHON, CLINT, PLIC, UART = range(4)
 """Kinds of device: of Python, or in the subset."""
 MSIP, MTIP, MEIP = 1 << 3, 1 << 7, 1 << 11
-"""Bits of mip."""
+SSIP, STIP, SEIP = 1 << 1, 1 << 5, 1 << 9
+"""Bits of mip: lines of devices, and those that software sets for supervisor mode."""
 
 MIE_BIT, MPIE, MPP, MPRV, TW = 1 << 3, 1 << 7, 3 << 11, 1 << 17, 1 << 21
+SIE_BIT, SPIE, SPP, MXR, TVM, TSR = 1 << 1, 1 << 5, 1 << 8, 1 << 19, 1 << 20, 1 << 22
 """Fields of mstatus."""
 FS_SHIFT, SD, DIRTY = 13, 1 << 31, 3
 """More of mstatus: where FS begins, the summary of what is dirty, FS once an f register or fcsr may have changed."""
@@ -29,6 +31,10 @@ CBIE, CBCFE = 3 << 4, 1 << 6
 """Fields of menvcfg: cbo.inval, and cbo.clean and cbo.flush, in user mode."""
 INTERRUPTS = MSIP | MTIP | MEIP
 """The writable bits of mie."""
+SUPERVISOR_INTERRUPTS = SSIP | STIP | SEIP
+"""The same of supervisor mode: writable in mip, and in mideleg."""
+DELEGABLE = 0xB3FF
+"""Exceptions that medeleg may delegate: all of the manual but ECALL from machine mode."""
 CONTEXTS: Final = 4
 """Values of `HartState.context`."""
 ENTRIES: Final = 16
@@ -102,6 +108,16 @@ class HartState:
     mtval: int = 0
     mcounteren: int = 0
     menvcfg: int = 0
+    medeleg: int = 0
+    mideleg: int = 0
+    """0 without supervisor mode."""
+    stvec: int = 0
+    sscratch: int = 0
+    sepc: int = 0
+    scause: int = 0
+    stval: int = 0
+    scounteren: int = 0
+    senvcfg: int = 0
     mcycle: Counter = field(default_factory=Counter)
     minstret: Counter = field(default_factory=Counter)
     pmpcfg: list[int] = array(ENTRIES // 4)
@@ -143,9 +159,10 @@ class HartState:
     write_end: int = 0
     """Ranges within which loads and stores are permitted: the last that `pmp.permit` has met."""
     user_mode: int = 0
+    supervisor_mode: int = 0
     floating: int = 0
     cache_blocks: int = 0
-    """Whether user mode exists, f registers, and cbo instructions in user mode."""
+    """Whether user mode exists, supervisor mode, f registers, and cbo instructions in user mode."""
     alignment: int = 4
     """Bytes that instructions are aligned to."""
     misa: int = 0

@@ -5,7 +5,7 @@ from enum import IntEnum
 INTERRUPT = 1 << 31
 """Set in mcause when the trap is an interrupt."""
 
-USER, MACHINE = 0, 3
+USER, SUPERVISOR, MACHINE = 0, 1, 3
 """Privilege levels."""
 
 
@@ -21,6 +21,7 @@ class Cause(IntEnum):
     MISALIGNED_STORE = 6
     STORE_FAULT = 7
     ECALL_USER = 8
+    ECALL_SUPERVISOR = 9
     ECALL_MACHINE = 11
 
 
@@ -30,6 +31,9 @@ class Interrupt(IntEnum):
     EXTERNAL = 11
     SOFTWARE = 3
     TIMER = 7
+    SUPERVISOR_EXTERNAL = 9
+    SUPERVISOR_SOFTWARE = 1
+    SUPERVISOR_TIMER = 5
 
 
 _NAMES = {
@@ -42,6 +46,7 @@ _NAMES = {
     Cause.MISALIGNED_STORE: "store address misaligned",
     Cause.STORE_FAULT: "store access fault",
     Cause.ECALL_USER: "ecall from U mode",
+    Cause.ECALL_SUPERVISOR: "ecall from S mode",
     Cause.ECALL_MACHINE: "ecall from M mode",
 }
 

@@ -14,7 +14,7 @@ from pyv_ext.pyv_adapter.signals import NO_WORK, Duty, SystemWork, TrapRequest
 
 NOP = 0x0000_0013
 
-_PY_V = frozenset((Kind.OP, Kind.LOAD, Kind.STORE, Kind.BRANCH, Kind.JUMP, Kind.ECALL, Kind.MRET))
+_PY_V = frozenset((Kind.OP, Kind.LOAD, Kind.STORE, Kind.BRANCH, Kind.JUMP, Kind.ECALL, Kind.XRET))
 """Kinds that Py-V's decoder takes as they are (it decodes multiplications too: our ALU executes them)."""
 
 _DUTY = {Kind.WFI: Duty.WFI}

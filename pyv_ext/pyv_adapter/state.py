@@ -7,7 +7,7 @@ from pyv.reg import Regfile
 
 from pyv_ext.hart.hart import Hart
 from pyv_ext.machine.hart import return_from_trap
-from pyv_ext.machine.traps import INTERRUPT
+from pyv_ext.machine.traps import INTERRUPT, MACHINE
 
 
 class Registers(Regfile):
@@ -53,7 +53,7 @@ class CsrUnit(Module, Clocked):
             cause = self.mcause_i.read()
             hart.enter_trap(cause & ~INTERRUPT, self.mtval_i.read(), interrupt=bool(cause & INTERRUPT))
         elif self.mret_i.read():
-            hart.records.execute(return_from_trap)
+            hart.records.execute(return_from_trap, MACHINE)
         elif self.write_en_i.read():
             hart.csrs.write(self.write_addr_i.read(), self.write_val_i.read())
 

@@ -44,7 +44,7 @@ class CommitLog:
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         hart, row = self._hart, instruction.row
-        priv = MACHINE if row.kind is Kind.MRET else hart.priv
+        priv = instruction.level if row.kind is Kind.XRET else hart.priv
         line = f"core{hart.hart_id:4}: {priv} {pc:#010x} ({instruction.word:#0{2 + 2 * row.length}x})"
         if instruction.rd >= F0:
             value = hart.x[instruction.rd] & (1 << hart.isa.flen) - 1
@@ -84,8 +84,9 @@ class CommitLog:
 def _written(instruction: Instruction) -> tuple[int, ...]:
     """The CSRs that an instruction writes and Spike prints."""
     kind = instruction.row.kind
-    if kind is Kind.MRET:
-        return ADDRESSES["mstatus"], ADDRESSES["mstatush"]
+    if kind is Kind.XRET:
+        written = ADDRESSES["mstatus"], ADDRESSES["mstatush"]
+        return written if instruction.level == MACHINE else written[:1]
     writes = kind is Kind.CSR_WRITE or (kind is Kind.CSR_UPDATE and instruction.word >> 15 & 31)
     return (instruction.csr,) if writes and instruction.csr not in _SILENT else ()
 

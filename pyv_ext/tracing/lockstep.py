@@ -11,7 +11,10 @@ from pyv_ext.isa.text import ABI_NAMES, F_ABI_NAMES
 from pyv_ext.machine.slots import FFLAGS, FRM, FS
 
 _PLAIN = ("pc", "cycle", "instret", "traps", "priv", "waiting", "reservation")
-_CSRS = ("mstatus", "mie", "mip", "mtvec", "mscratch", "mepc", "mcause", "mtval", "mcounteren")
+_CSRS = (
+    "mstatus", "mie", "mip", "mtvec", "mscratch", "mepc", "mcause", "mtval", "mcounteren",
+    "medeleg", "mideleg", "stvec", "sscratch", "sepc", "scause", "stval", "scounteren",
+)  # fmt: skip
 
 _FLOAT = {FFLAGS: "fflags", FRM: "frm", FS: "fs", **dict(enumerate(F_ABI_NAMES, F0))}
 
@@ -29,7 +32,7 @@ class Side:
         hart, csrs = self.engine.hart, self.engine.hart.csrs
         state: dict[str, object] = {name: getattr(hart, name) for name in _PLAIN}
         state |= {name: hart.x[number] for number, name in enumerate(ABI_NAMES)}
-        state |= {name: getattr(csrs, name) for name in _CSRS}
+        state |= {name: getattr(hart.record, name) for name in _CSRS}
         state |= {name: hart.x[number] for number, name in _FLOAT.items()}
         return state | {
             "mcycle": csrs.mcycle,

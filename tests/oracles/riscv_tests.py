@@ -5,7 +5,7 @@ from pathlib import Path
 
 from checkouts import RISCV_TESTS, build
 
-SUITES = ("ui", "um", "ua", "uc", "mi", "uf", "ud", "uzba", "uzbb", "uzbc", "uzbs")
+SUITES = ("ui", "um", "ua", "uc", "si", "mi", "uf", "ud", "uzba", "uzbb", "uzbc", "uzbs")
 MARCH = "rv32g"
 """What the suite's own Makefile compiles with; the bit-manipulation suites add theirs."""
 

@@ -29,7 +29,10 @@ class HartFunctions:
         """Parts that the ISA rules out are removed from their code. `linked`: only the shortest are inlined."""
         self._ir = ir
         self._linked = linked
-        flags = {"user_mode": isa.user_mode, "floating": isa.floating, "alignment": isa.alignment}
+        flags = {
+            "user_mode": isa.user_mode, "supervisor_mode": isa.supervisor_mode, "floating": isa.floating,
+            "alignment": isa.alignment,
+        }  # fmt: skip
         self._constants = tuple((f"HartState.{name}", int(value)) for name, value in flags.items())
         self._called: dict[Definition, None] = {}
 

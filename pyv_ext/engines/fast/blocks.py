@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pyv_ext.hart.csr import REGISTERS
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.row import Row
-from pyv_ext.machine.csr import MIE, MSTATUS, PMPADDR, PMPCFG
+from pyv_ext.machine.csr import MIDELEG, MIE, MIP, MSTATUS, PMPADDR, PMPCFG, SIE, SIP, SSTATUS
 from pyv_ext.machine.state import ENTRIES, LINE
 
 CONTROL = (Kind.BRANCH, Kind.JUMP)
@@ -16,14 +16,18 @@ ATOMIC = (Kind.LR, Kind.SC, Kind.AMO)
 TRANSLATED = (Kind.OP, Kind.LOAD, Kind.STORE, Kind.FLOAT, *CONTROL)
 """The kinds of instruction that translators take; `ATOMIC` and `SYSTEM` unless a sanitizer looks on; all others take
 the slow path."""
-SYSTEM = (Kind.CSR_WRITE, Kind.CSR_UPDATE, Kind.ECALL, Kind.MRET)
+SYSTEM = (Kind.CSR_WRITE, Kind.CSR_UPDATE, Kind.ECALL, Kind.XRET)
+
+
+_ENABLES = (MSTATUS, MIE, SSTATUS, SIE, SIP, MIP, MIDELEG)
+"""Registers that decide whether an interrupt is taken."""
 
 
 def ends(instruction: Instruction) -> bool:
     """Whether the next instruction may be another one than that behind it, or an interrupt may come before it, or the
     cycle in which it begins is not known beforehand."""
     row = instruction.row
-    return row.kind in CONTROL or row.kind in (Kind.ECALL, Kind.MRET) or bool(row.extra) or disturbs(instruction)
+    return row.kind in CONTROL or row.kind in (Kind.ECALL, Kind.XRET) or bool(row.extra) or disturbs(instruction)
 
 
 def accesses_csr(instruction: Instruction) -> bool:
@@ -40,7 +44,7 @@ def disturbs(instruction: Instruction) -> bool:
     """Whether it writes a CSR so that an interrupt may come right after it, or PMP forbid something."""
     address = instruction.csr
     protects = PMPCFG <= address < PMPADDR + ENTRIES
-    return accesses_csr(instruction) and writes_csr(instruction) and (address in (MSTATUS, MIE) or protects)
+    return accesses_csr(instruction) and writes_csr(instruction) and (address in _ENABLES or protects)
 
 
 class Block(NamedTuple):

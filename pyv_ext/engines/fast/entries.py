@@ -43,9 +43,10 @@ _PER_PAGE = PAGE // STEP
 
 
 CSR_ROWS = ("csrrw", "csrrs", "csrrc")
-CSR_READ, ECALL, ILLEGAL, MRET, WFI, FENCE_I = "csrr", "ecall", "illegal", "mret", "wfi", "fence.i"
-SYSTEM = (*CSR_ROWS, CSR_READ, ECALL, ILLEGAL, MRET, WFI, FENCE_I)
-"""Operations of privileged instructions, and of words that are none, which the immediate is. Those of CSRs have the
+CSR_READ, ECALL, ILLEGAL, XRET, WFI, FENCE_I = "csrr", "ecall", "illegal", "xret", "wfi", "fence.i"
+SYSTEM = (*CSR_ROWS, CSR_READ, ECALL, ILLEGAL, XRET, WFI, FENCE_I)
+"""Operations of privileged instructions, and of words that are none, which the immediate is; that of `XRET` is the
+privilege mode in its name. Those of CSRs have the
 address << 5 | operand of immediate forms in the immediate; the rows of `CSR_ROWS` write."""
 
 

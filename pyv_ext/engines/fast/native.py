@@ -34,7 +34,7 @@ from pyv_ext.hart.pmp import Pmp, Spans
 from pyv_ext.isa import Kind
 from pyv_ext.machine.slots import CONTEXT, GUARDED, MOVED, PMP_WRITES, SPACES, SPACES_AT
 from pyv_ext.machine.state import CONTEXTS
-from pyv_ext.machine.traps import MACHINE, USER, Cause
+from pyv_ext.machine.traps import Cause
 from pyv_native.arena import STATUS
 from pyv_native.compiler import make_compiler, variable
 from pyv_native.ir import Ir
@@ -200,7 +200,7 @@ class Native:
     def _known_spaces(self, pmp: Pmp) -> memoryview:
         """Addresses of the words of spaces, by `HartState.context`; 0 where there is none, or it depends on more."""
         spaces = memoryview(bytearray(8 * CONTEXTS)).cast("Q")
-        for mode in (USER, MACHINE):
+        for mode in self._hart.modes:
             restricted = pmp.restricts(mode)
             space = self.spaces.get(pmp.fetchable(mode) if restricted else None)
             if space is not None and (self._guarded or not restricted):

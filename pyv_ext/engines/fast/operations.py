@@ -26,7 +26,7 @@ from pyv_native.emitter import Definition
 from pyv_native.ir import Ir, Target
 
 RA, SP = 1, 2
-_LOGGED = {entries.ECALL: LogKind.TRAP, entries.ILLEGAL: LogKind.TRAP, entries.MRET: LogKind.MRET}
+_LOGGED = {entries.ECALL: LogKind.TRAP, entries.ILLEGAL: LogKind.TRAP, entries.XRET: LogKind.MRET}
 
 
 class Step(NamedTuple):
@@ -123,8 +123,9 @@ class Operations:
             ir.goto("head", (next_pc, self._after(self._timing.fence)))
         else:
             pc, (_, retired) = self._extend(self._pc), upcalls.point(ir, self._progress)
-            if name == entries.MRET:
-                target, after = functions.call(hart.return_from_trap), self._after(self._timing.jump)
+            if name == entries.XRET:
+                target = functions.call(hart.return_from_trap, self._extend(self._immediate()))
+                after = self._after(self._timing.jump)
             elif name == entries.ECALL:
                 target, after = functions.call(hart.call_environment, pc, retired), self._after(self._timing.trap, 0)
             else:

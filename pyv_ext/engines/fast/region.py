@@ -321,16 +321,17 @@ class _Region:
         return offset
 
     def _system(self, pc: int, instruction: Instruction, count: int) -> None:
-        """A CSR instruction, ECALL or MRET."""
+        """A CSR instruction, ECALL, MRET or SRET."""
         ir, x, kind, functions = self._ir, self._x, instruction.row.kind, self._hart
         leave, cost = self._leave(pc, count), self._done + self._cost(instruction)
         cycle, retired = self._point(count)
-        if kind is Kind.ECALL or kind is Kind.MRET:
+        if kind is Kind.ECALL or kind is Kind.XRET:
             if kind is Kind.ECALL:
                 target = functions.call(hart.call_environment, pc, retired)
                 after = self._after(count, self._done + self._timing.trap)
             else:
-                target, after = functions.call(hart.return_from_trap), self._after(count + 1, cost)
+                target = functions.call(hart.return_from_trap, instruction.level)
+                after = self._after(count + 1, cost)
             ir.unless(ir.value(f"icmp ne i64 {target}, {hart.NONE}"), leave)
             x.save(x.unsaved)
             self._unless_disturbed(ir.value(f"trunc i64 {target} to i32"), after)

@@ -55,7 +55,7 @@ _LEAVE, _VOLATILE, _VOLATILE_HERE = map(entry_of, (entries.LEAVE, entries.VOLATI
 LONGEST = 4
 """Bytes of an instruction."""
 _SYSTEM = {
-    Kind.ECALL: entries.ECALL, Kind.MRET: entries.MRET, Kind.WFI: entries.WFI, Kind.FENCE_I: entries.FENCE_I
+    Kind.ECALL: entries.ECALL, Kind.XRET: entries.XRET, Kind.WFI: entries.WFI, Kind.FENCE_I: entries.FENCE_I
 }  # fmt: skip
 TABLE, FUNCTIONS, VOLATILE = range(3)
 """Words of a space: addresses of the table of entries, of the functions of regions, and of the word with the address of
@@ -294,7 +294,7 @@ class Space:
         taken, operation = self._takes(instruction), self._system_operation(instruction)
         entry = None
         if operation is not None:
-            imm = instruction.csr << 5 | imm if accesses_csr(instruction) else 0
+            imm = instruction.csr << 5 | imm if accesses_csr(instruction) else instruction.level
             entry = entry_of(self._numbers.system[operation], rd, rs1, immediate=imm)
         elif taken or (row.floating and floating.operation_of(instruction) in self._numbers.by_float):
             immediate = rs3 | imm << entries.MODE if row.kind is Kind.FLOAT else imm
@@ -317,7 +317,7 @@ class Space:
         if accesses_csr(instruction):
             return instruction.name.removesuffix("i") if writes_csr(instruction) else entries.CSR_READ
         kind = instruction.row.kind
-        return None if self._shadowed and kind is Kind.MRET else _SYSTEM.get(kind)
+        return None if self._shadowed and kind is Kind.XRET else _SYSTEM.get(kind)
 
     def _takes(self, instruction: Instruction) -> bool:
         """Whether regions may have an instruction that is not of the plain kinds."""
@@ -325,7 +325,7 @@ class Space:
         if instruction.row.floating:
             operation = floating.operation_of(instruction)
             return operation is not None and operation in self._numbers.by_float and not operation.strict
-        if kind in ATOMIC or kind is Kind.MRET:
+        if kind in ATOMIC or kind is Kind.XRET:
             return not self._shadowed
         csr = accesses_csr(instruction) and instruction.csr not in FLOAT  # blocks look at the rounding mode once
         return kind is Kind.FENCE or kind is Kind.ECALL or csr

@@ -151,7 +151,7 @@ class Profile:
         else:
             waits = row.kind is Kind.FENCE and cycles > row.cost(self._timing)
             self._add(pc, cycles, Activity.MMIO if waits else Activity.EXECUTING)
-        if row.kind is Kind.JUMP or row.kind is Kind.MRET:
+        if row.kind is Kind.JUMP or row.kind is Kind.XRET:
             stacks.retired(pc, instruction)
 
     def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:

@@ -54,7 +54,7 @@ class Stacks:
     def retired(self, pc: int, instruction: Instruction) -> None:
         """An instruction has retired; the hart is at the next one."""
         kind = instruction.row.kind
-        if kind is Kind.MRET:
+        if kind is Kind.XRET:
             self._resume()
         elif kind is Kind.JUMP:
             if instruction.rd in LINKS:

@@ -70,7 +70,7 @@ class Tracer(Reader):
         address = int(x[instruction.rs1]) + instruction.imm
         if kind is Kind.FENCE:
             self.add(LogKind.FENCE, start, end - start)
-        elif kind is Kind.MRET:
+        elif kind is Kind.XRET:
             self.add(LogKind.MRET, start, end - start)
         elif kind is Kind.STORE and address >= RAM:
             self.add(LogKind.STORES, start, end - start, address=address & -LINE)

@@ -4,11 +4,13 @@ import pytest
 from hart_rig import RAM, Rig, assemble
 
 from pyv_ext.errors import PyvExtError
-from pyv_ext.hart.csr import FLOAT, REGISTERS
+from pyv_ext.hart.csr import FLOAT, REGISTERS, SUPERVISOR
 from pyv_ext.isa.csr_names import ADDRESSES, NAMES
 from pyv_ext.machine.clint import set_time
+from pyv_ext.machine.traps import SUPERVISOR as SUPERVISOR_MODE
 from pyv_ext.machine.traps import USER
 from pyv_ext.timing import CoreTiming
+from pyv_native.state import StateError
 
 ONES = 0xFFFF_FFFF
 USER_ISA = "rv32imacu_zicsr_zifencei"
@@ -33,8 +35,15 @@ WRITABLE = {
 }
 """The bits that stay when ones are written to zeros; every other register ignores writes."""
 
-PRESENT = REGISTERS - set(FLOAT)
-"""What a hart without f registers has."""
+PRESENT = REGISTERS - set(FLOAT) - SUPERVISOR
+"""What a hart without f registers and supervisor mode has."""
+SUPERVISOR_ISA = "rv32imacsu_zicsr_zifencei_zicbom"
+SUPERVISOR_WRITABLE = {
+    "sstatus": 0x8_0122, "sie": 0, "sip": 0, "stvec": ONES & ~2, "sscratch": ONES, "sepc": ONES & ~1, "scause": ONES,
+    "stval": ONES, "scounteren": 7, "senvcfg": 0x70, "satp": 0, "medeleg": 0xB3FF, "mideleg": 0x222,
+    "mstatus": 0x7A_19AA, "mie": 0xAAA, "mip": 0x222,
+}  # fmt: skip
+"""The same with supervisor mode, while nothing is delegated."""
 
 RESET = {"mstatus": 0x1800, "misa": 0x4000_1105}
 
@@ -58,6 +67,23 @@ def test_only_writable_bits_change(name):
     assert write_read(rig, name, ONES) == base | bits
     if not name.startswith("pmp"):  # their lock bits are set now
         assert write_read(rig, name, 0) == base
+
+
+@pytest.mark.parametrize("name", SUPERVISOR_WRITABLE)
+def test_only_writable_bits_change_with_supervisor_mode(name):
+    rig = Rig(isa=SUPERVISOR_ISA)
+    assert write_read(rig, name, 0x7A_19AA if name == "mstatus" else ONES) == SUPERVISOR_WRITABLE[name]
+    assert write_read(rig, name, 0) == 0
+
+
+def test_delegated_interrupts_are_those_that_supervisor_mode_sees():
+    rig = Rig(isa=SUPERVISOR_ISA)
+    for name, value in (("mideleg", 0x202), ("mie", ONES), ("mip", ONES)):
+        write_read(rig, name, value)
+    assert write_read(rig, "sie", 0x200) == 0x200
+    assert write_read(rig, "mie", rig.hart.csrs.read(ADDRESSES["mie"])) == 0xAA8
+    assert write_read(rig, "sip", 0) == 0x200  # it clears SSIP only
+    assert rig.hart.csrs.read(ADDRESSES["mip"]) == 0x220
 
 
 def test_every_address_is_readable_or_illegal():
@@ -340,3 +366,17 @@ def test_locked_pmp_registers_keep_their_content():
 
 def test_write_without_read_is_reserved_in_pmpcfg():
     assert write_read(Rig(), "pmpcfg3", 0x0602_0302) == 0x0400_0300
+
+
+def test_a_snapshot_has_supervisor_mode():
+    rig, other = Rig(isa=SUPERVISOR_ISA), Rig(isa=SUPERVISOR_ISA)
+    for name in SUPERVISOR_WRITABLE:
+        write_read(rig, name, 0x1122)
+    rig.hart.priv = SUPERVISOR_MODE
+    state = rig.hart.state()
+    other.hart.load_state(state)
+    assert other.hart.state() == state
+    assert other.hart.csrs.record.stvec == 0x1120
+    state["csrs"]["medeleg"] = 1 << 11
+    with pytest.raises(StateError, match=r"medeleg: 0x800 has bits outside 0xb3ff"):
+        other.hart.load_state(state)

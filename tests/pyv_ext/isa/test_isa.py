@@ -36,7 +36,7 @@ def test_misa_has_a_bit_for_each_letter(name, misa):
         ("rv64i", "ISA 'rv64i' must be rv32i or rv32g, then of m, a, f, d, c"),
         ("rv32mi", "must be rv32i"),
         ("", "must be rv32i"),
-        ("rv32imq", "extension 'q' is not among m, a, f, d, c, u, zicsr"),
+        ("rv32imq", "extension 'q' is not among m, a, f, d, c, s, u, zicsr"),
         ("rv32imc_zcf", "extension 'zcf' needs c and f: add them"),
         ("rv32gg", "extension 'g' appears more than once"),
         ("rv32im_zfoo", "extension 'zfoo' is not among"),
@@ -58,7 +58,7 @@ def test_only_the_named_extensions_decode():
     ):
         assert [word for word in (mul, lr, clz, csrrw) if Isa(name).decode(word)] == legal
     assert Isa("rv32i").decode(0x0001) is None
-    assert Isa("rv32i").decode(0x3020_0073).row.kind is Kind.MRET
+    assert Isa("rv32i").decode(0x3020_0073).row.kind is Kind.XRET
 
 
 def test_custom_rows_decode_strictly_and_disassemble():
