@@ -15,7 +15,7 @@ KV_CHUNK = 64
 """Elements that a count of entries is about."""
 
 KV_BLOCK_WORDS = (
-    Word("policy", 0, 2, "codec: 1 Oaken, the others as docs/kv-cache.md lists them"),
+    Word("policy", 0, 2, "codec: 1 Oaken, the others as `pyv-npu docs kv-cache` lists them"),
     Word("outlier_code", 2, 2, "Oaken: 0: msb_clamp, 1: sign_mag"),
     Word("thresholds", 4, 2, "Oaken, fp16: outer low, inner low, inner high, outer high", repeat=4),
     Word("chunk", 12, 2, "elements of a chunk: 64"),
