@@ -252,9 +252,7 @@ class Machine:
 
     def completed(self) -> list[int]:
         """Slots of the commands that completed in this cycle; they are given back."""
-        completed = self.storage.loop.completed
-        slots = list(completed)
-        completed.clear()
+        slots = self.storage.take_completed()
         for slot in slots:
             self.storage.runs[slot].number = 0
             self.storage.release(slot)
@@ -271,8 +269,7 @@ class Machine:
     @property
     def idle(self) -> bool:
         """Whether no command is here, and nothing else that `start` would look after."""
-        loop = self.storage.loop
-        return not loop.active and not loop.rates_due
+        return not self.storage.active and not self.storage.loop.rates_due
 
     def next_cycle(self) -> int | None:
         """The next cycle in which something happens here."""

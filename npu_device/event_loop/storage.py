@@ -94,7 +94,9 @@ class Storage:
         self.runs: Sequence[Any] = list(self.loop.runs)
         self._events = self.loop.events
         self._event_bytes = self._events.reserved()
-        self._event_count = self._events.offset // WORD
+        self._event_count, self._active, self._completed = (
+            items.offset // WORD for items in (self._events, self.loop.active, self.loop.completed)
+        )
         self._dropped = self.loop.l2.dropped
 
     def _allocate(self, size: int) -> int:
@@ -171,6 +173,19 @@ class Storage:
             return b""
         words[self._event_count] = 0
         return self._event_bytes[: WORD * count]
+
+    @property
+    def active(self) -> int:
+        """How many runs are in flight."""
+        count: int = self.arena.words[self._active]
+        return count
+
+    def take_completed(self) -> list[int]:
+        """Slots of the runs that completed since the last call."""
+        words, at = self.arena.words, self._completed
+        slots = list(words[at + 1 : at + 1 + words[at]])
+        words[at] = 0
+        return slots
 
     def take_dropped(self) -> list[int]:
         """Tags of watched lines that no longer differ from DRAM since the last call."""

@@ -75,6 +75,8 @@ class IssueBuffer:
         """Records so far, in use or spare."""
         root = self.arena.root.offset // WORD
         self._spare = {record: root + _word(Issue, f"spare_{name}") for record, name in _LISTS.items()}
+        self._free = {record: root + _word(Issue, f"free_{name}") for record, name in _LISTS.items()}
+        """Words of the root: how many records a free list has, and the first."""
         self._operands = self.arena.root.operands.offset
         self.arena.root.domains.resize(DOMAINS)
         self.arena.root.streams.resize(STREAMS)
@@ -98,7 +100,7 @@ class IssueBuffer:
         size = layout(record).size
         first = self.arena.allocate(size * count)
         self.arena.bytes[first : first + size * count] = bytes(size * count)
-        words, head = self.arena.words, self.arena.root.offset // WORD + _word(Issue, f"free_{_LISTS[record]}")
+        words, head = self.arena.words, self._free[record]
         links = array("q", range(first + size, first + size * count + 1, size))
         links[-1] = words[head]
         words[head] = first
@@ -113,12 +115,10 @@ class IssueBuffer:
         self.reserve(Entry, 1)
         self.reserve(Access, count)
         self.reserve(Dependency, 2 * hazards.LISTED * count)
-        arena = self.arena
-        head = arena.root.offset // WORD + _word(Issue, "free_entries")
+        arena, head, first = self.arena, self._free[Entry], self._operands + WORD
         entry = arena.words[head]
         arena.words[head] = arena.words[entry // WORD + _NEXT]
         arena.words[self._spare[Entry]] -= 1
-        first = self._operands + WORD
         for at in range(0, len(words), CHUNK):
             if at:
                 self.call[hazards.add_hazards](arena, entry)
@@ -243,11 +243,11 @@ class Station:
 
     def accept(self, cycle: int, command: Command) -> int:
         """Accept a command, which has its number and ticket."""
-        entry = self._enter(command)
-        self.buffer.reserve(Epoch, 2)
-        self.buffer.reserve(Stamp, 1)
-        d = command.descriptor
-        scope = d.function if command.opcode is Opcode.BARRIER else NO_SCOPE
+        entry, d, scope = self._enter(command), command.descriptor, NO_SCOPE
+        if command.opcode is Opcode.BARRIER:
+            scope = d.function
+            self.buffer.reserve(Epoch, 2)
+            self.buffer.reserve(Stamp, 1)
         return self._call(
             commands.accept, entry, command.number, command.ticket, command.stream, d.cluster,
             self._class_index[command.unit_class], self._key(command), scope, cycle,
