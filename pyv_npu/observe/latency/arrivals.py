@@ -20,7 +20,7 @@ from pyv_npu.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyv_npu.observe.latency.rows import Integers, Submissions
+    from pyv_npu.observe.latency.rows import Integers, Submissions, Table
 
 SYMBOL = "npu_arrivals"
 HEAD = 8
@@ -121,7 +121,7 @@ def install(config: Config, program: Program, bus: Bus) -> list[int]:
     return found
 
 
-def assign(submissions: "Submissions", refused: Sequence[int], epoch: int, found: Sequence[int]) -> "Submissions":
+def assign(submissions: "Submissions", refused: "Table", epoch: int, found: Sequence[int]) -> "Submissions":
     """The submissions with their t_arr. The i-th to begin from the epoch on serves arrival i; `refused` holds t0 of
     those that were turned away, which served theirs too. An epoch of 0: the program never got ready.
     """
@@ -131,7 +131,7 @@ def assign(submissions: "Submissions", refused: Sequence[int], epoch: int, found
 
     from pyv_npu.observe.latency.rows import COLUMN, NONE, Submissions
 
-    begins = np.concatenate([submissions.column("t0"), np.array(refused, dtype=np.int64)])
+    begins = np.concatenate([submissions.column("t0"), *refused.columns()])
     which = np.arange(len(begins))
     which[len(submissions) :] = NONE
     order = np.lexsort((which, begins))

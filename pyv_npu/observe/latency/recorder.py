@@ -16,7 +16,7 @@ from pyv_ext.machine.log import EXTERNAL
 from pyv_ext.machine.state import MEIP, SUBMIT_FUNCTIONS, LogKind
 from pyv_ext.protocols import Operands, Outcome, Stall, Value
 from pyv_native.state import LATEST, Fields, inside
-from pyv_npu.observe.latency.rows import COLUMN, REASONS, Rows, packed, unpacked
+from pyv_npu.observe.latency.rows import COLUMN, REASONS, Rows, Table, packed, unpacked
 from pyv_npu.observe.latency.stamps import StampBook
 from pyv_npu.observe.latency.steps import CORE_REASONS, DEVICE, FENCE, LINE, MASK, Question, Record, StepLog, Window
 
@@ -68,8 +68,8 @@ class Recorder:
         """
         self.rejected = 0
         """Submissions that were given up: refused, and not tried again."""
-        self.refused: list[int] = []
-        """t0 of those that began in a submit function."""
+        self.refused = Table("t0")
+        """Those that began in a submit function."""
         self._bus = bus
         self._one_way = bus.timing.mmio_one_way
         self._machine = bus.clock.machine
@@ -208,14 +208,14 @@ class Recorder:
     def _reject(self, window: Window | None) -> None:
         self.rejected += 1
         if window is not None and window.t0 is not None:
-            self.refused.append(window.t0)
+            self.refused.add(window.t0)
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps; the rows are kept by themselves."""
         state: dict[str, Any] = {name: getattr(self, f"_{name}") for name in (*_NUMBERS, *_BOOLEANS)}
         return state | {
             "rejected": self.rejected,
-            "refused": list(self.refused),
+            "refused": self.refused.state(),
             "log": self._log.state(),
             "stack": [window.state() for window in self._stack],
             "pending": [window.state() for window in self._pending],
@@ -235,7 +235,8 @@ class Recorder:
         for name in _NUMBERS:
             setattr(self, f"_{name}", fields.integer(name, *cycle))
         self._stalled, self._following = fields.flag("stalled"), fields.flag("following")
-        self.rejected, self.refused = fields.integer("rejected", *cycle), fields.integers("refused", *cycle)
+        self.rejected = fields.integer("rejected", *cycle)
+        fields.load("refused", self.refused)
         fields.load("log", self._log)
         self._stack, self._pending = self._windows(fields, "stack"), self._windows(fields, "pending")
         with inside("carried"):
