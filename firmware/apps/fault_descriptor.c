@@ -36,7 +36,7 @@ static const struct row rows[] = {
     {"opcode 19", NPU_E_OPCODE, GEMM, {{PART(op, OPCODE), 19}}},
     {"opcode 255", NPU_E_OPCODE, GEMM, {{PART(op, OPCODE), 255}}},
     {"ATTN_T without its extended block", NPU_E_UNSUPPORTED, GEMM, {{PART(op, OPCODE), NPU_OPCODE_ATTN_T}}},
-    {"op[14:8]", NPU_E_RESERVED, GEMM, {{PART(op, OP_RESERVED), NPU_DESC(OP_RESERVED, 0x40)}}},
+    {"op[14:10]", NPU_E_RESERVED, GEMM, {{PART(op, OP_RESERVED), NPU_DESC(OP_RESERVED, 0x10)}}},
     {"accumulate on LOAD", NPU_E_RESERVED, LOAD, {{PART(flags, ACCUMULATE), NPU_DESC(ACCUMULATE, 1)}}},
     {"in0 misaligned", NPU_E_MISALIGNED, LOAD,
      {{PART(quant, TYPE_IN0), NPU_TYPE_INT32}, {PART(quant, TYPE_OUT), 0}, {WORD(out_addr), 2}}},
