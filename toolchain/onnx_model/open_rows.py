@@ -646,6 +646,8 @@ def _axis(proto: Any, at: int, axis: int, info: Mapping[str, TensorInfo]) -> int
         if at == 1:
             return along + axis
         return None if axis == along else axis + (len(info[proto.input[1]].shape) - 1 if axis > along else 0)
+    if kind == "CumSum":
+        return axis if at == 0 and not attributes.get("reverse") else None
     if kind in ("Concat", "Split"):
         return axis if _axis_of(proto, len(shape), 0) != axis else None
     if _BATCHED.get(kind) == at and axis == 0 and not attributes.get("transA") and len(shape) > 1:

@@ -136,6 +136,7 @@ JOINS: dict[str, tuple[str, str]] = {
     "largest": ("float", "n = Neg(v)  y = ReduceMin <keepdims = 0> (n)"),
     "largest of integers": ("int64[2]", "y = ReduceMax <keepdims = 0> (places, zero)"),
     "place of the largest": ("int64[1]", "n = Neg(v)  y = ArgMax <axis = 0> (n)"),
+    "sums so far": ("float[N]", "y = CumSum(v, first)"),
     "shares": ("float[N]", "y = Softmax <axis = 0> (v)"),
     "the first": ("float[N]", "y = Slice(v, zero, four, zero)"),
     "those behind the first": ("float[N]", "y = Slice(v, one, most, zero)"),
@@ -201,7 +202,7 @@ def test_operators_on_rows_that_count(name: str, t: float) -> None:
     ("nodes", "node"),
     [
         ("n = Slice(v, last, most, zero)  y = Identity(n)", "Slice"),
-        ("y = CumSum(v, first)", "CumSum"),
+        ("y = CumSum <reverse = 1> (v, first)", "CumSum"),
         ("n = Transpose(pairs)  y = MatMul(n, pairs)", "MatMul"),
         ("n = Unsqueeze(v, one)  y = Mul(n, w)", "Mul"),
     ],
