@@ -240,8 +240,8 @@ def pack(codes: Bytes, bits: int) -> Bytes:
 def unpack(data: Bytes, bits: int) -> Bytes:
     """Codes of `pack`."""
     if bits == 4:
-        return np.stack((data & np.uint8(15), data >> np.uint8(4)), axis=-1).reshape(len(data), -1)
-    planes = np.unpackbits(data, axis=1, bitorder="little").reshape(len(data), -1, bits)
+        return np.stack((data & np.uint8(15), data >> np.uint8(4)), axis=-1).reshape(len(data), 2 * data.shape[1])
+    planes = np.unpackbits(data, axis=1, bitorder="little").reshape(len(data), data.shape[1] * 8 // bits, bits)
     codes: Bytes = (planes << np.arange(bits, dtype=np.uint8)).sum(axis=2, dtype=np.uint8)
     return codes
 

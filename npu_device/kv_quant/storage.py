@@ -165,7 +165,7 @@ class EncodedCache:
         groups = count // self.codec.group
         return Encoded(
             self._by_token(read, "dense", count),
-            read(self.rows("counts", 0, count)).reshape(count, -1) if self.chunks else np.zeros((count, 0), np.uint8),
+            self._by_token(read, "counts", count) if self.chunks else np.zeros((count, 0), np.uint8),
             entries[_token_order(lengths)],
             self._by_token(read, "meta", count) if "meta" in self.streams else np.zeros((groups, 0), np.uint8),
         )
@@ -174,6 +174,8 @@ class EncodedCache:
         """(groups, bytes of all rows) of a stream."""
         stream = self.streams[name]
         groups = count // stream.group
+        if not groups:
+            return np.zeros((0, stream.rows * stream.size), np.uint8)
         data = read(self.rows(name, 0, count)).reshape(stream.rows, groups, -1).transpose(1, 0, 2)
         return np.ascontiguousarray(data).reshape(groups, -1)
 

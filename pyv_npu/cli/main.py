@@ -33,6 +33,7 @@ VERBS = {
     "new": "make a project: program, build files, tests, configuration, set-up of an editor",
     "build": "compile a program of your own with the driver of this package",
     "profile-kv": "find the thresholds with which Oaken encodes the keys and values of a decoder",
+    "perplexity": "perplexity of a decoder by how its keys and values are stored, beside bits and tokens a second",
     "reproduce": "compute published results again: chained-ve, oaken",
     "build-firmware": "compile the firmware of this package with riscv64-unknown-elf-gcc",
     "asm": "assemble a small program without the GNU tools, the NPU's instructions included",
@@ -188,6 +189,10 @@ def module_of(verb: str) -> ModuleType:
             from pyv_npu.cli.programs import build
 
             return build
+        case "perplexity":
+            from pyv_npu.cli.programs import perplexity
+
+            return perplexity
         case "profile-kv":
             from pyv_npu.cli.verbs import profile_kv
 

@@ -72,23 +72,30 @@ def read_thresholds(path: Path, layers: int) -> list[LayerThresholds]:
     return made
 
 
+def samples_of(decoder: Decoder, method: KvMethod, prompts: Iterable[Sequence[int]]) -> list[list[Values]]:
+    """Keys and values (tokens, C) of the reference in each cache, a run a prompt, where the method needs them."""
+    samples: list[list[Values]] = [[] for _ in decoder.caches]
+    if not (method.key_codec.offline or method.value_codec.offline):
+        return samples
+    reference = Reference(decoder)
+    for prompt in prompts:
+        past = reference.step(prompt, reference.empty()).past
+        for sample, cache in zip(samples, decoder.caches, strict=True):
+            sample.append(tokens_by_channels(np.asarray(past[cache.past], np.float32)))
+    return samples
+
+
 def blocks(
-    decoder: Decoder, method: KvMethod, config: KvQuantConfig, prompts: Iterable[Sequence[int]],
-    thresholds: Path | None,
+    decoder: Decoder, method: KvMethod, config: KvQuantConfig, samples: Sequence[Sequence[Values]],
+    thresholds: Path | None = None,
 ) -> list[Values]:  # fmt: skip
-    """The words of the parameter block of each layer, with what a file has or what the prompts show. BadInputError:
-    keys or values that are not finite, a wrong file."""
+    """The words of the parameter block of each layer, with what a file has or what samples of each cache show, (tokens,
+    C) a run. BadInputError: keys or values that are not finite, a wrong file."""
     codecs = method.key_codec, method.value_codec
     if thresholds is not None:
         layers = read_thresholds(thresholds, len(decoder.caches) // 2)
         found = [Parameters(side, config.outlier_code) for layer in layers for side in layer]
     else:
-        samples: list[list[Values]] = [[] for _ in decoder.caches]
-        reference = Reference(decoder)
-        for prompt in prompts if any(codec.offline for codec in codecs) else ():
-            past = reference.step(prompt, reference.empty()).past
-            for sample, cache in zip(samples, decoder.caches, strict=True):
-                sample.append(tokens_by_channels(np.asarray(past[cache.past], np.float32)))
         found = []
         for index, (cache, sample) in enumerate(zip(decoder.caches, samples, strict=True)):
             try:

@@ -151,7 +151,8 @@ class Generation(Workload[GenerationDetail]):
     def _blocks(decoder: Decoder, request: GenerationRequest, config: Config) -> "list[Values]":
         """The parameter block of each layer, of thresholds that a file has or of what prompts show."""
         shown = prompts(decoder, request.calibration, config.run.seed, request.calibration_runs)
-        return encoded_kv.blocks(decoder, request.method, config.npu.kv_quant, shown, request.thresholds)
+        samples = [] if request.thresholds is not None else encoded_kv.samples_of(decoder, request.method, shown)
+        return encoded_kv.blocks(decoder, request.method, config.npu.kv_quant, samples, request.thresholds)
 
     def _of_layers(self, decoder: Decoder, request: GenerationRequest, config: Config) -> "ReadyDecoder":
         """Of NPU-IR, which has its types, the length of the prompt and that of the caches. UsageError: others."""

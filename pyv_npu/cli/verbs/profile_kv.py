@@ -15,11 +15,16 @@ from pyv_npu.kv_quant.study import ablation_chart, ablation_table, sweep_chart, 
 from pyv_npu.report.page import Section, render
 from pyv_npu.text import columns
 
+WINDOW = 128
+"""Tokens of a run of --tokens."""
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL.onnx", help="a decoder with a key/value cache")
     parser.add_argument("--inputs", type=Path, metavar="DIR", help="a folder of .npz files with input_ids, a run each; "
                         "default: random prompts")  # fmt: skip
+    parser.add_argument("--tokens", type=Path, metavar="FILE", help="token ids of a text, as of `pyv-npu perplexity`: "
+                        f"runs of {WINDOW}")  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, default=Path("thresholds.json"), metavar="FILE",
                         help="the file that is written, by default %(default)s")  # fmt: skip
     parser.add_argument("--study", type=Path, metavar="DIR", help="also what each part of Oaken brings and other "
@@ -32,6 +37,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     from pyv_npu.boot import model_file
     from pyv_npu.config import load
     from pyv_npu.kv_quant.encoded_kv import profiled, ratios_of
+    from pyv_npu.studies.perplexity import check_tokens, read_tokens
     from pyv_npu.workloads.data import prompts
     from toolchain.decoders.decoder import load_decoder
 
@@ -40,7 +46,14 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     options.check_trusted(effective, args)
     config = effective.config
     decoder = load_decoder(model_file(args.model))
-    shown = prompts(decoder, _files(args.inputs), config.run.seed)
+    if args.tokens is not None:
+        if args.inputs is not None:
+            raise UsageError("--tokens: --inputs has runs already; give one of them")
+        tokens = read_tokens(args.tokens)
+        check_tokens(tokens, decoder, f"--tokens {args.tokens}")
+        shown: Sequence[Sequence[int]] = [tokens[at : at + WINDOW] for at in range(0, len(tokens), WINDOW)]
+    else:
+        shown = prompts(decoder, _files(args.inputs), config.run.seed)
     ratios = ratios_of(config.npu.kv_quant)
     seen: list[list[Any]] = [[] for _ in decoder.caches]
     watch = None if args.study is None else lambda index, cache: seen[index].append(cache)
