@@ -94,6 +94,7 @@ def front(table: Table, chosen: Sequence[str], axes: Sequence[str], figures: Seq
     x, y, *third = chosen
     rows = [row for row in table.good if all(isinstance(row[name], int | float) for name in chosen)][:MAX_LINES]
     best = {row[POINT] for row in pareto(table, *chosen)}
+    rows.sort(key=lambda row: row[POINT] in best)  # which are drawn above the others
     steps = {row[POINT] for row in pareto(table, x, y)}
     modes = [mode for mode in by_mode(table) if mode != ALL]
     scales = {name: scale_of([float(row[name]) for row in rows], table.figures[name].unit) for name in chosen}  # type: ignore[arg-type]
@@ -112,9 +113,10 @@ def front(table: Table, chosen: Sequence[str], axes: Sequence[str], figures: Seq
                *(numeric_tip("size", titles[name]) for name in third)]  # fmt: skip
     size: dict[str, Any] = {"condition": {"test": "datum.front === 'Pareto front'", "value": 110}, "value": 36}
     if third:
-        legend = {"title": titles[third[0]], "orient": "right", "symbolFillColor": "#8a95a1", "symbolStrokeWidth": 0}
+        legend = {"title": titles[third[0]], "orient": "bottom", "tickCount": 3, "symbolFillColor": "#8a95a1",
+                  "symbolStrokeWidth": 0}  # fmt: skip
         size = {"field": "size", "type": "quantitative", "legend": legend,
-                "scale": {"zero": False, "range": [40, 400]}}  # fmt: skip
+                "scale": {"zero": False, "range": [90, 450]}}  # fmt: skip
     across, up = (
         quantitative(key, titles[name], [float(row[key]) for row in points], zero=False)  # type: ignore[arg-type]
         for key, name in (("x", x), ("y", y))
@@ -130,7 +132,8 @@ def front(table: Table, chosen: Sequence[str], axes: Sequence[str], figures: Seq
                  "x": across, "y": up, "color": shade, "tooltip": tooltip,
                  "shape": {"field": "front", "legend": {"symbolFillColor": "#8a95a1", "orient": "bottom"},
                            "scale": {"domain": ["Pareto front", "beaten"], "range": ["diamond", "circle"]}},
-                 "size": size,
+                 "size": size, "strokeWidth": {"value": 1.5},
+                 "stroke": {"condition": {"test": "datum.front === 'Pareto front'", "value": "white"}, "value": None},
                  "opacity": {"condition": {"param": "chosen", "value": 0.9}, "value": FADED}}},
         ],
     }  # fmt: skip
