@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_graphs import listed
 from npu_rig import DRAM, SPM, Rig
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import NpuDeviceError
@@ -91,7 +92,7 @@ _moves = st.lists(
 )  # fmt: skip
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=draws(50))
 @given(_moves, _small, st.sampled_from((1, 2, 4)), st.sampled_from((64, 256)), st.sampled_from((32, 64)))
 def test_each_transfer_ends_when_a_plain_scheduler_of_bursts_says(
     commands: list[Listed], timed: dict[str, Any], channels: int, interleave: int, alignment: int
