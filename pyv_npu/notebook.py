@@ -10,16 +10,14 @@ from pyv_npu.observe.analysis.metrics import Metric, metrics
 from pyv_npu.report.layers import causes
 from pyv_npu.report.timeline import LATENCY_COLUMNS, Row, latency_columns, rows
 from pyv_npu.result import Result
-from pyv_npu.tables import summary
+from pyv_npu.run_sections import run_sections, summary
+from pyv_npu.sections import Details, Facts, Heading, Note, Part, Section, Table, Tile, Verdict, layout
 from pyv_npu.text import html_table
-from pyv_npu.units import number
-from pyv_npu.verdict import cycles_table, key_figures, sentences
+from pyv_npu.verdict import key_figures, sentences
 from toolchain.errors import require_extra
 
 if TYPE_CHECKING:
     import pandas
-
-STYLE = "border-left:4px solid #1f6fb4;padding:2px 14px;margin:4px 0;max-width:60em"
 
 
 def mimebundle(result: Result[Any]) -> dict[str, str]:
@@ -28,32 +26,54 @@ def mimebundle(result: Result[Any]) -> dict[str, str]:
 
 
 def html(result: Result[Any]) -> str:
-    """A heading, the sentences of a report's top, and the table of cycles; layers are folded."""
+    """Formats the first screen of a report and the sections of the terminal text; layers are folded."""
     run = result.json
-    known = {} if result.analysis is None else {result.name: causes(result.analysis)}
-    said = sentences({result.name: run}, known) if run["cycles"] else []
-    facts = [f"{run['sim_level']}, preset {run['preset']}"]
+    analyses = {} if result.analysis is None else {result.name: result.analysis}
+    said = (
+        sentences({result.name: run}, {name: causes(each) for name, each in analyses.items()}) if run["cycles"] else []
+    )
+    first, *rest = run_sections(result)
+    tiles = []
     if result.cycles is not None:
-        facts.append(f"{result.cycles:,} core cycles")
-    if "model" in run:
-        facts.append("outputs as the ONNX reference" if result.correct else "outputs DIFFER from the ONNX reference")
-    parts = [f"<b>{escape(result.program)}</b>: {escape('; '.join(facts))}", *(escape(text) for text in said)]
-    shown = f'<div style="{STYLE}">{"".join(f"<p>{part}</p>" for part in parts)}</div>'
-    if result.cycles is not None:
-        analyses = {} if result.analysis is None else {result.name: result.analysis}
-        figures = key_figures({result.name: run}, {result.name: result.config}, analyses)
-        shown += html_table(("figure", "value"), [(figure.text, figure.value) for figure in figures])
-    lines = cycles_table({result.name: run}, {result.name: result.without_firmware})
-    if lines:
-        shown += html_table(
-            ("core cycles", ""),
-            [("\u2003" * line.depth + line.name, number(line.cycles[result.name])) for line in lines],
-        )
-    if result.analysis is not None:
-        each = [(one.name, " ".join(one.operations), number(one.active)) for one in result.analysis.layers]
-        table = html_table(("layer", "operations", "active cycles"), each)
-        shown += f"<details><summary>layers ({len(each)})</summary>{table}</details>"
-    return shown
+        tiles = [Tile(*figure) for figure in key_figures({result.name: run}, {result.name: result.config}, analyses)]
+    for name, analysis in analyses.items():
+        each = [(layer.name, " ".join(layer.operations), layer.active) for layer in analysis.layers]
+        table = Table(("layer", "operations", "active cycles"), each)
+        rest.append(Section("layers", "", [Details(f"layers of {name} ({len(each)})", table)]))
+    rest = [each._replace(parts=[part for part in each.parts if not isinstance(part, Verdict)]) for each in rest]
+    return as_html([first._replace(parts=[Verdict(said), *first.parts]), *rest], tiles)
+
+
+STYLE = "border-left:4px solid #1f6fb4;padding:2px 14px;margin:4px 0;max-width:60em"
+
+
+def as_html(sections: Iterable[Section], tiles: Sequence[Tile] = ()) -> str:
+    """Formats sections for a notebook, in the colours of its theme; charts are for pages."""
+    html = ""
+    for section in sections:
+        html += f"<p><b>{escape(section.title)}</b></p>" if section.title else ""
+        html += "".join(map(_html, section.parts))
+        if tiles:
+            html += html_table(("figure", "value"), [(tile.text, tile.value) for tile in tiles])
+            tiles = ()
+    return html
+
+
+def _html(part: Part) -> str:
+    match part:
+        case Note(text, _) | Heading(text):
+            return f"<p>{escape(text)}</p>"
+        case Verdict(sentences):
+            return f'<div style="{STYLE}">{"".join(f"<p>{escape(text)}</p>" for text in sentences)}</div>'
+        case Facts(rows):
+            return html_table(("", ""), rows)
+        case Table():
+            _, cells, _, heads, _ = layout(part)
+            indent = {"depth1": "\u2003", "depth2": "\u2003\u2003"}
+            return html_table(heads, [[indent.get(cell.kind, "") + cell.text for cell in row] for row in cells])
+        case Details(summary, table):
+            return f"<details><summary>{escape(summary)}</summary>{_html(table)}</details>"
+    return ""
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

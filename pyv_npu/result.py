@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyv_npu.observe.analysis.traffic import Traffic
     from pyv_npu.observe.analysis.work import Work
     from pyv_npu.observe.sanitizer.findings import Findings
+    from pyv_npu.sections import Section
     from toolchain.codegen import Command
 
 SCHEMA = 1
@@ -51,17 +52,17 @@ class Detail:
         """Keys of the result's JSON object besides those that every run has."""
         return {}
 
-    def text(self, result: "Result[Any]") -> str:
-        """Its part of the summary."""
-        return ""
+    def sections(self, result: "Result[Any]") -> "list[Section]":
+        """Returns sections of the result besides those that every run has."""
+        return []
 
     def files(self, result: "Result[Any]") -> Mapping[str, bytes]:
         """Files of the report by name."""
         return {}
 
-    def compared(self, loose: "Result[Any]", tight: "Result[Any]") -> tuple[dict[str, Any], str]:
-        """Keys and text that a comparison of both modes gets."""
-        return {}, ""
+    def compared(self, loose: "Result[Any]", tight: "Result[Any]") -> "tuple[dict[str, Any], list[Section]]":
+        """Returns keys and sections of a comparison of both modes."""
+        return {}, []
 
 
 D = TypeVar("D", bound=Detail, covariant=True)

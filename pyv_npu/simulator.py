@@ -32,8 +32,8 @@ from pyv_npu.report.run_folder import RunFolder
 from pyv_npu.report.timeline import Row, rows
 from pyv_npu.report.write import write_run
 from pyv_npu.result import Result
+from pyv_npu.run_sections import summary
 from pyv_npu.studies.fault_outcomes import defaults, run_both
-from pyv_npu.tables import summary
 from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, check_submit
 from pyv_npu.workloads.data import Tensors, Values, calibration_of
 from pyv_npu.workloads.firmware import LEVEL

@@ -52,11 +52,11 @@ def lines_of(head: str, rows: Sequence[tuple[str, str]]) -> str:
     return "\n".join(([head] if head else []) + [f"  {name:{width}}  {text}".rstrip() for name, text in rows])
 
 
-def wrapped(text: str) -> list[str]:
-    """A paragraph in lines."""
+def wrapped(text: str, width: int = WIDTH, indent: str = "") -> list[str]:
+    """Breaks a paragraph into lines; `indent`: before each but the first."""
     import textwrap  # few results have one
 
-    return textwrap.wrap(text, WIDTH)
+    return textwrap.wrap(text, width, subsequent_indent=indent)
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -74,25 +74,19 @@ def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def columns(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], groups: Sequence[str] = (), units: Sequence[str] = ()
+    heads: Sequence[str], rows: Sequence[Sequence[str]], text: Sequence[bool] = (), units: Sequence[str] = ()
 ) -> str:
-    """A table: the first column to the left, the others to the right; `groups` name equal runs of the others, `units`
-    stand below the heads."""
-    above = [heads, *([units] if units else [])]
+    """Aligns a table: the first column and those of `text` to the left, the others to the right; `units` stand below
+    the heads."""
+    above = [heads, *([units] if any(units) else [])]
     widths = [max(len(cells[column]) for cells in [*above, *rows]) for column in range(len(heads))]
-    per_group = (len(heads) - 1) // max(len(groups), 1)
+    left = [not column or bool(text and text[column]) for column in range(len(heads))]
 
     def line(cells: Sequence[str]) -> str:
-        text = f"{cells[0]:{widths[0]}}"
-        for index, cell in enumerate(cells[1:]):
-            bar = " |" if index and index % per_group == 0 and len(groups) > 1 else ""
-            text += f"{bar}  {cell:>{widths[index + 1]}}"
-        return text
+        aligned = (
+            f"{cell:{'<' if side else '>'}{width}}" for cell, side, width in zip(cells, left, widths, strict=True)
+        )
+        return "  ".join(aligned)
 
-    lines = [*map(line, above), *map(line, rows)]
-    lines.insert(len(above), "-" * len(lines[0]))
-    if len(groups) > 1:
-        inner = [sum(widths[1 + at * per_group :][:per_group]) + 2 * per_group for at in range(len(groups))]
-        titles = " |".join(f"{name:^{width}}" for name, width in zip(groups, inner, strict=True))
-        lines.insert(0, (" " * widths[0] + titles).rstrip())
-    return "\n".join(lines)
+    lines = [*map(line, above), "-" * len(line(heads)), *map(line, rows)]
+    return "\n".join(each.rstrip() for each in lines)

@@ -73,11 +73,11 @@ LAYERS: dict[str, str] = {
                     onnx_frontend quantize codegen passes trace backend compiler program_image mlir.text mlir.npu mlir
                     decoders examples""",
     "pyv_npu": """errors engines
-                  text units csv_table versions manifest ctrl_c config instruction_sets
+                  text units sections csv_table versions manifest ctrl_c config instruction_sets
                   plugins
                   boot coupling observe.latency observe.sanitizer
                   snapshot faults platform observe.analysis
-                  observe.profile observe result verdict tables report kv_quant traces
+                  observe.profile observe result verdict run_sections report kv_quant traces
                   workloads serving debug serial fmu
                   studies.calibration studies.reproductions studies.sweep studies
                   notebook simulator

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyv_npu.report.charts import Chart, Line, lines
+from pyv_npu.report.charts import Line, lines
+from pyv_npu.sections import Chart
 from pyv_npu.text import columns
 
 Rows = Sequence[Mapping[str, Any]]

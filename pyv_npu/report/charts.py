@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyv_npu.observe.analysis.metrics import Roofline
+from pyv_npu.sections import Chart
 from pyv_npu.units import number
 
 Spec = dict[str, Any]
@@ -15,6 +16,8 @@ FLAT = 0.005
 """Relative range below which a series is stated in words."""
 MAX_PARTS = 9
 """Parts of a stacked bar with a colour; the smaller parts are one part more."""
+TOTALS = 80
+"""Pixels for the total of a bar behind it."""
 MAX_POINTS = 400
 """Points of a distribution."""
 LABELLED = 6
@@ -26,15 +29,6 @@ DECADES = f"{_DIGIT} === 1 ? {_LABEL} : ''"
 STEPS = f"indexof([1, 2, 5], {_DIGIT}) >= 0 ? {_LABEL} : ''"
 FADED = 0.12
 OTHER = "other"
-
-
-class Chart(NamedTuple):
-    """A chart of a page: `name` is that of its file, the caption says what is drawn."""
-
-    name: str
-    title: str
-    caption: str
-    spec: Mapping[str, Any]
 
 
 class Line(NamedTuple):
@@ -239,7 +233,8 @@ def stacked(name: str, title: str, caption: str, rows: Mapping[str, Mapping[str,
         data += [{"row": label, "part": OTHER, "value": rest}] if rest else []
     lengths = {label: sum(row.values()) for label, row in rows.items()}
     sums = [{"row": label, "sum": length, "text": number(length)} for label, length in lengths.items()]
-    wide = {"scale": {"domain": [0, 1.15 * max(lengths.values(), default=0) or 1]}}
+    top = max(lengths.values(), default=0) or 1
+    wide = {"scale": {"domainMin": 0, "domainMax": {"expr": f"{top} * (1 + {TOTALS} / max(width - {TOTALS}, 99))"}}}
     names += [OTHER] if len(parts) > len(names) else []
     params, opacity = toggled("part", names)
     order = {part: index for index, part in enumerate(names)}

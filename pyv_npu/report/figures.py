@@ -15,7 +15,10 @@ from npu_device.trace.run_spans import Spans, rows_between
 from npu_device.trace.spans import UNITS, Integers, Table
 from pyv_native.files import replacing
 from pyv_npu.observe.latency.rows import NONE, Submissions
+from pyv_npu.report.charts import quantitative, rounded, specification
 from pyv_npu.report.timeline import unit_name
+from pyv_npu.sections import Chart
+from pyv_npu.units import Scale, scale_of
 
 BINS = 300
 
@@ -260,3 +263,55 @@ def packed(values: Integers) -> str:
     used = np.ones(table.shape, dtype=bool)
     used[:, 1:] = np.logical_and.accumulate(table[:, :-1] >= 0x80, axis=1)
     return base64.b64encode(table[used].tobytes()).decode("ascii")
+
+
+def unpacked(text: str, count: int) -> Integers:
+    """Reads the integers of `packed`. ValueError: the text has another number of them."""
+    raw = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
+    last = raw < 0x80
+    if int(last.sum()) != count or (len(raw) and not last[-1]):
+        raise ValueError(f"{int(last.sum())} packed numbers, not {count}")
+    first = np.flatnonzero(np.concatenate([[True], last[:-1]])) if count else np.zeros(0, np.int64)
+    place = np.arange(len(raw)) - np.repeat(first, np.diff(np.append(first, len(raw))))
+    if len(place) and int(place.max()) > 9:
+        raise ValueError("a packed number is beyond 64 bits")
+    parts = (raw & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
+    values = np.add.reduceat(parts, first) if count else np.zeros(0, np.uint64)
+    return np.cumsum((values >> np.uint64(1)).astype(np.int64) ^ -(values & np.uint64(1)).astype(np.int64))
+
+
+PICTURE_COLUMNS, PICTURE_SHADES = 1000, 8
+
+
+def gantt_picture(name: str, run: Mapping[str, Any]) -> Chart:
+    """Draws a run over time, as `gantt_chart` returns it, as a chart: the share of the time in which each lane works.
+    ValueError: it is not of this form."""
+    hertz, end = float(run.get("hertz") or 0), int(run["end"])
+    scale = scale_of([end / hertz], "s") if hertz else Scale(1, "core cycles")
+    per_cycle = 1 / hertz / scale.factor if hertz else 1.0
+    edges = np.unique(np.linspace(0, max(end, 1), PICTURE_COLUMNS + 1).astype(np.int64))
+    data = []
+    for lane in run["lanes"]:
+        start, length = (unpacked(lane[key], lane["count"]) for key in ("start", "length"))
+        busy = _covered(rows_between(start, start + length), edges) / np.diff(edges)
+        shades = np.ceil(np.minimum(busy, 1) * PICTURE_SHADES).astype(int)
+        changes = np.flatnonzero(np.diff(shades, prepend=-1))
+        for at, until in zip(changes, [*changes[1:], len(shades)], strict=True):
+            if shades[at]:
+                data.append({"lane": lane["name"], "x": rounded(float(edges[at] * per_cycle)),
+                             "x2": rounded(float(edges[until] * per_cycle)), "colour": lane["colour"],
+                             "share": int(shades[at]) / PICTURE_SHADES})  # fmt: skip
+    lanes = [lane["name"] for lane in run["lanes"]]
+    bar = {
+        "mark": {"type": "bar", "height": {"band": 0.75}},
+        "encoding": {
+            "y": {"field": "lane", "type": "nominal", "scale": {"domain": lanes}, "title": None},
+            "x": quantitative("x", f"time ({scale.unit})" if hertz else scale.unit, [0, end * per_cycle]),
+            "x2": {"field": "x2"},
+            "color": {"field": "colour", "type": "nominal", "scale": None},
+            "opacity": {"field": "share", "type": "quantitative", "legend": None,
+                        "scale": {"domain": [0, 1], "range": [0.25, 1]}},
+        },
+    }  # fmt: skip
+    caption = "each lane in a thousand parts of the time, the darker the larger the share in which it works"
+    return Chart(f"gantt_{name}", f"{name} over time", caption, specification(data, [bar], 26 * len(lanes)))

@@ -13,25 +13,11 @@ from pyv_npu.observe.analysis.layers import Layer
 from pyv_npu.observe.analysis.metrics import roofline as device_roofline
 from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.observe.latency.table import Latency
-from pyv_npu.report.charts import (
-    Chart,
-    Line,
-    Point,
-    Range,
-    distributions,
-    heat,
-    lines,
-    ranges,
-    roofline,
-    rounded,
-    stacked,
-)
+from pyv_npu.report.charts import Line, Point, Range, distributions, heat, lines, ranges, roofline, rounded, stacked
 from pyv_npu.report.figures import Series
-from pyv_npu.tables import COMPARED, OPEN_LOOP, headline
+from pyv_npu.run_sections import Runs, headline, stages_of
+from pyv_npu.sections import Chart
 from pyv_npu.units import quantity
-
-Runs = Mapping[str, Mapping[str, Any]]
-"""The run objects of the JSON schema, by mode."""
 
 Analyses = Mapping[str, Analysis]
 """By the name of the run."""
@@ -43,7 +29,7 @@ COLUMNS = 60
 GROUPED_FROM = 12
 """Fewer layers are listed one by one."""
 _NUMBERS = re.compile(r"[0-9]+")
-DISTRIBUTED = ("t_submit", "core_busy", "response")
+DISTRIBUTED = ("t_submit", "t_submit_prebuilt", "core_busy", "response")
 """Stages of the distributions."""
 CAUSES = {
     Blocker.COMPUTE: "computing: tensor engine",
@@ -89,14 +75,11 @@ def reasons(runs: Runs) -> list[Chart]:
 def stages(runs: Runs) -> list[Chart]:
     """Order statistics of each stage."""
     rows = []
-    for name in (*OPEN_LOOP, *COMPARED):
-        for mode, run in runs.items():
-            stage = (run["latency"] or {"stages": {}})["stages"].get(name)
-            if stage is not None:
-                marks = {figure.upper(): stage[figure] for figure in ("p50", "p95", "p99") if stage[figure] is not None}
-                rows.append(Range(name, mode, stage["min"], stage["max"], marks))
+    for name, mode, stage in stages_of(runs):
+        marks = {figure.upper(): stage[figure] for figure in ("p50", "p95", "p99") if stage[figure] is not None}
+        rows.append(Range(name, mode, stage["min"], stage["max"], marks))
     caption = "thin: minimum to maximum; thick: P50 to P99"
-    return [ranges("stages", "Stages of a submission", caption, rows, "core cycles")] if rows else []
+    return [] if not rows else [ranges("stages", "Stages of a submission", caption, rows, "core cycles")]
 
 
 def over_time(binned: Mapping[str, Series], size: int) -> list[Chart]:
@@ -136,10 +119,12 @@ def _banks(name: str, title: str, caption: str, run: Series, rows: Mapping[str, 
 
 def cumulative(latencies: Mapping[str, Latency], program: str) -> list[Chart]:
     """Shares of the submissions that took at most so many cycles."""
+    known = distribution_steps(latencies)
+    written = any(stage == "t_submit" for _, stage, _ in known)
     curves = [
         Line(mode, [(cycles, 100 * rank / steps[-1][1]) for cycles, rank in steps], stage)
-        for mode, stage, steps in distribution_steps(latencies)
-    ]
+        for mode, stage, steps in known if not (written and stage == "t_submit_prebuilt")
+    ]  # fmt: skip
     title = "Submission latency: cumulative distribution"
     return [distributions("latency_cdf", title, program, curves)] if curves else []
 

@@ -17,9 +17,10 @@ from pyv_npu.boot import files_beside, find_program
 from pyv_npu.config import Effective
 from pyv_npu.config.render import render
 from pyv_npu.errors import BadInputError
-from pyv_npu.report import page
 from pyv_npu.report.folder import RECORD_FILE, ReportFolder
-from pyv_npu.tables import provenance
+from pyv_npu.report.page import render as render_page
+from pyv_npu.run_sections import provenance
+from pyv_npu.sections import Note
 from pyv_npu.text import as_json
 from pyv_npu.versions import versions
 
@@ -121,7 +122,7 @@ class RunFolder:
             result = {"schema": 1, "program": program, "exit_code": None, "stop_reason": "interrupted"}
             write_text(self.folder / "result.json", as_json(result))
             write_text(self.folder / "summary.txt", f"{program}: {text}\n")
-        write_text(self.folder / "report.html", page.render(program, [page.Note(text, "warning")]))
+        write_text(self.folder / "report.html", render_page(program, [Note(text, "warning")]))
         self.put()
         return f"a report that says so is in {place}"
 

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import Any
 
 from pyv_native.code_cache import code_cache
-from pyv_npu.report.charts import Chart
+from pyv_npu.sections import Chart
 
 WIDTH = 820
 """Pixels of a file."""
@@ -64,6 +64,20 @@ def charts_of(page: str) -> list[Chart]:
             raise ValueError("a chart has not the fields " + ", ".join(Chart._fields))
         charts.append(Chart(**fields))
     return charts
+
+
+_GANTT = re.compile(r'<script type="application/json" id="gantt-([^"]*)">(.*?)</script>', re.DOTALL)
+
+
+def gantts_of(page: str) -> dict[str, dict[str, Any]]:
+    """Reads the runs over time of a report.html, by the name of the run. ValueError: a run is not of this form."""
+    runs = {}
+    for match in _GANTT.finditer(page):
+        run = json.loads(match[2])
+        if not isinstance(run, dict) or not {"end", "lanes", "columns"} <= {*run}:
+            raise ValueError("a run over time has not the fields end, lanes and columns")
+        runs[match[1]] = run
+    return runs
 
 
 def draw(chart: Chart, form: str) -> bytes:

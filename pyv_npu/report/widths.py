@@ -1,4 +1,4 @@
-"""A comparison over widths of keys and values (docs/bit-widths.md, R24): rows, text, CSV, charts and page."""
+"""A comparison over widths of keys and values (docs/bit-widths.md, R24): its rows, its sections and its page."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,10 +8,9 @@ from npu_device.cost.rates import Rates
 from pyv_native.files import write_text
 from pyv_npu.csv_table import write_csv
 from pyv_npu.report import memory, page
-from pyv_npu.report.charts import Chart, Line, lines
-from pyv_npu.report.page import Cell, Note, Section, Table
+from pyv_npu.report.charts import Line, lines
 from pyv_npu.result import Result
-from pyv_npu.text import MISSING, columns
+from pyv_npu.sections import Cell, Chart, Note, Section, Table, csv_tables, plain
 
 
 class Width(NamedTuple):
@@ -38,10 +37,11 @@ class Width(NamedTuple):
 
 
 HEADS = {
-    "qbits_kv": "qbits_kv", "kv_bytes_moved": "KV bytes moved", "kv_bytes_per_token": "KV bytes a token",
-    "t_max_limit": "capacity, tokens", "dma_cycles": "dma_cycles", "total_latency": "total_latency",
-    "bandwidth": "bytes/s", "bw_usage": "bw_usage", "tokens_per_second": "tokens/s", "error": "error",
+    "qbits_kv": "", "kv_bytes_moved": "bytes", "kv_bytes_per_token": "bytes", "t_max_limit": "tokens",
+    "dma_cycles": "cycles", "total_latency": "cycles", "bandwidth": "bytes/s", "bw_usage": "share",
+    "tokens_per_second": "", "error": "",
 }  # fmt: skip
+"""Units of the columns."""
 CHARTS = {
     "dma_cycles": ("DMA cycles", "core cycles in which channels moved data, summed over them", "core cycles"),
     "total_latency": ("Latency", "core cycles of all steps", "core cycles"),
@@ -53,7 +53,7 @@ CHARTS = {
 
 
 def width(bits: int, result: Result[Any]) -> Width:
-    """The figures of a run with keys and values of so many bits."""
+    """Returns the figures of a run with keys and values of so many bits."""
     json = result.json
     figures = json["llm"] if "llm" in json else json["generate"]
     cycles = sum(json["cycles_by_step"]) if json.get("cycles_by_step") else result.cycles
@@ -62,26 +62,28 @@ def width(bits: int, result: Result[Any]) -> Width:
     aligned = None if traffic is None else traffic["total"]["bytes_aligned"]
     rates = Rates(result.config.npu)
     full = cycles * rates.total // rates.per_byte if cycles and rates.total else None
-    made = figures["requests"] * figures["tokens"] if "requests" in figures else len(figures["tokens"]) - 1
+    tokens = figures["requests"] * figures["tokens"] if "requests" in figures else len(figures["tokens"]) - 1
     errors = [step["error"] for step in figures.get("steps", ()) if step["error"] is not None]
     return Width(
         bits,
-        sum(one["bytes_k"] + one["bytes_v"] for one in moved) if moved else None,
+        sum(token["bytes_k"] + token["bytes_v"] for token in moved) if moved else None,
         figures["kv_capacity"]["kv_bytes_per_token"],
         figures["kv_capacity"]["t_max_limit"],
         None if json["npu"] is None else sum(json["npu"]["dma_busy"]),
         cycles,
         round(aligned / seconds) if aligned is not None and seconds else None,
         aligned / full if aligned is not None and full else None,
-        made / seconds if seconds else None,
+        tokens / seconds if seconds else None,
         max(errors, default=None),
     )
 
 
-def render(results: Sequence[Result[Any]], widths: Sequence[Width]) -> str:
-    """A row for each width."""
-    rows = [[_shown(name, value) for name, value in one._asdict().items()] for one in widths]
-    return f"{_title(results)}\n\n{columns(list(HEADS.values()), rows)}\n"
+def width_sections(results: Sequence[Result[Any]], widths: Sequence[Width]) -> list[Section]:
+    """Returns a table with a row for each width."""
+    rows = [[str(each.qbits_kv), *each[1:-1], Cell("" if each.error is None else f"{each.error:.2e}", value=each.error)]
+            for each in widths]  # fmt: skip
+    table = Table(Width._fields, rows, units=list(HEADS.values()), file="widths.csv", figures="width.{0}.{head}")
+    return [Section("widths", _title(results), [table])]
 
 
 def _title(results: Sequence[Result[Any]]) -> str:
@@ -93,44 +95,31 @@ def _title(results: Sequence[Result[Any]]) -> str:
     return f"{first.program} {work}, timing only"
 
 
-def _shown(name: str, value: Any) -> str:
-    if value is None:
-        return MISSING
-    if name == "bw_usage":
-        return f"{value:.1%}"
-    if name == "error":
-        return f"{value:.2e}"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
-
-
 def write(folder: Path, results: Sequence[Result[Any]], widths: Sequence[Width]) -> None:
-    """widths.csv and report.html, with a chart of each figure."""
-    write_csv(folder / "widths.csv", Width._fields, widths)
+    """Writes report.html, with a chart of each figure, and the CSV files."""
     runs: dict[str, Mapping[str, Any]] = {
-        f"{one.qbits_kv} bits": result.json for one, result in zip(widths, results, strict=True)
+        f"{each.qbits_kv} bits": result.json for each, result in zip(widths, results, strict=True)
     }
-    write_csv(folder / "traffic.csv", memory.CSV_HEADS, memory.traffic_rows(runs))
+    (table,) = width_sections(results, widths)
     charts = [chart for name in CHARTS if (chart := _chart(name, widths)) is not None]
-    rows = [
-        [Cell(_shown(name, value), f"width.{one.qbits_kv}.{name}") for name, value in one._asdict().items()]
-        for one in widths
-    ]
     sections = [
-        Section("widths", "Widths of keys and values", [Table(list(HEADS.values()), rows), *charts]),
+        Section("widths", "Widths of keys and values", [*table.parts, *charts]),
         Section("traffic", "Traffic", memory.traffic(runs, {})),
         Section("kv", "Keys and values", memory.keys_and_values(runs)),
     ]
+    for name, each in csv_tables(sections).items():
+        write_csv(folder / name, each.heads, [list(map(plain, row)) for row in each.rows])
     first = results[0]
     note = (
         f"preset {first.config.preset}, {first.config.run.sim_level}, {first.config.npu.clock_hz / 1e6:g} MHz; "
-        f"times are core cycles"
+        f"cycles are core cycles"
     )
     write_text(folder / "report.html", page.render(_title(results), [Note(note, "muted")], (), sections))
 
 
 def _chart(name: str, widths: Sequence[Width]) -> Chart | None:
     points: list[tuple[float | str, float]] = [
-        (str(one.qbits_kv), getattr(one, name)) for one in sorted(widths) if getattr(one, name) is not None
+        (str(each.qbits_kv), getattr(each, name)) for each in sorted(widths) if getattr(each, name) is not None
     ]
     if not points:
         return None

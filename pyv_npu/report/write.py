@@ -14,15 +14,14 @@ from pyv_npu.observe.analysis.metrics import Metric, metrics
 from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.observe.latency.table import Latency
-from pyv_npu.report import memory, tokens
 from pyv_npu.report.figures import Series, gantt_chart, lanes, series, write_series_csv
-from pyv_npu.report.page import Part
-from pyv_npu.report.pictures import Runs, cumulative, distribution_steps, over_time
+from pyv_npu.report.pictures import cumulative, distribution_steps, over_time
 from pyv_npu.report.run_folder import RunFolder
-from pyv_npu.report.sections import Drawn, Sweep, write_page
+from pyv_npu.report.run_page import Observed, extended, write_page
 from pyv_npu.report.timeline import write_latency_csv, write_timeline
 from pyv_npu.result import Comparison, Result
-from pyv_npu.tables import UNITS, summary
+from pyv_npu.run_sections import UNITS, comparison_sections, run_sections, summary
+from pyv_npu.sections import Part, Section, csv_tables, plain
 
 NOTE = "the note of the ELF"
 """The origin of a value that changed between the command line and the run."""
@@ -35,7 +34,7 @@ def write_run(folder: RunFolder, result: Result[Any], text: str) -> None:
     _write_files(folder.folder, result)
     if result.events is not None:
         write_lines(folder.folder, result)
-        write_report(folder.folder, [result], used)
+        write_report(folder.folder, [result], run_sections(result), used)
 
 
 def write_comparison(folder: RunFolder, both: Comparison, text: str, charts: Mapping[str, Sequence[Part]]) -> None:
@@ -45,7 +44,8 @@ def write_comparison(folder: RunFolder, both: Comparison, text: str, charts: Map
     _write_files(folder.folder, both.loose)
     for mode, run in both.runs.items():
         write_lines(folder.folder / mode, run)
-    write_report(folder.folder, list(both.runs.values()), used, both.json, charts)
+    sections = comparison_sections(both, both.loose.config)
+    write_report(folder.folder, list(both.runs.values()), sections, used, both.json, charts)
 
 
 def write_half(folder: RunFolder, loose: Result[Any]) -> None:
@@ -55,7 +55,7 @@ def write_half(folder: RunFolder, loose: Result[Any]) -> None:
     folder.finish({"schema": 1, "loose": loose.json, "tight": None}, head + summary(loose), used)
     _write_files(folder.folder, loose)
     write_lines(folder.folder / "loose", loose)
-    write_report(folder.folder, [loose], used)
+    write_report(folder.folder, [loose], run_sections(loose), used)
     folder.partial = True
 
 
@@ -89,36 +89,33 @@ MAX_PLACES = 20
 def write_report(
     folder: Path,
     results: Sequence[Result[Any]],
+    sections: Sequence[Section],
     effective: Effective,
     comparison: Mapping[str, Any] | None = None,
     sweep_charts: Mapping[str, Sequence[Part]] | None = None,
 ) -> None:
-    """One run or two; `comparison` is the result of both, its sweeps have charts by their key."""
-    runs: Runs = {result.name: result.json for result in results}
+    """Writes report.html and the CSV files of one run or two; `comparison` is the result of both, whose sweeps
+    have charts by their key."""
     binned = {result.name: _series(result) for result in results}
-    rows = {result.name: _lanes(result) for result in results}
-    analyses = {result.name: result.analysis for result in results if result.analysis is not None}
     latencies = {result.name: result.core.latency for result in results if result.core is not None}
     config, run = results[0].config, results[0].json
-    drawn = Drawn(
+    seen = Observed(
+        {result.name: result.json for result in results},
+        {result.name: result.config for result in results},
+        {result.name: result.analysis for result in results if result.analysis is not None},
+        {result.name: _sites(result) for result in results},
+        {result.name: _gantt(result, _lanes(result), binned[result.name]) for result in results},
         cumulative(latencies, f"{run['program']}, preset {run['preset']}"),
         over_time(binned, config.npu.spm.size * config.npu.clusters),
-        sweep_charts or {},
     )
+    shown = extended(sections, seen, sweep_charts or {})
+    for name, table in csv_tables(shown).items():
+        write_csv(folder / name, table.heads, [list(map(plain, row)) for row in table.rows])
     _write_cdf(folder / "latency_cdf.csv", latencies)
-    _write_stages(folder / "stages.csv", runs)
-    _write_reasons(folder / "reasons.csv", runs)
     write_series_csv(folder / "series.csv", binned)
     _write_sweeps(folder / "sweeps.csv", (comparison or {}).get("sweeps", ()))
-    write_csv(folder / "tokens.csv", tokens.CSV_HEADS, tokens.csv_rows(runs))
-    write_csv(folder / "traffic.csv", memory.CSV_HEADS, memory.traffic_rows(runs))
     _write_metrics(folder / "metrics.csv", results)
-    configs = {result.name: result.config for result in results}
-    gantts = {result.name: _gantt(result, rows[result.name], binned[result.name]) for result in results}
-    sites = {result.name: _sites(result) for result in results}
-    alone = {result.name: results[-1].without_firmware for result in results}  # the same commands in both modes
-    page = write_page(runs, configs, effective, drawn, gantts, comparison, analyses, sites, alone)
-    write_text(folder / "report.html", page)
+    write_text(folder / "report.html", write_page(shown, seen, effective, comparison))
 
 
 def _sites(run: Result[Any]) -> list[tuple[str, Distribution]]:
@@ -158,25 +155,7 @@ def _write_cdf(path: Path, latencies: Mapping[str, Latency]) -> None:
     write_csv(path, ("mode", "stage", "cycles", "submissions_at_most"), rows)
 
 
-def _write_stages(path: Path, runs: Runs) -> None:
-    figures = ("n", "p50", "p95", "p99", "min", "max", "mean")
-    rows = [
-        (mode, name, *(stage[figure] for figure in figures))
-        for mode, run in runs.items()
-        for name, stage in (run["latency"] or {"stages": {}})["stages"].items()
-        if stage is not None
-    ]
-    write_csv(path, ("mode", "stage", *figures), rows)
-
-
-def _write_reasons(path: Path, runs: Runs) -> None:
-    rows = [
-        (mode, *item) for mode, run in runs.items() for item in (run["latency"] or {"reasons": {}})["reasons"].items()
-    ]
-    write_csv(path, ("mode", "reason", "cycles"), rows)
-
-
-def _write_sweeps(path: Path, sweeps: Sequence[Sweep]) -> None:
+def _write_sweeps(path: Path, sweeps: Sequence[Mapping[str, Any]]) -> None:
     rows = [
         (sweep["key"], point["value"], mode, figure, point[mode][figure], UNITS[figure])
         for sweep in sweeps

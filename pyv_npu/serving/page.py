@@ -1,13 +1,14 @@
-"""The page of one or more served workloads: what users saw, side by side, and what happened over time."""
+"""Sections of one or more served workloads: figures of their users, the server over time, and the page."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_npu.config import Effective
-from pyv_npu.report.charts import Chart, Line, Range, distributions, line_view, linked, ranges
-from pyv_npu.report.page import Cell, Note, Part, Section, Table, Tile, Verdict, render
-from pyv_npu.report.sections import parameters
-from pyv_npu.serving.figures import FIGURES, times_of
+from pyv_npu.report.charts import Line, Range, distributions, line_view, linked, ranges
+from pyv_npu.report.page import render
+from pyv_npu.report.run_page import parameters
+from pyv_npu.sections import Cell, Chart, Facts, Note, Part, Section, Table, Tile, Value, Verdict
+from pyv_npu.serving.figures import FIGURES, PERCENTILES, preemptions_text, times_of
 from pyv_npu.serving.server import LedgerRow
 from pyv_npu.units import number, quantity, scale_of
 
@@ -30,14 +31,14 @@ def page(
 ) -> str:  # fmt: skip
     """The document; `names`: what tells the runs apart, `failed`: by name why others did not come about, `effective`:
     the configuration that all have."""
-    rows = [[Cell(name, kind="text"), Cell(why, kind="text")] for name, why in (failed or {}).items()]
-    refused = Section("failed", "What cannot serve", [Table(("run", "why"), rows)] if rows else [])
+    rows = list((failed or {}).items())
+    refused = Section("failed", "Points that cannot serve", [Table(("run", "reason"), rows)] if rows else [])
     if not runs:
         return render("serving", [Note("nothing could serve the workload", "warning")], [], [refused])
     labels = list(names) or [run.serving.kv.name for run in runs]
     first = runs[0]
     sections = [
-        Section("figures", "What users saw", _figures(runs, labels)),
+        *(serving_sections(first) if len(runs) == 1 else [Section("figures", "Figures", _figures(runs, labels))]),
         Section("distributions", "Distributions", _distributions(runs, labels)),
         Section("time", "Over time", _over_time(runs, labels)),
         Section("trust", "Step times", _trust(runs, labels)),
@@ -49,8 +50,7 @@ def page(
         ),
     ]
     if len(runs) == 1:
-        sections.insert(3, Section("requests", "Requests", _requests(first)))
-        sections.insert(1, Section("capacity", "Capacity", _capacity(first)))
+        sections.insert(-3, Section("requests", "Requests", _requests(first)))
     workload = first.serving.workload
     said = [text for run, label in zip(runs, labels, strict=True)
             for text in sentences(run, label if len(runs) > 1 else "")]  # fmt: skip
@@ -80,18 +80,77 @@ def _server(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> Table:
     return Table(("", *labels), rows)
 
 
-def _capacity(run: "ServedWorkload") -> list[Part]:
-    """The rates that --find-rate tried."""
-    if not run.trials:
-        return []
-    heads = ("requests/s", "within the limits", "goodput", "TTFT P99", "TPOT P99", "problem")
-    rows = [
-        [Cell(number(trial.rate)), Cell(quantity(trial.attainment, "share")), Cell(number(trial.goodput)),
-         *(Cell(quantity(time and time / 1e9, "s")) for time in (trial.ttft_p99_ns, trial.tpot_p99_ns)),
-         Cell(trial.problem or "none", kind="text")]
-        for trial in run.trials
+def serving_sections(run: "ServedWorkload") -> list[Section]:
+    """Returns the sections of a run for terminal and page: facts, times of its users, rates that were tried."""
+    figures, config, workload = run.figures, run.serving.scheduler, run.serving.workload
+    facts = [
+        ("requests", f"{figures['requests']:,} of {workload.name}, {figures['refused']:,} refused"),
+        ("tokens", f"{figures['input_tokens']:,} in, {figures['output_tokens']:,} out"),
+        ("time", f"{quantity(figures['seconds'], 's')}, {quantity(figures['busy'], 'share')} of it in steps"),
+        ("throughput", f"{number(figures['output_tokens_per_second'])} tokens/s, "
+         f"{number(figures['requests_per_second'])} requests/s"),
+        ("goodput", _goodput(figures)),
+        *([("warning", _overload(figures))] if figures["overload"] else []),
+        *([("capacity", _limits_of_rate(run))] if run.trials else []),
+        ("steps", f"{figures['steps']:,} of {figures['tokens_per_step']:,.1f} tokens; at most "
+         f"{figures['most_running']:,} requests run, {figures['most_waiting']:,} wait"),
+        ("blocks", f"{figures['most_blocks']:,} of {config.blocks:,} in use at most, of {config.block_size} tokens"),
+        ("preemptions", preemptions_text(figures)),
+        *([("firmware", _control(run))] if run.run.control else []),
+        *([("prefix cache", f"{figures['reused_tokens']:,} tokens were found")] if figures["reused_tokens"] else []),
+        ("step times", f"from {run.simulated} simulations of parts and steps, linear between them"),
+        ("checked", _checked(run)),
     ]  # fmt: skip
-    return [Table(heads, rows)]
+    heads = ("time", "mean", *(f"P{each}" for each in PERCENTILES))
+    rows = [(name.upper(), *(value / 1e9 for value in times.values()))
+            for name in FIGURES if (times := figures[f"{name}_ns"])]  # fmt: skip
+    users = Table(heads, rows, units=("", *["s" for _ in heads[1:]]))
+    title = f"{run.serving.shape.name} serves, CA_HYBRID: KV {run.serving.kv.name}, {config.policy}"
+    heads = ("offered", "within the limits", "goodput", "TTFT P99", "TPOT P99", "problem")
+    trials = [[trial.rate, trial.attainment, trial.goodput,
+               *(time and time / 1e9 for time in (trial.ttft_p99_ns, trial.tpot_p99_ns)), trial.problem or "none"]
+              for trial in run.trials]  # fmt: skip
+    units = ("requests/s", "share", "requests/s", "s", "s", "")
+    return [
+        Section("figures", title, [Facts(facts), users]),
+        Section("capacity", "Rates that were tried", [Table(heads, trials, units=units)] if trials else []),
+    ]
+
+
+def _goodput(figures: Mapping[str, Any]) -> str:
+    if figures["goodput"] is None:
+        return "no limits: --slo ttft=2s,tpot=100ms"
+    limits = ", ".join(f"{name} {quantity(limit / 1e9, 's')}" for name, limit in figures["slo_ns"].items())
+    good = f"{figures['good_requests']:,} of {figures['requests']:,} meet {limits}"
+    return f"{number(figures['goodput'])} requests/s: {good}"
+
+
+def _overload(figures: Mapping[str, Any]) -> str:
+    arrive, answered = number(figures["offered_per_second"]), number(figures["requests_per_second"])
+    text = f"{arrive} requests/s arrive, {answered} are answered: later ones wait ever longer"
+    return f"{text}; a lower rate, or more capacity"
+
+
+def _limits_of_rate(run: "ServedWorkload") -> str:
+    """Describes the highest good rate, and the rate that is too high."""
+    beyond = min((trial.rate, trial.problem) for trial in run.trials if trial.problem)
+    capacity = f"{number(run.capacity)} requests/s with {run.attainment:.0%} within the limits"
+    return f"{capacity}; at {number(beyond[0])}: {beyond[1]}"
+
+
+def _control(run: "ServedWorkload") -> str:
+    spent, core = run.run.control, run.serving.core
+    mode = "" if core is None else f"{core.npu.mode}: "
+    parts = ", ".join(f"{name} {spent[name]:,}" for name in ("schedule", "allocate", "submit"))
+    tpot = "" if spent["tpot_share"] is None else f", {spent['tpot_share']:.3%} of TPOT"
+    return f"{mode}{spent['per_step']:,.0f} cycles a step, {spent['share']:.3%} of the time{tpot} ({parts})"
+
+
+def _checked(run: "ServedWorkload") -> str:
+    if run.worst is None:
+        return "no step"
+    text = f"{len(run.checks)} steps, simulated whole: error at most {run.worst:.2%}"
+    return text if run.bend is None else f"{text}; of layers that are not simulated {abs(run.bend):.2%}"
 
 
 def sentences(run: "ServedWorkload", label: str = "") -> list[str]:
@@ -315,35 +374,24 @@ def _distributions(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> l
 
 
 def _requests(run: "ServedWorkload") -> list[Part]:
-    heads = ("request", "in", "out", "arrival (ms)", "TTFT (ms)", "TPOT (ms)", "E2E (ms)", "preemptions")
+    heads = ("request", "in", "out", "arrival", "TTFT", "TPOT", "E2E", "preemptions")
+    units = ("", "tokens", "tokens", "s", "s", "s", "s", "")
     rows = []
-    for one in run.run.served[:MAX_ROWS]:
-        times, request = times_of(one, run.hz), one.request
-        tpot = "-" if times.tpot is None else f"{times.tpot / 1e6:,.3f}"
-        rows.append(
-            [Cell(text) for text in (
-                number(request.id), number(request.input_toks), number(request.output_toks),
-                f"{one.arrival / run.hz * 1e3:,.3f}", f"{times.ttft / 1e6:,.3f}", tpot, f"{times.e2e / 1e6:,.3f}",
-                number(one.preemptions),
-            )]
-        )  # fmt: skip
+    for each in run.run.served[:MAX_ROWS]:
+        times, request = times_of(each, run.hz), each.request
+        seconds = [time and time / 1e9 for time in (times.ttft, times.tpot, times.e2e)]
+        rows.append([str(request.id), request.input_toks, request.output_toks, each.arrival / run.hz, *seconds,
+                     each.preemptions])  # fmt: skip
     more = f" The first {MAX_ROWS:,} are here." if len(run.run.served) > MAX_ROWS else ""
-    return [Note(f"All of it is in requests.csv, every step in steps.csv.{more}", "muted"), Table(heads, rows, True)]
+    text = f"All of it is in requests.csv, every step in steps.csv.{more}"
+    return [Note(text, "muted"), Table(heads, rows, True, units)]
 
 
 def _trust(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Part]:
-    parts: list[Part] = [
-        Note(
-            "The cycles of a step are put together from simulations at CA_HYBRID of its parts. These steps were then "
-            "simulated whole (pyv-npu docs serving).",
-            "muted",
-        )
-    ]
-    rows = [
-        [Cell(label, kind="text"), *(Cell(number(value)) for value in one[:-2]), Cell(f"{one.simulated:,}"),
-         Cell(f"{one.used:,}"), Cell(f"{one.error:+.2%}")]
-        for run, label in zip(runs, labels, strict=True)
-        for one in run.checks
-    ]  # fmt: skip
+    text = ("The cycles of a step are put together from simulations at CA_HYBRID of its parts. These steps were then "
+            "simulated whole (pyv-npu docs serving).")  # fmt: skip
+    rows: list[list[Value]] = [[label, *each[:-2], each.simulated, each.used, each.error]
+                               for run, label in zip(runs, labels, strict=True) for each in run.checks]  # fmt: skip
     heads = ("run", "step", "requests", "tokens", "layers simulated", "cycles simulated", "cycles used", "error")
-    return [*parts, Table(heads, rows)] if rows else []
+    units = [*[""] * 7, "share"]
+    return [Note(text, "muted"), Table(heads, rows, units=units)] if rows else []

@@ -1,6 +1,6 @@
 """A workload served by a model on a device: from the request to figures, files and text."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -10,15 +10,15 @@ from npu_device.kv_quant.methods import METHODS, KvMethod
 from pyv_npu.config import Config, Effective
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
 from pyv_npu.result import Detail, Result
-from pyv_npu.serving.figures import FIGURES, KvBytes, ledger_csv, preemptions_text, requests_csv, run_keys, summary
+from pyv_npu.sections import Section, Verdict
+from pyv_npu.serving.figures import KvBytes, ledger_csv, requests_csv, run_keys, summary
 from pyv_npu.serving.on_core import serve_on_core
-from pyv_npu.serving.page import page
+from pyv_npu.serving.page import page, sentences, serving_sections
 from pyv_npu.serving.requests import Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.server import Run, serve
 from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.step_time import MOST, Check, StepTimes
-from pyv_npu.text import MISSING, columns, lines_of
 from toolchain.decoders.shapes import Job, Shape
 
 OUTLIERS = 100
@@ -161,6 +161,11 @@ class ServedWorkload(Detail):
         return max((trial.rate for trial in self.trials if not trial.problem), default=None)
 
     @property
+    def attainment(self) -> float:
+        """Share of the requests that must meet the limits at a rate within the capacity."""
+        return ATTAINMENT
+
+    @property
     def hz(self) -> int:
         return self.serving.npu.clock_hz
 
@@ -201,60 +206,9 @@ class ServedWorkload(Detail):
             },
         }  # fmt: skip
 
-    def text(self, result: Result[Any]) -> str:
-        """Who served what, what its users saw, and how far the step times can be trusted."""
-        made, config, workload = self.figures, self.serving.scheduler, self.serving.workload
-        heads = ("ms", "mean", "P50", "P90", "P95", "P99")
-        rows = []
-        for name in FIGURES:
-            found = made[f"{name}_ns"]
-            cells = ["-"] * 5 if found is None else [f"{value / 1e6:,.2f}" for value in found.values()]
-            rows.append([name.upper(), *cells])
-        facts = [
-            ("requests", f"{made['requests']:,} of {workload.name}, {made['refused']:,} refused"),
-            ("tokens", f"{made['input_tokens']:,} in, {made['output_tokens']:,} out"),
-            ("time", f"{made['seconds']:,.3f} s, {made['busy']:.1%} of it in steps"),
-            ("throughput", f"{made['output_tokens_per_second']:,.2f} tokens/s, {made['requests_per_second']:,.3f} "
-             "requests/s"),
-            ("goodput", _goodput(made)),
-            ("steps", f"{made['steps']:,} of {made['tokens_per_step']:,.1f} tokens; at most {made['most_running']:,} "
-             f"requests run, {made['most_waiting']:,} wait"),
-            ("blocks", f"{made['most_blocks']:,} of {config.blocks:,} in use at most, of {config.block_size} tokens"),
-            ("preemptions", preemptions_text(made)),
-            ("step times", f"from {self.simulated} simulations of parts and steps, linear between them"),
-            ("checked", _trust(self.checks, self.worst, self.bend)),
-        ]  # fmt: skip
-        if made["overload"]:
-            rates = made["offered_per_second"], made["requests_per_second"]
-            warning = "{:,.3g} requests/s arrive, {:,.3g} are answered: later ones wait ever longer".format(*rates)
-            facts.insert(5, ("warning", f"{warning}; a lower rate, or more capacity"))
-        if self.run.control:
-            facts.insert(-2, ("firmware", _control(self.run.control, self.serving.core)))
-        if made["reused_tokens"]:
-            facts.insert(-2, ("prefix cache", f"{made['reused_tokens']:,} tokens were found"))
-        if self.trials:
-            facts.insert(5, ("capacity", self._capacity()))
-        head = f"{self.serving.shape.name} serves, CA_HYBRID: KV {self.serving.kv.name}, {config.policy}"
-        return f"{lines_of(head, facts)}\n\n{columns(heads, rows)}\n{self._trials()}"
-
-    def _capacity(self) -> str:
-        """The highest good rate, and the rate that is too high."""
-        beyond = min(trial for trial in self.trials if trial.problem)
-        capacity = f"{self.capacity:,.4g} requests/s with {ATTAINMENT:.0%} within the limits"
-        return f"{capacity}; at {beyond.rate:,.4g}: {beyond.problem}"
-
-    def _trials(self) -> str:
-        """A row for each rate that was tried."""
-        if not self.trials:
-            return ""
-        heads = ("requests/s", "meet", "goodput", "TTFT P99 ms", "TPOT P99 ms", "problem")
-        rows = [
-            [f"{trial.rate:,.4g}", f"{trial.attainment:.1%}", f"{trial.goodput:,.4g}",
-             *(MISSING if time is None else f"{time / 1e6:,.2f}" for time in (trial.ttft_p99_ns, trial.tpot_p99_ns)),
-             trial.problem or "-"]
-            for trial in self.trials
-        ]  # fmt: skip
-        return f"\n{columns(heads, rows)}\n"
+    def sections(self, result: Result[Any]) -> list[Section]:
+        """Returns the sections of its page."""
+        return [Section("verdict", "", [Verdict(sentences(self))]), *serving_sections(self)]
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
         """requests.csv and steps.csv."""
@@ -267,27 +221,6 @@ class ServedWorkload(Detail):
     def page(self, effective: Effective) -> str:
         """report.html; `effective`: the configuration with its origins."""
         return page([self], effective=effective)
-
-
-def _control(found: Mapping[str, Any], core: Config | None) -> str:
-    mode = "" if core is None else f"{core.npu.mode}: "
-    parts = ", ".join(f"{name} {found[name]:,}" for name in ("schedule", "allocate", "submit"))
-    tpot = "" if found["tpot_share"] is None else f", {found['tpot_share']:.3%} of TPOT"
-    return f"{mode}{found['per_step']:,.0f} cycles a step, {found['share']:.3%} of the time{tpot} ({parts})"
-
-
-def _goodput(made: Mapping[str, Any]) -> str:
-    if made["goodput"] is None:
-        return "no limits: --slo ttft=2s,tpot=100ms"
-    limits = ", ".join(f"{name} {limit / 1e6:,g} ms" for name, limit in made["slo_ns"].items())
-    return f"{made['goodput']:,.3f} requests/s: {made['good_requests']:,} of {made['requests']:,} meet {limits}"
-
-
-def _trust(checks: Sequence[Check], worst: float | None, bend: float | None) -> str:
-    if worst is None:
-        return "no step"
-    text = f"{len(checks)} steps, simulated whole: error at most {worst:.2%}"
-    return text if bend is None else f"{text}; of layers that are not simulated {abs(bend):.2%}"
 
 
 # -- capacity ----------------------------------------------------------------------------------------------------------

@@ -20,12 +20,12 @@ from npu_device.memory.memory import sparse
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.result import Detail, Result
+from pyv_npu.sections import Facts, Section
 from pyv_npu.serving.figures import KvBytes, ledger_csv, preemptions_text, requests_csv, run_keys, summary
 from pyv_npu.serving.on_core import serve_on_core
 from pyv_npu.serving.requests import Request, Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.server import Run, serve
-from pyv_npu.text import lines_of
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.ia import Machine
 from pyv_npu.workloads.timing import run_commands
@@ -209,8 +209,8 @@ class ServedValues(Detail):
             "answers_as_alone": self.same,
         }  # fmt: skip
 
-    def text(self, result: Result[Any]) -> str:
-        """Who was served, what pressure there was, and whether it changed an answer."""
+    def sections(self, result: Result[Any]) -> list[Section]:
+        """Returns the requests, the pressure, and whether it changed an answer."""
         made = summary(self.run, self.hz, self.slo, self.kv)
         facts = [
             ("requests", f"{made['requests']:,} of {self.workload.name}, {made['refused']:,} refused"),
@@ -221,7 +221,7 @@ class ServedValues(Detail):
             ("preemptions", preemptions_text(made)),
             ("answers", "those of each by itself" if self.same else "not those of each by itself: a bug"),
         ]  # fmt: skip
-        return lines_of(f"{self.model} serves with values", facts) + "\n"
+        return [Section("figures", f"{self.model} serves with values", [Facts(facts)])]
 
     def files(self, result: Result[Any]) -> dict[str, bytes]:
         """requests.csv, steps.csv."""

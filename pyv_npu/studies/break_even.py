@@ -8,11 +8,11 @@ from typing import Any
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import StopReason
 from pyv_npu.config import Config, with_values
-from pyv_npu.report.charts import Chart, Line, flat, line_view, linked, titled
-from pyv_npu.report.page import Note, Part
+from pyv_npu.report.charts import Line, flat, line_view, linked, titled
+from pyv_npu.run_sections import TITLES, UNITS, key_heading
+from pyv_npu.sections import Chart, Note, Part
 from pyv_npu.studies.sweep.effects import crossings
 from pyv_npu.studies.sweep.figures import submissions
-from pyv_npu.tables import TITLES, UNITS, key_heading
 from pyv_npu.units import number
 from pyv_npu.workloads.firmware import run_program
 

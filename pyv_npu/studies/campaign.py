@@ -20,7 +20,6 @@ from pyv_npu.faults.plan import Fault, Point, Trigger
 from pyv_npu.platform import Platform
 from pyv_npu.studies.fault_outcomes import Outcome, Verdict, judge
 from pyv_npu.studies.faulted_runs import FaultedRuns
-from pyv_npu.text import columns, wrapped
 from pyv_npu.workloads.workload import Prepared, Session
 
 Z95 = 1.959964
@@ -196,26 +195,6 @@ def rows(one: Campaign) -> Iterator[Mapping[str, Any]]:
             "detected_by": list(run.verdict.detected_by),
             "cycles_lost": run.verdict.cycles_lost,
         }
-
-
-def table(one: Campaign) -> str:
-    """The outcomes of one mode by action, with the shares of all."""
-    total, count = one.total(), len(one.counted)
-    heads = [one.mode, "runs", *(outcome.value for outcome in Outcome)]
-    lines = [
-        [do, f"{sum(found.values()):,}", *(f"{found[outcome]:,}" if found[outcome] else "" for outcome in Outcome)]
-        for do, found in one.kinds().items()
-    ]
-    lines.append(["all", f"{count:,}", *(f"{total[outcome]:,}" for outcome in Outcome)])
-    lines.append(["share, %", "", *(f"{100 * total[outcome] / max(count, 1):.1f}" for outcome in Outcome)])
-    ends = [interval(total[outcome], count) for outcome in Outcome]
-    lines.append(["95 % interval", "", *(f"{100 * low:.1f}..{100 * high:.1f}" for low, high in ends)])
-    notes = [f"seed {one.seed}; {one.cycles:,} cycles without faults"]
-    if count < len(one.runs):
-        notes.append(f"{len(one.runs) - count} runs more whose fault did not act")
-    if one.skipped:
-        notes.append(f"nothing to act on for {', '.join(one.skipped)}")
-    return "\n".join([columns(heads, lines), *wrapped("; ".join(notes))])
 
 
 def csv(campaigns: Sequence[Campaign]) -> str:

@@ -9,7 +9,8 @@ from pyv_native.files import write_text
 from pyv_npu import manifest
 from pyv_npu.report.charts import stacked
 from pyv_npu.report.folder import check_holds_only
-from pyv_npu.report.page import Cell, Heading, Note, Part, Section, Table, Tile, render
+from pyv_npu.report.page import render
+from pyv_npu.sections import Cell, Chart, Note, Part, Section, Table, Tile, Value, parts_of
 from pyv_npu.studies.campaign import Campaign, Run, csv, interval, to_json
 from pyv_npu.studies.fault_outcomes import TEXT, Outcome
 from pyv_npu.units import number
@@ -62,42 +63,44 @@ def page(program: str, campaigns: Sequence[Campaign], again: Sequence[str], faul
         for one in campaigns
         for outcome in WORST_FIRST[:3]
     ]
+    outcomes = outcome_sections(campaigns)
+    charts = [chart for each in campaigns for chart in _chart(each)]
     sections = [
-        Section("outcomes", "Outcomes", [part for one in campaigns for part in _outcomes(one)]),
-        *(Section(f"runs-{one.mode}", f"Runs, {one.mode}", _runs(one, again, faults)) for one in campaigns),
-        Section("meaning", "What the outcomes mean", [_meaning()]),
+        Section("outcomes", "Outcomes", [*charts, *parts_of(outcomes)]),
+        *(Section(f"runs-{each.mode}", f"Runs, {each.mode}", _runs(each, again, faults)) for each in campaigns),
+        Section("meaning", "Meaning of the outcomes", [Table(("outcome", "meaning"), _meaning())]),
     ]
     head = Note("Each run has one fault, drawn at random, and goes on from a snapshot before it.", "muted")
     return render(f"{program}: fault campaign", [head], tiles, sections)
 
 
-def _outcomes(one: Campaign) -> list[Part]:
-    kinds, total, count = one.kinds(), one.total(), len(one.counted)
+def outcome_sections(campaigns: Sequence[Campaign]) -> list[Section]:
+    """Returns the outcomes of each mode by action, with the shares of all."""
+    return [Section(f"outcomes-{each.mode}", "", _outcomes(each)) for each in campaigns]
+
+
+def _chart(one: Campaign) -> list[Chart]:
     shares = {do: {str(outcome): 100 * found[outcome] / found.total() for outcome in Outcome if found[outcome]}
-              for do, found in kinds.items()}  # fmt: skip
-    rows = [
-        [
-            Cell(do, kind="text"),
-            Cell(number(found.total())),
-            *(Cell(number(found[outcome]), f"{one.mode}.{do}.{outcome.name.lower()}") for outcome in Outcome),
-        ]
-        for do, found in kinds.items()
-    ]
-    rows.append([Cell("all", kind="text"), Cell(number(count)), *(Cell(number(total[outcome])) for outcome in Outcome)])
+              for do, found in one.kinds().items()}  # fmt: skip
+    title = f"Outcomes by action, {one.mode}"
+    return [stacked(f"outcomes_{one.mode}", title, "shares of the runs", shares, "% of the runs")] if shares else []
+
+
+def _outcomes(one: Campaign) -> list[Part]:
+    total, count = one.total(), len(one.counted)
+    rows: list[list[Value]] = [[do, found.total(), *(found[outcome] for outcome in Outcome)]
+                               for do, found in one.kinds().items()]  # fmt: skip
+    rows.append(["all", count, *(total[outcome] for outcome in Outcome)])
+    rows.append(["share, %", None, *(100 * total[outcome] / max(count, 1) for outcome in Outcome)])
     ends = [interval(total[outcome], count) for outcome in Outcome]
-    rows.append([Cell("95 % interval", kind="text"), Cell(""),
-                 *(Cell(f"{100 * low:.1f}..{100 * high:.1f} %") for low, high in ends)])  # fmt: skip
-    parts: list[Part] = [Heading(one.mode)]
-    if shares:
-        title = f"Outcomes by action, {one.mode}"
-        parts.append(stacked(f"outcomes_{one.mode}", title, "shares of the runs", shares, "% of the runs"))
-    parts.append(Table(["action", "runs", *(outcome.value for outcome in Outcome)], rows))
+    rows.append(["95 % interval", None, *(Cell(f"{100 * low:.1f}..{100 * high:.1f} %") for low, high in ends)])
+    heads = (one.mode, "runs", *(outcome.value for outcome in Outcome))
     notes = [f"Seed {one.seed}; {one.cycles:,} cycles without faults."]
     if count < len(one.runs):
         notes.append(f"{len(one.runs) - count} runs more whose fault did not act.")
     if one.skipped:
         notes.append(f"Nothing to act on for {', '.join(one.skipped)}.")
-    return [*parts, Note(" ".join(notes), "muted")]
+    return [Table(heads, rows, figures=f"{one.mode}.{{0}}.{{head}}"), Note(" ".join(notes), "muted")]
 
 
 def _runs(one: Campaign, again: Sequence[str], faults: Path) -> list[Part]:
@@ -108,25 +111,17 @@ def _runs(one: Campaign, again: Sequence[str], faults: Path) -> list[Part]:
     more = f"; the first {MOST_ROWS:,} of {len(ranked):,} are here, all in {CSV}." if ranked[MOST_ROWS:] else ""
     file = str(faults / f"{one.mode}-N.yaml")
     command = shlex.join([*again, "--mode", one.mode, "--faults", file, "--report", "DIR"])
-    heads = ["run", "outcome", "action", "fault", "acted at cycle", "noticed by", "cycles lost", "repeats it"]
+    heads = ("run", "outcome", "action", "fault", "acted at cycle", "noticed by", "cycles lost", "repeats it")
     text = f"A run by itself, with its report, where the campaign was run: {command}{more}"
     return [Note(text, "muted"), Table(heads, rows, tools=True)] if rows else []
 
 
-def _row(mode: str, run: Run) -> list[Cell]:
+def _row(mode: str, run: Run) -> list[Value]:
     verdict, name = run.verdict, name_of(mode, run)
-    return [
-        Cell(str(run.number)),
-        Cell(verdict.outcome.value, f"{mode}.{run.number}.outcome", "text"),
-        Cell(run.fault.do, kind="text"),
-        Cell(str(run.fault), kind="text"),
-        Cell(number(run.acted)),
-        Cell(", ".join(verdict.detected_by), kind="text"),
-        Cell(number(verdict.cycles_lost)),
-        Cell(name, kind="text", link=f"{FAULTS}/{name}"),
-    ]
+    file = Cell(name, kind="text", link=f"{FAULTS}/{name}")
+    return [str(run.number), verdict.outcome.value, run.fault.do, str(run.fault), run.acted,
+            ", ".join(verdict.detected_by), verdict.cycles_lost, file]  # fmt: skip
 
 
-def _meaning() -> Table:
-    rows = [[Cell(outcome.value, kind="text"), Cell(text, kind="text")] for outcome, text in TEXT.items()]
-    return Table(["outcome", "meaning"], rows)
+def _meaning() -> list[tuple[str, str]]:
+    return [(outcome.value, text) for outcome, text in TEXT.items()]

@@ -19,7 +19,8 @@ from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.errors import UsageError
 from pyv_npu.kv_quant import engines
 from pyv_npu.result import Detail, Result, Stopwatch
-from pyv_npu.text import lines_of
+from pyv_npu.sections import Facts, Section
+from pyv_npu.units import number, quantity
 from pyv_npu.workloads.built_in_figures import figures
 from pyv_npu.workloads.compiled import listing, mapping_of, packed, seen_by_compiler, target_with
 from pyv_npu.workloads.firmware import LEVEL, run_program
@@ -267,30 +268,28 @@ class PhaseDetail(Detail):
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         return {"timing_only": True, **self.timing, "llm": dict(self.figures)}
 
-    def text(self, result: Result[Any]) -> str:
-        """What ran, how long it took, the bound, and where keys and values went."""
+    def sections(self, result: Result[Any]) -> list[Section]:
+        """Returns the work, its time, the bound, and the traffic of keys and values."""
         llm, clock_hz = self.figures, result.config.npu.clock_hz
         work = f"{llm['tokens']} tokens" if llm["phase"] == "prefill" else f"one token at context {llm['context']}"
         bound = llm["bound"]
         limit = max(bound, key=lambda name: bound[name])
-        used, alloc = (f"{llm[name] / (1 << 20):,.1f} MiB" for name in ("kv_bytes_used", "kv_bytes_alloc"))
-        seconds, share = llm["seconds"], f"{llm['bound_share']:.1%}"
-        lasted = f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.3f} s"
+        used, alloc = (quantity(llm[name], "bytes") for name in ("kv_bytes_used", "kv_bytes_alloc"))
+        share = quantity(llm["bound_share"], "share")
         (moved,) = llm["kv_tokens"]
         rows = [
             ("commands", f"{llm['commands']} for {llm['layers']} layers"),
-            ("cycles", f"{result.cycles:,} ({lasted} at {clock_hz / 1e9:g} GHz)"),
-            ("tokens per second", f"{llm['tokens_per_second']:.2f}"),
+            ("work", f"{llm['requests']} x {work}"),
+            ("time", f"{quantity(llm['seconds'], 's')} at {clock_hz / 1e9:g} GHz"),
+            ("tokens per second", number(llm["tokens_per_second"])),
             (f"bound by {limit.removesuffix('_cycles')}", f"{bound[limit]:,} cycles, {share} of the cycles"),
-            ("weights", f"{llm['weight_bytes'] / 1e9:.2f} GB, {_width(llm)}"),
+            ("weights", f"{quantity(llm['weight_bytes'], 'bytes')}, {_width(llm)}"),
             ("KV in DRAM", f"{used} used of {alloc}, {_stored(llm)}"),
             ("KV moved", f"keys {moved['bytes_k']:,} and values {moved['bytes_v']:,} bytes"),
         ]
         if "kv_engines" in llm:
             rows.append(("KV engines", engines.sentence(llm["kv_engines"])))
-        level = result.config.run.sim_level
-        head = f"{result.program} {llm['phase']}, {level}: {llm['requests']} x {work}, timing only"
-        return lines_of(head, rows) + "\n"
+        return [Section("llm", llm["phase"].capitalize(), [Facts(rows)])]
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
         """The tables of keys and values, IR and commands."""

@@ -18,6 +18,7 @@ from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.observe.analysis.traffic import traffic_of
 from pyv_npu.result import Detail, Result, Stopwatch
+from pyv_npu.sections import Note, Section, Table
 from pyv_npu.workloads.workload import PLAIN, Prepared, Session, Workload
 from toolchain.codegen import Command
 
@@ -93,7 +94,15 @@ class ListDetail(Detail):
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         return {"explanation": self.explanation.to_json()}
 
-    def text(self, result: Result[Any]) -> str:
+    def sections(self, result: Result[Any]) -> list[Section]:
         kernels = sum(command.descriptor.opcode == Opcode.CORE for command in result.commands)
-        note = f"\nwithout {kernels} kernels on the core: a list has no core; run the model" if kernels else ""
-        return f"{result.program} at {result.name}: {result.cycles:,} cycles{note}\n\n{self.explanation.text()}"
+        note = f"without {kernels} kernels on the core: a list has no core; run the model"
+        explained, whole = self.explanation, max(self.explanation.makespan, 1)
+        causes = sorted(explained.causes.items(), key=lambda item: -item[1])
+        rows = [
+            ("makespan", explained.makespan, 1.0),
+            *((f"lower bound: {name}", cycles, cycles / whole) for name, cycles in explained.bounds.items()),
+            *((f"cause: {name}", cycles, cycles / whole) for name, cycles in causes),
+        ]
+        table = Table(("bound or cause", "core cycles", "of the makespan"), rows, units=("", "", "share"))
+        return [Section("list", "Bounds and causes", [*([Note(note)] if kernels else []), table])]

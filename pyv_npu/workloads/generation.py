@@ -16,9 +16,9 @@ from npu_device.kv_quant.methods import FLOAT8, FP16, METHODS, KvMethod
 from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.errors import UsageError
 from pyv_npu.kv_quant import encoded_kv, engines
-from pyv_npu.report import tokens as steps_of
 from pyv_npu.result import Detail, Result
-from pyv_npu.text import columns, lines_of
+from pyv_npu.run_sections import token_steps
+from pyv_npu.sections import Cell, Facts, Section, Table, Value
 from pyv_npu.workloads.checks import check, check_codes, codes_row, float_rows
 from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, listing, submission_row
 from pyv_npu.workloads.data import RUNS, Values
@@ -243,16 +243,14 @@ class GenerationDetail(Detail):
         cycles = {} if self.cycles is None else {"cycles_by_step": list(self.cycles)}
         return {**cycles, "generate": dict(self.figures)}
 
-    def text(self, result: Result[Any]) -> str:
-        """The tokens, and how each step compares with the reference."""
+    def sections(self, result: Result[Any]) -> list[Section]:
+        """Returns the tokens, and each step against the reference."""
         made = self.figures
         rows = [
             *self._tokens(),
             ("commands", f"{made['commands']['prompt']} for the prompt, {made['commands']['step']} for every token"),
             ("KV", f"{made['kv_type']}, {made['kv_bytes_used']:,} of {made['kv_bytes_alloc']:,} bytes used"),
         ]
-        if self.cycles is not None:
-            rows.append(("cycles", f"{result.cycles:,}"))
         if "kv_engines" in made:
             rows.append(("KV engines", engines.sentence(made["kv_engines"])))
         rows += submission_row(made.get("submission", {})) + float_rows(made["floats"], "generate.floats")
@@ -272,14 +270,12 @@ class GenerationDetail(Detail):
                 error = f"{made['original_error']:.2e} against the model before it was quantized"
                 rows.append(("original", f"error {error}"))
             rows += [("DIFFERS", f"position {step['position']}") for step in steps if step["ok"] is False]
-        level = result.config.run.sim_level
         against = "onnx.reference" if self.compiled.decoder.proto is not None else "numpy on its layers"
-        head = f"decoder {result.program}, {level}, against {against}"
         tables = [
-            *_error_table(made.get("kv_errors", ())), *_encoded_tables(made.get("kv_encoded", ()),
-            made.get("kv_methods", ())), *_step_table({level: result}),
-        ]  # fmt: skip
-        return "\n\n".join([lines_of(head, rows), *tables]) + "\n"
+            *_error_table(made.get("kv_errors", ())),
+            *_encoded_tables(made.get("kv_encoded", ()), made.get("kv_methods", ())),
+        ]
+        return [Section("decoder", f"Decoder, against {against}", [Facts(rows), *tables])]
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
         """IR and commands, and the tables of keys and values."""
@@ -287,13 +283,16 @@ class GenerationDetail(Detail):
         made = {f"{name}.csv": csv_of(rows) for name, rows in tables.items() if rows}
         return {**listing(self.compiled.compiled, result.config.npu), **made}
 
-    def compared(self, loose: Result[Any], tight: Result[Any]) -> tuple[dict[str, Any], str]:
-        """The tokens, and how long each took in both modes."""
-        both = steps_of.side_by_side(loose.json, tight.json)
+    def compared(self, loose: Result[Any], tight: Result[Any]) -> tuple[dict[str, Any], list[Section]]:
+        """Returns the tokens, and the cycles of each in both modes."""
+        runs = {"loose": loose.json, "tight": tight.json}
+        tokens = {name: run["generate"]["tokens"] for name, run in runs.items()}
+        timed = all(run.get("cycles_by_step") for run in runs.values())
+        both = {"same_tokens": tokens["loose"] == tokens["tight"], "tokens": tokens["loose"],
+                "steps": token_steps(runs) if timed else []}  # fmt: skip
         rows = [*self._tokens(), ("same in both modes", "yes" if both["same_tokens"] else "NO")]
-        head = f"decoder {loose.program}: from the first submission of a step until firmware knows its result"
-        table = _step_table({"loose": loose, "tight": tight})
-        return {"generate": both}, "\n\n".join([lines_of(head, rows), *table]) + "\n"
+        title = "Decoder: from the first submission of a step until firmware knows its result"
+        return {"generate": both}, [Section("decoder", title, [Facts(rows)])]
 
     def _tokens(self) -> list[tuple[str, str]]:
         count = len(self.figures["prompt"])
@@ -373,47 +372,27 @@ def _reference(
     return decoder.steps(tokens)
 
 
-def _error_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _error_table(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
     """A table of the errors that narrow keys and values make, by layer."""
-    if not rows:
-        return []
-    heads = ["layer", "qbits_kv", "error of K", "error of V", "error of attention"]
+    heads = ("layer", "qbits_kv", "error of K", "error of V", "error of attention")
     names = ("error_k", "error_v", "error_attention")
-    return [
-        columns(heads, [[str(row["layer"]), row["qbits_kv"], *(f"{row[name]:.2e}" for name in names)] for row in rows])
-    ]
+    cells = [tuple(map(Cell, (str(row["layer"]), row["qbits_kv"], *(f"{row[name]:.2e}" for name in names))))
+             for row in rows]  # fmt: skip
+    return [Table(heads, cells)] if rows else []
 
 
-def _encoded_tables(rows: Sequence[Mapping[str, Any]], methods: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What encoded keys and values take, as counted, and all methods on the reference's ones."""
+def _encoded_tables(rows: Sequence[Mapping[str, Any]], methods: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """Tables of the bits of encoded keys and values, as counted, and of all methods on those of the reference."""
     if not rows:
         return []
     heads = {"outer": "outer", "inner": "inner", "p_out": "p_out", "b_eff": "b_eff", "b_eff_inline": "with counts",
              "b_slide": "b_slide", "entropy_bound": "entropy bound"}  # fmt: skip
     shown = [name for name in heads if name in rows[0]]
-    lines = [[str(row["layer"]), row["side"], *(_figure(row[name]) for name in shown)] for row in rows]
-    made = [columns(["layer", "side", *(heads[name] for name in shown)], lines)]
+    cells: list[list[Value]] = [[str(row["layer"]), row["side"], *(row[name] for name in shown)] for row in rows]
+    tables = [Table(("layer", "side", *(heads[name] for name in shown)), cells)]
     if methods:
-        titles = ["method, on the reference's K and V", "layer", "bits", "error of K", "error of V"]
-        made.append(columns(titles, [[row["method"], str(row["layer"]), f"{row['bits']:.3f}", f"{row['error_k']:.2e}",
-                                      f"{row['error_v']:.2e}"] for row in methods]))  # fmt: skip
-    return made
-
-
-def _figure(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
-
-
-def _step_table(runs: Mapping[str, Result[Any]]) -> list[str]:
-    """A table with a row for the prompt and for each token, where there is time."""
-    named = {name: run.json for name, run in runs.items()}
-    rows = [
-        [
-            step.name,
-            str(step.makes),
-            *(f"{cycles:,}" for cycles in step.cycles),
-            *([step.ratio] if step.cycles[1:] else []),
-        ]
-        for step in steps_of.steps(named)
-    ]
-    return [columns(steps_of.heads(named), rows)] if rows else []
+        titles = ("method, on the reference's K and V", "layer", "bits", "error of K", "error of V")
+        named: list[list[Value]] = [[row["method"], Cell(str(row["layer"])), row["bits"], Cell(f"{row['error_k']:.2e}"),
+                                     Cell(f"{row['error_v']:.2e}")] for row in methods]  # fmt: skip
+        tables.append(Table(titles, named))
+    return tables

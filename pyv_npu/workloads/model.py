@@ -19,7 +19,7 @@ from pyv_npu.config.tree import CORE_LEVELS
 from pyv_npu.errors import UsageError
 from pyv_npu.platform import Platform, check_engine
 from pyv_npu.result import Detail, Result, Stopwatch
-from pyv_npu.text import columns, lines_of
+from pyv_npu.sections import Facts, Part, Section, Table, Value
 from pyv_npu.verdict import kernel_cycles
 from pyv_npu.workloads import ia, timing
 from pyv_npu.workloads.checks import MISSING, Checks, codes_row, compare, converted_error, precision, precision_rows
@@ -289,13 +289,11 @@ class ModelDetail(Detail):
             }
         }
 
-    def text(self, result: Result[Any]) -> str:
-        """Layers, commands, and how each output compares with the reference."""
+    def sections(self, result: Result[Any]) -> list[Section]:
+        """Returns layers, commands, and each output against the reference."""
         model = result.json["model"]
         rows = [("layers", str(model["layers"])), ("commands", str(model["commands"]))]
         rows += _kernels(self.compiled, result, self.kernel_cycles)
-        if result.core is None and result.cycles is not None:
-            rows.append(("cycles", f"{result.cycles:,}"))
         used = model["precision"]
         rows += precision_rows(used)
         for name, check in self.checks.outputs.items():
@@ -313,7 +311,7 @@ class ModelDetail(Detail):
         for name, error in self.original_error.items():
             rows.append((f"output {name}, original", f"error {error:.2e} against the model before it was quantized"))
         against = "onnx.reference" if self.compiled.model.layers is None else "numpy on its layers"
-        return lines_of(f"model {result.program}, {result.json['sim_level']}, against {against}", rows) + "\n"
+        return [Section("model", f"Model, against {against}", [Facts(rows)])]
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
         """IR, commands, outputs."""
@@ -418,26 +416,24 @@ class TimingDetail(Detail):
             **({} if why is None else {"explanation": why}),
         }
 
-    def text(self, result: Result[Any]) -> str:
-        """Cycles layer by layer, and what they were spent on where that is known."""
+    def sections(self, result: Result[Any]) -> list[Section]:
+        """Returns cycles layer by layer, and their causes as far as known."""
         json = result.json
         rows = [
             ("layers", str(json["model"]["layers"])), ("commands", str(len(result.commands))),
             *_kernels(self.compiled, result, self.kernel_cycles),
-            ("cycles", f"{result.cycles:,}"), ("events", f"{json['events']:,}"),
+            ("events", f"{json['events']:,}"),
             *precision_rows(json["model"]["precision"]),
         ]  # fmt: skip
-        text = lines_of(f"model {result.program}, {result.name}, timing only", rows)
-        table, before = [], 0
+        table, before = list[list[Value]](), 0
         for layer, cycle in self.layers:
-            table.append([layer, f"{cycle:,}", f"{cycle - before:,}"])
+            table.append([layer, cycle, cycle - before])
             before = max(before, cycle)
-        text += "\n\n" + columns(["layer", "finished", "after the layer before"], table)
+        parts: list[Part] = [Facts(rows), Table(("layer", "finished in cycle", "after the layer before"), table)]
         if "explanation" in json:
             causes = sorted(json["explanation"]["causes"].items(), key=lambda item: -item[1])
-            spent = [(name, f"{cycles:,}") for name, cycles in causes if cycles]
-            text += "\n\n" + lines_of("where the cycles went", spent)
-        return text + "\n"
+            parts.append(Table(("cause", "core cycles"), [(name, cycles) for name, cycles in causes if cycles]))
+        return [Section("model", "Model", parts)]
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
         return listing(self.compiled, result.config.npu)

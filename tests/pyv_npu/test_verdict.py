@@ -31,8 +31,8 @@ def test_the_table_explains_every_figure_of_a_model(tmp_path: Path, capsys: pyte
     alone = json.loads(capsys.readouterr().out)["cycles"]
     assert main(["compare", path]) == 0
     text = capsys.readouterr().out
-    table = text[text.index("\ncycles") + 1 :].split("\n\n")[0].splitlines()[2:]
-    rows = {line[:44].strip(): [int(word.replace(",", "")) for word in line[44:].split()] for line in table}
+    table = text[text.index("\nwhole run: start") + 1 :].split("\nThe phases")[0].splitlines()
+    rows = {line[:44].strip(): [int(word.replace(",", "")) for word in line[44:].split()[:2]] for line in table}
     assert rows["the same commands without firmware"] == [alone, alone]
     whole, before, work, _, added, after, makespan = rows.values()
     for mode in (0, 1):

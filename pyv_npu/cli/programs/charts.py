@@ -1,19 +1,23 @@
-"""`pyv-npu charts`: the charts of a report as files, from the specifications in its page."""
+"""`pyv-npu charts`: the charts of a report and its runs over time as files, from what its page holds."""
 
 import argparse
+from itertools import starmap
 from pathlib import Path
 
 from pyv_native.files import MAX_RESULT, check_input, write_bytes
 from pyv_npu.cli.shared.output import OK, Call, show
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
-from pyv_npu.report.vega import FORMATS, charts_of, draw
+from pyv_npu.report.figures import gantt_picture
+from pyv_npu.report.vega import FORMATS, charts_of, draw, gantts_of
 
 PAGE = "report.html"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("report", type=Path, metavar="DIR", help="a folder with report.html, or the page itself")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="charts to draw, like latency_cdf (default: all)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="charts to draw, like latency_cdf or gantt_tight (default: all)"
+    )
     parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of the files (default: %(default)s)")
     parser.add_argument("-o", "--output", type=Path, default=Path("charts"), metavar="DIR",
                         help="folder of the files (default: %(default)s)")  # fmt: skip
@@ -23,8 +27,10 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     page = args.report / PAGE if args.report.is_dir() else args.report
     try:
         check_input(page, MAX_RESULT)
-        charts = {chart.name: chart for chart in charts_of(page.read_text(encoding="utf-8"))}
-    except (OSError, ValueError, RecursionError) as error:
+        text = page.read_text(encoding="utf-8")
+        charts = {chart.name: chart for chart in charts_of(text)}
+        charts |= {chart.name: chart for chart in starmap(gantt_picture, gantts_of(text).items())}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise BadInputError(f"{page}: {reason}; name the folder of a report of this version") from None
     for name in args.names:

@@ -11,6 +11,7 @@ from pyv_npu.config import with_values
 from pyv_npu.errors import UsageError
 from pyv_npu.faults.plan import read_plan
 from pyv_npu.report.run_folder import fingerprints
+from pyv_npu.sections import as_text
 
 NAME = "campaign"
 DEFAULT_PROGRAM = "submit_latency"
@@ -49,7 +50,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, call: Call) -> int:
     from pyv_npu.studies import campaign, fault_outcomes
-    from pyv_npu.studies.campaign_page import PAGE, CampaignFolder
+    from pyv_npu.studies.campaign_page import PAGE, CampaignFolder, outcome_sections
 
     effective = options.effective(args)
     if args.print_config:
@@ -79,7 +80,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     if args.csv is not None:
         write_file(args.csv, "--csv", campaign.csv(found))
     result = {"schema": 1, "program": config.run.program, "modes": campaign.to_json(found)}
-    call.show(result, "\n\n".join(map(campaign.table, found)) + "\n", as_json=args.json)
+    call.show(result, as_text(outcome_sections(found)), as_json=args.json)
     if folder is not None:
         read = [config.run.program, *files_beside(config.run.program), str(args.faults), *args.config]
         folder.write(config.run.program, found, _run_of(args, call.command_line), fingerprints(read))

@@ -9,15 +9,16 @@ from pyv_npu.cli.shared import options, output, session, work
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.cli.shared.progress import bar
 from pyv_npu.errors import UsageError
-from pyv_npu.tables import summary_of_both
+from pyv_npu.run_sections import comparison_sections
+from pyv_npu.sections import as_text
 from pyv_npu.workloads.firmware import LoadedFirmware, check_core
 from pyv_npu.workloads.workload import Interrupted, Session, compare
 
 if TYPE_CHECKING:
     from pyv_ext.elf import Program
     from pyv_npu.config import Config, Effective
-    from pyv_npu.report.page import Part
     from pyv_npu.result import Comparison, Result
+    from pyv_npu.sections import Part
     from pyv_npu.studies.break_even import Sweep
     from pyv_npu.workloads.workload import Prepared
 
@@ -79,7 +80,7 @@ def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.N
     both = replace(both, sweeps=swept)
     if program is not None and varies and both.same_results is not None and complete:
         both = replace(both, phases=_phases(call, config, program, both, asked.phases))
-    text = summary_of_both(both, config)
+    text = as_text(comparison_sections(both, config))
     if call.report is not None:
         from pyv_npu.report.write import write_comparison
 

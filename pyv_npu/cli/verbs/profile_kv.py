@@ -12,7 +12,8 @@ from pyv_npu.cli.shared import options
 from pyv_npu.cli.shared.output import OK, Call, check_writable, show, write_file
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.kv_quant.study import ablation_chart, ablation_table, sweep_chart, sweep_table
-from pyv_npu.report.page import Section, render
+from pyv_npu.report.page import render
+from pyv_npu.sections import Section
 from pyv_npu.text import columns
 
 WINDOW = 128

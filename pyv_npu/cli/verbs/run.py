@@ -8,7 +8,8 @@ from pyv_ext.engines.stop import StopReason
 from pyv_npu.cli.shared import options, output, session, work
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.config.serial import input_files
-from pyv_npu.tables import summary
+from pyv_npu.run_sections import summary
+from pyv_npu.sections import as_text
 from pyv_npu.workloads.workload import Session
 from toolchain.errors import CapacityError
 
@@ -138,7 +139,7 @@ def _show_widths(
                   for row in rows},
         "runs": [result.json for result in results],
     }  # fmt: skip
-    text = widths.render(results, rows)
+    text = as_text(widths.width_sections(results, rows))
     if call.report is not None:
         call.report.finish(json, text, effective)
         widths.write(call.report.folder, results, rows)

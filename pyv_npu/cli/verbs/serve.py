@@ -14,6 +14,7 @@ from pyv_npu.cli.shared.output import OK, Call
 from pyv_npu.config.tree import CompilerConfig
 from pyv_npu.errors import UsageError, bad_models
 from pyv_npu.result import Result
+from pyv_npu.sections import as_text
 from pyv_npu.serving.port import BLOCKS_MAX
 from pyv_npu.serving.requests import OVERLONG, fitted
 from pyv_npu.serving.scheduler import SchedulerConfig
@@ -195,7 +196,7 @@ def _limits(
 def _show(
     result: "Result[Any]", effective: "Effective", shown: argparse.Namespace, call: Call, page: str | None = None
 ) -> int:
-    text = result.detail.text(result)
+    text = as_text([section for section in result.detail.sections(result) if section.parts])
     if call.report is not None:
         call.report.finish(result.json, text, effective)
         for name, content in result.detail.files(result).items():

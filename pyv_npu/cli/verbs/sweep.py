@@ -51,7 +51,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         _INSECURE, action="store_true", help="with --scheduler: its connections may be without TLS, open to everybody"
     )
-    parser.add_argument("--point", type=int, metavar="N", help="run one point of the table again, with --report DIR")
+    one = "run one point again: its report is in --report, else in the folder of -o, whose page links to it"
+    parser.add_argument("--point", type=int, metavar="N", help=one)
     parser.add_argument("--report", type=Path, metavar="DIR", help="with --point: its report")
     parser.add_argument("--json", action="store_true", help="the table as one JSON object on standard output")
     options.arguments(parser, with_mode=True)
@@ -85,8 +86,10 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         values = [{**point, "mode": mode} for point in values for mode in MODES]
     if args.print_config:
         return options.print_config(options.effective(args))
-    if args.point is not None:
-        return _one(args, call, values, points)
+    if args.point is not None and not 1 <= args.point <= len(values):
+        raise UsageError(f"--point {args.point}: there are points 1 to {len(values)}")
+    if args.point is not None and (args.report is not None or args.output is None):
+        return _one(args, call, points.command(values[args.point - 1]), args.report)
     if args.report is not None:
         raise UsageError("--report: is that of one point; add --point N, or name the folder of the sweep with -o")
     if args.output is None:
@@ -120,18 +123,26 @@ def _sweep(
         rows, jobs = _rows(values, points)
         missing = [job for job in jobs.values() if not folder.has(job.address)]
         progress = Progress(call, folder, len(jobs), len(jobs) - len(missing))
-        try:
-            _run(args, missing, progress)
-        except KeyboardInterrupt:
-            diagnose(f"{progress.done:,} of {len(jobs):,} points are in {folder.place}; the same command goes on")
-            raise
+        code, command_line = None, call.command_line
+        if args.point is not None:
+            report = folder.report(rows[args.point - 1].address)
+            code = _one(args, call, points.command(values[args.point - 1]), report)
+            call.command_line = [*_again(command_line), "-o", str(args.output)]
+        else:
+            try:
+                _run(args, missing, progress)
+            except KeyboardInterrupt:
+                diagnose(f"{progress.done:,} of {len(jobs):,} points are in {folder.place}; the same command goes on")
+                raise
         core = any(job.workload.uses_core(job.config) for job in jobs.values())
         usual = (*(figures.ON_CORE if core else figures.ALONE), *figures.COSTS)
         shown = figures.chosen(tuple(dict.fromkeys((*(named or usual), *front))))
         made = table(names, shown, rows, lambda address: progress.failed.get(address) or folder.record(address))
         if not named:
             made = made.without([cost for cost in figures.COSTS if cost not in front and len(made.varied(cost)) < 2])
-        return _answer(args, call, folder, made, front or default_front(made))
+        links = {row.point: folder.link(row.address) for row in rows if row.address}
+        _write(args, call, folder, made, front or default_front(made), links)
+        return _answer(args, call, folder, made) if code is None else code
 
 
 def _rows(values: Sequence[Mapping[str, str]], points: Points) -> "tuple[list[Row], dict[str, Job]]":
@@ -196,23 +207,31 @@ class Progress:
         return f"{bar(self.done, max(self._total, 1))} {self.done:,} of {self._total:,} points{rate}"
 
 
-def _answer(
-    args: argparse.Namespace, call: Call, folder: "SweepFolder", table: "Table", front: Sequence[str]
-) -> int:  # fmt: skip
-    from pyv_npu.studies.sweep.folder import PAGE
-    from pyv_npu.studies.sweep.page import page, text
+def _write(
+    args: argparse.Namespace, call: Call, folder: "SweepFolder", table: "Table", front: Sequence[str],
+    links: Mapping[int, str],
+) -> None:  # fmt: skip
+    """Writes the tables and the page."""
+    from pyv_npu.studies.sweep.page import page
 
-    tables = [folder.write_csv(table.heads, table.cells)]
+    folder.write_csv(table.heads, table.cells)
     try:
-        tables.append(folder.write_parquet(table.heads, table.cells))
+        folder.write_parquet(table.heads, table.cells)
     except MissingExtraError as error:
         diagnose(str(error))
     folder.describe({"schema": 1, "program": args.program, "axes": list(table.axes), "figures": list(table.figures),
                      "command_line": call.command_line})  # fmt: skip
-    again = shlex.join([*_again(call.command_line), "--point", "N", "--report", "DIR"])
-    folder.write_page(page(args.program, table, front, again))
+    again = shlex.join([*_again(call.command_line), "-o", "DIR", "--point", "N"])
+    folder.write_page(page(args.program, table, front, again, links))
     manifest.write(folder.place, NAME, fingerprints(_inputs(args)), [path.name for path in folder.tables()])
+
+
+def _answer(args: argparse.Namespace, call: Call, folder: "SweepFolder", table: "Table") -> int:
+    from pyv_npu.studies.sweep.folder import PAGE
+    from pyv_npu.studies.sweep.page import text
+
     call.progress.done()
+    tables = [path for path in folder.tables() if path.stem == "table"]
     failures = [row for row in table.rows if row["error"]]
     json: dict[str, Any] = {"schema": 1, "program": args.program, "axes": list(table.axes),
                             "figures": list(table.figures), "rows": table.rows}  # fmt: skip
@@ -229,12 +248,9 @@ def _inputs(args: argparse.Namespace) -> list[str]:
     return [args.program, *files_beside(args.program), *args.config]
 
 
-def _one(args: argparse.Namespace, call: Call, values: Sequence[Mapping[str, str]], points: Points) -> int:
-    """One point as a run of its own, with its report."""
-    if not 1 <= args.point <= len(values):
-        raise UsageError(f"--point {args.point}: there are points 1 to {len(values)}")
-    words = points.command(values[args.point - 1])
-    words += [f"--report={args.report}"] if args.report is not None else []
+def _one(args: argparse.Namespace, call: Call, words: list[str], report: Path | None) -> int:
+    """Runs a point by itself, with its report."""
+    words = [*words, *([f"--report={report}"] if report is not None else [])]
     words += ["--json"] if args.json else []
     call.command_line = ["pyv-npu", *words]
     run = call.parse(words)

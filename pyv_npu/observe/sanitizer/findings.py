@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from pyv_ext.elf import Program
 
-SHOWN = 10
-"""Findings that are shown in full on the terminal; all others are counted."""
 KEPT = 1000
 """Different findings that are kept; later ones are counted."""
 
@@ -120,33 +118,6 @@ class Findings:
     def __bool__(self) -> bool:
         return bool(self.found)
 
-    @property
-    def headline(self) -> str:
-        """One line."""
-        if not self.found:
-            return "sanitizer: no findings"
-        rules = {finding.rule: 0 for finding in self.found}
-        for finding in self.found:
-            rules[finding.rule] += finding.count
-        listed = ", ".join(f"{rule.key} {count}" for rule, count in rules.items())
-        more = f"; {self.dropped} more not kept" if self.dropped else ""
-        return f"sanitizer: {len(self.found)} finding{'s' * (len(self.found) != 1)} ({listed}){more}"
-
-    @property
-    def text(self) -> str:
-        """For people: the headline, and each finding with its sides and its remedy."""
-        lines = [self.headline]
-        for number, finding in enumerate(self.found[:SHOWN], 1):
-            times = f" ({finding.count} times)" if finding.count > 1 else ""
-            lines += ["", f"{number}. {finding.rule.key}: {finding.rule.text}{times}"]
-            lines += [f"   {self._side(side)}" for side in dict.fromkeys((finding.first, finding.second))]
-            lines.append(f"   {'bytes':<9} {self._bytes(finding)}")
-            lines += [f"   {'note':<9} {finding.note}"] if finding.note else []
-            lines.append(f"   {'remedy':<9} {finding.rule.remedy}")
-        if len(self.found) > SHOWN:
-            lines += ["", f"{len(self.found) - SHOWN} more in the report and in --json"]
-        return "\n".join(lines) + "\n"
-
     def to_json(self) -> dict[str, Any]:
         """`sanitizer` of the JSON result (docs/results.md)."""
         return {
@@ -177,24 +148,11 @@ class Findings:
         call = _call(self.program, side)
         return "" if call is None else self.program.place(call)
 
-    def _side(self, side: Side) -> str:
-        where = "" if side.pc is None else f", pc {side.pc:#010x}"
-        place = self.place(side)
-        ticket = "" if side.ticket is None else f", ticket {side.ticket}"
-        caller = self.caller(side)
-        called = f"\n   {'':<9} called from {caller}" if caller else ""
-        return f"{side.what:<9} cycle {side.cycle}{where}{f' ({place})' if place else ''}{ticket}{called}"
-
     def _side_json(self, side: Side) -> dict[str, Any]:
         return {
             "what": side.what, "cycle": side.cycle, "pc": side.pc, "place": self.place(side) or None,
             "caller": self.caller(side) or None, "ticket": side.ticket,
         }  # fmt: skip
-
-    def _bytes(self, finding: Finding) -> str:
-        symbol = symbol_at(self.program, finding.address)
-        text = f"{finding.address:#010x}..{finding.address + finding.size:#010x}"
-        return f"{text} ({symbol})" if symbol else text
 
 
 def _call(program: Program, side: Side) -> int | None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npu_device.cost.dataflow import Engines, run
-from pyv_npu.report.charts import Chart, Line, cells, lines
-from pyv_npu.report.page import Cell, Note, Section, Table, Tile, render
+from pyv_npu.report.charts import Line, cells, lines
+from pyv_npu.report.page import render
+from pyv_npu.sections import Cell, Chart, Note, Section, Table, Tile
 from pyv_npu.studies.reproductions.chained_ve import FORMS, LENGTHS, PAPER_ENGINES, SIZES, TABLE_SIZES, Case
 from pyv_npu.units import number
 from toolchain.decoders.shapes import Shape

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyv_npu.kv_quant.study import sweep_chart
-from pyv_npu.report.charts import Chart, Line, lines
-from pyv_npu.report.page import Cell, Note, Section, Table, Tile, render
+from pyv_npu.report.charts import Line, lines
+from pyv_npu.report.page import render
+from pyv_npu.sections import Cell, Chart, Note, Section, Table, Tile
 from pyv_npu.studies.reproductions.oaken import LENGTHS, SHOWN
 from pyv_npu.units import number
 

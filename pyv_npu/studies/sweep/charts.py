@@ -5,7 +5,6 @@ from typing import Any
 
 from pyv_npu.report.charts import (
     FADED,
-    Chart,
     Line,
     cells,
     colour,
@@ -17,6 +16,7 @@ from pyv_npu.report.charts import (
     tips,
     titled,
 )
+from pyv_npu.sections import Chart
 from pyv_npu.studies.sweep.effects import main_effect, numbers, pareto
 from pyv_npu.studies.sweep.figures import Cell
 from pyv_npu.studies.sweep.table import MODE, POINT, Table
@@ -87,7 +87,9 @@ def heat(table: Table, down: str, across: str, figure: str) -> Chart:
     return cells("heat", title, caption, rows, [str(value) for value in columns], across, down)
 
 
-def front(table: Table, chosen: Sequence[str], axes: Sequence[str], figures: Sequence[str]) -> Chart:
+def front(
+    table: Table, chosen: Sequence[str], axes: Sequence[str], figures: Sequence[str], links: Mapping[int, str]
+) -> Chart:
     """Every point and those that no other beats in the chosen figures, of which the third, if there is one, is the size
     of a point; below, each point as a line through its axes and figures. A range of points that is chosen in one of
     both is chosen in the other."""
@@ -102,7 +104,7 @@ def front(table: Table, chosen: Sequence[str], axes: Sequence[str], figures: Seq
         {**{key: row[name] / scales[name].factor  # type: ignore[operator]
             for key, name in zip(("x", "y", "size"), chosen, strict=False)},
          "front": "Pareto front" if row[POINT] in best else "beaten", "step": row[POINT] in steps,
-         "point": row[POINT], "mode": row.get(MODE) or "point",
+         "point": row[POINT], "mode": row.get(MODE) or "point", "run": links.get(int(str(row[POINT]))),
          "set": ", ".join(f"{name} = {row[name]}" for name in axes if name != MODE)}
         for row in rows
     ]  # fmt: skip
@@ -130,6 +132,7 @@ def front(table: Table, chosen: Sequence[str], axes: Sequence[str], figures: Seq
             {"name": "points", "params": [brush], "mark": {"type": "point", "filled": True},
              "encoding": {
                  "x": across, "y": up, "color": shade, "tooltip": tooltip,
+                 "href": {"field": "run"},
                  "shape": {"field": "front", "legend": {"symbolFillColor": "#8a95a1", "orient": "bottom"},
                            "scale": {"domain": ["Pareto front", "beaten"], "range": ["diamond", "circle"]}},
                  "size": size, "strokeWidth": {"value": 1.5},
@@ -143,7 +146,7 @@ def front(table: Table, chosen: Sequence[str], axes: Sequence[str], figures: Seq
         spec["vconcat"].append(_parallel(rows, names, points, shade))
     caption = (
         f"{len(best)} of {len(table.good):,} points are beaten by no other in {', '.join(chosen)} (small is good); "
-        "drag over points to follow them"
+        "drag over points to follow them; a click opens the report or result of a point"
     )
     return Chart("front", f"{y} against {x}", caption, spec)
 
@@ -164,7 +167,7 @@ def _parallel(rows: Sequence[Mapping[str, Cell]], names: Sequence[str], points: 
         if at in (0, 1)
     ]
     across = {"field": "axis", "type": "nominal", "sort": None, "title": None,
-              "axis": {"labelAngle": -50, "labelLimit": 110, "labelOverlap": False, "grid": True},
+              "axis": {"labelAngle": -50, "labelLimit": 190, "labelOverlap": False, "grid": True},
               "scale": {"type": "point", "padding": 0.4}}  # fmt: skip
     up = {"field": "at", "type": "quantitative", "axis": None, "scale": {"domain": [-0.08, 1.08]}}
     best = "datum.front === 'Pareto front'"

@@ -15,11 +15,12 @@ from pyv_npu.csv_table import write_csv
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.report.folder import check_holds_only
 from pyv_npu.studies.sweep.point import SCHEMA, Record
+from pyv_npu.studies.sweep.table import SHORT
 from toolchain.errors import require_extra
 
-POINTS, LOCK = "points", ".lock"
+POINTS, REPORTS, LOCK = "points", "reports", ".lock"
 SWEEP, CSV, PARQUET, PAGE = "sweep.json", "table.csv", "table.parquet", "report.html"
-FILES = frozenset((POINTS, LOCK, SWEEP, CSV, PARQUET, PAGE, manifest.FILE))
+FILES = frozenset((POINTS, REPORTS, LOCK, SWEEP, CSV, PARQUET, PAGE, manifest.FILE))
 
 
 class SweepFolder:
@@ -67,6 +68,16 @@ class SweepFolder:
             return read_point(path)
         except ValueError:
             return None
+
+    def report(self, address: str) -> Path:
+        """Returns the folder for the report of a point."""
+        return self.place / REPORTS / address[:SHORT]
+
+    def link(self, address: str) -> str:
+        """Returns the path of the page of a point, without a report of its result; empty where it was not run."""
+        page = self.report(address) / PAGE
+        file = page if page.is_file() else self._file(address)
+        return str(file.relative_to(self.place)) if file.is_file() else ""
 
     def describe(self, document: Mapping[str, Any]) -> None:
         """Say what the sweep is."""

@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from pyv_npu.report.charts import FLAT
-from pyv_npu.report.page import Cell, Details, Note, Part, Section, Table, Tile, Verdict, as_text, render
+from pyv_npu.report.page import render
+from pyv_npu.sections import Cell, Details, Note, Part, Section, Table, Tile, Value, Verdict, as_text
 from pyv_npu.studies.sweep import charts
 from pyv_npu.studies.sweep.effects import BreakEven, break_even, high_is_good, main_effect, numbers, pareto, sensitivity
 from pyv_npu.studies.sweep.figures import COSTS
-from pyv_npu.studies.sweep.figures import Cell as Value
+from pyv_npu.studies.sweep.figures import Cell as Figure
 from pyv_npu.studies.sweep.table import ERROR, MODE, POINT
 from pyv_npu.studies.sweep.table import Table as Points
-from pyv_npu.units import number, quantity, scale_of
+from pyv_npu.units import number, quantity
 
 MAX_ROWS = 2000
 """Rows of the table on the page; the files have all."""
@@ -20,6 +21,7 @@ MAX_EFFECTS = 12
 """Axes whose effect is drawn."""
 MAX_FIGURES = 6
 """Figures whose effect is drawn."""
+NO_LINKS: Mapping[int, str] = {}
 BREAK_EVEN = ("cycles", "t_submit", "core_per_command")
 
 
@@ -28,39 +30,41 @@ def text(program: str, points: Points) -> str:
     failed = sum(row[ERROR] is not None for row in points.rows)
     head = Note(f"{program}: {len(points.rows):,} points, {failed:,} failed")
     figures = [name for name in points.named if numbers(points, name)]
-    return as_text([head, *_verdict(points, figures), _points(points)], SHOWN)
+    return as_text([Section("points", "", [head, *_verdict(points, figures), _points(points)])], SHOWN)
 
 
 def _verdict(points: Points, figures: Sequence[str]) -> list[Part]:
     return [Verdict(list(sentences(points, figures[0])))] if figures else []
 
 
-def page(program: str, points: Points, front: Sequence[str], again: str) -> str:
-    """The document. `front`: two or three figures of the Pareto front; `again`: the command that runs point N by
-    itself."""
+def page(
+    program: str, points: Points, front: Sequence[str], again: str, links: Mapping[int, str] = NO_LINKS
+) -> str:  # fmt: skip
+    """Writes the document. `front`: two or three figures of the Pareto front; `again`: the command that writes the
+    report of point N; `links`: by point, the path of its report or result."""
     failed = [row for row in points.rows if row[ERROR]]
     figures = [name for name in points.named if numbers(points, name)]
     axes = [axis for axis in points.axes if len(points.varied(axis)) > 1]
     tiles = [Tile("points", number(len(points.rows)), "points" + (f", {len(failed):,} failed" if failed else ""))]
-    sections = [Section("table", "Table", _table(points, again))]
+    sections = [Section("table", "Table", _table(points, again, links))]
     if figures:
         shown = [name for name in figures if name not in COSTS][:MAX_FIGURES] or figures[:1]
         tiles += _tiles(points, figures[0])
         sections[:0] = [
             Section("effects", "Main effects", _effects(points, axes, shown)),
-            Section("front", "Pareto front", _front(points, front, axes, shown)),
+            Section("front", "Pareto front", _front(points, front, axes, shown, links)),
             Section("heat", "Two axes at once", _heat(points, figures[0])),
             Section("break-even", "Loose and tight", _break_even(points, figures)),
             Section("sensitivity", "Which axis moves what", _sensitivity(points, figures)),
         ]
     if failed:
-        rows = [[Cell(number(row[POINT])), Cell(str(row[ERROR]), kind="text")] for row in failed[:MAX_ROWS]]
-        sections.append(Section("failed", "Failed points", [Table(("point", "why"), rows)]))
+        rows = [(str(row[POINT]), str(row[ERROR])) for row in failed[:MAX_ROWS]]
+        sections.append(Section("failed", "Failed points", [Table(("point", "reason"), rows)]))
     head: list[Part] = [Note(f"over {', '.join(points.axes)}", "muted"), *_verdict(points, figures)]
     return render(f"{program}: sweep", head, tiles, sections)
 
 
-def best_of(points: Points, figure: str) -> tuple[str, dict[str, Value], float]:
+def best_of(points: Points, figure: str) -> tuple[str, dict[str, Figure], float]:
     """The word for the best value of a figure, its row and the value."""
     high = high_is_good(figure)
     row, value = (max if high else min)(numbers(points, figure), key=lambda item: item[1])
@@ -103,31 +107,35 @@ def _tiles(points: Points, figure: str) -> list[Tile]:
     return tiles
 
 
-def _points(points: Points) -> Table:
+def _points(points: Points, links: Mapping[int, str] = NO_LINKS) -> Table:
     """A row for each point."""
-    heads = [POINT, *points.axes, *points.named, *([ERROR] if any(row[ERROR] for row in points.rows) else [])]
-    return _scaled(points, heads, points.rows)
+    heads = [*points.axes, *points.named, *([ERROR] if any(row[ERROR] for row in points.rows) else [])]
+    return _rows(points, heads, points.rows, links)
 
 
-def _scaled(points: Points, heads: Sequence[str], chosen: Sequence[Mapping[str, Value]], name: str = "point") -> Table:
-    """Some rows of the points; a column of times or bytes has one prefix."""
-    scales = {figure: scale_of([value for _, value in numbers(points, figure)], points.figures[figure].unit)
-              for figure in points.named}  # fmt: skip
-
-    def cell(row: dict[str, Value], head: str) -> Cell:
-        value = row[head]
-        if head in scales and isinstance(value, int | float) and scales[head].factor != 1:
-            value = value / scales[head].factor
-        return Cell(number(value), f"{name}.{row[POINT]}.{head}", "text" if head == ERROR else "")
-
-    rows = [[cell(dict(row), head) for head in heads] for row in chosen[:MAX_ROWS]]
-    return Table(heads, rows, True, [scales[head].unit if head in scales else "" for head in heads])
+def _rows(
+    points: Points, heads: Sequence[str], chosen: Sequence[Mapping[str, Figure]], links: Mapping[int, str],
+    name: str = "point",
+) -> Table:  # fmt: skip
+    """A table of some points, with the figures and axes of `heads`."""
+    units = ["", *(points.figures[head].unit if head in points.figures else "" for head in heads)]
+    rows: list[list[Value]] = [[_number(row[POINT], links), *(row[head] for head in heads)]
+                               for row in chosen[:MAX_ROWS]]  # fmt: skip
+    return Table((POINT, *heads), rows, True, units, figures=f"{name}.{{0}}.{{head}}")
 
 
-def _table(points: Points, again: str) -> list[Part]:
+def _number(point: object, links: Mapping[int, str]) -> Cell:
+    """The number of a point, which leads to its report or result."""
+    assert isinstance(point, int)
+    return Cell(number(point), link=links.get(point, ""), value=point)
+
+
+def _table(points: Points, again: str, links: Mapping[int, str]) -> list[Part]:
     total = len(points.rows)
     more = f" The first {MAX_ROWS:,} of {total:,} are here, all in table.csv." if total > MAX_ROWS else ""
-    return [Note(f"A point by itself, with its report: {again}.{more}", "muted"), _points(points)]
+    text = "A number leads to the result of its point, or to its report; for a report, with the folder of this page: "
+    text += f"{again}.{more}"
+    return [Note(text, "muted"), _points(points, links)]
 
 
 def _effects(points: Points, axes: Sequence[str], figures: Sequence[str]) -> list[Part]:
@@ -140,15 +148,11 @@ def _effects(points: Points, axes: Sequence[str], figures: Sequence[str]) -> lis
 
 
 def _sensitivity(points: Points, figures: Sequence[str]) -> list[Part]:
-    rows = [
-        [Cell(figure, kind="text"), Cell(effect.axis, kind="text"), Cell(number(effect.low)),
-         Cell(number(effect.high)), Cell(quantity(effect.share, "share"))]
-        for figure in figures
-        for effect in sensitivity(points, figure)
-        if effect.share and figure not in COSTS
-    ]  # fmt: skip
+    rows = [(figure, effect.axis, effect.low, effect.high, effect.share)
+            for figure in figures for effect in sensitivity(points, figure)
+            if effect.share and figure not in COSTS]  # fmt: skip
     heads = ("figure", "axis", "least mean", "largest mean", "distance over the mean of all")
-    return [Table(heads, rows, tools=True)] if rows else []
+    return [Table(heads, rows, True, ("", "", "", "", "share"))] if rows else []
 
 
 def _heat(points: Points, figure: str) -> list[Part]:
@@ -156,26 +160,26 @@ def _heat(points: Points, figure: str) -> list[Part]:
     return [charts.heat(points, ranked[1], ranked[0], figure)] if len(ranked) > 1 else []
 
 
-def _front(points: Points, front: Sequence[str], axes: Sequence[str], figures: Sequence[str]) -> list[Part]:
+def _front(
+    points: Points, front: Sequence[str], axes: Sequence[str], figures: Sequence[str], links: Mapping[int, str]
+) -> list[Part]:
     best = pareto(points, *front)
     if len(set(front)) < 2 or not best:
         return []
-    heads = list(dict.fromkeys([POINT, *points.axes, *front]))
-    return [charts.front(points, front, axes, figures), _scaled(points, heads, best, "front")]
+    heads = list(dict.fromkeys([*points.axes, *front]))
+    return [charts.front(points, front, axes, figures, links), _rows(points, heads, best, links, "front")]
 
 
 def _break_even(points: Points, figures: Sequence[str]) -> list[Part]:
     """A sentence for each figure and axis; where they differ by the other axes, every setting is folded below."""
     parts: list[Part] = []
-    rows: list[list[Cell]] = []
+    rows: list[tuple[str, ...]] = []
     for name in BREAK_EVEN:
         crossings = list(break_even(points, name)) if name in figures else []
         for axis in dict.fromkeys(each.axis for each in crossings):
             lines = [each for each in crossings if each.axis == axis]
             parts.append(Note(_crossing(name, axis, lines)))
-            rows += [[Cell(name, kind="text"), Cell(axis, kind="text"), Cell(_settings(each), kind="text"),
-                      Cell(", ".join(number(at) for at in each.at) or f"{each.cheaper} is always cheaper", kind="text")]
-                     for each in lines if each.at]  # fmt: skip
+            rows += [(name, axis, _settings(each), ", ".join(map(number, each.at))) for each in lines if each.at]
     heads = ("figure", "axis", "everything else", "equal at")
     return [
         *parts,

@@ -283,7 +283,7 @@ def test_the_command_shows_what_was_submitted_again_in_tight_mode(capsys: pytest
     line = ["run", "submit_latency", "--arg", "n=24", "--faults", str(EXAMPLES / "lost_doorbell.yaml")]
     assert main(line) == 0
     out = capsys.readouterr().out
-    for text in ("outcome      recovered", "noticed by   answer", ": submission refused, submitted again, after "):
+    for text in ("outcome      recovered", "noticed by   answer", "submission refused, submitted again, after "):
         assert text in out
     assert main([*line, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["faults"]

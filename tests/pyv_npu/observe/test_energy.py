@@ -324,7 +324,7 @@ def test_a_result_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
     commands = energy["total_pj"] - energy["units_pj"]["leakage"]
     assert commands == pytest.approx(sum(energy["layers_pj"].values()), abs=20)
     assert main(["run", "cnn", "--timing-only"]) == 0
-    assert "energy and area, an estimate" in capsys.readouterr().out
+    assert "Energy and area, an estimate" in capsys.readouterr().out
 
 
 def test_dram_energy_is_that_of_its_pins_behind_an_l2() -> None:

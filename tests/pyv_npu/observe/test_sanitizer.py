@@ -103,12 +103,12 @@ def test_a_missing_fence_names_both_sides_and_the_remedy(racy: Path, capsys: pyt
     source = (ROOT / "pyv_npu/examples/racy.c").read_text(encoding="utf-8").splitlines()
     stores = [number for number, line in enumerate(source, 1) if "slot->" in line]
     assert "sanitizer: 1 finding (unordered-doorbell 1)" in text
-    assert "racy.c:" in text.split("store     ")[1].splitlines()[0]
+    assert "racy.c:" in text.split("  store     ")[1].splitlines()[0]
     assert int(text.split("racy.c:")[1].split(")")[0]) in stores
     doorbell = text.split("doorbell  ")[1].splitlines()[0]
     assert "main" in doorbell and "npu_driver.h:" in doorbell and "ticket 1" in doorbell
     assert "(npu_ring)" in text and "remedy    put `fence w, o` between" in text
-    assert "mean core cycles by reason" not in text, "no submission begins at npu_submit"
+    assert "Core cycles of a submission by reason" not in text, "no submission begins at npu_submit"
 
 
 CALLERS = """

@@ -19,7 +19,7 @@ def test_layers_add_up_to_the_counters(tmp_path: Path, capsys: pytest.CaptureFix
     onnx.save(EXAMPLES["cnn"](), model)
     out = tmp_path / "out"
     assert main(["run", str(model), "--sim_level", "CA_HYBRID", "--mode", mode, *L2, "--report", str(out)]) == 0
-    assert " lines hit, " in capsys.readouterr().out
+    assert "\nL2 hits (lines)  " in capsys.readouterr().out
     npu = json.loads((out / "result.json").read_text())["npu"]
     assert npu["l2"]["hits"] and npu["l2"]["misses"] and not npu["l2"]["stale"]
     assert sum(npu["dram_channel_bytes"]) == npu["dram_bytes_read"] + npu["dram_bytes_written"]

@@ -20,9 +20,10 @@ from npu_device.trace.records import RECORD
 from pyv_npu import Simulator
 from pyv_npu.cli import main
 from pyv_npu.observe.analysis.traffic import ROLES, Traffic
-from pyv_npu.report.charts import Chart
-from pyv_npu.report.page import Section, render
+from pyv_npu.report.memory import NAMES
+from pyv_npu.report.page import render
 from pyv_npu.report.vega import charts_of
+from pyv_npu.sections import Chart, Section
 from toolchain.examples import EXAMPLES
 from toolchain.examples.decoder_kv import decoder_kv
 
@@ -160,18 +161,18 @@ def test_a_report_shows_roles_layers_tokens_and_capacity(
     page = figures(folder, browser)
     for role in (*ROLES, "total"):
         for key in ("read", "written", "bytes_total", "bytes_aligned"):
-            assert page[f"CA_HYBRID.traffic.{role}.{key}"] == f"{run['traffic'][role][key]:,}"
+            assert page[f"CA_HYBRID.traffic.{role}.{key}"] == str(run["traffic"][role][key])
     for role in ROLES:
         layers = [row for row in rows(folder / "metrics.csv") if row["metric"] == f"moved_{role}"]
         assert sum(int(row["value"]) for row in layers) == run["traffic"][role]["bytes_aligned"]
-        assert all(page[f"CA_HYBRID.traffic.{row['name']}.{role}"] == f"{int(row['value']):,}" for row in layers)
+        assert all(page[f"CA_HYBRID.traffic.{row['name']}.{NAMES[role]}, aligned"] == row["value"] for row in layers)
     for key, value in run["llm"]["kv_capacity"].items():
         assert page[f"CA_HYBRID.capacity.{key}"] == f"{value:,}"
     (token,) = run["llm"]["kv_tokens"]
-    assert page["CA_HYBRID.token.63.bytes_k"] == f"{token['bytes_k']:,}"
+    assert page["CA_HYBRID.token.63.keys moved"] == str(token["bytes_k"])
     for layer in run["llm"]["kv_layers"]:
-        for key in ("kv_bytes_read", "kv_bytes_written", "kv_bytes_total", "kv_bytes_alloc"):
-            assert page[f"CA_HYBRID.kv_layer.{layer['layer']}.{key}"] == f"{layer[key]:,}"
+        for key, head in (("kv_bytes_read", "traffic: read"), ("kv_bytes_alloc", "footprint: t_max")):
+            assert page[f"CA_HYBRID.kv_layer.{layer['layer']}.{head}"] == str(layer[key])
     written = {row["role"]: row for row in rows(folder / "traffic.csv")}
     assert all(int(written[role]["bytes_total"]) == run["traffic"][role]["bytes_total"] for role in written)
 
@@ -182,8 +183,8 @@ def test_tokens_of_a_conversation_are_drawn(models: Path, tmp_path: Path, browse
     page = figures(folder, browser)
     run = json.loads((folder / "result.json").read_text())
     for one in run["generate"]["kv_tokens"]:
-        for key in ("bytes_k", "bytes_v"):
-            assert page[f"tight.token.{one['token']}.{key}"] == f"{one[key]:,}"
+        for key, head in (("bytes_k", "keys moved"), ("bytes_v", "values moved")):
+            assert page[f"tight.token.{one['token']}.{head}"] == str(one[key])
     assert "Keys and values by token, tight" in (folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -210,7 +211,7 @@ def test_widths_of_a_built_in_model_are_compared(
         assert float(row["tokens_per_second"]) == pytest.approx(1 / seconds)
         assert row["error"] == ""
         assert page[f"width.{bits}.total_latency"] == f"{run['cycles']:,}"
-        assert page[f"{bits} bits.traffic.kv.bytes_total"] == f"{int(row['kv_bytes_moved']):,}"
+        assert page[f"{bits} bits.traffic.kv.bytes_total"] == row["kv_bytes_moved"]
     drawn = ["dma_cycles", "total_latency", "bandwidth", "tokens_per_second", "t_max_limit"]
     assert [chart.name for chart in charts_of((folder / "report.html").read_text())] == [
         f"widths_{name}" for name in drawn

@@ -197,11 +197,12 @@ def test_the_page_shows_the_figures_of_metrics_csv(report: Path, browser: Any) -
             assert float(shown[key].replace(",", "")) == float(row["value"]), key
             seen += 1
     assert seen > 50
-    assert shown["tight.correct"] == "yes"
+    assert shown["tight.cycles"].replace(",", "") == str(json.loads((report / "result.json").read_text())["cycles"])
+    assert "outputs as the reference\tyes" in browser.execute_script("return document.body.innerText")
     sections = browser.execute_script("return [...document.querySelectorAll('section')].map((part) => part.id)")
     assert sections == [
-        "cycles", "bottlenecks", "roofline", "layers", "traffic", "energy", "latency", "stages", "sites", "time",
-        "series", "runs", "parameters",
+        "model", "cycles", "bottlenecks", "roofline", "layers", "traffic", "energy", "latency", "stages", "sites",
+        "time", "series", "run", "parameters",
     ]  # fmt: skip
     layer = browser.execute_script("const c = gantts['gantt-tight']; return c.layerOf(c.tickets[3])")
     fourth = [row["layer"] for row in csv.DictReader((report / "timeline.csv").open()) if row["what"] == "ACCEPT"][3]
@@ -228,7 +229,7 @@ def test_compare_shows_both_modes(model: str, tmp_path: Path, capsys: pytest.Cap
     result = json.loads((tmp_path / "result.json").read_text())
     p50 = [result[mode]["latency"]["stages"]["t_submit_prebuilt"]["p50"] for mode in ("loose", "tight")]
     assert result["ratio"]["t_submit_prebuilt_p50"] == round(p50[0] / p50[1], 3)
-    assert f"loose / tight: t_submit_prebuilt P50 {p50[0] / p50[1]:.2f}" in text
+    assert f"loose / tight, t_submit_prebuilt P50  {p50[0] / p50[1]:.2f}" in text
     for mode in ("loose", "tight"):
         assert result[mode]["model"]["checks"]["y"]["ok"]
         latency = result[mode]["latency"]
@@ -236,7 +237,7 @@ def test_compare_shows_both_modes(model: str, tmp_path: Path, capsys: pytest.Cap
         assert stage["n"] == result[mode]["model"]["commands"]
         total = stage["mean"] * stage["n"]
         assert math.isclose(sum(latency["reasons_prebuilt"].values()), total, rel_tol=1e-3)
-        assert f"{latency['reasons_prebuilt']['validate'] / stage['n']:.2f}" in text
+        assert latency["reasons_prebuilt"]["validate"] == 4 * stage["n"]
         assert (tmp_path / mode / "trace.perfetto-trace").stat().st_size > 1000
     assert {row["run"] for row in rows(tmp_path)} == {"loose", "tight"}
     assert (tmp_path / "npu_ir.jsonl").exists() and (tmp_path / "cmdq.json").exists()

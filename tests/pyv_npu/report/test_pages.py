@@ -15,6 +15,9 @@ from pyv_npu.report.vega import charts_of
 from pyv_npu.studies.break_even import AUTOMATIC
 
 PAGES = {
+    "firmware": ["run", "submit_latency", "--arg", "n=40", "--report"],
+    "diff": ["diff", "firmware", "slower", "-o"],
+    "campaign": ["campaign", "campaign.yaml", "submit_latency", "-n", "8", "--arg", "n=8", "-o"],
     "sweep": ["sweep", "submit_latency", "core.timing.mmio_one_way=0,60", "npu.spm.banks=4,8", "tile=16,32", "--arg",
               "n=4", "--arg", "phases=2", "-o"],
     "compare": ["compare", "submit_latency", "--arg", "n=40", "--report"],
@@ -23,6 +26,8 @@ PAGES = {
     "serve": ["serve", "llama2-7b", "--layers", "1", "--first", "8", "--output", "16", "--check-steps", "1", "--slo",
               "ttft=2s,tpot=100ms", "--report"],
 }  # fmt: skip
+"""Page -> the command that writes it to a folder, or to a file report.html; `diff` takes two of the folders."""
+SLOWER = [*PAGES["firmware"][:-1], "--set", "core.timing.mmio_one_way=90", "--report"]
 SEEN = ((1400, "light"), (800, "dark"), (400, "light"), (1400, "dark"), (400, "dark"))
 """Widths and themes."""
 
@@ -76,6 +81,25 @@ for (let node = walker.nextNode(); node; node = walker.nextNode()) {
 return [...new Set(found)];
 """
 """Texts whose contrast with what lies under them is below 4.5, by the formula of WCAG 2."""
+CLIPPED = """
+const found = [];
+for (const svg of document.querySelectorAll(".chart svg")) {
+  const edge = svg.getBoundingClientRect();
+  for (const text of svg.querySelectorAll("text")) {
+    const at = text.getBoundingClientRect();
+    if (!at.width || getComputedStyle(text).opacity === "0" || text.closest("[clip-path]")) continue;
+    if (at.left < edge.left - 1 || at.right > edge.right + 1 || at.top < edge.top - 1 || at.bottom > edge.bottom + 1)
+      found.push(`${svg.closest("figure").id}: ${text.textContent}`);
+    if (text.textContent.includes("\u2026")) found.push(`${svg.closest("figure").id}: ${text.textContent} is cut`);
+  }
+}
+for (const text of document.querySelectorAll("nav a, th, dt, dd, .tile b, .tile span, h1, h2, h3, figcaption"))
+  if (text.scrollWidth > text.clientWidth + 1 && getComputedStyle(text).display !== "inline")
+    found.push(`${text.tagName}: ${text.textContent.slice(0, 60)}`);
+return [...new Set(found)];
+"""
+"""Labels of charts that lie outside of them or are cut, and texts that are wider than their box."""
+TILES = {"diff": 0, "campaign": 6}
 
 
 class Folders(dict[str, Path]):
@@ -89,7 +113,13 @@ class Folders(dict[str, Path]):
         sweep = replace(AUTOMATIC["submit_latency"][3], values=("0", "240"))
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(AUTOMATIC, "submit_latency", (sweep,))
-            assert main([*PAGES[name], str(self[name])]) == 0
+            if name == "diff":
+                self[name].mkdir()
+                folders = [str(self["firmware"]), str(self._root / "slower")]
+                assert main([*SLOWER, folders[1]]) == 0
+                assert main(["diff", *folders, "-o", str(self[name] / "report.html")]) == 0
+            else:
+                assert main([*PAGES[name], str(self[name])]) == 0
         return self[name]
 
 
@@ -131,7 +161,9 @@ def test_a_page_is_whole_and_legible(name: str, seen: Any, folders: Folders, bro
             " charts.filter((chart) => { const svg = chart.box.querySelector('svg').getBoundingClientRect();"
             "   return svg.width > chart.width + 1 || svg.width < chart.width / 2; }).map((chart) => chart.name)]"
         )
-        assert sizes == [0, 4, []], (width, scheme)
+        assert sizes == [0, TILES.get(name, 4), []], (width, scheme)
+        clipped = [text for text in browser.execute_script(CLIPPED) if width >= 800 or not text.endswith("is cut")]
+        assert clipped == [], (width, scheme)  # on a telephone names of rows are cut, and tooltips have them
         assert browser.execute_script(CONTRAST) == [], (width, scheme)
         cut = browser.execute_script(
             "return [...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth + 1)"

@@ -18,11 +18,12 @@ from pyv_native.files import replacing, write_text
 from pyv_npu import manifest
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.rows import Submissions
-from pyv_npu.report.charts import MAX_POINTS, Chart, Line, Range, distributions, quantitative, ranges
+from pyv_npu.report.charts import MAX_POINTS, Line, Range, distributions, quantitative, ranges
 from pyv_npu.report.folder import ReportFolder
 from pyv_npu.report.pictures import cumulative
 from pyv_npu.report.timeline import LATENCY_COLUMNS, timeline_csv, write_latency_csv
 from pyv_npu.report.vega import draw
+from pyv_npu.sections import Chart
 
 # -- folder ----------------------------------------------------------------------------------------------------
 

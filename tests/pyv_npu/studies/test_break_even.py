@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from pyv_npu.config import load
-from pyv_npu.report.charts import Chart
-from pyv_npu.report.page import Note
+from pyv_npu.sections import Chart, Note
 from pyv_npu.studies.break_even import AUTOMATIC, Sweep, break_even, charts, run_sweep
 
 

@@ -1,0 +1,232 @@
+"""Sections of a result, from which terminal text, pages, CSV files and notebooks are made.
+
+Docstrings of the parts say what a page and a terminal do with them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pyv_npu.text import MISSING, WIDTH, columns, lines_of, wrapped
+from pyv_npu.units import number, quantity, scale_of
+
+MAX_ROWS = 40
+"""Rows of a table on a terminal."""
+WIDEST, LONG = 132, 48
+"""Letters of a table on a terminal, and of a cell: a wider table with longer cells is written row by row."""
+
+
+class Note(NamedTuple):
+    """A paragraph; `kind`: "muted", "warning" or empty."""
+
+    text: str
+    kind: str = ""
+
+
+class Heading(NamedTuple):
+    """A heading within a section."""
+
+    text: str
+
+
+class Verdict(NamedTuple):
+    """The sentences that a reader should know first."""
+
+    sentences: Sequence[str]
+
+
+class Facts(NamedTuple):
+    """Names with texts, a line each."""
+
+    rows: Sequence[tuple[str, str]]
+
+
+class Chart(NamedTuple):
+    """A Vega-Lite chart of a page: `name` is that of its file, the caption says what is drawn."""
+
+    name: str
+    title: str
+    caption: str
+    spec: Mapping[str, Any]
+
+
+class Cell(NamedTuple):
+    """A cell with more than a value: `name` makes it findable in the page, `kind` "text" aligns it like text, "depth1"
+    indents it, `link` is a path relative to the page, `value` is what its column is sorted by."""
+
+    text: str
+    name: str = ""
+    kind: str = ""
+    link: str = ""
+    value: float | None = None
+
+
+Value = Cell | str | int | float | None
+"""A column of text stands to the left; a number has the format of `pyv_npu.units` and the unit of its column; None is a
+gap."""
+
+
+class Table(NamedTuple):
+    """A table; a terminal shows its first rows."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Value]]
+    tools: bool = False
+    """Whether it can be filtered, however short it is."""
+    units: Sequence[str] = ()
+    """Units of the columns, empty where there is none; a column of seconds, bytes or rates has one prefix."""
+    file: str = ""
+    """CSV file of the folder of a report, whose heads are those of the table, and whose values have no prefix."""
+    figures: str = ""
+    """Names of its numbers in the page, from cells of the row and the head: "{1}.{0}.{head}"."""
+
+
+class Details(NamedTuple):
+    """A table that a page folds and a terminal leaves out."""
+
+    summary: str
+    table: Table
+
+
+class OverTime(NamedTuple):
+    """Runs on one time axis, as page/gantt.js draws them."""
+
+    charts: Mapping[str, Any]
+    """By the name of the run, as `pyv_npu.report.figures.gantt_chart` returns them."""
+
+
+Part = Note | Heading | Verdict | Facts | Chart | Table | Details | OverTime
+
+
+class Tile(NamedTuple):
+    """A figure of the first screen; `name` makes it findable in the page, `text` says what it is."""
+
+    name: str
+    value: str
+    text: str
+
+
+class Section(NamedTuple):
+    """A part of a result with a name, which is that of its anchor in the page."""
+
+    name: str
+    title: str
+    parts: Sequence[Part]
+
+
+# -- cells -------------------------------------------------------------------------------------------------------------
+
+
+class Layout(NamedTuple):
+    """A table as all renderers show it."""
+
+    units: Sequence[str]
+    """Of the columns, with their prefixes."""
+    rows: Sequence[Sequence[Cell]]
+    text: Sequence[bool]
+    """Columns of text."""
+    heads: Sequence[str]
+    """With the units."""
+    bare: Sequence[str]
+    """With the units of the values of cells, as a copy of the table has them."""
+
+
+def layout(table: Table) -> Layout:
+    """Formats the cells of a table, with one prefix a column."""
+    units = [*table.units, *[""] * (len(table.heads) - len(table.units))]
+    scales = [scale_of([row[at] for row in table.rows if isinstance(row[at], int | float)], unit)  # type: ignore[misc]
+              for at, unit in enumerate(units)]  # fmt: skip
+    heads = [f"{head} ({scale.unit})" if scale.unit else head for head, scale in zip(table.heads, scales, strict=True)]
+
+    words = [at > 0 and all(map(_is_text, (row[at] for row in table.rows))) for at in range(len(table.heads))]
+
+    def cell(row: Sequence[Value], at: int) -> Cell:
+        value = row[at]
+        if isinstance(value, Cell):
+            return value
+        if isinstance(value, str):
+            return Cell(value, kind="text" if words[at] else "")
+        name = table.figures and table.figures.format(*map(plain, row), head=table.heads[at].lower())
+        if value is None:
+            return Cell(MISSING, name)
+        if units[at] == "share":
+            return Cell(quantity(value, "share").removesuffix(" %"), name)
+        if scales[at].factor == 1:
+            return Cell(number(value), name)
+        return Cell(number(value / scales[at].factor), name, value=value)
+
+    bare = [f"{head} ({unit})" if scale.factor != 1 and unit != "share" else shown
+            for head, shown, unit, scale in zip(table.heads, heads, units, scales, strict=True)]  # fmt: skip
+    rows = [[cell(row, at) for at in range(len(row))] for row in table.rows]
+    text = [bool(rows) and all(row[at].kind == "text" for row in rows) for at in range(len(table.heads))]
+    return Layout([scale.unit for scale in scales], rows, text, heads, bare)
+
+
+def _is_text(value: Value) -> bool:
+    return isinstance(value, str) or (isinstance(value, Cell) and value.kind == "text")
+
+
+def plain(value: Value) -> object:
+    """Returns the bare value of a cell."""
+    if isinstance(value, Cell):
+        return value.text if value.value is None else value.value
+    return value
+
+
+def parts_of(sections: Iterable[Section]) -> Iterator[Part]:
+    """Yields the parts of all sections."""
+    for section in sections:
+        yield from section.parts
+
+
+def csv_tables(sections: Iterable[Section]) -> dict[str, Table]:
+    """Returns the tables that are files of a report, by the name of the file."""
+    return {part.file: part for part in parts_of(sections) if isinstance(part, Table) and part.file}
+
+
+# -- terminal ----------------------------------------------------------------------------------------------------------
+
+
+def as_text(sections: Iterable[Section], rows: int = MAX_ROWS) -> str:
+    """Formats sections for a terminal: at most `rows` rows of each table; charts are for pages."""
+    blocks = list[str]()
+    for section in sections:
+        lines = list[str]()
+        for part in section.parts:
+            text = _text(part, rows)
+            gap = lines and text and isinstance(part, Table | Facts | Heading)
+            lines += [""] if gap else []
+            lines += [text] if text else []
+        if lines:
+            blocks.append("\n".join([*([section.title] if section.title else []), *lines]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _text(part: Part, rows: int) -> str:
+    match part:
+        case Note(text, _) | Heading(text):
+            return "\n".join(wrapped(text))
+        case Verdict(sentences):
+            return "\n".join(line for sentence in sentences for line in wrapped(sentence))
+        case Facts(facts) if facts:
+            return lines_of("", facts)
+        case Table() if part.rows:
+            more = f"\nand {len(part.rows) - rows:,} more rows" if len(part.rows) > rows else ""
+            return _table_text(part._replace(rows=part.rows[:rows])) + more
+    return ""
+
+
+def _table_text(table: Table) -> str:
+    units, rows, text, _, _ = layout(table)
+    cells = [[f"{'  ' * int(cell.kind[5:])}{cell.text}" if cell.kind.startswith("depth") else cell.text for cell in row]
+             for row in rows]  # fmt: skip
+    shown = columns(table.heads, cells, text, units)
+    prose = max((len(cell.text) for row in rows for cell in row), default=0) > LONG
+    if not prose or max(map(len, shown.splitlines())) <= WIDEST:
+        return shown
+    return "\n\n".join(
+        "\n".join(
+            line for head, unit, cell in zip(table.heads, units, row, strict=True)
+            for line in wrapped(f"{head}: {cell} {unit}", WIDTH, "  ") if cell
+        )
+        for row in cells
+    )  # fmt: skip
