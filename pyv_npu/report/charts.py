@@ -27,6 +27,8 @@ _DIGIT = "round(datum.value / pow(10, floor(log(datum.value) / LN10 + 1e-9)))"
 DECADES = f"{_DIGIT} === 1 ? {_LABEL} : ''"
 """Labels of a logarithmic axis at powers of ten only, and at 1, 2 and 5 of each."""
 STEPS = f"indexof([1, 2, 5], {_DIGIT}) >= 0 ? {_LABEL} : ''"
+NEAR_ZERO = 0.1
+"""Share of the largest value below which an axis begins at zero."""
 FADED = 0.12
 OTHER = "other"
 
@@ -81,6 +83,8 @@ def quantitative(field: str, title: str, values: Iterable[float], *, zero: bool 
     else:
         base = zero and (low <= 0 or high > 1.5 * low)
         axis["scale"] = {"domain": [0, high * 1.05 or 1]} if base and low >= 0 else {"zero": base, "padding": 8}
+        if not base and 0 <= low <= NEAR_ZERO * high:
+            axis["scale"] = {"domain": [0, high], "nice": False}
     return axis
 
 
@@ -179,6 +183,8 @@ def line_view(
     }  # fmt: skip
     if styles:
         encoding["strokeDash"] = {"field": "style", "type": "nominal", "scale": {"domain": styles}}
+        if len({(curve.name, curve.style) for curve in curves}) == len(names) == len(styles):
+            encoding["strokeDash"]["legend"] = None  # the legend of colours tells the same
     mark: Spec = {"type": "line", "point": dots or all(len(curve.points) < 2 for curve in curves)}
     zoom = [] if words else [zoomed("x")]
     flatten = [{"flatten": ["x", "y"]}]
@@ -343,7 +349,7 @@ def heat(
         "encoding": {
             "x": {"field": "x", "type": "quantitative", "title": across, "scale": {"nice": False}},
             "x2": {"field": "x2"},
-            "y": {"field": "row", "type": "nominal", "sort": None, "title": None},
+            "y": {"field": "row", "type": "nominal", "sort": None, "title": None, "axis": {"labelOverlap": False}},
             "color": {"field": "share", "type": "quantitative", "title": "% of the time",
                       "scale": {"domain": [0, 100], "range": "heatmap"}, "legend": {"gradientLength": 120}},
             "tooltip": [*tips(row="bank"), numeric_tip("x", f"from ({across})"), numeric_tip("share", "% of the time")],

@@ -102,9 +102,9 @@ def serving_sections(run: "ServedWorkload") -> list[Section]:
         ("checked", _checked(run)),
     ]  # fmt: skip
     heads = ("time", "mean", *(f"P{each}" for each in PERCENTILES))
-    rows = [(name.upper(), *(value / 1e9 for value in times.values()))
+    rows = [(name.upper(), *(Cell(quantity(value / 1e9, "s"), value=value / 1e9) for value in times.values()))
             for name in FIGURES if (times := figures[f"{name}_ns"])]  # fmt: skip
-    users = Table(heads, rows, units=("", *["s" for _ in heads[1:]]))
+    users = Table(heads, rows)
     title = f"{run.serving.shape.name} serves, CA_HYBRID: KV {run.serving.kv.name}, {config.policy}"
     heads = ("offered", "within the limits", "goodput", "TTFT P99", "TPOT P99", "problem")
     trials = [[trial.rate, trial.attainment, trial.goodput,

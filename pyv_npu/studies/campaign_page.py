@@ -10,7 +10,7 @@ from pyv_npu import manifest
 from pyv_npu.report.charts import stacked
 from pyv_npu.report.folder import check_holds_only
 from pyv_npu.report.page import render
-from pyv_npu.sections import Cell, Chart, Note, Part, Section, Table, Tile, Value, parts_of
+from pyv_npu.sections import Cell, Chart, Note, Part, Section, Table, Tile, Value, Verdict, parts_of
 from pyv_npu.studies.campaign import Campaign, Run, csv, interval, to_json
 from pyv_npu.studies.fault_outcomes import TEXT, Outcome
 from pyv_npu.units import number
@@ -71,7 +71,16 @@ def page(program: str, campaigns: Sequence[Campaign], again: Sequence[str], faul
         Section("meaning", "Meaning of the outcomes", [Table(("outcome", "meaning"), _meaning())]),
     ]
     head = Note("Each run has one fault, drawn at random, and goes on from a snapshot before it.", "muted")
-    return render(f"{program}: fault campaign", [head], tiles, sections)
+    return render(f"{program}: fault campaign", [head, Verdict(list(map(_sentence, campaigns)))], tiles, sections)
+
+
+def _sentence(one: Campaign) -> str:
+    """Counts the runs that end badly, and the actions that led to them."""
+    bad = [run for run in one.counted if run.verdict.outcome in WORST_FIRST[:3]]
+    if not bad:
+        return f"{one.mode}: no crash, hang or silent corruption in {len(one.counted):,} runs whose fault acted."
+    actions = ", ".join(dict.fromkeys(run.fault.do for run in bad))
+    return f"{one.mode}: {len(bad):,} of {len(one.counted):,} runs crash, hang or corrupt silently, after {actions}."
 
 
 def outcome_sections(campaigns: Sequence[Campaign]) -> list[Section]:

@@ -1,7 +1,7 @@
 """Sections of the difference of two results, for a terminal and a page."""
 
 from pyv_npu.report.page import render as render_page
-from pyv_npu.sections import Cell, Note, Section, Table, Value, as_text
+from pyv_npu.sections import Cell, Note, Part, Section, Table, Value, Verdict, as_text
 from pyv_npu.studies.diff import Change, Difference
 from pyv_npu.studies.diff_charts import latency_parts, time_parts
 from pyv_npu.text import MISSING
@@ -28,9 +28,9 @@ def page(found: Difference) -> str:
     return render_page("Difference of two results", _head(found), (), [settings, causes, *charts, changes])
 
 
-def _head(found: Difference) -> list[Note]:
+def _head(found: Difference) -> list[Part]:
     names = [f"{side}: {loaded.name}" for side, loaded in (("A", found.before), ("B", found.after))]
-    return [Note(found.sentence), *(Note(text, "muted") for text in names)]
+    return [Verdict([found.sentence]), *(Note(text, "muted") for text in names)]
 
 
 def _sections(found: Difference) -> list[Section]:

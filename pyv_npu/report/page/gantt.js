@@ -354,7 +354,8 @@ class Gantt {
       paint.fillStyle = colour("grid");
       paint.fillRect(x, Gantt.HEAD - 4, 1, this.height);
       paint.fillStyle = colour("muted");
-      if (x < Gantt.LEFT + this.width - 40) paint.fillText(`${text(tick)}${this.run.hertz ? ` = ${duration(tick / this.run.hertz)}` : " cycles"}`, x + 3, 14);
+      const label = `${text(tick)}${this.run.hertz ? ` = ${duration(tick / this.run.hertz)}` : " cycles"}`;
+      if (x + 3 + paint.measureText(label).width <= Gantt.LEFT + this.width + 8) paint.fillText(label, x + 3, 14);
     }
     if (this.run.end < axis.end) { // the run is over
       paint.fillStyle = colour("muted");

@@ -81,10 +81,10 @@ def heat(table: Table, down: str, across: str, figure: str) -> Chart:
             mean = means.get((value, other))
             share = 0.0 if mean is None or high == low else (mean - low) / (high - low)
             line.append(("" if mean is None else number(mean / scale.factor), share))
-        rows[str(value)] = line
+        rows[number(value)] = line
     title = f"{titled(figure, scale.unit)} over {down} and {across}"
     caption = f"mean over everything else, from {number(low / scale.factor)} to {number(high / scale.factor)} (darkest)"
-    return cells("heat", title, caption, rows, [str(value) for value in columns], across, down)
+    return cells("heat", title, caption, rows, [number(value) for value in columns], across, down)
 
 
 def front(
