@@ -93,6 +93,7 @@ def sections_of(
     """Returns the sections of one run or two; `comparison`: the JSON object of both."""
     sections = [
         Section("run", _head(runs, config), [*_problems(runs, comparison), *_totals(runs, comparison)]),
+        Section("host", "", [] if comparison is not None else _host(runs)),
         Section("cycles", "Core cycles by phase", _cycles(runs, config, alone)),
         Section("tokens", "Tokens", _tokens(runs)),
         Section("faults", "Injected faults, against the run without them", _faults(runs)),
@@ -158,8 +159,6 @@ def _totals(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
         rows.append(_Total(name, [each.get(key) for each in l2]))
     for key, name in BUSY.items() if used else ():
         rows.append(_Total(f"{name} (%)", [_busy(run, key) for run in runs.values()]))
-    for name, key in (("host: CPU seconds", "cpu_s"), ("host: million instructions per CPU second", "mips")):
-        rows.append(_Total(name, [(run.get("host") or {}).get(key) for run in runs.values()]))
     if any(check["ok"] is not None for run in runs.values() for check in checks(run)):
         rows.append(_Total("outputs as the reference", ["yes" if agrees(run) else "NO" for run in runs.values()]))
     saved = [(submission_of(run) or {}).get("saved_per_command") for run in runs.values()]
@@ -170,6 +169,14 @@ def _totals(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
         parts.append(Facts([*_ratios(comparison["ratio"], comparison.get("phases")),
                             ("same results in both modes", SAME_RESULTS[comparison["same_results"]])]))  # fmt: skip
     return parts
+
+
+def _host(runs: Runs) -> list[Part]:
+    """CPU time of the host, which differs from run to run: for terminals only."""
+    host = next(iter(runs.values())).get("host") or {}
+    texts = (("cpu_s", "CPU seconds"), ("mips", "million instructions per CPU second"))
+    shown = [f"{number(host[key])} {text}" for key, text in texts if host.get(key) is not None]
+    return [Facts([("host", ", ".join(shown))])] if shown else []
 
 
 COUNTERS = (

@@ -33,7 +33,7 @@ def extended(sections: Sequence[Section], seen: Observed, sweeps: Mapping[str, S
         "latency": seen.distributions,
         "stages": [*pictures.stages(seen.runs), *pictures.reasons(seen.runs)],
     }
-    total, *rest = sections
+    total, *rest = (each for each in sections if each.name != "host")
     shown = [each._replace(parts=[*charts.get(each.name, ()), *_below_headings(each.parts, sweeps)]) for each in rest]
     front = next(
         (at for at, each in enumerate(shown) if each.name in ("tokens", "faults", "energy", "latency")), len(shown)
