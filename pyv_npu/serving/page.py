@@ -102,8 +102,10 @@ def serving_sections(run: "ServedWorkload") -> list[Section]:
         ("checked", _checked(run)),
     ]  # fmt: skip
     heads = ("time", "mean", *(f"P{each}" for each in PERCENTILES))
-    rows = [(name.upper(), *(Cell(quantity(value / 1e9, "s"), value=value / 1e9) for value in times.values()))
-            for name in FIGURES if (times := figures[f"{name}_ns"])]  # fmt: skip
+    rows: list[list[Value]] = [
+        [name.upper(), *(Cell(quantity(value / 1e9, "s"), value=value / 1e9) for value in times.values())]
+        for name in FIGURES if (times := figures[f"{name}_ns"])
+    ]  # fmt: skip
     users = Table(heads, rows)
     title = f"{run.serving.shape.name} serves, CA_HYBRID: KV {run.serving.kv.name}, {config.policy}"
     heads = ("offered", "within the limits", "goodput", "TTFT P99", "TPOT P99", "problem")
