@@ -19,8 +19,8 @@ from npu_device.memory.operands import INTEGERS
 from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.kv_quant import encoded_kv
-from pyv_npu.report.charts import Chart, Line, lines
-from pyv_npu.report.page import Cell, Table
+from pyv_npu.report.charts import Line, lines
+from pyv_npu.sections import Cell, Chart, Table
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.ia import Machine
 from pyv_npu.workloads.kv_figures import cached

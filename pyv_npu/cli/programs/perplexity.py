@@ -7,7 +7,8 @@ from pyv_native.files import write_bytes, write_text
 from pyv_npu.cli.shared import options
 from pyv_npu.cli.shared.output import OK, Call, show
 from pyv_npu.errors import UsageError
-from pyv_npu.report.page import Section, as_text, render
+from pyv_npu.report.page import render
+from pyv_npu.sections import Section, as_text
 from pyv_npu.text import as_json
 
 DEFAULT = "fp16,uniform8,uniform4,oaken,kivi,kvquant,qserve"
@@ -51,6 +52,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
             write_text(args.report / "report.html", render(of, [], [], [section]))
         except OSError as error:
             raise UsageError(f"--report {args.report}: {error.strerror}: choose another place") from None
-    text = f"{of}\n\n{as_text([table(rows)], len(rows))}"
+    text = f"{of}\n\n" + as_text([Section("methods", "", [table(rows)])], len(rows))
     show(as_json({"schema": 1, "count": args.count, "methods": found}) if args.json else text)
     return OK
