@@ -420,3 +420,24 @@ def test_of_two_transfers_on_a_bank_the_younger_waits() -> None:
     assert stalled == {younger}
     end = rig.stamps(What.DMA_END)
     assert end[older] < end[younger]
+
+
+def test_a_nop_keeps_its_entry_of_the_queue_until_its_stream_comes_to_it() -> None:
+    rig = Rig(NpuConfig(spm=SMALL_SPM))
+    long = rig.submit(load(SPM, size=0x4000, stream=1))
+    nop = rig.submit(Descriptor(opcode=Opcode.NOP, stream=1))
+    rig.go(rig.now + 20)
+    assert rig.counter("QUEUE_DEPTH") == 1
+    rig.idle()
+    done = rig.stamps(What.DONE)
+    assert done[nop] >= done[long]
+
+
+def test_barriers_of_one_epoch_are_lifted_in_their_order() -> None:
+    rig = Rig(NpuConfig(spm=SMALL_SPM))
+    rig.submit(load(SPM, size=0x4000, stream=1))
+    barrier = rig.submit(Descriptor(opcode=Opcode.BARRIER, function=Scope.GLOBAL, stream=2))
+    rig.go(rig.now + 20)
+    rig.device.port.tbar(int(Scope.GLOBAL), rig.now)
+    rig.idle()
+    assert [event["ticket"] for event in rig.happened(What.BARRIER_CLOSE)] == [barrier, 0]

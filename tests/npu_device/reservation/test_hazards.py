@@ -88,10 +88,11 @@ class Hazards:
         count: int = self.entry(one).hazards
         return count
 
-    def ended(self, one: Command) -> list[Command]:
-        """The commands that this sets free, oldest first."""
-        self.entry(one).stage = ENDED
-        self._end(self._buffer.arena, one.entry, 0)
+    def ended(self, *commands: Command) -> list[Command]:
+        """The commands that these set free, oldest first."""
+        for one in commands:
+            self.entry(one).stage = ENDED
+            self._end(self._buffer.arena, one.entry, 0)
         return self._released()
 
     def retired(self, one: Command) -> list[Command]:
@@ -278,3 +279,12 @@ def test_writers_of_one_tile_wait_for_the_latest_of_them_only() -> None:
     for one, following in pairwise(queue):
         assert not hazards.ended(one), "results reach memory in order: a writer waits until the one before retires"
         assert hazards.retired(one) == [following]
+
+
+def test_commands_that_others_release_in_one_cycle_become_ready_in_the_order_of_acceptance() -> None:
+    hazards, tiles = Hazards(), [make_region(64 * index, 1, 64) for index in range(2)]
+    first, second = (command(number, [], tile) for number, tile in enumerate(tiles))
+    readers = [command(2 + number, [tiles[number % 2]], None) for number in range(4)]
+    for one in (first, second, *readers):
+        hazards.add(one)
+    assert hazards.ended(first, second) == readers
