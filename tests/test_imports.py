@@ -22,10 +22,13 @@ ALLOWED: dict[str, set[str]] = {
     "pyv_ext.pyv_adapter": {"pyv_ext", "pyv", *NUMERIC, *NATIVE},
     "toolchain": {
         "npu_device.abi",
+        "npu_device.config",
         "npu_device.cost.durations",
+        "npu_device.cost.tensor",
         "npu_device.kv_quant",
         "npu_device.memory.bitwidth",
         "npu_device.memory.kv",
+        "npu_device.operations.loops",
         "npu_device.operations.windows",
         "pyv_ext.isa",
         "pyv_native.code_cache",

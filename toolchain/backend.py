@@ -91,7 +91,9 @@ def compile_layers(
     names, stages = selected(passes), list[tuple[str, Graph]]()
     if granularity == "tile":
         names = [one for one in names if one not in MACRO_ONLY]
-    target = target._replace(mapping=_mapping(graph, target.mapping, names, granularity))
+    target = target._replace(
+        mapping=_mapping(graph, target.mapping, names, granularity), tile_form=granularity == "tile"
+    )
 
     def note(stage: str, after: Graph) -> None:
         if traced:

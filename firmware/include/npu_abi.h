@@ -279,6 +279,7 @@
 /* LoopOrder */
 #define NPU_LOOP_OUTPUT 0u
 #define NPU_LOOP_WEIGHT 1u
+#define NPU_LOOP_INPUT 2u
 
 /* Epilogue */
 #define NPU_EPILOGUE_BIAS 16u
@@ -286,6 +287,11 @@
 #define NPU_EPILOGUE_REQUANTIZE 64u
 #define NPU_EPILOGUE_PER_CHANNEL 128u
 #define NPU_EPILOGUE_PER_TOKEN 256u
+
+/* Residence */
+#define NPU_STAY_IN0 16u
+#define NPU_STAY_IN1 32u
+#define NPU_STAY_SHARED 64u
 
 /* Scope */
 #define NPU_SCOPE_TILE 0u
@@ -534,9 +540,17 @@ NPU_STATIC_ASSERT(sizeof(struct npu_attn) == 40, "size of npu_attn");
 
 struct npu_gemm {
     uint64_t codebook; /* address of the codebooks of VQ8 weights, param0 of them; 0: no VQ8 */
+    uint32_t block_m; /* GEMM_T: M of a block, in whole tiles; 0: one tile */
+    uint32_t block_n; /* GEMM_T: N of a block, in whole tiles; 0: one tile */
+    uint32_t block_k; /* GEMM_T: K of a block, in whole tiles; 0: one tile */
+    uint32_t block_reserved; /* zero */
 };
 NPU_STATIC_ASSERT(offsetof(struct npu_gemm, codebook) == 0, "npu_gemm.codebook");
-NPU_STATIC_ASSERT(sizeof(struct npu_gemm) == 8, "size of npu_gemm");
+NPU_STATIC_ASSERT(offsetof(struct npu_gemm, block_m) == 8, "npu_gemm.block_m");
+NPU_STATIC_ASSERT(offsetof(struct npu_gemm, block_n) == 12, "npu_gemm.block_n");
+NPU_STATIC_ASSERT(offsetof(struct npu_gemm, block_k) == 16, "npu_gemm.block_k");
+NPU_STATIC_ASSERT(offsetof(struct npu_gemm, block_reserved) == 20, "npu_gemm.block_reserved");
+NPU_STATIC_ASSERT(sizeof(struct npu_gemm) == 24, "size of npu_gemm");
 
 struct npu_eltwise {
     uint32_t broadcast0; /* ELTWISE: shape of in0: 0 M x N, 1 one row, 2 one column, 3 one element */
@@ -635,10 +649,10 @@ NPU_STATIC_ASSERT(offsetof(struct npu_recovery, detail) == 12, "npu_recovery.det
 NPU_STATIC_ASSERT(sizeof(struct npu_recovery) == 16, "size of npu_recovery");
 
 struct npu_extended {
-    uint32_t m; /* M */
-    uint32_t n; /* N */
-    uint32_t k; /* K */
-    uint16_t loop_order; /* 0 output stationary, 1 weight stationary */
+    uint32_t m; /* M; CONV2D_T: pixels of a block */
+    uint32_t n; /* N; CONV2D_T: filters of a block */
+    uint32_t k; /* K; CONV2D_T: depth of a block */
+    uint16_t loop_order; /* [3:0] 0 output stationary, 1 weight stationary, 2 input stationary; stay in the workspace: [4] in0, [5] in1, [6] shared by the engines */
     uint16_t engines; /* that work side by side, at most; 0: any number */
     uint32_t ld0; /* bytes between rows of in0 */
     uint32_t ld1; /* bytes between rows of in1 */

@@ -71,10 +71,16 @@ PARTS = (
 )
 
 EXTENDED_WORDS = (
-    Word("m", 0, 4, "M"),
-    Word("n", 4, 4, "N"),
-    Word("k", 8, 4, "K"),
-    Word("loop_order", 12, 2, "0 output stationary, 1 weight stationary"),
+    Word("m", 0, 4, "M; CONV2D_T: pixels of a block"),
+    Word("n", 4, 4, "N; CONV2D_T: filters of a block"),
+    Word("k", 8, 4, "K; CONV2D_T: depth of a block"),
+    Word(
+        "loop_order",
+        12,
+        2,
+        "[3:0] 0 output stationary, 1 weight stationary, 2 input stationary; "
+        "stay in the workspace: [4] in0, [5] in1, [6] shared by the engines",
+    ),
     Word("engines", 14, 2, "that work side by side, at most; 0: any number"),
     Word("ld0", 16, 4, "bytes between rows of in0"),
     Word("ld1", 20, 4, "bytes between rows of in1"),

@@ -38,6 +38,18 @@ class Epilogue(IntEnum):
 
 ACTIVATION_MASK = 0xF
 
+
+@unique
+class Residence(IntEnum):
+    """Bits of `loop_order` above the order in [3:0]."""
+
+    IN0 = 0x10
+    """in0 stays in the workspace while the loops are at a block of it."""
+    IN1 = 0x20
+    SHARED = 0x40
+    """The engines have the operand in common that all of them use: in1 where weights are stationary, else in0."""
+
+
 ALIGNED = ("in0", "in1", "in2", "out", "bias", "scale")
 """Operands in the order of the word `alignments`."""
 _ALIGNMENT_BITS = 5
@@ -58,7 +70,12 @@ def _shorts(names: tuple[str, ...], text: str) -> tuple[Word, ...]:
     return tuple(Word(name, PER_OP + 2 * index, 2, text) for index, name in enumerate(names))
 
 
-GEMM_WORDS = (Word("codebook", 88, 8, CODEBOOK),)
+GEMM_WORDS = (
+    Word("codebook", 88, 8, CODEBOOK),
+    *(Word(f"block_{axis}", 96 + 4 * index, 4, f"GEMM_T: {axis.upper()} of a block, in whole tiles; 0: one tile")
+      for index, axis in enumerate("mnk")),
+    Word("block_reserved", 108, 4, "zero"),
+)  # fmt: skip
 
 ELTWISE_WORDS = (
     Word("broadcast0", 88, 4, "ELTWISE: shape of in0: 0 M x N, 1 one row, 2 one column, 3 one element"),

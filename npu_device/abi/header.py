@@ -29,6 +29,7 @@ ENUMS: tuple[tuple[str, type[IntEnum], str], ...] = (
     ("ACTIVATION", opcodes.Activation, "u"),
     ("LOOP", opcodes.LoopOrder, "u"),
     ("EPILOGUE", extended.Epilogue, "u"),
+    ("STAY", extended.Residence, "u"),
     ("SCOPE", opcodes.Scope, "u"),
     ("KERNEL", opcodes.Kernel, "u"),
     ("TYPE", opcodes.DataType, "u"),

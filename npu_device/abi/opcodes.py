@@ -136,11 +136,12 @@ class LoopOrder(IntEnum):
 
     OUTPUT = 0
     WEIGHT = 1
+    INPUT = 2
 
     @property
     def axes(self) -> str:
         """Dimensions of the loops over a product, the outermost first."""
-        return "nkm" if self is LoopOrder.WEIGHT else "mnk"
+        return ("mnk", "nkm", "mkn")[self]
 
 
 @unique

@@ -122,6 +122,11 @@ class Stream:
     """Of the engine that encodes keys and values, where a write has work for it."""
     inside: int = 0
     """Bytes of the scratchpad that a move touches at most, where the engine has buffers of its own; 0: no limit."""
+    behind: Column | None = None
+    """Of a read whose buffers hold more than the tiles ahead: tiles after whose computation the buffer of each move is
+    free, one column each, or NONE."""
+    source: Column | None = None
+    """Of a read for all lanes: at which tile each tile's part of it moves."""
 
     def pieces(self, bus: Bus) -> tuple[list[Piece], Column]:
         """What moves, and which of it at each move."""
@@ -165,6 +170,8 @@ class Nest:
     """Of rows that are parts of tiles: which tile, in order. Buffers are those of tiles; None: every row is one."""
     parts: int = 1
     """Of a tile, in which it is written."""
+    phase: Column | None = None
+    """Of each tile: lanes go on to the next one together."""
 
 
 def lanes_of(chain: Column, lanes: int) -> Column:
@@ -177,14 +184,18 @@ def lanes_of(chain: Column, lanes: int) -> Column:
     return lane
 
 
-def side_by_side(lane: Column) -> Column:
-    """The order in which lanes advance together, a row of each in turn. Steps of one class start in the order of the
-    plan, so that no engine waits for the rows of another one."""
+def side_by_side(lane: Column, phase: Column | None = None) -> Column:
+    """The order in which lanes advance together, a row of each in turn; those of a later `phase` come behind all of the
+    one before. Steps of one class start in the order of the plan, so that no engine waits for the rows of another
+    one."""
+    when = np.zeros_like(lane) if phase is None else phase
     rank = np.zeros(len(lane), np.int64)
     for index in np.unique(lane):
         rows = np.flatnonzero(lane == index)
-        rank[rows] = np.arange(len(rows))
-    order: Column = np.lexsort((lane, rank))
+        count = np.arange(len(rows))
+        begins = np.diff(when[rows], prepend=-1) != 0
+        rank[rows] = count - np.maximum.accumulate(np.where(begins, count, 0))
+    order: Column = np.lexsort((lane, rank, when))
     return order
 
 
@@ -201,6 +212,10 @@ class _After:
         steps, earlier = steps[there], earlier[there]
         self.rows[steps, self._used[steps]] = earlier
         self._used[steps] += 1
+
+    def add_once(self, steps: Column, earlier: Column) -> None:
+        """The same, but for what they wait for already."""
+        self.add(steps, np.where((self.rows[steps] == earlier[:, None]).any(axis=1), NONE, earlier))
 
 
 def _scatter(size: int, rows: Column, values: Column) -> Column:
@@ -237,13 +252,15 @@ def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
         move(stream)
 
     kind = np.stack(kinds, axis=1)
-    order = side_by_side(nest.lane)
+    order = side_by_side(nest.lane, nest.phase)
     present = kind != NONE
     step = np.full(kind.shape, NONE, np.int64)
     step[order] = np.where(present[order], np.cumsum(present[order]).reshape(present.shape) - 1, NONE)
     after = _After(int(present.sum()))
     for lane in np.unique(nest.lane):
         _order_lane(nest, buffers, step, np.flatnonzero(nest.lane == lane), after)
+    for index, stream in enumerate(nest.reads):
+        _order_resident(stream, step[:, index], step[:, len(nest.reads)], after)
     whole = np.arange(tiles) if nest.whole is None else nest.whole
     tile = np.broadcast_to(whole[:, None], present.shape)
     on = np.broadcast_to(nest.lane[:, None], present.shape)
@@ -290,6 +307,16 @@ def _order_lane(nest: Nest, buffers: Buffers, steps: Column, tiles: Column, afte
         behind = buffers.outputs * nest.parts
         if len(moved) > behind:
             after.add(compute[first[behind:]], writes[moved[:-behind], index])
+
+
+def _order_resident(stream: Stream, read: Column, compute: Column, after: _After) -> None:
+    """A read waits for the last uses of what its buffer held; the lanes that did not make it wait for it."""
+    if stream.behind is not None:
+        for users in stream.behind.T:
+            after.add_once(read[stream.tile], np.where(users == NONE, NONE, compute[users]))
+    if stream.source is not None:
+        others = stream.source != np.arange(len(compute))
+        after.add(compute[others], read[stream.source[others]])
 
 
 def _order_early(nest: Nest, index: int, step: Column, tiles: Column, after: _After) -> None:

@@ -87,5 +87,17 @@ def most_pixels(s: Windows, rows: int) -> int:
     return most
 
 
+@lru_cache(maxsize=4096)
+def all_pixels(s: Windows, rows: int) -> int:
+    """Input pixels that tiles of `rows` output pixels look at, one tile after the other."""
+    return sum(
+        int(patch(s, row, np.minimum(rows, s.pixels - row))[1].sum())
+        for row in (
+            np.arange(start, min(s.pixels, start + rows * _TOGETHER), rows)
+            for start in range(0, s.pixels, rows * _TOGETHER)
+        )
+    )
+
+
 _TOGETHER = 1 << 16
 """Tiles that are looked at together."""

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from npu_device.abi.opcodes import LoopOrder
 from npu_device.config import NpuConfig
+from npu_device.operations.loops import ORDER_MASK
 from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, did_you_mean
 from pyv_npu.observe.analysis.energy import PICO
@@ -16,7 +17,7 @@ from pyv_npu.workloads.timing import run_commands
 from toolchain.backend import Program
 from toolchain.codegen.commands import EnergyModel, Objective, Target
 from toolchain.codegen.measure import commands_alone
-from toolchain.codegen.tiles import Tile, TileSizes, groups_of, whole
+from toolchain.codegen.tiles import Tile, TileSizes, block_of, groups_of, loops_of, whole
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS
 from toolchain.passes.engines import candidates
@@ -40,7 +41,7 @@ class LayerRun(NamedTuple):
 
     @property
     def order(self) -> LoopOrder:
-        return LoopOrder(self.layer.integer("loop_order"))
+        return LoopOrder(self.layer.integer("loop_order") & ORDER_MASK)
 
     @property
     def limit(self) -> str:
@@ -117,16 +118,22 @@ class LayerMapping(NamedTuple):
         lines = []
         if _groups(layer) > 1:
             lines.append(f"for g in 0 .. {_groups(layer)} step {groups}")
+        loops = loops_of(layer, tile)
+        blocks = {axis: size * steps[axis][1] for axis, size in zip("mnk", loops.block, strict=True)}
+        if not loops.plain:
+            for axis in order.axes:
+                lines.append(f"{'  ' * len(lines)}for {axis} in 0 .. {steps[axis][0]} step {blocks[axis]}")
+                steps[axis] = min(blocks[axis], steps[axis][0]), steps[axis][1]
         for axis in order.axes:
             whole_extent, step = steps[axis]
             lines.append(f"{'  ' * len(lines)}for {axis} in 0 .. {whole_extent} step {step}")
-        stays = "in1" if order is LoopOrder.WEIGHT else "out"
+        stays = loops.resident or ("in1" if order is LoopOrder.WEIGHT else "out",)
         inner = "  " * len(lines)
         for name, size in wanted.items():
             resident = "" if name in moved else ", stays in the scratchpad"
-            lines.append(f"{inner}{name:<10}{size:,} bytes{resident}{' <- kept' if name == stays else ''}")
+            lines.append(f"{inner}{name:<10}{size:,} bytes{resident}{' <- kept' if name in stays else ''}")
         lines.append(
-            f"buffers {sizes.need(wanted, layer.integer('buffers', 1) * (layer.integer('prefetch') + 1)):,} of "
+            f"buffers {sizes.need(wanted, layer.integer('prefetch'), loops):,} of "
             f"{self.target.workspace:,} bytes of the scratchpad"
         )
         return [*lines, *(f"moved {size:,} bytes of {role}" for role, size in self.chosen.traffic.items() if size)]
@@ -141,14 +148,16 @@ def _size(tile: Tile) -> str:
 
 
 def _order(layer: LayerIR) -> str:
-    return LoopOrder(layer.integer("loop_order")).name.lower()
+    """The order, and the operands that stay."""
+    loops = loops_of(layer, layer.integers("tile"))
+    return "+".join((loops.order.name.lower(), *loops.resident))
 
 
 def _attributes(layer: LayerIR) -> dict[str, Any]:
     """The mapping of a product for JSON; engines 0: all."""
     return {
-        "tile": list(layer.integers("tile")), "loop_order": _order(layer), "prefetch": layer.integer("prefetch"),
-        "engines": layer.integer("engines"),
+        "tile": list(layer.integers("tile")), "loop_order": _order(layer), "block": list(block_of(layer)),
+        "prefetch": layer.integer("prefetch"), "engines": layer.integer("engines"),
     }  # fmt: skip
 
 

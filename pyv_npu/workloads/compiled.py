@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import LoopOrder
-from npu_device.config import NpuConfig, TeConfig
+from npu_device.config import NpuConfig
 from npu_device.cost.counts import Count, Event
 from npu_device.cost.durations import VECTOR_OPS, vector_operations
-from npu_device.cost.tensor import product, speeds
+from npu_device.cost.tensor import speeds
 from npu_device.memory.bitwidth import pack_factor
 from pyv_ext.elf import Program, Segment, parse_elf
 from pyv_native.files import write_bytes
@@ -104,16 +104,11 @@ def target_of(npu: NpuConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
         dram_bytes=npu.dram.size,
         clusters=npu.clusters,
         engines=npu.te.count,
-        array=(npu.te.rows, npu.te.columns),
-        systolic=npu.te.kind != "roofline",
-        chain=_chain(npu.te) if npu.te.kind == "chained_ve" else None,
-        kernel_position=npu.te.conv_lowering == "kernel_position",
+        te=npu.te,
         port=npu.spm.port or UNLIMITED,
         vectors=npu.ve.count,
         lanes=npu.ve.lanes,
         vector_latency=npu.ve.latency,
-        f_w=_speeds(npu.te.speed, npu.te.f_w),
-        f_a=_speeds(npu.te.speed, npu.te.f_a),
         ve_f_a=_speeds(npu.ve.speed, npu.ve.f_a),
         operations={opcode: vector_operations(npu.ve.operations, opcode) for opcode in VECTOR_OPS},
         channels=npu.dma.channels,
@@ -161,18 +156,10 @@ def _speeds(speed: str, table: Sequence[int]) -> dict[int, Fraction]:
 def seen_by_compiler(config: Config) -> Hashable:
     """What of a configuration decides what a model becomes: the device as the compiler sees it, the seed of random
     inputs, and the slot of generated instructions."""
-    chained = repr(config.npu.te) if config.npu.te.kind == "chained_ve" else ""
     npu = config.npu
     measured = npu.te, npu.ve, npu.spm, npu.dma, npu.dram, npu.noc, npu.l2, npu.scheduler, npu.clock_ratio
-    seen = target_of(npu, mapping_of(config))._replace(chain=None, measured=None)
-    return repr(seen), chained, repr(measured), config.run.seed, config.core.custom_slot
-
-
-def _chain(te: TeConfig) -> Callable[[int, int, int, int, int], int]:
-    def cycles(m: int, n: int, k: int, bits_a: int, bits_w: int) -> int:
-        return product(te, m, n, k, bits_a, bits_w).cycles
-
-    return cycles
+    seen = target_of(npu, mapping_of(config))._replace(measured=None)
+    return repr(seen), repr(measured), config.run.seed, config.core.custom_slot
 
 
 def packed(config: Config, qconfig: QConfig) -> Config:

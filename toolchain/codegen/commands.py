@@ -10,6 +10,7 @@ from npu_device.abi import memory_map as mm
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, LoopOrder, Opcode
+from npu_device.config import TeConfig
 from npu_device.cost.durations import SPEEDS, VECTOR_OPS
 from toolchain.quantize.qconfig import QConfig
 
@@ -96,24 +97,16 @@ class Target(NamedTuple):
     """Each with engines, DMA channels and a scratchpad of its own."""
     engines: int = 2
     """Tensor engines of a cluster."""
-    array: tuple[int, int] = (64, 64)
-    systolic: bool = False
-    """Whether they take time by folds of the array, or by the roofline."""
-    chain: Callable[[int, int, int, int, int], int] | None = None
-    """Of vector engines: NPU cycles of M x K times K x N with so many bits, instead of both."""
-    kernel_position: bool = False
-    """Whether a convolution is one product per kernel position."""
+    te: TeConfig = TeConfig()
+    """How long one of them takes (`npu_device.cost.tensor`)."""
     port: int = 64
     """Bytes per core cycle of a bank's port; the operands of a tile may share one."""
     vectors: int = 4
     """Vector engines of a cluster."""
     lanes: int = 64
     """Of one of them."""
-    f_w: Mapping[int, Fraction] = SPEEDS
-    f_a: Mapping[int, Fraction] = SPEEDS
-    """Products per cycle of an element of the array by the bits of in1 and of in0."""
     ve_f_a: Mapping[int, Fraction] = SPEEDS
-    """The same of a lane."""
+    """Operations per cycle of a lane by the bits of an element, relative to 8 bits."""
     operations: Mapping[Opcode, int] = VECTOR_OPS
     """Of the vector engine per element."""
     vector_latency: int = 16
@@ -139,6 +132,8 @@ class Target(NamedTuple):
     """How wide weights are to be."""
     mapping: MappingOptions = AUTOMATIC
     """Decisions of the user."""
+    tile_form: bool = False
+    """Whether every tile is a command, or the device expands layers into tiles."""
     measured: "Callable[[Sequence[Command]], int | None] | None" = None
     """NPU cycles of commands that run alone, None for one that is refused, by the model of the device; nothing: what
     is chosen goes by estimates."""

@@ -37,10 +37,10 @@ class Emitter:
         self._made: list[Command] = []
         self._shares = layer.integer("buffers", 1)
         self._turn = layer.integer("turn", turn)
-        buffers = self._shares * (layer.integer("prefetch") + 1)
-        self.tile: Tile = tile_of(graph, layer, target, buffers)
+        ahead = layer.integer("prefetch")
+        self.tile: Tile = tile_of(graph, layer, target, ahead)
         rest = target._replace(resident=target.resident + SLOT)
-        unaware = not layer.integer("spread") and fits(graph, layer, self.tile, rest, buffers)
+        unaware = not layer.integer("spread") and fits(graph, layer, self.tile, rest, ahead)
         self._cluster = layer.integer("cluster")
         self._base = SPM_BASE + self._cluster * SPM_CLUSTER_STRIDE + (SLOT if unaware else 0)
         self.share = (rest if unaware else target).workspace // self._shares // SLOT * SLOT

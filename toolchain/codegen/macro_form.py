@@ -12,7 +12,7 @@ from npu_device.abi.opcodes import BITS, Activation, Appended, DataType, Eltwise
 from npu_device.operations.windows import Windows
 from toolchain.codegen.commands import BROADCAST, float_bits, word
 from toolchain.codegen.macro_emitter import Emitter
-from toolchain.codegen.tiles import SLOT
+from toolchain.codegen.tiles import SLOT, block_of
 from toolchain.errors import ModelError
 from toolchain.ir.graph import LayerIR, Role
 from toolchain.ir.operations import appended, epilogue_of, windows_of
@@ -62,8 +62,11 @@ def gemm(e: Emitter) -> None:
             "out_addr": e.out + index * size, "type_in1": e.kinds[1], "in1_nk": layer.integer("in1_nk"),
         }  # fmt: skip
         residual = {"in2": words["in2"] + index * size} if words["in2"] else {}
-        order = layer.integer("loop_order")
-        e.put(fields | _tile(e) | books, own, m=m, n=n, k=k, loop_order=order, **{**words, **residual})
+        order, blocks = (
+            layer.integer("loop_order"),
+            dict(zip(("block_m", "block_n", "block_k"), block_of(layer), strict=True)),
+        )
+        e.put(fields | _tile(e) | books, own | blocks, m=m, n=n, k=k, loop_order=order, **{**words, **residual})
     more = _operands(e)
     if "bias_column" in more:
         _column_bias(e, m, n, more["bias_column"], layer.text("activation", "NONE"))
@@ -73,7 +76,8 @@ def convolution(e: Emitter) -> None:
     books, where = _codebooks(e)
     own = {name: e.layer.integer(name) for name in (*Windows._fields, "cin", "cout", "groups")} | where
     fields = {"in0_addr": e.inputs[0], "in1_addr": e.inputs[1], "type_in1": int(e.kinds[1]), "out_addr": e.out}
-    e.put(fields | _tile(e) | books, own, loop_order=e.layer.integer("loop_order"), **_finish(e))
+    m, n, k = block_of(e.layer)
+    e.put(fields | _tile(e) | books, own, m=m, n=n, k=k, loop_order=e.layer.integer("loop_order"), **_finish(e))
 
 
 def _column_bias(e: Emitter, m: int, n: int, bias: int, activation: str) -> None:
@@ -184,11 +188,18 @@ def copy(e: Emitter) -> None:
         )  # fmt: skip
 
 
+PIECES = 16
+PIECE_BYTES = 1 << 14
+"""Of a tile of COPY at least: less is a matter of latency."""
+
+
 def _copy_tile(rows: int, columns: int, layer: LayerIR, size: int, e: Emitter) -> tuple[int, int]:
-    """Rows and columns of which the buffers fit the share: in and out, each `prefetch` + 1 times."""
+    """Rows and columns of which the buffers fit the share: in and out, each `prefetch` + 1 times. A copy has `PIECES`
+    tiles, so that stores go beside loads, or tiles of `PIECE_BYTES`."""
     room = e.share // (2 * (layer.integer("prefetch") + 1)) // SLOT * SLOT // size
     wide = min(columns, room)
-    return max(1, min(rows, room // wide)), wide
+    high = -(-max(PIECE_BYTES, rows * columns * size // PIECES) // (wide * size))
+    return max(1, min(rows, room // wide, high)), wide
 
 
 def gather(e: Emitter) -> None:

@@ -42,9 +42,9 @@ class Emitter:
         self._made: list[Command] = []
         self._target = target
         count = layer.integer("buffers", 1)
-        self.tile: Tile = tile_of(graph, layer, target, count)
+        self.tile: Tile = tile_of(graph, layer, target, 0)
         if layer.op_type == "POOL":
-            self.tile = whole_rows(graph, layer, self.tile, target, count)
+            self.tile = whole_rows(graph, layer, self.tile, target)
         self._wanted = TileSizes(graph, layer, target).demand(self.tile)
         self._sets = buffers(self._wanted, count, target, bool(layer.integer("spread")))
         self._turns = 0

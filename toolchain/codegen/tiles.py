@@ -6,6 +6,7 @@ from typing import NoReturn
 from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import BITS, CODEBOOK_BYTES, VQ_VECTOR, DataType, LoopOrder
 from npu_device.memory.bitwidth import bytes_total, expansion
+from npu_device.operations.loops import AXES, Loops, decode_loops
 from npu_device.operations.windows import most_pixels
 from toolchain.codegen.commands import Target
 from toolchain.errors import ModelError
@@ -33,6 +34,8 @@ ELEMENTS = 4
 SLOT = 64
 """Alignment of a buffer in the scratchpad."""
 Tile = tuple[int, ...]
+PLAIN = Loops(LoopOrder.OUTPUT, (), "", (1, 1, 1), True)
+"""Loops over tiles alone, after which nothing stays."""
 
 
 def bytes_of(elements: int, kind: DataType) -> int:
@@ -48,6 +51,20 @@ def sum_type(graph: Graph, layer: LayerIR) -> DataType:
 def groups_of(layer: LayerIR, tile: Tile) -> int:
     """The groups of a convolution that a tile covers; 1 for others."""
     return max(1, tile[1] // filters_of(layer)) if layer.op_type == "CONV2D_T" else 1
+
+
+def block_of(layer: LayerIR) -> tuple[int, int, int]:
+    """M, N and K of a block of a product's loops; 0: one tile."""
+    m, n, k = layer.integers("block") or (0, 0, 0)
+    return m, n, k
+
+
+def loops_of(layer: LayerIR, tile: Tile) -> Loops:
+    """The loops of a product over tiles of this size, as the device decodes them."""
+    m, n, k = whole(layer)
+    return decode_loops(
+        layer.integer("loop_order"), block_of(layer), (tile[0], tile[1], tile[2]), (m, max(n, tile[1]), k)
+    )
 
 
 def finishes(layer: LayerIR) -> bool:
@@ -70,11 +87,14 @@ class TileSizes:
             tensors |= epilogue_of(layer)
             self._sum, self._finishes, self._epilogue = sum_type(graph, layer), finishes(layer), layer.text("epilogue")
             self._acc_bytes, self._whole = target.acc_bytes, whole(layer)
-            self._weight_stationary = layer.integer("loop_order") == LoopOrder.WEIGHT
             self._nk, self._codebooks = layer.integer("in1_nk"), layer.integer("codebooks")
+            self._columns = graph.tensors[tensors["scale"]].elements if "scale" in tensors else 0
         else:
-            tensors["out"] = layer.outputs[0]
             tensors |= dict(zip(("new_keys", "new_values"), appended(layer), strict=False))
+        tensors["out"] = layer.outputs[0]
+        self._shares = layer.integer("buffers", 1)
+        self._staged_result = target.tile_form or "bias_column" in tensors
+        """Whether vector commands work on the sum of a tile in the scratchpad."""
         self._in_place = {name for name, tensor in tensors.items() if graph.resident(tensor)}
         """Operands that stay in the scratchpad."""
 
@@ -82,17 +102,28 @@ class TileSizes:
         """Of `demand`, what needs buffers: operands that stay in the scratchpad are read and written where they are."""
         return {name: size for name, size in wanted.items() if name not in self._in_place}
 
-    def need(self, wanted: dict[str, int], buffers: int) -> int:
-        """Bytes of the scratchpad for `buffers` sets of a tile, by its `demand`. Partial sums have one set in each of
-        the layer's parts of the scratchpad."""
-        sums = wanted.get("sums", 0)
-        parts = self._layer.integer("buffers", 1)
-        return total({**self.staged(wanted), "sums": 0}) * buffers + total({"sums": sums}) * parts
+    def buffers(
+        self, wanted: dict[str, int], ahead: int, loops: Loops = PLAIN
+    ) -> dict[str, tuple[int, int]]:  # fmt: skip
+        """Operand -> (bytes of a buffer, buffers) of a command that loads so many tiles ahead, for one engine: those of
+        the device (`npu_device.operations.macro.workspace`). `loops`: of a product that are not plain."""
+        staged = self.staged(wanted)
+        if not self._product or self._staged_result:
+            return {name: (size, 1 if name == "sums" else ahead + 1) for name, size in staged.items()}
+        copies = {"in0": ahead + 1, "in1": ahead + 1, "sums": 1, "codebook": 1}
+        for name in loops.resident:
+            image = name == "in0" and self._layer.op_type == "CONV2D_T"
+            copies[name] = max(copies[name], loops.tiles("m" if image else AXES[name]))
+        return {name: (size, copies.get(name, min(2, ahead + 1))) for name, size in staged.items()}
 
-    def demand(self, tile: Tile) -> dict[str, int]:
-        """Operand -> bytes in the scratchpad for one tile."""
+    def need(self, wanted: dict[str, int], ahead: int, loops: Loops = PLAIN) -> int:
+        """Bytes of the scratchpad for a tile, by its `demand`, in each of the layer's parts of it."""
+        return self._shares * sum(padded(size) * copies for size, copies in self.buffers(wanted, ahead, loops).values())
+
+    def demand(self, tile: Tile, loops: Loops | None = None) -> dict[str, int]:
+        """Operand -> bytes in the scratchpad for one tile. `loops`: of a product, if not those of the layer."""
         if self._product:
-            return self._of_product(tile)
+            return self._of_product(tile, loops_of(self._layer, tile) if loops is None else loops)
         layer, kinds, out = self._layer, self._kinds, self._out
         m, n = tile
         if layer.op_type == "ATTN_T":
@@ -121,7 +152,7 @@ class TileSizes:
             wanted["in1"] = bytes_of(m, kinds[1])
         return wanted
 
-    def _of_product(self, tile: Tile) -> dict[str, int]:
+    def _of_product(self, tile: Tile, loops: Loops) -> dict[str, int]:
         layer, kinds = self._layer, self._kinds
         m, n, k = tile
         source = (
@@ -130,21 +161,35 @@ class TileSizes:
             else most_pixels(self._windows, m) * channels_of(layer) * groups_of(layer, tile)
         )
         weights = n * bytes_of(k, kinds[1]) if self._nk else k * bytes_of(n, kinds[1])
-        wanted = {
-            "in0": bytes_of(source, kinds[0]), "in1": weights * expansion(kinds[1]), "out": bytes_of(m * n, self._sum)
-        }  # fmt: skip
+        wanted = {"in0": bytes_of(source, kinds[0]), "in1": weights * expansion(kinds[1])}
         if self._codebooks:
             wanted["codebook"] = self._codebooks * CODEBOOK_BYTES
+        wanted |= self._result(m, n) if self._staged_result else self._direct_result(m, n)
+        counts = [-(-extent // size) for extent, size in zip(self._whole, tile, strict=True)]
+        sums = loops.open_sums((counts[0], counts[1], counts[2])) * m * n * SUM_BYTES
+        return wanted | ({"sums": sums} if sums > self._acc_bytes else {})
+
+    def _result(self, m: int, n: int) -> dict[str, int]:
+        """What vector commands need that finish a sum."""
+        wanted = {"out": bytes_of(m * n, self._sum)}
         if self._finishes:
-            wanted["bias"] = 4 * max(m, n)
-            wanted["final"] = bytes_of(m * n, self._out)
+            wanted |= {"bias": 4 * max(m, n), "final": bytes_of(m * n, self._out)}
         if "scale" in self._epilogue:
             wanted["scale"] = 4 * n
         if "residual" in self._epilogue:
             wanted["residual"] = wanted["out"]
-        if self._weight_stationary and k < self._whole[2]:
-            sums = -(-self._whole[0] // m) * m * n * SUM_BYTES
-            wanted |= {"sums": sums} if sums > self._acc_bytes else {}
+        return wanted
+
+    def _direct_result(self, m: int, n: int) -> dict[str, int]:
+        """What the epilogue of a macro command needs."""
+        result, steps = m * bytes_of(n, self._out), self._epilogue.split("+")
+        wanted = {"out": result}
+        if "bias" in steps:
+            wanted["bias"] = n * SUM_BYTES
+        if "scale" in steps:
+            wanted["scale"] = (n if self._columns > 2 else 1) * SUM_BYTES
+        if "residual" in steps:
+            wanted["residual"] = result
         return wanted
 
 
@@ -162,9 +207,9 @@ def _attention(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
     return moved | {"out": bytes_of(covered, q), "scores": rows * keys_of(layer) * SUM_BYTES}
 
 
-def total(wanted: dict[str, int]) -> int:
-    """Bytes with every buffer on its boundary."""
-    return sum(-(-size // SLOT) * SLOT for size in wanted.values())
+def padded(size: int) -> int:
+    """Bytes of a buffer up to the boundary of the next one."""
+    return -(-size // SLOT) * SLOT
 
 
 def whole(layer: LayerIR) -> Tile:
@@ -183,12 +228,12 @@ def whole(layer: LayerIR) -> Tile:
     return layer.integer("m"), layer.integer("n")
 
 
-def fit(graph: Graph, layer: LayerIR, target: Target, buffers: int) -> Tile:
-    """The first of `smaller` of which `buffers` fit. ModelError names tensor, bytes and what would fit."""
+def fit(graph: Graph, layer: LayerIR, target: Target, ahead: int) -> Tile:
+    """The first of `smaller` that fits with so many tiles ahead. ModelError names tensor, bytes and what would fit."""
     candidates = list(smaller(layer, _start(layer, target)))
-    found = next((tile for tile in candidates if fits(graph, layer, tile, target, buffers)), None)
+    found = next((tile for tile in candidates if fits(graph, layer, tile, target, ahead)), None)
     if found is None:
-        _refuse(graph, layer, candidates[-1], target, buffers)
+        _refuse(graph, layer, candidates[-1], target, ahead)
     return found
 
 
@@ -222,9 +267,8 @@ def limited(graph: Graph, layer: LayerIR, target: Target, limit: Tile) -> Tile:
             f"accumulator, there are {target.acc_bytes}: a tile of {_shape(nearest)}, or a larger npu.te.acc_bytes"
         )
     ahead = 1 if target.mapping.prefetch is None else target.mapping.prefetch
-    buffers = layer.integer("buffers", 1) * (ahead + 1)
-    if not fits(graph, layer, tile, target, buffers):
-        _refuse(graph, layer, tile, target, buffers)
+    if not fits(graph, layer, tile, target, ahead):
+        _refuse(graph, layer, tile, target, ahead)
     return tile
 
 
@@ -233,10 +277,11 @@ def _whole_bytes(kind: DataType) -> int:
     return max(1, 8 // BITS[kind])
 
 
-def fits(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> bool:
-    """Whether `buffers` sets of a tile fit the scratchpad."""
+def fits(graph: Graph, layer: LayerIR, tile: Tile, target: Target, ahead: int) -> bool:
+    """Whether a tile fits the scratchpad while so many others are loaded ahead."""
     sizes = TileSizes(graph, layer, target)
-    return whole_vectors(layer, tile) and sizes.need(sizes.demand(tile), buffers) <= target.workspace
+    loops = loops_of(layer, tile) if layer.op_type in PRODUCTS else PLAIN
+    return whole_vectors(layer, tile) and sizes.need(sizes.demand(tile), ahead, loops) <= target.workspace
 
 
 def whole_vectors(layer: LayerIR, tile: Tile) -> bool:
@@ -292,47 +337,48 @@ def _cut(layer: LayerIR, tile: Tile) -> int | None:
     return next((axis for axis in axes if tile[axis] > 1), None)
 
 
-def tile_of(graph: Graph, layer: LayerIR, target: Target, buffers: int) -> Tile:
-    """The tile that the pass `tiling` chose, or the largest where it did not run. ModelError when `buffers` of it do
-    not fit."""
-    tile = layer.integers("tile") or fit(graph, layer, target, buffers)
-    if not fits(graph, layer, tile, target, buffers):
-        _refuse(graph, layer, tile, target, buffers)
+def tile_of(graph: Graph, layer: LayerIR, target: Target, ahead: int) -> Tile:
+    """The tile that the pass `tiling` chose, or the largest where it did not run. ModelError when it does not fit with
+    so many tiles ahead."""
+    tile = layer.integers("tile") or fit(graph, layer, target, ahead)
+    if not fits(graph, layer, tile, target, ahead):
+        _refuse(graph, layer, tile, target, ahead)
     return tile
 
 
-def whole_rows(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> Tile:
+def whole_rows(graph: Graph, layer: LayerIR, tile: Tile, target: Target) -> Tile:
     """The tile of a POOL cut at a row of the result, of one at least. ModelError when that does not fit."""
     row = windows_of(layer).q
     tile = (max(row, tile[0] // row * row), tile[1])
-    while not fits(graph, layer, tile, target, buffers):
+    while not fits(graph, layer, tile, target, 0):
         if tile[1] == 1:
-            _refuse(graph, layer, tile, target, buffers)
+            _refuse(graph, layer, tile, target, 0)
         tile = (row, -(-tile[1] // 2))
     return tile
 
 
-def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> NoReturn:
+def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, ahead: int) -> NoReturn:
     """What needs most, how much there is, and a legal tile."""
-    sizes, room = TileSizes(graph, layer, target), target.workspace // buffers
+    sizes = TileSizes(graph, layer, target)
     wanted = sizes.staged(sizes.demand(tile))
+    need = sizes.need(wanted, ahead, loops_of(layer, tile) if layer.op_type in PRODUCTS else PLAIN)
     largest = max(wanted, key=lambda name: wanted[name])
     positions = {"in0": 0, "in1": 1, "in2": 2, "bias": 2, "residual": -1, "new_keys": -2, "new_values": -1}
     tensor = f"tensor {layer.inputs[positions[largest]] if largest in positions else layer.outputs[0]}"
     if largest == "sums":
         tensor = "the partial sums of a column of tiles"
-    legal = next((one for one in smaller(layer, tile) if fits(graph, layer, one, target, buffers)), None)
+    legal = next((one for one in smaller(layer, tile) if fits(graph, layer, one, target, ahead)), None)
     if legal is not None:
         remedy = f"a tile that fits is {_shape(legal)}"
     else:
-        size = 1 << (total(wanted) * buffers - 1).bit_length()
+        size = 1 << (need - 1).bit_length()
         size = size if size > target.spm_bytes + SLOT else 2 * size
         remedy = f"no tile fits, --set npu.spm.size={size}"
         if size > SPM_CLUSTER_STRIDE:
             remedy = f"no tile fits, not even the largest scratchpad of {SPM_CLUSTER_STRIDE}: a smaller shape"
     raise ModelError(
-        f"layer {layer.id} ({layer.op_type}): a tile of {_shape(tile)} needs {total(wanted)} bytes of scratchpad, "
-        f"{wanted[largest]} of them for {tensor}; there are {room} for each of {buffers}: {remedy}"
+        f"layer {layer.id} ({layer.op_type}): a tile of {_shape(tile)} needs {need} bytes of scratchpad with its "
+        f"buffers, {wanted[largest]} of them for {tensor}; there are {target.workspace}: {remedy}"
     )
 
 

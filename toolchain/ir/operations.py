@@ -29,7 +29,8 @@ zero1, zero_in2, zero_out are the zero points of integers. A product with B of t
 behind all others the tensor of their vectors. Images are batch x h x w x channels, weights of CONV2D_T
 kh x kw x cin / groups x cout; windows are the fields of `npu_device.operations.windows.Windows`: batch, h, w, kh, kw,
 strides, dilations, pads at top, left, bottom, right.
-Tiling adds `tile`, `buffers` and, to products, `loop_order`; placement `spread`, prefetch `prefetch`, schedule `rank`;
+Tiling adds `tile`, `buffers` and, to products, `loop_order` and `block` (M, N and K of a block of the loops);
+placement `spread`, prefetch `prefetch`, schedule `rank`;
 engines adds `engines`, the most that a layer uses; clusters adds `cluster`, that of a part, and `clusters`, how many
 parts run at the same time.
 """
@@ -55,7 +56,7 @@ SCHEDULING = ("phase", "cluster", "clusters", "tile", "buffers", "spread", "pref
 """Attributes of any layer: `phase`, where a graph holds several that run one after the other, and what passes add. A
 layer that comes with `buffers` has that part of the scratchpad, the one that `turn` says."""
 
-FINISH = ("epilogue", "activation", "zero0", "zero1", "zero_in2", "zero_out", "codebooks", "loop_order")
+FINISH = ("epilogue", "activation", "zero0", "zero1", "zero_in2", "zero_out", "codebooks", "loop_order", "block")
 """Attributes of products: the steps of the sum on its way out, the codebooks of B, and the order of the loops."""
 PRODUCTS = ("GEMM_T", "CONV2D_T")
 IMAGES = ("CONV2D_T", "POOL")

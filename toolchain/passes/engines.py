@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from npu_device.abi.opcodes import LoopOrder
 from toolchain.codegen.commands import Objective, Target
-from toolchain.codegen.estimate import Estimate, computing, parts
+from toolchain.codegen.estimate import Estimate
 from toolchain.codegen.measure import measured
-from toolchain.codegen.tiles import SLOT, TileSizes
+from toolchain.codegen.product_cost import ProductCost, computing
+from toolchain.codegen.tiles import TileSizes
 from toolchain.ir.graph import Attribute, Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS
 from toolchain.passes.prefetch import distance
@@ -35,7 +36,7 @@ MAX_PRODUCTS = 4
 """Products and attentions that are measured together, at most, the layer itself among them."""
 SEARCHED = 16
 """Mappings of a product that are measured where the user wants a search."""
-CHOSEN = ("tile", "loop_order", "buffers", "prefetch", "engines")
+CHOSEN = ("tile", "loop_order", "block", "buffers", "prefetch", "engines")
 
 
 def run(graph: Graph, target: Target) -> Graph:
@@ -209,10 +210,9 @@ def _form(graph: Graph, group: Sequence[LayerIR], target: Target, count: int) ->
     made = list[Hashable]()
     for layer in group:
         tile, ahead = layer.integers("tile"), layer.integer("prefetch")
-        sizes = TileSizes(graph, layer, target)
-        moved = sizes.staged(sizes.demand(tile))
-        need = sum(-(-size // SLOT) * SLOT * (ahead + 1) for name, size in moved.items() if name in ("in0", "in1"))
-        room = target.workspace // layer.integer("buffers", 1)
-        lanes = min(count, parts(layer, tile), max(1, room // max(1, need)))
-        made.append((tile, layer.integer("loop_order"), ahead, layer.integer("buffers", 1), lanes))
+        cost = ProductCost(graph, layer, target._replace(engines=count), TileSizes(graph, layer, target))
+        lanes = cost.lanes(tile, ahead)
+        made.append(
+            (tile, layer.integer("loop_order"), layer.integers("block"), ahead, layer.integer("buffers", 1), lanes)
+        )
     return tuple(made)

@@ -27,12 +27,11 @@ def run(graph: Graph, target: Target) -> Graph:
 def distance(graph: Graph, layer: LayerIR, target: Target) -> int:
     """The farthest that costs no time: engines that share the layer out need buffers of their own. 0 where there is no
     room for a second set of buffers."""
-    shares = layer.integer("buffers", 1)
-    tile = tile_of(graph, layer, target, shares)
+    tile = tile_of(graph, layer, target, 0)
     decided = target.mapping.prefetch
     if decided is not None and layer.op_type in PRODUCTS:
-        tile_of(graph, layer, target, shares * (decided + 1))  # which refuses what does not fit
+        tile_of(graph, layer, target, decided)  # which refuses what does not fit
         return decided
-    possible = [ahead for ahead in range(FARTHEST, 0, -1) if fits(graph, layer, tile, target, shares * (ahead + 1))]
+    possible = [ahead for ahead in range(FARTHEST, 0, -1) if fits(graph, layer, tile, target, ahead)]
     estimate = Estimate(graph, layer, target)
     return min(possible, key=lambda ahead: estimate.cycles(tile, ahead), default=0)

@@ -16,9 +16,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_device.abi.extended import Residence
 from npu_device.abi.opcodes import BITS, DataType, LoopOrder
+from npu_device.operations.loops import decode_loops
 from toolchain.codegen.commands import Objective, Target
 from toolchain.codegen.estimate import SHARES, Estimate
+from toolchain.codegen.product_cost import computing
 from toolchain.codegen.tiles import SLOT, SUM_BYTES, Tile, fit, limited, smaller, whole, whole_vectors
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, LayerIR
@@ -32,12 +35,12 @@ GAIN = 8
 """Layers share the scratchpad where that saves one part in so many of their time."""
 APART = ("rank", "phase", "cluster", "turn")
 """Attributes that say when and where a layer runs, and nothing of how."""
-REORDER = 16
+REORDER = 64
 """Denominator of the part of its time that a product must save for weights to stay instead of sums."""
-CHOSEN = ("tile", "buffers", "loop_order")
+CHOSEN = ("tile", "buffers", "loop_order", "block")
 """Attributes that the pass adds."""
-DOUBLE = 2
-"""Sets of buffers of a layer."""
+AHEAD = 1
+"""Tiles that a layer loads ahead at least: one set of buffers computes while the other moves."""
 ROWS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 COLUMNS = (32, 64, 128, 256, 512, 1024, 2048)
 DEPTHS = (64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 4096)
@@ -163,6 +166,7 @@ def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:
     """The best tile, of a product in the best order of its loops."""
     if layer.op_type not in PRODUCTS:
         return _in_order(graph, layer, target)
+    layer = _bare_order(layer)
     decided = target.mapping.loop_order
     weight = layer.having(loop_order=int(LoopOrder.WEIGHT))
     if decided is LoopOrder.WEIGHT:
@@ -174,7 +178,68 @@ def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:
         other = _in_order(graph, weight, target)
     except ModelError:  # the tile that the user wants leaves no room for partial sums
         return choice
-    return other if (choice.cost - other.cost) * REORDER > choice.cost else choice
+    if (choice.cost - other.cost) * REORDER > choice.cost:
+        choice = other
+    others = _in_blocks(graph, layer, target, choice.cost - choice.cost // REORDER)
+    return min(others, key=lambda one: one.cost, default=choice)
+
+
+def _in_blocks(graph: Graph, layer: LayerIR, target: Target, limit: int) -> Iterator[Choice]:
+    """A product with loops over blocks, of which operands stay in the workspace, where it costs less than
+    `limit`."""
+    if target.tile_form or target.mapping.tile_of(layer.id) is not None or layer.integer("batch", 1) > 1:
+        return
+    if target.te.kind == "systolic_ws_pipe" or target.te.conv_lowering == "kernel_position":
+        return  # which take tiles fold by fold, or move weights kernel by kernel
+    timed = target.mapping.objective is Objective.CYCLES
+    if timed and computing(graph, layer, target, target.engines) >= limit:
+        return
+    estimate = Estimate(graph, layer, target)
+    assert estimate.product is not None
+    sizes, product_cost, extent = estimate.sizes, estimate.product, whole(layer)
+    for tile in _products(layer, target, graph.tensors[layer.inputs[0]].dtype):
+        if not whole_vectors(layer, tile):
+            continue
+        for order, block in _blocks(tile, extent, layer.op_type == "CONV2D_T"):
+            found = None
+            for size in block:
+                loops = decode_loops(
+                    order, size, (tile[0], tile[1], tile[2]), (extent[0], max(extent[1], tile[1]), extent[2])
+                )
+                wanted = sizes.demand(tile, loops)
+                if sizes.need(wanted, AHEAD, loops) <= target.workspace:
+                    found = size, loops, wanted
+                    break
+            if found is None or (timed and product_cost.moved(tile, found[1], found[2]) >= limit):
+                continue
+            cost = estimate.cost(tile, AHEAD, found[2], found[1])
+            if cost < limit:
+                yield Choice(layer.having(tile=tile, loop_order=order, block=found[0]), cost)
+
+
+def _bare_order(layer: LayerIR) -> LayerIR:
+    without = {name: value for name, value in layer.attributes.items() if name not in ("loop_order", "block")}
+    return replace(layer, attributes=without)
+
+
+STAY = Residence.IN0 | Residence.IN1 | Residence.SHARED
+
+
+def _blocks(tile: Tile, extent: Tile, image: bool) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
+    """Orders of loops over blocks, and sizes of their blocks, the largest first: rows of in0 that stay while columns of
+    in1 pass, columns of in1 that stay while rows pass, sums that stay while both pass along k (not of an `image`)."""
+    m, n, k = tile
+    yield int(LoopOrder.OUTPUT | STAY), [(rows, n, extent[2]) for rows in _parts_of(extent[0], m)]
+    yield int(LoopOrder.WEIGHT | STAY), [(m, columns, extent[2]) for columns in _parts_of(extent[1], n)]
+    if k < extent[2] and not image:
+        for rows in _parts_of(extent[0], m)[:3]:
+            yield int(LoopOrder.OUTPUT | STAY), [(rows, columns, k) for columns in _parts_of(extent[1], n)]
+
+
+def _parts_of(extent: int, size: int) -> list[int]:
+    """Blocks of whole tiles of `size` that cut a dimension into about equal parts, the largest first."""
+    tiles = -(-extent // size)
+    return sorted({-(-tiles // parts) * size for parts in range(1, min(tiles, 64) + 1)}, reverse=True)
 
 
 def _in_order(graph: Graph, layer: LayerIR, target: Target) -> Choice:
@@ -193,7 +258,7 @@ def ranked(graph: Graph, layer: LayerIR, target: Target) -> list[Choice]:
     """A product with each tile that fits in each order of its loops that the user allows, the fastest by estimate
     first."""
     choices, decided = list[Choice](), target.mapping.loop_order
-    for order in LoopOrder if decided is None else (decided,):
+    for order in (LoopOrder.OUTPUT, LoopOrder.WEIGHT) if decided is None else (decided,):
         ordered = layer.having(loop_order=int(order)) if order else layer
         for tile, cost in _times(graph, ordered, target).items():
             choices.append(Choice(ordered.having(tile=tile), cost))
@@ -202,8 +267,7 @@ def ranked(graph: Graph, layer: LayerIR, target: Target) -> list[Choice]:
 
 def _times(graph: Graph, layer: LayerIR, target: Target) -> dict[Tile, int]:
     """Estimated cost of each tile that fits, in the order that the layer has."""
-    buffers = DOUBLE * layer.integer("buffers")
-    plain = fit(graph, layer, target, buffers)
+    plain = fit(graph, layer, target, AHEAD)
     candidates: Iterable[Tile] = smaller(layer, plain)
     if layer.op_type in PRODUCTS:
         candidates = _products(layer, target, graph.tensors[layer.inputs[0]].dtype)
@@ -216,7 +280,7 @@ def _times(graph: Graph, layer: LayerIR, target: Target) -> dict[Tile, int]:
     for tile in candidates:
         if tile not in times and whole_vectors(layer, tile):
             wanted = estimate.sizes.demand(tile)
-            if estimate.sizes.need(wanted, buffers) <= target.workspace:
+            if estimate.sizes.need(wanted, AHEAD) <= target.workspace:
                 times[tile] = estimate.cost(tile, wanted=wanted)
     return times
 

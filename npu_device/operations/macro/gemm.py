@@ -5,18 +5,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
+from npu_device.abi.opcodes import Opcode
 from npu_device.cost.plan import Column, Plan
 from npu_device.cost.sequencer import lanes_of
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.operands import row_bytes
-from npu_device.operations.checks import nonzero
+from npu_device.operations.checks import DescriptorError, nonzero
 from npu_device.operations.kernels import elements, gemm
 from npu_device.operations.limits import check_products
+from npu_device.operations.loops import decode_loops
 from npu_device.operations.macro.base import Setting, strided, values
 from npu_device.operations.macro.codebook import decode_codebooks
 from npu_device.operations.macro.epilogue import finish
-from npu_device.operations.macro.product import Product, ProductMacro, product_buffers, product_types, zero_points
+from npu_device.operations.macro.product import (
+    Blocked,
+    Product,
+    ProductMacro,
+    product_buffers,
+    product_types,
+    zero_points,
+)
 from npu_device.operations.macro.workspace import Site, tile_size, tiles
 
 
@@ -38,36 +48,49 @@ class GemmMacro(ProductMacro):
 
     @property
     def chains(self) -> int:
-        """Outputs; with weights that stay, those of one column each."""
+        """Outputs; with weights that stay, those of one column each; with blocks all of a row or column."""
+        if not self.loops.plain:
+            return self._counts[self.loops.shared_axis]
         rows = 1 if self.weight_stationary else self.block.m
         return tiles(rows, self.block.n, tile=self.tile[:2])
 
-    def _nest(self, setting: Setting, lanes: int) -> tuple[Product, Column]:
+    @property
+    def _counts(self) -> dict[str, int]:
+        """Tiles along each dimension."""
+        b = self.block
+        return {axis: -(-extent // size) for axis, extent, size in zip("mnk", (b.m, b.n, b.k), self.tile, strict=True)}
+
+    def _nest(self, setting: Setting, lanes: int) -> tuple[Product, Blocked]:
         b, (m, n, k) = self.block, self.tile
-        weight = self.weight_stationary
-        counts = [-(-extent // size) for extent, size in ((b.m, m), (b.n, n), (b.k, k))]
-        axes = ["mnk".index(axis) for axis in self.loop_order.axes]
-        index: list[Column] = [np.zeros(0, np.int64)] * 3
-        for axis, column in zip(axes, np.indices([counts[a] for a in axes]), strict=True):
-            index[axis] = column.reshape(-1).astype(np.int64)
-        at_m, at_n, at_k = index
+        weight, counts = self.weight_stationary, self._counts
+        if self.loops.plain:
+            axes = self.loop_order.axes
+            columns = np.indices([counts[axis] for axis in axes]).reshape(3, -1).astype(np.int64)
+            index: dict[str, Column] = dict(zip(axes, columns, strict=True))
+            kept = (index["m"] > 0) & weight
+            chain = index["n"] if weight else index["m"] * counts["n"] + index["n"]
+            how = Blocked(lanes_of(chain, lanes), open_sums=weight)
+        else:
+            index, kept, how = self.blocked(counts | {"g": 1}, False, lanes)
+        at_m, at_n, at_k = (index[axis] for axis in "mnk")
         nest = Product(
             at_m * m, np.minimum(m, b.m - at_m * m), at_n * n, np.minimum(n, b.n - at_n * n), at_k * k,
-            np.minimum(k, b.k - at_k * k), at_k == 0, at_k == counts[2] - 1, (at_m > 0) & weight,
+            np.minimum(k, b.k - at_k * k), at_k == 0, at_k == counts["k"] - 1, kept,
         )  # fmt: skip
-        return nest, lanes_of(at_n if weight else at_m * counts[1] + at_n, lanes)
+        return nest, how
 
     def rows(self, setting: Setting, lanes: int) -> Product:
         return self.parted(*self._nest(setting, lanes), lanes, setting, ()).step_rows()
 
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
-        nest, lane = self._nest(setting, lanes)
-        folds = self.parted(nest, lane, lanes, setting, ())
-        nest, of, parts = folds
+        folds = self.parted(*self._nest(setting, lanes), lanes, setting, ())
+        nest, of, parts, how = folds
+        place = (nest.row, nest.rows, nest.at, nest.depth)
+        if how.moves:
+            return self.product_plan(folds, of.moved("in0", self.in0, *place, how.moves["in0"]), setting)
         fresh = np.flatnonzero(parts.across == 0)
         source = parts.first + parts.along if parts.split else None
-        in0 = of.tiles("in0", self.in0, nest.row, nest.rows, nest.at, nest.depth, fresh, source=source)
-        return self.product_plan(folds, in0, setting)
+        return self.product_plan(folds, of.tiles("in0", self.in0, *place, fresh, source=source), setting)
 
 
 def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
@@ -86,8 +109,13 @@ def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
         tile_size(d, "tile_n", n, kind, *(() if d.in1_nk else (kind1,))),
         tile_size(d, "tile_k", k, kind0, *((kind1,) if d.in1_nk else ())),
     )
+    own = block.own(Opcode.GEMM_T)
+    if own["block_reserved"]:
+        raise DescriptorError(TicketError.RESERVED, f"block_reserved {own['block_reserved']}: must be 0")
+    loops = decode_loops(block.loop_order, (own["block_m"], own["block_n"], own["block_k"]), tile, (m, n, k))
     reserved = product_buffers(
-        d, block, site, (in0, in1, out), part, tile, tiles(m, n, k, tile=tile), (m, k),
-        lambda rows, depth: rows * row_bytes(depth, kind0), codebooks,
+        d, block, site, (in0, in1, out), part, tile, tiles(m, n, k, tile=tile), (m, n, k),
+        lambda rows, depth: rows * row_bytes(depth, kind0), codebooks, loops,
     )  # fmt: skip
-    return GemmMacro(d, block, site, reserved, in0, in1, out, part, zero_points(block, in0, in1), tile, codebooks)
+    zeros = zero_points(block, in0, in1)
+    return GemmMacro(d, block, site, reserved, in0, in1, out, part, zeros, tile, codebooks, loops)

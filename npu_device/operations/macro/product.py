@@ -18,14 +18,16 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, DataType, Gemm, LoopOrder, Opcode
+from npu_device.cost import sequencer
 from npu_device.cost.plan import Column, Compute, Plan
-from npu_device.cost.sequencer import Nest, Slots, Stream, side_by_side
+from npu_device.cost.sequencer import Slots, Stream, side_by_side
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.bitwidth import expanded, expansion
 from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, row_bytes
 from npu_device.memory.region import Region
-from npu_device.operations.checks import DescriptorError, NoRoomError, element_type, unused_type
+from npu_device.operations.checks import NoRoomError, element_type, unused_type
 from npu_device.operations.kernels import elements, gemm
+from npu_device.operations.loops import AXES, MOST_SHARING, Loops, Moves, Nest, changes, moves, resident
 from npu_device.operations.macro.base import Macro, Operand, Setting, operand, values, whole
 from npu_device.operations.macro.codebook import Codebooks
 from npu_device.operations.macro.epilogue import Finish, zero_point
@@ -148,16 +150,28 @@ class Product(NamedTuple):
         )  # fmt: skip
 
 
+class Blocked(NamedTuple):
+    """How the operands of a nest move whose loops have blocks, or that is plain."""
+
+    lane: Column
+    moves: Mapping[str, Moves] = {}
+    """Of in0 and in1; none of a plain one."""
+    phase: Column | None = None
+    open_sums: bool = False
+    """Whether an output needs its buffer with its last k tile only: its sum waits elsewhere."""
+
+
 class Parted(NamedTuple):
     """A nest whose rows are tiles, or parts of tiles."""
 
     nest: Product
     of: Operands
     parts: Grid
+    blocked: Blocked
 
     def step_rows(self) -> Product:
         """The rows of steps on tensor engines, in the order of the plan."""
-        return self.nest.taken(side_by_side(self.of.lane))
+        return self.nest.taken(side_by_side(self.of.lane, self.blocked.phase))
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +186,7 @@ class ProductMacro(Macro):
     """Zero points of in0 and in1."""
     tile: tuple[int, int, int]
     codebooks: Codebooks | None
+    loops: Loops
 
     def weights(self, read: Read) -> elements.Values:
         """The elements of in1, less their zero point."""
@@ -210,21 +225,45 @@ class ProductMacro(Macro):
 
     @property
     def loop_order(self) -> LoopOrder:
-        return LoopOrder(self.block.loop_order)
+        return self.loops.order
 
     @property
     def weight_stationary(self) -> bool:
         return self.loop_order is LoopOrder.WEIGHT
 
-    def parted(self, nest: Product, lane: Column, lanes: int, setting: Setting, whole: Collection[str]) -> Parted:
+    def lanes(self, engines: int) -> int:
+        return min(super().lanes(engines), MOST_SHARING if self.loops.common else engines)
+
+    def blocked(
+        self, counts: dict[str, int], image: bool, lanes: int
+    ) -> tuple[dict[str, Column], NDArray[np.bool_], Blocked]:
+        """The tiles of a nest that is not plain, by their indices, where the weights are those of the tile before, and
+        how its operands move. `counts`: of groups, and along m, n and k; `image`: in0 has no tiles along k."""
+        loops, nest = self.loops, Nest.of(self.loops, counts)
+        axes = {"in0": "m" if image else "mk", "in1": "nk"}
+        axis = loops.shared_axis
+        lane = (nest.tiles["g"] * counts[axis] + nest.tiles[axis]) % lanes
+        phase = nest.period(axes[loops.common]) if loops.common else None
+        found = dict[str, Moves]()
+        for name, dimensions in axes.items():
+            key, slots = nest.key(dimensions), self.reserved.wanted.get(name)
+            if name in loops.resident and slots is not None:
+                period = nest.period(dimensions)
+                found[name] = resident(key, period, lane, phase, slots[1], name == loops.common)
+            else:
+                found[name] = moves(key, lane)
+        open_sums = loops.open_sums((counts["m"], counts["n"], counts["k"])) > 1
+        return nest.tiles, ~changes(nest.key("nk"), lane), Blocked(lane, found, phase, open_sums)
+
+    def parted(self, nest: Product, how: Blocked, lanes: int, setting: Setting, whole: Collection[str]) -> Parted:
         """The nest of a product on engines that take tiles whole or fold by fold; operands named in `whole` move as
         they do for a tile."""
-        fold = setting.fold if self._divides(setting) else None
+        fold = setting.fold if self.loops.plain and self._divides(setting) else None
         parts = grid(nest.columns, nest.depth, fold, self.tile)
         sizes = {name: size for name, (size, _) in self.reserved.wanted.items()}
-        operands = Operands(self.reserved.slots(lanes), lane, self.alignments)
+        operands = Operands(self.reserved.slots(lanes), how.lane, self.alignments)
         of = parted(operands, parts, sizes, ("sums", "codebook", *whole))
-        return Parted(nest.parts(parts, fold), of, parts)
+        return Parted(nest.parts(parts, fold), of, parts, how)
 
     def _divides(self, setting: Setting) -> bool:
         """Whether the folds of the array take whole accesses of DRAM, and parts of one group."""
@@ -239,11 +278,14 @@ class ProductMacro(Macro):
 
     def product_plan(self, folds: Parted, in0: Tiles, setting: Setting) -> Plan:
         """The plan of a product whose first operand is seen as given."""
-        d, (nest, of, parts) = self.d, folds
+        d, (nest, of, parts, how) = self.d, folds
         deep, wide = (nest.at, nest.depth), (nest.column, nest.columns)
         across = (*wide, *deep) if d.in1_nk else (*deep, *wide)
         source = _source(nest.kept, of.lane, parts) if parts.split else None
-        in1 = of.tiles("in1", self.in1, *across, np.flatnonzero(~nest.kept), source=source)
+        if how.moves:
+            in1 = of.moved("in1", self.in1, *across, how.moves["in1"])
+        else:
+            in1 = of.tiles("in1", self.in1, *across, np.flatnonzero(~nest.kept), source=source)
         last = nest.last & (not d.function & Gemm.HOLD)
         ends = np.flatnonzero(last)
         out = of.tiles("out", self.out, nest.row, nest.rows, *wide, ends)
@@ -267,11 +309,12 @@ class ProductMacro(Macro):
             *in1.stream(Role.WEIGHT, Opcode.LOAD), *self._finish_streams(nest, of, ends),
         )  # fmt: skip
         writes = out.stream(Role.ACTIVATION, Opcode.STORE, write=True) if len(ends) else ()
-        begins = ends if self.weight_stationary else np.flatnonzero(nest.first)
+        begins = ends if how.open_sums else np.flatnonzero(nest.first)
         whole = parts.tile if parts.split else None
-        return setting.sequence(
-            Nest(of.lane, reads, writes, computed, outputs=begins, whole=whole, parts=parts.most_across), d
+        steps = sequencer.Nest(
+            of.lane, reads, writes, computed, outputs=begins, whole=whole, parts=parts.most_across, phase=how.phase
         )
+        return setting.sequence(steps, d)
 
     def _codebook_stream(self, of: Operands) -> tuple[Stream, ...]:
         """The one move of the codebooks, before the weights."""
@@ -312,18 +355,16 @@ def _source(kept: NDArray[np.bool_], lane: Column, parts: Grid) -> Column:
 
 def product_buffers(
     d: Descriptor, block: Extended, site: Site, operands: tuple[Matrix, Matrix, Matrix], part: Finish,
-    tile: tuple[int, int, int], count: int, extent: tuple[int, int], in0_bytes: Callable[[int, int], int],
-    codebooks: Codebooks | None,
+    tile: tuple[int, int, int], count: int, extent: tuple[int, int, int], in0_bytes: Callable[[int, int], int],
+    codebooks: Codebooks | None, loops: Loops,
 ) -> Reserved:  # fmt: skip
-    """Buffers of in0, in1, out and the epilogue for `count` tiles over `extent` rows and depth.
+    """Buffers of in0, in1, out and the epilogue for `count` tiles over `extent` rows, columns and depth.
 
-    `in0_bytes` of tile_m, tile_k: what a tile reads of in0. DescriptorError when the order is unknown or something does
-    not fit: the sum of one tile stays in the accumulator while its k tiles pass.
+    `in0_bytes` of tile_m, tile_k: what a tile reads of in0. DescriptorError when something does not fit: the sum of one
+    tile stays in the accumulator while its k tiles pass.
     """
     in0, in1, out = operands
-    rows, depth = extent
-    if block.loop_order not in (LoopOrder.OUTPUT, LoopOrder.WEIGHT):
-        raise DescriptorError(TicketError.FUNCTION, f"loop_order {block.loop_order}: must be 0 or 1")
+    image = d.opcode == Opcode.CONV2D_T
     if site.fold is not None and not (tile[1] % site.fold[1] or tile[2] % site.fold[0]):
         count *= tile[1] // site.fold[1] * (tile[2] // site.fold[0])
     need = tile[0] * tile[1] * SUM_BYTES
@@ -333,17 +374,18 @@ def product_buffers(
 
     def demand(tile: Tile, buffers: Buffers) -> None:
         tm, tn, tk = tile
-        buffers.read("in0", in0, in0_bytes(tm, tk))
+        stay = {name: loops.tiles("m" if image and name == "in0" else AXES[name]) for name in loops.resident}
+        buffers.read("in0", in0, in0_bytes(tm, tk), stay.get("in0", 1), loops.common == "in0")
         weights = tn * row_bytes(tk, in1.kind) if d.in1_nk else tk * row_bytes(tn, in1.kind)
-        buffers.read("in1", in1, weights * expansion(in1.kind))
+        buffers.read("in1", in1, weights * expansion(in1.kind), stay.get("in1", 1), loops.common == "in1")
         buffers.own("codebook", 0 if codebooks is None else codebooks.size)
         buffers.write("out", None if d.function & Gemm.HOLD else out, tm * row_bytes(tn, out.kind))
         buffers.write("bias", part.bias, tn * SUM_BYTES)
         buffers.write("scale", part.scale, (tn if part.channels > 1 else 1) * SUM_BYTES)
         buffers.write("residual", part.residual, tm * row_bytes(tn, part.kind))
-        if block.loop_order == LoopOrder.WEIGHT and tk < depth:
-            open_sums = -(-rows // tm) * tm * tn * SUM_BYTES
-            buffers.own("sums", 0 if open_sums <= site.acc_bytes else open_sums)
+        counts = tuple(-(-whole // size) for whole, size in zip(extent, tile, strict=True))
+        open_sums = loops.open_sums((counts[0], counts[1], counts[2])) * tm * tn * SUM_BYTES
+        buffers.own("sums", 0 if open_sums <= site.acc_bytes else open_sums, bool(loops.common))
 
     return reserve(d, block, site, tile, count, demand)
 

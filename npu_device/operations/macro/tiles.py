@@ -4,7 +4,7 @@ A tile sees an operand as a move into a buffer, or in place. Vector engines take
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ from npu_device.cost.sequencer import Nest, Slots, Stream, Work, classes
 from npu_device.memory.bitwidth import bytes_of_columns, expanded
 from npu_device.memory.operands import Matrix
 from npu_device.memory.region import Region, make_region
+from npu_device.operations.loops import Moves
 from npu_device.operations.macro.base import Macro, Setting
 from npu_device.trace.events import Kind, Role
 
@@ -42,6 +43,15 @@ class Tiles:
     """At which tile that moved which each tile uses; None: what moved last in its lane."""
     alignment: int = 0
     """Of its accesses of DRAM, bytes; 0: that of the device."""
+    behind: Column | None = None
+    """Tiles after whose computation the buffer of each move is free, one column each."""
+    common: bool = False
+    """It moves for all lanes, into the buffers of none."""
+
+    @property
+    def _owner(self) -> Column:
+        """The lane whose buffers each move fills."""
+        return np.zeros_like(self.moves) if self.common else self.lane[self.moves]
 
     @property
     def _stride(self) -> int:
@@ -70,8 +80,8 @@ class Tiles:
         return (
             Stream(
                 role, int(opcode), self.slots, at, self._address()[at], self.rows[at], self._row_bytes()[at],
-                self._stride, self.slots.turns(self.lane[at]), write, late, self.shared, self._expansion,
-                table, self.alignment, early, passes, inside,
+                self._stride, self.slots.turns(self._owner), write, late, self.shared, self._expansion,
+                table, self.alignment, early, passes, inside, self.behind, self.source if self.common else None,
             ),
         )  # fmt: skip
 
@@ -98,7 +108,7 @@ class Tiles:
             move = self._move() if only is None else np.searchsorted(self.moves, np.arange(len(self.row)))
             move = np.minimum(move, len(self.moves) - 1)
             latest = self.moves[move]
-            address = self.slots.at(self.slots.turns(self.lane[self.moves]))[move]
+            address = self.slots.at(self.slots.turns(self._owner))[move]
             size = (self.rows * self._row_bytes())[latest] * self._expansion
             where = (address, np.ones_like(size), size)
         if only is None:
@@ -140,6 +150,13 @@ class Operands:
             matrix, slots, row, rows, column, columns, self.every if moves is None else moves, self.lane, shared,
             source, self.alignments.get(word or name, 0),
         )  # fmt: skip
+
+    def moved(
+        self, name: str, matrix: Matrix, row: Column, rows: Column, column: Column, columns: Column, moves: Moves
+    ) -> Tiles:
+        """An operand of a product whose loops have blocks."""
+        tiles = self.tiles(name, matrix, row, rows, column, columns, moves.rows, source=moves.source)
+        return replace(tiles, behind=moves.behind, common=moves.common)
 
 
 def work(

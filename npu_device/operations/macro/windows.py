@@ -26,10 +26,18 @@ from npu_device.operations.checks import DescriptorError, element_type, unused_t
 from npu_device.operations.kernels import elements, gemm
 from npu_device.operations.kernels.windows import pool, windows
 from npu_device.operations.limits import check_operations, check_pads, check_products
+from npu_device.operations.loops import decode_loops
 from npu_device.operations.macro.base import Macro, Operand, Setting, dimensions, operand, strided, values, whole
 from npu_device.operations.macro.codebook import decode_codebooks
 from npu_device.operations.macro.epilogue import finish
-from npu_device.operations.macro.product import Product, ProductMacro, product_buffers, product_types, zero_points
+from npu_device.operations.macro.product import (
+    Blocked,
+    Product,
+    ProductMacro,
+    product_buffers,
+    product_types,
+    zero_points,
+)
 from npu_device.operations.macro.tiles import Blocks, vector_plan
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
 from npu_device.operations.windows import Windows, blind, most_pixels, patch
@@ -101,9 +109,11 @@ class ConvMacro(ProductMacro):
     @property
     def chains(self) -> int:
         counts = self._counts
+        if not self.loops.plain:
+            return counts["g"] * counts[self.loops.shared_axis]
         return counts["g"] * counts["n" if self._by_filters else "m"]
 
-    def _nest(self, setting: Setting, lanes: int) -> tuple[Product, dict[str, Column], Column]:
+    def _nest(self, setting: Setting, lanes: int) -> tuple[Product, dict[str, Column], Blocked]:
         s, (m, n, k) = self.shape, self.tile
         channels, filters, together = self.in0.columns // self.groups, self.filters, self._together
         if setting.conv_lowering == "kernel_position":
@@ -115,32 +125,38 @@ class ConvMacro(ProductMacro):
             depth = np.minimum(k, s.kh * s.kw * channels - at)
         weight = self.weight_stationary
         counts = self._counts | {"k": len(at)}
-        axes = "g" + self.loop_order.axes
-        grid = np.indices([counts[axis] for axis in axes]).reshape(4, -1).astype(np.int64)
-        index: dict[str, Column] = dict(zip(axes, grid, strict=True))
-        part = "n" if self._by_filters else "m"
-        lane = lanes_of(index["g"] * counts[part] + index[part], lanes)
+        if self.loops.plain:
+            axes = "g" + self.loop_order.axes
+            grid = np.indices([counts[axis] for axis in axes]).reshape(4, -1).astype(np.int64)
+            index: dict[str, Column] = dict(zip(axes, grid, strict=True))
+            part = "n" if self._by_filters else "m"
+            how = Blocked(lanes_of(index["g"] * counts[part] + index[part], lanes), open_sums=weight)
+            kept = (index["m"] > 0) & weight
+        else:
+            index, kept, how = self.blocked(counts, True, lanes)
         row, column = index["m"] * m, index["n"] * n
         group = index["g"] * together
         groups = np.minimum(together, self.groups - group)
         nest = Product(
             row, np.minimum(m, s.pixels - row), group * filters + column, np.minimum(n, groups * filters - column),
-            at[index["k"]], depth[index["k"]], index["k"] == 0, index["k"] == len(at) - 1, (index["m"] > 0) & weight,
+            at[index["k"]], depth[index["k"]], index["k"] == 0, index["k"] == len(at) - 1, kept,
         )  # fmt: skip
-        return nest, index, lane
+        return nest, index, how
 
     def rows(self, setting: Setting, lanes: int) -> Product:
-        nest, _, lane = self._nest(setting, lanes)
-        return self.parted(nest, lane, lanes, setting, ("in0",)).step_rows()
+        nest, _, how = self._nest(setting, lanes)
+        return self.parted(nest, how, lanes, setting, ("in0",)).step_rows()
 
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         s, channels, weight = self.shape, self.in0.columns // self.groups, self.weight_stationary
-        nest, index, lane = self._nest(setting, lanes)
+        nest, index, how = self._nest(setting, lanes)
         row, group = nest.row, index["g"] * self._together
         groups = np.minimum(self._together, self.groups - group)
         fresh = np.ones(len(row), bool) if weight else (index["n"] == 0) & (index["k"] == 0)
         place = (*patch(s, row, nest.rows), group * channels, groups * channels)
-        folds = self.parted(nest, lane, lanes, setting, ("in0",))
+        folds = self.parted(nest, how, lanes, setting, ("in0",))
+        if how.moves:
+            return self.product_plan(folds, folds.of.moved("in0", self.in0, *place, how.moves["in0"]), setting)
         tile, begins = folds.parts.tile, folds.parts.first == np.arange(len(folds.parts.first))
         moves = np.flatnonzero(fresh[tile] & begins)
         shared = lanes > 1 and len(moves) == 1
@@ -174,7 +190,6 @@ def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
     """DescriptorError when types, shapes, strides or the workspace are wrong."""
     own = block.own(Opcode.CONV2D_T)
     kind0, kind1, kind, integer = product_types(d)
-    unused_word(block, "m", "n", "k")
     shape = window_shape(own)
     dimensions(own, "cin", "cout", "groups")
     groups = own["groups"]
@@ -202,13 +217,16 @@ def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
         tile_size(d, "tile_k", depth, *((kind1,) if d.in1_nk else ())),
     )
     count = -(-groups // together) * shape.kh * shape.kw * tiles(shape.pixels, filters, channels, tile=tile)
+    extent = (shape.pixels, max(filters, tile[1]), depth)
+    loops = decode_loops(block.loop_order, (block.m, block.n, block.k), tile, extent)
+    if loops.block[2] * tile[2] < depth and not loops.plain:
+        raise DescriptorError(TicketError.SHAPE, f"k {block.k}: a block of CONV2D_T has the whole depth, {depth}")
     reserved = product_buffers(
-        d, block, site, (in0, in1, out), part, tile, count, (shape.pixels, depth),
-        lambda rows, _: most_pixels(shape, rows) * row_bytes(together * channels, kind0), codebooks,
+        d, block, site, (in0, in1, out), part, tile, count, extent,
+        lambda rows, _: most_pixels(shape, rows) * row_bytes(together * channels, kind0), codebooks, loops,
     )  # fmt: skip
-    return ConvMacro(
-        d, block, site, reserved, in0, in1, out, part, zero_points(block, in0, in1), tile, codebooks, shape, groups
-    )  # fmt: skip
+    zeros = zero_points(block, in0, in1)
+    return ConvMacro(d, block, site, reserved, in0, in1, out, part, zeros, tile, codebooks, loops, shape, groups)
 
 
 def _groups_of_tile(d: Descriptor, groups: int, filters: int) -> int:

@@ -65,20 +65,26 @@ class Buffers:
         self._writes = min(2, d.prefetch_dist + 1)
         self.wanted: dict[str, tuple[int, int]] = {}
         """Operand -> (bytes of one buffer, buffers)."""
+        self.common: tuple[str, ...] = ()
+        """Operands whose buffers engines have in common."""
 
-    def read(self, name: str, operand: Placed | None, size: int) -> None:
-        """`prefetch_dist` + 1 buffers for an operand that is read, unless it is in the scratchpad already."""
-        self._add(name, operand, size, self._reads)
+    def read(self, name: str, operand: Placed | None, size: int, tiles: int = 1, common: bool = False) -> None:
+        """`prefetch_dist` + 1 buffers for an operand that is read, unless it is in the scratchpad already; at least as
+        many as `tiles` that stay. `common`: once for all engines."""
+        self._add(name, operand, size, max(tiles, self._reads))
+        if common and name in self.wanted:
+            self.common = (*self.common, name)
 
     def write(self, name: str, operand: Placed | None, size: int) -> None:
         """Two buffers (one without prefetch) for an operand that is written or belongs to what is: one fills while the
         other drains."""
         self._add(name, operand, size, self._writes)
 
-    def own(self, name: str, size: int) -> None:
-        """Space for something that does not move; none for 0 bytes."""
+    def own(self, name: str, size: int, common: bool = False) -> None:
+        """Space for something that does not move; none for 0 bytes. `common`: engines divide it."""
         if size:
             self.wanted[name] = (size, 1)
+            self.common = (*self.common, name) if common else self.common
 
     def _add(self, name: str, operand: Placed | None, size: int, copies: int) -> None:
         if operand is not None and not self._site.in_spm(operand.region):
@@ -97,27 +103,47 @@ class Reserved:
     address: int
     room: int
     wanted: dict[str, tuple[int, int]]
+    common: tuple[str, ...] = ()
+    """Operands whose buffers engines have in common, behind the others."""
+
+    @property
+    def _apart(self) -> dict[str, tuple[int, int]]:
+        """What each engine has for itself."""
+        return {name: one for name, one in self.wanted.items() if name not in self.common}
+
+    @property
+    def _shared_bytes(self) -> int:
+        return _total({name: self.wanted[name] for name in self.common})
 
     def lanes(self, engines: int) -> int:
         """For how many of so many engines there are buffers."""
-        need = _total(self.wanted)
-        return min(engines, self.room // need) if need else engines
+        need = _total(self._apart)
+        return min(engines, (self.room - self._shared_bytes) // need) if need else engines
 
     def slots(self, lanes: int) -> dict[str, Slots]:
         """The buffers of each operand. Engines have equal shares of the workspace, in banks of their own where it is
         large enough."""
-        share = self.room // lanes
+        rest = self.room - self._shared_bytes
+        share = rest // lanes
         banks = share - share % self.site.bank_bytes
-        share = banks if banks >= _total(self.wanted) else share - share % SLOT_ALIGNMENT
+        share = banks if banks >= _total(self._apart) else share - share % SLOT_ALIGNMENT
         addresses = iter(self._over_banks(share // self.site.bank_bytes) or self._packed())
-        return {
+        slots = {
             name: Slots(tuple(next(addresses) for _ in range(copies)), share)
-            for name, (_, copies) in self.wanted.items()
+            for name, (_, copies) in self._apart.items()
         }  # fmt: skip
+        end = self.address + rest - rest % SLOT_ALIGNMENT
+        for name in self.common:
+            size, copies = self.wanted[name]
+            stride = max(0, size - self.site.acc_bytes) // max(1, lanes - 1) if name == "sums" else 0
+            places = tuple(end + index * _padded(size) for index in range(copies))
+            slots[name] = Slots(places, stride - stride % SLOT_ALIGNMENT)
+            end += _padded(size) * copies
+        return slots
 
     def _sizes(self) -> list[int]:
         """Of all buffers in their order."""
-        return [_padded(size) for size, copies in self.wanted.values() for _ in range(copies)]
+        return [_padded(size) for size, copies in self._apart.values() for _ in range(copies)]
 
     def _over_banks(self, banks: int) -> list[int] | None:
         """Every buffer in the next bank that has room for it, so that phases meet on few; None where none has."""
@@ -150,7 +176,7 @@ def reserve(d: Descriptor, block: Extended, site: Site, tile: Tile, count: int, 
     if need > block.workspace_bytes:
         parts = ", ".join(f"{name} {copies} x {size}" for name, (size, copies) in buffers.wanted.items())
         raise NoRoomError(TicketError.WORKSPACE, parts, "scratchpad in the workspace", need, block.workspace_bytes)
-    return Reserved(site, block.workspace, block.workspace_bytes, buffers.wanted)
+    return Reserved(site, block.workspace, block.workspace_bytes, buffers.wanted, buffers.common)
 
 
 def tile_size(d: Descriptor, name: str, extent: int, *matrices: DataType) -> int:

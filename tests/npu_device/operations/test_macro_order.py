@@ -47,6 +47,12 @@ anywhere = spm | dram
 small = st.integers(1, 6)
 
 
+orders = st.sampled_from([
+    order | bits for order in (0, 1, 2) for bits in (0, 0x10, 0x20, 0x30, 0x60 if order == 1 else 0x50, 0x70)
+])  # fmt: skip
+"""Of the loops of a product, with the operands that stay, and what engines have in common."""
+
+
 @st.composite
 def macros(draw: st.DrawFn) -> MacroCase:
     """Any operation, small, on ranges that overlap those of the others."""
@@ -69,10 +75,18 @@ def macros(draw: st.DrawFn) -> MacroCase:
     match opcode:
         case Opcode.GEMM_T:
             d = d.with_(type_in1=INT8, type_out=INT32, in1_nk=draw(st.integers(0, 1)))
-            shared |= {"loop_order": draw(st.integers(0, 1))}
+            shared |= {"loop_order": draw(orders)}
+            own = {
+                f"block_{axis}": draw(st.integers(0, 3)) * size
+                for axis, size in zip("mnk", (d.tile_m, d.tile_n, d.tile_k), strict=True)
+            }
         case Opcode.CONV2D_T:
             d = d.with_(type_in1=INT8, type_out=INT32)
-            own, shared = window | {"cin": n, "cout": m, "groups": 1}, shared | none
+            own, whole = window | {"cin": n, "cout": m, "groups": 1}, draw(st.booleans())
+            blocks = {
+                axis: draw(st.integers(0, 3)) * size for axis, size in zip("mn", (d.tile_m, d.tile_n), strict=True)
+            }
+            shared |= {**blocks, "k": 9 * n, "loop_order": draw(orders)} if whole else none
         case Opcode.ATTN_T:
             d = d.with_(type_in0=FP16, type_kv=FP16, type_out=FP16, tile_k=4)
             own = cache | {"heads": 2, "q_len": 1, "pos_addr": POSITION, "attn_scale": 0x3F80_0000}

@@ -205,8 +205,8 @@ def test_firmware_takes_no_options_of_models(
 def test_a_layer_of_which_no_tile_fits_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", save(tmp_path, "decoder", width=256), "--set", "npu.spm.size=4096"]) == 65
     error = capsys.readouterr().err
-    assert "layer layernormalization0 (LAYERNORM): a tile of 1 x 256 needs 4096 bytes of scratchpad, 2048 of " in error
-    assert "them for tensor w0; there are 2048 for each of 2: no tile fits, --set npu.spm.size=8192" in error
+    assert "layer layernormalization0 (LAYERNORM): a tile of 1 x 256 needs 8192 bytes of scratchpad with " in error
+    assert "its buffers, 2048 of them for tensor w0; there are 4096: no tile fits, --set npu.spm.size=8192" in error
 
 
 def test_a_broken_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

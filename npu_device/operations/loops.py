@@ -1,0 +1,196 @@
+"""The loops of a product over its tiles: their order, blocks, and operands that stay in the workspace.
+
+`loop_order` [3:0] is the order of the loops over tiles. With a block the nest has two levels: loops over blocks, and in
+each of them loops over its tiles, both in this order. An operand that stays ([4] in0, [5] in1) has a buffer for each of
+its tiles in a block: a tile moves once while the loops are at this block of the operand, however often it is used. With
+[6] engines have the operand in common that all of them use: in1 in weight-stationary order, else in0.
+
+Without any of these a product has one level, and the engines share it out as they always did (`plain`).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.abi.errors import TicketError
+from npu_device.abi.extended import Residence
+from npu_device.abi.opcodes import LoopOrder
+from npu_device.cost.plan import NONE, Column
+from npu_device.cost.sequencer import side_by_side
+from npu_device.operations.checks import DescriptorError
+
+ORDER_MASK = 0xF
+MOST_SHARING = 6
+"""Engines that have an operand in common, at most: a move waits for the last use of its buffer by each."""
+DIMENSIONS = ("m", "n", "k")
+AXES = {"in0": "mk", "in1": "nk"}
+"""Dimensions along which an operand has tiles; the image of a convolution has none along k."""
+
+
+class Loops(NamedTuple):
+    """A decoded order: what stays, and the tiles of a block."""
+
+    order: LoopOrder
+    resident: tuple[str, ...]
+    common: str
+    """The operand that engines have in common; empty: none."""
+    block: tuple[int, int, int]
+    """Tiles of a block along m, n and k."""
+    plain: bool
+
+    @property
+    def shared_axis(self) -> str:
+        """The dimension whose tiles engines share out, where the order is not plain."""
+        outer, inner = (axis for axis in self.order.axes if axis != "k")
+        return inner if self.common else outer
+
+    def tiles(self, axes: str) -> int:
+        """Tiles of an operand in a block, by its dimensions."""
+        count = 1
+        for axis, size in zip(DIMENSIONS, self.block, strict=True):
+            count *= size if axis in axes else 1
+        return count
+
+    def passes(self, axes: str, counts: tuple[int, int, int]) -> int:
+        """How often the loops come to each block of an operand, by its dimensions."""
+        outer = {axis: -(-count // size) for axis, count, size in zip(DIMENSIONS, counts, self.block, strict=True)}
+        times, entered = 1, False
+        for axis in reversed(self.order.axes):
+            if axis in axes:
+                entered |= outer[axis] > 1
+            elif entered:
+                times *= outer[axis]
+        return times
+
+    def open_sums(self, counts: tuple[int, int, int]) -> int:
+        """Sums that are open at the same time, at most, of a product with so many tiles along m, n and k."""
+        if counts[2] == 1:
+            return 1
+        (m, n, k), (all_m, all_n, all_k) = self.block, counts
+        if k == all_k:
+            return {LoopOrder.OUTPUT: 1, LoopOrder.WEIGHT: m, LoopOrder.INPUT: n}[self.order]
+        return {LoopOrder.OUTPUT: m * n, LoopOrder.WEIGHT: all_m * n, LoopOrder.INPUT: m * all_n}[self.order]
+
+
+def decode_loops(
+    word: int, block: tuple[int, int, int], tile: tuple[int, int, int], extent: tuple[int, int, int]
+) -> Loops:
+    """The loops of a `loop_order` with a block of M, N and K, 0: one tile. DescriptorError: an order that does not
+    exist, nothing that engines could have in common, a block that cuts a tile."""
+    orders = {int(order): order for order in LoopOrder}
+    order = orders.get(word & ORDER_MASK)
+    if order is None:
+        raise DescriptorError(TicketError.FUNCTION, f"loop_order {word}: [3:0] must be {', '.join(map(str, orders))}")
+    if word & ~(ORDER_MASK | sum(Residence)):
+        raise DescriptorError(TicketError.RESERVED, f"loop_order {word:#x}: bits above [6] must be 0")
+    bits = (("in0", Residence.IN0), ("in1", Residence.IN1))
+    resident = tuple(name for name, bit in bits if word & bit)
+    common = ("in1" if order is LoopOrder.WEIGHT else "in0") if word & Residence.SHARED else ""
+    if common and common not in resident:
+        raise DescriptorError(TicketError.RESERVED, f"loop_order {word:#x}: [6] shares {common}, which does not stay")
+    sizes = list[int]()
+    for axis, size, one, whole in zip(DIMENSIONS, block, tile, extent, strict=True):
+        if size % one and size < whole:
+            rule = f"must be a multiple of tile_{axis} {one}, or at least {whole}"
+            raise DescriptorError(TicketError.SHAPE, f"block_{axis} {size}: {rule}")
+        sizes.append(max(1, min(-(-size // one), -(-whole // one))))
+    plain = order is not LoopOrder.INPUT and not resident and not any(block)
+    return Loops(order, resident, common, (sizes[0], sizes[1], sizes[2]), plain)
+
+
+class Nest(NamedTuple):
+    """The tiles of a product, one row each, in the order of the loops: their indices, and those of their blocks."""
+
+    tiles: dict[str, Column]
+    blocks: dict[str, Column]
+
+    @classmethod
+    def of(cls, loops: Loops, counts: dict[str, int]) -> "Nest":
+        """Of `counts` tiles along m, n and k, and blocks of groups along g."""
+        axes = "g" + loops.order.axes
+        sizes = dict(zip(DIMENSIONS, loops.block, strict=True)) | {"g": 1}
+        sizes = {axis: min(sizes[axis], counts[axis]) for axis in axes}
+        outer = [-(-counts[axis] // sizes[axis]) for axis in axes]
+        grid = np.indices([*outer, *(sizes[axis] for axis in axes)]).reshape(2 * len(axes), -1).astype(np.int64)
+        block = dict(zip(axes, grid, strict=False))
+        index = {axis: block[axis] * sizes[axis] + inner for axis, inner in zip(axes, grid[len(axes) :], strict=True)}
+        there = np.logical_and.reduce([index[axis] < counts[axis] for axis in axes])
+        return cls(
+            {axis: column[there] for axis, column in index.items()}, {axis: one[there] for axis, one in block.items()}
+        )
+
+    def key(self, axes: str) -> Column:
+        """A number for each tile of an operand with these dimensions."""
+        return _numbered([self.tiles[axis] for axis in "g" + axes])
+
+    def period(self, axes: str) -> Column:
+        """A number for each time that the loops enter another block of such an operand."""
+        block = _numbered([self.blocks[axis] for axis in "g" + axes])
+        return np.cumsum(np.diff(block, prepend=block[:1]) != 0)
+
+
+def _numbered(columns: list[Column]) -> Column:
+    number = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        number = number * (1 + column.max(initial=0)) + column
+    return number
+
+
+class Moves(NamedTuple):
+    """When the tiles of an operand move."""
+
+    rows: Column
+    """Tiles of the nest at which it moves, in the order of the plan."""
+    source: Column
+    """At which of them each tile of the nest has its own from."""
+    behind: Column | None = None
+    """Tiles after whose computation the buffer of each move is free, one column each; None: the distance of prefetch
+    says so."""
+    common: bool = False
+    """For all lanes."""
+
+
+def moves(key: Column, lane: Column) -> Moves:
+    """Of an operand that does not stay: it moves where a lane comes to another tile of it."""
+    fresh = changes(key, lane)
+    source = np.where(fresh, np.arange(len(key)), 0)
+    for one in range(lane.max(initial=-1) + 1):
+        own = np.flatnonzero(lane == one)
+        source[own] = np.maximum.accumulate(source[own])
+    return Moves(np.flatnonzero(fresh), source)
+
+
+def changes(key: Column, lane: Column) -> NDArray[np.bool_]:
+    """Where a lane comes to another tile than before."""
+    fresh = np.ones(len(key), bool)
+    for one in range(lane.max(initial=-1) + 1):
+        own = np.flatnonzero(lane == one)
+        fresh[own[1:]] = np.diff(key[own]) != 0
+    return fresh
+
+
+def resident(key: Column, period: Column, lane: Column, phase: Column | None, copies: int, common: bool) -> Moves:
+    """Of an operand with `copies` buffers, that stays in them while its block does."""
+    order = side_by_side(lane, phase)
+    owner = np.zeros_like(lane) if common else lane
+    _, first, load = np.unique(_numbered([period, key, owner])[order], return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))
+    load, rows = rank[load.reshape(-1)], order[np.sort(first)]
+    source = np.empty_like(key)
+    source[order] = rows[load]
+    before = np.full(len(rows), NONE, np.int64)
+    for one in np.unique(owner[rows]):
+        own = np.flatnonzero(owner[rows] == one)
+        before[own[copies:]] = own[: max(0, len(own) - copies)]
+    behind = list[Column]()
+    place = np.arange(len(order))
+    for one in np.unique(lane):
+        last = np.full(len(rows), NONE, np.int64)
+        mine = lane[order] == one
+        np.maximum.at(last, load[mine], place[mine])
+        use = np.where(before == NONE, NONE, last[before])
+        behind.append(np.where(use == NONE, NONE, order[use]))
+    if not common:
+        behind = [np.max(np.stack(behind), axis=0)]
+    return Moves(rows, source, np.stack(behind, axis=1), common)
