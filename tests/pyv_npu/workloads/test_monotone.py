@@ -71,4 +71,4 @@ def test_more_costs_no_cycles(name: str, axis: str) -> None:
 @pytest.mark.parametrize("name", LAYERS)
 def test_more_scratchpad_costs_no_traffic(name: str) -> None:
     moved = [run(name, {"npu.spm.size": size, "compiler.objective": "energy"})[1] for size in SPM]
-    assert worst(moved) <= 1 and moved[-1] < moved[0], moved
+    assert worst(moved) <= NEAR and moved[-1] < moved[0], moved
