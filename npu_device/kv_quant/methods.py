@@ -1,7 +1,7 @@
 """Methods that store keys and values: a codec for each of the two, which compiler, server and reports ask
 (docs/kv-cache.md, "Methods")."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from npu_device.abi.opcodes import BITS, DataType
 from npu_device.kv_quant import codecs
-from npu_device.kv_quant.codec import Floats, KvCodec, Parameters
+from npu_device.kv_quant.codec import Floats, KvCodec, Parameters, Stream
 from npu_device.kv_quant.pages import Pages, pages
 from npu_device.kv_quant.storage import EncodedCache
 from npu_device.kv_quant.thresholds import RATIOS
@@ -94,15 +94,28 @@ class KvMethod:
         of tokens writes its codes when it leaves the tail: of each token its share."""
         if self.codecs is None:
             return (bytes_total(head_dim, self.bits),) * (2 * heads)
-        runs = []
+        return tuple(size for _, size in self._runs(heads, head_dim))
+
+    def token_bytes(self, heads: int, head_dim: int) -> int:
+        """Bytes that a token takes in the caches of a layer, once it has left the tail; counts included."""
+        if self.codecs is None:
+            return sum(self.written(heads, head_dim))
+        return sum(size for stream, size in self._runs(heads, head_dim) if not stream.ring)
+
+    def tail_bytes(self, heads: int, head_dim: int) -> int:
+        """Bytes of the tails of a layer and request."""
+        caches = self.caches(heads, 1, head_dim)
+        return sum(one.rows * one.size * one.ring for each in caches for one in each.streams.values())
+
+    def _runs(self, heads: int, head_dim: int) -> Iterator[tuple[Stream, int]]:
+        """Each stream of an encoded method with the bytes of a token."""
         for encoded in self.caches(heads, 1, head_dim):
             for stream in encoded.streams.values():
                 size = -(-stream.size * stream.rows // stream.group)
                 if stream.counted:
                     entry, permille = encoded.codec.entry_bytes, encoded.codec.entries(self.outliers)
                     size = -(-size // entry * permille // 1000) * entry
-                runs.append(size)
-        return tuple(runs)
+                yield stream, size
 
     def stated(self, cache: KvCache, tokens: int) -> Mapping[str, Any]:
         """What a report says of a layer and request beside the bytes, with what was assumed; empty: nothing."""

@@ -50,10 +50,10 @@ class KvBytes(NamedTuple):
 
     @classmethod
     def of(cls, storage: KvMethod, shape: Shape, layers: int) -> Self:
-        """Keys and values in all layers; aligned: as each run of them is written by itself."""
-        runs = storage.written(shape.kv_heads, shape.head_dim)
-        aligned = sum(aligned_bytes(0, run, ROLE_ALIGNMENT["kv"]) for run in runs)
-        return cls(layers * sum(runs), layers * aligned, shape.cache_window)
+        """Keys and values in all layers; aligned: as each run of them is written by itself, that of a tail too."""
+        heads, width = shape.kv_heads, shape.head_dim
+        aligned = sum(aligned_bytes(0, run, ROLE_ALIGNMENT["kv"]) for run in storage.written(heads, width))
+        return cls(layers * storage.token_bytes(heads, width), layers * aligned, shape.cache_window)
 
 
 class Times(NamedTuple):

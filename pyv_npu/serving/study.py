@@ -121,16 +121,24 @@ class Serving:
 
 
 def blocks_of(
-    shape: Shape, layers: int, npu: NpuConfig, weight_bits: int, kv: KvMethod, block_size: int, swap: int = 0
-) -> int:
-    """Blocks that fit DRAM beside the weights and `swap` blocks of swap space. BadInputError where not one does."""
+    shape: Shape, layers: int, npu: NpuConfig, weight_bits: int, kv: KvMethod, block_size: int, swap: int = 0,
+    requests: int = 1,
+) -> int:  # fmt: skip
+    """Blocks that fit DRAM beside the weights, the tails of `requests` and `swap` blocks of swap space. BadInputError
+    where not one does."""
     job = Job(shape, layers or shape.layers, 1, 1, weight_bits)
     size = block_size * KvBytes.of(kv, shape, job.layers).token
-    room = npu.dram.size - npu.dram.size // RESERVED - job.weight_bytes
+    tails = requests * job.layers * kv.tail_bytes(shape.kv_heads, shape.head_dim)
+    room = npu.dram.size - npu.dram.size // RESERVED - job.weight_bytes - tails
     if room - swap * size < size <= room:
         raise BadInputError(
             f"--swap-blocks {swap}: {swap * size / 1e9:.1f} GB leave no block beside the weights in npu.dram.size "
             f"{npu.dram.size / 1e9:.1f} GB; give less than {room // size}"
+        )
+    if room < size <= room + tails:
+        raise BadInputError(
+            f"--kv {kv.name}: tails of {requests} requests take {tails / 1e9:.1f} GB and leave no block beside the "
+            f"weights in npu.dram.size {npu.dram.size / 1e9:.1f} GB; a smaller --max-num-seqs, or more DRAM"
         )
     if room < size:
         raise BadInputError(

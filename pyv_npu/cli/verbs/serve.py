@@ -289,7 +289,9 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
         raise UsageError(f"--block-size {args.block_size}: must be 1..{1 << 16}")
     if not 0 <= args.swap_blocks <= 1 << 28:
         raise UsageError(f"--swap-blocks {args.swap_blocks}: must be 0..{1 << 28}")
-    fit = blocks_of(shape, args.layers, npu, args.qbits_weight, kv, args.block_size, args.swap_blocks)
+    fit = blocks_of(
+        shape, args.layers, npu, args.qbits_weight, kv, args.block_size, args.swap_blocks, args.max_num_seqs
+    )
     blocks = fit if args.blocks is None else args.blocks
     if blocks > fit:
         raise UsageError(

@@ -181,7 +181,7 @@ def test_a_plan_without_steps_is_over_at_once() -> None:
     assert machine.next_cycle() == 17
     machine.ends(17)
     assert machine.completed() == [slot]
-    assert machine.free(unit_code(Kind.TE, 0))
+    assert machine.free_units(int(Kind.TE), 0, 1) == [unit_code(Kind.TE, 0)]
     assert machine.next_cycle() is None
 
 
