@@ -89,33 +89,35 @@ class KvMethod:
             return self.stored_bytes(cache, tokens)
         return sum(part.bytes for part in self._pages(cache, tokens))
 
-    def written(self, heads: int, head_dim: int) -> tuple[int, ...]:
-        """Bytes of each stream that the append of a token writes, keys and values of a layer; counts included. A group
-        of tokens writes its codes when it leaves the tail: of each token its share."""
+    def written(self, heads: int, head_dim: int) -> tuple[tuple[int, ...], ...]:
+        """Bytes of each stream that the append of a token writes, of keys and of values of a layer; counts included. A
+        group of tokens writes its codes when it leaves the tail: of each token its share."""
         if self.codecs is None:
-            return (bytes_total(head_dim, self.bits),) * (2 * heads)
-        return tuple(size for _, size in self._runs(heads, head_dim))
+            return ((bytes_total(head_dim, self.bits),) * heads,) * 2
+        return tuple(tuple(size for _, size in runs) for runs in self._runs(heads, head_dim))
 
     def token_bytes(self, heads: int, head_dim: int) -> int:
         """Bytes that a token takes in the caches of a layer, once it has left the tail; counts included."""
         if self.codecs is None:
-            return sum(self.written(heads, head_dim))
-        return sum(size for stream, size in self._runs(heads, head_dim) if not stream.ring)
+            return sum(map(sum, self.written(heads, head_dim)))
+        return sum(size for runs in self._runs(heads, head_dim) for stream, size in runs if not stream.ring)
 
     def tail_bytes(self, heads: int, head_dim: int) -> int:
         """Bytes of the tails of a layer and request."""
         caches = self.caches(heads, 1, head_dim)
         return sum(one.rows * one.size * one.ring for each in caches for one in each.streams.values())
 
-    def _runs(self, heads: int, head_dim: int) -> Iterator[tuple[Stream, int]]:
-        """Each stream of an encoded method with the bytes of a token."""
+    def _runs(self, heads: int, head_dim: int) -> Iterator[list[tuple[Stream, int]]]:
+        """Each stream of keys, then of values, of an encoded method with the bytes of a token."""
         for encoded in self.caches(heads, 1, head_dim):
+            runs = []
             for stream in encoded.streams.values():
                 size = -(-stream.size * stream.rows // stream.group)
                 if stream.counted:
                     entry, permille = encoded.codec.entry_bytes, encoded.codec.entries(self.outliers)
                     size = -(-size // entry * permille // 1000) * entry
-                yield stream, size
+                runs.append((stream, size))
+            yield runs
 
     def stated(self, cache: KvCache, tokens: int) -> Mapping[str, Any]:
         """What a report says of a layer and request beside the bytes, with what was assumed; empty: nothing."""

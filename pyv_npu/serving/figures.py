@@ -13,7 +13,7 @@ Percentiles are nearest ranks. Times are nanoseconds, of integer cycles.
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple, Self
 
 from npu_device.kv_quant.methods import KvMethod
@@ -52,7 +52,8 @@ class KvBytes(NamedTuple):
     def of(cls, storage: KvMethod, shape: Shape, layers: int) -> Self:
         """Keys and values in all layers; aligned: as each run of them is written by itself, that of a tail too."""
         heads, width = shape.kv_heads, shape.head_dim
-        aligned = sum(aligned_bytes(0, run, ROLE_ALIGNMENT["kv"]) for run in storage.written(heads, width))
+        runs = chain.from_iterable(storage.written(heads, width))
+        aligned = sum(aligned_bytes(0, run, ROLE_ALIGNMENT["kv"]) for run in runs)
         return cls(layers * storage.token_bytes(heads, width), layers * aligned, shape.cache_window)
 
 

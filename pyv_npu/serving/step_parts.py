@@ -102,7 +102,7 @@ class Simulator:
         """Cycles of the copies of a request's keys and values in a layer to swap space, or back."""
         npu, shape, at, runs = self._roomy, self.shape, DRAM_BASE + DRAM_CORE_VISIBLE, list[CacheRun]()
         for token, rows in [
-            (size, len(list(run))) for size, run in groupby(kv.written(shape.kv_heads, shape.head_dim))
+            (size, len(list(run))) for side in kv.written(shape.kv_heads, shape.head_dim) for size, run in groupby(side)
         ]:
             runs.append(CacheRun(at, rows, token, tokens * token))
             at += rows * tokens * token

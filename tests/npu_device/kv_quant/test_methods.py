@@ -219,7 +219,7 @@ def test_bytes_of_tokens_are_those_that_their_appends_write(name: str) -> None:
     """To rounding, the counts, and the tail, whose tokens are written twice."""
     method, tokens = METHODS[name], 1280
     cache = KvCache(0, 1, HEADS, tokens, DIM, (method.bits,) * HEADS)
-    written = tokens * sum(method.written(HEADS, DIM))
+    written = tokens * sum(map(sum, method.written(HEADS, DIM)))
     for encoded in method.caches(HEADS, tokens, DIM):
         coded = encoded.coded(tokens)
         written -= tokens * encoded.chunks

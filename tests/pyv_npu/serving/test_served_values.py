@@ -10,13 +10,13 @@ import pytest
 
 from pyv_npu.cli import main
 from pyv_npu.config import load
+from pyv_npu.config.shape_file import shape_of
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.step_time import StepTimes
 from pyv_npu.serving.study import kv_storage
 from pyv_npu.serving.with_values import DecoderServer, Held
 from pyv_npu.workloads.timing import run_commands
-from toolchain.decoders.shapes import shape_of
 from toolchain.examples.decoder_kv import decoder_kv
 
 LAYERS, TOKEN = 2, 2 * 2 * 8 * 4
