@@ -19,7 +19,7 @@ PLACEHOLDERS = {"PORT": "1234", "CYCLE": "5", "N@5": "f@5"}
 def commands() -> list[tuple[str, str]]:
     found: dict[tuple[str, str], None] = {}
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
-        text = page.read_text(encoding="utf-8")
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")  # a command over several lines
         lines = [line for block in BLOCK.findall(text) for line in LINE.findall(block)]
         for line in (*lines, *INLINE.findall(text)):
             found[page.name, line] = None

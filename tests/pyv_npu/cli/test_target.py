@@ -19,7 +19,7 @@ def test_every_size_and_rate_comes_from_the_configuration() -> None:
     )  # fmt: skip
     made = target_of(config)
     assert (made.spm_bytes, made.banks, made.acc_bytes, made.dram_bytes) == (1 << 20, 4, 1 << 15, 1 << 30)
-    assert (made.engines, made.array, made.channels, made.latency) == (3, (32, 16), 5, 7 + config.noc.latency)
+    assert (made.engines, made.te, made.channels, made.latency) == (3, config.te, 5, 7 + config.noc.latency)
 
 
 def test_built_in_models_are_cut_for_that_device() -> None:

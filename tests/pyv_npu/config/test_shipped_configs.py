@@ -14,6 +14,7 @@ from pyv_npu.config.package_data import data_files
 from pyv_npu.config.presets import CONFIGS
 from pyv_npu.config.yaml_file import QCONFIGS
 from pyv_npu.workloads.compiled import target_of
+from toolchain.codegen.product_cost import step_cycles
 from toolchain.examples import EXAMPLES
 
 
@@ -35,10 +36,10 @@ def test_a_name_is_taken_as_a_preset(name: str) -> None:
 def test_the_compiler_sees_the_speed_of_narrow_elements(speed: str, fp16: Fraction) -> None:
     npu = load(overrides={"npu.te.speed": speed, "npu.ve.speed": speed}).config.npu
     target = target_of(npu)
-    assert (target.f_w[16], target.f_a[16], target.ve_f_a[16]) == (fp16, fp16, fp16)
-    assert target.f_w[16] * target.f_a[16] * npu.te.rows * npu.te.columns == (
-        gemm_rate(npu.te, 16, 16) if speed == "by_bits" else npu.te.rows * npu.te.columns
-    )
+    assert target.ve_f_a[16] == fp16
+    wide, byte = (step_cycles(target.te, 64, 128, 256, bits, bits, False, 1) - npu.te.fill for bits in (16, 8))
+    assert byte == wide * fp16 * fp16
+    assert wide * (gemm_rate(npu.te, 16, 16) if speed == "by_bits" else npu.te.rows * npu.te.columns) == 64 * 128 * 256
 
 
 def test_every_file_that_ships_has_a_name() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from npu_device.config import ChainedConfig, NpuConfig, SpmConfig, TeConfig
 from pyv_npu.cli.main import main
+from pyv_npu.config.shape_file import shape_of
 from pyv_npu.report.vega import draw
 from pyv_npu.studies.reproductions.chained_ve import LENGTHS, SIZES, STEPS, case, crossover, grid
 from pyv_npu.studies.reproductions.chained_ve_page import dataflow_picture
-from toolchain.decoders.shapes import shape_of
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "chained-ve.md"

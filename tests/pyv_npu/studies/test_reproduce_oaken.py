@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pyv_npu.cli.main import main
+from pyv_npu.config.shape_file import shape_of
 from pyv_npu.kv_quant.ablations import GROUPS, VARIANTS, ablations, group_counts, ratio_sweep
 from pyv_npu.kv_quant.synthetic import HEAD_DIM, RATIO_SWEEP, errors, layer
 from pyv_npu.studies.reproductions.oaken import (
@@ -20,7 +21,6 @@ from pyv_npu.studies.reproductions.oaken import (
     element_bits,
 )
 from pyv_npu.studies.reproductions.oaken_steps import PATH, StepCosts, blocks_for, fits, machine_for
-from toolchain.decoders.shapes import shape_of
 
 
 def test_kept_step_costs_are_those_of_the_device() -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from toolchain.decoders.shapes import MODELS, Job, shape_of
+from pyv_npu.config.shape_file import shape_of
+from toolchain.decoders.shapes import MODELS, Job
 from toolchain.errors import ModelError
 
 TABLE = {

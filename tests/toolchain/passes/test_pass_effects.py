@@ -8,11 +8,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from npu_device.config import DramConfig, NpuConfig
+from pyv_npu.config.shape_file import shape_of
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import run_commands
 from toolchain.compiler import compile_model
 from toolchain.decoders.builtin import compile_shape
-from toolchain.decoders.shapes import Job, shape_of
+from toolchain.decoders.shapes import Job
 from toolchain.examples import EXAMPLES
 from toolchain.examples.builder import Builder
 from toolchain.onnx_model.model import prepare
