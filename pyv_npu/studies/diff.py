@@ -97,6 +97,8 @@ ENERGY = {"energy.units_pj": "energy by unit, pJ (estimate)", "energy.roles_pj":
 """Tables of energy, and what each adds up to."""
 COUNTED = ("cycles_parts", "explanation.causes", "latency.reasons", "latency.reasons_prebuilt", *ENERGY)
 """Tables of numbers in a run."""
+INTERVALS = "ci95"
+"""Of a stage: intervals of its percentiles, which are not compared."""
 LISTED = ("npu.te_busy", "npu.ve_busy", "npu.dma_busy", "npu.bank_conflict_stall")
 COUNTS = ("cycles", "npu.completed")
 WORDS = ("mode", "sim_level", "program")
@@ -130,7 +132,9 @@ def _checked(runs: Mapping[str, Any]) -> dict[str, Run]:
         rule(f"{head}latency.stages", stages is None or isinstance(stages, dict), "a table")
         for stage, points in (stages or {}).items():
             table = isinstance(points, dict) and points.get("n") is not None
-            numbers = table and all(value is None or _is_number(value) for value in points.values())
+            numbers = table and all(
+                value is None or _is_number(value) for key, value in points.items() if key != INTERVALS
+            )
             rule(f"{head}latency.stages.{stage}", points is None or numbers, "a table of numbers")
     return dict(runs)
 
