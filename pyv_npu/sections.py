@@ -77,7 +77,7 @@ class Table(NamedTuple):
     file: str = ""
     """CSV file of the folder of a report, whose heads are those of the table, and whose values have no prefix."""
     figures: str = ""
-    """Names of its numbers in the page, from cells of the row and the head: "{1}.{0}.{head}"."""
+    """Names in the page of all cells but the first of a row, from cells of the row and the head: "{1}.{0}.{head}"."""
 
 
 class Details(NamedTuple):
@@ -143,9 +143,10 @@ def layout(table: Table) -> Layout:
         value = row[at]
         if isinstance(value, Cell):
             return value
+        name = table.figures if at else ""
+        name = name and name.format(*map(plain, row), head=table.heads[at].lower())
         if isinstance(value, str):
-            return Cell(value, kind="text" if words[at] else "")
-        name = table.figures and table.figures.format(*map(plain, row), head=table.heads[at].lower())
+            return Cell(value, name, kind="text" if words[at] else "")
         if value is None:
             return Cell(MISSING, name)
         if units[at] == "share":

@@ -128,7 +128,8 @@ def _runs(one: Campaign, again: Sequence[str], faults: Path) -> list[Part]:
 def _row(mode: str, run: Run) -> list[Value]:
     verdict, name = run.verdict, name_of(mode, run)
     file = Cell(name, kind="text", link=f"{FAULTS}/{name}")
-    return [str(run.number), verdict.outcome.value, run.fault.do, str(run.fault), run.acted,
+    outcome = Cell(verdict.outcome.value, f"{mode}.{run.number}.outcome", kind="text")
+    return [str(run.number), outcome, run.fault.do, str(run.fault), run.acted,
             ", ".join(verdict.detected_by), verdict.cycles_lost, file]  # fmt: skip
 
 

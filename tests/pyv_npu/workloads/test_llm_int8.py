@@ -192,7 +192,7 @@ def test_a_float_decoder_is_quantized_by_an_option(tmp_path: Path, capsys: pytes
     onnx.save(DECODERS["decoder_kv"](width=64, vocab=96), path)
     words = ["run", str(path), "--generate", "3", "--prompt", "3,1,4", "--precision", "int8", "--json"]
     assert main([*words, "--report", str(tmp_path / "out")]) == 0
-    assert 'data-figure="tight.correct">yes<' in (tmp_path / "out/report.html").read_text()
+    assert 'data-figure="tight.outputs as the reference">yes<' in (tmp_path / "out/report.html").read_text()
     made = json.loads(capsys.readouterr().out)["generate"]
     assert made["codes"]["ok"] and all(step["ok"] for step in made["steps"])
     assert 1e-3 < made["original_error"] < 0.2

@@ -1,5 +1,6 @@
 """Twelve modules at every level, loose and tight, with firmware and with generated code that submits."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from shares import slow
 
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
+from pyv_npu.units import number
 from pyv_npu.workloads.compiled import GENERATED
 from pyv_npu.workloads.model import run_compiled
 from toolchain.examples import EXAMPLES
@@ -107,7 +109,9 @@ def test_a_report_says_what_generated_code_saves(tmp_path: Path, capsys: pytest.
     options = ["--mode", "tight", "--submit", "generated", "--report", str(tmp_path)]
     assert main(["run", module, *options]) == 0
     assert "saved per command" in (tmp_path / "summary.txt").read_text()
-    assert "core cycles saved per submission by generated code" in (tmp_path / "report.html").read_text()
+    saved = json.loads((tmp_path / "result.json").read_text())["model"]["submission"]["saved_per_command"]
+    figure = "tight.cycles saved per submission by generated code"
+    assert saved > 0 and f'data-figure="{figure}">{number(saved)}<' in (tmp_path / "report.html").read_text()
 
 
 def test_a_sum_of_i64_beyond_32_bits_says_why_it_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
