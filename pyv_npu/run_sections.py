@@ -421,18 +421,18 @@ def _errors(runs: Runs) -> list[Part]:
 def _external(runs: Runs) -> list[Part]:
     """Engines in place of tensor engines, and the host time of the link; nothing below CA_FULL."""
     rows: list[list[Value]] = []
+    notes = list[Part]()
     for name, run in runs.items():
         engine, host = run.get("external"), run.get("host") or {}
         if engine is not None:
+            checked = "checked against the numpy kernels" if engine["checked"] else "not checked"
+            notes.append(Note(f"{name}: external engines, {engine['engines']} x {engine['name']}: "
+                              f"{engine['steps']:,} steps, {engine['cycles']:,} cycles, {checked}"))  # fmt: skip
             figures = [engine[key] for key in ("engines", "rows", "columns", "steps", "cycles")]
-            checked = "yes" if engine["checked"] else "no"
-            rows.append([name, engine["name"], *figures, checked, host["link_round_trips"], host["link_seconds"]])
-    heads = ("run", "engine", "engines", "rows", "columns", "steps", "cycles", "checked", "round trips", "host seconds")
-    note = (
-        "Cycles are those of the engine, of all steps; checked: against the numpy kernels. Host seconds are those of "
-    )
-    note += "waiting for answers of the link."
-    return [Table(heads, rows, figures="{0}.external.{head}"), Note(note, "muted")] if rows else []
+            rows.append([name, engine["name"], *figures, host["link_round_trips"], host["link_seconds"]])
+    heads = ("run", "engine", "engines", "rows", "columns", "steps", "cycles", "round trips", "host seconds")
+    note = "Cycles are those of the engine, of all steps. Host seconds are those of waiting for answers of the link."
+    return [*notes, Table(heads, rows, figures="{0}.external.{head}"), Note(note, "muted")] if rows else []
 
 
 def _sanitizer(runs: Runs) -> list[Part]:
