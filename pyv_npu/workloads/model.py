@@ -19,7 +19,7 @@ from pyv_npu.config.tree import CORE_LEVELS
 from pyv_npu.errors import UsageError
 from pyv_npu.platform import Platform, check_engine
 from pyv_npu.result import Detail, Result, Stopwatch
-from pyv_npu.sections import Facts, Part, Section, Table, Value
+from pyv_npu.sections import Facts, Heading, Part, Section, Table, Value
 from pyv_npu.verdict import kernel_cycles
 from pyv_npu.workloads import ia, timing
 from pyv_npu.workloads.checks import MISSING, Checks, codes_row, compare, converted_error, precision, precision_rows
@@ -432,6 +432,7 @@ class TimingDetail(Detail):
         parts: list[Part] = [Facts(rows), Table(("layer", "finished in cycle", "after the layer before"), table)]
         if "explanation" in json:
             causes = sorted(json["explanation"]["causes"].items(), key=lambda item: -item[1])
+            parts.append(Heading("Core cycles by cause"))
             parts.append(Table(("cause", "core cycles"), [(name, cycles) for name, cycles in causes if cycles]))
         return [Section("model", "Model", parts)]
 
