@@ -176,8 +176,11 @@ def test_json_has_the_keys_of_the_schema_and_reasons_that_add_up(comparison: Pat
         assert set(latency["stages"]) == STAGES
         assert set(latency["reasons"]) == REASONS
         stage = latency["stages"]["t_submit"]
-        assert set(stage) == {"n", "p50", "p95", "p99", "min", "max", "mean"}
-        assert stage["n"] >= 100
+        assert set(stage) == {"n", "p50", "p95", "p99", "p99_9", "p99_99", "ci95", "min", "max", "mean"}
+        assert 100 <= stage["n"] < 1000 and stage["p99_9"] is stage["p99_99"] is None
+        for name in ("p50", "p95"):
+            low, high = stage["ci95"][name]
+            assert stage["min"] <= low <= stage[name] <= high <= stage["max"]
         assert sum(latency["reasons"].values()) == pytest.approx(stage["mean"] * stage["n"], abs=stage["n"] / 1000)
         assert stage["min"] <= stage["p50"] <= stage["p95"] <= stage["p99"] <= stage["max"]
 

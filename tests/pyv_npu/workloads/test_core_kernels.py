@@ -20,6 +20,7 @@ from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
 from pyv_npu.platform import Platform
 from pyv_npu.result import Result
+from pyv_npu.sections import as_text
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.compiled import GENERATED
 from pyv_npu.workloads.model import Model, ModelDetail, TimedModel, run_compiled
@@ -149,7 +150,7 @@ def test_the_time_of_the_core_is_shown_as_such(tmp_path: Path) -> None:
     assert result.json["npu"]["core_kernels"] == {"count": 1, "cycles": took}
     assert layers["relu"].end <= span["start"]
     assert span["end"] <= min(layer.start for name, layer in layers.items() if name.startswith(("turn", "pick")))
-    assert f"kernels on the core  1, {took:,} cycles" in result.detail.text(result)
+    assert f"kernels on the core  1, {took:,} cycles" in as_text(result.detail.sections(result))
 
 
 def test_more_elements_take_the_core_longer() -> None:
@@ -224,7 +225,7 @@ def test_levels_without_a_core_time_its_kernels(level: str, whole: bool, tmp_pat
     parts = firmware.json["cycles_parts"]
     assert result.cycles is not None and took < result.cycles <= parts["work"] < result.cycles + 1500
     assert result.analysis is not None and result.analysis.explanation.causes[Blocker.CORE] == took
-    assert f"kernels on the core  2, {took:,} cycles" in result.detail.text(result)
+    assert f"kernels on the core  2, {took:,} cycles" in as_text(result.detail.sections(result))
 
 
 def test_kernels_are_timed_on_the_core_that_is_configured(tmp_path: Path) -> None:
