@@ -63,7 +63,8 @@ class Rates:
     def _check(self, config: NpuConfig) -> None:
         """NpuDeviceError where credits of the largest transfer, or of a cycle, do not fit the words of native code."""
         largest = self.per_byte * config.spm.size
-        if max(largest, self.first, self.dram, self.noc, self.channel) >> WORD:
+        bits = 0 if self.uniform else FRACTION_BITS  # shares of a link are rates over parts of bytes
+        if max(largest, self.first, self.dram << bits, self.noc << bits, self.channel) >> WORD:
             rates = ", ".join(
                 f"{name} = {rate}" for name, rate in (
                     ("clock_hz", config.clock_hz), ("dram.bytes_per_second", config.dram.rate),

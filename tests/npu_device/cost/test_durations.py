@@ -91,6 +91,7 @@ def test_a_lone_transfer_moves_at_the_rate_of_the_slowest_of_channel_dram_and_no
         NpuConfig(dram=DramConfig(bytes_per_second=2, channels=16)),
         NpuConfig(dma=DmaConfig(bytes_per_cycle=1 << 31), dram=DramConfig(bytes_per_second=2, channels=16)),
         NpuConfig(dma=DmaConfig(bytes_per_cycle=1 << 31), noc=NocConfig(bytes_per_second=3)),
+        NpuConfig(dram=DramConfig(bytes_per_second=10**14 + 31, channels=4)),  # 47 bits, and 16 of a share
     ],
 )
 def test_rates_whose_credits_no_word_holds_are_refused(config: NpuConfig) -> None:
