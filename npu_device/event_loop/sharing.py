@@ -202,9 +202,16 @@ def fill_bucket(loop: EventLoop, channel: DramChannel, t: int, demand: int) -> N
         if channel.tokens_at == FOREVER:
             channel.tokens_at = t
         return
-    if t > channel.tokens_at:
-        channel.tokens = min(loop.burst, channel.tokens + (t - channel.tokens_at) * loop.priority_rate)
+    channel.tokens = tokens_at(loop, channel, t)
     channel.tokens_at = FOREVER
+
+
+def tokens_at(loop: EventLoop, channel: DramChannel, t: int) -> int:
+    """Tokens of the bucket of a channel that has filled up to cycle `t`."""
+    cycles = max(0, t - channel.tokens_at)
+    if loop.priority_rate and cycles > (loop.burst - channel.tokens) // loop.priority_rate:
+        return loop.burst
+    return channel.tokens + cycles * loop.priority_rate
 
 
 def priority_access(loop: EventLoop, t: int, address: int, size: int, write: int) -> int:
@@ -222,7 +229,7 @@ def priority_access(loop: EventLoop, t: int, address: int, size: int, write: int
         return 0
     move_credits(loop, t)
     channel = loop.channels[address // loop.interleave % len(loop.channels)]
-    debt = size * loop.per_byte - min(loop.burst, channel.tokens + max(0, t - channel.tokens_at) * rate)
+    debt = size * loop.per_byte - tokens_at(loop, channel, t)
     pause = (debt + rate - 1) // rate if debt > 0 else 0
     channel.tokens = pause * rate - debt
     channel.paused_until = max(channel.paused_until, t) + pause
