@@ -6,7 +6,7 @@ from enum import IntEnum
 from inspect import signature
 from types import FunctionType
 
-from pyv_native import integers, pointers
+from pyv_native import intrinsics
 from pyv_native.arena import LINKS, NULL_SIZE, ROOT, StatusCode, is_callback
 from pyv_native.emitter import I64, Context, Definition, InstructionEmitter, SubsetFunction, is_root
 from pyv_native.records import WORD, ListOf, Scalar, Shape, layout
@@ -16,9 +16,9 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Lt: "slt", ast.LtE: "sle", ast.Gt: "sgt", ast.GtE: "sge", ast.Eq: "eq", ast.NotEq: "ne",
     ast.Is: "eq", ast.IsNot: "ne",
 }  # fmt: skip
-_CONVERSIONS = {integers.u32: "u32", integers.i32: "i32", integers.unsigned_less: "unsigned_less"}
-_LOADS = {pointers.load_u8: "i8", pointers.load_u16: "i16", pointers.load_u32: "i32"}
-_STORES = {pointers.store_u8: "i8", pointers.store_u16: "i16", pointers.store_u32: "i32"}
+_CONVERSIONS = {intrinsics.u32: "u32", intrinsics.i32: "i32", intrinsics.unsigned_less: "unsigned_less"}
+_LOADS = {intrinsics.load_u8: "i8", intrinsics.load_u16: "i16", intrinsics.load_u32: "i32"}
+_STORES = {intrinsics.store_u8: "i8", intrinsics.store_u16: "i16", intrinsics.store_u32: "i32"}
 _INTRINSICS = {*_CONVERSIONS, *_LOADS, *_STORES}
 
 
@@ -224,7 +224,7 @@ class Expressions(InstructionEmitter):
             test = self._ir.value(f"icmp ult {I64} {values[0]}, {values[1]}")
             return self._ir.value(f"zext i1 {test} to {I64}")
         if name == "u32":
-            return self._ir.value(f"and {I64} {values[0]}, {integers.U32}")
+            return self._ir.value(f"and {I64} {values[0]}, {intrinsics.U32}")
         return self._ir.value(f"sext i32 {self._ir.value(f'trunc {I64} {values[0]} to i32')} to {I64}")
 
     def _change(self, node: ast.Call, method: ast.Attribute) -> str:

@@ -5,7 +5,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, NamedTuple
+from typing import IO
 
 MAX_TEXT = 1 << 24
 """Bytes of a file that people write, such as a configuration."""
@@ -23,9 +23,6 @@ DRAFT = ".part"
 """Suffix of a file that is being written; its name holds the process too."""
 _MAX_NAME = 48
 """Characters of a file's name in that of its draft: a file system limits both."""
-
-_MAX_MEMORY = 1 << 20
-"""Bytes of a spool in memory."""
 
 Path = str | os.PathLike[str]
 
@@ -102,61 +99,6 @@ def write_bytes(path: Path, data: bytes) -> None:
 def write_text(path: Path, text: str) -> None:
     """Replace a file by text in UTF-8, as a whole."""
     write_bytes(path, text.encode())
-
-
-class Segment(NamedTuple):
-    """Bytes in a spool, which never change."""
-
-    spool: "Spool"
-    offset: int
-    size: int
-
-    def read(self) -> bytes:
-        """Returns the bytes."""
-        return self.spool.read(self.offset, self.size)
-
-
-class Segments:
-    """Bytes one after the other, in one or several spools."""
-
-    def __init__(self, *parts: Segment) -> None:
-        self.parts = parts
-
-    def __bytes__(self) -> bytes:
-        return b"".join(segment.read() for segment in self.parts)
-
-
-class Spool:
-    """Append-only bytes: in memory up to a limit, then in a temporary file, which ends with the process."""
-
-    def __init__(self, limit: int = _MAX_MEMORY) -> None:
-        self._limit = limit
-        self._memory = bytearray()
-        self._file: IO[bytes] | None = None
-        self._size = 0
-
-    def append(self, data: bytes) -> Segment:
-        """Adds bytes. OSError where the file system has no room for them."""
-        segment = Segment(self, self._size, len(data))
-        self._size += len(data)
-        self._memory += data
-        if self._file is None and self._size > self._limit:
-            import tempfile  # few runs are so long
-
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as the spool
-        if self._file is not None:
-            offset = self._size - len(self._memory)
-            while self._memory:
-                written = os.pwrite(self._file.fileno(), self._memory, offset)
-                offset += written
-                del self._memory[:written]
-        return segment
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Returns bytes that were appended."""
-        if self._file is None:
-            return bytes(self._memory[offset : offset + size])
-        return os.pread(self._file.fileno(), size, offset)
 
 
 def remove_abandoned(folder: str) -> None:

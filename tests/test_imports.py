@@ -66,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Package -> its dependencies besides the standard library and itself. The longest matching name counts."""
 LAYERS: dict[str, str] = {
-    "pyv_native": """errors digest files state integers pointers records arena ir code_cache host loader llvm compiler
+    "pyv_native": """errors digest files spool state intrinsics records arena ir code_cache host loader llvm compiler
                      emitter expressions lowering module __main__""",
     "npu_device": """abi dram_devices config trace memory kv_quant cost operations operations.kernels operations.macro
                      decode event_loop external reservation issue host device levels""",

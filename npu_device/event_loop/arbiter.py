@@ -7,7 +7,7 @@ from npu_device.event_loop.dram import earliest_end as earliest_data
 from npu_device.event_loop.sharing import flowed_at
 from npu_device.event_loop.state import DMA, DRAINING, MOVING, WAITING, Bank, BankAccess, EventLoop, Unit
 from npu_device.trace.events import Cause, What
-from pyv_native.integers import i32
+from pyv_native.intrinsics import i32
 
 FRACTION_BITS = 16
 """Of a port cycle, while demands are added up."""

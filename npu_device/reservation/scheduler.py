@@ -7,7 +7,7 @@ class of units has a leftist heap of ready commands.
 from npu_device.reservation.state import EVENT_WORDS, MAX_EVENTS, NO_UNIT, RELEASE, RUNNING, START, Entry, Issue
 from npu_device.trace.events import FRONTEND, Cause, What
 from pyv_native.arena import callback
-from pyv_native.integers import i32
+from pyv_native.intrinsics import i32
 
 NO_FREE_UNIT = -1
 

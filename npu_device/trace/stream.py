@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.trace.events import BATCH, PACKED
-from pyv_native.files import Segment, Spool
+from pyv_native.spool import Segment, Spool
 
 if TYPE_CHECKING:
     import hashlib

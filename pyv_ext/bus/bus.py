@@ -16,7 +16,7 @@ from pyv_ext.machine import bus as machine_bus
 from pyv_ext.machine.state import LINE_BITS, MOST_MEMORIES, REGISTERS, Register
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
-from pyv_native.pointers import address_of
+from pyv_native.intrinsics import address_of
 from pyv_native.state import LATEST, WORD32, Fields
 
 if TYPE_CHECKING:

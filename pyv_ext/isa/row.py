@@ -131,7 +131,7 @@ class Instruction(NamedTuple):
 
     @property
     def level(self) -> int:
-        """The privilege mode in the name of an XRET: bits 9:8 of what a CSR address would be."""
+        """Privilege mode in the name of an XRET, bits 29:28 of the word: 3 of MRET, 1 of SRET."""
         return self.word >> 28 & 3
 
     @property

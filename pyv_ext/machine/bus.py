@@ -30,7 +30,7 @@ from pyv_ext.machine.state import (
 )
 from pyv_ext.machine.uart import line, read_uart, write_uart
 from pyv_native.arena import callback
-from pyv_native.pointers import load_u8, load_u16, load_u32, store_u8, store_u16, store_u32
+from pyv_native.intrinsics import load_u8, load_u16, load_u32, store_u8, store_u16, store_u32
 
 LEAVE = -1
 """Result in place of a value: nothing was done, Python goes on. Of `wait_for_interrupt`: the WFI goes on waiting."""

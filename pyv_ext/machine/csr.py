@@ -127,7 +127,7 @@ def read_csr(machine: Machine, address: int, cycle: int, instret: int) -> int:
     if address == MCAUSE:
         return hart.mcause
     if address == MSTATUS:
-        return hart.mstatus | hart.fs << FS_SHIFT | (SD if hart.fs == DIRTY else 0)
+        return read_status(machine)
     if address == MTVAL:
         return hart.mtval
     if address == MIE:
@@ -167,11 +167,17 @@ def read_csr(machine: Machine, address: int, cycle: int, instret: int) -> int:
     return 0 if is_zero(address) else ABSENT
 
 
+def read_status(machine: Machine) -> int:
+    """Value of mstatus."""
+    hart = machine.hart
+    return hart.mstatus | hart.fs << FS_SHIFT | (SD if hart.fs == DIRTY else 0)
+
+
 def read_supervisor(machine: Machine, address: int) -> int:
-    """Value of a CSR that exists where there is a supervisor mode; ABSENT if it is none."""
+    """Value of a CSR of supervisor mode, or of delegation to it; ABSENT for any other address."""
     hart = machine.hart
     if address == SSTATUS:
-        return (hart.mstatus | hart.fs << FS_SHIFT | (SD if hart.fs == DIRTY else 0)) & SUPERVISOR_STATUS
+        return read_status(machine) & SUPERVISOR_STATUS
     if address == SEPC:
         return hart.sepc
     if address == SCAUSE:
@@ -269,17 +275,16 @@ def write_csr(machine: Machine, address: int, value: int, end: int, instret: int
     elif address == MCOUNTEREN:
         hart.mcounteren = value & 7
     elif address == MENVCFG and hart.cache_blocks:
-        hart.menvcfg = value & (CBCFE if value & CBIE == 2 << 4 else CBIE | CBCFE)
+        hart.menvcfg = cache_block_fields(value)
     elif hart.supervisor_mode:
         write_supervisor(machine, address, value)
 
 
 def write_supervisor(machine: Machine, address: int, value: int) -> None:
-    """Write a CSR that exists, or has writable bits, where there is a supervisor mode. satp.MODE is always Bare."""
+    """Write a CSR of supervisor mode, of delegation to it, or the bits of mip that it has. satp.MODE stays Bare."""
     hart = machine.hart
     if address == SSTATUS:
-        shown = hart.mstatus | hart.fs << FS_SHIFT
-        write_status(machine, shown & ~SUPERVISOR_STATUS | value & SUPERVISOR_STATUS)
+        write_status(machine, read_status(machine) & ~SUPERVISOR_STATUS | value & SUPERVISOR_STATUS)
     elif address == SEPC:
         hart.sepc = value & -hart.alignment
     elif address == SCAUSE:
@@ -304,7 +309,12 @@ def write_supervisor(machine: Machine, address: int, value: int) -> None:
     elif address == SCOUNTEREN:
         hart.scounteren = value & 7
     elif address == SENVCFG and hart.cache_blocks:
-        hart.senvcfg = value & (CBCFE if value & CBIE == 2 << 4 else CBIE | CBCFE)
+        hart.senvcfg = cache_block_fields(value)
+
+
+def cache_block_fields(value: int) -> int:
+    """Fields of menvcfg and senvcfg; the reserved value of CBIE becomes 0."""
+    return value & (CBCFE if value & CBIE == 2 << 4 else CBIE | CBCFE)
 
 
 def write_status(machine: Machine, value: int) -> None:

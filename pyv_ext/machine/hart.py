@@ -12,8 +12,8 @@ NONE = -1
 
 
 def enter_trap(machine: Machine, pc: int, cause: int, value: int) -> int:
-    """Go to a handler, and return its address: pc becomes mepc, privilege and interrupt enable are stacked in mstatus;
-    of a delegated trap that comes from below machine mode, sepc and the fields for supervisor mode.
+    """Go to a handler, and return its address: pc becomes mepc, privilege and interrupt enable are stacked in mstatus.
+    A trap from below machine mode that is delegated goes to supervisor mode instead (`enter_supervisor`).
 
     `cause`: as in mcause.
     """
@@ -35,7 +35,7 @@ def enter_trap(machine: Machine, pc: int, cause: int, value: int) -> int:
 
 
 def enter_supervisor(machine: Machine, pc: int, cause: int, value: int) -> int:
-    """The part of `enter_trap` for supervisor mode."""
+    """Go to the handler of supervisor mode, as `enter_trap`: pc becomes sepc, the previous mode is SPP."""
     hart = machine.hart
     hart.sepc = pc
     hart.scause = cause
@@ -87,17 +87,17 @@ def call_environment(machine: Machine, pc: int, instret: int) -> int:
 
 
 def return_from_trap(machine: Machine, level: int) -> int:
-    """MRET or SRET, by the privilege mode of its name: unstack privilege and interrupt enable. The next pc; NONE where
-    it is illegal."""
+    """Execute MRET (`level` MACHINE) or SRET (SUPERVISOR): unstack privilege and interrupt enable. The next pc; NONE
+    where it is illegal."""
     hart = machine.hart
     if hart.priv < level or (level == SUPERVISOR and hart.priv == SUPERVISOR and hart.mstatus & TSR):
         return NONE
     cancel_reservation(machine)
     if level == SUPERVISOR:
-        back = SUPERVISOR if hart.mstatus & SPP else USER
-        interrupts = SIE_BIT if hart.mstatus & SPIE else 0
-        hart.mstatus = hart.mstatus & ~(SIE_BIT | SPP | MPRV) | interrupts | SPIE
-        change_mode(machine, back)
+        previous = SUPERVISOR if hart.mstatus & SPP else USER
+        restored = SIE_BIT if hart.mstatus & SPIE else 0
+        hart.mstatus = hart.mstatus & ~(SIE_BIT | SPP | MPRV) | restored | SPIE
+        change_mode(machine, previous)
         return hart.sepc
     mode = hart.mstatus >> 11 & 3
     enabled = MIE_BIT if hart.mstatus & MPIE else 0
@@ -132,21 +132,27 @@ def pending_interrupt(machine: Machine) -> int:
     pending = hart.mip & hart.mie
     if not pending:
         return NONE
-    taken = 0
+    enabled = 0
     if hart.priv != MACHINE or hart.mstatus & MIE_BIT:
-        taken = pending & ~hart.mideleg
-    if not taken and (hart.priv == USER or (hart.priv == SUPERVISOR and hart.mstatus & SIE_BIT)):
-        taken = pending & hart.mideleg
-    if not taken:
-        return NONE
-    if not taken & (1 << Interrupt.EXTERNAL | 1 << Interrupt.SOFTWARE | 1 << Interrupt.TIMER):
-        if taken & 1 << Interrupt.SUPERVISOR_EXTERNAL:
-            return Interrupt.SUPERVISOR_EXTERNAL
-        software = taken & 1 << Interrupt.SUPERVISOR_SOFTWARE
-        return Interrupt.SUPERVISOR_SOFTWARE if software else Interrupt.SUPERVISOR_TIMER
-    if taken & 1 << Interrupt.EXTERNAL:
+        enabled = pending & ~hart.mideleg
+    if not enabled and (hart.priv == USER or (hart.priv == SUPERVISOR and hart.mstatus & SIE_BIT)):
+        enabled = pending & hart.mideleg
+    return highest_priority(enabled)
+
+
+def highest_priority(interrupts: int) -> int:
+    """Interrupt of the highest priority among bits of mip; NONE."""
+    if interrupts & 1 << Interrupt.EXTERNAL:
         return Interrupt.EXTERNAL
-    return Interrupt.SOFTWARE if taken & 1 << Interrupt.SOFTWARE else Interrupt.TIMER
+    if interrupts & 1 << Interrupt.SOFTWARE:
+        return Interrupt.SOFTWARE
+    if interrupts & 1 << Interrupt.TIMER:
+        return Interrupt.TIMER
+    if interrupts & 1 << Interrupt.SUPERVISOR_EXTERNAL:
+        return Interrupt.SUPERVISOR_EXTERNAL
+    if interrupts & 1 << Interrupt.SUPERVISOR_SOFTWARE:
+        return Interrupt.SUPERVISOR_SOFTWARE
+    return Interrupt.SUPERVISOR_TIMER if interrupts & 1 << Interrupt.SUPERVISOR_TIMER else NONE
 
 
 def take_interrupt(machine: Machine, pc: int) -> int:

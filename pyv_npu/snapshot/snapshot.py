@@ -17,7 +17,8 @@ from typing import IO, TYPE_CHECKING, Any
 from npu_device.trace.events import PACKED
 from npu_device.trace.stream import EventMark
 from pyv_ext.bus.memory import PAGE
-from pyv_native.files import MAX_DATA, Segments, Spool, check_input
+from pyv_native.files import MAX_DATA, check_input
+from pyv_native.spool import Segments, Spool
 from pyv_native.state import LATEST, Fields, StateError, inside, integers, shown
 from pyv_npu.errors import BadInputError
 from pyv_npu.snapshot import memory

@@ -11,7 +11,7 @@ from enum import IntEnum
 from textwrap import dedent
 
 from pyv_native.records import REFERENCE, array, i32, items, record, records, u8, u16
-from pyv_native.integers import u32
+from pyv_native.intrinsics import u32
 
 class Colour(IntEnum):
     RED = 3

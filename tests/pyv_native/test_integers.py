@@ -19,7 +19,7 @@ from shares import draws
 
 from pyv_native.arena import Arena
 from pyv_native.errors import CheckError
-from pyv_native.integers import i32, u32, unsigned_less
+from pyv_native.intrinsics import i32, u32, unsigned_less
 from pyv_native.module import NativeModule
 from pyv_native.records import record
 
@@ -135,7 +135,7 @@ def within(value: int) -> int:
 def functions_of(texts: list[str], folder: Path) -> list[types.FunctionType]:
     """A function for each expression, in a module of its own; the n-th in line 2 n + 3."""
     name = f"native_integers_{next(_NUMBERS)}"
-    lines = ["from pyv_native.integers import i32, u32, unsigned_less"]
+    lines = ["from pyv_native.intrinsics import i32, u32, unsigned_less"]
     for index, text in enumerate(texts):
         lines += [f"def f{index}(a: int, b: int, c: int) -> int:", f"    return {text}"]
     path = folder / f"{name}.py"

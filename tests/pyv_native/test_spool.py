@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyv_native.files import Segments, Spool
+from pyv_native.spool import Segments, Spool
 
 
 @given(st.lists(st.binary(max_size=9)), st.integers(0, 30))

@@ -4,8 +4,8 @@ from typing import Final
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.hart.hart import Hart
+from pyv_native.intrinsics import address_of
 from pyv_native.ir import Ir
-from pyv_native.pointers import address_of
 
 (
     PC, PROGRESS, X, RAM, CODE, LOAD_OK, SPACE, LEFT, DONE, LIMIT, INSTRET,

@@ -10,7 +10,7 @@ from pyv_ext.engines.slow import Core, acts_after, unfinished
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.machine.slots import SINK
 from pyv_ext.protocols import Operands, Retry, Stall, Trap, Value
-from pyv_native.pointers import address_of
+from pyv_native.intrinsics import address_of
 
 MOST = 1 << 10
 """Places in the program with such instructions; those beyond take the slow path."""

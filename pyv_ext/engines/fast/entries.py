@@ -12,7 +12,7 @@ from pyv_ext.bus.memory import PAGE, PAGE_BITS
 from pyv_ext.engines.fast import floating
 from pyv_ext.engines.fast.blocks import ATOMIC, TRANSLATED
 from pyv_ext.isa import Isa
-from pyv_native.pointers import address_of
+from pyv_native.intrinsics import address_of
 
 STEP = 2
 """Bytes of code per entry: instructions begin at multiples of it."""
@@ -45,9 +45,8 @@ _PER_PAGE = PAGE // STEP
 CSR_ROWS = ("csrrw", "csrrs", "csrrc")
 CSR_READ, ECALL, ILLEGAL, XRET, WFI, FENCE_I = "csrr", "ecall", "illegal", "xret", "wfi", "fence.i"
 SYSTEM = (*CSR_ROWS, CSR_READ, ECALL, ILLEGAL, XRET, WFI, FENCE_I)
-"""Operations of privileged instructions, and of words that are none, which the immediate is; that of `XRET` is the
-privilege mode in its name. Those of CSRs have the
-address << 5 | operand of immediate forms in the immediate; the rows of `CSR_ROWS` write."""
+"""Operations of privileged instructions and of illegal words. The immediate is that word, or of `XRET` the privilege
+mode in its name, or of a CSR its address << 5 | operand of immediate forms; the rows of `CSR_ROWS` write."""
 
 
 class Numbers:

@@ -235,8 +235,8 @@ class Floating:
     def _prove(
         self, kind: NumberType, result: str, least: int, tiny: Callable[[], str] | None, exact: Callable[[], str]
     ) -> None:
-        """Leave unless the exponent field is `least` or more, and the result exact if NX is not set. Below `least` it
-        is to be `tiny`, or finite while UF and NX are set; None: there it is as good as above."""
+        """Leave unless the exponent field is `least` or more and the result exact or NX set. A result with a smaller
+        field has to be `tiny`, or finite while UF and NX are set; None: such a result is like any other."""
         ir, done, rounded, odd = self._ir, self._ir.new_label(), self._ir.new_label(), self._ir.new_label()
         normal = self._field(kind, result, least)
         if tiny is None:

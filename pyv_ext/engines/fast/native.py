@@ -37,8 +37,8 @@ from pyv_ext.machine.state import CONTEXTS
 from pyv_ext.machine.traps import Cause
 from pyv_native.arena import STATUS
 from pyv_native.compiler import make_compiler, variable
+from pyv_native.intrinsics import address_of
 from pyv_native.ir import Ir
-from pyv_native.pointers import address_of
 
 MOST_SPACES = 8
 """Maps of where PMP permits fetches whose code is kept."""

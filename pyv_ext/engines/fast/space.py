@@ -34,7 +34,7 @@ from pyv_ext.hart.pmp import Spans
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.machine.slots import SINK
 from pyv_native.compiler import Compiler, NativeCode
-from pyv_native.pointers import address_of
+from pyv_native.intrinsics import address_of
 
 HOT = 1 << 15
 """How often the interpreter comes to a place before it is translated: by then, translating costs as much."""

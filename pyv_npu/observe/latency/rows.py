@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from pyv_native.files import Segment, Segments, Spool
+from pyv_native.spool import Segment, Segments, Spool
 from pyv_native.state import LATEST, Fields, StateError, data, inside, integer
 
 if TYPE_CHECKING:

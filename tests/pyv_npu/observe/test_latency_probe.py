@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shares import draws
 
 from pyv_ext import elf
-from pyv_native.files import Spool
+from pyv_native.spool import Spool
 from pyv_npu.boot import find_program
 from pyv_npu.config import load, presets
 from pyv_npu.observe.latency import STAGES, probe, rows

@@ -3,8 +3,8 @@
 import pytest
 
 from pyv_native.arena import Arena
+from pyv_native.intrinsics import address_of, load_u8, load_u16, load_u32, store_u8, store_u16, store_u32
 from pyv_native.module import NativeModule, interpreted
-from pyv_native.pointers import address_of, load_u8, load_u16, load_u32, store_u8, store_u16, store_u32
 from pyv_native.records import record
 
 

@@ -1,11 +1,30 @@
-"""Loads and stores of memory beside the records: guest RAM and byte maps, by host address.
+"""Functions that the subset has beside those that are written in it: conversions of 64-bit signed values to narrow or
+unsigned ones, and memory beside the records (guest RAM, byte maps) by host address.
 
-The memory must outlive the calls. Values are little-endian and unsigned; a store takes the low bits. Nothing is
+Such memory must outlive the calls. Its values are little-endian and unsigned; a store takes the low bits. Nothing is
 checked.
 """
 
 import ctypes
 from ctypes import c_uint8, c_uint16, c_uint32
+
+U32 = (1 << 32) - 1
+U64 = (1 << 64) - 1
+
+
+def u32(value: int) -> int:
+    """The low 32 bits, 0..2^32-1."""
+    return value & U32
+
+
+def i32(value: int) -> int:
+    """The low 32 bits with their sign, -2^31..2^31-1."""
+    return ((value & U32) ^ (1 << 31)) - (1 << 31)
+
+
+def unsigned_less(left: int, right: int) -> int:
+    """1 if `left` is below `right`, both read as unsigned 64-bit integers, else 0."""
+    return int((left & U64) < (right & U64))
 
 
 def load_u8(address: int) -> int:
