@@ -3,7 +3,7 @@
 A part of the event loop, in the native subset (`pyv_native`).
 """
 
-from npu_device.event_loop.dram import earliest_end as earliest_data
+from npu_device.dram.controller import earliest_end as earliest_data
 from npu_device.event_loop.sharing import flowed_at
 from npu_device.event_loop.state import DMA, DRAINING, MOVING, WAITING, Bank, BankAccess, EventLoop, Unit
 from npu_device.trace.events import Cause, What
@@ -152,7 +152,7 @@ def expected_end(loop: EventLoop, unit: Unit) -> int:
     if unit.phase == MOVING:
         moved = unit.start + unit.length if unit.rate == WAITING else flowed_at(loop, unit)
         if loop.timed and unit.request is not None:
-            moved = max(moved, earliest_data(loop, unit.request))
+            moved = max(moved, earliest_data(loop.dram, unit.request))
         return max(moved, unit.earliest_end)
     return unit.end - unit.step.piece.tail if unit.phase >= DRAINING else 0
 

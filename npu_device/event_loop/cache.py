@@ -5,8 +5,8 @@ transfer that evicted it does not end before. A part of the event loop, in the n
 """
 
 from npu_device.cost.rates import part
+from npu_device.dram.controller import access_directly
 from npu_device.event_loop.arbiter import emit
-from npu_device.event_loop.dram import access_directly
 from npu_device.event_loop.sharing import priority_access
 from npu_device.event_loop.state import WRITE, Cache, EventLoop, Unit
 from npu_device.trace.events import What
@@ -60,7 +60,7 @@ def access(loop: EventLoop, unit: Unit, t: int) -> int:
                 if not whole:
                     loop.channels[channel_of(loop, number)].filled += line
                     if loop.timed:
-                        l2.filled_until = max(l2.filled_until, access_directly(loop, t, number * line, line, 0))
+                        l2.filled_until = max(l2.filled_until, access_directly(loop.dram, t, number * line, line, 0))
             if write and not tag & DIRTY:
                 tag += DIRTY
                 l2.dirty += 1
@@ -182,7 +182,9 @@ def write_back(loop: EventLoop, t: int, way: int) -> None:
         l2.written_back += 1
         loop.channels[channel].moved += l2.line
         if loop.timed:
-            l2.written_until = max(l2.written_until, access_directly(loop, t, (tag >> FLAGS) * l2.line, l2.line, 1))
+            l2.written_until = max(
+                l2.written_until, access_directly(loop.dram, t, (tag >> FLAGS) * l2.line, l2.line, 1)
+            )
         else:
             priority_access(loop, t, (tag >> FLAGS) * l2.line, l2.line, 1)
 

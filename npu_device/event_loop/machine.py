@@ -8,11 +8,11 @@ from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Piece
 from npu_device.cost.rates import WHOLE
 from npu_device.cost.topology import network_of
+from npu_device.dram import power_up as dram_power_up
 from npu_device.event_loop import cache, snapshot, stepper
 from npu_device.event_loop.encoding import Encoded, Pieces
 from npu_device.event_loop.state import FOREVER, MAX_ROW_BANKS, MAX_RUNS
 from npu_device.event_loop.storage import Storage, compiled_calls, interpreted_calls
-from npu_device.event_loop.timed_dram import add_timed_dram, timed_capacities
 from npu_device.trace.events import Kind, What, unit_code, unit_counts
 from npu_device.trace.stream import EventStream
 from pyv_native.state import Fields
@@ -56,7 +56,10 @@ def power_up(config: NpuConfig, timing: Timing, analytic: bool = False, external
         "units": units, "begun": units, "free_units": units, "banks": banks, "runs": runs, "active": runs,
         "completed": runs, "routes": config.clusters * noc.ports,
     }  # fmt: skip
-    storage = Storage(lines, capacities | (timed_capacities(config) if dram.model == "timed" else {}))
+    timed = dram.model == "timed"
+    if timed:
+        capacities |= {f"dram.{name}": count for name, count in dram_power_up.capacities(config).items()}
+    storage = Storage(lines, capacities)
     loop = storage.arena.root
     loop.uniform, loop.analytic, loop.external = int(rates.uniform), int(analytic), int(bool(external))
     loop.total_rate, loop.dma_rate, loop.priority_rate = rates.shared_total, rates.channel, rates.first
@@ -84,8 +87,11 @@ def power_up(config: NpuConfig, timing: Timing, analytic: bool = False, external
         channel.index, channel.code = index, unit_code(Kind.DRAM, index)
         channel.open_rows.fill([-1] * MAX_ROW_BANKS)
     loop.per_byte = rates.per_byte
-    if dram.model == "timed":
-        add_timed_dram(loop, config, timing)
+    if timed:
+        device, clock = dram.timed.timing, config.dram_clock
+        loop.timed = 1
+        loop.latency = timing.way_back + device.cl * clock.denominator // clock.numerator
+        dram_power_up.power_up(loop.dram, config, timing.way_back)
     loop.ports, loop.hop_latency = noc.ports, timing.core_cycles(config.noc.hop_latency)
     for routes in noc.routes:
         for hops, reads, writes in routes:
@@ -317,7 +323,7 @@ class Machine:
     def slow_down(self, factor: int) -> None:
         """Bytes cross the DRAM `factor` times as slowly until the machine is reset; what has no limit has none."""
         loop = self.storage.loop
-        loop.times.slowdown *= factor
+        loop.dram.times.slowdown *= factor
         if not loop.timed:
             loop.total_rate = -(-loop.total_rate // factor)
         loop.priority_rate = -(-loop.priority_rate // factor)
@@ -330,7 +336,7 @@ class Machine:
     def dram_at(self, slowdown: int) -> None:
         """Bytes cross the DRAM `slowdown` times as slowly as configured until the machine is reset."""
         loop, rates = self.storage.loop, self._timing.rates
-        loop.total_rate, loop.priority_rate, loop.times.slowdown = rates.shared_total, rates.first, 1
+        loop.total_rate, loop.priority_rate, loop.dram.times.slowdown = rates.shared_total, rates.first, 1
         for index in range(self._config.dram.channels):
             loop.links[index].rate = rates.shared_dram
         self.slow_down(slowdown)

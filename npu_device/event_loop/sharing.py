@@ -5,7 +5,7 @@ that its bytes have there. A part of the event loop, in the native subset (`pyv_
 """
 
 from npu_device.cost.rates import FRACTION_BITS, WHOLE
-from npu_device.event_loop.dram import access_directly, cycle_of, tick_of
+from npu_device.dram.controller import access_directly, cycle_of, tick_of
 from npu_device.event_loop.state import FOREVER, MOVING, WAITING, DramChannel, EventLoop, Piece, Unit
 
 NO_RATE = -2
@@ -222,8 +222,8 @@ def priority_access(loop: EventLoop, t: int, address: int, size: int, write: int
     keeps the change.
     """
     if loop.timed:
-        end = access_directly(loop, t, address, size, write)
-        return max(0, end - cycle_of(loop, tick_of(loop, t) + loop.times.idle))
+        end = access_directly(loop.dram, t, address, size, write)
+        return max(0, end - cycle_of(loop.dram, tick_of(loop.dram, t) + loop.dram.times.idle))
     rate = loop.priority_rate
     if not rate:
         return 0

@@ -4,8 +4,8 @@ Written in the native subset (`pyv_native`). In a cycle, steps end first, then s
 All choices are by acceptance number and index, so they depend on nothing else.
 """
 
+from npu_device.dram.controller import choose_segments, earliest_end, serve_next, tick_of
 from npu_device.event_loop.arbiter import emit, use_banks
-from npu_device.event_loop.dram import choose_segments, earliest_end, release_request, request_data, serve_next, tick_of
 from npu_device.event_loop.fluid import flow, foresee
 from npu_device.event_loop.sharing import moved_at, share_rates
 from npu_device.event_loop.state import (
@@ -34,8 +34,10 @@ from npu_device.event_loop.transfers import (
     begin_bank_accesses,
     begin_transfer,
     progress,
+    release_request,
     report_conversion,
     report_moved,
+    request_data,
 )
 from npu_device.trace.events import CACHED, What
 
@@ -54,7 +56,7 @@ def end_steps(loop: EventLoop, t: int) -> None:
     if loop.analytic:
         begin_bank_accesses(loop, t - 1)
     if loop.timed:
-        choose_segments(loop, t)
+        choose_segments(loop.dram, t)
     for unit in loop.units:
         if unit.busy:
             if unit.kind == DMA:
@@ -328,10 +330,10 @@ def begin_single(loop: EventLoop, run: Run, step: Step, dram: int, number: int, 
 def next_cycle(loop: EventLoop) -> int:
     """The next cycle in which something happens here, or of a timed DRAM may happen; FOREVER: none."""
     soonest = next_event(loop)
-    if loop.timed and loop.unserved:
+    if loop.timed and loop.dram.unserved:
         for unit in loop.units:
             if unit.phase == MOVING and unit.request is not None and unit.request.end == FOREVER:
-                soonest = min(soonest, max(loop.time + 1, earliest_end(loop, unit.request)))
+                soonest = min(soonest, max(loop.time + 1, earliest_end(loop.dram, unit.request)))
     return soonest
 
 
@@ -389,14 +391,15 @@ def requested_unit_free(loop: EventLoop) -> int:
 def serve_until(loop: EventLoop, t: int, limit: int) -> int:
     """Serve row segments of a timed DRAM that are chosen before cycle `t`, when something else happens, before `limit`,
     and before the end of any transfer that comes of it: the next cycle in which something happens."""
-    until = tick_of(loop, min(t, limit))
-    unserved = loop.unserved
-    while unserved and serve_next(loop, until):
-        if loop.unserved < unserved:
-            unserved = loop.unserved
+    dram = loop.dram
+    until = tick_of(dram, min(t, limit))
+    unserved = dram.unserved
+    while unserved and serve_next(dram, until):
+        if dram.unserved < unserved:
+            unserved = dram.unserved
             t = next_event(loop)
-            until = tick_of(loop, min(t, limit))
-    loop.served_until = max(loop.served_until, min(t, limit))
+            until = tick_of(dram, min(t, limit))
+    dram.served_until = max(dram.served_until, min(t, limit))
     return t
 
 

@@ -4,9 +4,10 @@ A part of the event loop, in the native subset (`pyv_native`).
 """
 
 from npu_device.cost.rates import WHOLE, part
+from npu_device.dram.controller import choose_segments, new_request, serve_directly, set_region, submit
+from npu_device.dram.state import Request
 from npu_device.event_loop.arbiter import emit, emit_conflict, expected_end, use_banks
 from npu_device.event_loop.cache import access, bypass
-from npu_device.event_loop.dram import request_data, serve_transfer
 from npu_device.event_loop.fluid import begin_flow, end_data
 from npu_device.event_loop.sharing import move_credits, moved_at
 from npu_device.event_loop.state import (
@@ -19,6 +20,7 @@ from npu_device.event_loop.state import (
     WRITE,
     DramChannel,
     EventLoop,
+    Step,
     Unit,
 )
 from npu_device.trace.events import CACHED, Cause, Kind, What
@@ -88,6 +90,40 @@ def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
     unit.earliest_end = unit.undisturbed_end
     if loop.analytic:
         begin_flow(loop, unit)
+
+
+def request_step(request: Request, step: Step) -> None:
+    """Let a request to a timed DRAM be about the bytes of a transfer."""
+    piece = step.piece
+    set_region(request, step.dram, piece.row_count, piece.row_bytes, piece.row_stride, piece.alignment)
+    request.write = piece.step_class == WRITE
+
+
+def request_data(loop: EventLoop, step: Step, t: int) -> Request:
+    """Request the bursts of a transfer in cycle `t`."""
+    choose_segments(loop.dram, t)
+    request = new_request(loop.dram)
+    request_step(request, step)
+    step.request = request
+    submit(loop.dram, request, t)
+    return request
+
+
+def serve_transfer(loop: EventLoop, step: Step, t: int) -> int:
+    """Serve a whole transfer at once, from cycle `t` on: the cycle in which its data is there."""
+    request = loop.dram.direct
+    request_step(request, step)
+    end = serve_directly(loop.dram, t, request.write)
+    return end if request.write else end + loop.dram.times.way_back
+
+
+def release_request(loop: EventLoop, unit: Unit) -> None:
+    """Return the request of a transfer that ends."""
+    request = unit.request
+    if request is not None:
+        loop.dram.free_requests.append(request)
+        unit.request = None
+        unit.step.request = None
 
 
 def share_route(loop: EventLoop, unit: Unit) -> int:
@@ -205,8 +241,8 @@ def report_moved(loop: EventLoop, t: int, ticket: int) -> None:
     """A command completes: what each DRAM channel has moved since the last one did."""
     if loop.timed:
         for i in range(len(loop.channels)):
-            timed = loop.timed_channels[i]
-            loop.channels[i].moved = timed.bursts << loop.times.shift
+            timed = loop.dram.channels[i]
+            loop.channels[i].moved = timed.bursts << loop.dram.times.shift
             if timed.bursts:
                 emit(
                     loop, t, loop.channels[i].code, What.ROWS, ticket, 0, timed.activations, min(timed.bursts, MAX_AUX)

@@ -45,7 +45,8 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "cost": (("npu_device/cost/*.py",), ("tests/npu_device/cost", "tests/npu_device/levels/test_levels.py")),
     "event_loop": (
-        ("npu_device/event_loop/*.py",), ("tests/npu_device/event_loop", "tests/npu_device/levels/test_levels.py"),
+        ("npu_device/event_loop/*.py", "npu_device/dram/*.py"),
+        ("tests/npu_device/event_loop", "tests/npu_device/levels/test_levels.py"),
     ),
     "codegen": (
         ("toolchain/codegen/*.py",), ("tests/toolchain/passes", "tests/pyv_npu/workloads/test_example_models.py"),

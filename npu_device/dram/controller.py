@@ -3,39 +3,36 @@
 A transfer is a request, whose bursts come in row segments into the queues of the channels. A channel chooses a row
 segment at the tick of its last read or write and serves it at once, so that no burst is an event. Row segments are
 chosen up to the cycle in which something else happens: all requests of earlier cycles are known then. A tick is a cycle
-of the DRAM's command clock. A part of the event loop, in the native subset (`pyv_native`).
+of the DRAM's command clock. A part of the event dram, in the native subset (`pyv_native`).
 """
 
-from npu_device.event_loop.state import (
+from npu_device.dram.state import (
     FOREVER,
-    WRITE,
     BankGroup,
     DramBank,
     DramRank,
     DramTimes,
-    EventLoop,
     Request,
     RowSegment,
-    Step,
     TimedChannel,
-    Unit,
+    TimedDram,
 )
 
 END_OF_TIME = FOREVER >> 20
 """Later than any cycle of a run."""
 
 
-def tick_of(loop: EventLoop, cycle: int) -> int:
+def tick_of(dram: TimedDram, cycle: int) -> int:
     """The first tick that does not begin before a core cycle."""
     if cycle >= END_OF_TIME:
         return FOREVER
-    times = loop.times
+    times = dram.times
     return (cycle * times.numerator + times.denominator - 1) // times.denominator
 
 
-def cycle_of(loop: EventLoop, tick: int) -> int:
+def cycle_of(dram: TimedDram, tick: int) -> int:
     """The first core cycle that does not begin before a tick."""
-    times = loop.times
+    times = dram.times
     return (tick * times.denominator + times.numerator - 1) // times.numerator
 
 
@@ -43,7 +40,7 @@ def cycle_of(loop: EventLoop, tick: int) -> int:
 
 
 def set_region(request: Request, address: int, rows: int, row_bytes: int, stride: int, alignment: int) -> None:
-    """A request is about rows of a region of DRAM, each widened to the alignment."""
+    """Let a request be about rows of a region of DRAM, each widened to the alignment."""
     if stride == row_bytes:
         row_bytes = rows * row_bytes
         rows = 1
@@ -52,18 +49,26 @@ def set_region(request: Request, address: int, rows: int, row_bytes: int, stride
     request.row_bytes = row_bytes
     request.row_stride = stride
     request.alignment = alignment
-    request.address = address // alignment * alignment
-    request.row_end = (address + row_bytes + alignment - 1) // alignment * alignment
     request.last = 0
+    begin_row(request)
 
 
-def next_row(request: Request) -> None:
-    """A request goes on with the next row of its region."""
+def begin_row(request: Request) -> None:
+    """Go to the first burst of the region's row at `request.begin`."""
     alignment = request.alignment
-    request.rows -= 1
-    request.begin += request.row_stride
     request.address = request.begin // alignment * alignment
     request.row_end = (request.begin + request.row_bytes + alignment - 1) // alignment * alignment
+
+
+def next_burst(request: Request) -> int:
+    """Go to the next burst that is in no queue: whether the request has any."""
+    if request.address >= request.row_end:
+        if not request.rows:
+            return 0
+        request.rows -= 1
+        request.begin += request.row_stride
+        begin_row(request)
+    return 1
 
 
 def complete(request: Request) -> int:
@@ -71,9 +76,9 @@ def complete(request: Request) -> int:
     return request.address >= request.row_end and not request.rows
 
 
-def channel_of(loop: EventLoop, address: int) -> int:
+def channel_of(dram: TimedDram, address: int) -> int:
     """The channel of an address: the low bits of its block, with those above folded into them where `hash` is set."""
-    times = loop.times
+    times = dram.times
     block = address >> times.block_shift
     bits = times.channel_bits
     if times.hash:
@@ -85,9 +90,9 @@ def channel_of(loop: EventLoop, address: int) -> int:
     return block & times.channel_mask
 
 
-def take_segment(loop: EventLoop, request: Request, segment: RowSegment) -> None:
+def take_segment(dram: TimedDram, request: Request, segment: RowSegment) -> None:
     """Take the next row segment of a request, of the channel of `request.address`."""
-    times = loop.times
+    times = dram.times
     address = request.address
     block = 1 << times.block_shift
     place = address >> times.block_shift + times.channel_bits << times.block_shift | address & block - 1
@@ -101,65 +106,71 @@ def take_segment(loop: EventLoop, request: Request, segment: RowSegment) -> None
     request.address = end
 
 
-def request_data(loop: EventLoop, step: Step, t: int) -> Request:
-    """The transfer of a step requests its bursts in cycle `t`."""
-    choose_segments(loop, t)
-    piece = step.piece
-    free = len(loop.free_requests) - 1
-    request = loop.free_requests[free]
-    del loop.free_requests[free:]
-    set_region(request, step.dram, piece.row_count, piece.row_bytes, piece.row_stride, piece.alignment)
-    request.write = piece.step_class == WRITE
-    request.ready = t
-    request.queued = 0
-    shift = loop.times.shift
-    request.bursts = (request.rows + 1) * ((request.row_bytes + (1 << shift) - 1) >> shift)
-    request.end = FOREVER
-    step.request = request
-    if complete(request):
-        request.end = t
-    else:
-        loop.unserved += 1
-        fill_queues(loop, request, tick_of(loop, t))
+def new_request(dram: TimedDram) -> Request:
+    """Take a request from the free list."""
+    index = len(dram.free_requests) - 1
+    request = dram.free_requests[index]
+    del dram.free_requests[index:]
     return request
 
 
-def fill_queues(loop: EventLoop, request: Request, tick: int) -> None:
+def new_segment(dram: TimedDram) -> RowSegment:
+    """Take a row segment from the free list."""
+    index = len(dram.free_segments) - 1
+    segment = dram.free_segments[index]
+    del dram.free_segments[index:]
+    return segment
+
+
+def submit(dram: TimedDram, request: Request, t: int) -> None:
+    """Request all bursts of a region in cycle `t`; row segments have been chosen up to there."""
+    request.ready = t
+    request.queued = 0
+    shift = dram.times.shift
+    request.bursts = (request.rows + 1) * ((request.row_bytes + (1 << shift) - 1) >> shift)
+    request.end = FOREVER
+    if complete(request):
+        request.end = t
+    else:
+        dram.unserved += 1
+        fill_queues(dram, request, tick_of(dram, t))
+
+
+def fill_queues(dram: TimedDram, request: Request, tick: int) -> None:
     """Put row segments of a request into the queues of their channels, up to the first that has no room."""
-    while True:
-        if request.address >= request.row_end:
-            if not request.rows:
-                return
-            next_row(request)
-        index = channel_of(loop, request.address)
-        channel = loop.timed_channels[index]
-        if len(channel.queue) >= loop.times.depth:
-            wait(loop, channel, request)
+    while next_burst(request):
+        index = channel_of(dram, request.address)
+        channel = dram.channels[index]
+        if len(channel.queue) >= dram.times.depth:
+            wait(dram, channel, request)
             return
-        free = len(loop.free_segments) - 1
-        segment = loop.free_segments[free]
-        del loop.free_segments[free:]
-        take_segment(loop, request, segment)
-        segment.since = tick
-        segment.row = segment.burst >> loop.times.row_shift
-        segment.bank = loop.dram_banks[index * loop.times.banks + bank_of(loop.times, segment.burst)]
-        request.queued += 1
-        channel.queue.append(segment)
+        segment = new_segment(dram)
+        take_segment(dram, request, segment)
+        append_segment(dram, index, segment, tick)
         if len(channel.queue) == 1:
-            note_choice(loop, index)
+            note_choice(dram, index)
 
 
-def wait(loop: EventLoop, channel: TimedChannel, request: Request) -> None:
+def append_segment(dram: TimedDram, index: int, segment: RowSegment, tick: int) -> None:
+    """Append a row segment to the queue of a channel at a tick."""
+    segment.since = tick
+    segment.row = segment.burst >> dram.times.row_shift
+    segment.bank = dram.banks[index * dram.times.banks + bank_of(dram.times, segment.burst)]
+    segment.request.queued += 1
+    dram.channels[index].queue.append(segment)
+
+
+def wait(dram: TimedDram, channel: TimedChannel, request: Request) -> None:
     """A request waits for room in a queue, behind all that wait; with `dma.share: oldest` before those that came
     later."""
     request.next = None
     last = channel.waiting
-    if last is None or (loop.oldest_first and request.ready < last.ready):
+    if last is None or (dram.oldest_first and request.ready < last.ready):
         request.next = last
         channel.waiting = request
         return
     after = last.next
-    while after is not None and not (loop.oldest_first and request.ready < after.ready):
+    while after is not None and not (dram.oldest_first and request.ready < after.ready):
         last = after
         after = last.next
     request.next = after
@@ -169,63 +180,63 @@ def wait(loop: EventLoop, channel: TimedChannel, request: Request) -> None:
 # -- choice ------------------------------------------------------------------------------------------------------------
 
 
-def choose_segments(loop: EventLoop, t: int) -> None:
+def choose_segments(dram: TimedDram, t: int) -> None:
     """Serve all row segments that are chosen before cycle `t`."""
-    if t > loop.served_until:
-        until = tick_of(loop, t)
-        while serve_next(loop, until):
+    if t > dram.served_until:
+        until = tick_of(dram, t)
+        while serve_next(dram, until):
             pass
-        loop.served_until = t
+        dram.served_until = t
 
 
-def serve_next(loop: EventLoop, until: int) -> int:
+def serve_next(dram: TimedDram, until: int) -> int:
     """Serve the row segment that is chosen first, if that is before tick `until`: whether one was."""
-    soonest = loop.choices[1]
+    soonest = dram.choices[1]
     if soonest >= until:
         return 0
-    count = len(loop.timed_channels)
+    count = len(dram.channels)
     node = 1
     while node < count:
         node *= 2
-        if loop.choices[node] != soonest:
+        if dram.choices[node] != soonest:
             node += 1
     chosen = node - count
-    channel = loop.timed_channels[chosen]
-    index = choose(channel, loop.times.passes)
+    channel = dram.channels[chosen]
+    index = choose(channel, dram.times.passes)
     channel.passed = channel.passed + 1 if index else 0
     segment = channel.queue[index]
     del channel.queue[index : index + 1]
     request = segment.request
-    last = serve(loop, chosen, segment.burst, segment.count, request.write, segment.since)
+    last = serve(dram, chosen, segment.burst, segment.count, request.write, segment.since)
     request.last = max(request.last, last)
     request.queued -= 1
     request.bursts -= segment.count
-    loop.free_segments.append(segment)
+    dram.free_segments.append(segment)
     if not request.queued and complete(request):
-        loop.unserved -= 1
-        request.end = cycle_of(loop, request.last)
+        dram.unserved -= 1
+        request.end = cycle_of(dram, request.last)
         if not request.write:
-            request.end += loop.times.way_back
+            request.end += dram.times.way_back
     waiting = channel.waiting
     if waiting is not None:
         channel.waiting = waiting.next
-        fill_queues(loop, waiting, soonest)
-    note_choice(loop, chosen)
+        fill_queues(dram, waiting, soonest)
+    note_choice(dram, chosen)
     return 1
 
 
-def note_choice(loop: EventLoop, index: int) -> None:
+def note_choice(dram: TimedDram, index: int) -> None:
     """Note the tick at which a channel chooses its next row segment, and the first of all channels."""
-    channel = loop.timed_channels[index]
-    node = len(loop.timed_channels) + index
+    channel = dram.channels[index]
+    node = len(dram.channels) + index
     tick = max(channel.decision, channel.queue[0].since) if channel.queue else FOREVER
-    loop.choices[node] = tick
+    dram.choices[node] = tick
     while node > 1:
-        tick = min(tick, loop.choices[node ^ 1])
+        tick = min(tick, dram.choices[node ^ 1])
         node >>= 1
-        if loop.choices[node] == tick:
+        if dram.choices[node] == tick:
             return
-        loop.choices[node] = tick
+        dram.choices[node] = tick
 
 
 def choose(channel: TimedChannel, passes: int) -> int:
@@ -252,14 +263,14 @@ def bank_of(times: DramTimes, burst: int) -> int:
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
-def serve(loop: EventLoop, index: int, first: int, count: int, write: int, since: int) -> int:
+def serve(dram: TimedDram, index: int, first: int, count: int, write: int, since: int) -> int:
     """Read or write consecutive bursts of a channel, each as early as its banks and buses allow, no command before tick
     `since`: the tick of the end of the last data.
 
     Once each bank of a row segment has been accessed, its rows are open, and bursts follow one another at `distance`.
     """
-    times = loop.times
-    channel = loop.timed_channels[index]
+    times = dram.times
+    channel = dram.channels[index]
     end = first + count
     begin = end
     if times.distance:
@@ -268,9 +279,9 @@ def serve(loop: EventLoop, index: int, first: int, count: int, write: int, since
     burst = first
     while burst < end:
         number = bank_of(times, burst)
-        bank = loop.dram_banks[index * times.banks + number]
-        group = loop.dram_groups[index * times.groups + (number >> times.bank_bits)]
-        rank = loop.dram_ranks[index * times.ranks + (number >> times.bank_bits + times.group_bits)]
+        bank = dram.banks[index * times.banks + number]
+        group = dram.groups[index * times.groups + (number >> times.bank_bits)]
+        rank = dram.ranks[index * times.ranks + (number >> times.bank_bits + times.group_bits)]
         if burst < begin:
             row = burst >> times.row_shift
             bus = max(since, channel.column_at, group.column_at)
@@ -283,7 +294,7 @@ def serve(loop: EventLoop, index: int, first: int, count: int, write: int, since
             else:
                 column = max(bus, activated_at(times, bank, group, rank, since) + times.rcd)
             while column >= channel.refresh_at:
-                refresh(loop, index, column)
+                refresh(dram, index, column)
                 column = max(bus, activated_at(times, bank, group, rank, since) + times.rcd)
                 begin = end
             if bank.row != row:
@@ -313,7 +324,7 @@ def serve(loop: EventLoop, index: int, first: int, count: int, write: int, since
     channel.bursts += count
     channel.decision = column
     if times.closed:
-        close_rows(loop, index)
+        close_rows(dram, index)
     return column + (times.cwl if write else times.cl) + times.burst
 
 
@@ -351,84 +362,62 @@ def activate(times: DramTimes, bank: DramBank, group: BankGroup, rank: DramRank,
     rank.oldest = rank.oldest + 1 & 3
 
 
-def close_rows(loop: EventLoop, index: int) -> None:
+def close_rows(dram: TimedDram, index: int) -> None:
     """Precharge all banks of a channel, each as early as it can be."""
-    times = loop.times
+    times = dram.times
     for i in range(index * times.banks, (index + 1) * times.banks):
-        bank = loop.dram_banks[i]
+        bank = dram.banks[i]
         if bank.row >= 0:
             bank.row = -1
             bank.activate_at = max(bank.activate_at, bank.precharge_at + times.rp)
 
 
-def refresh(loop: EventLoop, index: int, tick: int) -> None:
+def refresh(dram: TimedDram, index: int, tick: int) -> None:
     """Refresh all banks of a channel at the last time due by a tick: they are precharged, then busy for tRFC."""
-    times = loop.times
-    channel = loop.timed_channels[index]
+    times = dram.times
+    channel = dram.channels[index]
     begin = channel.refresh_at + (tick - channel.refresh_at) // times.refi * times.refi
     channel.refresh_at = begin + times.refi
     for i in range(index * times.banks, (index + 1) * times.banks):
-        bank = loop.dram_banks[i]
+        bank = dram.banks[i]
         if bank.row >= 0:
             begin = max(begin, bank.precharge_at + times.rp)
     for i in range(index * times.banks, (index + 1) * times.banks):
-        bank = loop.dram_banks[i]
+        bank = dram.banks[i]
         bank.row = -1
         bank.activate_at = max(bank.activate_at, begin + times.rfc)
 
 
-# -- the event loop ----------------------------------------------------------------------------------------------------
+# -- accesses before the queues ----------------------------------------------------------------------------------------
 
 
-def serve_directly(loop: EventLoop, t: int, write: int) -> int:
-    """Serve all bursts of `loop.direct`, which arrive in cycle `t`, before those in queues: the cycle of the end of
+def serve_directly(dram: TimedDram, t: int, write: int) -> int:
+    """Serve all bursts of `dram.direct`, which arrive in cycle `t`, before those in queues: the cycle of the end of
     their data."""
-    choose_segments(loop, t)
-    request = loop.direct
-    tick = tick_of(loop, t)
-    free = len(loop.free_segments) - 1
-    segment = loop.free_segments[free]
-    while True:
-        if request.address >= request.row_end:
-            if not request.rows:
-                return cycle_of(loop, request.last) if request.last else t
-            next_row(request)
-        index = channel_of(loop, request.address)
-        take_segment(loop, request, segment)
-        request.last = max(request.last, serve(loop, index, segment.burst, segment.count, write, tick))
-        note_choice(loop, index)
+    choose_segments(dram, t)
+    request = dram.direct
+    tick = tick_of(dram, t)
+    segment = dram.free_segments[len(dram.free_segments) - 1]
+    while next_burst(request):
+        index = channel_of(dram, request.address)
+        take_segment(dram, request, segment)
+        request.last = max(request.last, serve(dram, index, segment.burst, segment.count, write, tick))
+        note_choice(dram, index)
+    return cycle_of(dram, request.last) if request.last else t
 
 
-def access_directly(loop: EventLoop, t: int, address: int, size: int, write: int) -> int:
+def access_directly(dram: TimedDram, t: int, address: int, size: int, write: int) -> int:
     """Read or write bytes of DRAM in cycle `t`, before those of requests: the cycle of the end of their data."""
-    set_region(loop.direct, address, 1, size, size, 1)
-    return serve_directly(loop, t, write)
+    set_region(dram.direct, address, 1, size, size, 1)
+    return serve_directly(dram, t, write)
 
 
-def serve_transfer(loop: EventLoop, step: Step, t: int) -> int:
-    """Serve a whole transfer at once, from cycle `t` on: the cycle in which its data is there."""
-    piece = step.piece
-    write = piece.step_class == WRITE
-    set_region(loop.direct, step.dram, piece.row_count, piece.row_bytes, piece.row_stride, piece.alignment)
-    end = serve_directly(loop, t, write)
-    return end if write else end + loop.times.way_back
-
-
-def release_request(loop: EventLoop, unit: Unit) -> None:
-    """A transfer ends."""
-    request = unit.request
-    if request is not None:
-        loop.free_requests.append(request)
-        unit.request = None
-        unit.step.request = None
-
-
-def earliest_end(loop: EventLoop, request: Request) -> int:
+def earliest_end(dram: TimedDram, request: Request) -> int:
     """Cycle before which the data of a request is not there: bursts that are to be served follow one another."""
     if request.end < FOREVER:
         return request.end
-    times = loop.times
-    bursts = (request.bursts + len(loop.timed_channels) - 1) // len(loop.timed_channels)
-    ticks = max(0, bursts - 1) * max(times.burst, times.ccd_s) + times.burst
+    times = dram.times
+    bursts = (request.bursts + len(dram.channels) - 1) // len(dram.channels)
+    ticks = max(0, bursts - 1) * times.spacing + times.burst
     cycles = ticks * times.denominator // times.numerator
-    return loop.served_until + cycles + (0 if request.write else times.way_back)
+    return dram.served_until + cycles + (0 if request.write else times.way_back)

@@ -1,0 +1,73 @@
+"""The records of a timed DRAM of a configuration after power-up: parameters, closed rows, empty queues."""
+
+from math import prod
+from typing import Any
+
+from npu_device.config import NpuConfig
+from npu_device.dram.state import FOREVER
+
+
+def capacities(config: NpuConfig) -> dict[str, int]:
+    """Capacities of the lists of a timed DRAM, by field of `TimedDram`."""
+    dram, timing = config.dram, config.dram.timed.timing
+    requests = config.dma.channels * config.clusters * config.dma.outstanding
+    segments = dram.channels * dram.timed.queue + 1
+    groups = dram.channels * timing.ranks * timing.groups
+    return {
+        "choices": 2 * dram.channels, "channels": dram.channels, "banks": groups * timing.banks, "groups": groups,
+        "ranks": dram.channels * timing.ranks, "requests": requests, "free_requests": requests, "segments": segments,
+        "free_segments": segments,
+    }  # fmt: skip
+
+
+def power_up(dram: Any, config: NpuConfig, way_back: int) -> None:
+    """Bring a view of a timed DRAM into its state after power-up. `way_back`: core cycles from the end of read data to
+    its place in a scratchpad."""
+    _set_times(dram.times, config)
+    dram.times.way_back = way_back
+    dram.oldest_first = int(config.dma.share == "oldest")
+    counts = capacities(config)
+    for name in ("channels", "banks", "groups", "ranks", "requests", "segments"):
+        for _ in range(counts[name]):
+            getattr(dram, name).add()
+    for channel in dram.channels:
+        channel.refresh_at = config.dram.timed.timing.refi or FOREVER
+    dram.choices.fill([FOREVER] * counts["choices"])
+    dram.free_requests.fill(dram.requests)
+    dram.free_segments.fill(dram.segments)
+
+
+def _set_times(times: Any, config: NpuConfig) -> None:
+    dram, device, clock = config.dram, config.dram.timed.timing, config.dram_clock
+    times.numerator, times.denominator = clock.numerator, clock.denominator
+    for name in device._fields:
+        if hasattr(times, name) and name not in ("ranks", "groups", "banks"):
+            setattr(times, name, getattr(device, name))
+    times.shift = device.burst_bytes.bit_length() - 1
+    times.depth, times.passes, times.closed = dram.timed.queue, dram.timed.passes, int(dram.timed.page == "closed")
+    times.ranks, times.groups = device.ranks, device.ranks * device.groups
+    times.banks = times.groups * device.banks
+    times.group_bits, times.bank_bits = device.groups.bit_length() - 1, device.banks.bit_length() - 1
+    times.block_shift, times.channel_bits = dram.interleave.bit_length() - 1, dram.channels.bit_length() - 1
+    times.channel_mask = dram.channels - 1
+    times.hash = int(dram.timed.hash == "xor")
+    times.bank_hash = times.hash * (device.groups * device.banks - 1)
+    sizes = {
+        "column": device.row_bytes // device.burst_bytes, "group": device.groups, "bank": device.banks,
+        "rank": device.ranks,
+    }  # fmt: skip
+    fields = dram.timed.mapping.split("-")
+    shift = 0
+    for name in reversed(fields[1:]):  # the row is above all others
+        if name != "column":
+            setattr(times, f"{name}_shift", shift)
+            setattr(times, f"{name}_mask", sizes[name] - 1)
+        shift += sizes[name].bit_length() - 1
+    times.row_shift = shift
+    times.spacing = device.spacing
+    times.period = prod(sizes[name] for name in fields[fields.index("column") + 1 :])
+    if times.period == 1:
+        times.distance = max(device.spacing, device.ccd_l)
+    elif times.period * device.spacing >= device.ccd_l and device.ranks == 1:
+        times.distance = device.spacing
+    times.idle = device.rcd + device.cl + device.burst
