@@ -102,6 +102,23 @@ _HBM2 = "JEDEC JESD235"
 _HBM3 = "JEDEC JESD238"
 _VENDOR = "chosen by us: vendors of HBM do not publish it"
 
+_HBM_TIMING = DramTiming(
+    clock_hz=1_600_000_000, burst_bytes=32, row_bytes=1024, ranks=1, groups=4, banks=4, burst=2, cl=23, cwl=8,
+    rcd=23, rp=23, ras=53, rrd_s=4, rrd_l=6, faw=26, ccd_s=2, ccd_l=4, wtr_s=4, wtr_l=12, rtw=19, rtp=8, wr=26,
+    rank_gap=0, refi=6240, rfc=560,
+)  # fmt: skip
+"""HBM2E and HBM3: a pseudo channel of HBM3 has half the width, and bursts of twice the length."""
+
+
+def _hbm_sources(standard: str) -> dict[str, str]:
+    """Return the sources that generations of HBM have in common, with the standard of each."""
+    return {
+        "": _VENDOR, "row_bytes": f"{standard}: 1 KB a pseudo channel", "groups": standard, "banks": standard,
+        "ccd_s": standard, "ccd_l": standard, "rank_gap": f"{standard}: one rank", "rtw": "CL + burst + 2 - CWL",
+        "refi": f"{standard}: 3.9 us", "rfc": f"{standard}: 350 ns at 8 Gbit a channel",
+    }  # fmt: skip
+
+
 DEVICES: dict[str, DramDevice] = {
     "ddr4-3200": DramDevice(
         "DDR4-3200AA, one rank of eight x8 devices of 8 Gbit, 64 bits",
@@ -136,35 +153,20 @@ DEVICES: dict[str, DramDevice] = {
     ),
     "hbm2e": DramDevice(
         "HBM2E at 3.2 Gbit/s, one pseudo channel of 64 bits, BL4; a stack has 16",
-        DramTiming(
-            clock_hz=1_600_000_000, burst_bytes=32, row_bytes=1024, ranks=1, groups=4, banks=4, burst=2, cl=23, cwl=8,
-            rcd=23, rp=23, ras=53, rrd_s=4, rrd_l=6, faw=26, ccd_s=2, ccd_l=4, wtr_s=4, wtr_l=12, rtw=19, rtp=8, wr=26,
-            rank_gap=0, refi=6240, rfc=560,
-        ),
-        {
-            "": _VENDOR, "clock_hz": f"{_HBM2}: 3.2 Gbit/s a pin, double data rate",
-            "burst_bytes": f"{_HBM2}: 64 bits, BL4", "row_bytes": f"{_HBM2}: 1 KB a pseudo channel",
-            "ranks": f"{_HBM2}: no chip select", "groups": _HBM2, "banks": _HBM2, "burst": f"{_HBM2}: BL4",
-            "ccd_s": _HBM2, "ccd_l": _HBM2, "rank_gap": f"{_HBM2}: one rank",
-            "rtw": "CL + burst + 2 - CWL", "refi": f"{_HBM2}: 3.9 us", "rfc": f"{_HBM2}: 350 ns at 8 Gbit a channel",
+        _HBM_TIMING,
+        _hbm_sources(_HBM2) | {
+            "clock_hz": f"{_HBM2}: 3.2 Gbit/s a pin, double data rate",
+            "burst_bytes": f"{_HBM2}: 64 bits, BL4", "ranks": f"{_HBM2}: no chip select", "burst": f"{_HBM2}: BL4",
             "ras": "33 ns of the IDD measurements of JEDEC JESD235",
         },
     ),
     "hbm3": DramDevice(
         "HBM3 at 6.4 Gbit/s, one pseudo channel of 32 bits, BL8; a stack has 32",
-        DramTiming(
-            clock_hz=1_600_000_000, burst_bytes=32, row_bytes=1024, ranks=1, groups=4, banks=4, burst=2, cl=23, cwl=8,
-            rcd=23, rp=23, ras=53, rrd_s=4, rrd_l=6, faw=26, ccd_s=2, ccd_l=4, wtr_s=4, wtr_l=12, rtw=19, rtp=8, wr=26,
-            rank_gap=0, refi=6240, rfc=560,
-        ),
-        {
-            "": _VENDOR, "clock_hz": f"{_HBM3}: 6.4 Gbit/s a pin, four bits a cycle",
-            "burst_bytes": f"{_HBM3}: 32 bits, BL8", "row_bytes": f"{_HBM3}: 1 KB a pseudo channel",
-            "ranks": f"{_HBM3}, a stack of 4; stacks of 8 and more: stack ids",
-            "groups": _HBM3, "banks": _HBM3, "burst": f"{_HBM3}: BL8", "ccd_s": _HBM3,
-            "ccd_l": _HBM3, "rank_gap": f"{_HBM3}: one rank", "rtw": "CL + burst + 2 - CWL",
-            "refi": f"{_HBM3}: 3.9 us", "rfc": f"{_HBM3}: 350 ns at 8 Gbit a channel",
-            "ras": "33 ns, as HBM2E",
+        _HBM_TIMING,
+        _hbm_sources(_HBM3) | {
+            "clock_hz": f"{_HBM3}: 6.4 Gbit/s a pin, four bits a cycle",
+            "burst_bytes": f"{_HBM3}: 32 bits, BL8", "burst": f"{_HBM3}: BL8",
+            "ranks": f"{_HBM3}, a stack of 4; stacks of 8 and more: stack ids", "ras": "33 ns, as HBM2E",
         },
     ),
 }  # fmt: skip
