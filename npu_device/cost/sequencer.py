@@ -122,7 +122,7 @@ class Stream:
     """Of the engine that encodes keys and values, where a write has work for it."""
     inside: int = 0
     """Bytes of the scratchpad that a move touches at most, where the engine has buffers of its own; 0: no limit."""
-    behind: Column | None = None
+    last_uses: Column | None = None
     """Of a read whose buffers hold more than the tiles ahead: tiles after whose computation the buffer of each move is
     free, one column each, or NONE."""
     source: Column | None = None
@@ -311,8 +311,8 @@ def _order_lane(nest: Nest, buffers: Buffers, steps: Column, tiles: Column, afte
 
 def _order_resident(stream: Stream, read: Column, compute: Column, after: _After) -> None:
     """A read waits for the last uses of what its buffer held; the lanes that did not make it wait for it."""
-    if stream.behind is not None:
-        for users in stream.behind.T:
+    if stream.last_uses is not None:
+        for users in stream.last_uses.T:
             after.add_once(read[stream.tile], np.where(users == NONE, NONE, compute[users]))
     if stream.source is not None:
         others = stream.source != np.arange(len(compute))

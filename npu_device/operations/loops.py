@@ -21,8 +21,8 @@ from npu_device.cost.sequencer import side_by_side
 from npu_device.operations.checks import DescriptorError
 
 ORDER_MASK = 0xF
-MOST_SHARING = 6
-"""Engines that have an operand in common, at most: a move waits for the last use of its buffer by each."""
+MAX_SHARING = 6
+"""Maximum of engines that have an operand in common: a move waits for the last use of its buffer by each."""
 DIMENSIONS = ("m", "n", "k")
 AXES = {"in0": "mk", "in1": "nk"}
 """Dimensions along which an operand has tiles; the image of a convolution has none along k."""
@@ -53,7 +53,7 @@ class Loops(NamedTuple):
         return count
 
     def passes(self, axes: str, counts: tuple[int, int, int]) -> int:
-        """How often the loops come to each block of an operand, by its dimensions."""
+        """Times that the loops come to each block of an operand, by its dimensions."""
         outer = {axis: -(-count // size) for axis, count, size in zip(DIMENSIONS, counts, self.block, strict=True)}
         times, entered = 1, False
         for axis in reversed(self.order.axes):
@@ -90,24 +90,24 @@ def decode_loops(
     if common and common not in resident:
         raise DescriptorError(TicketError.RESERVED, f"loop_order {word:#x}: [6] shares {common}, which does not stay")
     sizes = list[int]()
-    for axis, size, one, whole in zip(DIMENSIONS, block, tile, extent, strict=True):
-        if size % one and size < whole:
-            rule = f"must be a multiple of tile_{axis} {one}, or at least {whole}"
+    for axis, size, step, whole in zip(DIMENSIONS, block, tile, extent, strict=True):
+        if size % step and size < whole:
+            rule = f"must be a multiple of tile_{axis} {step}, or at least {whole}"
             raise DescriptorError(TicketError.SHAPE, f"block_{axis} {size}: {rule}")
-        sizes.append(max(1, min(-(-size // one), -(-whole // one))))
+        sizes.append(max(1, min(-(-size // step), -(-whole // step))))
     plain = order is not LoopOrder.INPUT and not resident and not any(block)
     return Loops(order, resident, common, (sizes[0], sizes[1], sizes[2]), plain)
 
 
-class Nest(NamedTuple):
-    """The tiles of a product, one row each, in the order of the loops: their indices, and those of their blocks."""
+class TileOrder(NamedTuple):
+    """The tiles of a product, a row each, in the order of the loops: their indices, and those of their blocks."""
 
     tiles: dict[str, Column]
     blocks: dict[str, Column]
 
     @classmethod
-    def of(cls, loops: Loops, counts: dict[str, int]) -> "Nest":
-        """Of `counts` tiles along m, n and k, and blocks of groups along g."""
+    def of(cls, loops: Loops, counts: dict[str, int]) -> "TileOrder":
+        """Order `counts` tiles along m, n and k, and blocks of groups along g."""
         axes = "g" + loops.order.axes
         sizes = dict(zip(DIMENSIONS, loops.block, strict=True)) | {"g": 1}
         sizes = {axis: min(sizes[axis], counts[axis]) for axis in axes}
@@ -115,10 +115,8 @@ class Nest(NamedTuple):
         grid = np.indices([*outer, *(sizes[axis] for axis in axes)]).reshape(2 * len(axes), -1).astype(np.int64)
         block = dict(zip(axes, grid, strict=False))
         index = {axis: block[axis] * sizes[axis] + inner for axis, inner in zip(axes, grid[len(axes) :], strict=True)}
-        there = np.logical_and.reduce([index[axis] < counts[axis] for axis in axes])
-        return cls(
-            {axis: column[there] for axis, column in index.items()}, {axis: one[there] for axis, one in block.items()}
-        )
+        exists = np.logical_and.reduce([index[axis] < counts[axis] for axis in axes])
+        return cls(*({axis: column[exists] for axis, column in columns.items()} for columns in (index, block)))
 
     def key(self, axes: str) -> Column:
         """A number for each tile of an operand with these dimensions."""
@@ -138,40 +136,37 @@ def _numbered(columns: list[Column]) -> Column:
 
 
 class Moves(NamedTuple):
-    """When the tiles of an operand move."""
+    """The moves of the tiles of an operand."""
 
     rows: Column
     """Tiles of the nest at which it moves, in the order of the plan."""
     source: Column
-    """At which of them each tile of the nest has its own from."""
-    behind: Column | None = None
+    """The tile of these from which each tile of the nest has its part."""
+    last_uses: Column | None = None
     """Tiles after whose computation the buffer of each move is free, one column each; None: the distance of prefetch
     says so."""
     common: bool = False
-    """For all lanes."""
-
-
-def moves(key: Column, lane: Column) -> Moves:
-    """Of an operand that does not stay: it moves where a lane comes to another tile of it."""
-    fresh = changes(key, lane)
-    source = np.where(fresh, np.arange(len(key)), 0)
-    for one in range(lane.max(initial=-1) + 1):
-        own = np.flatnonzero(lane == one)
-        source[own] = np.maximum.accumulate(source[own])
-    return Moves(np.flatnonzero(fresh), source)
+    """Whether a move is for all lanes."""
 
 
 def changes(key: Column, lane: Column) -> NDArray[np.bool_]:
-    """Where a lane comes to another tile than before."""
-    fresh = np.ones(len(key), bool)
-    for one in range(lane.max(initial=-1) + 1):
-        own = np.flatnonzero(lane == one)
-        fresh[own[1:]] = np.diff(key[own]) != 0
-    return fresh
+    """Flag the tiles of the nest at which a lane comes to another tile of an operand than before."""
+    order = np.argsort(lane, kind="stable")
+    changed = np.ones(len(key), bool)
+    changed[order[1:]] = (np.diff(key[order]) != 0) | (np.diff(lane[order]) != 0)
+    return changed
+
+
+def moves(key: Column, lane: Column) -> Moves:
+    """Move an operand that does not stay wherever a lane comes to another tile of it."""
+    changed, order = changes(key, lane), np.argsort(lane, kind="stable")
+    source = np.empty_like(order)
+    source[order] = order[np.maximum.accumulate(np.where(changed[order], np.arange(len(order)), 0))]
+    return Moves(np.flatnonzero(changed), source)
 
 
 def resident(key: Column, period: Column, lane: Column, phase: Column | None, copies: int, common: bool) -> Moves:
-    """Of an operand with `copies` buffers, that stays in them while its block does."""
+    """Move an operand that stays in its `copies` buffers while its block does."""
     order = side_by_side(lane, phase)
     owner = np.zeros_like(lane) if common else lane
     _, first, load = np.unique(_numbered([period, key, owner])[order], return_index=True, return_inverse=True)
@@ -179,18 +174,18 @@ def resident(key: Column, period: Column, lane: Column, phase: Column | None, co
     load, rows = rank[load.reshape(-1)], order[np.sort(first)]
     source = np.empty_like(key)
     source[order] = rows[load]
-    before = np.full(len(rows), NONE, np.int64)
-    for one in np.unique(owner[rows]):
-        own = np.flatnonzero(owner[rows] == one)
-        before[own[copies:]] = own[: max(0, len(own) - copies)]
-    behind = list[Column]()
-    place = np.arange(len(order))
-    for one in np.unique(lane):
+    previous = np.full(len(rows), NONE, np.int64)  # load whose buffer a load takes over
+    for index in np.unique(owner[rows]):
+        loads = np.flatnonzero(owner[rows] == index)
+        previous[loads[copies:]] = loads[: max(0, len(loads) - copies)]
+    last_uses = list[Column]()
+    position = np.arange(len(order))
+    for index in np.unique(lane):
         last = np.full(len(rows), NONE, np.int64)
-        mine = lane[order] == one
-        np.maximum.at(last, load[mine], place[mine])
-        use = np.where(before == NONE, NONE, last[before])
-        behind.append(np.where(use == NONE, NONE, order[use]))
+        in_lane = lane[order] == index
+        np.maximum.at(last, load[in_lane], position[in_lane])
+        use = np.where(previous == NONE, NONE, last[previous])
+        last_uses.append(np.where(use == NONE, NONE, order[use]))
     if not common:
-        behind = [np.max(np.stack(behind), axis=0)]
-    return Moves(rows, source, np.stack(behind, axis=1), common)
+        last_uses = [np.max(np.stack(last_uses), axis=0)]
+    return Moves(rows, source, np.stack(last_uses, axis=1), common)

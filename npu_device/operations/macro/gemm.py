@@ -20,7 +20,7 @@ from npu_device.operations.macro.base import Setting, strided, values
 from npu_device.operations.macro.codebook import decode_codebooks
 from npu_device.operations.macro.epilogue import finish
 from npu_device.operations.macro.product import (
-    Blocked,
+    Movement,
     Product,
     ProductMacro,
     product_buffers,
@@ -60,34 +60,34 @@ class GemmMacro(ProductMacro):
         b = self.block
         return {axis: -(-extent // size) for axis, extent, size in zip("mnk", (b.m, b.n, b.k), self.tile, strict=True)}
 
-    def _nest(self, setting: Setting, lanes: int) -> tuple[Product, Blocked]:
+    def _nest(self, setting: Setting, lanes: int) -> tuple[Product, Movement]:
         b, (m, n, k) = self.block, self.tile
         weight, counts = self.weight_stationary, self._counts
         if self.loops.plain:
             axes = self.loop_order.axes
             columns = np.indices([counts[axis] for axis in axes]).reshape(3, -1).astype(np.int64)
             index: dict[str, Column] = dict(zip(axes, columns, strict=True))
-            kept = (index["m"] > 0) & weight
+            reused = (index["m"] > 0) & weight
             chain = index["n"] if weight else index["m"] * counts["n"] + index["n"]
-            how = Blocked(lanes_of(chain, lanes), open_sums=weight)
+            movement = Movement(lanes_of(chain, lanes), open_sums=weight)
         else:
-            index, kept, how = self.blocked(counts | {"g": 1}, False, lanes)
+            index, reused, movement = self.blocked_nest(counts | {"g": 1}, False, lanes)
         at_m, at_n, at_k = (index[axis] for axis in "mnk")
         nest = Product(
             at_m * m, np.minimum(m, b.m - at_m * m), at_n * n, np.minimum(n, b.n - at_n * n), at_k * k,
-            np.minimum(k, b.k - at_k * k), at_k == 0, at_k == counts["k"] - 1, kept,
+            np.minimum(k, b.k - at_k * k), at_k == 0, at_k == counts["k"] - 1, reused,
         )  # fmt: skip
-        return nest, how
+        return nest, movement
 
     def rows(self, setting: Setting, lanes: int) -> Product:
         return self.parted(*self._nest(setting, lanes), lanes, setting, ()).step_rows()
 
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         folds = self.parted(*self._nest(setting, lanes), lanes, setting, ())
-        nest, of, parts, how = folds
+        nest, of, parts, movement = folds
         place = (nest.row, nest.rows, nest.at, nest.depth)
-        if how.moves:
-            return self.product_plan(folds, of.moved("in0", self.in0, *place, how.moves["in0"]), setting)
+        if movement.moves:
+            return self.product_plan(folds, of.moved("in0", self.in0, *place, movement.moves["in0"]), setting)
         fresh = np.flatnonzero(parts.across == 0)
         source = parts.first + parts.along if parts.split else None
         return self.product_plan(folds, of.tiles("in0", self.in0, *place, fresh, source=source), setting)

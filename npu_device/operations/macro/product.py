@@ -18,16 +18,15 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, DataType, Gemm, LoopOrder, Opcode
-from npu_device.cost import sequencer
 from npu_device.cost.plan import Column, Compute, Plan
-from npu_device.cost.sequencer import Slots, Stream, side_by_side
+from npu_device.cost.sequencer import Nest, Slots, Stream, side_by_side
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.bitwidth import expanded, expansion
 from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, row_bytes
 from npu_device.memory.region import Region
 from npu_device.operations.checks import NoRoomError, element_type, unused_type
 from npu_device.operations.kernels import elements, gemm
-from npu_device.operations.loops import AXES, MOST_SHARING, Loops, Moves, Nest, changes, moves, resident
+from npu_device.operations.loops import AXES, MAX_SHARING, Loops, Moves, TileOrder, changes, moves, resident
 from npu_device.operations.macro.base import Macro, Operand, Setting, operand, values, whole
 from npu_device.operations.macro.codebook import Codebooks
 from npu_device.operations.macro.epilogue import Finish, zero_point
@@ -150,12 +149,12 @@ class Product(NamedTuple):
         )  # fmt: skip
 
 
-class Blocked(NamedTuple):
-    """How the operands of a nest move whose loops have blocks, or that is plain."""
+class Movement(NamedTuple):
+    """Lanes of the tiles of a nest, and the moves of its operands where its loops have blocks."""
 
     lane: Column
     moves: Mapping[str, Moves] = {}
-    """Of in0 and in1; none of a plain one."""
+    """Moves of in0 and in1; empty for a plain nest."""
     phase: Column | None = None
     open_sums: bool = False
     """Whether an output needs its buffer with its last k tile only: its sum waits elsewhere."""
@@ -167,11 +166,11 @@ class Parted(NamedTuple):
     nest: Product
     of: Operands
     parts: Grid
-    blocked: Blocked
+    movement: Movement
 
     def step_rows(self) -> Product:
         """The rows of steps on tensor engines, in the order of the plan."""
-        return self.nest.taken(side_by_side(self.of.lane, self.blocked.phase))
+        return self.nest.taken(side_by_side(self.of.lane, self.movement.phase))
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,38 +231,38 @@ class ProductMacro(Macro):
         return self.loop_order is LoopOrder.WEIGHT
 
     def lanes(self, engines: int) -> int:
-        return min(super().lanes(engines), MOST_SHARING if self.loops.common else engines)
+        return min(super().lanes(engines), MAX_SHARING if self.loops.common else engines)
 
-    def blocked(
+    def blocked_nest(
         self, counts: dict[str, int], image: bool, lanes: int
-    ) -> tuple[dict[str, Column], NDArray[np.bool_], Blocked]:
+    ) -> tuple[dict[str, Column], NDArray[np.bool_], Movement]:
         """The tiles of a nest that is not plain, by their indices, where the weights are those of the tile before, and
         how its operands move. `counts`: of groups, and along m, n and k; `image`: in0 has no tiles along k."""
-        loops, nest = self.loops, Nest.of(self.loops, counts)
+        loops, nest = self.loops, TileOrder.of(self.loops, counts)
         axes = {"in0": "m" if image else "mk", "in1": "nk"}
         axis = loops.shared_axis
         lane = (nest.tiles["g"] * counts[axis] + nest.tiles[axis]) % lanes
         phase = nest.period(axes[loops.common]) if loops.common else None
-        found = dict[str, Moves]()
+        by_operand = dict[str, Moves]()
         for name, dimensions in axes.items():
             key, slots = nest.key(dimensions), self.reserved.wanted.get(name)
             if name in loops.resident and slots is not None:
                 period = nest.period(dimensions)
-                found[name] = resident(key, period, lane, phase, slots[1], name == loops.common)
+                by_operand[name] = resident(key, period, lane, phase, slots[1], name == loops.common)
             else:
-                found[name] = moves(key, lane)
+                by_operand[name] = moves(key, lane)
         open_sums = loops.open_sums((counts["m"], counts["n"], counts["k"])) > 1
-        return nest.tiles, ~changes(nest.key("nk"), lane), Blocked(lane, found, phase, open_sums)
+        return nest.tiles, ~changes(nest.key("nk"), lane), Movement(lane, by_operand, phase, open_sums)
 
-    def parted(self, nest: Product, how: Blocked, lanes: int, setting: Setting, whole: Collection[str]) -> Parted:
+    def parted(self, nest: Product, movement: Movement, lanes: int, setting: Setting, whole: Collection[str]) -> Parted:
         """The nest of a product on engines that take tiles whole or fold by fold; operands named in `whole` move as
         they do for a tile."""
         fold = setting.fold if self.loops.plain and self._divides(setting) else None
         parts = grid(nest.columns, nest.depth, fold, self.tile)
         sizes = {name: size for name, (size, _) in self.reserved.wanted.items()}
-        operands = Operands(self.reserved.slots(lanes), how.lane, self.alignments)
+        operands = Operands(self.reserved.slots(lanes), movement.lane, self.alignments)
         of = parted(operands, parts, sizes, ("sums", "codebook", *whole))
-        return Parted(nest.parts(parts, fold), of, parts, how)
+        return Parted(nest.parts(parts, fold), of, parts, movement)
 
     def _divides(self, setting: Setting) -> bool:
         """Whether the folds of the array take whole accesses of DRAM, and parts of one group."""
@@ -278,12 +277,12 @@ class ProductMacro(Macro):
 
     def product_plan(self, folds: Parted, in0: Tiles, setting: Setting) -> Plan:
         """The plan of a product whose first operand is seen as given."""
-        d, (nest, of, parts, how) = self.d, folds
+        d, (nest, of, parts, movement) = self.d, folds
         deep, wide = (nest.at, nest.depth), (nest.column, nest.columns)
         across = (*wide, *deep) if d.in1_nk else (*deep, *wide)
         source = _source(nest.kept, of.lane, parts) if parts.split else None
-        if how.moves:
-            in1 = of.moved("in1", self.in1, *across, how.moves["in1"])
+        if movement.moves:
+            in1 = of.moved("in1", self.in1, *across, movement.moves["in1"])
         else:
             in1 = of.tiles("in1", self.in1, *across, np.flatnonzero(~nest.kept), source=source)
         last = nest.last & (not d.function & Gemm.HOLD)
@@ -309,10 +308,10 @@ class ProductMacro(Macro):
             *in1.stream(Role.WEIGHT, Opcode.LOAD), *self._finish_streams(nest, of, ends),
         )  # fmt: skip
         writes = out.stream(Role.ACTIVATION, Opcode.STORE, write=True) if len(ends) else ()
-        begins = ends if how.open_sums else np.flatnonzero(nest.first)
+        begins = ends if movement.open_sums else np.flatnonzero(nest.first)
         whole = parts.tile if parts.split else None
-        steps = sequencer.Nest(
-            of.lane, reads, writes, computed, outputs=begins, whole=whole, parts=parts.most_across, phase=how.phase
+        steps = Nest(
+            of.lane, reads, writes, computed, outputs=begins, whole=whole, parts=parts.most_across, phase=movement.phase
         )
         return setting.sequence(steps, d)
 

@@ -43,7 +43,7 @@ class Tiles:
     """At which tile that moved which each tile uses; None: what moved last in its lane."""
     alignment: int = 0
     """Of its accesses of DRAM, bytes; 0: that of the device."""
-    behind: Column | None = None
+    last_uses: Column | None = None
     """Tiles after whose computation the buffer of each move is free, one column each."""
     common: bool = False
     """It moves for all lanes, into the buffers of none."""
@@ -81,7 +81,7 @@ class Tiles:
             Stream(
                 role, int(opcode), self.slots, at, self._address()[at], self.rows[at], self._row_bytes()[at],
                 self._stride, self.slots.turns(self._owner), write, late, self.shared, self._expansion,
-                table, self.alignment, early, passes, inside, self.behind, self.source if self.common else None,
+                table, self.alignment, early, passes, inside, self.last_uses, self.source if self.common else None,
             ),
         )  # fmt: skip
 
@@ -156,7 +156,7 @@ class Operands:
     ) -> Tiles:
         """An operand of a product whose loops have blocks."""
         tiles = self.tiles(name, matrix, row, rows, column, columns, moves.rows, source=moves.source)
-        return replace(tiles, behind=moves.behind, common=moves.common)
+        return replace(tiles, last_uses=moves.last_uses, common=moves.common)
 
 
 def work(

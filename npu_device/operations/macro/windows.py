@@ -31,7 +31,7 @@ from npu_device.operations.macro.base import Macro, Operand, Setting, dimensions
 from npu_device.operations.macro.codebook import decode_codebooks
 from npu_device.operations.macro.epilogue import finish
 from npu_device.operations.macro.product import (
-    Blocked,
+    Movement,
     Product,
     ProductMacro,
     product_buffers,
@@ -113,7 +113,7 @@ class ConvMacro(ProductMacro):
             return counts["g"] * counts[self.loops.shared_axis]
         return counts["g"] * counts["n" if self._by_filters else "m"]
 
-    def _nest(self, setting: Setting, lanes: int) -> tuple[Product, dict[str, Column], Blocked]:
+    def _nest(self, setting: Setting, lanes: int) -> tuple[Product, dict[str, Column], Movement]:
         s, (m, n, k) = self.shape, self.tile
         channels, filters, together = self.in0.columns // self.groups, self.filters, self._together
         if setting.conv_lowering == "kernel_position":
@@ -130,33 +130,33 @@ class ConvMacro(ProductMacro):
             grid = np.indices([counts[axis] for axis in axes]).reshape(4, -1).astype(np.int64)
             index: dict[str, Column] = dict(zip(axes, grid, strict=True))
             part = "n" if self._by_filters else "m"
-            how = Blocked(lanes_of(index["g"] * counts[part] + index[part], lanes), open_sums=weight)
-            kept = (index["m"] > 0) & weight
+            movement = Movement(lanes_of(index["g"] * counts[part] + index[part], lanes), open_sums=weight)
+            reused = (index["m"] > 0) & weight
         else:
-            index, kept, how = self.blocked(counts, True, lanes)
+            index, reused, movement = self.blocked_nest(counts, True, lanes)
         row, column = index["m"] * m, index["n"] * n
         group = index["g"] * together
         groups = np.minimum(together, self.groups - group)
         nest = Product(
             row, np.minimum(m, s.pixels - row), group * filters + column, np.minimum(n, groups * filters - column),
-            at[index["k"]], depth[index["k"]], index["k"] == 0, index["k"] == len(at) - 1, kept,
+            at[index["k"]], depth[index["k"]], index["k"] == 0, index["k"] == len(at) - 1, reused,
         )  # fmt: skip
-        return nest, index, how
+        return nest, index, movement
 
     def rows(self, setting: Setting, lanes: int) -> Product:
-        nest, _, how = self._nest(setting, lanes)
-        return self.parted(nest, how, lanes, setting, ("in0",)).step_rows()
+        nest, _, movement = self._nest(setting, lanes)
+        return self.parted(nest, movement, lanes, setting, ("in0",)).step_rows()
 
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         s, channels, weight = self.shape, self.in0.columns // self.groups, self.weight_stationary
-        nest, index, how = self._nest(setting, lanes)
+        nest, index, movement = self._nest(setting, lanes)
         row, group = nest.row, index["g"] * self._together
         groups = np.minimum(self._together, self.groups - group)
         fresh = np.ones(len(row), bool) if weight else (index["n"] == 0) & (index["k"] == 0)
         place = (*patch(s, row, nest.rows), group * channels, groups * channels)
-        folds = self.parted(nest, how, lanes, setting, ("in0",))
-        if how.moves:
-            return self.product_plan(folds, folds.of.moved("in0", self.in0, *place, how.moves["in0"]), setting)
+        folds = self.parted(nest, movement, lanes, setting, ("in0",))
+        if movement.moves:
+            return self.product_plan(folds, folds.of.moved("in0", self.in0, *place, movement.moves["in0"]), setting)
         tile, begins = folds.parts.tile, folds.parts.first == np.arange(len(folds.parts.first))
         moves = np.flatnonzero(fresh[tile] & begins)
         shared = lanes > 1 and len(moves) == 1
