@@ -10,7 +10,7 @@ from npu_device.kv_quant.codecs import CODECS
 
 
 class Side(NamedTuple):
-    """What a block says of keys, or of values."""
+    """Codec and parameters of keys, or of values."""
 
     codec: KvCodec
     parameters: Parameters | None
@@ -25,10 +25,8 @@ def pack_block(sides: Sequence[Side], heads: int, head_dim: int) -> bytes:
         distance = KV_HALF_SIZE * (len(sides) - index) + len(tables) if size else 0
         if parameters is not None:
             halves += codec.half(parameters, distance)
-        elif codec.policy == KvPolicy.OAKEN:
-            halves += bytes(KV_HALF_SIZE)
         else:
-            halves += KvHalf(policy=codec.policy, no_values=1, table=distance).pack()
+            halves += _half_without_values(codec.policy, distance)
         table = bytes(size) if parameters is None else parameters.table
         tables += table + bytes(-len(table) % 4)
     return halves + tables
@@ -42,23 +40,23 @@ def halves_of(data: bytes) -> list[KvHalf]:
 
 def without_values(data: bytes) -> bytes:
     """The halves of a block as a run without values has them."""
-    return b"".join(
-        bytes(KV_HALF_SIZE) if half.policy == KvPolicy.OAKEN
-        else KvHalf(policy=half.policy, no_values=1, table=half.table).pack()
-        for half in halves_of(data)
-    )  # fmt: skip
+    return b"".join(_half_without_values(half.policy, half.table) for half in halves_of(data))
+
+
+def _half_without_values(policy: int, table: int) -> bytes:
+    return bytes(KV_HALF_SIZE) if policy == KvPolicy.OAKEN else KvHalf(policy=policy, no_values=1, table=table).pack()
 
 
 def unpack_block(data: bytes, heads: int, head_dim: int, where: str) -> list[Side]:
     """The sides of a block that `pack_block` made, with values. NpuDeviceError for words that are none."""
-    found = []
+    sides = []
     for index, half in enumerate(halves_of(data)):
         begin = index * KV_HALF_SIZE
         codec = CODECS[half.policy]
         size = codec.table_bytes(heads, head_dim)
         table = data[begin + half.table : begin + half.table + size] if size else b""
-        found.append(Side(codec, codec.parameters(half, table, where)))
-    return found
+        sides.append(Side(codec, codec.parameters(half, table, where)))
+    return sides
 
 
 def block_bytes(sides: Sequence[KvCodec], heads: int, head_dim: int) -> int:

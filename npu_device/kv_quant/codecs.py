@@ -5,6 +5,7 @@ arXiv 2310.19102) and Tender (Lee et al., ISCA 2024).
 
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,8 @@ OUTLIERS = 5
 """KVQuant: permille of the elements on each side that stay fp16; 1 % in all."""
 ROUNDS = 25
 """Of k-means."""
+MIN_REACH = np.float32(2.0**-14)
+"""Smallest normal number of fp16."""
 SHIFTS = 8
 """Tender: groups of channels, whose scales are powers of two apart."""
 
@@ -154,7 +157,7 @@ class SmoothedCodec(HeadTokenCodec):
     def make_table(self, samples: Sequence[Floats], head_dim: int) -> bytes:
         top = np.max([np.abs(x).max(axis=0) for x in samples], axis=0).reshape(-1, 2, head_dim // 2)
         both = np.broadcast_to(top.max(axis=1, keepdims=True), top.shape)
-        return np.maximum(both, np.float32(1e-3)).reshape(-1).__pow__(SMOOTHING).astype(np.float16).tobytes()
+        return (np.maximum(both, np.float32(1e-3)).reshape(-1) ** SMOOTHING).astype(np.float16).tobytes()
 
     def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
         return super().encode(x / _fp16_table(parameters, x.shape[1])[: x.shape[1]], head_dim, parameters)
@@ -245,7 +248,7 @@ class ChannelLevelsCodec(LevelsCodec):
     def make_table(self, samples: Sequence[Floats], head_dim: int) -> bytes:
         x = np.concatenate(samples)
         low, high = np.quantile(x, (OUTLIERS / 1000, 1 - OUTLIERS / 1000), axis=0)
-        middle, reach = half((low + high) / 2), np.maximum(half((high - low) / 2), np.float32(2.0**-14))
+        middle, reach = middle_and_reach(low, high)
         scaled = ((x - middle) / reach).astype(np.float32)
         levels = k_means(scaled[np.abs(scaled) <= 1])
         return np.concatenate((levels, middle, reach)).astype(np.float16).tobytes()
@@ -294,7 +297,7 @@ class TokenLevelsCodec(LevelsCodec):
         np.put_along_axis(outlier, order[:, :count], True, axis=1)
         np.put_along_axis(outlier, order[:, -count:], True, axis=1)
         low, high = (np.take_along_axis(x, order[:, [at]], axis=1)[:, 0] for at in (count, -count - 1))
-        return outlier, half((low + high) / 2), np.maximum(half((high - low) / 2), np.float32(2.0**-14))
+        return outlier, *middle_and_reach(low, high)
 
     def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
         check_values("keys or values", x)
@@ -316,6 +319,11 @@ class ChannelShiftsCodec(KvCodec):
     policy = KvPolicy.CHANNEL_SHIFTS
     passes = 1
 
+    @property
+    def _max_code(self) -> int:
+        """Largest signed code."""
+        return (1 << self.bits - 1) - 1
+
     def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
         return 1, 0
 
@@ -325,19 +333,19 @@ class ChannelShiftsCodec(KvCodec):
     def make_table(self, samples: Sequence[Floats], head_dim: int) -> bytes:
         x = np.concatenate(samples)
         middle = half((x.max(axis=0) + x.min(axis=0)) / 2)
-        reach = np.maximum(np.abs(x - middle).max(axis=0), np.float32(2.0**-14))
+        reach = np.maximum(np.abs(x - middle).max(axis=0), MIN_REACH)
         top = reach.max()
         shift = np.clip(np.floor(np.log2(top / reach)), 0, SHIFTS - 1).astype(np.uint16)
         by_head = shift.reshape(-1, head_dim)
         order = np.argsort(by_head, axis=1, kind="stable") + np.arange(len(by_head))[:, None] * head_dim
-        scale = np.array([top / ((1 << self.bits - 1) - 1)], np.float16).view(np.uint16)
+        scale = np.array([top / self._max_code], np.float16).view(np.uint16)
         words = scale, order.reshape(-1).astype(np.uint16), shift, middle.astype(np.float16).view(np.uint16)
         return np.concatenate(words).astype("<u2").tobytes()
 
     def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
         check_values("keys or values", x)
         scale, order, middle = self._table(parameters, x.shape[1])
-        top = np.float32((1 << self.bits - 1) - 1)
+        top = np.float32(self._max_code)
         codes = np.clip(np.rint((x - middle) / scale), -top, top) + top
         return dense_only(pack(codes.astype(np.uint8)[:, order], self.bits), np.zeros((len(x), 0), np.uint8))
 
@@ -346,8 +354,7 @@ class ChannelShiftsCodec(KvCodec):
         scale, order, middle = self._table(parameters, permuted.shape[1])
         codes = np.empty_like(permuted)
         codes[:, order] = permuted
-        top = np.float32((1 << self.bits - 1) - 1)
-        return to_fp16((codes.astype(np.float32) - top) * scale + middle)
+        return to_fp16((codes.astype(np.float32) - np.float32(self._max_code)) * scale + middle)
 
     @staticmethod
     def _table(parameters: Parameters, width: int) -> tuple[Floats, NDArray[np.int64], Floats]:
@@ -359,6 +366,11 @@ class ChannelShiftsCodec(KvCodec):
             raise NpuDeviceError("Tender: the table has no permutation of the channels, or a shift above 7")
         scale = words[:1].view(np.float16).astype(np.float32) / np.exp2(shift).astype(np.float32)
         return scale, order, words[1 + 2 * width :].view(np.float16).astype(np.float32)
+
+
+def middle_and_reach(low: NDArray[Any], high: NDArray[Any]) -> tuple[Floats, Floats]:
+    """fp16 middle of intervals, and distance from there to their ends."""
+    return half((low + high) / 2), np.maximum(half((high - low) / 2), MIN_REACH)
 
 
 def dense_only(dense: Bytes, meta: Bytes) -> Encoded:

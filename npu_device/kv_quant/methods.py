@@ -70,11 +70,11 @@ class KvMethod:
 
     def _pages(self, cache: KvCache, tokens: int) -> list[Pages]:
         """Pages of the keys and of the values of so many tokens."""
-        found = []
+        sides = []
         for encoded in self.caches(cache.heads, tokens, cache.head_dim):
             entries = encoded.expected(encoded.coded(tokens), self.outliers).sum(axis=0).tolist()
-            found.append(pages(encoded, tokens, entries, self.page_bytes))
-        return found
+            sides.append(pages(encoded, tokens, entries, self.page_bytes))
+        return sides
 
     def stored_bytes(self, cache: KvCache, tokens: int) -> int:
         """Bytes of the keys and values of so many tokens of a layer and request, without counts of entries. `cache`:
@@ -105,7 +105,7 @@ class KvMethod:
     def tail_bytes(self, heads: int, head_dim: int) -> int:
         """Bytes of the tails of a layer and request."""
         caches = self.caches(heads, 1, head_dim)
-        return sum(one.rows * one.size * one.ring for each in caches for one in each.streams.values())
+        return sum(stream.rows * stream.size * stream.ring for cache in caches for stream in cache.streams.values())
 
     def _runs(self, heads: int, head_dim: int) -> Iterator[list[tuple[Stream, int]]]:
         """Each stream of keys, then of values, of an encoded method with the bytes of a token."""
@@ -120,7 +120,7 @@ class KvMethod:
             yield runs
 
     def stated(self, cache: KvCache, tokens: int) -> Mapping[str, Any]:
-        """What a report says of a layer and request beside the bytes, with what was assumed; empty: nothing."""
+        """Entries of a report about a layer and request besides the bytes, with assumptions; empty: none."""
         if not self.encoded:
             return {}
         parts, elements = self._pages(cache, tokens), 2 * tokens * cache.heads * cache.head_dim

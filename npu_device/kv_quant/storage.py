@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.abi.kv_block import KV_CHUNK
-from npu_device.kv_quant.codec import Encoded, KvCodec, Parameters, Stream
+from npu_device.kv_quant.codec import Encoded, KvCodec, Parameters, Stream, to_fp16
 from npu_device.kv_quant.codecs import OAKEN
 from npu_device.memory.arrays import Bytes, Read
 from npu_device.memory.region import Region, make_region
@@ -228,7 +228,7 @@ class EncodedCache:
             encoded = self.codec.encode(pending[: end - begin], self.head_dim, parameters)
             writes += self._encoded_writes(read, begin, encoded)
             parts.append(self.codec.decode(encoded, self.head_dim, parameters))
-        waiting = np.clip(pending[end - begin :], -65504, 65504).astype(np.float16)
+        waiting = to_fp16(pending[end - begin :])
         parts.append(waiting)
         at = max(first, end)
         for slot, count in self.ring_spans(at, total):
