@@ -219,5 +219,5 @@ class NpuDevice:
         return () if self._host is None else self._host.in_flight
 
     def entry(self, command: "Command") -> Any:
-        """View of what a command in flight waits for: `issue.state.Entry`."""
+        """View of the entry of a command in flight: `reservation.state.Entry`."""
         return self.host.execution.station.entry(command)

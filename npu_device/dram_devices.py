@@ -83,7 +83,7 @@ PARAMETERS: dict[str, Parameter] = {
     "refi": Parameter("tREFI: refresh to refresh; 0: none", CYCLES, 0),
     "rfc": Parameter("tRFC: one refresh of all banks", CYCLES, 0),
 }
-"""In the order of the fields of `DramTiming`."""
+"""Parameters in the order of the fields of `DramTiming`."""
 assert tuple(PARAMETERS) == DramTiming._fields
 
 

@@ -19,7 +19,7 @@ from npu_device.cost.tensor import Product, ceil_div, product_of
 from npu_device.trace.events import Kind, Role
 
 SUM_BITS = 32
-"""Of a sum in the array and in the accumulator."""
+"""Width of a sum in the array and in the accumulator."""
 
 
 class Event(StrEnum):
@@ -48,7 +48,7 @@ class Count(NamedTuple):
 
     event: Event
     role: Role = Role.ACTIVATION
-    """Of the tensor that moves; of MACs and vector operations ACTIVATION."""
+    """Role of the tensor that moves; ACTIVATION for MACs and vector operations."""
     kinds: tuple[DataType, ...] = ()
     """MAC: data types of in0 and in1; VECTOR: of the elements."""
 
@@ -60,7 +60,7 @@ Links = tuple[int | Fraction, int | Fraction]
 class Dataflow(NamedTuple):
     """Movement of operands (0: in0, 1: in1) in the array of a tensor engine."""
 
-    held: int | None
+    stationary: int | None
     """Operand that stays in the array while the other passes."""
     shifted: tuple[int, ...]
     """Operands that each MAC takes from a neighbour."""
@@ -74,7 +74,7 @@ DATAFLOWS = {
     "systolic_os": Dataflow(None, (0, 1)),
     "chained_ve": Dataflow(0, (1,)),
 }
-"""By `te.kind`. The roofline, which has no array, counts as weight stationary."""
+"""`te.kind` -> dataflow. The roofline, which has no array, counts as weight stationary."""
 
 
 def counts(plan: Plan, te: TeConfig, kinds: tuple[DataType, DataType], links: Links = (1, 1)) -> Counts:
@@ -83,12 +83,12 @@ def counts(plan: Plan, te: TeConfig, kinds: tuple[DataType, DataType], links: Li
     total = Counts()
     for piece, times in zip(plan.pieces, np.bincount(plan.piece, minlength=len(plan.pieces)).tolist(), strict=True):
         if isinstance(piece, Transfer):
-            found = _transfer(piece, links)
+            events = _transfer(piece, links)
         elif piece.kind is Kind.TE:
-            found = _product(piece, te, kinds)
+            events = _product(piece, te, kinds)
         else:
-            found = _vector(piece, kinds[0])
-        for count, amount in found:
+            events = _vector(piece, kinds[0])
+        for count, amount in events:
             total[count] += times * amount
     return total
 
@@ -119,23 +119,24 @@ def _product(piece: Compute, te: TeConfig, kinds: tuple[DataType, DataType]) -> 
     yield Count(Event.MAC, kinds=kinds), macs
     chained, flow, bits = te.kind == "chained_ve", DATAFLOWS[te.kind], (piece.bits_a, piece.bits_w)
     rows, columns = (te.chained.lanes, te.chained.T) if chained else (te.rows, te.columns)
-    for operand in flow.shifted:
-        yield Count(Event.SHIFT, roles[operand]), macs * bits[operand]
+    for index in flow.shifted:
+        yield Count(Event.SHIFT, roles[index]), macs * bits[index]
     if not chained:  # engines of a chain add up their lanes before a register takes the sum
         yield Count(Event.SHIFT), macs * SUM_BITS
     stays = piece.weights_kept and k <= rows and n <= columns
-    if flow.held is not None and not stays:
-        yield Count(Event.WEIGHT_LOAD, roles[flow.held]), (k * n if flow.held else m * k) * bits[flow.held]
-    folds = 1 if flow.held is None else ceil_div(k, rows)
+    operand = flow.stationary
+    if operand is not None and not stays:
+        yield Count(Event.WEIGHT_LOAD, roles[operand]), (k * n if operand else m * k) * bits[operand]
+    folds = 1 if operand is None else ceil_div(k, rows)
     for event in (Event.ACCUMULATOR_READ, Event.ACCUMULATOR_WRITE):
         yield Count(event), m * n * folds * SUM_BITS // 8
     yield from _scratchpad(piece, product_of(te, piece), roles)
 
 
-def _scratchpad(piece: Compute, made: Product, roles: tuple[Role, Role]) -> Iterator[tuple[Count, int]]:
+def _scratchpad(piece: Compute, cost: Product, roles: tuple[Role, Role]) -> Iterator[tuple[Count, int]]:
     """Bytes at the ports of banks, as `durations` counts them."""
     for index, region in enumerate(piece.reads):
         operand = min(index, 1)
-        yield Count(Event.SPM_READ, roles[operand]), -(-region.payload * made.reads[operand] // 1)
+        yield Count(Event.SPM_READ, roles[operand]), -(-region.payload * cost.reads[operand] // 1)
     for region in piece.writes:
-        yield Count(Event.SPM_WRITE), -(-region.payload * made.writes // 1)
+        yield Count(Event.SPM_WRITE), -(-region.payload * cost.writes // 1)

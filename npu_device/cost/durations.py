@@ -239,9 +239,9 @@ class Timing:
         return 0 if piece.role is Role.KV else ceil_div(piece.elements, self._config.dma.vq_elements_per_cycle)
 
     def conversion(self, piece: Transfer) -> Conversion:
-        """Of encoded keys and values. All passes of encoding but the last come before a byte can be written, such as
-        the one that finds the extremes; the last makes codes beside the bytes. Decoding streams, the last number leaves
-        the engine behind the last byte.
+        """Cycles of the KV engine. All passes of encoding but the last come before a byte can be written, such as the
+        one that finds the extremes; the last makes codes beside the bytes. Decoding streams, the last number leaves the
+        engine behind the last byte.
         Without overlap the engine works before the bytes, or behind them."""
         engine = self._config.kv_quant
         if piece.role is not Role.KV or not piece.elements:

@@ -45,7 +45,7 @@ class Transfer(NamedTuple):
     alignment: int = 0
     """Bytes that its accesses are widened to; 0: `dma.alignment`."""
     passes: int = 2
-    """Of the engine that encodes elements."""
+    """Passes of the engine that encodes elements."""
     parts: tuple[tuple[int, int], ...] = ()
     """(address, bytes) of what does not lie one behind the other in DRAM, addresses modulo its channels."""
 

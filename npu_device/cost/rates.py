@@ -55,7 +55,7 @@ class Rates:
         """One DRAM channel."""
         self.noc = self.first if self.uniform else self._credits(noc)
         self.shared_total = (self._credits(noc) if timed else self.total) if self.uniform else 0
-        """What transfers share of DRAM and NoC together, where they are uniform; a timed DRAM serves them by itself."""
+        """DRAM and NoC together as transfers share them, where they are uniform; a timed DRAM serves them by itself."""
         self.shared_dram = 0 if timed else self.dram
         self.shared_noc = self._credits(noc) if timed else self.noc
         self._check(config)

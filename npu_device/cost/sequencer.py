@@ -119,14 +119,14 @@ class Stream:
     early: bool = False
     """A write of what the reads of its tile have brought, or what was there before: no computation comes first."""
     passes: int = 2
-    """Of the engine that encodes keys and values, where a write has work for it."""
+    """Passes of the engine that encodes keys and values, where a write has work for it."""
     inside: int = 0
     """Bytes of the scratchpad that a move touches at most, where the engine has buffers of its own; 0: no limit."""
     last_uses: Column | None = None
-    """Of a read whose buffers hold more than the tiles ahead: tiles after whose computation the buffer of each move is
-    free, one column each, or NONE."""
+    """Read whose buffers hold more than the tiles ahead: tiles after whose computation the buffer of each move is free,
+    one column each, or NONE."""
     source: Column | None = None
-    """Of a read for all lanes: at which tile each tile's part of it moves."""
+    """Read for all lanes: the tile at which each tile's part of it moves."""
 
     def pieces(self, bus: Bus) -> tuple[list[Piece], Column]:
         """What moves, and which of it at each move."""
@@ -171,7 +171,7 @@ class Nest:
     parts: int = 1
     """Of a tile, in which it is written."""
     phase: Column | None = None
-    """Of each tile: lanes go on to the next one together."""
+    """Phase of each tile: lanes go on to the next phase together."""
 
 
 def lanes_of(chain: Column, lanes: int) -> Column:

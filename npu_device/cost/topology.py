@@ -24,7 +24,7 @@ class Network(NamedTuple):
     ports: int
     """Memory ports: DRAM channel c is at port c modulo this."""
     routes: tuple[tuple[Route, ...], ...]
-    """By cluster and memory port."""
+    """Routes by cluster and memory port."""
 
     def hops(self, cluster: int) -> int:
         """Hops of a cluster to the farthest memory port."""
@@ -77,12 +77,12 @@ def _mesh(clusters: int) -> Network:
 
     routes = []
     for cluster in range(clusters):
-        here = cluster % width, cluster // width
+        position = cluster % width, cluster // width
         to_ports = []
         for row in range(rows):
             router, port = (0, row), (-1, row)
-            reads = (link(port, router), *way(router, here))
-            writes = (*way(here, router), link(router, port))
+            reads = (link(port, router), *way(router, position))
+            writes = (*way(position, router), link(router, port))
             to_ports.append(Route(len(reads), reads, writes))
         routes.append(tuple(to_ports))
     return Network(len(index), rows, tuple(routes))

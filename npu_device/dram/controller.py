@@ -1,9 +1,9 @@
 """A timed DRAM: queues of its channels, and commands to banks, burst by burst (docs/npu-timing.md, "Timed DRAM").
 
 A transfer is a request, whose bursts come in row segments into the queues of the channels. A channel chooses a row
-segment at the tick of its last read or write and serves it at once, so that no burst is an event. Row segments are
-chosen up to the cycle in which something else happens: all requests of earlier cycles are known then. A tick is a cycle
-of the DRAM's command clock. A part of the event dram, in the native subset (`pyv_native`).
+segment in the DRAM cycle of its last read or write and serves it at once, so that no burst is an event. Row segments
+are chosen up to the cycle in which something else happens: all requests of earlier cycles are known then. A DRAM cycle
+is a cycle of the DRAM's command clock (nCK). A part of the event loop, in the native subset (`pyv_native`).
 """
 
 from npu_device.dram.state import (
@@ -22,25 +22,25 @@ END_OF_TIME = FOREVER >> 20
 """Later than any cycle of a run."""
 
 
-def tick_of(dram: TimedDram, cycle: int) -> int:
-    """The first tick that does not begin before a core cycle."""
+def dram_cycle_of(dram: TimedDram, cycle: int) -> int:
+    """The first DRAM cycle that does not begin before a core cycle."""
     if cycle >= END_OF_TIME:
         return FOREVER
     times = dram.times
     return (cycle * times.numerator + times.denominator - 1) // times.denominator
 
 
-def cycle_of(dram: TimedDram, tick: int) -> int:
-    """The first core cycle that does not begin before a tick."""
+def core_cycle_of(dram: TimedDram, dram_cycle: int) -> int:
+    """The first core cycle that does not begin before a DRAM cycle."""
     times = dram.times
-    return (tick * times.denominator + times.numerator - 1) // times.numerator
+    return (dram_cycle * times.denominator + times.numerator - 1) // times.numerator
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
 
 
 def set_region(request: Request, address: int, rows: int, row_bytes: int, stride: int, alignment: int) -> None:
-    """Let a request be about rows of a region of DRAM, each widened to the alignment."""
+    """Set the region of a request: rows of DRAM, each widened to the alignment."""
     if stride == row_bytes:
         row_bytes = rows * row_bytes
         rows = 1
@@ -71,7 +71,7 @@ def next_burst(request: Request) -> int:
     return 1
 
 
-def complete(request: Request) -> int:
+def is_queued(request: Request) -> int:
     """Whether all bursts of a request are in queues, or served."""
     return request.address >= request.row_end and not request.rows
 
@@ -129,14 +129,14 @@ def submit(dram: TimedDram, request: Request, t: int) -> None:
     shift = dram.times.shift
     request.bursts = (request.rows + 1) * ((request.row_bytes + (1 << shift) - 1) >> shift)
     request.end = FOREVER
-    if complete(request):
+    if is_queued(request):
         request.end = t
     else:
         dram.unserved += 1
-        fill_queues(dram, request, tick_of(dram, t))
+        fill_queues(dram, request, dram_cycle_of(dram, t))
 
 
-def fill_queues(dram: TimedDram, request: Request, tick: int) -> None:
+def fill_queues(dram: TimedDram, request: Request, dram_cycle: int) -> None:
     """Put row segments of a request into the queues of their channels, up to the first that has no room."""
     while next_burst(request):
         index = channel_of(dram, request.address)
@@ -146,14 +146,14 @@ def fill_queues(dram: TimedDram, request: Request, tick: int) -> None:
             return
         segment = new_segment(dram)
         take_segment(dram, request, segment)
-        append_segment(dram, index, segment, tick)
+        append_segment(dram, index, segment, dram_cycle)
         if len(channel.queue) == 1:
-            note_choice(dram, index)
+            update_choice(dram, index)
 
 
-def append_segment(dram: TimedDram, index: int, segment: RowSegment, tick: int) -> None:
-    """Append a row segment to the queue of a channel at a tick."""
-    segment.since = tick
+def append_segment(dram: TimedDram, index: int, segment: RowSegment, dram_cycle: int) -> None:
+    """Append a row segment to the queue of a channel at a DRAM cycle."""
+    segment.since = dram_cycle
     segment.row = segment.burst >> dram.times.row_shift
     segment.bank = dram.banks[index * dram.times.banks + bank_of(dram.times, segment.burst)]
     segment.request.queued += 1
@@ -180,17 +180,17 @@ def wait(dram: TimedDram, channel: TimedChannel, request: Request) -> None:
 # -- choice ------------------------------------------------------------------------------------------------------------
 
 
-def choose_segments(dram: TimedDram, t: int) -> None:
+def serve_segments(dram: TimedDram, t: int) -> None:
     """Serve all row segments that are chosen before cycle `t`."""
     if t > dram.served_until:
-        until = tick_of(dram, t)
+        until = dram_cycle_of(dram, t)
         while serve_next(dram, until):
             pass
         dram.served_until = t
 
 
 def serve_next(dram: TimedDram, until: int) -> int:
-    """Serve the row segment that is chosen first, if that is before tick `until`: whether one was."""
+    """Serve the row segment that is chosen first, if that is before DRAM cycle `until`: whether one was."""
     soonest = dram.choices[1]
     if soonest >= until:
         return 0
@@ -202,7 +202,7 @@ def serve_next(dram: TimedDram, until: int) -> int:
             node += 1
     chosen = node - count
     channel = dram.channels[chosen]
-    index = choose(channel, dram.times.passes)
+    index = select_segment(channel, dram.times.passes)
     channel.passed = channel.passed + 1 if index else 0
     segment = channel.queue[index]
     del channel.queue[index : index + 1]
@@ -212,34 +212,34 @@ def serve_next(dram: TimedDram, until: int) -> int:
     request.queued -= 1
     request.bursts -= segment.count
     dram.free_segments.append(segment)
-    if not request.queued and complete(request):
+    if not request.queued and is_queued(request):
         dram.unserved -= 1
-        request.end = cycle_of(dram, request.last)
+        request.end = core_cycle_of(dram, request.last)
         if not request.write:
             request.end += dram.times.way_back
     waiting = channel.waiting
     if waiting is not None:
         channel.waiting = waiting.next
         fill_queues(dram, waiting, soonest)
-    note_choice(dram, chosen)
+    update_choice(dram, chosen)
     return 1
 
 
-def note_choice(dram: TimedDram, index: int) -> None:
-    """Note the tick at which a channel chooses its next row segment, and the first of all channels."""
+def update_choice(dram: TimedDram, index: int) -> None:
+    """Update the DRAM cycle at which a channel chooses its next row segment, and the first of all channels."""
     channel = dram.channels[index]
     node = len(dram.channels) + index
-    tick = max(channel.decision, channel.queue[0].since) if channel.queue else FOREVER
-    dram.choices[node] = tick
+    dram_cycle = max(channel.decision, channel.queue[0].since) if channel.queue else FOREVER
+    dram.choices[node] = dram_cycle
     while node > 1:
-        tick = min(tick, dram.choices[node ^ 1])
+        dram_cycle = min(dram_cycle, dram.choices[node ^ 1])
         node >>= 1
-        if dram.choices[node] == tick:
+        if dram.choices[node] == dram_cycle:
             return
-        dram.choices[node] = tick
+        dram.choices[node] = dram_cycle
 
 
-def choose(channel: TimedChannel, passes: int) -> int:
+def select_segment(channel: TimedChannel, passes: int) -> int:
     """FR-FCFS: index of the oldest row segment in the direction of the last whose first row is open; of the oldest of
     all if it has none, or has passed that over often enough."""
     if channel.passed < passes:
@@ -264,8 +264,8 @@ def bank_of(times: DramTimes, burst: int) -> int:
 
 
 def serve(dram: TimedDram, index: int, first: int, count: int, write: int, since: int) -> int:
-    """Read or write consecutive bursts of a channel, each as early as its banks and buses allow, no command before tick
-    `since`: the tick of the end of the last data.
+    """Read or write consecutive bursts of a channel, each as early as its banks and buses allow, no command before DRAM
+    cycle `since`: the DRAM cycle of the end of the last data.
 
     Once each bank of a row segment has been accessed, its rows are open, and bursts follow one another at `distance`.
     """
@@ -286,19 +286,19 @@ def serve(dram: TimedDram, index: int, first: int, count: int, write: int, since
             row = burst >> times.row_shift
             bus = max(since, channel.column_at, group.column_at)
             if channel.write != write or channel.rank is not rank:
-                bus = max(bus, turned_at(times, channel, rank, write))
+                bus = max(bus, turnaround_end(times, channel, rank, write))
             if not write:
                 bus = max(bus, rank.read_at, group.read_at)
             if bank.row == row:
                 column = max(bus, bank.column_at)
             else:
-                column = max(bus, activated_at(times, bank, group, rank, since) + times.rcd)
+                column = max(bus, earliest_activation(times, bank, group, rank, since) + times.rcd)
             while column >= channel.refresh_at:
                 refresh(dram, index, column)
-                column = max(bus, activated_at(times, bank, group, rank, since) + times.rcd)
+                column = max(bus, earliest_activation(times, bank, group, rank, since) + times.rcd)
                 begin = end
             if bank.row != row:
-                activate(times, bank, group, rank, row, activated_at(times, bank, group, rank, since))
+                activate(times, bank, group, rank, row, earliest_activation(times, bank, group, rank, since))
                 channel.activations += 1
             channel.write = write
             channel.rank = rank
@@ -328,8 +328,8 @@ def serve(dram: TimedDram, index: int, first: int, count: int, write: int, since
     return column + (times.cwl if write else times.cl) + times.burst
 
 
-def turned_at(times: DramTimes, channel: TimedChannel, rank: DramRank, write: int) -> int:
-    """Tick before which the data bus does not take another direction, or another rank."""
+def turnaround_end(times: DramTimes, channel: TimedChannel, rank: DramRank, write: int) -> int:
+    """DRAM cycle before which the data bus does not take another direction, or another rank."""
     column = channel.column_at
     if channel.rank is None:
         return column
@@ -342,23 +342,23 @@ def turned_at(times: DramTimes, channel: TimedChannel, rank: DramRank, write: in
     return column
 
 
-def activated_at(times: DramTimes, bank: DramBank, group: BankGroup, rank: DramRank, since: int) -> int:
-    """Tick at which a bank opens another row, requested since a tick."""
-    tick = max(since, bank.activate_at, rank.activate_at, group.activate_at, rank.window[rank.oldest])
+def earliest_activation(times: DramTimes, bank: DramBank, group: BankGroup, rank: DramRank, since: int) -> int:
+    """DRAM cycle at which a bank opens another row, requested since a DRAM cycle."""
+    dram_cycle = max(since, bank.activate_at, rank.activate_at, group.activate_at, rank.window[rank.oldest])
     if bank.row >= 0:
-        tick = max(tick, max(since, bank.precharge_at) + times.rp)
-    return tick
+        dram_cycle = max(dram_cycle, max(since, bank.precharge_at) + times.rp)
+    return dram_cycle
 
 
-def activate(times: DramTimes, bank: DramBank, group: BankGroup, rank: DramRank, row: int, tick: int) -> None:
-    """A bank opens a row at a tick."""
+def activate(times: DramTimes, bank: DramBank, group: BankGroup, rank: DramRank, row: int, dram_cycle: int) -> None:
+    """A bank opens a row at a DRAM cycle."""
     bank.row = row
-    bank.activate_at = tick + times.ras + times.rp
-    bank.column_at = tick + times.rcd
-    bank.precharge_at = tick + times.ras
-    rank.activate_at = tick + times.rrd_s
-    group.activate_at = tick + times.rrd_l
-    rank.window[rank.oldest] = tick + times.faw
+    bank.activate_at = dram_cycle + times.ras + times.rp
+    bank.column_at = dram_cycle + times.rcd
+    bank.precharge_at = dram_cycle + times.ras
+    rank.activate_at = dram_cycle + times.rrd_s
+    group.activate_at = dram_cycle + times.rrd_l
+    rank.window[rank.oldest] = dram_cycle + times.faw
     rank.oldest = rank.oldest + 1 & 3
 
 
@@ -372,11 +372,11 @@ def close_rows(dram: TimedDram, index: int) -> None:
             bank.activate_at = max(bank.activate_at, bank.precharge_at + times.rp)
 
 
-def refresh(dram: TimedDram, index: int, tick: int) -> None:
-    """Refresh all banks of a channel at the last time due by a tick: they are precharged, then busy for tRFC."""
+def refresh(dram: TimedDram, index: int, dram_cycle: int) -> None:
+    """Refresh all banks of a channel at the last time due by a DRAM cycle: they are precharged, then busy for tRFC."""
     times = dram.times
     channel = dram.channels[index]
-    begin = channel.refresh_at + (tick - channel.refresh_at) // times.refi * times.refi
+    begin = channel.refresh_at + (dram_cycle - channel.refresh_at) // times.refi * times.refi
     channel.refresh_at = begin + times.refi
     for i in range(index * times.banks, (index + 1) * times.banks):
         bank = dram.banks[i]
@@ -394,16 +394,16 @@ def refresh(dram: TimedDram, index: int, tick: int) -> None:
 def serve_directly(dram: TimedDram, t: int, write: int) -> int:
     """Serve all bursts of `dram.direct`, which arrive in cycle `t`, before those in queues: the cycle of the end of
     their data."""
-    choose_segments(dram, t)
+    serve_segments(dram, t)
     request = dram.direct
-    tick = tick_of(dram, t)
+    dram_cycle = dram_cycle_of(dram, t)
     segment = dram.free_segments[len(dram.free_segments) - 1]
     while next_burst(request):
         index = channel_of(dram, request.address)
         take_segment(dram, request, segment)
-        request.last = max(request.last, serve(dram, index, segment.burst, segment.count, write, tick))
-        note_choice(dram, index)
-    return cycle_of(dram, request.last) if request.last else t
+        request.last = max(request.last, serve(dram, index, segment.burst, segment.count, write, dram_cycle))
+        update_choice(dram, index)
+    return core_cycle_of(dram, request.last) if request.last else t
 
 
 def access_directly(dram: TimedDram, t: int, address: int, size: int, write: int) -> int:
@@ -418,6 +418,6 @@ def earliest_end(dram: TimedDram, request: Request) -> int:
         return request.end
     times = dram.times
     bursts = (request.bursts + len(dram.channels) - 1) // len(dram.channels)
-    ticks = max(0, bursts - 1) * times.spacing + times.burst
-    cycles = ticks * times.denominator // times.numerator
+    dram_cycles = max(0, bursts - 1) * times.spacing + times.burst
+    cycles = dram_cycles * times.denominator // times.numerator
     return dram.served_until + cycles + (0 if request.write else times.way_back)

@@ -1,4 +1,5 @@
-"""Records of a timed DRAM (`controller`). Times are ticks, cycles of its command clock."""
+"""Records of a timed DRAM (`controller`). Times are DRAM cycles, those of its command clock
+(nCK)."""
 
 from dataclasses import field
 
@@ -7,7 +8,7 @@ from pyv_native.records import REFERENCE, array, items, record, records
 from pyv_native.state import LATEST
 
 FOREVER = LATEST
-"""In place of a tick or a cycle."""
+"""Later than any cycle, of the DRAM or the core."""
 
 
 @record
@@ -17,11 +18,11 @@ class DramBank:
     row: int = -1
     """The open row; -1: none."""
     activate_at: int = 0
-    """Tick before which no row is opened (tRC, tRP, refresh)."""
+    """DRAM cycle before which no row is opened (tRC, tRP, refresh)."""
     column_at: int = 0
-    """Tick before which the open row is neither read nor written (tRCD)."""
+    """DRAM cycle before which the open row is neither read nor written (tRCD)."""
     precharge_at: int = 0
-    """Tick before which the row is not closed (tRAS, tRTP, tWR)."""
+    """DRAM cycle before which the row is not closed (tRAS, tRTP, tWR)."""
 
 
 @record
@@ -29,11 +30,11 @@ class BankGroup:
     """A bank group of a rank."""
 
     activate_at: int = 0
-    """By tRRD_L."""
+    """DRAM cycle before which no row is opened, by tRRD_L."""
     column_at: int = 0
-    """By tCCD_L."""
+    """DRAM cycle before which no burst is read or written, by tCCD_L."""
     read_at: int = 0
-    """By tWTR_L."""
+    """DRAM cycle before which no burst is read, by tWTR_L."""
 
 
 @record
@@ -41,25 +42,25 @@ class DramRank:
     """A rank of a timed DRAM channel."""
 
     activate_at: int = 0
-    """By tRRD_S."""
+    """DRAM cycle before which no row is opened, by tRRD_S."""
     read_at: int = 0
-    """By tWTR_S."""
+    """DRAM cycle before which no burst is read, by tWTR_S."""
     window: list[int] = array(4)
-    """Ticks before which no further row is opened, by tFAW: a ring of the last four activations."""
+    """DRAM cycles before which no further row is opened, by tFAW: a ring of the last four activations."""
     oldest: int = 0
     """Index of the oldest of them."""
 
 
 @record
 class RowSegment:
-    """Bursts of a request that lie one behind the other in an aligned block of `row_bytes` of one channel."""
+    """Consecutive bursts of a request in an aligned block of `row_bytes` of one channel."""
 
     request: "Request" = REFERENCE
     burst: int = 0
     """Index of the first, counted through the channel."""
     count: int = 0
     since: int = 0
-    """Tick from which it is in the queue."""
+    """DRAM cycle from which it is in the queue."""
     write: int = 0
     bank: DramBank = REFERENCE
     """Bank of the first burst."""
@@ -73,7 +74,7 @@ class Request:
 
     write: int = 0
     address: int = 0
-    """Of the next burst that is in no queue."""
+    """Address of the next burst that is in no queue."""
     row_end: int = 0
     """End of the region's row that it is in."""
     rows: int = 0
@@ -87,11 +88,11 @@ class Request:
     queued: int = 0
     """Row segments in queues."""
     last: int = 0
-    """Tick of the end of its latest data."""
+    """DRAM cycle of the end of its latest data."""
     end: int = 0
     """Cycle from which all its data is there; FOREVER until all bursts are served."""
     bursts: int = 0
-    """That are not served, at least."""
+    """Lower bound of the bursts that are not served."""
     alignment: int = 1
     """Bytes that rows are widened to."""
     next: "Request | None" = REFERENCE
@@ -103,15 +104,15 @@ class TimedChannel:
     """A DRAM channel that serves row segments, and its queue."""
 
     decision: int = 0
-    """Tick of the last read or write: the next row segment is chosen then."""
+    """DRAM cycle of the last read or write: the next row segment is chosen then."""
     column_at: int = 0
-    """Tick before which the data bus takes no further burst (tCCD_S, length of a burst)."""
+    """DRAM cycle before which the data bus takes no further burst (tCCD_S, length of a burst)."""
     write: int = 0
     """Its direction."""
     rank: DramRank | None = REFERENCE
     """Its rank."""
     refresh_at: int = 0
-    """Tick of the next refresh."""
+    """DRAM cycle of the next refresh."""
     passed: int = 0
     """Times that the oldest row segment has been passed over."""
     activations: int = 0
@@ -119,17 +120,17 @@ class TimedChannel:
     bursts: int = 0
     """Bursts served since then."""
     queue: list[RowSegment] = items(MAX_DRAM_QUEUE)
-    """By age."""
+    """Row segments by age."""
     waiting: Request | None = REFERENCE
     """The first request that waits for room in it."""
 
 
 @record
 class DramTimes:
-    """Parameters of the channels (`dram_devices`), in ticks; fields of an address as shifts and masks."""
+    """Parameters of the channels (`dram_devices`), in DRAM cycles; fields of an address as shifts and masks."""
 
     numerator: int = 1
-    """Ticks of a core cycle, as a fraction."""
+    """DRAM cycles of a core cycle, as a fraction."""
     denominator: int = 1
     shift: int = 0
     """Bits of the bytes of a burst."""
@@ -140,10 +141,11 @@ class DramTimes:
     closed: int = 0
     """Whether rows are closed after each row segment."""
     banks: int = 0
-    """Of a channel."""
+    """Banks of a channel."""
     groups: int = 0
-    """Of a channel."""
+    """Bank groups of a channel."""
     ranks: int = 0
+    """Ranks of a channel."""
     block_shift: int = 0
     """Bits of the bytes of a channel's block."""
     channel_bits: int = 0
@@ -165,13 +167,13 @@ class DramTimes:
     cwl: int = 0
     burst: int = 0
     spacing: int = 0
-    """From burst to burst on the data bus."""
+    """DRAM cycles from burst to burst on the data bus."""
     period: int = 0
     """Consecutive bursts after which the same bank comes again."""
     distance: int = 0
-    """Of consecutive bursts of open rows; 0: it is not uniform."""
+    """DRAM cycles between consecutive bursts of open rows; 0: they are not uniform."""
     slowdown: int = 1
-    """By which bursts take longer."""
+    """Factor by which bursts take longer."""
     rcd: int = 0
     rp: int = 0
     ras: int = 0
@@ -191,7 +193,7 @@ class DramTimes:
     way_back: int = 0
     """Core cycles from the end of read data to its place in a scratchpad."""
     idle: int = 0
-    """Ticks of an access of one burst to an idle channel whose rows are closed."""
+    """DRAM cycles of an access of one burst to an idle channel whose rows are closed."""
 
 
 @record
@@ -206,7 +208,7 @@ class TimedDram:
     served_until: int = 0
     """Cycle before which all row segments have been chosen."""
     choices: list[int] = items()
-    """A binary tree of ticks, from index 1: its leaves are those at which channels choose their next row segment,
+    """A binary tree of DRAM cycles, from index 1: its leaves are those at which channels choose their next row segment,
     FOREVER where none is queued, and each node has the first of both below it."""
     channels: list[TimedChannel] = records()
     banks: list[DramBank] = records()

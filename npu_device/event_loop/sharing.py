@@ -5,7 +5,7 @@ that its bytes have there. A part of the event loop, in the native subset (`pyv_
 """
 
 from npu_device.cost.rates import FRACTION_BITS, WHOLE
-from npu_device.dram.controller import access_directly, cycle_of, tick_of
+from npu_device.dram.controller import access_directly, core_cycle_of, dram_cycle_of
 from npu_device.event_loop.state import FOREVER, MOVING, WAITING, DramChannel, EventLoop, Piece, Unit
 
 NO_RATE = -2
@@ -223,7 +223,7 @@ def priority_access(loop: EventLoop, t: int, address: int, size: int, write: int
     """
     if loop.timed:
         end = access_directly(loop.dram, t, address, size, write)
-        return max(0, end - cycle_of(loop.dram, tick_of(loop.dram, t) + loop.dram.times.idle))
+        return max(0, end - core_cycle_of(loop.dram, dram_cycle_of(loop.dram, t) + loop.dram.times.idle))
     rate = loop.priority_rate
     if not rate:
         return 0

@@ -366,7 +366,7 @@ class EventLoop:
     ports: int = 1
     """Memory ports of the NoC; DRAM channel c is at port c % ports."""
     routes: list[Route] = records()
-    """Of each cluster, to each memory port."""
+    """Routes of each cluster to each memory port."""
     hop_latency: int = 0
     """Core cycles of a link of a mesh."""
     l2: Cache = field(default_factory=Cache)

@@ -4,7 +4,7 @@ Written in the native subset (`pyv_native`). In a cycle, steps end first, then s
 All choices are by acceptance number and index, so they depend on nothing else.
 """
 
-from npu_device.dram.controller import choose_segments, earliest_end, serve_next, tick_of
+from npu_device.dram.controller import dram_cycle_of, earliest_end, serve_next, serve_segments
 from npu_device.event_loop.arbiter import emit, use_banks
 from npu_device.event_loop.fluid import flow, foresee
 from npu_device.event_loop.sharing import moved_at, share_rates
@@ -56,7 +56,7 @@ def end_steps(loop: EventLoop, t: int) -> None:
     if loop.analytic:
         begin_bank_accesses(loop, t - 1)
     if loop.timed:
-        choose_segments(loop.dram, t)
+        serve_segments(loop.dram, t)
     for unit in loop.units:
         if unit.busy:
             if unit.kind == DMA:
@@ -392,13 +392,13 @@ def serve_until(loop: EventLoop, t: int, limit: int) -> int:
     """Serve row segments of a timed DRAM that are chosen before cycle `t`, when something else happens, before `limit`,
     and before the end of any transfer that comes of it: the next cycle in which something happens."""
     dram = loop.dram
-    until = tick_of(dram, min(t, limit))
+    until = dram_cycle_of(dram, min(t, limit))
     unserved = dram.unserved
     while unserved and serve_next(dram, until):
         if dram.unserved < unserved:
             unserved = dram.unserved
             t = next_event(loop)
-            until = tick_of(dram, min(t, limit))
+            until = dram_cycle_of(dram, min(t, limit))
     dram.served_until = max(dram.served_until, min(t, limit))
     return t
 

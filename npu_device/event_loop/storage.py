@@ -176,7 +176,7 @@ class Storage:
 
     @property
     def active(self) -> int:
-        """How many runs are in flight."""
+        """Number of runs in flight."""
         count: int = self.arena.words[self._active]
         return count
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from npu_device.dram.controller import append_segment, begin_row, complete, new_request, new_segment, note_choice
+from npu_device.dram.controller import append_segment, begin_row, is_queued, new_request, new_segment, update_choice
 from npu_device.event_loop.state import DMA, FOREVER, NOT_YET, READ, WRITE, Step
 from npu_device.event_loop.storage import Storage
 from npu_device.event_loop.transfers import request_step
@@ -85,7 +85,7 @@ def load_timed(storage: Storage, state: Any) -> None:
                 _load_segment(dram, index, entry, requests)
             last = None
             for (number,) in (row([each], (0, len(requests) - 1)) for each in listed(waiting)):
-                if number in waiters or complete(requests[number]):
+                if number in waiters or is_queued(requests[number]):
                     raise StateError(f"request {number} does not wait here")
                 waiters.add(number)
                 if last is None:
@@ -93,10 +93,10 @@ def load_timed(storage: Storage, state: Any) -> None:
                 else:
                     last.next = requests[number]
                 last = requests[number]
-        note_choice(dram, index)
+        update_choice(dram, index)
     for number, request in enumerate(requests):
-        served = not request.queued and complete(request)
-        if served is (request.end == FOREVER) or complete(request) is (number in waiters):
+        served = not request.queued and is_queued(request)
+        if served is (request.end == FOREVER) or is_queued(request) is (number in waiters):
             raise StateError("its bursts are neither served nor queued", "requests", number)
         dram.unserved += not served
     for unit in loop.units:

@@ -4,7 +4,7 @@ A part of the event loop, in the native subset (`pyv_native`).
 """
 
 from npu_device.cost.rates import WHOLE, part
-from npu_device.dram.controller import choose_segments, new_request, serve_directly, set_region, submit
+from npu_device.dram.controller import new_request, serve_directly, serve_segments, set_region, submit
 from npu_device.dram.state import Request
 from npu_device.event_loop.arbiter import emit, emit_conflict, expected_end, use_banks
 from npu_device.event_loop.cache import access, bypass
@@ -101,7 +101,7 @@ def request_step(request: Request, step: Step) -> None:
 
 def request_data(loop: EventLoop, step: Step, t: int) -> Request:
     """Request the bursts of a transfer in cycle `t`."""
-    choose_segments(loop.dram, t)
+    serve_segments(loop.dram, t)
     request = new_request(loop.dram)
     request_step(request, step)
     step.request = request

@@ -112,7 +112,7 @@ class HostSide:
         return made
 
     def _stamp(self, cycle: int, scope: Scope, stream: int) -> None:
-        self.execution.station.stamp(cycle, scope, stream)
+        self.execution.station.block_domains(cycle, scope, stream)
 
     def _forget(self) -> None:
         """Be as a device is before its first command."""

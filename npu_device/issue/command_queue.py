@@ -8,7 +8,7 @@ from pyv_native.state import Fields
 
 
 class CommandQueue:
-    """At most `capacity` commands that have not started, those on their way included."""
+    """Occupancy of the device queue: at most `capacity` commands that have not started, those on their way included."""
 
     def __init__(self, capacity: int, interrupts: Interrupts) -> None:
         self.capacity = capacity
@@ -60,7 +60,7 @@ class CommandQueue:
         self._wanted = False
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps; the rest follows from the commands that wait and the descriptors on their way."""
+        """Return the state for a snapshot; the rest follows from waiting commands and descriptors on their way."""
         return {"wanted": self._wanted}
 
     def load_state(self, state: Any) -> None:

@@ -157,7 +157,7 @@ class Execution:
             station.load_barriers(fields["barriers"])
         self._load_commands(restored)
         self._load_sums(restored, sums)
-        by_number = {one.command.number: one.command for one in restored if station.startable(one.command)}
+        by_number = {flight.command.number: flight.command for flight in restored if station.startable(flight.command)}
         freed = fields.integers("freed", 0, LATEST)
         for place, number in enumerate(freed):
             if number not in by_number or freed.count(number) > 1:
@@ -165,23 +165,23 @@ class Execution:
         for number, command in by_number.items():
             station.load_ready(command, announced=number not in freed)
         with inside("engines"):
-            running = {one.command.number: one.command for one in restored if one.entry.stage == RUNNING}
+            running = {flight.command.number: flight.command for flight in restored if flight.entry.stage == RUNNING}
             self.engines.load_state(fields["engines"], running, self._results.read)
 
     def _load_commands(self, restored: Sequence[InFlight]) -> None:
         """Queue, streams, epochs, hazards and results that wait follow from the commands."""
         self._results.reset()
         station = self.station
-        for index, one in enumerate(restored):
+        for index, flight in enumerate(restored):
             with inside("commands", index):
-                station.load_command(one.command, one.entry)
-            if one.entry.stage == WAITING:
+                station.load_command(flight.command, flight.entry)
+            if flight.entry.stage == WAITING:
                 self._queue.reserve()
                 self._queue.enter()
-            if one.parked is not None:
-                self._results.park(one.command.number, one.parked)
+            if flight.parked is not None:
+                self._results.park(flight.command.number, flight.parked)
         with inside("commands"):
-            station.load_ends((one.command, one.entry) for one in restored)
+            station.load_ends((flight.command, flight.entry) for flight in restored)
         for index, (command, entry, _) in enumerate(restored):
             units = self.engines.units(command.unit_class)
             with inside("commands", index):

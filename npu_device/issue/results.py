@@ -28,16 +28,16 @@ class Results:
         self._parked: dict[int, tuple[tuple[Region, Bytes], ...]] = {}
 
     def sampled(self, made: WriteSet) -> WriteSet:
-        """What a command has made, as data of its own: a copy of each array that is a view, as of memory."""
+        """Detach the results of a command from memory: a copy of each array that is a view."""
         writes, total = made
         if total is not None:
-            total = self._own(total)
-        return WriteSet(tuple([(region, self._own(data)) for region, data in writes]), total)
+            total = self._copy(total)
+        return WriteSet(tuple([(region, self._copy(data)) for region, data in writes]), total)
 
-    def _own(self, data: NDArray[Any]) -> NDArray[Any]:
-        own = data.copy() if any(np.may_share_memory(data, array) for array in self._arrays) else data
-        own.setflags(write=False)
-        return own
+    def _copy(self, data: NDArray[Any]) -> NDArray[Any]:
+        result = data.copy() if any(np.may_share_memory(data, array) for array in self._arrays) else data
+        result.setflags(write=False)
+        return result
 
     def park(self, number: int, writes: tuple[tuple[Region, Bytes], ...]) -> None:
         self._parked[number] = writes

@@ -24,7 +24,7 @@ def pack_block(sides: Sequence[Side], heads: int, head_dim: int) -> bytes:
         size = codec.table_bytes(heads, head_dim)
         distance = KV_HALF_SIZE * (len(sides) - index) + len(tables) if size else 0
         if parameters is not None:
-            halves += codec.half(parameters, distance)
+            halves += codec.pack_parameters(parameters, distance)
         else:
             halves += _half_without_values(codec.policy, distance)
         table = bytes(size) if parameters is None else parameters.table

@@ -146,8 +146,8 @@ class KvCodec(ABC):
         """Table from samples, of a codec that has one."""
         raise NotImplementedError
 
-    def details(self, encoded: Encoded) -> dict[str, float]:
-        """What a report says of encoded tokens beside counts and bytes."""
+    def statistics(self, encoded: Encoded) -> dict[str, float]:
+        """Entries of a report about encoded tokens besides counts and bytes."""
         return {}
 
     def entries(self, permille: int) -> int:
@@ -163,7 +163,7 @@ class KvCodec(ABC):
             raise NpuDeviceError(f"a reserved word at {where} is not zero")
         return Parameters(table=table)
 
-    def half(self, parameters: Parameters, table: int = 0) -> bytes:
+    def pack_parameters(self, parameters: Parameters, table: int = 0) -> bytes:
         """Half a parameter block; `table`: bytes from it to the table."""
         return KvHalf(policy=self.policy, table=table).pack()
 
@@ -221,7 +221,7 @@ def check_values(name: str, x: NDArray[Any]) -> None:
         )
 
 
-def half(x: NDArray[Any]) -> Floats:
+def round_to_fp16(x: NDArray[Any]) -> Floats:
     """fp32 of numbers rounded to fp16; a zero has no sign."""
     rounded: Floats = x.astype(np.float16).astype(np.float32) + np.float32(0)
     return rounded
@@ -249,8 +249,8 @@ def unpack(data: Bytes, bits: int) -> Bytes:
 def asymmetric(x: Floats, bits: int) -> tuple[Bytes, Floats]:
     """(codes, (..., 2) minimum and step that fp16 holds) of groups along the last axis."""
     top = np.float32((1 << bits) - 1)
-    low, high = half(x.min(axis=-1)), x.max(axis=-1)
-    step = half((high - low) / top)
+    low, high = round_to_fp16(x.min(axis=-1)), x.max(axis=-1)
+    step = round_to_fp16((high - low) / top)
     scaled = np.divide(x - low[..., None], step[..., None], out=np.zeros_like(x), where=step[..., None] > 0)
     codes = np.clip(np.rint(scaled), 0, top).astype(np.uint8)
     return codes, np.stack((low, step), axis=-1)

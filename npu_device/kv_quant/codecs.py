@@ -24,10 +24,10 @@ from npu_device.kv_quant.codec import (
     asymmetric,
     check_values,
     from_asymmetric,
-    half,
     meta_bytes,
     meta_numbers,
     pack,
+    round_to_fp16,
     to_fp16,
     unpack,
 )
@@ -43,7 +43,7 @@ LEVELS = 16
 OUTLIERS = 5
 """KVQuant: permille of the elements on each side that stay fp16; 1 % in all."""
 ROUNDS = 25
-"""Of k-means."""
+"""Iterations of k-means."""
 MIN_REACH = np.float32(2.0**-14)
 """Smallest normal number of fp16."""
 SHIFTS = 8
@@ -80,7 +80,7 @@ class OakenCodec(KvCodec):
                 profiler.add(0, side, sample)
         return Parameters(profiler.thresholds()[0].key, code)
 
-    def details(self, encoded: Encoded) -> dict[str, float]:
+    def statistics(self, encoded: Encoded) -> dict[str, float]:
         entries, outer = len(encoded.sparse), int(np.count_nonzero(encoded.sparse & np.uint8(64)))
         return {"outer": outer, "inner": entries - outer, "b_slide": 4 + 2 * entries / max(1, encoded.dense.size)}
 
@@ -96,7 +96,7 @@ class OakenCodec(KvCodec):
         thresholds = Thresholds(*limits).check(f"thresholds at {where}")
         return Parameters(thresholds, OUTLIER_CODES[OutlierCode(half.outlier_code)])
 
-    def half(self, parameters: Parameters, table: int = 0) -> bytes:
+    def pack_parameters(self, parameters: Parameters, table: int = 0) -> bytes:
         low, inner_low, inner_high, high = np.array(parameters.thresholds, np.float16).view(np.uint16).tolist()
         number = next(number for number, name in OUTLIER_CODES.items() if name == parameters.code)
         return KvHalf((low, inner_low, inner_high, high), outlier_code=number).pack()
@@ -145,7 +145,7 @@ class HeadTokenCodec(KvCodec):
         return to_fp16(numbers.reshape(codes.shape))
 
 
-class SmoothedCodec(HeadTokenCodec):
+class SmoothAttentionCodec(HeadTokenCodec):
     """Keys of QServe: the two halves of a head share a divisor for each pair of channels, which rotary positions do not
     see; the table has the divisors."""
 
@@ -189,7 +189,7 @@ class ChannelGroupCodec(KvCodec):
         return to_fp16(numbers.transpose(0, 2, 1).reshape(codes.shape))
 
 
-class AgedTokenCodec(HeadTokenCodec):
+class RecentFp16Codec(HeadTokenCodec):
     """Values of KIVI: minimum and step for each token and head; the latest 128 tokens are fp16."""
 
     policy = KvPolicy.AGED_TOKEN
@@ -332,7 +332,7 @@ class ChannelShiftsCodec(KvCodec):
 
     def make_table(self, samples: Sequence[Floats], head_dim: int) -> bytes:
         x = np.concatenate(samples)
-        middle = half((x.max(axis=0) + x.min(axis=0)) / 2)
+        middle = round_to_fp16((x.max(axis=0) + x.min(axis=0)) / 2)
         reach = np.maximum(np.abs(x - middle).max(axis=0), MIN_REACH)
         top = reach.max()
         shift = np.clip(np.floor(np.log2(top / reach)), 0, SHIFTS - 1).astype(np.uint16)
@@ -370,7 +370,7 @@ class ChannelShiftsCodec(KvCodec):
 
 def middle_and_reach(low: NDArray[Any], high: NDArray[Any]) -> tuple[Floats, Floats]:
     """fp16 middle of intervals, and distance from there to their ends."""
-    return half((low + high) / 2), np.maximum(half((high - low) / 2), MIN_REACH)
+    return round_to_fp16((low + high) / 2), np.maximum(round_to_fp16((high - low) / 2), MIN_REACH)
 
 
 def dense_only(dense: Bytes, meta: Bytes) -> Encoded:
@@ -416,8 +416,8 @@ def k_means(x: Floats) -> Floats:
 
 
 OAKEN = OakenCodec()
-HEAD_TOKEN, SMOOTHED = HeadTokenCodec(), SmoothedCodec()
-CHANNEL_GROUP, AGED_TOKEN = ChannelGroupCodec(), AgedTokenCodec()
+HEAD_TOKEN, SMOOTHED = HeadTokenCodec(), SmoothAttentionCodec()
+CHANNEL_GROUP, AGED_TOKEN = ChannelGroupCodec(), RecentFp16Codec()
 CHANNEL_LEVELS, TOKEN_LEVELS, CHANNEL_SHIFTS = ChannelLevelsCodec(), TokenLevelsCodec(), ChannelShiftsCodec()
 TOKEN = TokenCodec()
 CODECS: Mapping[int, KvCodec] = {

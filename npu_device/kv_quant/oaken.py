@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.abi.errors import NpuDeviceError
-from npu_device.kv_quant.codec import MAX_FP16, Bytes, Encoded, Floats, check_values, half
+from npu_device.kv_quant.codec import MAX_FP16, Bytes, Encoded, Floats, check_values, round_to_fp16
 from npu_device.kv_quant.thresholds import Thresholds
 
 CHUNK = 64
@@ -66,7 +66,7 @@ def _scale(low: Floats, high: Floats, top: int) -> _Scale:
     """Min and step of a group from its extremes; those of an empty group (low > high) are 0."""
     empty = low > high
     low, high = np.where(empty, np.float32(0), low), np.where(empty, np.float32(0), high)
-    return _Scale(half(low), half((high - low) / np.float32(top)))
+    return _Scale(round_to_fp16(low), round_to_fp16((high - low) / np.float32(top)))
 
 
 def _sided(scale: _Scale, has_low: NDArray[np.bool_], has_high: NDArray[np.bool_], top: int) -> _Scale:

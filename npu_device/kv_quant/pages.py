@@ -23,7 +23,7 @@ class Pages(NamedTuple):
     payload: int
     """Bytes in them."""
     bursts: int
-    """To read all tokens: of codes and entries."""
+    """Bursts that read the codes and entries of all tokens."""
     page_bytes: int
 
     @property
@@ -38,7 +38,7 @@ class Pages(NamedTuple):
 
 
 def pages(cache: EncodedCache, tokens: int, entries: Iterable[int], page_bytes: int) -> Pages:
-    """Of `tokens` tokens of a cache; `entries`: bytes of each stream of entries."""
+    """Pages of `tokens` tokens of a cache; `entries`: bytes of each stream of entries."""
     ends = np.zeros((cache.coded(tokens) + 1, cache.entry_streams), np.int64)
     ends[-1] = list(entries)
     counts, payload = dict.fromkeys(PageTable, 0), 0

@@ -1,5 +1,5 @@
-"""Where encoded keys and values lie in DRAM: sizes and addresses of the streams of one cache, and how tokens go in and
-come out (docs/kv-cache.md, "Streams").
+"""Encoded keys and values in DRAM: sizes and addresses of the streams of a cache, appending and reading of tokens
+(docs/kv-cache.md, "Streams").
 """
 
 from dataclasses import dataclass, field
@@ -304,7 +304,7 @@ class KvAccess(NamedTuple):
 
 
 def _token_order(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the bytes of (tokens, streams), token by token, are in all streams one behind the other."""
+    """Indices of the bytes of (tokens, streams), token by token, in the concatenation of all streams."""
     by_stream = np.ascontiguousarray(lengths.T).reshape(-1)
     start = (np.cumsum(by_stream) - by_stream).reshape(lengths.T.shape).T.reshape(-1)
     size = lengths.reshape(-1)

@@ -46,7 +46,7 @@ def conflict(a: Region, b: Region) -> bool:
 
 
 def operand_words(reads: Iterable[Region], writes: Iterable[Region]) -> bytes:
-    """Words of operands, 8 bytes each, as the hazards of `issue` take them."""
+    """Words of operands, 8 bytes each, as `reservation.hazards` takes them."""
     words = [
         word
         for regions, written in ((reads, 0), (writes, 1))

@@ -21,7 +21,7 @@ from npu_device.cost.sequencer import side_by_side
 from npu_device.operations.checks import DescriptorError
 
 ORDER_MASK = 0xF
-MAX_SHARING = 6
+MAX_SHARERS = 6
 """Maximum of engines that have an operand in common: a move waits for the last use of its buffer by each."""
 DIMENSIONS = ("m", "n", "k")
 AXES = {"in0": "mk", "in1": "nk"}

@@ -34,14 +34,14 @@ def new_epoch(issue: Issue) -> Epoch | None:
         issue.spare_epochs -= 1
         epoch.in_flight = 0
         epoch.waiting = None
-        epoch.stamps = None
-        epoch.last_stamp = None
+        epoch.barriers = None
+        epoch.last_barrier = None
         epoch.next = None
     return epoch
 
 
 def open_domains(issue: Issue) -> None:
-    """Let each domain have one epoch, which is open."""
+    """Open the first epoch of each domain."""
     for domain in issue.domains:
         epoch = new_epoch(issue)
         if epoch is not None:
@@ -66,47 +66,47 @@ def end_epoch(issue: Issue, domain: Domain) -> bool:
     return True
 
 
-def add_stamp(issue: Issue, epoch: Epoch, ticket: int, aux: int) -> None:
-    """Let the turn of an epoch lift a barrier."""
-    stamp = issue.free_stamps
-    if stamp is None:
+def add_barrier(issue: Issue, epoch: Epoch, ticket: int, aux: int) -> None:
+    """Append a barrier to those that the turn of an epoch lifts."""
+    barrier = issue.free_barriers
+    if barrier is None:
         return
-    issue.free_stamps = stamp.next
-    issue.spare_stamps -= 1
-    stamp.ticket = ticket
-    stamp.aux = aux
-    stamp.next = None
-    if epoch.last_stamp is None:
-        epoch.stamps = stamp
+    issue.free_barriers = barrier.next
+    issue.spare_barriers -= 1
+    barrier.ticket = ticket
+    barrier.aux = aux
+    barrier.next = None
+    if epoch.last_barrier is None:
+        epoch.barriers = barrier
     else:
-        epoch.last_stamp.next = stamp
-    epoch.last_stamp = stamp
+        epoch.last_barrier.next = barrier
+    epoch.last_barrier = barrier
 
 
-def append_stamp(issue: Issue, index: int, ticket: int, aux: int) -> None:
-    """Let the turn of a domain's last epoch lift a barrier, as a snapshot has it."""
-    add_stamp(issue, issue.domains[index].last, ticket, aux)
+def append_barrier(issue: Issue, index: int, ticket: int, aux: int) -> None:
+    """Append a barrier of a snapshot to those that the turn of a domain's last epoch lifts."""
+    add_barrier(issue, issue.domains[index].last, ticket, aux)
 
 
-def stamp_domain(issue: Issue, index: int, aux: int, cycle: int) -> None:
+def block_domain(issue: Issue, index: int, aux: int, cycle: int) -> None:
     """TBAR of one domain."""
     domain = issue.domains[index]
     emit(issue, cycle, FRONTEND, What.BARRIER_OPEN, 0, 0, aux)
     if end_epoch(issue, domain):
-        add_stamp(issue, domain.last, 0, aux)
+        add_barrier(issue, domain.last, 0, aux)
     else:
         emit(issue, cycle, FRONTEND, What.BARRIER_CLOSE, 0, 0, aux)
 
 
-def stamp(issue: Issue, scope: int, stream: int, cycle: int) -> None:
+def block_domains(issue: Issue, scope: int, stream: int, cycle: int) -> None:
     """TBAR: of one stream, of each cluster, or of the device; commands accepted from now on wait."""
     if scope == Scope.TILE:
-        stamp_domain(issue, stream, scope | stream << 4, cycle)
+        block_domain(issue, stream, scope | stream << 4, cycle)
     elif scope == Scope.CLUSTER:
         for cluster in range(issue.clusters):
-            stamp_domain(issue, CLUSTER_DOMAINS + cluster, scope | cluster << 4, cycle)
+            block_domain(issue, CLUSTER_DOMAINS + cluster, scope | cluster << 4, cycle)
     else:
-        stamp_domain(issue, GLOBAL_DOMAIN, scope, cycle)
+        block_domain(issue, GLOBAL_DOMAIN, scope, cycle)
 
 
 def enter(entry: Entry, scope: int, domain: Domain, epoch: Epoch) -> None:
@@ -114,9 +114,9 @@ def enter(entry: Entry, scope: int, domain: Domain, epoch: Epoch) -> None:
     entry.epochs[scope] = epoch
     epoch.in_flight += 1
     if epoch is not domain.first:
-        entry.next_gated[scope] = epoch.waiting
+        entry.next_in_epoch[scope] = epoch.waiting
         epoch.waiting = entry
-        entry.gates += 1
+        entry.barriers_pending += 1
 
 
 def enter_epochs(issue: Issue, entry: Entry) -> None:
@@ -145,7 +145,7 @@ def accept_barrier(issue: Issue, entry: Entry, scope: int, cycle: int) -> None:
     end_epoch(issue, domain)
     enter_epochs(issue, entry)
     end_epoch(issue, domain)
-    add_stamp(issue, domain.last, entry.ticket, aux)
+    add_barrier(issue, domain.last, entry.ticket, aux)
 
 
 def complete(issue: Issue, entry: Entry, cycle: int) -> int:
@@ -170,21 +170,21 @@ def begin_turn(issue: Issue, domain: Domain, scope: int, cycle: int) -> int:
     over.next = issue.free_epochs
     issue.free_epochs = over
     issue.spare_epochs += 1
-    lifted = epoch.stamps
-    epoch.stamps = None
+    lifted = epoch.barriers
+    epoch.barriers = None
     while lifted is not None:
         following = lifted.next
         emit(issue, cycle, FRONTEND, What.BARRIER_CLOSE, lifted.ticket, 0, lifted.aux)
-        lifted.next = issue.free_stamps
-        issue.free_stamps = lifted
-        issue.spare_stamps += 1
+        lifted.next = issue.free_barriers
+        issue.free_barriers = lifted
+        issue.spare_barriers += 1
         lifted = following
     entry = epoch.waiting
     epoch.waiting = None
     while entry is not None:
-        entry.gates -= 1
-        if not entry.gates:
-            entry.gates_clear = cycle
+        entry.barriers_pending -= 1
+        if not entry.barriers_pending:
+            entry.barriers_clear = cycle
             requests = requests | enqueue_released(issue, entry)
-        entry = entry.next_gated[scope]
+        entry = entry.next_in_epoch[scope]
     return requests

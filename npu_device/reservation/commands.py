@@ -19,7 +19,7 @@ def retire(issue: Issue, entry: Entry, cycle: int) -> int:
 
 
 def fill_entry(entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int) -> None:
-    """Let an entry hold a command."""
+    """Fill an entry with a command that waits."""
     entry.number = number
     entry.ticket = ticket
     entry.stream = stream
@@ -27,7 +27,7 @@ def fill_entry(entry: Entry, number: int, ticket: int, stream: int, cluster: int
     entry.unit_class = unit_class
     entry.key = key
     entry.stage = WAITING
-    entry.gates = 0
+    entry.barriers_pending = 0
 
 
 def append_to_stream(issue: Issue, entry: Entry) -> None:
@@ -49,12 +49,12 @@ def accept(
     fill_entry(entry, number, ticket, stream, cluster, unit_class, key)
     entry.accepted = cycle
     entry.hazards_clear = cycle
-    entry.gates_clear = cycle
+    entry.barriers_clear = cycle
     enqueue(issue, entry)
     append_to_stream(issue, entry)
     accept_barrier(issue, entry, scope, cycle)
     add_hazards(issue, entry)
-    if entry.hazards or entry.gates:
+    if entry.hazards or entry.barriers_pending:
         return 0
     return announce(issue, entry, cycle)
 

@@ -35,12 +35,12 @@ def priority(access: Access) -> int:
 
 
 def refresh(tree: Access) -> None:
-    """Compute `reach` from both subtrees."""
-    tree.reach = tree.end
+    """Compute `max_end` from both subtrees."""
+    tree.max_end = tree.end
     if tree.left is not None:
-        tree.reach = max(tree.reach, tree.left.reach)
+        tree.max_end = max(tree.max_end, tree.left.max_end)
     if tree.right is not None:
-        tree.reach = max(tree.reach, tree.right.reach)
+        tree.max_end = max(tree.max_end, tree.right.max_end)
 
 
 def insert(tree: Access | None, access: Access) -> Access:
@@ -97,7 +97,7 @@ def remove(tree: Access | None, access: Access) -> Access | None:
 
 
 def detach(issue: Issue, access: Access) -> None:
-    """Let later accesses no longer find an access."""
+    """Remove an access from its tree: later accesses do not find it."""
     if not access.in_tree:
         return
     access.in_tree = False
@@ -108,7 +108,7 @@ def detach(issue: Issue, access: Access) -> None:
 
 
 def conflicts(a: Access, b: Access) -> bool:
-    """As `memory.region.conflict`."""
+    """Whether two accesses conflict, by the rule of `memory.region.conflict`."""
     if a.low >= b.end or b.low >= a.end:
         return False
     if not a.stride or a.stride != b.stride:
@@ -126,7 +126,7 @@ def covers(a: Access, b: Access) -> bool:
 
 def search(issue: Issue, tree: Access | None, access: Access) -> None:
     """Add the accesses of other commands that conflict with an access to the matches."""
-    while tree is not None and tree.reach > access.low:
+    while tree is not None and tree.max_end > access.low:
         search(issue, tree.left, access)
         if tree.low >= access.end:
             return
@@ -191,8 +191,8 @@ def collect(issue: Issue, access: Access) -> None:
         conflict_count += is_pending(access, older)
         older = older.match
     if conflict_count > LISTED:
-        access.next_wide = issue.wide
-        issue.wide = access
+        access.next_unlisted = issue.unlisted
+        issue.unlisted = access
     older = issue.matches
     issue.matches = None
     while older is not None:
@@ -226,7 +226,7 @@ def use(issue: Issue, entry: Entry, first: int) -> None:
     access.successor = FOREVER
     access.left = None
     access.right = None
-    access.reach = access.end
+    access.max_end = access.end
     access.next = entry.accesses
     entry.accesses = access
     if access.written:
@@ -273,7 +273,7 @@ def release_wide(issue: Issue, older: Access, at_end: bool, cycle: int) -> int:
     """Release commands that wait for an access without having it in a list."""
     requests = 0
     previous = None
-    access = issue.wide
+    access = issue.unlisted
     while access is not None:
         if (
             (access.written or older.written) and access.entry is not older.entry
@@ -284,10 +284,10 @@ def release_wide(issue: Issue, older: Access, at_end: bool, cycle: int) -> int:
         if access.entry.hazards:
             previous = access
         elif previous is None:
-            issue.wide = access.next_wide
+            issue.unlisted = access.next_unlisted
         else:
-            previous.next_wide = access.next_wide
-        access = access.next_wide
+            previous.next_unlisted = access.next_unlisted
+        access = access.next_unlisted
     return requests
 
 
@@ -297,7 +297,7 @@ def end_hazards(issue: Issue, entry: Entry, cycle: int) -> int:
     entry.after_end = None
     access = entry.accesses
     while access is not None:
-        if issue.wide is not None:
+        if issue.unlisted is not None:
             requests = requests | release_wide(issue, access, True, cycle)
         if not access.written:
             detach(issue, access)
@@ -313,7 +313,7 @@ def retire_hazards(issue: Issue, entry: Entry, cycle: int) -> int:
     entry.accesses = None
     while access is not None:
         following = access.next
-        if issue.wide is not None:
+        if issue.unlisted is not None:
             requests = requests | release_wide(issue, access, False, cycle)
         detach(issue, access)
         access.next = issue.free_accesses

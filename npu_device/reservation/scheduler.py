@@ -35,8 +35,8 @@ def emit(issue: Issue, cycle: int, unit: int, what: int, ticket: int, size: int,
 
 
 def enqueue_released(issue: Issue, entry: Entry) -> int:
-    """Let a command become ready in phase RELEASE, in the order of acceptance: RELEASE if nothing else blocks it."""
-    if entry.hazards or entry.gates:
+    """Schedule READY of a command for phase RELEASE, in the order of acceptance: RELEASE if nothing else blocks it."""
+    if entry.hazards or entry.barriers_pending:
         return 0
     last = issue.last_released
     if last is None or last.number < entry.number:
@@ -77,7 +77,7 @@ def announce(issue: Issue, entry: Entry, cycle: int) -> int:
     """Emit READY of a command, with the cycles that it has waited."""
     if cycle != entry.accepted:
         hazard = entry.hazards_clear - entry.accepted
-        barrier = entry.gates_clear - entry.hazards_clear
+        barrier = entry.barriers_clear - entry.hazards_clear
         if hazard:
             emit(issue, cycle, FRONTEND, What.STALL, entry.ticket, hazard, Cause.HAZARD)
         if barrier > 0:
@@ -88,7 +88,7 @@ def announce(issue: Issue, entry: Entry, cycle: int) -> int:
 
 
 def mark_ready(issue: Issue, entry: Entry) -> None:
-    """Let the scheduler choose a command."""
+    """Offer a command to the scheduler."""
     entry.ready = True
     issue.ready[entry.unit_class] += 1
     make_eligible(issue, entry)

@@ -10,7 +10,7 @@ from pyv_native.records import REFERENCE, array, items, record, records
 FOREVER = 1 << 62
 STREAMS = 16
 SCOPES = 3
-"""Of barriers: stream (tile), cluster, device."""
+"""Scopes of barriers: stream (tile), cluster, device."""
 CLUSTER_DOMAINS = STREAMS
 """Index of the first cluster's domain, after those of streams."""
 GLOBAL_DOMAIN = STREAMS + MAX_CLUSTERS
@@ -18,11 +18,11 @@ DOMAINS = GLOBAL_DOMAIN + 1
 NO_UNIT = 0
 """Class of commands that need no unit: they complete as they start."""
 NO_SCOPE = SCOPES
-"""In place of the scope of a BARRIER."""
+"""Scope of all commands but BARRIER."""
 WAITING, RUNNING, ENDED = range(3)
 """Stages of a command: not started; on its units; over, and not retired."""
 START, RELEASE = 1, 2
-"""What a function asks for in its cycle: that commands start, that commands become ready."""
+"""Requests of a function for its cycle: that commands start, that commands become ready."""
 MAX_OPERANDS = 64
 """Operands that are passed at once."""
 EVENT_WORDS = 4
@@ -49,15 +49,15 @@ class Access:
     """Serial number of the access that covers it."""
     left: "Access | None" = REFERENCE
     right: "Access | None" = REFERENCE
-    reach: int = 0
+    max_end: int = 0
     """Largest end in its subtree."""
     next: "Access | None" = REFERENCE
-    """Of its command; of the free list."""
+    """The next access of its command; of the free list."""
     match: "Access | None" = REFERENCE
     """The next result of a search."""
     cover: int = 0
     """Serial number of the youngest older write that covers it: it does not wait for what came before that."""
-    next_wide: "Access | None" = REFERENCE
+    next_unlisted: "Access | None" = REFERENCE
     """The next access that waits without a list."""
 
 
@@ -70,14 +70,14 @@ class Dependency:
 
 
 @record
-class Stamp:
+class PendingBarrier:
     """A barrier that is in force."""
 
     ticket: int = 0
-    """Of BARRIER; 0 for TBAR."""
+    """Ticket of BARRIER; 0 for TBAR."""
     aux: int = 0
     """Scope, index of stream or cluster << 4."""
-    next: "Stamp | None" = REFERENCE
+    next: "PendingBarrier | None" = REFERENCE
 
 
 @record
@@ -88,9 +88,9 @@ class Epoch:
     """Commands accepted and not completed."""
     waiting: "Entry | None" = REFERENCE
     """Commands that its turn sets free."""
-    stamps: Stamp | None = REFERENCE
+    barriers: PendingBarrier | None = REFERENCE
     """Barriers that its turn lifts, oldest first."""
-    last_stamp: Stamp | None = REFERENCE
+    last_barrier: PendingBarrier | None = REFERENCE
     next: "Epoch | None" = REFERENCE
     """The next epoch of the domain; of the free list."""
 
@@ -122,9 +122,9 @@ class Entry:
     """Ends and retirements of older commands that it waits for."""
     hazards_clear: int = 0
     """Cycle since which there is none."""
-    gates: int = 0
+    barriers_pending: int = 0
     """Barriers that it waits for."""
-    gates_clear: int = 0
+    barriers_clear: int = 0
     ready: bool = False
     """Whether READY was emitted."""
     in_window: bool = False
@@ -134,8 +134,8 @@ class Entry:
     """Commands that wait for its end."""
     after_retirement: Dependency | None = REFERENCE
     epochs: list[Epoch] = array(SCOPES)
-    """Of its stream, its cluster and the device."""
-    next_gated: "list[Entry | None]" = array(SCOPES)
+    """Epochs of its stream, its cluster and the device."""
+    next_in_epoch: "list[Entry | None]" = array(SCOPES)
     """The next command that waits for the turn of the same epoch."""
     next_in_stream: "Entry | None" = REFERENCE
     older: "Entry | None" = REFERENCE
@@ -168,14 +168,14 @@ class Issue:
     """Interval tree of the writes of commands that have not retired."""
     accesses: int = 0
     """Accesses so far."""
-    wide: Access | None = REFERENCE
+    unlisted: Access | None = REFERENCE
     """Accesses that wait without a list."""
     matches: Access | None = REFERENCE
     """Result of a search."""
     reporting: bool = False
     """Whether dependencies are reported as they are found."""
     operands: list[int] = items(OPERAND_WORDS * MAX_OPERANDS)
-    """Of the command that is accepted."""
+    """Words of the command that is accepted."""
 
     clusters: int = 1
     domains: list[Domain] = records(DOMAINS)
@@ -207,12 +207,12 @@ class Issue:
     free_accesses: Access | None = REFERENCE
     free_dependencies: Dependency | None = REFERENCE
     free_epochs: Epoch | None = REFERENCE
-    free_stamps: Stamp | None = REFERENCE
+    free_barriers: PendingBarrier | None = REFERENCE
     spare_entries: int = 0
     """Records in these lists."""
     spare_accesses: int = 0
     spare_dependencies: int = 0
     spare_epochs: int = 0
-    spare_stamps: int = 0
+    spare_barriers: int = 0
     events: list[int] = items(EVENT_WORDS * MAX_EVENTS)
     """Events that the stream has not been given yet, laid out as `records.RECORD`."""

@@ -1,4 +1,5 @@
-"""The reservation station: commands in flight as records of a buffer, and the functions of the issue stage."""
+"""The reservation station: commands in flight, those that run or have ended until they retire included, as records of
+a buffer, and the functions of the issue stage."""
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +26,7 @@ from npu_device.reservation.state import (
     Entry,
     Epoch,
     Issue,
-    Stamp,
+    PendingBarrier,
 )
 from npu_device.trace.stream import EventStream
 from pyv_native.arena import Arena
@@ -36,8 +37,8 @@ from pyv_native.state import WORD32, StateError, inside, integer, listed, rows
 
 FUNCTIONS: tuple[Definition, ...] = (
     commands.accept, commands.end, commands.fill_entry, commands.restore, scheduler.release_commands,
-    scheduler.start_next, scheduler.mark_ready, scheduler.enqueue_released, barriers.stamp, barriers.open_domains,
-    barriers.append_epoch, barriers.append_stamp, hazards.add_hazards, hazards.end_hazards,
+    scheduler.start_next, scheduler.mark_ready, scheduler.enqueue_released, barriers.block_domains,
+    barriers.open_domains, barriers.append_epoch, barriers.append_barrier, hazards.add_hazards, hazards.end_hazards,
 )  # fmt: skip
 LINKAGE = Linkage(hazards.report_dependency, scheduler.take_events, scheduler.find_unit, commands.retire)
 OPERAND_BYTES = OPERAND_WORDS * WORD
@@ -45,7 +46,7 @@ CHUNK = MAX_OPERANDS * OPERAND_BYTES
 MIN_RECORDS = 64
 """Records that a free list begins with."""
 MAX_WINDOW = 1 << 32
-_LISTS = {Entry: "entries", Access: "accesses", Dependency: "dependencies", Epoch: "epochs", Stamp: "stamps"}
+_LISTS = {Entry: "entries", Access: "accesses", Dependency: "dependencies", Epoch: "epochs", PendingBarrier: "barriers"}
 """Records of free lists, and the names of these."""
 
 
@@ -164,9 +165,9 @@ class EntryState(NamedTuple):
     stage: int
     accepted: int
     hazards_clear: int
-    gates_clear: int
+    barriers_clear: int
     epochs: list[int]
-    """Of its stream, its cluster and the device, counted from the oldest."""
+    """Epochs of its stream, its cluster and the device, counted from the oldest."""
 
 
 class Station:
@@ -193,7 +194,7 @@ class Station:
         """Nothing is in flight."""
         self.buffer = buffer = IssueBuffer(len(self._classes), self._interpreted)
         self._commands: dict[int, Command] = {}
-        """By the offset of their entries, oldest first."""
+        """Commands by the offset of their entries, oldest first."""
         issue = buffer.issue
         issue.window = min(self._config.scheduler.window, MAX_WINDOW)
         issue.clusters = self._config.clusters
@@ -247,7 +248,7 @@ class Station:
         if command.opcode is Opcode.BARRIER:
             scope = d.function
             self.buffer.reserve(Epoch, 2)
-            self.buffer.reserve(Stamp, 1)
+            self.buffer.reserve(PendingBarrier, 1)
         return self._call(
             commands.accept, entry, command.number, command.ticket, command.stream, d.cluster,
             self._class_index[command.unit_class], self._key(command), scope, cycle,
@@ -281,11 +282,11 @@ class Station:
         """A command has ended."""
         return self._call(commands.end, command.entry, cycle)
 
-    def stamp(self, cycle: int, scope: Scope, stream: int) -> None:
+    def block_domains(self, cycle: int, scope: Scope, stream: int) -> None:
         """TBAR."""
         self.buffer.reserve(Epoch, self._config.clusters)
-        self.buffer.reserve(Stamp, self._config.clusters)
-        self._call(barriers.stamp, scope, stream, cycle)
+        self.buffer.reserve(PendingBarrier, self._config.clusters)
+        self._call(barriers.block_domains, scope, stream, cycle)
 
     def requested(self) -> int:
         """Units that ready commands wait for, as `request_bit` says."""
@@ -309,14 +310,14 @@ class Station:
         return domains
 
     def barriers(self) -> list[Any]:
-        """What a snapshot keeps of each domain: the barriers that the turn of each epoch lifts."""
+        """Return what a snapshot keeps of each domain: the barriers that the turn of each epoch lifts."""
         return [
-            [[[stamp.ticket, stamp.aux] for stamp in _linked(epoch.stamps)] for epoch in epochs]
+            [[[barrier.ticket, barrier.aux] for barrier in _linked(epoch.barriers)] for epoch in epochs]
             for epochs in self._domains()
         ]
 
     def load_barriers(self, state: Any) -> None:
-        """Take on what `barriers` gave. Nothing is in flight."""
+        """Restore the value of `barriers`. Nothing is in flight."""
         buffer, indices = self.buffer, _domain_indices(self._config.clusters)
         for index, epochs in zip(indices, listed(state, len(indices)), strict=True):
             with inside(indices.index(index)):
@@ -324,13 +325,13 @@ class Station:
                     raise StateError("there is no epoch")
                 for position, item in enumerate(epochs):
                     with inside(position):
-                        stamps = rows(item, (0, WORD32 >> 1), (0, WORD32))
+                        pending = rows(item, (0, WORD32 >> 1), (0, WORD32))
                     buffer.reserve(Epoch, 1)
-                    buffer.reserve(Stamp, len(stamps))
+                    buffer.reserve(PendingBarrier, len(pending))
                     if position:
                         self._call(barriers.append_epoch, buffer.issue.domains[index].offset)
-                    for ticket, aux in stamps:
-                        self._call(barriers.append_stamp, index, ticket, aux)
+                    for ticket, aux in pending:
+                        self._call(barriers.append_barrier, index, ticket, aux)
 
     def epochs_of(self, command: Command) -> list[int]:
         """Epochs of its stream, its cluster and the device that a command is in, counted from the oldest."""
@@ -367,12 +368,12 @@ class Station:
         self.buffer.issue.released = self.buffer.issue.last_released = None
         for command, state in pairs:
             view = self.entry(command)
-            view.accepted, view.hazards_clear, view.gates_clear = state[1:4]
+            view.accepted, view.hazards_clear, view.barriers_clear = state[1:4]
 
     def blocked(self, command: Command) -> bool:
         """Whether hazards or barriers keep a command from starting."""
         entry = self.entry(command)
-        return bool(entry.hazards or entry.gates)
+        return bool(entry.hazards or entry.barriers_pending)
 
     def startable(self, command: Command) -> bool:
         """Whether a command waits, and only for the scheduler."""

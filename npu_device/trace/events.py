@@ -94,7 +94,7 @@ class What(IntEnum):
 
 
 class Kind(IntEnum):
-    """What a unit is: bits 11:8 of its code."""
+    """Type of a unit: bits 11:8 of its code."""
 
     FRONTEND = 0
     TE = 1

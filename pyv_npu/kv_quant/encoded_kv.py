@@ -166,7 +166,7 @@ def measured(made: CompiledDecoder, read: Callable[[str], bytes], tokens: int, p
                 "layer": index // 2, "side": "kv"[index % 2], "elements": elements,
                 "p_out": len(encoded.sparse) / max(1, codec.entry_bytes) / elements, "b_eff": 8 * payload / elements,
                 "b_eff_inline": 8 * (payload + encoded.counts.size) / elements,
-                "entropy_bound": entropy_bound(encoded, codec.bits), **codec.details(encoded),
+                "entropy_bound": entropy_bound(encoded, codec.bits), **codec.statistics(encoded),
                 "dense_bytes": encoded.dense.size, "sparse_bytes": len(encoded.sparse),
                 "meta_bytes": encoded.meta.size, "tail_bytes": waiting, "count_bytes": encoded.counts.size,
                 "pages": held.dense + held.sparse + held.meta, "bursts": held.bursts,

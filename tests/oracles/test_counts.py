@@ -38,13 +38,10 @@ def one_by_one(config: NpuConfig, **te: Any) -> NpuConfig:
 
 
 def run(commands: list[Listed], config: NpuConfig, dram: bytes) -> tuple[Run, Any]:
-    events = None
     runner = Runner(list_config(config, len(commands)), values=False)
     runner.memory.write_bytes(DRAM_BASE, dram)
     collected = records(runner.events)
-    made = runner.run(commands)
-    events = collected()
-    return made, events
+    return runner.run(commands), collected()
 
 
 def check(seed: int) -> None:
@@ -55,10 +52,10 @@ def check(seed: int) -> None:
     first, _ = run(commands, plain, data)
     failed = {entry.ticket for entry in first.device.error_log}
     commands = [each for each, ticket in zip(commands, first.tickets, strict=True) if ticket not in failed]
-    made, events = run(commands, plain, data)
-    assert not made.device.error_log
+    result, events = run(commands, plain, data)
+    assert not result.device.error_log
     counted = sum((work.counts for work in works(commands, plain, {DRAM_BASE: data})), Counter())
-    npu = made.device.counters.to_json()
+    npu = result.device.counters.to_json()
     assert total(counted, Event.MAC) == sum(npu["te_busy"])
     assert total(counted, Event.VECTOR) == sum(npu["ve_busy"])
     assert total(counted, Event.NOC) == npu["dram_bytes_read"] + npu["dram_bytes_written"], "a link for all"

@@ -99,7 +99,7 @@ TIMED: Mapping[str, tuple[Change, float]] = {
     "timed tRCD, tRP, tCL": (with_timed(rcd=11, rp=11, cl=11), ROWS),
     "noc.topology": (with_more("noc", topology=lambda _: "crossbar"), RATE),
 }
-"""Of machines with a timed DRAM."""
+"""Changes of machines with a timed DRAM."""
 LEVELS = {"CA_HYBRID": False, "IA_TIMING": True}
 COMMANDS, QUICK, MANY = 24, range(12), range(300)
 

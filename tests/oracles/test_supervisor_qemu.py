@@ -116,25 +116,25 @@ def image(folder: Path, seed: int) -> Path:
     chance = random.Random(seed)
     zero = (f"li x{register}, 0" for register in range(1, 27))  # QEMU's boot ROM leaves something
     text = "\n".join((START, *zero, *(fragment(chance) for _ in range(400)), END))
-    source, made = folder / "a.S", folder / "a.elf"
+    source, program = folder / "a.S", folder / "a.elf"
     source.write_text(text)
     flags = ["-march=rv32ima_zicsr_zifencei", "-mabi=ilp32", "-nostdlib", "-nostartfiles", "-Wl,-Ttext=0x80000000,-n"]
-    subprocess.run([GCC, *flags, str(source), "-o", str(made)], check=True, capture_output=True)
-    return made
+    subprocess.run([GCC, *flags, str(source), "-o", str(program)], check=True, capture_output=True)
+    return program
 
 
 @needs_qemu
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("seed", [1, 2, *slow(*range(3, 23))])
 def test_modes_are_those_of_qemu(seed: int, form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = image(tmp_path, seed)
-    with Qemu("-kernel", str(made), compressed=False, supervisor=True) as qemu:
+    program = image(tmp_path, seed)
+    with Qemu("-kernel", str(program), compressed=False, supervisor=True) as qemu:
         qemu.start()
         qemu.finish()
         expected = qemu.memory(LOG, LOG_SIZE)
     form.choose(monkeypatch)
     machine = BareMachine(ISA, engine=form.engine)
-    machine.load(elf.read_elf(made))
+    machine.load(elf.read_elf(program))
     machine.run(100_000)
     log = machine.bus.peek(LOG, LOG_SIZE)
     assert log is not None

@@ -15,7 +15,7 @@ from npu_device.abi.opcodes import BITS, DataType, LoopOrder
 from npu_device.config import TeConfig
 from npu_device.cost.tensor import ceil_div, gemm_rate, product
 from npu_device.memory.bitwidth import expanded
-from npu_device.operations.loops import AXES, MAX_SHARING, Loops
+from npu_device.operations.loops import AXES, MAX_SHARERS, Loops
 from npu_device.operations.windows import all_pixels
 from toolchain.codegen.commands import Target
 from toolchain.codegen.tiles import SUM_BYTES, Tile, TileSizes, bytes_of, groups_of, loops_of, padded, whole
@@ -188,7 +188,7 @@ class ProductCost:
         chains = blocks * across if by_columns else blocks * down * (1 if by_rows else across)
         room, most = target.workspace // self._shares, self._engines
         if loops.common:
-            most = min(most, MAX_SHARING)
+            most = min(most, MAX_SHARERS)
             shared = {name: one for name, one in buffers.items() if name in (loops.common, "sums")}
             buffers = {name: one for name, one in buffers.items() if name not in shared}
             room -= _bytes(shared)

@@ -280,7 +280,7 @@ class AttentionMacro(Macro):
                 moved = Transfers(of, name, tile.slots, encoded, self.known[which], name, write=False)
                 old = self.keys - (0 if self.new is None else self.queries)
                 tokens = Tokens.read(encoded, old, head, start, seen)
-                parts = moved.codes(tokens, tile.moves), moved.beside(tokens, tile.moves)
+                parts = moved.codes(tokens, tile.moves), moved.uncoded(tokens, tile.moves)
                 used = np.flatnonzero(phase == which)
                 return *parts[0], *parts[1], *moved.table(cache.table, used)
             streams = tile.stream(Role.KV, Opcode.KV_READ)
@@ -325,7 +325,7 @@ class AttentionMacro(Macro):
                 moved = Transfers(of, name, rows.slots, encoded, self.known[use], ("in1", "in2")[use], write=True,
                                   combine=self.site.write_combine)  # fmt: skip
                 tokens = Tokens.appended(encoded, self.keys, head, zero + old, count)
-                written += (*moved.codes(tokens, once, early=True), *moved.beside(tokens, once))
+                written += (*moved.codes(tokens, once, early=True), *moved.uncoded(tokens, once))
                 continue
             written += rows.stream(Role.KV, Opcode.KV_APPEND, write=True, early=True)
             if (table := self.token_table) is not None:

@@ -25,11 +25,11 @@ from npu_device.operations.macro.tiles import Operands, Tiles
 from npu_device.trace.events import Role
 
 ENGINE_BYTES = 64
-"""Of the scratchpad that a move between DRAM and the buffers of the engine touches."""
+"""Bytes of the scratchpad that a move between DRAM and the buffers of the engine touches."""
 
 
 class FetchedHalf(NamedTuple):
-    """What the front end has read of half a parameter block when it fetched a command."""
+    """Half a parameter block as the front end read it when it fetched a command."""
 
     policy: int = OAKEN.policy
     table: int = 0
@@ -37,7 +37,7 @@ class FetchedHalf(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes | None) -> "FetchedHalf":
-        """Of its bytes; a block that was not written yet, or names no codec, counts as Oaken's until the command
+        """Parse its bytes; a block that was not written yet, or names no codec, counts as Oaken's until the command
         starts."""
         half = KvHalf() if data is None else KvHalf.unpack(data)
         return cls(half.policy, half.table) if half.policy in CODECS else cls()
@@ -48,18 +48,18 @@ UNWRITTEN = FetchedHalf()
 
 
 def half_region(address: int) -> Region:
-    """Of the words about keys, or about values."""
+    """Region of the words about keys, or about values."""
     return make_region(address, 1, KV_HALF_SIZE)
 
 
 def table_region(cache: EncodedCache, half: int, table: int) -> Region | None:
-    """Of the table of a codec, `table` bytes behind the half of a parameter block; None: it has none."""
+    """Region of the table of a codec, `table` bytes after the half of a parameter block; None: it has none."""
     size = cache.codec.table_bytes(cache.heads, cache.head_dim)
     return make_region(half + table, 1, size) if size and table else None
 
 
-def parameters(cache: EncodedCache, read: Read, address: int) -> Parameters | None:
-    """What the half of a parameter block says; None where it is all zeros, or says that there are no values.
+def read_parameters(cache: EncodedCache, read: Read, address: int) -> Parameters | None:
+    """Parameters in the half of a parameter block; None where it is all zeros, or says that there are no values.
     DescriptorError: a wrong one."""
     data = read(half_region(address)).tobytes()
     if not any(data):
@@ -82,21 +82,21 @@ def parameters(cache: EncodedCache, read: Read, address: int) -> Parameters | No
         raise DescriptorError(TicketError.KV_BLOCK, str(error)) from None
 
 
-def required(cache: EncodedCache, read: Read, address: int) -> Parameters:
+def require_parameters(cache: EncodedCache, read: Read, address: int) -> Parameters:
     """The same; a block without values is wrong, too."""
-    found = parameters(cache, read, address)
-    if found is None:
+    parameters = read_parameters(cache, read, address)
+    if parameters is None:
         raise DescriptorError(
             TicketError.KV_BLOCK, f"policy 0 at {address:#x}: must be 1, the block was not written yet"
         )
-    return found
+    return parameters
 
 
 def read_tokens(cache: EncodedCache, read: Read, count: int, half: int) -> Values:
     """fp32 of the first tokens, (heads, tokens, D). DescriptorError where what is stored is no encoding."""
-    found = required(cache, read, half)
+    parameters = require_parameters(cache, read, half)
     try:
-        return cache.read(read, count, found).astype(np.float32)
+        return cache.read(read, count, parameters).astype(np.float32)
     except NpuDeviceError as error:
         raise DescriptorError(TicketError.KV_DATA, str(error)) from None
 
@@ -106,31 +106,31 @@ def append_tokens(
 ) -> tuple[tuple[tuple[Region, Bytes], ...], Values]:
     """(writes, fp32 of all tokens as they will be read where `seen`) of tokens behind the first ones, rows (tokens, C).
     DescriptorError."""
-    found = required(cache, read, half)
+    parameters = require_parameters(cache, read, half)
     try:
-        writes, latest = cache.append(read, first, rows, found)
+        writes, latest = cache.append(read, first, rows, parameters)
         if seen:
-            latest = np.concatenate((cache.decoded(read, first, found), latest), axis=1)
+            latest = np.concatenate((cache.decoded(read, first, parameters), latest), axis=1)
     except NpuDeviceError as error:
         raise DescriptorError(TicketError.KV_DATA, str(error)) from None
     return writes, latest.astype(np.float32)
 
 
 def sizes(cache: EncodedCache, read: Read, old: int, new: int, rows: Values | None, half: int, permille: int) -> Sizes:
-    """Of the encoded ones of `old` tokens that are stored, and of `new` ones behind them whose numbers `rows` has.
+    """Sizes of the encoded tokens among `old` stored tokens and `new` tokens after them, whose numbers `rows` has.
 
     In a run without values the table of counts has been filled beforehand, for the new tokens too, or every thousand
     elements have as many entries as the codec assumes. DescriptorError: numbers that cannot be encoded.
     """
-    found, coded = parameters(cache, read, half), cache.coded(old + new)
+    parameters, coded = read_parameters(cache, read, half), cache.coded(old + new)
     try:
-        if found is None:
+        if parameters is None:
             lengths = cache.lengths(read, coded)
             lengths = lengths if lengths.any() else cache.expected(coded, permille)
         elif rows is None or not cache.chunks:
             lengths = cache.lengths(read, coded)
         else:
-            encoded = cache.codec.encode(rows, cache.head_dim, found)
+            encoded = cache.codec.encode(rows, cache.head_dim, parameters)
             lengths = np.concatenate((cache.lengths(read, old), cache.stream_bytes(encoded.counts)))
     except NpuDeviceError as error:
         raise DescriptorError(TicketError.KV_DATA, str(error)) from None
@@ -177,7 +177,7 @@ class Transfers:
         self._of, self._name, self._slots, self._cache, self._known = of, name, slots, cache, known
         self._word, self._write = word, write
         self._opcode = Opcode.KV_APPEND if write else Opcode.KV_READ
-        self._beside = Operands(of.slots, of.lane, {word: 1}) if combine else of
+        self._uncoded = Operands(of.slots, of.lane, {word: 1}) if combine else of
 
     def codes(self, tokens: Tokens, moves: Column, role: Role = Role.KV, *, early: bool = False) -> tuple[Stream, ...]:
         """Codes of the tiles `moves`."""
@@ -188,7 +188,7 @@ class Transfers:
         inside = ENGINE_BYTES if codec.tail and self._write else 0
         return tiles.stream(role, self._opcode, write=self._write, early=early, passes=codec.passes, inside=inside)
 
-    def beside(self, tokens: Tokens, moves: Column) -> tuple[Stream, ...]:
+    def uncoded(self, tokens: Tokens, moves: Column) -> tuple[Stream, ...]:
         """Entries, metadata and tail of the tiles `moves`, with the first head of each row."""
         return tuple(
             stream
@@ -228,7 +228,7 @@ class Transfers:
         at, size = self._known.between(row, tokens.coded, tokens.coded_count)
         matrix = make_matrix(cache.address("sparse"), stream.rows, cache.pitch(stream), DataType.UINT8)
         moved = moves[(head[moves] % share == 0) & (size[moves] > 0)]
-        yield self._tiles(self._beside, matrix, (row, np.ones_like(row), at, size), moved)
+        yield self._tiles(self._uncoded, matrix, (row, np.ones_like(row), at, size), moved)
 
     def _meta(self, tokens: Tokens, moves: Column) -> Iterator[Tiles]:
         cache, head = self._cache, tokens.head
@@ -241,7 +241,7 @@ class Transfers:
         matrix = make_matrix(cache.address("meta"), stream.rows, cache.pitch(stream), DataType.UINT8)
         moved = moves[(head[moves] % share == 0) & (tokens.coded_count[moves] > 0)]
         place = head // share, np.ones_like(head), first * stream.size, groups * stream.size
-        yield self._tiles(self._beside, matrix, place, moved)
+        yield self._tiles(self._uncoded, matrix, place, moved)
 
     def _tail(self, tokens: Tokens, moves: Column) -> Iterator[Tiles]:
         """Rows of the ring, in two parts where it comes round."""
@@ -254,7 +254,7 @@ class Transfers:
         before = np.minimum(tokens.waiting_count, ring - slot)
         for at, count in ((slot, before), (np.zeros_like(slot), tokens.waiting_count - before)):
             place = head * ring + at, count, *self._columns(head)
-            yield self._tiles(self._beside, matrix, place, moves[count[moves] > 0])
+            yield self._tiles(self._uncoded, matrix, place, moves[count[moves] > 0])
 
     def _tiles(self, of: Operands, matrix: Matrix, place: tuple[Column, ...], moves: Column) -> Tiles:
         row, rows, column, columns = place

@@ -79,7 +79,7 @@ class Cache:
     half: int = 0
     """Where the parameter block speaks of this side, of encoded elements."""
     fetched: FetchedHalf = UNWRITTEN
-    """What was read there when the command was fetched."""
+    """Half of the parameter block when the command was fetched."""
 
     @property
     def encoded(self) -> EncodedCache | None:
@@ -320,7 +320,7 @@ class KvMacro(Macro):
             moved = Transfers(of, "staging", outside.slots, encoded, self.known, words[1], write=True,
                               combine=self.site.write_combine)  # fmt: skip
             tokens = Tokens.appended(encoded, total, head, old + token, rows)
-            streams = (*moved.codes(tokens, of.every, role), *moved.beside(tokens, of.every))
+            streams = (*moved.codes(tokens, of.every, role), *moved.uncoded(tokens, of.every))
             begin = encoded.coded(old)
             flushed = old - begin if encoded.coded(total) > begin else 0
             other += moved.pending(begin, flushed, head, np.flatnonzero(token == 0))

@@ -26,7 +26,7 @@ from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, row_bytes
 from npu_device.memory.region import Region
 from npu_device.operations.checks import NoRoomError, element_type, unused_type
 from npu_device.operations.kernels import elements, gemm
-from npu_device.operations.loops import AXES, MAX_SHARING, Loops, Moves, TileOrder, changes, moves, resident
+from npu_device.operations.loops import AXES, MAX_SHARERS, Loops, Moves, TileOrder, changes, moves, resident
 from npu_device.operations.macro.base import Macro, Operand, Setting, operand, values, whole
 from npu_device.operations.macro.codebook import Codebooks
 from npu_device.operations.macro.epilogue import Finish, zero_point
@@ -231,7 +231,7 @@ class ProductMacro(Macro):
         return self.loop_order is LoopOrder.WEIGHT
 
     def lanes(self, engines: int) -> int:
-        return min(super().lanes(engines), MAX_SHARING if self.loops.common else engines)
+        return min(super().lanes(engines), MAX_SHARERS if self.loops.common else engines)
 
     def blocked_nest(
         self, counts: dict[str, int], image: bool, lanes: int

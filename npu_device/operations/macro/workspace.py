@@ -108,8 +108,8 @@ class Reserved:
 
     @property
     def _apart(self) -> dict[str, tuple[int, int]]:
-        """What each engine has for itself."""
-        return {name: one for name, one in self.wanted.items() if name not in self.common}
+        """Buffers that each engine has for itself."""
+        return {name: buffers for name, buffers in self.wanted.items() if name not in self.common}
 
     @property
     def _shared_bytes(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass
-class Wanted:
+class Transfer:
     """A transfer: `rows` rows of `size` bytes, `stride` apart, requested at `arrival`."""
 
     arrival: int
@@ -30,8 +30,8 @@ class Wanted:
 
 class Channel:
     def __init__(self, refresh: int) -> None:
-        self.queue: list[tuple[Wanted, list[int], int]] = []
-        self.waiting: list[Wanted] = []
+        self.queue: list[tuple[Transfer, list[int], int]] = []
+        self.waiting: list[Transfer] = []
         self.banks: dict[Any, dict[str, Any]] = {}
         self.columns: list[tuple[int, bool, int, int]] = []
         """(tick, write, rank, group) of reads and writes."""
@@ -82,16 +82,16 @@ class BurstScheduler:
             inside ^= value["row"] % (self.t.groups * self.t.banks)
         return value["rank"], inside // self.t.banks, inside % self.t.banks, value["row"]
 
-    def segments(self, one: Wanted) -> list[tuple[int, list[int]]]:
-        rows = [(one.address + i * one.stride, one.size) for i in range(one.rows)]
-        if one.stride == one.size:
-            rows = [(one.address, one.rows * one.size)]
+    def segments(self, transfer: Transfer) -> list[tuple[int, list[int]]]:
+        rows = [(transfer.address + i * transfer.stride, transfer.size) for i in range(transfer.rows)]
+        if transfer.stride == transfer.size:
+            rows = [(transfer.address, transfer.rows * transfer.size)]
         cuts: list[tuple[int, list[int]]] = []
         for start, size in rows:
-            low = start // one.alignment * one.alignment
-            high = -(-(start + size) // one.alignment) * one.alignment
+            low = start // transfer.alignment * transfer.alignment
+            high = -(-(start + size) // transfer.alignment) * transfer.alignment
             last: Any = None
-            for byte in range(low, high, min(self.t.burst_bytes, one.alignment)):
+            for byte in range(low, high, min(self.t.burst_bytes, transfer.alignment)):
                 block, rest = divmod(byte, self.interleave)
                 inner = (block // self.n if self.n > 1 else block) * self.interleave + rest
                 key = (self.channel(byte), inner // self.t.row_bytes, block if self.n > 1 else 0)
@@ -106,21 +106,21 @@ class BurstScheduler:
 
     # -- time ------------------------------------------------------------------------------------------------
 
-    def request(self, one: Wanted) -> None:
-        self.run(one.arrival)
-        one.cuts = self.segments(one)
-        self.push(one, one.arrival)
+    def request(self, transfer: Transfer) -> None:
+        self.run(transfer.arrival)
+        transfer.cuts = self.segments(transfer)
+        self.push(transfer, transfer.arrival)
 
-    def push(self, one: Wanted, tick: int) -> None:
-        while one.cuts:
-            index, bursts = one.cuts[0]
+    def push(self, transfer: Transfer, tick: int) -> None:
+        while transfer.cuts:
+            index, bursts = transfer.cuts[0]
             channel = self.channels[index]
             if len(channel.queue) == self.depth:
-                channel.waiting.append(one)
+                channel.waiting.append(transfer)
                 return
-            one.cuts.pop(0)
-            one.queued += 1
-            channel.queue.append((one, bursts, tick))
+            transfer.cuts.pop(0)
+            transfer.queued += 1
+            channel.queue.append((transfer, bursts, tick))
 
     def run(self, until: int | None = None) -> None:
         """Serve what is chosen before a tick."""
@@ -132,22 +132,22 @@ class BurstScheduler:
             channel = self.channels[index]
             pick = 0
             if channel.passed < self.passes:
-                for i, (one, bursts, _) in enumerate(channel.queue):
+                for i, (transfer, bursts, _) in enumerate(channel.queue):
                     rank, group, bank, row = self.place(bursts[0])
                     is_open = channel.banks.get((rank, group, bank), {}).get("row") == row
-                    if is_open and one.write == (channel.columns[-1][1] if channel.columns else False):
+                    if is_open and transfer.write == (channel.columns[-1][1] if channel.columns else False):
                         pick = i
                         break
             channel.passed = channel.passed + 1 if pick else 0
-            one, bursts, since = channel.queue.pop(pick)
+            transfer, bursts, since = channel.queue.pop(pick)
             for burst in bursts:
-                one.end = max(one.end, self.serve(channel, burst, one.write, since))
+                transfer.end = max(transfer.end, self.serve(channel, burst, transfer.write, since))
             if self.page == "closed":
                 for each in channel.banks.values():
                     self.close(each)
-            one.queued -= 1
-            if not one.queued and not one.cuts:
-                one.finish = one.end
+            transfer.queued -= 1
+            if not transfer.queued and not transfer.cuts:
+                transfer.finish = transfer.end
             if channel.waiting:
                 self.push(channel.waiting.pop(0), now)
 
@@ -185,10 +185,10 @@ class BurstScheduler:
                 begins = [since, bank["free"]]
                 if bank["row"] is not None:
                     begins.append(max(since, bank["close"]) + t.rp)
-                mine = [(tick, g) for tick, r, g in channel.activations if r == rank]
-                begins += [tick + t.rrd_s for tick, _ in mine[-1:]]
-                begins += [tick + t.rrd_l for tick, g in mine if g == group]
-                begins += [mine[-4][0] + t.faw] if len(mine) >= 4 else []
+                openings = [(tick, g) for tick, r, g in channel.activations if r == rank]
+                begins += [tick + t.rrd_s for tick, _ in openings[-1:]]
+                begins += [tick + t.rrd_l for tick, g in openings if g == group]
+                begins += [openings[-4][0] + t.faw] if len(openings) >= 4 else []
                 opened = max(begins)
                 limits.append(opened + t.rcd)
             column = max(limits)

@@ -35,18 +35,18 @@ def config(topology: str, clusters: int, rate: int | None = 32, channels: int = 
 
 
 def move(cluster: int, write: bool = False, size: int = SIZE, at: int = 0, stream: int = 0) -> Listed:
-    here, there = SPM + cluster * SPM_CLUSTER_STRIDE, DRAM + (1 << 15) + cluster * SIZE + at
-    ends = (here, there) if write else (there, here)
+    scratchpad, memory = SPM + cluster * SPM_CLUSTER_STRIDE, DRAM + (1 << 15) + cluster * SIZE + at
+    ends = (scratchpad, memory) if write else (memory, scratchpad)
     return Listed(
         Descriptor(opcode=Opcode.STORE if write else Opcode.LOAD, tile_m=1, tile_k=size, type_in0=DataType.INT8,
                    in0_addr=ends[0], out_addr=ends[1], cluster=cluster, stream=stream)
     )  # fmt: skip
 
 
-def taken(commands: list[Listed], of: NpuConfig, analytic: bool = False) -> list[int]:
-    seen = listed(commands, of, True, analytic=analytic)
-    done = {event["ticket"]: event["cycle"] for event in seen.of(What.DMA_END)}
-    return [done[ticket] for ticket in seen.run.tickets]
+def end_cycles(commands: list[Listed], of: NpuConfig, analytic: bool = False) -> list[int]:
+    trace = listed(commands, of, True, analytic=analytic)
+    done = {event["ticket"]: event["cycle"] for event in trace.of(What.DMA_END)}
+    return [done[ticket] for ticket in trace.run.tickets]
 
 
 @pytest.mark.parametrize("analytic", [False, True])
@@ -54,27 +54,29 @@ def taken(commands: list[Listed], of: NpuConfig, analytic: bool = False) -> list
 def test_clusters_share_one_link_and_have_one_each_of_a_crossbar(clusters: int, analytic: bool) -> None:
     """Reads: 10 + 4 cycles, then data."""
     commands = [move(cluster, stream=cluster) for cluster in range(clusters)]
-    ends = taken(commands, config("link", clusters), analytic)
+    ends = end_cycles(commands, config("link", clusters), analytic)
     assert 0 <= max(ends) - (14 + clusters * SIZE // 32) <= 1
     assert len(set(ends)) <= 3, "equal parts, but for what does not divide"
-    assert set(taken(commands, config("crossbar", clusters), analytic)) == {14 + SIZE // 32}
+    assert set(end_cycles(commands, config("crossbar", clusters), analytic)) == {14 + SIZE // 32}
 
 
 def test_a_mesh_adds_hops_to_the_farthest_port() -> None:
     """Four clusters, 2 x 2, both rows with a port; a channel at each, in turn by 256 bytes."""
     of = config("mesh", 4, None, channels=2)
-    assert [taken([move(cluster)], of) for cluster in range(4)] == [[14 + 3 * hops] for hops in (2, 3, 2, 3)]
-    assert [taken([move(cluster, size=256)], of) for cluster in range(4)] == [[14 + 3 * hops] for hops in (1, 2, 2, 3)]
+    assert [end_cycles([move(cluster)], of) for cluster in range(4)] == [[14 + 3 * hops] for hops in (2, 3, 2, 3)]
+    assert [end_cycles([move(cluster, size=256)], of) for cluster in range(4)] == [
+        [14 + 3 * hops] for hops in (1, 2, 2, 3)
+    ]
 
 
 def test_routes_of_a_mesh_share_links_only_where_they_cross() -> None:
     """One channel, at the port of row 0: clusters 0 and 1 share its link and that of row 0; reads and writes do not."""
     of = config("mesh", 4)
-    alone = [taken([move(cluster)], of)[0] for cluster in range(2)]
+    alone = [end_cycles([move(cluster)], of)[0] for cluster in range(2)]
     assert alone == [14 + 3 + SIZE // 32, 14 + 6 + SIZE // 32]
-    both = taken([move(0), move(1, stream=1)], of)
-    assert max(both) >= 14 + 3 + 2 * SIZE // 32
-    assert taken([move(0), move(0, True, at=1 << 14, stream=1)], of)[0] == alone[0]
+    ends = end_cycles([move(0), move(1, stream=1)], of)
+    assert max(ends) >= 14 + 3 + 2 * SIZE // 32
+    assert end_cycles([move(0), move(0, True, at=1 << 14, stream=1)], of)[0] == alone[0]
 
 
 @given(st.integers(1, MAX_CLUSTERS))
@@ -103,13 +105,13 @@ def test_twelve_clusters_of_sixteen_channels() -> None:
         for cluster in range(12) for index in range(16)
     ]  # fmt: skip
     assert all(Descriptor.unpack(each.descriptor.pack()) == each.descriptor for each in commands)
-    seen = listed(commands, of, True)
-    begun = [event["unit"] for event in seen.of(What.DMA_BEGIN)]
+    trace = listed(commands, of, True)
+    begun = [event["unit"] for event in trace.of(What.DMA_BEGIN)]
     assert {unit_index(unit) // 16 for unit in begun} == set(range(12))
     assert {unit_kind(unit) for unit in begun} == {Kind.DMA}
-    used = {unit_index(event["unit"]) for event in seen.of(What.BANK_BUSY)}
+    used = {unit_index(event["unit"]) for event in trace.of(What.BANK_BUSY)}
     assert used == {64 * cluster for cluster in range(12)}
-    assert len(seen.run.device.counters.up_to_date().to_json()["bank_busy"]) == 768
+    assert len(trace.run.device.counters.up_to_date().to_json()["bank_busy"]) == 768
 
 
 def test_codes_of_units_keep_those_of_256() -> None:

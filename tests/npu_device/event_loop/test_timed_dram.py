@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from burst_scheduler import BurstScheduler, Wanted, cycles, ticks
+from burst_scheduler import BurstScheduler, Transfer, cycles, ticks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_graphs import listed
@@ -37,22 +37,22 @@ GHZ = 1_200_000_000
 def config(device: str = "ddr4-3200", channels: int = 1, interleave: int = 256, *, dma: int = 4, alignment: int = 64,
            outstanding: int = 1, share: str = "fair", **timed: Any) -> NpuConfig:  # fmt: skip
     """A machine in which nothing but the DRAM limits a transfer."""
-    made = NpuConfig(
+    machine = NpuConfig(
         spm=SpmConfig(size=1 << 22, port=None), noc=NocConfig(latency=8, bytes_per_second=None),
         dma=DmaConfig(channels=dma, bytes_per_cycle=None, alignment=alignment, outstanding=outstanding, share=share),
         dram=DramConfig(size=1 << 26, model="timed", channels=channels, interleave=interleave,
                         timed=TimedDramConfig(device=device, **timed)),
     )  # fmt: skip
-    check(made)
-    return made
+    check(machine)
+    return machine
 
 
 def move(
     rows: int, size: int, at: int = 0, stride: int = 0, write: bool = False, stream: int = 0, spm: int = 0
 ) -> Listed:
     """`spm`: which 16 KiB of the scratchpad; transfers of other ones and other streams are independent."""
-    here = SPM + (spm << 14)
-    ends = (here, DRAM + at) if write else (DRAM + at, here)
+    scratchpad = SPM + (spm << 14)
+    ends = (scratchpad, DRAM + at) if write else (DRAM + at, scratchpad)
     return Listed(
         Descriptor(opcode=Opcode.STORE if write else Opcode.LOAD, tile_m=rows, tile_k=size, type_in0=DataType.INT8,
                    param0=stride, in0_addr=ends[0], out_addr=ends[1], stream=stream)
@@ -99,28 +99,29 @@ def test_each_transfer_ends_when_a_plain_scheduler_of_bursts_says(
 ) -> None:
     commands = [_apart(command, index) for index, command in enumerate(commands)]
     of = config("ddr4-3200", channels, interleave, alignment=alignment, **timed)
-    seen = listed(commands, of, native=True)
+    trace = listed(commands, of, native=True)
     timing, clock = of.dram.timed.timing, of.dram_clock
     plain = BurstScheduler(timing, channels, interleave, of.dram.timed.mapping, of.dram.timed.hash == "xor",
                            of.dram.timed.page, of.dram.timed.queue, of.dram.timed.passes)  # fmt: skip
-    commanded = dict(zip(seen.run.tickets, (command.descriptor for command in commands), strict=True))
-    ends = {end["ticket"]: int(end["cycle"]) for end in seen.of(What.DMA_END)}
-    requests: dict[int, Wanted] = {}
-    for begin in sorted(seen.of(What.DMA_BEGIN), key=lambda begin: _order(begin, commanded)):
+    commanded = dict(zip(trace.run.tickets, (command.descriptor for command in commands), strict=True))
+    ends = {end["ticket"]: int(end["cycle"]) for end in trace.of(What.DMA_END)}
+    requests: dict[int, Transfer] = {}
+    for begin in sorted(trace.of(What.DMA_BEGIN), key=lambda begin: _order(begin, commanded)):
         descriptor = commanded[begin["ticket"]]
         address = descriptor.out_addr if _writes(descriptor) else descriptor.in0_addr
-        wanted = Wanted(
+        transfer = Transfer(
             ticks(clock, begin["cycle"]), _writes(descriptor), address, descriptor.tile_m, descriptor.tile_k,
             descriptor.param0 or descriptor.tile_k, alignment,
         )  # fmt: skip
-        plain.request(wanted)
-        requests[begin["ticket"]] = wanted
+        plain.request(transfer)
+        requests[begin["ticket"]] = transfer
     plain.run()
     way_back = Timing(of).way_back
     assert ends == {
-        ticket: cycles(clock, one.finish or 0) + (0 if one.write else way_back) for ticket, one in requests.items()
+        ticket: cycles(clock, transfer.finish or 0) + (0 if transfer.write else way_back)
+        for ticket, transfer in requests.items()
     }
-    assert seen.run.device.counters.up_to_date().to_json()["dram"] == {
+    assert trace.run.device.counters.up_to_date().to_json()["dram"] == {
         "activations": sum(len(channel.activations) for channel in plain.channels),
         "bursts": sum(len(channel.columns) for channel in plain.channels),
     }
@@ -139,8 +140,8 @@ def _writes(descriptor: Descriptor) -> bool:
 def _apart(command: Listed, index: int) -> Listed:
     """Rows that do not overlap, and a part of the scratchpad for each transfer: only DRAM makes one wait."""
     descriptor = command.descriptor
-    here = SPM + (index << 14)
-    ends = {"in0_addr": here} if _writes(descriptor) else {"out_addr": here}
+    scratchpad = SPM + (index << 14)
+    ends = {"in0_addr": scratchpad} if _writes(descriptor) else {"out_addr": scratchpad}
     return command._replace(descriptor=descriptor.with_(param0=max(descriptor.param0, descriptor.tile_k), **ends))
 
 
@@ -196,10 +197,10 @@ def ddr4(**timed: Any) -> NpuConfig:
 @pytest.mark.parametrize(("mapping", "distance"), [(MAPPINGS[0], 8), (MAPPINGS[1], 4)])
 def test_a_stream_of_one_row_moves_a_burst_each_tccd(bursts: int, mapping: str, distance: int) -> None:
     """tCCD_L within a bank group, tCCD_S where bursts take the groups in turn: there the first four open their rows."""
-    taken = spent(move(1, 64 * min(bursts, 128)), ddr4(mapping=mapping))
+    cycles_spent = spent(move(1, 64 * min(bursts, 128)), ddr4(mapping=mapping))
     bursts = min(bursts, 128)
     first = 8 + 22 + 22 + 4
-    assert taken == first + distance * (bursts - 1)
+    assert cycles_spent == first + distance * (bursts - 1)
 
 
 @pytest.mark.parametrize("rows", [2, 3, 8])
@@ -240,18 +241,18 @@ def test_a_queue_lets_open_rows_pass_but_only_so_often() -> None:
     ends = {}
     for passes in (0, 100):
         timed = replace(of.dram.timed, passes=passes)
-        seen = listed([move(1, 4096), other, *hits], replace(of, dram=replace(of.dram, timed=timed)), True)
-        done = {event["ticket"]: event["cycle"] for event in seen.of(What.DONE)}
-        ends[passes] = [done[ticket] for ticket in seen.run.tickets]
+        trace = listed([move(1, 4096), other, *hits], replace(of, dram=replace(of.dram, timed=timed)), True)
+        done = {event["ticket"]: event["cycle"] for event in trace.of(What.DONE)}
+        ends[passes] = [done[ticket] for ticket in trace.run.tickets]
     assert ends[0][1] < ends[0][2]
     assert ends[100][2] < ends[100][1]
 
 
 def test_reads_and_writes_pay_for_the_turn_of_the_bus() -> None:
-    """Of one row: a write tRTW after a read, a read tWTR_L after the end of written data."""
+    """One row: a write tRTW after a read, a read tWTR_L after the end of written data."""
     of = ddr4(mapping=MAPPINGS[0])
-    seen = listed([move(1, 64, write=True), move(1, 64, 64, stream=1, spm=1)], of, True)
-    assert [end["cycle"] for _, end in seen.spans()] == [22 + 12 + 16 + 4, 8 + 22 + 22 + 4]
+    trace = listed([move(1, 64, write=True), move(1, 64, 64, stream=1, spm=1)], of, True)
+    assert [end["cycle"] for _, end in trace.spans()] == [22 + 12 + 16 + 4, 8 + 22 + 22 + 4]
     machine = Machine(of, Timing(of), EventStream())
     assert machine.priority_access(0, DRAM, 64, write=True) == 0
     assert machine.priority_access(0, DRAM + 64, 64) == (22 + 16 + 4 + 12) - 22

@@ -381,7 +381,7 @@ def test_clusters_have_scratchpads_engines_and_barriers_of_their_own() -> None:
 
 @pytest.mark.parametrize("custom", [False, True])
 def test_a_barrier_of_a_cluster_holds_back_that_cluster(custom: bool) -> None:
-    """Of the second cluster, not of the first: BARRIER names its own, TBAR stamps each."""
+    """The second cluster, not the first: BARRIER names its own, TBAR stamps each."""
     rig = Rig(NpuConfig(spm=SMALL_SPM, clusters=2))
     other = SPM + SPM_CLUSTER_STRIDE
     a = rig.submit(load(other, cluster=1, stream=1))

@@ -149,8 +149,8 @@ def test_errors_are_those_of_the_paper_and_bits_are_exact(name: str, side: str) 
     statement, bits = STATEMENTS[name, side]
     method = METHODS[name]
     parameters = method.calibrate(sample, side, DIM)
-    wanted = statement(x.astype(np.float64), sample.astype(np.float64))
-    error, paper = (float(np.linalg.norm(read - x)) for read in (method.read_back(x, side, DIM, parameters), wanted))
+    expected = statement(x.astype(np.float64), sample.astype(np.float64))
+    error, paper = (float(np.linalg.norm(read - x)) for read in (method.read_back(x, side, DIM, parameters), expected))
     assert error == pytest.approx(paper, rel=0.01)
     if not bits:  # an entry of 32 bits for each element beyond the thresholds of its channel
         low, high = np.percentile(sample, (0.5, 99.5), axis=0)
@@ -208,15 +208,15 @@ def test_a_cache_that_grows_reads_as_the_codec_does_at_once(policy: int, steps: 
         first += step
         read = cache.read(memory.read, first, parameters)
         assert np.array_equal(np.concatenate((before, latest), axis=1), read)
-    wanted = codec.read_back(x, DIM, parameters).reshape(total, HEADS, DIM).transpose(1, 0, 2)
-    np.testing.assert_array_equal(read.astype(np.float32), wanted)
+    expected = codec.read_back(x, DIM, parameters).reshape(total, HEADS, DIM).transpose(1, 0, 2)
+    np.testing.assert_array_equal(read.astype(np.float32), expected)
     lengths = cache.lengths(memory.read, cache.coded(total)).sum(axis=0).tolist()
     assert pages(cache, total, lengths, 4096).payload == codec.stored_bytes(x, DIM, parameters)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_bytes_of_tokens_are_those_that_their_appends_write(name: str) -> None:
-    """To rounding, the counts, and the tail, whose tokens are written twice."""
+    """Equal but for rounding, the counts, and the tail, whose tokens are written twice."""
     method, tokens = METHODS[name], 1280
     cache = KvCache(0, 1, HEADS, tokens, DIM, (method.bits,) * HEADS)
     written = tokens * sum(map(sum, method.written(HEADS, DIM)))

@@ -22,7 +22,7 @@ def tile(number: int, stored: bool, low: int, size: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def most(low: int, size: int, other: int, others: int) -> int:
+def fullest(low: int, size: int, other: int, others: int) -> int:
     """Bytes of two tiles in the fullest bank that holds parts of both."""
 
     def parts(begin: int, count: int) -> list[int]:
@@ -43,16 +43,16 @@ def test_a_list_is_refused_when_it_reads_what_another_tile_has_cut(todo: list[tu
     cut_by: dict[int, int] = {}
     refused = set()
     for number, (stored, low, size) in enumerate(todo):
-        held = {one for one in owner[low : low + size] if one is not None}
+        tiles = {label for label in owner[low : low + size] if label is not None}
         if stored:
-            for one in held & cut_by.keys():
-                _, *first = todo[one]
-                _, *second = todo[cut_by[one]]
-                if most(*first, *second) > SIZE:
-                    refused.add((one, cut_by[one]))
+            for label in tiles & cut_by.keys():
+                _, *first = todo[label]
+                _, *second = todo[cut_by[label]]
+                if fullest(*first, *second) > SIZE:
+                    refused.add((label, cut_by[label]))
             continue
-        for one in held:
-            cut_by.setdefault(one, number)
+        for label in tiles:
+            cut_by.setdefault(label, number)
         spans = low // SIZE != (low + size - 1) // SIZE
         owner[low : low + size] = [number if spans else None] * size
     commands = [tile(number, *move) for number, move in enumerate(todo)]

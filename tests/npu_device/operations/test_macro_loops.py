@@ -37,10 +37,10 @@ def listed(order: int, shape: tuple[int, int, int], tile: tuple[int, int, int], 
 def read(order: int, shape: tuple[int, int, int], tile: tuple[int, int, int], block: tuple[int, int, int]) -> int:
     """Bytes of in0 and in1 that one engine moves, by a walk: a tile that stays is there until another block of its
     operand comes, another one until the next tile of it."""
-    extent, size, blocks = (dict(zip("mnk", one, strict=True)) for one in (shape, tile, block))
+    extent, size, blocks = (dict(zip("mnk", values, strict=True)) for values in (shape, tile, block))
     axes = ORDERS[order & 15]
     outer = [range(0, extent[axis], blocks[axis] or size[axis]) for axis in axes]
-    held: dict[str, tuple[object, set[object]]] = {"in0": (None, set()), "in1": (None, set())}
+    resident: dict[str, tuple[object, set[object]]] = {"in0": (None, set()), "in1": (None, set())}
     total = 0
     for corner in product(*outer):
         at = dict(zip(axes, corner, strict=True))
@@ -51,12 +51,12 @@ def read(order: int, shape: tuple[int, int, int], tile: tuple[int, int, int], bl
                 key = tuple(index[axis] for axis in dimensions)
                 if order & STAY[name]:
                     period: object = tuple(at[axis] for axis in dimensions)
-                    if held[name][0] != period:
-                        held[name] = (period, set())
-                elif key not in held[name][1]:
-                    held[name] = (None, set())
-                if key not in held[name][1]:
-                    held[name][1].add(key)
+                    if resident[name][0] != period:
+                        resident[name] = (period, set())
+                elif key not in resident[name][1]:
+                    resident[name] = (None, set())
+                if key not in resident[name][1]:
+                    resident[name][1].add(key)
                     bytes_of = 1
                     for axis in dimensions:
                         bytes_of *= min(size[axis], extent[axis] - index[axis])
@@ -80,8 +80,8 @@ def test_engines_share_what_stays(order: int, block: tuple[int, int, int], engin
     shape, tile = (256, 384, 256), (64, 64, 64)
     config = NpuConfig(te=TeConfig(count=engines))
     shared, alone = (
-        Runner(one, values=False).run([listed(order, shape, tile, block)])
-        for one in (config, replace(config, te=TeConfig(count=1)))
+        Runner(machine, values=False).run([listed(order, shape, tile, block)])
+        for machine in (config, replace(config, te=TeConfig(count=1)))
     )
     moved, other = (ran.device.counters.to_json()["dram_bytes_read"] for ran in (shared, alone))
     assert moved == other == read(order, shape, tile, block)

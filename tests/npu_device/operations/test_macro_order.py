@@ -50,7 +50,7 @@ small = st.integers(1, 6)
 orders = st.sampled_from([
     order | bits for order in (0, 1, 2) for bits in (0, 0x10, 0x20, 0x30, 0x60 if order == 1 else 0x50, 0x70)
 ])  # fmt: skip
-"""Of the loops of a product, with the operands that stay, and what engines have in common."""
+"""Orders of the loops of a product, with the operands that stay, and those that engines share."""
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""Which commands wait for which, against byte sets and brute force."""
+"""Dependencies between commands, against byte sets and brute force."""
 
 from itertools import pairwise
 from random import Random
@@ -56,7 +56,7 @@ def test_the_rule_for_conflicts(a: Region, b: Region) -> None:
     assert conflict(a, b) == boxes
 
 
-def command(number: int, reads: list[Region], write: Region | None) -> Command:
+def new_command(number: int, reads: list[Region], write: Region | None) -> Command:
     writes = () if write is None else (write,)
     words = operand_words(reads, writes)
     order = Order(Descriptor(), Opcode.COPY, Kind.VE, reads=tuple(reads), writes=writes, operands=words)
@@ -75,37 +75,37 @@ class Hazards:
         self._add, self._end, self._retire = (module.entry(function) for function in functions)
         self._commands: dict[int, Command] = {}
 
-    def add(self, one: Command) -> None:
-        one.entry = self._buffer.add_operands(one.operands())
-        self._commands[one.entry] = one
-        self.entry(one).number = one.number
-        self._add(self._buffer.arena, one.entry)
+    def add(self, command: Command) -> None:
+        command.entry = self._buffer.add_operands(command.operands())
+        self._commands[command.entry] = command
+        self.entry(command).number = command.number
+        self._add(self._buffer.arena, command.entry)
 
-    def entry(self, one: Command) -> Any:
-        return self._buffer.arena.view(Entry, one.entry)
+    def entry(self, command: Command) -> Any:
+        return self._buffer.arena.view(Entry, command.entry)
 
-    def waits(self, one: Command) -> int:
-        count: int = self.entry(one).hazards
+    def waits(self, command: Command) -> int:
+        count: int = self.entry(command).hazards
         return count
 
     def ended(self, *commands: Command) -> list[Command]:
         """The commands that these set free, oldest first."""
-        for one in commands:
-            self.entry(one).stage = ENDED
-            self._end(self._buffer.arena, one.entry, 0)
+        for command in commands:
+            self.entry(command).stage = ENDED
+            self._end(self._buffer.arena, command.entry, 0)
         return self._released()
 
-    def retired(self, one: Command) -> list[Command]:
-        self._retire(self._buffer.arena, one.entry, 0)
+    def retired(self, command: Command) -> list[Command]:
+        self._retire(self._buffer.arena, command.entry, 0)
         return self._released()
 
     def _released(self) -> list[Command]:
-        issue, found = self._buffer.issue, []
+        issue, released = self._buffer.issue, []
         entry, issue.released, issue.last_released = issue.released, None, None
         while entry is not None:
-            found.append(self._commands[entry.offset])
+            released.append(self._commands[entry.offset])
             entry = entry.next
-        return found
+        return released
 
     def records(self, record: type) -> int:
         """Records of one kind that are in use."""
@@ -129,14 +129,14 @@ def test_two_commands_are_ordered_when_their_regions_conflict() -> None:
     for _ in range(draws(6000)):
         a, b = some_region(random), some_region(random)
         dependencies = Dependencies()
-        dependencies.add(command(0, [], a))
-        reader, writer = dependencies.add(command(1, [b], None)), dependencies.add(command(2, [], b))
+        dependencies.add(new_command(0, [], a))
+        reader, writer = dependencies.add(new_command(1, [b], None)), dependencies.add(new_command(2, [], b))
         assert reader == ({0} if conflict(a, b) else set(), set())
         assert writer == ({1}, {0} if conflict(a, b) else set())
 
 
 def blockers(commands: list[Command]) -> list[tuple[set[int], set[int]]]:
-    """For each command, the older ones whose end, and whose retirement, it has to wait for."""
+    """Older commands whose end, and whose retirement, each command has to wait for."""
 
     def meet(first: tuple[Region, ...], second: tuple[Region, ...]) -> bool:
         return any(conflict(a, b) for a in first for b in second)
@@ -145,12 +145,12 @@ def blockers(commands: list[Command]) -> list[tuple[set[int], set[int]]]:
         (
             {
                 o.number
-                for o in commands[: one.number]
-                if meet(one.reads(), o.writes()) or meet(one.writes(), o.reads())
+                for o in commands[: command.number]
+                if meet(command.reads(), o.writes()) or meet(command.writes(), o.reads())
             },
-            {o.number for o in commands[: one.number] if meet(one.writes(), o.writes())},
+            {o.number for o in commands[: command.number] if meet(command.writes(), o.writes())},
         )
-        for one in commands
+        for command in commands
     ]
 
 
@@ -162,7 +162,7 @@ def test_commands_run_as_a_brute_force_check_of_all_pairs_allows(seed: int) -> N
     """
     random, hazards = Random(seed), Hazards()
     commands = [
-        command(
+        new_command(
             number,
             [some_region(random) for _ in range(random.randrange(3))],
             some_region(random) if random.randrange(4) else None,
@@ -173,28 +173,28 @@ def test_commands_run_as_a_brute_force_check_of_all_pairs_allows(seed: int) -> N
     queued, running, ended, retired = list[Command](), list[Command](), list[Command](), set[int]()
     coming = commands[::-1]
     while len(retired) < len(commands):
-        over = retired | {one.number for one in ended}
-        for one in queued:
-            ends, retirements = waits[one.number]
-            assert (hazards.waits(one) == 0) == (ends <= over and retirements <= retired)
-        ready = [one for one in queued if not hazards.waits(one)]
+        over = retired | {command.number for command in ended}
+        for command in queued:
+            ends, retirements = waits[command.number]
+            assert (hazards.waits(command) == 0) == (ends <= over and retirements <= retired)
+        ready = [command for command in queued if not hazards.waits(command)]
         movable = [*ready, *running, *ended]
         if coming and (not movable or random.random() < 0.6):
             hazards.add(coming[-1])
             queued.append(coming.pop())
             continue
-        one = random.choice(movable)
-        if one in ready:
-            queued.remove(one)
-            running.append(one)
-        elif one in running:
-            running.remove(one)
-            ended.append(one)
-            hazards.ended(one)
+        command = random.choice(movable)
+        if command in ready:
+            queued.remove(command)
+            running.append(command)
+        elif command in running:
+            running.remove(command)
+            ended.append(command)
+            hazards.ended(command)
         else:
-            ended.remove(one)
-            retired.add(one.number)
-            hazards.retired(one)
+            ended.remove(command)
+            retired.add(command.number)
+            hazards.retired(command)
     assert not hazards.records(Access) and not hazards.records(Dependency)
 
 
@@ -204,14 +204,14 @@ def test_what_comes_before_is_what_conflicts_and_leads_to_all_that_does(
     todo: list[tuple[list[Region], Region | None]],
 ) -> None:
     dependencies = Dependencies()
-    commands = [command(number, reads, write) for number, (reads, write) in enumerate(todo)]
+    commands = [new_command(number, reads, write) for number, (reads, write) in enumerate(todo)]
     reached: list[set[int]] = []
-    for one in commands:
-        older = commands[: one.number]
-        readers = {a.number for a in older if any(conflict(w, r) for w in one.writes() for r in a.reads())}
-        writers = {a.number for a in older if any(conflict(r, w) for r in one.reads() for w in a.writes())}
-        overwritten = {a.number for a in older if any(conflict(w, v) for w in one.writes() for v in a.writes())}
-        ends, retirements = dependencies.add(one)
+    for command in commands:
+        older = commands[: command.number]
+        readers = {a.number for a in older if any(conflict(w, r) for w in command.writes() for r in a.reads())}
+        writers = {a.number for a in older if any(conflict(r, w) for r in command.reads() for w in a.writes())}
+        overwritten = {a.number for a in older if any(conflict(w, v) for w in command.writes() for v in a.writes())}
+        ends, retirements = dependencies.add(command)
         assert ends <= readers | writers and retirements <= overwritten
         reached.append((ends | retirements).union(*(reached[number] for number in ends | retirements)))
         assert readers | writers | overwritten <= reached[-1]
@@ -243,10 +243,10 @@ def test_what_is_over_is_forgotten() -> None:
     table = make_region(0, 1, 64)
     for number in range(3000):
         address = 4096 + 4096 * number
-        one = command(number, [table, make_region(address, 4, 16, 64)], make_region(address + 1024, 1, 64))
-        hazards.add(one)
-        assert not hazards.waits(one)
-        flying.append(one)
+        command = new_command(number, [table, make_region(address, 4, 16, 64)], make_region(address + 1024, 1, 64))
+        hazards.add(command)
+        assert not hazards.waits(command)
+        flying.append(command)
         if len(flying) == 10:
             oldest = flying.pop(0)
             hazards.ended(oldest)
@@ -257,34 +257,34 @@ def test_what_is_over_is_forgotten() -> None:
 def test_a_command_keeps_no_list_of_thousands_that_it_waits_for() -> None:
     """Columns of a matrix, then its rows: each row waits for all columns."""
     hazards = Hazards()
-    columns = [command(number, [], make_region(8 * number, 16, 8, 8000)) for number in range(1000)]
-    rows = [command(1000 + row, [make_region(8000 * row, 1, 8000)], None) for row in range(16)]
-    for one in (*columns, *rows):
-        hazards.add(one)
+    columns = [new_command(number, [], make_region(8 * number, 16, 8, 8000)) for number in range(1000)]
+    rows = [new_command(1000 + row, [make_region(8000 * row, 1, 8000)], None) for row in range(16)]
+    for command in (*columns, *rows):
+        hazards.add(command)
     assert not hazards.records(Dependency)
     free: list[Command] = []
-    for one in columns[::-1]:
+    for command in columns[::-1]:
         assert not free
-        free = hazards.ended(one)
+        free = hazards.ended(command)
     assert free == rows
 
 
 def test_writers_of_one_tile_wait_for_the_latest_of_them_only() -> None:
     """A queue of 4,096 commands that write one tile: each waits for one, however many came before."""
     hazards, tile = Hazards(), make_region(64, 1, 4096)
-    queue = [command(number, [make_region(8192 + 64 * number, 1, 64)], tile) for number in range(4096)]
-    for one in queue:
-        hazards.add(one)
-    assert [hazards.waits(one) for one in queue] == [0] + [1] * 4095
-    for one, following in pairwise(queue):
-        assert not hazards.ended(one), "results reach memory in order: a writer waits until the one before retires"
-        assert hazards.retired(one) == [following]
+    queue = [new_command(number, [make_region(8192 + 64 * number, 1, 64)], tile) for number in range(4096)]
+    for command in queue:
+        hazards.add(command)
+    assert [hazards.waits(command) for command in queue] == [0] + [1] * 4095
+    for command, following in pairwise(queue):
+        assert not hazards.ended(command), "results reach memory in order: a writer waits until the one before retires"
+        assert hazards.retired(command) == [following]
 
 
 def test_commands_that_others_release_in_one_cycle_become_ready_in_the_order_of_acceptance() -> None:
     hazards, tiles = Hazards(), [make_region(64 * index, 1, 64) for index in range(2)]
-    first, second = (command(number, [], tile) for number, tile in enumerate(tiles))
-    readers = [command(2 + number, [tiles[number % 2]], None) for number in range(4)]
-    for one in (first, second, *readers):
-        hazards.add(one)
+    first, second = (new_command(number, [], tile) for number, tile in enumerate(tiles))
+    readers = [new_command(2 + number, [tiles[number % 2]], None) for number in range(4)]
+    for command in (first, second, *readers):
+        hazards.add(command)
     assert hazards.ended(first, second) == readers
