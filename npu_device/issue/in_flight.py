@@ -58,7 +58,7 @@ def state_of(
         "status_address": command.status_address,
         "accepted": entry.accepted,
         "hazards_clear": entry.hazards_clear,
-        "gates_clear": entry.gates_clear,
+        "gates_clear": entry.barriers_clear,
         "unit": int(command.unit),
         "stage": STAGES[entry.stage],
         "position": None if macro is None else macro.position,
@@ -85,7 +85,7 @@ def command_of(state: Any, decoder: Decoder, sums: Sequence[AccumulatorSum], mem
         command.unit_class = (command.kind, d.cluster, command.affinity)
     command.ticket = fields.integer("ticket", 1, MODULUS - 1)
     command.number = fields.integer("number", 1, LATEST)
-    accepted, hazards_clear, gates_clear = (
+    accepted, hazards_clear, barriers_clear = (
         fields.integer(name, 0, LATEST) for name in ("accepted", "hazards_clear", "gates_clear")
     )
     for name in ("hazards_clear", "gates_clear"):
@@ -104,7 +104,7 @@ def command_of(state: Any, decoder: Decoder, sums: Sequence[AccumulatorSum], mem
     if fields["failure"] is not None:
         _load_failure(command, fields.listed("failure", 2), stage)
     writes = _load_results(command, fields, stage, memory, values)
-    entry = EntryState(stage, accepted, hazards_clear, gates_clear, fields.integers("epochs", 0, LATEST, SCOPES))
+    entry = EntryState(stage, accepted, hazards_clear, barriers_clear, fields.integers("epochs", 0, LATEST, SCOPES))
     return InFlight(command, entry, writes if stage == ENDED else None)
 
 

@@ -120,7 +120,7 @@ def enter(entry: Entry, scope: int, domain: Domain, epoch: Epoch) -> None:
 
 
 def enter_epochs(issue: Issue, entry: Entry) -> None:
-    """Put a command into the current epochs and count in `entry.gates` those it waits for."""
+    """Put a command into the current epochs and count in `entry.barriers_pending` those it waits for."""
     for scope in range(SCOPES):
         domain = issue.domains[domain_of(entry, scope)]
         enter(entry, scope, domain, domain.last)
