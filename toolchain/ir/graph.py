@@ -55,7 +55,7 @@ class TensorIR:
     is_kv_head_split: bool = False
     """Of keys or values: the heads of a layer are in several tensors, each with a width of its own."""
     codec: int = OAKEN.policy
-    """Of keys or values of type ENCODED: number of their codec."""
+    """Number of the codec of keys or values of type ENCODED."""
 
     @property
     def qbits(self) -> int:
@@ -149,9 +149,9 @@ class Blocks(NamedTuple):
 
     codes: Values
     scales: Values
-    """(blocks, columns)."""
+    """Shape (blocks, columns)."""
     zeros: Values | None
-    """As scales; None: all are 0."""
+    """Shape as `scales`; None: all are 0."""
     size: int
     """Rows of a block."""
     bits: int

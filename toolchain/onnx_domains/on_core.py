@@ -15,7 +15,7 @@ from onnx import helper
 
 from toolchain.onnx_nodes.evaluation import TensorInfo
 from toolchain.onnx_nodes.parts import CORE as DOMAIN
-from toolchain.onnx_nodes.parts import Counted, Parts, Row
+from toolchain.onnx_nodes.parts import Parts, Row, ValidRows
 
 COUNT = ".count"
 MAX_RANK = 8
@@ -67,7 +67,7 @@ def _found(parts: Parts, operator: str, inputs: Sequence[str], name: str, axis: 
     label = f"{parts.node.name}/{operator}"
     node = helper.make_node(operator, inputs, [name, count], label, domain=DOMAIN, rows=shape[axis], **attributes)
     parts.nodes.append(node)
-    parts.counts[name] = Counted(count, axis)
+    parts.counts[name] = ValidRows(count, axis)
     parts.infos |= {name: TensorInfo("INT64", tuple(shape)), count: TensorInfo("INT64", (1,))}
 
 

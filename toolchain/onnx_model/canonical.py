@@ -231,7 +231,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
 
     def _decompose(self, proto: Any) -> None:
         """The operators of ONNX that stand for one of another domain."""
-        proto, known = self._closed_inputs(proto), dict(self.known)
+        proto, known = self._close_inputs(proto), dict(self.known)
         for name in proto.input:
             if name in self._external:
                 known[name] = self._external[name]
@@ -270,7 +270,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
             return
         self._makers.update((name, proto) for name in proto.output if name)
         self.follow_node(proto)
-        self._follow_largest(proto)
+        self._follow_limits(proto)
 
     def _compress(self, data: str, condition: str, name: str, axis: int) -> None:
         self._decompose(helper.make_node("Compress", [data, condition], [name], name, axis=axis))

@@ -4,14 +4,11 @@ Such a tensor has room for all rows that there can be; those that count are the 
 number says how many they are. What operators do with rows follows: one that keeps rows apart leaves them where they
 are; one that joins them reads numbers in the place of the others that do not change its result (nothing of a sum,
 the lowest of a largest); rows of several tensors are moved together (`Compress`, whose kernel is on the core).
-
-Shapes of such tensors, and what is computed from those, are numbers of the run. The most that they can be is known,
-and gives the room of what has such a shape.
 """
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,9 +16,9 @@ import onnx
 from onnx import helper
 
 from toolchain.errors import ModelError
-from toolchain.ir.graph import Values
-from toolchain.onnx_nodes.evaluation import MAX_FOLDED, TensorInfo, evaluate
-from toolchain.onnx_nodes.parts import Counted
+from toolchain.onnx_model.open_shapes import OpenShapes
+from toolchain.onnx_nodes.evaluation import TensorInfo
+from toolchain.onnx_nodes.parts import ValidRows
 
 APART = frozenset((
     "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Div", "Equal", "Erf", "Exp", "Floor", "Greater", "GreaterOrEqual",
@@ -34,138 +31,82 @@ _BATCHED = {
     "MatMul": 0, "MaxPool": 0, "Resize": 0, "RoiAlign": 1,
 }  # fmt: skip
 """Operators that treat each row of one input, of dimension 0, by itself -> the place of that input."""
-_SHAPED = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+_RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 _NEUTRAL: dict[str, float] = {
     "ArgMax": -math.inf, "ArgMin": math.inf, "LogSoftmax": -math.inf, "ReduceL1": 0, "ReduceL2": 0,
     "ReduceLogSum": 0, "ReduceLogSumExp": -math.inf, "ReduceMax": -math.inf, "ReduceMin": math.inf, "ReduceProd": 1,
     "ReduceSum": 0, "ReduceSumSquare": 0, "Softmax": -math.inf,
 }  # fmt: skip
 """Operators that join the elements of dimensions -> the number that changes nothing there."""
-_MONOTONE = frozenset((
-    "Add", "Cast", "Ceil", "Concat", "Floor", "Gather", "Identity", "Max", "Min", "Mul", "ReduceMax", "ReduceMin",
-    "ReduceProd", "Reshape", "Shape", "Slice", "Squeeze", "Unsqueeze",
-))  # fmt: skip
-"""Operators on sizes whose results are the largest where their operands are."""
+_NOTHING = {"NonZero": {0: 0.0}, "Compress": {1: 0.0}, "NonMaxSuppression": {1: -math.inf}}
+"""Operators that search for rows -> places of their inputs and the number with which nothing is there."""
 _JOINS = "it joins rows of {0}, of which the run decides how many count: cut the model before it, {0} an output"
 
 
-class OpenRows(ABC):
-    """What becomes of such tensors in a graph that is made node by node."""
-
-    info: dict[str, TensorInfo]
-    known: dict[str, Values]
-    _opsets: Sequence[Any]
+class OpenRows(OpenShapes):
+    """Rules for such tensors in a graph that grows node by node."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Counted] = {}
-        self._largest: dict[str, Values] = {}
-
-    @abstractmethod
-    def _append(self, proto: Any) -> None:
-        """A node as it is."""
-
-    @abstractmethod
-    def _elements(self, name: str) -> list[int | str]:
-        """Those of a vector: numbers, and tensors of one element; none where nothing is known of them."""
-
-    def _follow_largest(self, proto: Any) -> None:
-        """The most that the elements of a small tensor can be."""
-        if proto.op_type not in _MONOTONE or proto.output[0] in self.known:
-            return
-        feeds = {name: values for name in proto.input if name and (values := self._limit(name)) is not None}
-        if not feeds or len(feeds) < len(set(filter(None, proto.input))):
-            return
-        if any(values.size > MAX_FOLDED for values in feeds.values()):
-            return
-        try:
-            self._largest[proto.output[0]] = evaluate(proto, feeds, self._opsets)[0]
-        except Exception:  # named when the whole model is checked
-            return
-
-    def _limit(self, name: str) -> Values | None:
-        """The most that the elements of a tensor can be, as far as it is known."""
-        return self.known[name] if name in self.known else self._largest.get(name)
+        super().__init__()
+        self.rows: dict[str, ValidRows] = {}
 
     def _open_rows(self, proto: Any) -> bool:
         """Whether a node reads such tensors, or makes one of a shape that the run decides; then what it becomes is
         added. ModelError: it has no such form."""
         try:
-            return self._followed(proto)
+            return self._follow_rows(proto)
         except LookupError:  # types and shapes are not those of the operator
-            found = [name for name in proto.input if name in self.rows]
-            if not found:
+            opened = self._opened(proto)
+            if not opened:
                 return False
-            raise ModelError(_JOINS.format(found[0])) from None
+            raise ModelError(_JOINS.format(opened[0])) from None
 
-    def _followed(self, proto: Any) -> bool:
-        found = [name for name in proto.input if name in self.rows]
-        rule = _RULES.get(proto.op_type)
-        if rule is None and proto.op_type in _NEUTRAL:
-            rule = OpenRows._reduced
-        if not found and rule not in _OF_SHAPES:
+    def _opened(self, proto: Any) -> list[str]:
+        """Inputs that are such tensors."""
+        return [name for name in proto.input if name in self.rows]
+
+    def _follow_rows(self, proto: Any) -> bool:
+        opened, rule = self._opened(proto), _RULES.get(proto.op_type)
+        if not opened and rule not in _BY_SHAPE:
             return self._vector(proto)
-        if rule is not None:
-            if rule(self, proto):
-                return True
-            if not found:
-                return False
+        if rule is not None and rule(self, proto):
+            return True
+        if not opened:
+            return False
         axes = {_axis(proto, at, self.rows[name].axis, self.info) for at, name in enumerate(proto.input)
                 if name in self.rows}  # fmt: skip
         if len(axes) > 1 or None in axes:
-            raise ModelError(_JOINS.format(found[0]))
+            raise ModelError(_JOINS.format(opened[0]))
         self._append(proto)
         (axis,) = axes
         for name in proto.output:
             if name and axis is not None:
-                self.rows[name] = self._as_many(found[0], name, axis)
+                self.rows[name] = self._as_many(opened[0], name, axis)
         return True
 
     # -- pieces --------------------------------------------------------------------------------------------------------
 
-    def _plain(self, operator: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
-        self._append(helper.make_node(operator, inputs, [name], name, **attributes))
-        return name
-
-    def _constant_of(self, name: str, values: Any) -> str:
-        if name not in self.known:
-            self._plain("Constant", [], name, value=onnx.numpy_helper.from_array(np.asarray(values)))
-        return name
-
     def _begin(self, name: str, axis: int, count: str) -> None:
         """A tensor has rows of which so many count."""
-        self.rows[name] = Counted(count, axis)
+        self.rows[name] = ValidRows(count, axis)
         self.known.pop(name, None)  # of what counts only the run knows how much there is
         if count not in self.known:
             room = np.array([self.info[name].shape[axis]])
-            self._largest[count] = np.minimum(self._largest.get(count, room), room)
+            _, most = self._limits.get(count, (room, room))
+            self._limits[count] = np.zeros_like(room), np.minimum(most, room)
 
-    def _as_many(self, source: str, name: str, axis: int) -> Counted:
-        """The rows of a tensor that is made of another's; rows of several dimensions may be one, and the other way
+    def _as_many(self, source: str, name: str, axis: int) -> ValidRows:
+        """Rows of a tensor that is made of another's; rows of several dimensions may be one, and the other way
         round."""
-        room, made = self.info[source].shape[self.rows[source].axis], self.info[name].shape[axis]
+        room, size = self.info[source].shape[self.rows[source].axis], self.info[name].shape[axis]
         count = self.rows[source].number
-        if made > room:
-            count = self._plain("Mul", [count, self._constant_of(f"{name}/each", [made // room])], f"{name}/many")
-        elif made < room:
-            count = self._plain("Div", [count, self._constant_of(f"{name}/each", [room // made])], f"{name}/many")
-        return Counted(count, axis)
+        if size > room:
+            count = self._plain("Mul", [count, self._constant_of(f"{name}/each", [size // room])], f"{name}/many")
+        elif size < room:
+            count = self._plain("Div", [count, self._constant_of(f"{name}/each", [room // size])], f"{name}/many")
+        return ValidRows(count, axis)
 
-    def _number_of(self, element: int | str, name: str) -> str:
-        """An element of a shape as a tensor of one number."""
-        if isinstance(element, int):
-            return self._constant_of(name, [element])
-        if self.info[element] == TensorInfo("INT64", (1,)):
-            return element
-        flat = self._plain("Reshape", [element, self._constant_of(f"{name}/one", [1])], f"{name}/flat")
-        return self._plain("Cast", [flat], name, to=onnx.TensorProto.INT64)
-
-    def _bound(self, element: int | str) -> int | None:
-        if isinstance(element, int):
-            return element
-        values = self._limit(element)
-        return None if values is None else int(values.reshape(-1)[0])
-
-    def _counts(self, name: str) -> str:
+    def _mask(self, name: str) -> str:
         """Which rows count: a tensor of bools that is broadcast to the tensor."""
         count, axis = self.rows[name].number, self.rows[name].axis
         shape = self.info[name].shape
@@ -175,16 +116,16 @@ class OpenRows(ABC):
             self._plain("Less", [self._constant_of(f"{mask}/places", places), count], mask)
         return mask
 
-    def _filled(self, name: str, value: float, label: str) -> str:
+    def _fill(self, name: str, value: float, label: str) -> str:
         """The tensor with a number in rows that do not count."""
-        kind = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(self.info[name].type))
+        kind = _kind(self.info[name])
         if kind == np.bool_:
-            return self._plain("And", [name, self._counts(name)], f"{label}/filled")
+            return self._plain("And", [name, self._mask(name)], f"{label}/filled")
         if kind.kind in "iu" and math.isinf(value):
             limits = np.iinfo(kind if kind.itemsize < 4 else np.int32)
             value = limits.max if value > 0 else limits.min
         fill = self._constant_of(f"{label}/fill", np.array(value).astype(kind))
-        return self._plain("Where", [self._counts(name), name, fill], f"{label}/filled")
+        return self._plain("Where", [self._mask(name), name, fill], f"{label}/filled")
 
     def _least(self, first: str, second: str, name: str) -> str:
         if first == second:
@@ -192,54 +133,6 @@ class OpenRows(ABC):
         return self._plain("Min", [first, second], name)
 
     # -- shapes --------------------------------------------------------------------------------------------------------
-
-    def _vector(self, proto: Any) -> bool:
-        """Whether a node takes elements of a shape of which the run decides others, or chooses among such; then these
-        are added."""
-        if proto.op_type not in ("Equal", "Gather", "Slice", "Where"):
-            return False
-        values = [[] if name in self.known else self._elements(name) for name in proto.input]
-        if not any(len(one) > 1 for one in values):
-            return False
-        values = [one or (self._elements(name) if name in self.known and self.known[name].ndim == 1 else [])
-                  for one, name in zip(values, proto.input, strict=True)]  # fmt: skip
-        if proto.op_type in ("Gather", "Slice"):
-            feeds = {proto.input[0]: np.arange(len(values[0]))}
-            feeds |= {name: self.known[name] for name in proto.input[1:] if name in self.known}
-            if len(feeds) < len(set(filter(None, proto.input))):
-                return False
-            try:
-                taken = evaluate(proto, feeds, self._opsets)[0]
-            except Exception:  # named when the whole model is checked
-                return False
-            self._shape_of([values[0][at] for at in taken.reshape(-1)], taken.shape, proto.output[0])
-            return True
-        if len({len(one) for one in values}) > 1:
-            return False
-        if proto.op_type == "Where":
-            chosen = [yes if flag else no for flag, yes, no in zip(*values, strict=True)]
-            if any(isinstance(flag, str) for flag in values[0]):
-                return False
-            self._shape_of(chosen, (len(chosen),), proto.output[0])
-            return True
-        pairs = list(zip(*values, strict=True))
-        if any(isinstance(one, str) and (isinstance(other, str) or other >= 0)
-               for pair in pairs for one, other in (pair, pair[::-1])):  # fmt: skip
-            return False
-        equal = [first == second for first, second in pairs]  # no size is less than 0
-        self._constant_of(proto.output[0], np.array(equal))
-        return True
-
-    def _shape_of(self, values: Sequence[int | str], shape: Sequence[int], name: str) -> None:
-        """A tensor of such elements."""
-        if all(isinstance(one, int) for one in values):
-            self._constant_of(name, np.array(values, np.int64).reshape(shape))
-            return
-        parts = [self._number_of(one, f"{name}/{at}") for at, one in enumerate(values)]
-        if len(shape) == 1 and len(parts) > 1:
-            self._plain("Concat", parts, name, axis=0)
-        else:
-            self._plain("Reshape", [parts[0], self._constant_of(f"{name}/shape", np.array(shape, np.int64))], name)
 
     def _shape(self, proto: Any) -> bool:
         name = proto.input[0]
@@ -252,18 +145,7 @@ class OpenRows(ABC):
         self._shape_of(values, (len(values),), proto.output[0])
         return True
 
-    def _room(self, name: str) -> tuple[list[int], int, str] | None:
-        """(the most that a shape can be, the dimension that the run decides, the tensor of that); None: it decides
-        none, or several."""
-        values = self._elements(name) if name not in self.known else []
-        most = [self._bound(one) for one in values]
-        open_places = [at for at, one in enumerate(values) if isinstance(one, str)]
-        if len(open_places) != 1 or None in most:
-            return None
-        at = open_places[0]
-        return [size for size in most if size is not None], at, str(values[at])
-
-    def _of_shape(self, proto: Any) -> bool:
+    def _fill_shape(self, proto: Any) -> bool:
         """ConstantOfShape, Expand."""
         expands, out = proto.op_type == "Expand", proto.output[0]
         room = self._room(proto.input[int(expands)])
@@ -272,13 +154,13 @@ class OpenRows(ABC):
         sizes, at, element = room
         source = [proto.input[0]] if expands else []
         shape = self._constant_of(f"{out}/room", np.array(sizes, np.int64))
-        made = helper.make_node(proto.op_type, [*source, shape], [out], proto.name)
-        made.attribute.extend(proto.attribute)
+        node = helper.make_node(proto.op_type, [*source, shape], [out], proto.name)
+        node.attribute.extend(proto.attribute)
         if expands and source[0] in self.rows:
             before = self.rows[source[0]].axis + len(sizes) - len(self.info[source[0]].shape)
             if before != at:
                 return False
-        self._append(made)
+        self._append(node)
         at += len(self.info[out].shape) - len(sizes)
         if self.info[out].shape[at] != sizes[at - len(self.info[out].shape)]:
             return False
@@ -296,22 +178,25 @@ class OpenRows(ABC):
         self._constant_of(out, np.arange(start, bound, dtype=self.known[first].dtype))
         count = self._number_of(limit[0], f"{out}/limit")
         if start:
-            count = self._plain("Sub", [count, self._constant_of(f"{out}/start", [start])], f"{out}/many")
+            count = self._plain("Sub", [count, self._constant_of(f"{out}/start", [start])], f"{out}/span")
+        limits = self._limits_of(count)
+        if limits is None or limits[0].min() < 0:
+            count = self._plain("Max", [count, self._constant_of(f"{out}/none", [0])], f"{out}/many")
         self._begin(out, 0, count)
         return True
 
-    def _shaped(self, proto: Any) -> bool:
-        """The same elements in another shape; one that the run decides is that of all rows."""
+    def _reshape(self, proto: Any) -> bool:
+        """Reshape; a shape that the run decides is that of all rows."""
         data, out = proto.input[0], proto.output[0]
-        made = onnx.NodeProto.FromString(proto.SerializeToString())
+        node = _copy(proto)
         if proto.op_type == "Reshape" and proto.input[1] not in self.known:
             room = self._room(proto.input[1])
             if room is None:
                 return False
-            made.input[1] = self._constant_of(f"{out}/room", np.array(room[0], np.int64))
+            node.input[1] = self._constant_of(f"{out}/room", np.array(room[0], np.int64))
         elif data not in self.rows:
             return False
-        self._append(made)
+        self._append(node)
         if data in self.rows:
             (_, axis), shape, after = self.rows[data], self.info[data].shape, self.info[out].shape
             ahead = math.prod(shape[:axis])
@@ -344,19 +229,25 @@ class OpenRows(ABC):
         least = min(room.values())
         if max(room[name] for name in opened) == least:
             return False
-        made = onnx.NodeProto.FromString(proto.SerializeToString())
+        node = _copy(proto)
         for at, name in enumerate(proto.input):
             if name in opened and room[name] > least:
-                made.input[at] = self._cut(name, least, f"{proto.output[0]}/cut{at}")
-        return self._open_rows(made)
+                node.input[at] = self._cut(name, least, f"{proto.output[0]}/cut{at}")
+        return self._open_rows(node)
 
     def _cut(self, name: str, size: int, label: str) -> str:
         """The first rows of a tensor."""
-        bounds = [self._constant_of(f"{label}/{what}", [value])
-                  for what, value in (("start", 0), ("end", size), ("axis", self.rows[name].axis))]  # fmt: skip
+        bounds = [self._constant_of(f"{label}/{bound}", [value])
+                  for bound, value in (("start", 0), ("end", size), ("axis", self.rows[name].axis))]  # fmt: skip
         self._plain("Slice", [name, *bounds], label)
         self.rows[label] = self.rows[name]
         return label
+
+    def _from_first(self, places: str, count: str, zero: str, out: str, label: str) -> str:
+        """Places of which those below 0 count from the last row that counts, all from the first."""
+        ahead = self._plain("Add", [places, count], f"{out}/ahead")
+        negative = self._plain("Less", [places, zero], f"{out}/negative")
+        return self._plain("Where", [negative, ahead, places], f"{out}/{label}")
 
     def _gather(self, proto: Any) -> bool:
         """Rows from the end are counted from the last that counts."""
@@ -367,24 +258,21 @@ class OpenRows(ABC):
             self._append(proto)
             return True
         out = proto.output[0]
-        zero = self._constant_of(f"{out}/zero", np.array(0, np.int64))
-        count, wide = self.rows[data].number, places
+        zero, wide = self._constant_of(f"{out}/zero", np.array(0, np.int64)), places
         if self.info[places].type != "INT64":
             wide = self._plain("Cast", [places], f"{out}/wide", to=onnx.TensorProto.INT64)
-        ahead = self._plain("Add", [wide, count], f"{out}/ahead")
-        negative = self._plain("Less", [wide, zero], f"{out}/negative")
-        at = self._plain("Where", [negative, ahead, wide], f"{out}/at")
+        at = self._from_first(wide, self.rows[data].number, zero, out, "at")
         if not self.info[places].shape:  # the count has made a vector of it
             at = self._plain("Reshape", [at, self._constant_of(f"{out}/scalar", np.zeros(0, np.int64))], f"{out}/one")
-        made = onnx.NodeProto.FromString(proto.SerializeToString())
-        made.input[1] = at
-        self._append(made)
+        node = _copy(proto)
+        node.input[1] = at
+        self._append(node)
         if places in self.rows:
             self._begin(out, self.rows[data].axis + self.rows[places].axis, self.rows[places].number)
         return True
 
     def _gather_nd(self, proto: Any) -> bool:
-        """Of rows of places; those that count are among the first of the data."""
+        """Gather rows of places; those that count are among the first of the data."""
         data, places = proto.input
         if _attributes(proto).get("batch_dims", 0) or places not in self.rows:
             return False
@@ -404,17 +292,17 @@ class OpenRows(ABC):
         rank, rows, out = len(self.info[data].shape), self.rows[data], proto.output[0]
         firsts = self.known[starts].reshape(-1).tolist()
         along = (self.known[axes].reshape(-1) % rank).tolist() if axes else list(range(len(firsts)))
-        every = self.known[steps].reshape(-1).tolist() if steps else [1] * len(firsts)
+        strides = self.known[steps].reshape(-1).tolist() if steps else [1] * len(firsts)
         lasts = self._elements(ends)
         if rows.axis not in along and ends in self.known:
             self._append(proto)
             self.rows[out] = rows
             return True
         at = along.index(rows.axis) if rows.axis in along else 0
-        if rows.axis not in along or len(lasts) != len(firsts) or firsts[at] < 0 or every[at] != 1:
+        if rows.axis not in along or len(lasts) != len(firsts) or firsts[at] < 0 or strides[at] != 1:
             return False
         size, last, first = self.info[data].shape[rows.axis], lasts[at], firsts[at]
-        if any(isinstance(one, str) for one in lasts[:at] + lasts[at + 1 :]):
+        if any(isinstance(end, str) for end in lasts[:at] + lasts[at + 1 :]):
             return False
         bound = self._bound(last)
         until = size if bound is None or bound < 0 else min(bound, size)  # less than 0: from the last that counts
@@ -426,9 +314,7 @@ class OpenRows(ABC):
         if last != bound or until < size or bound < 0:
             end = self._number_of(last, f"{out}/last")
             if bound is None or bound < 0:
-                ahead = self._plain("Add", [end, count], f"{out}/ahead")
-                negative = self._plain("Less", [end, zero], f"{out}/negative")
-                end = self._plain("Where", [negative, ahead, end], f"{out}/end")
+                end = self._from_first(end, count, zero, out, "end")
             count = self._least(count, end, f"{out}/until")
         if first:
             count = self._plain("Sub", [count, self._constant_of(f"{out}/first", [first])], f"{out}/behind")
@@ -439,33 +325,33 @@ class OpenRows(ABC):
 
     def _top(self, proto: Any) -> bool:
         x, out = proto.input[0], next(name for name in proto.output if name)
-        wanted = self._elements(proto.input[1])
+        limit = self._elements(proto.input[1])
         axis = _axis_of(proto, len(self.info[x].shape), -1)
         joined = x in self.rows and self.rows[x].axis == axis
-        if len(wanted) != 1 or (x in self.rows and not joined) or (not joined and isinstance(wanted[0], int)):
+        if len(limit) != 1 or (x in self.rows and not joined) or (not joined and isinstance(limit[0], int)):
             return False
-        bound = self._bound(wanted[0])
+        bound = self._bound(limit[0])
         if bound is None:
             return False
         size = self.info[x].shape[axis]
-        count = self._number_of(wanted[0], f"{out}/k")
+        count = self._number_of(limit[0], f"{out}/k")
         if joined:
             lowest = -math.inf if _attributes(proto).get("largest", 1) else math.inf
             count = self._least(count, self.rows[x].number, f"{out}/many")
-            x = self._filled(x, lowest, out)
+            x = self._fill(x, lowest, out)
         room = self._constant_of(f"{out}/room", [min(bound, size)])
-        made = helper.make_node("TopK", [x, room], list(proto.output), proto.name)
-        made.attribute.extend(proto.attribute)
-        self._append(made)
+        node = helper.make_node("TopK", [x, room], list(proto.output), proto.name)
+        node.attribute.extend(proto.attribute)
+        self._append(node)
         for name in filter(None, proto.output):
             self._begin(name, axis, count)
         return True
 
-    def _concatenated(self, proto: Any) -> bool:
+    def _concat(self, proto: Any) -> bool:
         """Rows that count, of all operands one behind the other."""
         out, rank = proto.output[0], len(self.info[proto.input[0]].shape)
         axis = _axis_of(proto, rank, 0)
-        opened = [name for name in proto.input if name in self.rows]
+        opened = self._opened(proto)
         if any(self.rows[name].axis != axis for name in opened):
             return self._elementwise(proto)
         if not opened:
@@ -474,7 +360,7 @@ class OpenRows(ABC):
         for at, name in enumerate(proto.input):
             size = self.info[name].shape[axis]
             flat = self._constant_of(f"{out}/{at}/size", [size])
-            masks.append(self._plain("Reshape", [self._counts(name), flat], f"{out}/{at}/counts") if name in self.rows
+            masks.append(self._plain("Reshape", [self._mask(name), flat], f"{out}/{at}/counts") if name in self.rows
                          else self._constant_of(f"{out}/{at}/counts", np.ones(size, np.bool_)))  # fmt: skip
         whole = self._plain("Concat", list(proto.input), f"{out}/whole", axis=axis)
         self._compress(whole, self._plain("Concat", masks, f"{out}/counts", axis=0), out, axis)
@@ -484,55 +370,57 @@ class OpenRows(ABC):
     def _compress(self, data: str, condition: str, name: str, axis: int) -> None:
         """The rows for which a condition holds."""
 
-    def _reduced(self, proto: Any) -> bool:
+    def _reduce(self, proto: Any) -> bool:
         """A reduction: rows that do not count change nothing."""
         x = proto.input[0]
         if x not in self.rows:
             return False
         rows, rank, attributes = self.rows[x], len(self.info[x].shape), _attributes(proto)
         if proto.op_type.startswith("Reduce"):
-            given = proto.input[1] if len(proto.input) > 1 else ""
-            if given and given not in self.known:
+            places = proto.input[1] if len(proto.input) > 1 else ""
+            if places and places not in self.known:
                 return False
-            listed = self.known[given].reshape(-1).tolist() if given else list(attributes.get("axes", []))
-            axes = [one % rank for one in listed] or ([] if attributes.get("noop_with_empty_axes") else [*range(rank)])
+            listed = self.known[places].reshape(-1).tolist() if places else list(attributes.get("axes", []))
+            axes = [axis % rank for axis in listed] or (
+                [] if attributes.get("noop_with_empty_axes") else [*range(rank)]
+            )
         else:
             axes = [_axis_of(proto, rank, 0 if proto.op_type.startswith("Arg") else -1)]
         closed = rows.axis in axes
-        made = onnx.NodeProto.FromString(proto.SerializeToString())
+        node = _copy(proto)
         if closed:
-            made.input[0] = self._filled(x, _NEUTRAL[proto.op_type], proto.output[0])
-        self._append(made)
+            node.input[0] = self._fill(x, _NEUTRAL[proto.op_type], proto.output[0])
+        self._append(node)
         if proto.op_type.endswith("oftmax"):
             self.rows[proto.output[0]] = rows
         elif not closed:
-            gone = 0 if attributes.get("keepdims", 1) else sum(one < rows.axis for one in axes)
-            self.rows[proto.output[0]] = Counted(rows.number, rows.axis - gone)
+            removed = 0 if attributes.get("keepdims", 1) else sum(axis < rows.axis for axis in axes)
+            self.rows[proto.output[0]] = ValidRows(rows.number, rows.axis - removed)
         return True
 
     def _mean(self, proto: Any) -> bool:
         """A sum over as many rows as count."""
         out = proto.output[0]
-        made = onnx.NodeProto.FromString(proto.SerializeToString())
-        made.op_type, made.output[0] = "ReduceSum", f"{out}/sum"
+        node = _copy(proto)
+        node.op_type, node.output[0] = "ReduceSum", f"{out}/sum"
         rows, shape = self.rows[proto.input[0]], self.info[proto.input[0]].shape
-        if not self._reduced(made):
+        if not self._reduce(node):
             return False
-        reduced = math.prod(shape) // math.prod(self.info[made.output[0]].shape)
+        reduced = math.prod(shape) // math.prod(self.info[node.output[0]].shape)
         kind = onnx.TensorProto.DataType.Value(self.info[proto.input[0]].type)
         number = self._constant_of(f"{out}/each", [reduced])
-        if made.output[0] not in self.rows:
+        if node.output[0] not in self.rows:
             each = self._constant_of(f"{out}/others", [reduced // shape[rows.axis]])
             number = self._plain("Mul", [rows.number, each], f"{out}/number")
-        if not self.info[made.output[0]].shape:
+        if not self.info[node.output[0]].shape:
             scalar = self._constant_of(f"{out}/shape", np.zeros(0, np.int64))
             number = self._plain("Reshape", [number, scalar], f"{out}/one")
-        self._plain("Div", [made.output[0], self._plain("Cast", [number], f"{out}/by", to=kind)], out)
-        if made.output[0] in self.rows:
-            self.rows[out] = self.rows[made.output[0]]
+        self._plain("Div", [node.output[0], self._plain("Cast", [number], f"{out}/by", to=kind)], out)
+        if node.output[0] in self.rows:
+            self.rows[out] = self.rows[node.output[0]]
         return True
 
-    def _scattered(self, proto: Any) -> bool:
+    def _scatter(self, proto: Any) -> bool:
         """Rows of updates that do not count go to a row behind the others, which is cut off."""
         data, places, updates = proto.input
         along, out = self.rows.get(places), proto.output[0]
@@ -546,17 +434,17 @@ class OpenRows(ABC):
             updates = self._cut(updates, room, f"{out}/updates")
         size = shape[axis]
         shape[axis] = 1
-        kind = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(self.info[data].type))
+        kind = _kind(self.info[data])
         last = self._constant_of(f"{out}/last", np.zeros(shape, kind))
         longer = self._plain("Concat", [data, last], f"{out}/longer", axis=axis)
-        made = onnx.NodeProto.FromString(proto.SerializeToString())
-        made.input[0], made.input[1], made.input[2] = longer, self._filled(places, size, out), updates
-        made.output[0] = f"{out}/written"
-        self._append(made)
+        node = _copy(proto)
+        node.input[0], node.input[1], node.input[2] = longer, self._fill(places, size, out), updates
+        node.output[0] = f"{out}/written"
+        self._append(node)
         bounds = [
-            self._constant_of(f"{out}/{what}", [value]) for what, value in (("from", 0), ("to", size), ("of", axis))
+            self._constant_of(f"{out}/{bound}", [value]) for bound, value in (("from", 0), ("to", size), ("of", axis))
         ]
-        self._plain("Slice", [made.output[0], *bounds], out)
+        self._plain("Slice", [node.output[0], *bounds], out)
         if data in self.rows:
             self.rows[out] = self.rows[data]
         return True
@@ -564,11 +452,12 @@ class OpenRows(ABC):
     def _choose(self, condition: str, yes: str, no: str, name: str) -> bool:
         """Whether results of two branches can be one tensor, which is added: they have one shape, or differ in how many
         rows count."""
-        infos = [self.info.get(one) for one in (yes, no)]
+        results = yes, no
+        infos = [self.info.get(result) for result in results]
         if infos[0] is None or infos[1] is None or infos[0].type != infos[1].type:
             return False
         shapes = [infos[0].shape, infos[1].shape]
-        opened = {self.rows[one].axis for one in (yes, no) if one in self.rows}
+        opened = {self.rows[result].axis for result in results if result in self.rows}
         if shapes[0] == shapes[1] and not opened:
             self._plain("Where", [condition, yes, no], name)
             return True
@@ -577,55 +466,65 @@ class OpenRows(ABC):
             return False
         (axis,) = axes
         sizes = [shape[axis] for shape in shapes]
-        counts = [self.rows[one].number if one in self.rows else self._constant_of(f"{name}/{at}/rows", [sizes[at]])
-                  for at, one in enumerate((yes, no))]  # fmt: skip
+        counts = [
+            self.rows[result].number if result in self.rows else self._constant_of(f"{name}/{at}/rows", [sizes[at]])
+            for at, result in enumerate(results)
+        ]
         if 0 in sizes:
             self._plain("Identity", [no if sizes[0] == 0 else yes], name)
         else:
-            kind = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(infos[0].type))
+            kind = _kind(infos[0])
             padded = []
-            for at, one in enumerate((yes, no)):
+            for at, result in enumerate(results):
                 missing = [*shapes[at][:axis], max(sizes) - sizes[at], *shapes[at][axis + 1 :]]
                 rest = self._constant_of(f"{name}/{at}/rest", np.zeros(missing, kind)) if missing[axis] else ""
-                padded.append(self._plain("Concat", [one, rest], f"{name}/{at}/all", axis=axis) if rest else one)
+                padded.append(self._plain("Concat", [result, rest], f"{name}/{at}/all", axis=axis) if rest else result)
             self._plain("Where", [condition, *padded], name)
         self._begin(name, axis, self._plain("Where", [condition, *counts], f"{name}/many"))
         return True
 
-    def _closed_inputs(self, proto: Any) -> Any:
-        """An operator that finds rows, with nothing to be found in rows that do not count."""
-        made = onnx.NodeProto.FromString(proto.SerializeToString())
-        filled = {"NonZero": {0: 0.0}, "Compress": {1: 0.0}, "NonMaxSuppression": {1: -math.inf}}
-        for at, value in filled.get(proto.op_type, {}).items():
+    def _close_inputs(self, proto: Any) -> Any:
+        """An operator that searches for rows, with none among the rows that do not count."""
+        node = _copy(proto)
+        for at, value in _NOTHING.get(proto.op_type, {}).items():
             if at < len(proto.input) and proto.input[at] in self.rows:
-                made.input[at] = self._filled(proto.input[at], value, next(filter(None, proto.output)))
-        return made
+                node.input[at] = self._fill(proto.input[at], value, next(filter(None, proto.output)))
+        return node
 
 
 _Rule = Callable[[OpenRows, Any], bool]
 _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(APART, OpenRows._elementwise),
-    **dict.fromkeys(_SHAPED, OpenRows._shaped),
-    "Concat": OpenRows._concatenated,
-    "ConstantOfShape": OpenRows._of_shape,
-    "Expand": OpenRows._of_shape,
+    **dict.fromkeys(_NEUTRAL, OpenRows._reduce),
+    **dict.fromkeys(_RESHAPES, OpenRows._reshape),
+    "Concat": OpenRows._concat,
+    "ConstantOfShape": OpenRows._fill_shape,
+    "Expand": OpenRows._fill_shape,
     "Gather": OpenRows._gather,
     "GatherND": OpenRows._gather_nd,
     "Range": OpenRows._range,
     "ReduceMean": OpenRows._mean,
-    "ScatterElements": OpenRows._scattered,
-    "ScatterND": OpenRows._scattered,
+    "ScatterElements": OpenRows._scatter,
+    "ScatterND": OpenRows._scatter,
     "Shape": OpenRows._shape,
     "Slice": OpenRows._slice,
     "TopK": OpenRows._top,
 }
-"""Operators -> what becomes of those that need more than themselves; False: it is the node as it is."""
-_OF_SHAPES = (OpenRows._of_shape, OpenRows._range, OpenRows._shaped, OpenRows._top)
-"""Those of shapes that the run decides."""
+"""Rules of operators that need more than their node; False: it is the node as it is."""
+_BY_SHAPE = (OpenRows._fill_shape, OpenRows._range, OpenRows._reshape, OpenRows._top)
+"""Rules of shapes that the run decides."""
 
 
 def _attributes(proto: Any) -> dict[str, Any]:
-    return {one.name: helper.get_attribute_value(one) for one in proto.attribute}
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
+
+
+def _copy(proto: Any) -> Any:
+    return onnx.NodeProto.FromString(proto.SerializeToString())
+
+
+def _kind(info: TensorInfo) -> Any:
+    return helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(info.type))
 
 
 def _axis_of(proto: Any, rank: int, usual: int) -> int:

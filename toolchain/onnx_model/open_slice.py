@@ -1,6 +1,5 @@
 """A Slice to an end that the run computes: all rows up to the last there can be, and how many of them count."""
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -84,19 +83,6 @@ class OpenSlices(OpenRows):
         self._made("Where", [before, kept, fill], name)
         self._begin(name, axis, self._count(name, span, abs(places.step)))
         return True
-
-    def _elements(self, name: str) -> list[int | str]:
-        """Those of a vector: numbers that are known, and a tensor of one element for each other one. None: nothing is
-        known of them."""
-        if name in self.known:
-            return [int(value) for value in self.known[name].reshape(-1)]
-        maker, info = self._makers.get(name), self.info.get(name)
-        if info is None or math.prod(info.shape) == 1:
-            return [name] if info is not None else []
-        if maker is None or len(info.shape) != 1 or maker.op_type not in ("Cast", "Concat", "Identity", "Reshape"):
-            return []
-        parts = [self._elements(one) for one in (maker.input if maker.op_type == "Concat" else maker.input[:1])]
-        return [one for part in parts for one in part] if all(parts) else []
 
     def _span(self, name: str, end: str, places: range, size: int) -> str:
         """How far the computed end is from the first place, at least 0, of a dimension of `size` rows: [1], INT64."""

@@ -19,13 +19,13 @@ CORE = "pyv_npu.core"
 """Domain of the kernels on the core."""
 
 
-class Counted(NamedTuple):
-    """A tensor with more rows than count."""
+class ValidRows(NamedTuple):
+    """Rows of a tensor that count: the first of them."""
 
     number: str
-    """The tensor that says how many do."""
+    """Tensor of one element, the number of rows that count."""
     axis: int
-    """Of the rows."""
+    """Dimension of the rows."""
 
 
 class Parts:
@@ -37,7 +37,7 @@ class Parts:
         self.constants: dict[str, Values] = {}
         self.infos: dict[str, TensorInfo] = {}
         """Types and shapes that ONNX's inference does not know."""
-        self.counts: dict[str, Counted] = {}
+        self.counts: dict[str, ValidRows] = {}
         """Tensors of which the run decides how many rows count."""
         self._prefix = next(name for name in node.proto.output if name)
         self._kind: Any = None

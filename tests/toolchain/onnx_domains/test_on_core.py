@@ -105,7 +105,8 @@ def counted(proto: Any, given: dict[str, Any]) -> dict[str, int]:
 ROWS = """<ir_version: 8, opset_import: ["" : 18]>
 g (float[2, 9] x, float[2, 9] u, float t) => (OUT y)
 <int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] four = {4}, int64[1] last = {-1},
- int64[1] most = {9223372036854775807}, int64 scalar = {-1}, int64 first = {0}, int64 step = {1}, float half = {0.5},
+ int64[1] most = {9223372036854775807}, int64 three = {3}, int64 twenty = {20}, int64[2] pair = {9, 4},
+ int64 scalar = {-1}, int64 first = {0}, int64 step = {1}, float half = {0.5},
  float[7, 2] rest = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14},
  float[18] table = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}>
 {
@@ -149,6 +150,11 @@ JOINS: dict[str, tuple[str, str]] = {
     "as many ones": ("int64[N]", "y = ConstantOfShape <value = int64[1] {1}> (size)"),
     "numbers from 0": ("int64[N]", "y = Range(first, number, step)"),
     "numbers from 1": ("int64[N]", "y = Range(step, number, step)"),
+    "fewer numbers than rows": ("int64[N]", "n = Sub(number, three)  y = Range(first, n, step)"),
+    "more numbers where fewer rows": (
+        "int64[N]", "n = Mul(number, scalar)  m = Add(n, twenty)  y = Range(first, m, step)",
+    ),
+    "a product of sizes": ("int64[N]", "n = Mul(number, three)  y = Range(first, n, step)"),
     "expanded": ("float[N]", "y = Expand(t, size)"),
     "in two dimensions": ("float[N, 1]", "s = Concat <axis = 0> (size, one)  y = Reshape(v, s)"),
     "two of each": ("float[N]", "y = Reshape(pairs, last)"),
@@ -212,6 +218,14 @@ def test_what_joins_rows_is_refused(nodes: str, node: str) -> None:
     with pytest.raises(ModelError, match=f"{node}, opset 18.*: it joins rows of ., of which the run decides") as caught:
         by_us(proto, {})
     assert "\n" not in str(caught.value)
+
+
+def test_a_size_at_a_computed_place_has_no_limit() -> None:
+    """The largest place need not have the largest size."""
+    nodes = "i = Min(number, step)  n = Gather(pair, i)  y = Range(first, n, step)"
+    proto = parser.parse_model(ROWS.replace("OUT", "int64[N]").replace("NODES", nodes))
+    with pytest.raises(ModelError, match="Range, opset 18"):
+        by_us(proto, {})
 
 
 def test_no_box_can_be_selected() -> None:

@@ -1,0 +1,199 @@
+"""Shapes of which the run decides dimensions, and what is computed from those: numbers of the run.
+
+The most that they can be is known, and gives the room of what has such a shape.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from toolchain.ir.graph import Values
+from toolchain.onnx_nodes.evaluation import MAX_FOLDED, TensorInfo, evaluate
+
+_ON_DATA = frozenset((
+    "Gather", "ReduceMax", "ReduceMin", "ReduceProd", "Reshape", "Slice", "Squeeze", "Unsqueeze",
+))  # fmt: skip
+"""Operators of `_MONOTONE` on the first input; the others are places, and must be known."""
+_MONOTONE = frozenset(("Add", "Cast", "Ceil", "Concat", "Floor", "Identity", "Max", "Min")) | _ON_DATA
+"""Operators whose results are the least and the largest where their operands are."""
+_BY_SIGN = frozenset(("Mul", "Sub"))
+"""Operators whose results are the least and the largest at limits of their operands, by signs."""
+_EXACT = 1 << 31
+"""Limits below it have sums and products within INT64."""
+Elements = list[list[int | str]]
+"""Elements of each input."""
+Limits = tuple[Values, Values]
+"""The least and the most that the elements of a tensor can be."""
+
+
+class OpenShapes(ABC):
+    """Elements of such shapes in a graph that grows node by node."""
+
+    info: dict[str, TensorInfo]
+    known: dict[str, Values]
+    _opsets: Sequence[Any]
+    _makers: dict[str, Any]
+
+    def __init__(self) -> None:
+        self._limits: dict[str, Limits] = {}
+
+    @abstractmethod
+    def _append(self, proto: Any) -> None:
+        """Add a node as it is."""
+
+    def _follow_limits(self, proto: Any) -> None:
+        """Note the limits of the elements of a small tensor."""
+        operator, names = proto.op_type, [name for name in proto.input if name]
+        if operator not in _MONOTONE | _BY_SIGN or proto.output[0] in self.known:
+            return
+        if operator in _ON_DATA and any(name not in self.known for name in names[1:]):
+            return
+        if operator in _BY_SIGN and len(set(names)) < len(names):
+            return
+        limits = [pair for name in names if (pair := self._limits_of(name)) is not None]
+        if not limits or len(limits) < len(names) or not _within(operator, limits):
+            return
+        ends = product(*limits) if operator in _BY_SIGN else zip(*limits, strict=True)
+        try:
+            results = [evaluate(proto, dict(zip(names, values, strict=True)), self._opsets)[0] for values in ends]
+        except Exception:  # named when the whole model is checked
+            return
+        if operator != "Cast" or all(_same(*pair) for pair in zip(limits[0], results, strict=True)):
+            self._limits[proto.output[0]] = np.minimum.reduce(results), np.maximum.reduce(results)
+
+    def _limits_of(self, name: str) -> Limits | None:
+        """The limits of the elements of a tensor, as far as they are known."""
+        return (self.known[name],) * 2 if name in self.known else self._limits.get(name)
+
+    def _elements(self, name: str) -> list[int | str]:
+        """Elements of a vector: numbers that are known, and a tensor of one element for each other; none where nothing
+        is known of them."""
+        if name in self.known:
+            return [int(value) for value in self.known[name].reshape(-1)]
+        maker, info = self._makers.get(name), self.info.get(name)
+        if info is None or math.prod(info.shape) == 1:
+            return [name] if info is not None else []
+        if maker is None or len(info.shape) != 1 or maker.op_type not in ("Cast", "Concat", "Identity", "Reshape"):
+            return []
+        parts = [self._elements(part) for part in (maker.input if maker.op_type == "Concat" else maker.input[:1])]
+        return [element for part in parts for element in part] if all(parts) else []
+
+    def _number_of(self, element: int | str, name: str) -> str:
+        """An element of a shape as a tensor of one number."""
+        if isinstance(element, int):
+            return self._constant_of(name, [element])
+        if self.info[element] == TensorInfo("INT64", (1,)):
+            return element
+        flat = self._plain("Reshape", [element, self._constant_of(f"{name}/one", [1])], f"{name}/flat")
+        return self._plain("Cast", [flat], name, to=onnx.TensorProto.INT64)
+
+    def _bound(self, element: int | str) -> int | None:
+        """The most that an element can be; None: it is not known."""
+        if isinstance(element, int):
+            return element
+        limits = self._limits_of(element)
+        return None if limits is None else int(limits[1].reshape(-1)[0])
+
+    def _room(self, name: str) -> tuple[list[int], int, str] | None:
+        """(the most that a shape can be, the dimension that the run decides, the tensor of that); None: it decides
+        none, or several."""
+        values = self._elements(name) if name not in self.known else []
+        most = [self._bound(element) for element in values]
+        open_places = [at for at, element in enumerate(values) if isinstance(element, str)]
+        if len(open_places) != 1 or None in most:
+            return None
+        at = open_places[0]
+        return [size for size in most if size is not None], at, str(values[at])
+
+    def _vector(self, proto: Any) -> bool:
+        """Whether a node takes elements of a shape of which the run decides others, or chooses among such; then these
+        are added."""
+        rule = _ON_ELEMENTS.get(proto.op_type)
+        if rule is None:
+            return False
+        values = [[] if name in self.known else self._elements(name) for name in proto.input]
+        if not any(len(elements) > 1 for elements in values):
+            return False
+        values = [elements or (self._elements(name) if name in self.known and self.known[name].ndim == 1 else [])
+                  for elements, name in zip(values, proto.input, strict=True)]  # fmt: skip
+        return rule(self, proto, values)
+
+    def _take(self, proto: Any, values: Elements) -> bool:
+        """Gather, Slice."""
+        feeds = {proto.input[0]: np.arange(len(values[0]))}
+        feeds |= {name: self.known[name] for name in proto.input[1:] if name in self.known}
+        if len(feeds) < len(set(filter(None, proto.input))):
+            return False
+        try:
+            places = evaluate(proto, feeds, self._opsets)[0]
+        except Exception:  # named when the whole model is checked
+            return False
+        self._shape_of([values[0][at] for at in places.reshape(-1)], places.shape, proto.output[0])
+        return True
+
+    def _where(self, proto: Any, values: Elements) -> bool:
+        if len({len(elements) for elements in values}) > 1 or any(isinstance(flag, str) for flag in values[0]):
+            return False
+        elements = [yes if flag else no for flag, yes, no in zip(*values, strict=True)]
+        self._shape_of(elements, (len(elements),), proto.output[0])
+        return True
+
+    def _equal(self, proto: Any, values: Elements) -> bool:
+        """Equal, of sizes that only the run knows and numbers below 0."""
+        if len(values[0]) != len(values[1]):
+            return False
+        pairs = list(zip(*values, strict=True))
+        if any(isinstance(first, str) and (isinstance(second, str) or second >= 0)
+               for pair in pairs for first, second in (pair, pair[::-1])):  # fmt: skip
+            return False
+        self._constant_of(proto.output[0], np.array([first == second for first, second in pairs]))
+        return True
+
+    def _shape_of(self, values: Sequence[int | str], shape: Sequence[int], name: str) -> None:
+        """Add a tensor of such elements."""
+        if all(isinstance(element, int) for element in values):
+            self._constant_of(name, np.array(values, np.int64).reshape(shape))
+            return
+        parts = [self._number_of(element, f"{name}/{at}") for at, element in enumerate(values)]
+        if len(shape) == 1 and len(parts) > 1:
+            self._plain("Concat", parts, name, axis=0)
+        else:
+            self._plain("Reshape", [parts[0], self._constant_of(f"{name}/shape", np.array(shape, np.int64))], name)
+
+    def _plain(self, operator: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
+        self._append(helper.make_node(operator, inputs, [name], name, **attributes))
+        return name
+
+    def _constant_of(self, name: str, values: Any) -> str:
+        if name not in self.known:
+            self._plain("Constant", [], name, value=onnx.numpy_helper.from_array(np.asarray(values)))
+        return name
+
+
+def _within(operator: str, limits: Iterable[Limits]) -> bool:
+    """Whether the results at limits are those of integers without end."""
+    values = [end for pair in limits for end in pair]
+    if any(end.size > MAX_FOLDED for end in values):
+        return False
+    if operator == "ReduceProd":
+        return all(end.size > 0 and end.min() >= 0 and end.astype(np.float64).prod() < _EXACT for end in values)
+    return operator not in {"Add", *_BY_SIGN} or all((np.abs(end.astype(np.float64)) < _EXACT).all() for end in values)
+
+
+def _same(before: Values, after: Values) -> bool:
+    """Whether a Cast has kept numbers but for their fraction."""
+    return bool((np.abs(after.astype(np.float64) - before.astype(np.float64)) < 1).all())
+
+
+_ON_ELEMENTS: Mapping[str, Callable[[OpenShapes, Any, Elements], bool]] = {
+    "Equal": OpenShapes._equal,
+    "Gather": OpenShapes._take,
+    "Slice": OpenShapes._take,
+    "Where": OpenShapes._where,
+}
