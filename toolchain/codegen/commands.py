@@ -48,13 +48,13 @@ class EnergyModel(NamedTuple):
     """Energy that a mapping decides, pJ."""
 
     moved: float = 0.0
-    """Of a byte between DRAM and scratchpad."""
+    """pJ of a byte between DRAM and scratchpad."""
     read: float = 0.0
-    """Of a byte that an engine reads there."""
+    """pJ of a byte that an engine reads there."""
     idle: float = 0.0
-    """Of a NPU cycle, without any event."""
+    """pJ of an NPU cycle without any event."""
     commands: "Callable[[Sequence[Command]], float] | None" = None
-    """Of all events of commands."""
+    """Energy of all events of commands, pJ."""
 
 
 class MappingOptions(NamedTuple):
@@ -72,7 +72,7 @@ class MappingOptions(NamedTuple):
     """Whether the best mappings by estimate are measured, and the best is taken."""
     objective: Objective = Objective.CYCLES
     energy: EnergyModel = EnergyModel()
-    """Of the device, for objectives besides cycles."""
+    """Energy of the device, for objectives besides cycles."""
 
     def tile_of(self, layer: str) -> tuple[int, ...] | None:
         """Largest tile of a product, by the name of its layer."""
@@ -98,7 +98,7 @@ class Target(NamedTuple):
     engines: int = 2
     """Tensor engines of a cluster."""
     te: TeConfig = TeConfig()
-    """How long one of them takes (`npu_device.cost.tensor`)."""
+    """Configuration of an engine, for its time (`npu_device.cost.tensor`)."""
     port: int = 64
     """Bytes per core cycle of a bank's port; the operands of a tile may share one."""
     vectors: int = 4

@@ -18,8 +18,6 @@ from toolchain.codegen.tiles import Tile, TileSizes, bytes_of, whole
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import CACHING, PRODUCTS, keys_of
 
-OVERLAP = 16
-"""Computation and transfers hide each other but for one part in so many."""
 SHARES = 2
 """Layers that have a part of the scratchpad at the same time."""
 
@@ -37,7 +35,7 @@ class Load(NamedTuple):
 
 
 class Estimate:
-    """Of a layer with any tile. What does not depend on the tile is looked up once."""
+    """Estimate of a layer with any tile. Facts that do not depend on the tile are looked up once."""
 
     def __init__(self, graph: Graph, layer: LayerIR, target: Target) -> None:
         self.sizes = TileSizes(graph, layer, target)
@@ -51,54 +49,54 @@ class Estimate:
         self.product = ProductCost(graph, layer, target, self.sizes) if layer.op_type in PRODUCTS else None
 
     def cycles(
-        self, tile: Tile, ahead: int = 1, wanted: dict[str, int] | None = None, loops: Loops | None = None
+        self, tile: Tile, ahead: int = 1, demand: dict[str, int] | None = None, loops: Loops | None = None
     ) -> int:
-        """NPU cycles of a command of the layer, about, that loads so many tiles ahead. `wanted`: the tile's
+        """NPU cycles of a command of the layer, about, that loads so many tiles ahead. `demand`: the tile's
         `TileSizes.demand`; `loops`: of a product, if not those of the layer."""
-        return self._bound(tile, ahead, self.sizes.demand(tile) if wanted is None else wanted, loops)[0]
+        return self._estimate(tile, ahead, self.sizes.demand(tile) if demand is None else demand, loops)[0]
 
-    def cost(self, tile: Tile, ahead: int = 1, wanted: dict[str, int] | None = None, loops: Loops | None = None) -> int:
-        """The same by the user's objective, as far as tiles decide it."""
-        cycles, load = self._bound(tile, ahead, self.sizes.demand(tile) if wanted is None else wanted, loops)
+    def cost(self, tile: Tile, ahead: int = 1, demand: dict[str, int] | None = None, loops: Loops | None = None) -> int:
+        """Cost of a command by the user's objective, as far as tiles decide it."""
+        cycles, load = self._estimate(tile, ahead, self.sizes.demand(tile) if demand is None else demand, loops)
         mapping = self._target.mapping
         energy = mapping.energy
         return mapping.objective.cost(
             cycles, load.moved * energy.moved + load.read * energy.read + cycles * energy.idle
         )  # fmt: skip
 
-    def _bound(self, tile: Tile, ahead: int, wanted: dict[str, int], loops: Loops | None) -> tuple[int, Load]:
+    def _estimate(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops | None) -> tuple[int, Load]:
         """NPU cycles of a command, and the load that they come from. One of several `buffers` has its part of the
         engines, of the DMA channels and of the DRAM."""
         layer, target, shares = self._layer, self._target, self._shares
         if self.product is not None:
-            cycles, moved_bytes, read = self.product.bound(tile, ahead, wanted, loops)
+            cycles, moved_bytes, read = self.product.estimate(tile, ahead, demand, loops)
             return cycles, Load(0, moved_bytes, 0, read)
-        moved = self.sizes.staged(wanted)
-        share = self._engines(tile, ahead, wanted)
-        ports = ceil(min(sum(wanted.values()), target.bank_bytes) / target.port)
+        moved = self.sizes.staged(demand)
+        share = self._engines(tile, ahead, demand)
+        ports = ceil(min(sum(demand.values()), target.bank_bytes) / target.port)
         if layer.op_type == "ATTN_T":
-            one, load = self._attention(tile, ports, share)
+            step, load = self._attention(tile, ports, share)
         elif layer.op_type in CACHING:  # rows of each head, there and away
             count = len(layer.outputs) * layer.integer("heads") * -(-layer.integer("m") // tile[0])
-            one, load = 0, Load(0, 2 * count * sum(wanted.values()), (1 + len(moved)) * count)
+            step, load = 0, Load(0, 2 * count * sum(demand.values()), (1 + len(moved)) * count)
         else:
             count = self._count(tile)
             speed = target.lanes * target.ve_f_a[BITS[self._kinds[0]]]
-            one = target.vector_latency + max(ports, ceil(prod(tile) * _operations(layer, target) / speed))
-            load = Load(-(-count // share) * one, count * sum(moved.values()), count * len(moved))
+            step = target.vector_latency + max(ports, ceil(prod(tile) * _operations(layer, target) / speed))
+            load = Load(-(-count // share) * step, count * sum(moved.values()), count * len(moved))
         overlapping = target.channels * target.outstanding
         transfers = ceil(shares * (load.moves * target.latency / overlapping + load.moved / self._rate))
-        exposed = 2 * target.latency + ceil(sum(moved.values()) / target.dram_rate) + one
-        return max(load.computed, transfers) + min(load.computed, transfers) // OVERLAP + exposed, load
+        exposed = 2 * target.latency + ceil(sum(moved.values()) / target.dram_rate) + step
+        return max(load.computed, transfers) + exposed, load
 
-    def _engines(self, tile: Tile, ahead: int, wanted: dict[str, int]) -> int:
+    def _engines(self, tile: Tile, ahead: int, demand: dict[str, int]) -> int:
         """Engines that share the layer out: those with tiles of their own, and buffers to load `ahead` of them."""
         layer, target = self._layer, self._target
         if layer.op_type == "ATTN_T":
             there, chains = target.engines, layer.integer("kv_heads") * -(-self._whole[0] // tile[0])
         else:
             there, chains = target.vectors, self._count(tile)
-        lanes = target.workspace // max(1, self.sizes.need(wanted, ahead))
+        lanes = target.workspace // max(1, self.sizes.need(demand, ahead))
         return max(1, min(-(-there // self._shares), chains, lanes))
 
     def _count(self, tile: Tile) -> int:
@@ -111,8 +109,8 @@ class Estimate:
         steps = 2 * heads * -(-self._whole[0] // rows) * -(-keys_of(layer) // keys)
         moved = bytes_of(keys * size, self._kinds[1])
         bits_q, bits_kv = (BITS[expanded(kind)] for kind in self._kinds[:2])
-        one = max(ports, product(target.te, rows, keys, size, bits_q, bits_kv).cycles)
-        return one, Load(-(-steps // share) * one, steps * moved, steps)
+        step = max(ports, product(target.te, rows, keys, size, bits_q, bits_kv).cycles)
+        return step, Load(-(-steps // share) * step, steps * moved, steps)
 
 
 def _operations(layer: LayerIR, target: Target) -> int:

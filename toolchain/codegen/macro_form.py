@@ -62,10 +62,8 @@ def gemm(e: Emitter) -> None:
             "out_addr": e.out + index * size, "type_in1": e.kinds[1], "in1_nk": layer.integer("in1_nk"),
         }  # fmt: skip
         residual = {"in2": words["in2"] + index * size} if words["in2"] else {}
-        order, blocks = (
-            layer.integer("loop_order"),
-            dict(zip(("block_m", "block_n", "block_k"), block_of(layer), strict=True)),
-        )
+        order = layer.integer("loop_order")
+        blocks = dict(zip(("block_m", "block_n", "block_k"), block_of(layer), strict=True))
         e.put(fields | _tile(e) | books, own | blocks, m=m, n=n, k=k, loop_order=order, **{**words, **residual})
     more = _operands(e)
     if "bias_column" in more:
@@ -189,8 +187,9 @@ def copy(e: Emitter) -> None:
 
 
 PIECES = 16
+"""Tiles of a COPY."""
 PIECE_BYTES = 1 << 14
-"""Of a tile of COPY at least: less is a matter of latency."""
+"""Least bytes of a tile of COPY: less is a matter of latency."""
 
 
 def _copy_tile(rows: int, columns: int, layer: LayerIR, size: int, e: Emitter) -> tuple[int, int]:

@@ -98,16 +98,16 @@ class TileSizes:
         self._in_place = {name for name, tensor in tensors.items() if graph.resident(tensor)}
         """Operands that stay in the scratchpad."""
 
-    def staged(self, wanted: dict[str, int]) -> dict[str, int]:
+    def staged(self, demand: dict[str, int]) -> dict[str, int]:
         """Of `demand`, what needs buffers: operands that stay in the scratchpad are read and written where they are."""
-        return {name: size for name, size in wanted.items() if name not in self._in_place}
+        return {name: size for name, size in demand.items() if name not in self._in_place}
 
     def buffers(
-        self, wanted: dict[str, int], ahead: int, loops: Loops = PLAIN
+        self, demand: dict[str, int], ahead: int, loops: Loops = PLAIN
     ) -> dict[str, tuple[int, int]]:  # fmt: skip
         """Operand -> (bytes of a buffer, buffers) of a command that loads so many tiles ahead, for one engine: those of
         the device (`npu_device.operations.macro.workspace`). `loops`: of a product that are not plain."""
-        staged = self.staged(wanted)
+        staged = self.staged(demand)
         if not self._product or self._staged_result:
             return {name: (size, 1 if name == "sums" else ahead + 1) for name, size in staged.items()}
         copies = {"in0": ahead + 1, "in1": ahead + 1, "sums": 1, "codebook": 1}
@@ -116,9 +116,9 @@ class TileSizes:
             copies[name] = max(copies[name], loops.tiles("m" if image else AXES[name]))
         return {name: (size, copies.get(name, min(2, ahead + 1))) for name, size in staged.items()}
 
-    def need(self, wanted: dict[str, int], ahead: int, loops: Loops = PLAIN) -> int:
+    def need(self, demand: dict[str, int], ahead: int, loops: Loops = PLAIN) -> int:
         """Bytes of the scratchpad for a tile, by its `demand`, in each of the layer's parts of it."""
-        return self._shares * sum(padded(size) * copies for size, copies in self.buffers(wanted, ahead, loops).values())
+        return self._shares * sum(padded(size) * copies for size, copies in self.buffers(demand, ahead, loops).values())
 
     def demand(self, tile: Tile, loops: Loops | None = None) -> dict[str, int]:
         """Operand -> bytes in the scratchpad for one tile. `loops`: of a product, if not those of the layer."""
@@ -141,16 +141,16 @@ class TileSizes:
         if layer.op_type == "REDUCE" and layer.integer("k") > 1:
             return {"in0": bytes_of(m * layer.integer("n") * n, kinds[0]), "out": bytes_of(m * n, out)}
         columns = 1 if layer.op_type == "REDUCE" else n
-        wanted = {"in0": bytes_of(m * n, kinds[0]), "out": bytes_of(m * columns, out)}
+        demand = {"in0": bytes_of(m * n, kinds[0]), "out": bytes_of(m * columns, out)}
         if layer.op_type == "ELTWISE":
-            wanted |= {f"in{index}": bytes_of(m * n, kind) for index, kind in enumerate(kinds[1:], 1)}
+            demand |= {f"in{index}": bytes_of(m * n, kind) for index, kind in enumerate(kinds[1:], 1)}
         if layer.op_type == "LAYERNORM":
-            wanted["in1"] = (len(layer.inputs) - 1) * bytes_of(n, kinds[0])
+            demand["in1"] = (len(layer.inputs) - 1) * bytes_of(n, kinds[0])
         if layer.op_type == "ROPE":
-            wanted["in1"] = 2 * bytes_of(m * layer.integer("rotary") // 2, kinds[1])
+            demand["in1"] = 2 * bytes_of(m * layer.integer("rotary") // 2, kinds[1])
         if layer.op_type == "GATHER":
-            wanted["in1"] = bytes_of(m, kinds[1])
-        return wanted
+            demand["in1"] = bytes_of(m, kinds[1])
+        return demand
 
     def _of_product(self, tile: Tile, loops: Loops) -> dict[str, int]:
         layer, kinds = self._layer, self._kinds
@@ -161,36 +161,36 @@ class TileSizes:
             else most_pixels(self._windows, m) * channels_of(layer) * groups_of(layer, tile)
         )
         weights = n * bytes_of(k, kinds[1]) if self._nk else k * bytes_of(n, kinds[1])
-        wanted = {"in0": bytes_of(source, kinds[0]), "in1": weights * expansion(kinds[1])}
+        demand = {"in0": bytes_of(source, kinds[0]), "in1": weights * expansion(kinds[1])}
         if self._codebooks:
-            wanted["codebook"] = self._codebooks * CODEBOOK_BYTES
-        wanted |= self._result(m, n) if self._staged_result else self._direct_result(m, n)
+            demand["codebook"] = self._codebooks * CODEBOOK_BYTES
+        demand |= self._result(m, n) if self._staged_result else self._direct_result(m, n)
         counts = [-(-extent // size) for extent, size in zip(self._whole, tile, strict=True)]
         sums = loops.open_sums((counts[0], counts[1], counts[2])) * m * n * SUM_BYTES
-        return wanted | ({"sums": sums} if sums > self._acc_bytes else {})
+        return demand | ({"sums": sums} if sums > self._acc_bytes else {})
 
     def _result(self, m: int, n: int) -> dict[str, int]:
-        """What vector commands need that finish a sum."""
-        wanted = {"out": bytes_of(m * n, self._sum)}
+        """Operands of vector commands that finish a sum -> bytes."""
+        demand = {"out": bytes_of(m * n, self._sum)}
         if self._finishes:
-            wanted |= {"bias": 4 * max(m, n), "final": bytes_of(m * n, self._out)}
+            demand |= {"bias": 4 * max(m, n), "final": bytes_of(m * n, self._out)}
         if "scale" in self._epilogue:
-            wanted["scale"] = 4 * n
+            demand["scale"] = 4 * n
         if "residual" in self._epilogue:
-            wanted["residual"] = wanted["out"]
-        return wanted
+            demand["residual"] = demand["out"]
+        return demand
 
     def _direct_result(self, m: int, n: int) -> dict[str, int]:
-        """What the epilogue of a macro command needs."""
+        """Operands of the epilogue of a macro command -> bytes."""
         result, steps = m * bytes_of(n, self._out), self._epilogue.split("+")
-        wanted = {"out": result}
+        demand = {"out": result}
         if "bias" in steps:
-            wanted["bias"] = n * SUM_BYTES
+            demand["bias"] = n * SUM_BYTES
         if "scale" in steps:
-            wanted["scale"] = (n if self._columns > 2 else 1) * SUM_BYTES
+            demand["scale"] = (n if self._columns > 2 else 1) * SUM_BYTES
         if "residual" in steps:
-            wanted["residual"] = result
-        return wanted
+            demand["residual"] = result
+        return demand
 
 
 def _attention(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
@@ -231,10 +231,10 @@ def whole(layer: LayerIR) -> Tile:
 def fit(graph: Graph, layer: LayerIR, target: Target, ahead: int) -> Tile:
     """The first of `smaller` that fits with so many tiles ahead. ModelError names tensor, bytes and what would fit."""
     candidates = list(smaller(layer, _start(layer, target)))
-    found = next((tile for tile in candidates if fits(graph, layer, tile, target, ahead)), None)
-    if found is None:
+    first = next((tile for tile in candidates if fits(graph, layer, tile, target, ahead)), None)
+    if first is None:
         _refuse(graph, layer, candidates[-1], target, ahead)
-    return found
+    return first
 
 
 def limited(graph: Graph, layer: LayerIR, target: Target, limit: Tile) -> Tile:
@@ -249,8 +249,8 @@ def limited(graph: Graph, layer: LayerIR, target: Target, limit: Tile) -> Tile:
     if limit[1] > filters:
         units[1] = filters
     tile = tuple(
-        size if wanted >= size else wanted - wanted % unit
-        for size, wanted, unit in zip(extent, limit, units, strict=True)
+        size if demand >= size else demand - demand % unit
+        for size, demand, unit in zip(extent, limit, units, strict=True)
     )
     if not all(tile):
         nearest = tuple(max(size, min(unit, most)) for size, unit, most in zip(tile, units, extent, strict=True))
@@ -360,14 +360,16 @@ def whole_rows(graph: Graph, layer: LayerIR, tile: Tile, target: Target) -> Tile
 def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, ahead: int) -> NoReturn:
     """What needs most, how much there is, and a legal tile."""
     sizes = TileSizes(graph, layer, target)
-    wanted = sizes.staged(sizes.demand(tile))
-    need = sizes.need(wanted, ahead, loops_of(layer, tile) if layer.op_type in PRODUCTS else PLAIN)
-    largest = max(wanted, key=lambda name: wanted[name])
+    demand = sizes.staged(sizes.demand(tile))
+    need = sizes.need(demand, ahead, loops_of(layer, tile) if layer.op_type in PRODUCTS else PLAIN)
+    largest = max(demand, key=lambda name: demand[name])
     positions = {"in0": 0, "in1": 1, "in2": 2, "bias": 2, "residual": -1, "new_keys": -2, "new_values": -1}
     tensor = f"tensor {layer.inputs[positions[largest]] if largest in positions else layer.outputs[0]}"
     if largest == "sums":
         tensor = "the partial sums of a column of tiles"
-    legal = next((one for one in smaller(layer, tile) if fits(graph, layer, one, target, ahead)), None)
+    legal = next(
+        (smaller_tile for smaller_tile in smaller(layer, tile) if fits(graph, layer, smaller_tile, target, ahead)), None
+    )
     if legal is not None:
         remedy = f"a tile that fits is {_shape(legal)}"
     else:
@@ -378,7 +380,7 @@ def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, ahead: int
             remedy = f"no tile fits, not even the largest scratchpad of {SPM_CLUSTER_STRIDE}: a smaller shape"
     raise ModelError(
         f"layer {layer.id} ({layer.op_type}): a tile of {_shape(tile)} needs {need} bytes of scratchpad with its "
-        f"buffers, {wanted[largest]} of them for {tensor}; there are {target.workspace}: {remedy}"
+        f"buffers, {demand[largest]} of them for {tensor}; there are {target.workspace}: {remedy}"
     )
 
 
@@ -390,7 +392,7 @@ SpmAddresses = dict[str, int]
 """Operand -> address."""
 
 
-def buffers(wanted: dict[str, int], count: int, target: Target, spread: bool) -> list[SpmAddresses]:
+def buffers(demand: dict[str, int], count: int, target: Target, spread: bool) -> list[SpmAddresses]:
     """`count` sets of buffers. `spread`: every operand begins in a bank of its own while there are enough of them, so
     that the phases of a tile do not meet at one bank."""
     share = target.spm_bytes // count
@@ -398,8 +400,8 @@ def buffers(wanted: dict[str, int], count: int, target: Target, spread: bool) ->
     for index in range(count):
         base, at, addresses = SPM_BASE + index * share, 0, {}
         banks = -(-share // target.bank_bytes)
-        aligned = sum(-(-size // target.bank_bytes) for size in wanted.values()) <= banks
-        for name, size in wanted.items():
+        aligned = sum(-(-size // target.bank_bytes) for size in demand.values()) <= banks
+        for name, size in demand.items():
             addresses[name] = base + at
             unit = target.bank_bytes if spread and aligned and share % target.bank_bytes == 0 else SLOT
             at += -(-size // unit) * unit

@@ -206,13 +206,13 @@ def _bare(layer: LayerIR) -> LayerIR:
 
 
 def _form(graph: Graph, group: Sequence[LayerIR], target: Target, count: int) -> Hashable:
-    """What decides the time: tile, distance, share of the scratchpad, and how many engines could get buffers."""
-    made = list[Hashable]()
+    """Facts that decide the time: tile, distance, share of the scratchpad, and how many engines could get buffers."""
+    forms = list[Hashable]()
     for layer in group:
         tile, ahead = layer.integers("tile"), layer.integer("prefetch")
         cost = ProductCost(graph, layer, target._replace(engines=count), TileSizes(graph, layer, target))
         lanes = cost.lanes(tile, ahead)
-        made.append(
+        forms.append(
             (tile, layer.integer("loop_order"), layer.integers("block"), ahead, layer.integer("buffers", 1), lanes)
         )
-    return tuple(made)
+    return tuple(forms)

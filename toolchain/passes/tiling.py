@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from npu_device.abi.extended import Residence
 from npu_device.abi.opcodes import BITS, DataType, LoopOrder
-from npu_device.operations.loops import decode_loops
+from npu_device.operations.loops import Loops, decode_loops
 from toolchain.codegen.commands import Objective, Target
 from toolchain.codegen.estimate import SHARES, Estimate
 from toolchain.codegen.product_cost import computing
-from toolchain.codegen.tiles import SLOT, SUM_BYTES, Tile, fit, limited, smaller, whole, whole_vectors
+from toolchain.codegen.tiles import SLOT, SUM_BYTES, Tile, TileSizes, fit, limited, smaller, whole, whole_vectors
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS, channels_of, keys_of
@@ -153,7 +153,7 @@ def _tiled(graph: Graph, layer: LayerIR, target: Target, company: Company) -> La
 class Choice(NamedTuple):
     layer: LayerIR
     cost: int
-    """By the user's objective."""
+    """Cost by the user's objective."""
 
 
 def fastest(graph: Graph, layer: LayerIR, target: Target, buffers: int = 1) -> Choice:
@@ -180,41 +180,54 @@ def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:
         return choice
     if (choice.cost - other.cost) * REORDER > choice.cost:
         choice = other
-    others = _in_blocks(graph, layer, target, choice.cost - choice.cost // REORDER)
-    return min(others, key=lambda one: one.cost, default=choice)
+    return _in_blocks(graph, layer, target, choice.cost - choice.cost // REORDER) or choice
 
 
-def _in_blocks(graph: Graph, layer: LayerIR, target: Target, limit: int) -> Iterator[Choice]:
-    """A product with loops over blocks, of which operands stay in the workspace, where it costs less than
-    `limit`."""
+def _in_blocks(graph: Graph, layer: LayerIR, target: Target, limit: int) -> Choice | None:
+    """A product with loops over blocks, of which operands stay in the workspace, where one costs less than `limit`."""
     if target.tile_form or target.mapping.tile_of(layer.id) is not None or layer.integer("batch", 1) > 1:
-        return
+        return None
     if target.te.kind == "systolic_ws_pipe" or target.te.conv_lowering == "kernel_position":
-        return  # which take tiles fold by fold, or move weights kernel by kernel
+        return None  # which take tiles fold by fold, or move weights kernel by kernel
     timed = target.mapping.objective is Objective.CYCLES
     if timed and computing(graph, layer, target, target.engines) >= limit:
-        return
-    estimate = Estimate(graph, layer, target)
+        return None
+    estimate, best = Estimate(graph, layer, target), None
     assert estimate.product is not None
-    sizes, product_cost, extent = estimate.sizes, estimate.product, whole(layer)
+    for tile, order, block, loops, demand in blocked_tiles(graph, layer, target, estimate.sizes):
+        if timed and estimate.product.lower_bound(tile, AHEAD, demand, loops) >= limit:
+            continue
+        cost = estimate.cost(tile, AHEAD, demand, loops)
+        if cost < limit:
+            limit = cost
+            best = Choice(layer.having(tile=tile, loop_order=order, block=block), cost)
+    return best
+
+
+class BlockedTile(NamedTuple):
+    """A tile, and loops over blocks of such tiles."""
+
+    tile: Tile
+    order: int
+    block: tuple[int, int, int]
+    loops: Loops
+    demand: dict[str, int]
+    """`TileSizes.demand`."""
+
+
+def blocked_tiles(graph: Graph, layer: LayerIR, target: Target, sizes: TileSizes) -> Iterator[BlockedTile]:
+    """Tiles of a product in each order over blocks, in the largest block that fits."""
+    m, n, k = whole(layer)
     for tile in _products(layer, target, graph.tensors[layer.inputs[0]].dtype):
         if not whole_vectors(layer, tile):
             continue
-        for order, block in _blocks(tile, extent, layer.op_type == "CONV2D_T"):
-            found = None
-            for size in block:
-                loops = decode_loops(
-                    order, size, (tile[0], tile[1], tile[2]), (extent[0], max(extent[1], tile[1]), extent[2])
-                )
-                wanted = sizes.demand(tile, loops)
-                if sizes.need(wanted, AHEAD, loops) <= target.workspace:
-                    found = size, loops, wanted
+        for order, blocks in _blocks(tile, (m, n, k), layer.op_type == "CONV2D_T"):
+            for block in blocks:
+                loops = decode_loops(order, block, (tile[0], tile[1], tile[2]), (m, max(n, tile[1]), k))
+                demand = sizes.demand(tile, loops)
+                if sizes.need(demand, AHEAD, loops) <= target.workspace:
+                    yield BlockedTile(tile, order, block, loops, demand)
                     break
-            if found is None or (timed and product_cost.moved(tile, found[1], found[2]) >= limit):
-                continue
-            cost = estimate.cost(tile, AHEAD, found[2], found[1])
-            if cost < limit:
-                yield Choice(layer.having(tile=tile, loop_order=order, block=found[0]), cost)
 
 
 def _bare_order(layer: LayerIR) -> LayerIR:
@@ -279,9 +292,9 @@ def _times(graph: Graph, layer: LayerIR, target: Target) -> dict[Tile, int]:
     times = {plain: estimate.cost(plain)}
     for tile in candidates:
         if tile not in times and whole_vectors(layer, tile):
-            wanted = estimate.sizes.demand(tile)
-            if estimate.sizes.need(wanted, AHEAD) <= target.workspace:
-                times[tile] = estimate.cost(tile, wanted=wanted)
+            demand = estimate.sizes.demand(tile)
+            if estimate.sizes.need(demand, AHEAD) <= target.workspace:
+                times[tile] = estimate.cost(tile, demand=demand)
     return times
 
 

@@ -27,6 +27,7 @@ from toolchain.examples.builder import Builder
 from toolchain.examples.variants import in_int8
 from toolchain.ir.operations import PRODUCTS
 from toolchain.onnx_model.model import prepare
+from toolchain.passes.tiling import blocked_tiles
 
 NEAR = 1.05
 """Times the cycles of the search that the heuristic may take."""
@@ -76,6 +77,19 @@ SMALL = {
 def test_a_heuristic_is_near_the_search(name: str) -> None:
     heuristic, searched = (run_commands(compiled(SMALL[name](), on).commands, CONFIG).cycles for on in (False, True))
     assert heuristic <= NEAR * searched
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_least_cycles_of_loops_over_blocks_are_not_above_the_bound(name: str) -> None:
+    """The search leaves out mappings by them: it must not leave out the best."""
+    model = compiled(SMALL[name]())
+    layer = next(layer for layer in model.graph.layers if layer.op_type in PRODUCTS)
+    sizes = TileSizes(model.graph, layer, model.target)
+    cost = ProductCost(model.graph, layer, model.target, sizes)
+    mappings = list(blocked_tiles(model.graph, layer, model.target, sizes))
+    assert len(mappings) > 10
+    for tile, _, _, loops, demand in mappings:
+        assert 0 < cost.lower_bound(tile, 1, demand, loops) <= cost.estimate(tile, 1, demand, loops)[0]
 
 
 MODELS = {
