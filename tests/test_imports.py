@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
         "npu_device.memory.bitwidth",
         "npu_device.memory.kv",
         "npu_device.operations.loops",
+        "npu_device.operations.macro.workspace",
         "npu_device.operations.windows",
         "pyv_ext.isa",
         "pyv_native.code_cache",

@@ -17,14 +17,13 @@ from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_domains import on_core
 from toolchain.onnx_domains.domains import decomposed, is_foreign
-from toolchain.onnx_model.control_flow import ControlFlow, Names
+from toolchain.onnx_model.control_flow import ControlFlow, Names, Shared
 from toolchain.onnx_model.file import RESHAPES
 from toolchain.onnx_model.open_rows import OpenRows
 from toolchain.onnx_model.open_slice import OpenSlices, has_open_slice
 from toolchain.onnx_model.opset import NEWEST, raised
 from toolchain.onnx_model.sequences import OPERATORS as SEQUENCES
 from toolchain.onnx_model.sequences import Sequences
-from toolchain.onnx_model.shared import Shared
 from toolchain.onnx_nodes.evaluation import MAX_FOLDED, Propagation, TensorInfo, evaluate, tensor_info, type_name
 from toolchain.onnx_nodes.view import node_name, subgraphs
 
