@@ -84,6 +84,26 @@ class Encoded:
         return int(self.dense.size + self.sparse.size + self.meta.size)
 
 
+class StoredTokens(NamedTuple):
+    """Keys or values of a text as stored, and as each token reads those up to itself."""
+
+    numbers: Floats
+    """(tokens, C), read after they left the tail."""
+    tail: Floats | None
+    """(tokens, C), read while they are in the tail; None: no tail."""
+    coded: NDArray[np.int64]
+    """(tokens,): tokens outside the tail when this token reads."""
+    size: int
+    """Bytes, without counts of chunks."""
+    counts: Bytes
+    """(tokens, chunks): entries of each chunk of the encoded tokens."""
+
+    @property
+    def bits(self) -> float:
+        """Bits of an element."""
+        return 8 * self.size / self.numbers.size
+
+
 @dataclass(frozen=True)
 class Parameters:
     """Offline knowledge of a codec about the keys, or values, of a layer."""
@@ -198,18 +218,25 @@ class KvCodec(ABC):
             parts.append(Stream("tail", heads, head_dim * FP16_BYTES, PageTable.DENSE, ring=self.tail))
         return tuple(parts)
 
+    def store(self, x: Floats, head_dim: int, parameters: Parameters) -> StoredTokens:
+        """Keys or values (tokens, C) of a text as this codec stores them. NpuDeviceError: as of `encode`."""
+        count, parts, waiting = self.coded(len(x)), list[NDArray[np.float16]](), to_fp16(x)
+        counts, size = np.zeros((0, 0), np.uint8), FP16_BYTES * (len(x) - self.coded(len(x))) * x.shape[1]
+        if count:
+            encoded = self.encode(waiting[:count].astype(np.float32) if self.tail else x[:count], head_dim, parameters)
+            parts.append(self.decode(encoded, head_dim, parameters))
+            counts, size = encoded.counts, size + encoded.payload
+        numbers = np.concatenate([*parts, waiting[count:]]).astype(np.float32)
+        coded = np.array([self.coded(token + 1) for token in range(len(x))], np.int64)
+        return StoredTokens(numbers, waiting.astype(np.float32) if self.tail else None, coded, size, counts)
+
     def read_back(self, x: Floats, head_dim: int, parameters: Parameters) -> Floats:
         """Keys or values (tokens, C) as they are read after they were stored."""
-        coded = self.coded(len(x))
-        parts = [self.decode(self.encode(x[:coded], head_dim, parameters), head_dim, parameters)] if coded else []
-        read: Floats = np.concatenate([*parts, x[coded:].astype(np.float16)]).astype(np.float32)
-        return read
+        return self.store(x, head_dim, parameters).numbers
 
     def stored_bytes(self, x: Floats, head_dim: int, parameters: Parameters) -> int:
         """Bytes of tokens (tokens, C), counted in their encoding; without counts of chunks."""
-        coded = self.coded(len(x))
-        payload = self.encode(x[:coded], head_dim, parameters).payload if coded else 0
-        return payload + FP16_BYTES * (len(x) - coded) * x.shape[1]
+        return self.store(x, head_dim, parameters).size
 
 
 def check_values(name: str, x: NDArray[Any]) -> None:

@@ -10,12 +10,12 @@ import numpy as np
 
 from npu_device.abi.opcodes import BITS, DataType
 from npu_device.kv_quant import codecs
-from npu_device.kv_quant.codec import Floats, KvCodec, Parameters, Stream
+from npu_device.kv_quant.codec import Floats, KvCodec, Parameters, StoredTokens, Stream, to_fp16
 from npu_device.kv_quant.pages import Pages, pages
 from npu_device.kv_quant.storage import EncodedCache
 from npu_device.kv_quant.thresholds import RATIOS
 from npu_device.memory.bitwidth import bytes_total
-from npu_device.memory.kv import KvCache
+from npu_device.memory.kv import SCALE_BYTES, KvCache
 
 Both = tuple[KvCodec, KvCodec]
 """Codecs of keys and of values."""
@@ -45,6 +45,11 @@ class KvMethod:
     def encoded(self) -> bool:
         """Whether elements are encoded, so that tokens have virtual addresses and take pages of DRAM."""
         return self.codecs is not None
+
+    @property
+    def scaled(self) -> bool:
+        """Whether elements are integers, with a scale for each head and token."""
+        return self.codecs is None and self.element is not DataType.FP16 and self.element not in FLOAT8
 
     @property
     def key_codec(self) -> KvCodec:
@@ -138,28 +143,33 @@ class KvMethod:
             return Parameters()
         return self.codecs[SIDES.index(side)].calibrate([x], head_dim, ratios)
 
+    def store(self, x: Floats, side: str, head_dim: int, parameters: Parameters) -> StoredTokens:
+        """Keys (side "k") or values ("v"), (tokens, C), of a text as they are stored."""
+        if self.codecs is not None:
+            return self.codecs[SIDES.index(side)].store(x, head_dim, parameters)
+        scales = x.size // head_dim * SCALE_BYTES if self.scaled else 0
+        size = bytes_total(x.size, self.bits) + scales
+        coded = np.arange(1, len(x) + 1)
+        return StoredTokens(read_numbers(x, self.element, head_dim), None, coded, size, np.zeros((0, 0), np.uint8))
+
     def read_back(self, x: Floats, side: str, head_dim: int, parameters: Parameters) -> Floats:
         """Keys (side "k") or values ("v"), (tokens, C), as they are read after they were stored."""
-        if self.codecs is not None:
-            return self.codecs[SIDES.index(side)].read_back(x, head_dim, parameters)
-        return read_numbers(x, self.element, head_dim)
+        return self.store(x, side, head_dim, parameters).numbers
 
     def stored_bits(self, x: Floats, side: str, head_dim: int, parameters: Parameters) -> float:
-        """Bits of an element of keys or values as stored, counted; integers without their scales."""
-        if self.codecs is None:
-            return self.bits
-        return 8 * self.codecs[SIDES.index(side)].stored_bytes(x, head_dim, parameters) / x.size
+        """Bits of an element of keys or values as stored, counted; integers with their scales."""
+        return self.store(x, side, head_dim, parameters).bits
 
 
 def read_numbers(x: Floats, element: DataType, head_dim: int) -> Floats:
-    """Tokens (tokens, C) rounded to a type of numbers; integers with a scale for each head."""
+    """Tokens (tokens, C) rounded to a type of numbers; integers with an fp32 scale for each head and token."""
     if element is DataType.FP16:
-        return x.astype(np.float16).astype(np.float32)
+        return to_fp16(x).astype(np.float32)
     if element in FLOAT8:
         largest = np.float32(ml_dtypes.finfo(FLOAT8[element]).max)
         return np.clip(x, -largest, largest).astype(FLOAT8[element]).astype(np.float32)
     heads, top = x.reshape(len(x), -1, head_dim), np.float32((1 << BITS[element] - 1) - 1)
-    scale = np.maximum(np.abs(heads).max(axis=(0, 2), keepdims=True), np.float32(1e-6)) / top
+    scale = np.maximum(np.abs(heads).max(axis=2, keepdims=True), np.float32(1e-6)) / top
     read: Floats = (np.clip(np.rint(heads / scale), -top - 1, top) * scale).astype(np.float32).reshape(x.shape)
     return read
 

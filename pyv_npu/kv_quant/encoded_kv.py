@@ -202,16 +202,25 @@ def compared(made: CompiledDecoder, wanted: Mapping[str, Values]) -> list[dict[s
     return found
 
 
-def tables(made: CompiledDecoder, read: Callable[[str], bytes]) -> dict[int, bytes]:
-    """What a run without values has in memory, by address: the counts of all tokens, for the sizes of transfers, and
-    parameter blocks that name the codecs."""
+def counts_of(made: CompiledDecoder, read: Callable[[str], bytes]) -> dict[str, NDArray[np.uint8]]:
+    """Past -> (T_max, chunks): entries of all tokens in memory."""
+    found = {}
+    for cache in made.decoder.caches:
+        where = made.compiled.graph.tensors[cache.past].encoded(0)
+        at, size = where.address("counts") if where.chunks else 0, where.chunks * where.t_max
+        found[cache.past] = np.frombuffer(read(cache.past)[at : at + size], np.uint8).reshape(where.t_max, -1)
+    return found
+
+
+def tables(made: CompiledDecoder, counts: Mapping[str, NDArray[np.uint8]]) -> dict[int, bytes]:
+    """What a run without values has in memory, by address: the counts of tokens (tokens, chunks) of each cache, for the
+    sizes of transfers, and parameter blocks that name the codecs."""
     found, graph = {}, made.compiled.graph
     for cache in made.decoder.caches:
         base = made.address(cache.past)
         where = graph.tensors[cache.past].encoded(base)
         if where.chunks:
-            at, size = where.address("counts"), where.chunks * where.t_max
-            found[at] = read(cache.past)[at - base : at - base + size]
+            found[where.address("counts")] = counts[cache.past].tobytes()
     for layer in graph.layers:
         if any(graph.tensors[name].dtype is DataType.ENCODED for name in (*layer.inputs, *layer.outputs)):
             for name in layer.inputs:

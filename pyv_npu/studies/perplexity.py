@@ -1,8 +1,8 @@
 """Accuracy of methods that store keys and values: log likelihood of a text, teacher-forced, beside bits and time
 (docs/kv-cache.md, "Accuracy").
 
-All tokens are one prompt, computed at level IA with keys and values as the device stores them. Time is that of the next
-token at CA_HYBRID with the bits that were counted.
+All tokens are computed in one pass, each with the keys and values that the device would read for it (test_perplexity
+compares both). Time is that of the next token at CA_HYBRID with the bits that were counted.
 """
 
 import math
@@ -14,27 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npu_device.config import NpuConfig
+from npu_device.kv_quant.block import Side, unpack_block
+from npu_device.kv_quant.codec import Parameters, StoredTokens
 from npu_device.kv_quant.methods import FLOAT8, METHODS, KvMethod
-from npu_device.memory.operands import INTEGERS
 from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.kv_quant import encoded_kv
 from pyv_npu.report.charts import Line, lines
 from pyv_npu.sections import Cell, Chart, Table
 from pyv_npu.workloads.compiled import target_of
-from pyv_npu.workloads.ia import Machine
-from pyv_npu.workloads.kv_figures import cached
 from pyv_npu.workloads.timing import run_commands
-from toolchain.decoders.decoder import (
-    CONVERSATION,
-    IDS,
-    LOG,
-    POSITIONS,
-    PROMPT,
-    CompiledDecoder,
-    Decoder,
-    compile_decoder,
-)
+from toolchain.decoders.decoder import Decoder, compile_decoder
+from toolchain.decoders.reference import text_logits
 from toolchain.onnx_operators.attention import POSITION
 
 BASELINE = "fp32"
@@ -42,8 +33,6 @@ BASELINE = "fp32"
 MAX_COUNT = 1 << 14
 CALIBRATION = 512
 """Tokens before the scored ones that calibrate, at most."""
-SCALE_BITS = 32
-"""Of the fp32 scale of a token and head of integers."""
 Values = Any
 
 
@@ -97,45 +86,43 @@ def methods_of(text: str) -> list[str]:
     return names
 
 
-class _Run(NamedTuple):
-    """A prompt that was computed."""
+class _Evaluation(NamedTuple):
+    """Results of a text for one method."""
 
-    made: CompiledDecoder
-    read: Callable[[str], bytes]
-    logits: Values
-    """(tokens, vocabulary)."""
+    likelihoods: Values
+    """(tokens,), nats."""
+    choices: Values
+    """(tokens,): largest logit."""
+    stored: list[StoredTokens]
+    """Keys and values of each cache."""
 
 
-def _run(
-    decoder: Decoder, npu: NpuConfig, tokens: Sequence[int], method: KvMethod | None = None,
-    samples: Sequence[Sequence[Values]] = (),
-) -> _Run:  # fmt: skip
-    """Compute a prompt; `method`: None keeps keys and values in the model's type."""
-    blocks: list[Values] = []
-    options: dict[str, Any] = {}
-    if method is not None and method.encoded:
-        blocks = encoded_kv.blocks(decoder, method, npu.kv_quant, samples)
-    elif method is not None and method.element in FLOAT8:
-        options["kv_element"] = method.element
-    elif method is not None:
-        bits = method.bits
-        options |= {"kv_bits": lambda layer, head: bits, "token_scales": method.element in INTEGERS}
-    count = len(tokens)
-    made = compile_decoder(decoder, target_of(npu), count, count + 1, kv_blocks=blocks, **options)
-    positions = PROMPT + (POSITIONS if decoder.positions else POSITION)
-    ids, at = np.asarray(tokens, "<i4").tobytes(), np.arange(count, dtype="<i4").tobytes()
-    given = {PROMPT + IDS: ids, positions: at, CONVERSATION: made.conversation(tokens, count + 1)}
-    machine = Machine(made.compiled, npu, given)
-    machine.run(made.compiled.commands[: made.prompt_commands])
-    return _Run(made, machine.read, made.logits(machine.read(LOG))[:count].copy())
+def _evaluate(
+    decoder: Decoder, tokens: Sequence[int], targets: Sequence[int], store: Callable[[int, Values], StoredTokens]
+) -> _Evaluation:  # fmt: skip
+    stored: list[StoredTokens] = []
+
+    def recorded(index: int, x: Values) -> StoredTokens:
+        stored.append(store(index, x))
+        return stored[-1]
+
+    logits = text_logits(decoder, tokens, recorded)
+    return _Evaluation(likelihoods(logits, targets), logits.argmax(axis=1), stored)
+
+
+def _unchanged(index: int, x: Values) -> StoredTokens:
+    """Numbers in fp32."""
+    return StoredTokens(x, None, np.arange(1, len(x) + 1), x.nbytes, np.zeros((0, 0), np.uint8))
 
 
 def likelihoods(logits: Values, targets: Sequence[int]) -> Values:
     """Log likelihood, nats, of each target under the logits before it."""
-    wide = logits.astype(np.float64)
-    top = wide.max(axis=1)
-    total = top + np.log(np.exp(wide - top[:, None]).sum(axis=1))
-    return wide[np.arange(len(targets)), np.asarray(targets)] - total
+    found = np.empty(len(targets))
+    for row, target in enumerate(targets):
+        wide = logits[row].astype(np.float64)
+        top = wide.max()
+        found[row] = wide[target] - top - math.log(np.exp(wide - top).sum())
+    return found
 
 
 def scores(
@@ -145,49 +132,63 @@ def scores(
     """Scores of the model and of methods on the last `count` tokens. Those before calibrate what is made offline; where
     there are none, the scored ones do. UsageError: too few tokens."""
     if not 1 <= count <= min(MAX_COUNT, len(tokens) - 1):
-        most = min(MAX_COUNT, len(tokens) - 1)
-        raise UsageError(f"--count {count}: must be 1..{most}: one token less than the file has")
+        limit = min(MAX_COUNT, len(tokens) - 1)
+        raise UsageError(f"--count {count}: must be 1..{limit}: one token less than the file has")
     prompt, targets, before = tokens[-count - 1 : -1], tokens[-count:], tokens[: -count - 1][-CALIBRATION:]
     say(f"{BASELINE}: {count} tokens")
-    plain = _run(decoder, npu, prompt)
-    base, choice = likelihoods(plain.logits, targets), plain.logits.argmax(axis=1)
-    yield _score(BASELINE, decoder, npu, plain, None, base, base, 1.0)
-    sampled = plain if not before else _run(decoder, npu, before)
-    shown = len(before) or count
-    samples = [
-        [encoded_kv.tokens_by_channels(cached(sampled.made, sampled.read, cache.past)[:, :, :shown]).astype(np.float32)]
-        for cache in decoder.caches
-    ]
-    del plain, sampled
+    base = _evaluate(decoder, prompt, targets, _unchanged)
+    yield _score(BASELINE, decoder, npu, None, base, base)
+    samples = [stored.numbers for stored in (_evaluate(decoder, before, (), _unchanged) if before else base).stored]
     for name in names:
         if name == BASELINE:
             continue
         say(f"{name}: {count} tokens")
-        run = _run(decoder, npu, prompt, METHODS[name], samples)
-        agreement = float((run.logits.argmax(axis=1) == choice).mean())
-        yield _score(name, decoder, npu, run, METHODS[name], base, likelihoods(run.logits, targets), agreement)
+        method = METHODS[name]
+        blocks = encoded_kv.blocks(decoder, method, npu.kv_quant, [[x] for x in samples]) if method.encoded else []
+        sides = [
+            side for cache, block in zip(decoder.caches[::2], blocks, strict=False)
+            for side in unpack_block(block.tobytes(), cache.heads, cache.head_dim, cache.past)
+        ]  # fmt: skip
+
+        def store(index: int, x: Values, method: KvMethod = method, sides: Sequence[Side] = sides) -> StoredTokens:
+            parameters = sides[index].parameters if sides else None
+            return method.store(x, "kv"[index % 2], decoder.caches[index].head_dim, parameters or Parameters())
+
+        yield _score(name, decoder, npu, method, _evaluate(decoder, prompt, targets, store), base, blocks)
 
 
 def _score(
-    name: str, decoder: Decoder, npu: NpuConfig, run: _Run, method: KvMethod | None, base: Values, found: Values,
-    agreement: float,
+    name: str, decoder: Decoder, npu: NpuConfig, method: KvMethod | None, run: _Evaluation, base: _Evaluation,
+    blocks: Sequence[Values] = (),
 ) -> Score:  # fmt: skip
-    made, count = run.made, len(found)
-    memory = {made.address(POSITION): count.to_bytes(4, "little")}
-    bits = float(np.mean([made.compiled.graph.tensors[cache.past].qbits for cache in decoder.caches]))
-    if made.kv_blocks:
-        memory |= encoded_kv.tables(made, run.read)
-        rows = encoded_kv.measured(made, run.read, count, npu.kv_quant.page_bytes)
-        bits = float(np.average([row["b_eff"] for row in rows], weights=[row["elements"] for row in rows]))
-    elif method is not None and method.element in INTEGERS:
-        bits += SCALE_BITS / decoder.caches[0].head_dim
-    timed = run_commands(made.step(0), npu, "CA_HYBRID", memory=memory)
-    difference = found - base
+    count = len(run.likelihoods)
+    difference = run.likelihoods - base.likelihoods
     error = float(difference.std(ddof=1) / math.sqrt(count)) if count > 1 else 0.0
+    agreement = float((run.choices == base.choices).mean())
+    bits = 8 * sum(stored.size for stored in run.stored) / sum(stored.numbers.size for stored in run.stored)
+    cycles = _step_cycles(decoder, npu, method, run.stored, blocks)
     return Score(
-        name, bits, math.exp(-float(found.mean())), float(difference.mean()), error, agreement, timed.cycles,
-        npu.clock_hz / timed.cycles,
+        name, bits, math.exp(-float(run.likelihoods.mean())), float(difference.mean()), error, agreement, cycles,
+        npu.clock_hz / cycles,
     )  # fmt: skip
+
+
+def _step_cycles(
+    decoder: Decoder, npu: NpuConfig, method: KvMethod | None, stored: Sequence[StoredTokens], blocks: Sequence[Values]
+) -> int:  # fmt: skip
+    """Cycles of the token after a text, with the entries that its tokens have."""
+    options: dict[str, Any] = {}
+    if method is not None and not method.encoded:
+        bits = method.bits
+        kind = {"kv_element": method.element} if method.element in FLOAT8 else {"kv_bits": lambda layer, head: bits}
+        options = {**kind, "token_scales": method.scaled}
+    count = len(stored[0].numbers)
+    made = compile_decoder(decoder, target_of(npu), 0, count + 1, kv_blocks=blocks, **options)
+    memory = {made.address(POSITION): count.to_bytes(4, "little")}
+    if blocks:
+        counts = {cache.past: one.counts for cache, one in zip(decoder.caches, stored, strict=True)}
+        memory |= encoded_kv.tables(made, counts)
+    return run_commands(made.step(0), npu, "CA_HYBRID", memory=memory).cycles
 
 
 HEADS = ("method", "bits", "perplexity", "log likelihood to fp32", "same choice", "cycles", "tokens/s")

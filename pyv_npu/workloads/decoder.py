@@ -270,7 +270,8 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         if config.run.sim_level == "IA_TIMING":
             traffic, moved = self._traffic(), Traffic()
             steps = range(len(self.request.prompt), self.request.total - 1)
-            tables = {} if not self.decoder.kv_blocks else encoded_kv.tables(self.decoder, decoded.read)
+            counts = encoded_kv.counts_of(self.decoder, decoded.read) if self.decoder.kv_blocks else {}
+            tables = encoded_kv.tables(self.decoder, counts) if counts else {}
             timed = [
                 self._timed(config, position, traffic, moved, tables, kernels)
                 for position, kernels in zip((0, *steps), decoded.kernels, strict=True)

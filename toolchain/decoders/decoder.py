@@ -273,22 +273,23 @@ def compile_decoder(
     kv_bits: KvBits = own_type, kv_scales: Mapping[str, Values] | None = None, tiled: int = 0,
     kv_blocks: Sequence[Values] = (), token_scales: bool = False, kv_element: DataType | None = None,
 ) -> CompiledDecoder:  # fmt: skip
-    """Commands for a prompt of so many tokens and for one token, with caches of `t_max` tokens.
+    """Commands for a prompt of so many tokens, 0: none, and for one token, with caches of `t_max` tokens.
 
     `tiled`: so many tokens behind the prompt have tile commands of their own, for their positions; 0: macro commands
     serve all. `kv_bits`: of each head; integers need `kv_scales`: past -> f32 per head. `kv_blocks`: the parameter
     block of each layer: keys and values are encoded as it says (docs/oaken.md). `token_scales`: integers have
     a scale for each head and token, made when it is appended, instead. `kv_element`: type of elements instead of bits.
     """
-    if not 1 <= prompt <= t_max:
+    if not 0 <= prompt <= t_max:
         raise ModelError(f"{decoder.name}: a prompt of {prompt} tokens: must be 1..{t_max}, the caches' t_max")
-    first = decoder.model(prompt)
-    step = first if prompt == 1 else decoder.model(1)
+    first = decoder.model(max(1, prompt))
+    step = first if prompt < 2 else decoder.model(1)
     shared = _shared(decoder, first, t_max, kv_bits, kv_scales or {}, kv_blocks, kv_element)
     if token_scales:
         _add_tables(decoder, shared)
-    prompt_graph = _graph(decoder, first, shared, t_max)
-    graph = merged(prompt_graph, _graph(decoder, step, shared, t_max), PROMPT, tuple(shared.tensors))
+    graph = _graph(decoder, step, shared, t_max)
+    if prompt:
+        graph = merged(_graph(decoder, first, shared, t_max), graph, PROMPT, tuple(shared.tensors))
     graph.tensors[CONVERSATION] = TensorIR(CONVERSATION, Role.ACTIVATION, (HEAD.size // 4 + t_max + 1,), DataType.INT32)
     graph.inputs = (*graph.inputs, CONVERSATION)
     graph.outputs = (*graph.outputs, CONVERSATION)

@@ -10,7 +10,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from toolchain.decoders.decoder import Decoder, make_decoder
-from toolchain.decoders.reference import Reference
+from toolchain.decoders.reference import empty_past, step_feeds
 from toolchain.onnx_frontend.qdq_graph import PARTS
 from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_reference.corrected import CORRECTED
@@ -30,8 +30,7 @@ def in_int8(
     `prompts`: tokens on which the ranges are observed; `config` may ask for weights of fewer bits. ModelError as
     `toolchain.quantize.post_training.quantized`.
     """
-    reference = Reference(decoder)
-    samples = [reference.feeds(prompt, reference.empty()) for prompt in prompts]
+    samples = [step_feeds(decoder, prompt, empty_past(decoder)) for prompt in prompts]
     made = quantized(decoder.model(len(prompts[0])), samples, config, method=method, open_shapes=True)
     _free(made.proto, decoder)
     attended = [node_name(node) for node in made.proto.graph.node if node.op_type == "Attention"]
@@ -91,10 +90,10 @@ def _parts(node: Any) -> tuple[tuple[int, int, int], ...]:
 
 def _largest(decoder: Decoder, names: Sequence[str], prompts: Prompts) -> dict[str, float]:
     """The largest absolute value of each tensor."""
-    reference, evaluator = Reference(decoder), ReferenceEvaluator(decoder.proto, new_ops=CORRECTED)
+    evaluator = ReferenceEvaluator(decoder.proto, new_ops=CORRECTED)
     found = dict.fromkeys(names, 0.0)
     for prompt in prompts:
-        results: Any = evaluator.run(list(names), reference.feeds(prompt, reference.empty()))
+        results: Any = evaluator.run(list(names), step_feeds(decoder, prompt, empty_past(decoder)))
         for name, values in zip(names, results, strict=True):
             found[name] = max(found[name], float(np.abs(values).max()))
     return found

@@ -1,7 +1,7 @@
 """The ONNX reference implementation: the reference of every model."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -139,8 +139,11 @@ def in_double(proto: Any) -> Any:
     return changed
 
 
-def evaluated(proto: Any, names: Collection[str], inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """Tensors of an onnx.ModelProto by name; its external data counts among its inputs.
+def evaluated(
+    proto: Any, names: Collection[str], inputs: Mapping[str, Values], operators: Sequence[type[OpRun]] = ()
+) -> dict[str, Values]:
+    """Tensors of an onnx.ModelProto by name; its external data counts among its inputs. `operators`: in place of those
+    of onnx.reference.
 
     The nodes are computed `TOGETHER` at a time, and what none of those to come reads is forgotten: ReferenceEvaluator
     keeps all that a model makes.
@@ -163,7 +166,7 @@ def evaluated(proto: Any, names: Collection[str], inputs: Mapping[str, Values]) 
         model = helper.make_model(
             graph, opset_imports=proto.opset_import, functions=proto.functions, ir_version=proto.ir_version
         )
-        evaluator = ReferenceEvaluator(model, new_ops=[*CORRECTED, RoundToSingle, *ROUNDINGS.values()])
+        evaluator = ReferenceEvaluator(model, new_ops=[*CORRECTED, RoundToSingle, *ROUNDINGS.values(), *operators])
         results = evaluator.run(made, {name: held[name] for name in given})
         held |= zip(made, results, strict=True)
         for name in given:

@@ -10,15 +10,23 @@ import onnx
 import onnxruntime
 import pytest
 
-from npu_device.config import NpuConfig
+from npu_device.kv_quant.codec import Parameters, StoredTokens
+from npu_device.kv_quant.methods import METHODS
 from pyv_npu.cli.main import main
+from pyv_npu.config import load
 from pyv_npu.errors import BadInputError, UsageError
-from pyv_npu.studies.perplexity import Score, likelihoods, methods_of, read_tokens, scores
-from toolchain.decoders.decoder import make_decoder
+from pyv_npu.kv_quant import encoded_kv
+from pyv_npu.studies.perplexity import Score, _unchanged, likelihoods, methods_of, read_tokens, scores
+from pyv_npu.workloads.decoder import Generation
+from pyv_npu.workloads.generation import GenerationRequest
+from toolchain.decoders.decoder import LOG, make_decoder
+from toolchain.decoders.reference import text_logits
 from toolchain.examples.decoder_kv import decoder_kv
 
 ESSAY = Path(__file__).parents[3] / "pyv_npu" / "examples" / "essay.tokens"
 COUNT, VOCAB = 140, 256
+NPU = load([], None, {"npu.te.count": 1}).config.npu
+"""One engine: nothing is measured while a step is compiled."""
 TOKENS = [token % VOCAB for token in read_tokens(ESSAY)][: COUNT + 21]
 
 
@@ -26,7 +34,7 @@ TOKENS = [token % VOCAB for token in read_tokens(ESSAY)][: COUNT + 21]
 def rows() -> dict[str, Score]:
     proto = decoder_kv(layers=1, vocab=VOCAB, positions=256)
     names = ["fp16", "oaken", "kivi", "uniform2"]
-    return {row.method: row for row in scores(make_decoder(proto, "d"), NpuConfig(), TOKENS, COUNT, names)}
+    return {row.method: row for row in scores(make_decoder(proto, "d"), NPU, TOKENS, COUNT, names)}
 
 
 def test_the_text_that_ships_has_more_tokens_than_are_scored() -> None:
@@ -41,6 +49,30 @@ def test_the_model_as_it_is_has_onnxruntime_s_perplexity(rows: dict[str, Score])
     given |= {one.name: np.zeros((1, 2, 0, 32), np.float32) for one in session.get_inputs() if "past" in one.name}
     logits = session.run(["logits"], given)[0][0]
     assert rows["fp32"].perplexity == pytest.approx(np.exp(-likelihoods(logits, targets).mean()), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name", ["oaken", "kivi", "kvquant",
+             *(pytest.param(name, marks=pytest.mark.slow) for name in ("uniform4", "fp8_e5m2", "qserve", "tender"))]
+)  # fmt: skip
+def test_a_token_s_logits_are_those_that_the_device_generates(name: str) -> None:
+    """Layer 0 makes keys and values of the prompt without attention, so that the tokens after it see the same ones,
+    those of KIVI in the tail and outside."""
+    decoder = make_decoder(decoder_kv(layers=1, vocab=VOCAB, positions=256), "d")
+    prompt, new = tuple(TOKENS[:126]), tuple(TOKENS[126:131])
+    config = load([], None, {"run.sim_level": "IA", "npu.te.count": 1}).config
+    ready = Generation(decoder, GenerationRequest(prompt, len(new), new, kv=name)).prepare(config)
+    made = ready.decoder
+    device = made.logits(ready.decode(config.npu, new).read(LOG))[len(prompt) : -1]
+
+    def store(index: int, x: Any) -> StoredTokens:
+        found = encoded_kv.side_of(made, index).parameters if made.kv_blocks else None
+        return METHODS[name].store(x, "kv"[index % 2], 32, found or Parameters())
+
+    logits = text_logits(decoder, (*prompt, *new[:-1]), store)[len(prompt) :]
+    assert np.linalg.norm(logits - device) < 2e-4 * np.linalg.norm(device)
+    unchanged = text_logits(decoder, (*prompt, *new[:-1]), _unchanged)[len(prompt) :]
+    assert np.linalg.norm(unchanged - device) > 5 * np.linalg.norm(logits - device)
 
 
 def test_differences_are_of_pairs_and_bits_are_counted(rows: dict[str, Score]) -> None:
@@ -61,6 +93,7 @@ def test_a_page_and_a_table_from_the_command_line(tmp_path: Path, capsys: pytest
     path = tmp_path / "t.txt"
     path.write_text(" ".join(map(str, TOKENS[:12])))
     command = ["perplexity", str(model), "--tokens", str(path), "--count", "4", "--kv", "fp16", "--report", str(out)]
+    command += ["--set", "npu.te.count=1"]
     assert main([*command, "--json"]) == 0
     assert [row["method"] for row in json.loads(capsys.readouterr().out)["methods"]] == ["fp32", "fp16"]
     assert "Pareto front" in (out / "report.html").read_text() and (out / "perplexity.csv").exists()
@@ -79,4 +112,4 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         methods_of("kivi,kivi")
     decoder = make_decoder(decoder_kv(layers=1, vocab=VOCAB), "d")
     with pytest.raises(UsageError, match=r"--count 2: must be 1\.\.1"):
-        list(scores(decoder, NpuConfig(), [3, 1], 2, []))
+        list(scores(decoder, NPU, [3, 1], 2, []))
