@@ -75,7 +75,7 @@ def read_table(name: str) -> EnergyTable:
     path = find_file(name, FOLDER)
     entries = {entry.path: entry for entry in read_entries(path, SECTIONS)}
     base = entries.pop(BASE, None)
-    if base is not None and base.value not in data_files(FOLDER):
+    if base is not None and not (isinstance(base.value, str) and base.value in data_files(FOLDER)):
         raise BadInputError(f"{path}:{base.line}: base: must be one of {', '.join(data_files(FOLDER))}")
     start = shipped(DEFAULT if base is None else base.value)
     technology = entries.pop(TECHNOLOGY, None)

@@ -2,6 +2,7 @@
 
 import io
 import random
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ from fuzz_inputs import INTERESTING, flipped, refused
 from PIL import Image
 
 from pyv_npu.cli.shared import replay
+from pyv_npu.observe.latency.arrivals import recorded
 from pyv_npu.serving.traces import read_workload
+from pyv_npu.studies.diff_charts import cumulative
+from pyv_npu.studies.perplexity import read_tokens
 from pyv_npu.workloads.data import read_input, read_inputs
 
 TRACES = (
@@ -23,21 +27,15 @@ TRACES = (
     '{"input_toks": 4, "output_toks": 5, "arrival_time_ns": 6}\n{"session_id": "a", "sub_requests": [{"input_toks": 1, '
     '"output_toks": 2, "tool_duration_ns": 3}, {"input_toks": 4, "output_toks": 5}]}\n',
 )
+NUMBERS: tuple[tuple[str, Callable[[Path], object]], ...] = (
+    ("5\n6\n6\n700\n", lambda path: recorded(str(path), 3)), ("[3, 1, 4, 1, 5]\n", read_tokens),
+    ("mode,stage,cycles,submissions_at_most\ntight,bus,5,1\ntight,bus,6,3\n", cumulative),
+)  # fmt: skip
+"""Files of numbers beside a run, and their readers."""
 WORDS = (
-    "",
-    "-1",
-    "1e9",
-    "1e999999",
-    "nan",
-    "0x10",
-    "[",
-    "{}",
-    '"',
-    "null",
-    "9" * 400,
-    "2023-99-99",
+    "", "-1", "1e9", "1e999999", "nan", "0x10", "[", "{}", '"', "null", "9" * 400, "9" * 5000, "2023-99-99",
     *map(str, INTERESTING),
-)
+)  # fmt: skip
 RECORD = {
     "record": {
         "command_line": ["pyv-npu", "run", "hello"], "directory": "..", "versions": {"numpy": "1"},
@@ -79,16 +77,16 @@ def input_files(chance: random.Random, folder: Path) -> bool:
 
 
 def traces(chance: random.Random, folder: Path) -> bool:
-    """Words and bytes of the five forms of workloads are changed."""
-    text = chance.choice(TRACES)
+    """Words and bytes of the five forms of workloads, and of files of numbers, are changed."""
+    text, reader = chance.choice((*((text, read_workload) for text in TRACES), *NUMBERS))
     for _ in range(chance.randint(1, 3)):
-        words = text.replace(":", ",").split(",")
+        words = text.replace(":", ",").replace("\n", ",").split(",")
         text = text.replace(chance.choice(words) or "1", chance.choice(WORDS), 1)
     data = text.encode()
     path = folder / "fuzzed.trace"
     path.write_bytes(flipped(data, chance) if data and chance.random() < 0.3 else data)
     try:
-        read_workload(path)
+        reader(path)
     except Exception as error:
         return not refused(error)
     return True

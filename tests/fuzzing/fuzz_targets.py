@@ -22,7 +22,7 @@ from fuzz_files import input_files, records, traces
 from fuzz_inputs import INTERESTING, FoundError, change, compiled, flipped, refused
 from fuzz_models import onnx_models
 from fuzz_snapshots import snapshots
-from fuzz_texts import assembly, gdb_packets, results, yaml_files
+from fuzz_texts import assembly, gdb_packets, json_files, results, yaml_files
 
 from npu_device.config import NpuConfig
 from npu_device.levels.command_list import load as load_list
@@ -227,6 +227,7 @@ TARGETS: dict[str, Target] = {
     "traces": traces,
     "records": records,
     "yaml": yaml_files,
+    "json": json_files,
     "results": results,
     "gdb": gdb_packets,
     "assembler": assembly,

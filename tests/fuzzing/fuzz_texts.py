@@ -1,4 +1,4 @@
-"""Mutated YAML of every kind, results for `diff`, packets for the GDB stub, and assembly sources."""
+"""Mutated YAML and JSON of every kind, results for `diff`, packets for the GDB stub, and assembly sources."""
 
 import json
 import random
@@ -15,28 +15,33 @@ from npu_device.abi.memory_map import DRAM_BASE
 from pyv_ext.gdb.debugger import Debugger
 from pyv_ext.gdb.packets import frame
 from pyv_ext.gdb.session import End, Session
+from pyv_npu import manifest
 from pyv_npu.cli.shared import replay
 from pyv_npu.config import load as load_config
 from pyv_npu.config.energy_table import read_table
 from pyv_npu.config.rtos_file import read_rtos
+from pyv_npu.config.shape_file import read_shape
 from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.debug import monitors, npu_feature
 from pyv_npu.faults.plan import read_plan
 from pyv_npu.instruction_sets import every_instruction
+from pyv_npu.kv_quant.encoded_kv import read_thresholds
 from pyv_npu.platform import Platform
 from pyv_npu.studies import diff
 from pyv_npu.studies.diff_text import page, render
 from pyv_npu.studies.sweep import axes
+from pyv_npu.studies.sweep.folder import SweepFolder, changed_points
 from pyv_npu.workloads.firmware import load as load_program
 from pyv_npu.workloads.firmware import run_program
 from toolchain.assembler.program import assemble
+from toolchain.decoders.config_facts import derived
 
 ROOT = Path(__file__).resolve().parents[2]
 READERS: dict[str, Callable[[Path], object]] = {
     "configs": lambda path: load_config([path], None, {}), "presets": lambda path: load_config([], str(path), {}),
     "examples": lambda path: read_plan(path, drawn=True), "qconfigs": load_qconfig, "rtos": read_rtos,
     "energy_tables": lambda path: read_table(str(path)),
-    "sweep": axes.read, "record": replay.read,
+    "sweep": axes.read, "record": replay.read, "shape": lambda path: derived(read_shape(path)),
 }  # fmt: skip
 """By the folder of shipped files."""
 TOKENS = (
@@ -53,7 +58,8 @@ def yaml_seeds() -> tuple[tuple[str, str], ...]:
     found = [(name, path.read_text()) for name in READERS for path in sorted((ROOT / "pyv_npu" / name).glob("*.yaml"))]
     sweep = "program: hello\nbase: {mode: loose}\naxes: {core.timing.alu: 1:4, queue-size: [8, 16]}\nrepeat: 2\n"
     record = "record: {command_line: [pyv-npu, run, hello], versions: {a: b}, inputs_sha256: {hello: c}}\n"
-    return (*found, ("sweep", sweep), ("record", record))
+    shape = "layers: 2\nwidth: 64\nheads: 4\nkv_heads: 4\nhead_dim: 16\nffn: 128\nvocab: 100\nrotary: 8\ntied: true\n"
+    return (*found, ("sweep", sweep), ("record", record), ("shape", shape))
 
 
 def yaml_files(chance: random.Random, folder: Path) -> bool:
@@ -80,6 +86,65 @@ def yaml_files(chance: random.Random, folder: Path) -> bool:
     path.write_bytes(flipped(data, chance) if data and chance.random() < 0.1 else data)
     try:
         READERS[reader](path)
+    except Exception as error:
+        return not refused(error)
+    return True
+
+
+LLAMA = {
+    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "intermediate_size": 512, "vocab_size": 1024,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu", "attention_bias": False, "head_dim": 64,
+}  # fmt: skip
+DEEPSEEK = LLAMA | {
+    "model_type": "deepseek_v3", "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
+    "kv_lora_rank": 512, "q_lora_rank": 1536, "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64, "first_k_dense_replace": 1,
+}  # fmt: skip
+ROWS = [[0.5, 0.25, 0.0], [0.5, 0.25]]
+THRESHOLDS = {
+    "n_quant_group": 3, "key": {"upper_threshold": ROWS, "lower_threshold": ROWS},
+    "value": {"upper_threshold": ROWS, "lower_threshold": ROWS},
+}  # fmt: skip
+MANIFEST = {
+    "format": manifest.MANIFEST_FORMAT, "what": "report", "version": "0.1.0",
+    "inputs_sha256": {"fuzzed.json": "0" * 64},
+    "files_sha256": {"manifest.json": "1" * 64, "points": "2" * 64},
+}  # fmt: skip
+POINT = {"schema": 1, "result": {"cycles": 5}, "address": "ab", "sha256": "3" * 64}
+
+
+def folder_of(path: Path) -> object:
+    """A folder that is read by its manifest, as `verify` does."""
+    path.rename(path.parent / manifest.FILE)
+    contents = manifest.read(path.parent)
+    return contents and manifest.problems(path.parent, contents)
+
+
+def sweep_of(path: Path) -> object:
+    """A folder with one point, as a sweep that goes on reads it."""
+    points = path.parent / "sweep" / "points"
+    points.mkdir(parents=True, exist_ok=True)
+    path.rename(points / "ab.json")
+    return SweepFolder(points.parent).record("ab"), changed_points(points.parent)
+
+
+DOCUMENTS: tuple[tuple[dict[str, Any], Callable[[Path], object]], ...] = (
+    (LLAMA, lambda path: derived(read_shape(path))), (DEEPSEEK, lambda path: derived(read_shape(path))),
+    (THRESHOLDS, lambda path: read_thresholds(path, 2)), (MANIFEST, folder_of), (POINT, sweep_of),
+)  # fmt: skip
+
+
+def json_files(chance: random.Random, folder: Path) -> bool:
+    """Values and bytes of a document of JSON are changed; its reader takes it."""
+    seed, reader = chance.choice(DOCUMENTS)
+    document = json.loads(json.dumps(seed))
+    for _ in range(chance.randint(1, 3)):
+        change(document, chance)
+    data = json.dumps(document).encode()
+    path = folder / "fuzzed.json"
+    path.write_bytes(flipped(data, chance) if chance.random() < 0.3 else data)
+    try:
+        reader(path)
     except Exception as error:
         return not refused(error)
     return True

@@ -17,7 +17,7 @@ from pyv_npu.snapshot import Snapshot
 from toolchain.errors import ToolchainError
 
 FEW = {"descriptors": 60, "elf": 10, "command_lists": 30, "configurations": 60, "faults": 150, "onnx": 40, "mlir": 2,
-       "snapshots": 6, "inputs": 60, "traces": 60, "records": 40, "devices": 12, "yaml": 60,
+       "snapshots": 6, "inputs": 60, "traces": 60, "records": 40, "devices": 12, "yaml": 60, "json": 60,
        "results": 40, "gdb": 40, "assembler": 60}  # fmt: skip
 MANY = dict.fromkeys(TARGETS, 20000) | {"devices": 300}
 """Each night."""

@@ -10,6 +10,8 @@ from toolchain.errors import ModelError, did_you_mean
 
 MODEL_TYPE = "model_type"
 MAX_VALUE = 1 << 31
+MAX_HEADS = 1 << 20
+"""Heads of all layers together: widths of keys and values are listed head by head."""
 UNUSED = frozenset((
     "architectures", "attention_dropout", "attn_pdrop", "auto_map", "bos_token_id", "cache_implementation",
     "classifier_dropout", "dtype", "embd_pdrop", "eos_token_id", "ep_size", "hidden_dropout", "initializer_range",
@@ -77,7 +79,7 @@ class Config:
         self.used.update(names)
         name = next((name for name in names if self.data.get(name) is not None), names[0])
         value = self.data.get(name, otherwise)
-        if value not in ACTIVATIONS:
+        if not isinstance(value, str) or value not in ACTIVATIONS:
             raise ModelError(f"{self.where}: {name} {value!r}: must be one of {', '.join(ACTIVATIONS)}")
         return ACTIVATIONS[value]
 
@@ -218,21 +220,13 @@ def from_facts(data: Mapping[str, Any], name: str, where: str) -> Shape:
 
 def _checked(shape: Shape, where: str) -> Shape:
     """ModelError for facts that contradict each other."""
-    for name in (
-        "layers",
-        "width",
-        "heads",
-        "kv_heads",
-        "head_dim",
-        "ffn",
-        "vocab",
-        "experts",
-        "active",
-        "window_every",
-    ):
+    least = "layers", "width", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "active", "window_every"
+    for name in least:
         if getattr(shape, name) < 1:
             raise ModelError(f"{where}: {name} {getattr(shape, name)}: must be at least 1")
     rules = (
+        (shape.layers * shape.heads <= MAX_HEADS,
+         f"layers {shape.layers}, heads {shape.heads}: must be at most {MAX_HEADS:,} heads in all"),
         (shape.heads % shape.kv_heads == 0, f"kv_heads {shape.kv_heads}: must divide heads {shape.heads}"),
         (shape.active <= shape.experts, f"active {shape.active}: must be at most experts {shape.experts}"),
         (shape.norm in ("RMS", "LAYER"), f"norm {shape.norm}: must be RMS or LAYER"),

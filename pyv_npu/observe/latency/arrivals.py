@@ -79,7 +79,8 @@ def recorded(path: str, count: int) -> list[int]:
         raise UsageError(f"load.file = {path}: {error}") from None
     found: list[int] = []
     for number, line in enumerate(lines[:count], 1):
-        if not (line.isascii() and line.isdigit()) or int(line) >= _LONGEST or (found and int(line) < found[-1]):
+        digits = line.isascii() and line.isdigit() and len(line) <= len(str(_LONGEST))
+        if not digits or int(line) >= _LONGEST or (found and int(line) < found[-1]):
             raise UsageError(
                 f"load.file = {path}: arrival {number} is {line[:40]!r}; give ascending cycles below 2^31, one a line"
             )

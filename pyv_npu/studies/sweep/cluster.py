@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.errors import UsageError
 from pyv_npu.studies.sweep.point import Job, Record, Runner, batches_for, code, failed
 from toolchain.errors import require_extra
@@ -77,9 +78,10 @@ def versions_here() -> tuple[str, str]:
 def _address(scheduler: str) -> str:
     """The address that a scheduler's JSON file names; another text is one itself."""
     try:
+        check_input(Path(scheduler), MAX_TEXT)
         document = json.loads(Path(scheduler).read_text(encoding="utf-8"))
         return str(document["address"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return scheduler
 
 

@@ -26,20 +26,13 @@ INPUTS = {
     "picture": ["run", "cnn", "--sim-level", "IA", "--input", "x=IN.png"],
     "calibration": ["run", "mlp", "--sim-level", "IA", "--precision", "int8", "--calibration", "IN"],
     "qconfig": ["run", "mlp", "--sim-level", "IA", "--qconfig", "IN"],
-    "thresholds": [
-        "run",
-        "decoder_kv",
-        "--sim-level",
-        "IA",
-        "--prompt",
-        "1",
-        "--generate",
-        "1",
-        "--kv",
-        "oaken",
-        "--thresholds",
-        "IN",
-    ],
+    "thresholds": ["run", "decoder_kv", "--sim-level", "IA", "--prompt", "1", "--generate", "1", "--kv", "oaken",
+                   "--thresholds", "IN"],
+    "shape": ["run", "IN.yaml", "--context", "100"],
+    "energy": ["run", "cnn", "--timing-only", "--set", "energy.table=IN.yaml"],
+    "arrivals": ["run", "submit_load", "--set", "load.arrivals=recorded", "--set", "load.file=IN"],
+    "tokens": ["perplexity", "decoder_kv", "--tokens", "IN"],
+    "charts": ["charts", "IN"],
     "workload": ["serve", "llama2-7b", "--workload", "IN"],
     "sweep": ["sweep", "IN.yaml", "-o", "out"],
     "campaign": ["campaign", "IN", "hello", "-n", "1"],
@@ -47,7 +40,7 @@ INPUTS = {
     "diff": ["diff", "IN", "IN"],
     "assembly": ["asm", "IN"],
     "semihosting": ["run", "hello", "--set", "semihosting.console=true", "--set", "semihosting.input=IN"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", ["device", "sparse"])

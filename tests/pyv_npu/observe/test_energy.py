@@ -284,7 +284,8 @@ def test_own_table_replaces_keys_of_its_base(tmp_path: Path) -> None:
     ("text", "error"),
     [("regster: 1", "own.yaml:1: regster: unknown key; did you mean register"), ("register: -1", "must be a number"),
      ("register: .nan", "must be a number"), ("register: 1e12", "must be a number"), ("register: true", "must be a"),
-     ("base: 5nm", "base: must be one of 45nm, 7nm"), ("technology: 7", "technology: must be a word"),
+     ("base: 5nm", "base: must be one of 45nm, 7nm"), ("base: {a: 1}", "base: must be one of 45nm, 7nm"),
+     ("technology: 7", "technology: must be a word"),
      ("sram.0KiB: 1", "unknown key"), ("sram:\n  12: 1", "a key must be a word"),
      ("multiply: 3", "multiply: must be a table")],
 )  # fmt: skip

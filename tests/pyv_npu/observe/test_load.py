@@ -114,7 +114,8 @@ def test_recorded_arrivals_are_those_of_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [("1\nx\n", "arrival 2 is 'x'"), ("5\n4\n", "arrival 2 is '4'"), (f"{1 << 31}\n1", "below 2^31"),
-     ("1\n", "load.count = 2: .* has 1 arrivals"), ("-1\n2", "arrival 1 is '-1'"), (None, "load.file = ")],
+     ("1\n", "load.count = 2: .* has 1 arrivals"), ("-1\n2", "arrival 1 is '-1'"),
+     ("9" * 5000, "arrival 1 is '9"), (None, "load.file = ")],
 )  # fmt: skip
 def test_a_file_that_holds_no_arrivals_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
     file = tmp_path / "arrivals.txt"
