@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyv_ext.bus.memory import PAGE_BITS, Ram
 from pyv_ext.hart.hart import Hart
-from pyv_ext.machine.state import LINE_BITS
+from pyv_ext.machine.state import DRAINED, LINE_BITS
 
 LOADS, STORES = 1, 2
 """Bits of a line's flags: which accesses are told."""
@@ -88,8 +89,9 @@ class Shadow:
         self.bytes_written = bytes_written
         self.tables = [Table(ram, bytes_written) for ram in rams if ram.writable]
         """That of the memory of the fast path comes first."""
-        self.fenced = memoryview(bytearray(8)).cast("Q")
-        """One item: the cycle of the last fence that orders stores to memory before stores to devices."""
+        self.fenced = memoryview(bytearray(16)).cast("Q")
+        """Cycles of the last fence that orders stores to memory before stores to devices, and, at DRAINED, of the last
+        one that waits for posted stores."""
         self.on_load: Callable[[int, int, int], None] = _ignored
         """`f(address, size, start)` before a load from a flagged line; the hart's pc is that of the load."""
         self.on_store: Callable[[int, int, int], None] = _ignored
@@ -145,6 +147,14 @@ class Shadow:
             end = min(first + size, len(table.written))
             np.frombuffer(table.written, np.uint8)[first:end] = written
 
+    def written(self, low: int, end: int) -> NDArray[np.uint8] | None:
+        """For each byte of low..end-1, as far as one memory has it, whether anything has written it; None where that
+        is not tracked."""
+        table = self.table_at(low)
+        if table is None or table.written is None:
+            return None
+        return np.frombuffer(table.written, np.uint8)[low - table.base : end - table.base]
+
     def clear(self) -> None:
         """The machine is in another state altogether: no store is known, all bytes count as written."""
         for table in self.tables:
@@ -152,7 +162,7 @@ class Shadow:
                 np.frombuffer(part, np.uint8)[:] = value
             if table.written is not None:
                 np.frombuffer(table.written, np.uint8)[:] = 1
-        self.fenced[0] = 0
+        self.fenced[0] = self.fenced[DRAINED] = 0
 
 
 def _nowhere(start: int) -> None:

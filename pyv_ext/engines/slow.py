@@ -21,7 +21,7 @@ from pyv_ext.isa.expressions import evaluator
 from pyv_ext.machine import csr
 from pyv_ext.machine import hart as machine
 from pyv_ext.machine.slots import PRIV, SINK
-from pyv_ext.machine.state import CBCFE, CBIE, TVM
+from pyv_ext.machine.state import CBCFE, CBIE, DRAINED, TVM
 from pyv_ext.machine.traps import MACHINE, SUPERVISOR, USER, Cause
 from pyv_ext.protocols import CsrWindow, Operands, Retry, Stall, Trap, Value
 
@@ -212,6 +212,8 @@ def _fence(core: Core, instruction: Instruction) -> After:
     if shadow is not None and publishes(instruction):
         shadow.fenced[0] = core.hart.cycle
     if not waits_for_nothing(instruction):
+        if shadow is not None:
+            shadow.fenced[DRAINED] = core.hart.cycle
         cycles = max(cycles, core.bus.clock.drained - core.hart.cycle)
     return _next(core, instruction, cycles)
 

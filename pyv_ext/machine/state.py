@@ -12,6 +12,8 @@ from pyv_native.records import array, items, record, records, u8, u16, u32
 LINE_BITS: Final = 6
 LINE: Final = 1 << LINE_BITS
 """Code is tracked by lines of 64 bytes."""
+DRAINED: Final = 1
+"""Item of `Shadow.fenced`: the last fence that waits for posted stores."""
 NEVER: Final = 1 << 62
 """Later than any run."""
 WORD: Final = 0xFFFF_FFFF

@@ -199,10 +199,10 @@ class RamAccess:
         """Not 0 where a store must go through the bus."""
         return ir.load("i8", ir.at(at.code, ir.value(f"lshr i64 {offset}, {LINE_BITS}")))
 
-    def fence(self, ir: Ir, place: Place) -> None:
-        """A fence has ordered stores to memory before those to devices to come."""
+    def fence(self, ir: Ir, place: Place, item: int = 0) -> None:
+        """Tell the shadow of a fence (`Shadow.fenced`)."""
         if self._shadow:
-            ir.store("i64", self._cycle(ir, place), ir.load("ptr", "%frame", 8 * frame.FENCED))
+            ir.store("i64", self._cycle(ir, place), ir.at(ir.load("ptr", "%frame", 8 * frame.FENCED), 8 * item))
 
     def waits(self, ir: Ir, place: Place) -> str:
         """Cycles (an i64, which may be below 0) until the last posted store has arrived."""

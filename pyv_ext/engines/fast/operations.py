@@ -19,7 +19,7 @@ from pyv_ext.isa.formats import F0
 from pyv_ext.isa.softfloat import RUP
 from pyv_ext.machine import bus, csr, hart, log
 from pyv_ext.machine.slots import FRM, FS, GUARDED
-from pyv_ext.machine.state import DIRTY, LINE, LogKind
+from pyv_ext.machine.state import DIRTY, DRAINED, LINE, LogKind
 from pyv_ext.machine.traps import Cause
 from pyv_ext.timing import CoreTiming
 from pyv_native.emitter import Definition
@@ -313,6 +313,7 @@ class Operations:
         ir.block(f"op{number}")
         if self._access.shadowed:
             self._publish()
+        self._access.fence(ir, Place(self._pc, self._progress), DRAINED)
         waits = self._access.waits(ir, Place(self._pc, self._progress))
         longer = ir.value(f"icmp sgt i64 {waits}, {self._timing.fence}")
         cycles = ir.value(f"select i1 {longer}, i64 {waits}, i64 {self._timing.fence}")

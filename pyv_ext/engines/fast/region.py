@@ -23,6 +23,7 @@ from pyv_ext.engines.slow import publishes, waits_for_nothing
 from pyv_ext.isa import Instruction, Isa, Kind, Row
 from pyv_ext.isa.formats import F0
 from pyv_ext.machine import csr, hart
+from pyv_ext.machine.state import DRAINED
 from pyv_ext.timing import CoreTiming
 from pyv_native.ir import Ir, Target
 
@@ -219,6 +220,7 @@ class _Region:
             if not waits_for_nothing(instruction):
                 waits = self._access.waits(ir, place)
                 ir.unless(ir.value(f"icmp sle i64 {waits}, {self._timing.fence}"), self._leave(pc, count))
+                self._access.fence(ir, place, DRAINED)
             if publishes(instruction):
                 self._access.fence(ir, place)
             return

@@ -22,14 +22,14 @@ from pyv_ext.bus.shadow import LOADS, STORES, Shadow
 from pyv_ext.elf import Program
 from pyv_ext.hart.hart import Hart
 from pyv_ext.machine.log import EXTERNAL
-from pyv_ext.machine.state import LogKind
+from pyv_ext.machine.state import DRAINED, LogKind
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_npu.config import Config
 from pyv_npu.observe.sanitizer.findings import RA, Notebook, Rule, Side
 from pyv_npu.observe.sanitizer.handler import Handler
 from pyv_npu.observe.sanitizer.held import Holding, Role, Submission
 from pyv_npu.observe.sanitizer.ledger import Ledger
-from pyv_npu.observe.sanitizer.submission_checks import SubmissionChecks, opcode_of
+from pyv_npu.observe.sanitizer.submission_checks import SubmissionChecks, opcode_of, rows_of
 
 _OFFSET = {register.name: register.offset for register in REGISTERS}
 _REGISTER = {register.offset: register.name for register in REGISTERS}
@@ -75,12 +75,20 @@ class Boundary:
         self._notebook = notebook
         self._clusters = platform.config.npu.clusters
         self._ledger = Ledger(platform.events, self._clusters)
+        self._ledger.on_accepted = self._accepted
         self._ledger.on_refused = self._refused
         self._selected = 0
         self._tail = 0
         """Of the last doorbell that has left the core."""
         self._rung = 0
         """When it arrives; before that the device's tail is older."""
+        self._reset_at = 0
+        """When the latest reset left the core."""
+        self._laps: dict[int, Submission] = {}
+        """By address of its slot, what the ring has handed over since the last reset."""
+        self._old: dict[Submission, Submission | None] = {}
+        """What was not stored into since its slot was handed over by another, or at all."""
+        self._restored = False
         self._doorbells: dict[int, list[Submission]] = {}
         """By tail, what each of the latest doorbells has handed over."""
         self._flagged: list[tuple[bytearray, int, int]] = []
@@ -114,6 +122,8 @@ class Boundary:
         offset = address - self._registers
         self._checks.check_frames(start, pc)
         if kind == LogKind.LOAD:
+            if self._ledger.resetting:
+                self._reset_arrived()
             self._register_read(_REGISTER.get(offset, ""), value)
         elif offset == _OFFSET["IRQ_ACK"]:
             self._handler.acknowledged(start, pc)
@@ -122,7 +132,7 @@ class Boundary:
         elif offset == _OFFSET["TICKET_SEL"]:
             self._selected = value
         elif offset == _OFFSET["CTRL"] and value >> _RESET & 1:
-            self._reset()
+            self._reset(row)
 
     def _register_read(self, name: str, value: int) -> None:
         """Firmware has read a register, or the CSR that mirrors it."""
@@ -183,23 +193,44 @@ class Boundary:
 
     def restored(self) -> None:
         """The machine is in another state: nothing is known of what is in flight there."""
-        self._reset()
-
-    def _reset(self) -> None:
         self._checks.clear()
         self._status.clear()
         self._flagged.clear()
+        self._ledger.clear()
+        self._doorbells.clear()
+        self._laps.clear()
+        self._old.clear()
+        self._restored = True
+        self._tail = self._rung = 0
+
+    def _reset(self, row: CoreRow) -> None:
+        """CTRL.RESET has left the core: it acts when it arrives, which a read of the device or a fence waits for."""
+        start, cycles, *_ = row
         self._ledger.reset()
         self._doorbells.clear()
-        self._tail = self._rung = 0
+        self._laps.clear()
+        self._old.clear()
+        self._tail, self._rung, self._reset_at = 0, start + cycles + self._bus.timing.mmio_one_way, start
+
+    def _reset_arrived(self) -> None:
+        for output in self._ledger.reset_arrived():
+            for start in rows_of(output):
+                self._shadow.initialise(start, output.row_bytes, written=False)
+        self._checks.clear()
         self._clean()
+
+    def _settle(self) -> None:
+        """Catch up, and see whether a fence has waited for a reset."""
+        self._ledger.catch_up()
+        if self._ledger.resetting and self._shadow.fenced[DRAINED] > self._reset_at:
+            self._reset_arrived()
 
     # -- handing over ------------------------------------------------------------------------------------------
 
     def _doorbell(self, row: CoreRow) -> None:
         start, cycles, pc, _, value, _ = row
         ring, side = self._npu.ring, Side("doorbell", start, pc, back=int(self._hart.x[RA]))
-        self._ledger.catch_up()
+        self._settle()
         tail = self._tail if start < self._rung else ring.tail
         count = (value - tail) & _MASK
         if not count or count > ring.size:
@@ -212,15 +243,41 @@ class Boundary:
             data = self._bus.peek(address, DESCRIPTOR_SIZE)
             if data is not None:
                 made.append(self._hand_over(side, address, index, data))
+                self._check_lap(made[-1])
         self._doorbells[value] = made
         if len(self._doorbells) > ring.size:
             del self._doorbells[next(iter(self._doorbells))]
         for submission in made:
             self._checks.check_fence(submission)
 
+    def _check_lap(self, submission: Submission) -> None:
+        """A slot must have been stored into since it was handed over last; unless a reset or a restored state lies
+        between, or the program's file has content for it."""
+        address, older = submission.address, self._laps.get(submission.address)
+        since = 0 if older is None else older.side.cycle
+        known = older is not None or not (self._restored or self._checks.is_loaded(address))
+        if known and self._shadow.latest(address, address + DESCRIPTOR_SIZE, since) is None:
+            self._old[submission] = older
+        self._laps[address] = submission
+
+    def _accepted(self, submission: Submission) -> None:
+        """The device has fetched the descriptor of a slot."""
+        if submission not in self._old:
+            return
+        older = self._old.pop(submission)
+        assert submission.index is not None
+        if self._npu.ring.slot(submission.index) == submission.address:  # the base that a write set has arrived
+            first = submission.side if older is None else older.side
+            note = "a slot that nothing was stored into" if older is None else opcode_of(submission)
+            self._notebook.add(Rule.OLD_DESCRIPTOR, first, submission.side, submission.address, DESCRIPTOR_SIZE, note)
+
     def _refused(self, tail: int) -> None:
         """The device has ignored a doorbell: the ring has no room."""
-        self._ledger.take_back(self._doorbells.pop(tail, ()))
+        refused = self._doorbells.pop(tail, [])
+        self._ledger.take_back(refused)
+        for submission in refused:
+            self._laps.pop(submission.address, None)
+            self._old.pop(submission, None)
         self._rung = 0
 
     def custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
@@ -234,7 +291,7 @@ class Boundary:
             if 0 < outcome.value < 1 << 31:
                 self._enqueued(operands, outcome.value)
         elif name == "TWAIT":
-            if outcome.value == 0 or -outcome.value >= _FIRST_TICKET_ERROR:
+            if outcome.value == 0 or _FIRST_TICKET_ERROR <= -outcome.value & _MASK < 1 << 31:
                 self._saw_ticket(operands.rs1)
                 self._clean()
         elif name == "TBAR":
@@ -299,7 +356,7 @@ class Boundary:
 
     def _touched(self, address: int, size: int) -> list[Holding]:
         """What the device has of these bytes; a line that it has nothing of is not told any more."""
-        self._ledger.catch_up()
+        self._settle()
         found = self._ledger.holdings.at(address, size)
         line, table = address & -DESCRIPTOR_SIZE, self._shadow.table_at(address)
         if table is not None:

@@ -39,8 +39,12 @@ class Rule(Enum):
         "stale-line", "old bytes read from the L2, past which the core has stored newer ones",
         "flush the lines first: cbo.flush, CTRL.FLUSH_L2 (cbo.clean leaves them there); or l2.coherence: io_coherent",
     )  # fmt: skip
-    UNORDERED_SCRATCHPAD = (
-        "unordered-scratchpad", "scratchpad written by two commands in different streams, and nothing orders them",
+    OLD_DESCRIPTOR = (
+        "old-descriptor", "doorbell that hands over a slot into which nothing was stored since its last lap",
+        "store the descriptor before the doorbell that counts it; DOORBELL takes the count of all descriptors so far",
+    )  # fmt: skip
+    UNORDERED_WRITE = (
+        "unordered-write", "memory written by two commands in different streams, and nothing orders them",
         "one stream for both, a barrier between them, or wait for the first",
     )  # fmt: skip
     NO_STATUS = (
@@ -64,7 +68,7 @@ class Rule(Enum):
         "make the variable as large as the output, or the tile smaller",
     )  # fmt: skip
     UNWRITTEN = (
-        "uninitialised-read", "load of memory that nothing has written",
+        "uninitialised-read", "read of memory that nothing has written",
         "store to it first, or put it into .data or .bss, which the start-up code fills",
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode, Scope
+from npu_device.memory.region import Region
 from npu_device.reservation.state import STREAMS
 from npu_device.trace.events import PACKED, TIGHT, Refusal, What
 from npu_device.trace.stream import EventStream
@@ -42,8 +43,12 @@ class Ledger:
         self._streams: list[deque[Submission]] = [deque() for _ in range(STREAMS)]
         self._ended: dict[int, Submission] = {}
         """Complete, and not observed yet."""
+        self._reset_after = 0
+        """A reset that is on its way ends the submissions up to this number; 0: none is."""
         self._all_before = 0
         self._cluster_before = [0] * clusters
+        self.on_accepted: Callable[[Submission], None] = _unheard
+        """Told of a submission of the ring that the device has accepted."""
         self.on_refused: Callable[[int], None] = _ignored
         """Told of the tail of a doorbell that the device has ignored."""
         self.on_stale: Callable[[int, int, int, int], None] = _nothing
@@ -115,6 +120,7 @@ class Ledger:
             submission = None if aux == TIGHT else self._ring.pop(aux, None)
             if submission is not None:
                 self.accepted(submission, ticket, submission.stream)
+                self.on_accepted(submission)
         elif what in _ENDS:
             submission = self._tickets.get(ticket)
             if submission is not None and not submission.ended:
@@ -199,8 +205,8 @@ class Ledger:
             holding.owner.held.remove(holding)
             self.holdings.remove(holding)
 
-    def reset(self) -> None:
-        """A soft reset: nothing is in flight."""
+    def clear(self) -> None:
+        """Nothing is known of what is in flight."""
         self._seen = self._events.count
         for submission in tuple(self._in_flight.values()):
             self._observe(submission)
@@ -208,6 +214,29 @@ class Ledger:
         self._slots.clear()
         for stream in self._streams:
             stream.clear()
+        self._reset_after = 0
+
+    def reset(self) -> None:
+        """A soft reset is on its way: memory of what is in flight belongs to the device until it arrives."""
+        self.catch_up()
+        self._ring.clear()
+        self._slots.clear()
+        self._reset_after = self.submissions
+
+    @property
+    def resetting(self) -> bool:
+        """Whether a reset is on its way, as far as firmware knows."""
+        return bool(self._reset_after)
+
+    def reset_arrived(self) -> list[Region]:
+        """Nothing that was handed over before the reset is in flight; returns outputs, which hold anything."""
+        ended = [one for one in self._in_flight.values() if one.number <= self._reset_after]
+        outputs = [holding.region for one in ended for holding in one.held if holding.role is Role.OUTPUT]
+        for submission in ended:
+            submission.index = None  # of the ring before the reset
+            self._observe(submission)
+        self._reset_after = 0
+        return outputs
 
     @property
     def idle(self) -> bool:
@@ -217,6 +246,10 @@ class Ledger:
     def in_flight(self) -> Iterable[Submission]:
         """Submissions whose completion firmware has not observed, oldest first."""
         return self._in_flight.values()
+
+
+def _unheard(submission: Submission) -> None:
+    """Nothing is told."""
 
 
 def _ignored(tail: int) -> None:

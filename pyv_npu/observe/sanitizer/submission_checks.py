@@ -1,7 +1,6 @@
 """What is wrong with a submission at the moment when it is handed over, or in the stack frame that it uses."""
 
 from npu_device.abi.descriptor import TICKET_OFFSET
-from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.abi.opcodes import Opcode
 from npu_device.memory.region import Region, conflict
 from pyv_ext.bus.bus import Bus
@@ -26,6 +25,7 @@ class SubmissionChecks:
         self._shadow = shadow
         self._notebook = notebook
         self._ledger = ledger
+        self._loaded = [(segment.address, segment.address + len(segment.data)) for segment in program.segments]
         self._variables = sorted(
             (symbol.address, symbol.address + symbol.size) for symbol in program.symbols.values() if symbol.size
         )
@@ -55,10 +55,16 @@ class SubmissionChecks:
         for holding in submission.held:
             if holding.role is not Role.SLOT and self._in_frame(holding.region):
                 self._framed.append(holding)
-            if holding.role is Role.OUTPUT:
+            if holding.role in (Role.INPUT, Role.BLOCK):
+                self._check_written(holding)
+            elif holding.role is Role.OUTPUT:
                 self._check_variable(holding)
-                if len(self._in_use) > 1 and holding.region.address < DRAM_BASE:
-                    self._check_scratchpad(holding)
+                if len(self._in_use) > 1:
+                    self._check_order(holding)
+
+    def is_loaded(self, address: int) -> bool:
+        """Whether the program's file has content for an address."""
+        return any(low <= address < end for low, end in self._loaded)
 
     def check_fence(self, submission: Submission) -> None:
         """Everything that the device reads must have been stored before the last fence of its kind."""
@@ -96,7 +102,24 @@ class SubmissionChecks:
             beyond = max(ends)
             self._notebook.add(Rule.OUTSIDE, owner.side, owner.side, beyond, region.end - beyond, opcode_of(owner))
 
-    def _check_scratchpad(self, holding: Holding) -> None:
+    def _check_written(self, holding: Holding) -> None:
+        """What a command reads must have been written, or be the output of an older one."""
+        region, owner = holding.region, holding.owner
+        low, size = region.address, region.end - region.address
+        written = self._shadow.written(low, region.end)
+        if written is None or written.all():
+            return
+        written = written.copy()
+        for other in self._ledger.holdings.at(low, size):
+            if other.role is Role.OUTPUT and other.owner is not owner:
+                for start in rows_of(other.region):
+                    written[max(start - low, 0) : max(start - low + other.region.row_bytes, 0)] = 1
+        if not all(written[start - low : start - low + region.row_bytes].all() for start in rows_of(region)):
+            note = f"{holding.role.value} of {opcode_of(owner)}"
+            self._notebook.add(Rule.UNWRITTEN, owner.side, owner.side, low, size, note)
+            self._shadow.initialise(low, size)  # once is enough
+
+    def _check_order(self, holding: Holding) -> None:
         """Two writers of the same bytes need an order that the program has made, or a reader between them."""
         region, owner = holding.region, holding.owner
         found = [
@@ -115,7 +138,7 @@ class SubmissionChecks:
             ):
                 both = [(opcode_of(other), other.stream), (opcode_of(owner), owner.descriptor.stream)]
                 self._notebook.add(
-                    Rule.UNORDERED_SCRATCHPAD, other.side, owner.side, region.address, region.end - region.address,
+                    Rule.UNORDERED_WRITE, other.side, owner.side, region.address, region.end - region.address,
                     ", ".join(f"{opcode} in stream {stream}" for opcode, stream in both),
                 )  # fmt: skip
 
@@ -136,6 +159,11 @@ class SubmissionChecks:
                     Rule.FREED, owner.side, side, region.address, region.end - region.address,
                     f"{holding.role.value} of {opcode_of(owner)}",
                 )  # fmt: skip
+
+
+def rows_of(region: Region) -> range:
+    """Addresses of the rows of a region."""
+    return range(region.address, region.address + region.rows * region.stride, region.stride)
 
 
 def opcode_of(submission: Submission) -> str:
