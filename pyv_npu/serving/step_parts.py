@@ -156,7 +156,9 @@ class ProductTimes:
     _layers: dict[int, int] = field(default_factory=dict)
     _edges: dict[int, int] = field(default_factory=dict)
     _heads: dict[int, int] = field(default_factory=dict)
-    _sums: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    _around: dict[tuple[int, int], int] = field(default_factory=dict)
+    _products: dict[int, int] = field(default_factory=dict)
+    _others: "dict[Shape, ProductTimes]" = field(default_factory=dict)
     _inside: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     @property
@@ -187,14 +189,34 @@ class ProductTimes:
             self._inside[key] = is_resident(job, target_of(one.npu), [first, *[Chunk(1, 0)] * (requests - 1)])
         return self._inside[key]
 
+    def of_shape(self, shape: Shape) -> "ProductTimes":
+        """Those of another kind of layers; a window is none of products."""
+        products = replace(shape, window=0)
+        if products == replace(self.simulator.shape, window=0, window_every=1):
+            return self
+        return self._others.setdefault(products, ProductTimes(replace(self.simulator, shape=products)))
+
+    @property
+    def total(self) -> int:
+        """Simulations of all kinds of layers."""
+        return self.simulated + sum(other.simulated for other in self._others.values())
+
     def of(self, rows: int, requests: int) -> tuple[int, int]:
         """(cycles around the layers, cycles of the products of a layer) of a step."""
-        key = rows, requests
-        if key not in self._sums:
+        return self.edge(rows, requests), self.layer(rows)
+
+    def edge(self, rows: int, requests: int) -> int:
+        """Cycles of a step around the layers."""
+        if (rows, requests) not in self._around:
             head = between(HEADS, requests, self._head_at) - self._head_at(1)
-            edge = between(EDGES, rows, self._edge_at)
-            self._sums[key] = edge + head, between(self._straight(rows), rows, self._layer_at)
-        return self._sums[key]
+            self._around[rows, requests] = between(EDGES, rows, self._edge_at) + head
+        return self._around[rows, requests]
+
+    def layer(self, rows: int) -> int:
+        """Cycles of the products of a layer."""
+        if rows not in self._products:
+            self._products[rows] = between(self._straight(rows), rows, self._layer_at)
+        return self._products[rows]
 
     def _straight(self, rows: int) -> list[int]:
         """Points around some rows that are so close that times between them lie on a line."""

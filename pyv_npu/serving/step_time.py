@@ -1,21 +1,26 @@
 """What a step of many requests takes: simulated cycles of its parts, put together, and checked against whole steps.
 
-    step(chunks) = edge(rows) + head(requests) + layers x (products(rows) + attention(chunks))
+    step(chunks) = edge(rows) + head(requests) + sum over layers of (products(rows) + attention(chunks))
 
 Every figure on the right comes from simulations at CA_HYBRID (`step_parts`): products of a layer with a copy in place
-of attention; of attention the positions, the append and the rest of each chunk from its commands alone. They follow
-each other, but the keys of a chunk are appended beside the commands of the chunk before it, and its values, the other
-half, behind them. With the policy token-batch, requests that generate attend side by side, each on an engine of its
-own; what several of one context take is simulated, and those of several contexts take the mean. Between the points that
-were simulated times are linear; `check` simulates steps of the run whole, and the summary states the largest error.
+of attention; of attention the positions, the append and the rest of each chunk from its commands alone. Each kind of
+layers, by window and width, is simulated once. Chunks follow each other, but the keys of a chunk are appended beside
+the commands of the chunk before it, and its values, the other half, behind them. With the policy token-batch, requests
+that generate attend side by side, each on an engine of its own; what several of one context take is simulated, and
+those of several contexts take the mean. Between the points that were simulated times are linear; `check` simulates
+steps of the run whole, and the summary states the largest error.
 """
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from npu_device.kv_quant.methods import KvMethod
 from pyv_npu.serving.step_parts import ProductTimes, Timed, between, spaced
 from toolchain.decoders.mixed_step import Chunk, Parts
+from toolchain.decoders.shapes import Shape
 
 FINE = 64
 """Tokens from point to point at the begin of an axis of contexts."""
@@ -57,28 +62,18 @@ class Attention(NamedTuple):
     attend: int
 
 
-class StepTimes:
-    """Cycles of steps on one device."""
+class LayerTimes:
+    """Cycles of a layer of one kind."""
 
-    def __init__(self, products: ProductTimes, kv: KvMethod, layers: int = 0, beside: int = 1) -> None:
-        """`layers`: 0 for all of the shape; `beside`: requests that generate side by side; 1: they take turns."""
-        self._beside = beside
-        self.parts, self.kv = products, kv
-        self.shape = products.simulator.shape
-        self.layers = layers or self.shape.layers
-        self._began = products.simulated
-        self._runs = 0
+    def __init__(self, products: ProductTimes, shape: Shape, kv: KvMethod, beside: int) -> None:
+        """`shape`: of a model whose layers are all like this; `beside`: as of `StepTimes`."""
+        self.products, self.shape, self.kv, self._beside = products, shape, kv, beside
+        self._simulator = replace(products.simulator, shape=shape)
+        self.runs = 0
         self._known: dict[tuple[int, int, bool], Attention] = {}
         self._sums: dict[tuple[int, int, bool], Attention] = {}
         self._sums_of_batches: dict[tuple[int, int, bool], int] = {}
         self._batches: dict[tuple[int, int, bool], int] = {}
-        self._swaps: dict[tuple[int, bool, int], int] = {}
-        self._whole: dict[tuple[tuple[tuple[int, int], ...], int], Timed] = {}
-
-    @property
-    def runs(self) -> int:
-        """Runs of attention and of whole steps."""
-        return self._runs
 
     def table(self) -> list[list[int]]:
         """Attention that was simulated, to be kept."""
@@ -89,19 +84,14 @@ class StepTimes:
         for tokens, context, resident, *parts in rows:
             self._known[tokens, context, bool(resident)] = Attention(*parts)
 
-    @property
-    def simulated(self) -> int:
-        """Runs of parts and steps; those of products may have been made for another way to store keys and values."""
-        return self._runs + self.parts.simulated - self._began
-
     def _attention_at(self, tokens: int, context: int, resident: bool) -> Attention:
         if self.shape.cache_window and tokens == 1 and context > 2 * self.shape.cache_window:
             return self._attention_at(1, 2 * self.shape.cache_window, resident)
         key = tokens, context, resident
         if key not in self._known:
-            self._runs += 1
+            self.runs += 1
             chunk = Chunk(tokens, context)
-            made = self.parts.simulator.run([chunk], Parts.ATTENTION, 1, self.kv, resident)
+            made = self._simulator.run([chunk], Parts.ATTENTION, 1, self.kv, resident)
             self._known[key] = Attention(*made.attention(0))
         return self._known[key]
 
@@ -119,24 +109,17 @@ class StepTimes:
             self._sums[key] = Attention(*parts)
         return self._sums[key]
 
-    def cycles(self, chunks: Sequence[tuple[int, int]]) -> int:
-        """Of a step: (tokens, context) of each request, as composed."""
-        rows = sum(tokens for tokens, _ in chunks)
-        resident = self.parts.resident(rows, len(chunks))
-        edge, layer = self.parts.of(rows, len(chunks))
-        if self._side_by_side(chunks) > 1:
-            batch = sum(self._batch(len(chunks), context, resident) for _, context in chunks)
-            return edge + self.layers * (layer + batch // len(chunks))
+    def cycles(self, chunks: Sequence[tuple[int, int]], resident: bool, beside: bool) -> int:
+        """Of a step: (tokens, context) of each request; `beside`: whether the requests attend side by side."""
+        cycles = self.products.layer(sum(tokens for tokens, _ in chunks))
+        if beside:
+            return cycles + sum(self._batch(len(chunks), context, resident) for _, context in chunks) // len(chunks)
         for index, (tokens, context) in enumerate(chunks):
             turn, append, attend = self.attention(tokens, context, resident)
-            layer += turn + attend + (append // 2 if index else append)
-        return edge + self.layers * layer
+            cycles += turn + attend + (append // 2 if index else append)
+        return cycles
 
     # -- requests side by side ---------------------------------------------------------------------------------
-
-    def _side_by_side(self, chunks: Sequence[tuple[int, int]]) -> int:
-        """How many requests of a step attend at the same time: a step of generation, or one that takes turns."""
-        return self._beside if all(tokens == 1 for tokens, _ in chunks) else 1
 
     def _batch(self, requests: int, context: int, resident: bool) -> int:
         """Cycles of the attention of so many requests of one context, in a layer."""
@@ -160,11 +143,61 @@ class StepTimes:
             context = 2 * self.shape.cache_window
         key = requests, context, resident
         if key not in self._batches:
-            self._runs += 1
+            self.runs += 1
             chunks = [Chunk(1, context)] * requests
-            made = self.parts.simulator.run(chunks, Parts.ATTENTION, 1, self.kv, resident, self._beside)
+            made = self._simulator.run(chunks, Parts.ATTENTION, 1, self.kv, resident, self._beside)
             self._batches[key] = sum(made.attention(0))
         return self._batches[key]
+
+
+class StepTimes:
+    """Cycles of steps on one device."""
+
+    def __init__(self, products: ProductTimes, kv: KvMethod, layers: int = 0, beside: int = 1) -> None:
+        """`layers`: 0 for all of the shape; `beside`: requests that generate side by side; 1: they take turns."""
+        self._beside = beside
+        self.shape = products.simulator.shape
+        self.layers = layers or self.shape.layers
+        counts = Counter(map(self.shape.layer_shape, range(self.layers)))
+        self.kinds = [
+            (LayerTimes(products.of_shape(shape), shape, kv, beside), count) for shape, count in counts.items()
+        ]
+        """Layers that are alike, and how many of them; those around which the rest is simulated come last."""
+        self.parts, self.kv = self.kinds[-1][0].products, kv
+        self._began = products.total
+        self._all = products
+        self._runs = 0
+        self._swaps: dict[tuple[int, bool, int], int] = {}
+        self._whole: dict[tuple[tuple[tuple[int, int], ...], int], Timed] = {}
+
+    @property
+    def runs(self) -> int:
+        """Runs of attention and of whole steps."""
+        return self._runs + sum(layer.runs for layer, _ in self.kinds)
+
+    def table(self) -> list[list[int]]:
+        """Attention that was simulated, to be kept, of a model of equal layers."""
+        return self.kinds[-1][0].table()
+
+    def restore(self, rows: Sequence[Sequence[int]]) -> None:
+        """Take on what `table` gave."""
+        self.kinds[-1][0].restore(rows)
+
+    @property
+    def simulated(self) -> int:
+        """Runs of parts and steps; those of products may have been made for another way to store keys and values."""
+        return self.runs + self._all.total - self._began
+
+    def cycles(self, chunks: Sequence[tuple[int, int]]) -> int:
+        """Of a step: (tokens, context) of each request, as composed."""
+        rows, beside = sum(tokens for tokens, _ in chunks), self._side_by_side(chunks) > 1
+        resident = self.parts.resident(rows, len(chunks))
+        layers = sum(count * layer.cycles(chunks, resident, beside) for layer, count in self.kinds)
+        return self.parts.edge(rows, len(chunks)) + layers
+
+    def _side_by_side(self, chunks: Sequence[tuple[int, int]]) -> int:
+        """How many requests of a step attend at the same time: a step of generation, or one that takes turns."""
+        return self._beside if all(tokens == 1 for tokens, _ in chunks) else 1
 
     def swap(self, tokens: int, out: bool, block_size: int) -> int:
         """Cycles in which the DMA copies the keys and values of a request to swap space (`out`) or back, all layers as
@@ -191,16 +224,21 @@ class StepTimes:
         return self._whole[key]
 
     def check(self, step: int, chunks: Sequence[tuple[int, int]], most: int = 2) -> Check:
-        """A step simulated whole, of `most` layers: the others take as long as the last."""
-        layers = min(most, self.layers)
+        """A step simulated whole, of `most` layers, of a model with layers of several kinds until all have come twice:
+        the others take as long as the last of their turn."""
+        turn = self.shape.window_every
+        layers = min(most if len(self.kinds) == 1 else self.shape.dense_layers + 2 * turn, self.layers)
         made = self._run(chunks, layers)
-        whole = made.cycles + (self.layers - layers) * made.period
+        lengths = [end - begin for begin, end in pairwise((0, *made.ends))][-turn:]
+        whole = made.cycles + sum(lengths[index % len(lengths)] for index in range(self.layers - layers))
         tokens = sum(tokens for tokens, _ in chunks)
         return Check(step, len(chunks), tokens, layers, whole, self.cycles(chunks))
 
     def linearity(self, chunks: Sequence[tuple[int, int]]) -> float | None:
         """How far the layers behind the second of a step of `MOST` are from as long as that; relative to the step. None
-        for a model of two layers."""
+        for a model of two layers, and of layers that differ."""
+        if len(self.kinds) > 1:
+            return None
         made = self._run(chunks, min(MOST, self.layers))
         if len(made.ends) < 3:
             return None

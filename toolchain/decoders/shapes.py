@@ -5,7 +5,7 @@ arXiv 2307.09288; Llama 3: arXiv 2407.21783; Mistral 7B: arXiv 2310.06825; Mixtr
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -89,6 +89,13 @@ class Shape:
     def window_of(self, layer: int) -> int:
         """Sliding window of a layer; 0: none."""
         return 0 if layer % self.window_every else self.window
+
+    def layer_shape(self, layer: int) -> "Shape":
+        """The shape of a model whose layers are all like this one."""
+        equal = replace(self, window=self.window_of(layer), window_every=1, dense_layers=0, dense_ffn=0)
+        if layer >= self.dense_layers:
+            return equal
+        return replace(equal, ffn=self.dense_ffn, experts=1, active=1, shared_ffn=0)
 
     @property
     def q_width(self) -> int:

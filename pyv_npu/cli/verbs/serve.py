@@ -276,8 +276,6 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
     from pyv_npu.serving.study import Serving, blocks_of, kv_storage
 
     shape, npu, kv = shape_of(args.program), effective.config.npu, kv_storage(args.kv or KV_DEFAULT, args.outliers)
-    if shape.window_every > 1 or shape.dense_layers:
-        raise UsageError(f"{shape.name}: serve times equal layers, these differ in window or width: `pyv-npu run` does")
     if args.overlong not in OVERLONG:
         raise UsageError(f"--overlong {args.overlong}: must be one of {', '.join(OVERLONG)}")
     for name, value in (("--check-steps", args.check_steps), ("--check-requests", args.check_requests)):
