@@ -30,7 +30,8 @@ def text(program: str, points: Points) -> str:
     failed = sum(row[ERROR] is not None for row in points.rows)
     head = Note(f"{program}: {len(points.rows):,} points, {failed:,} failed")
     figures = [name for name in points.named if numbers(points, name)]
-    return as_text([Section("points", "", [head, *_verdict(points, figures), _points(points)])], SHOWN)
+    table = Section("points", "", [head, *_verdict(points, figures), _points(points)])
+    return as_text([table, _failures(points)], SHOWN)
 
 
 def _verdict(points: Points, figures: Sequence[str]) -> list[Part]:
@@ -42,10 +43,10 @@ def page(
 ) -> str:  # fmt: skip
     """Writes the document. `front`: two or three figures of the Pareto front; `again`: the command that writes the
     report of point N; `links`: by point, the path of its report or result."""
-    failed = [row for row in points.rows if row[ERROR]]
+    failed = sum(row[ERROR] is not None for row in points.rows)
     figures = [name for name in points.named if numbers(points, name)]
     axes = [axis for axis in points.axes if len(points.varied(axis)) > 1]
-    tiles = [Tile("points", number(len(points.rows)), "points" + (f", {len(failed):,} failed" if failed else ""))]
+    tiles = [Tile("points", number(len(points.rows)), "points" + (f", {failed:,} failed" if failed else ""))]
     sections = [Section("table", "Table", _table(points, again, links))]
     if figures:
         shown = [name for name in figures if name not in COSTS][:MAX_FIGURES] or figures[:1]
@@ -57,11 +58,15 @@ def page(
             Section("break-even", "Loose and tight", _break_even(points, figures)),
             Section("sensitivity", "Which axis moves what", _sensitivity(points, figures)),
         ]
-    if failed:
-        rows = [(str(row[POINT]), str(row[ERROR])) for row in failed[:MAX_ROWS]]
-        sections.append(Section("failed", "Failed points", [Table(("point", "reason"), rows)]))
+    sections.append(_failures(points))
     head: list[Part] = [Note(f"over {', '.join(points.axes)}", "muted"), *_verdict(points, figures)]
     return render(f"{program}: sweep", head, tiles, sections)
+
+
+def _failures(points: Points) -> Section:
+    """The points that have no result, and the reasons."""
+    rows = [(str(row[POINT]), str(row[ERROR])) for row in points.rows if row[ERROR]]
+    return Section("failed", "Failed points", [Table(("point", "reason"), rows[:MAX_ROWS])] if rows else [])
 
 
 def best_of(points: Points, figure: str) -> tuple[str, dict[str, Figure], float]:
@@ -108,9 +113,8 @@ def _tiles(points: Points, figure: str) -> list[Tile]:
 
 
 def _points(points: Points, links: Mapping[int, str] = NO_LINKS) -> Table:
-    """A row for each point."""
-    heads = [*points.axes, *points.named, *([ERROR] if any(row[ERROR] for row in points.rows) else [])]
-    return _rows(points, heads, points.rows, links)
+    """A row for each point; figures of failed ones are gaps."""
+    return _rows(points, [*points.axes, *points.named], points.rows, links)
 
 
 def _rows(

@@ -154,7 +154,11 @@ def test_a_point_that_fails_is_a_row_and_the_sweep_goes_on(tmp_path: Path, capsy
         "", "command line: npu.spm.ba", "exit code 2", "command line: npu.spm.ba", "", "command line: npu.spm.ba",
     ]  # fmt: skip
     assert rows[2]["cycles"] and not rows[1]["cycles"]
-    assert "4 of 6 points failed, the first, 2: command line: npu.spm.banks = 0" in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "4 of 6 points failed, the first, 2: command line: npu.spm.banks = 0" in shown.err
+    points, failed = shown.out.split("Failed points\n")
+    assert "must be" not in points, "reasons do not widen the table of points"
+    assert all(row["error"][:40] in failed for row in rows if row["error"])
     assert main(["sweep", "submit_latency", "tile=3", *QUICK, "-o", str(tmp_path / "bad")]) == 65
 
 
