@@ -227,7 +227,7 @@ def _table_text(table: Table) -> str:
     return "\n\n".join(
         "\n".join(
             line for head, unit, cell in zip(table.heads, units, row, strict=True)
-            for line in wrapped(f"{head}: {cell} {unit}", WIDTH, "  ") if cell
+            for line in wrapped(f"{head}: {cell} {unit}", WIDTH, "  ") if cell not in ("", MISSING)
         )
         for row in cells
     )  # fmt: skip

@@ -4,27 +4,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyv_npu.report.charts import Line, lines
-from pyv_npu.sections import Chart
-from pyv_npu.text import columns
+from pyv_npu.sections import Chart, Table
 
 Rows = Sequence[Mapping[str, Any]]
 
 
-def ablation_table(rows: Rows) -> str:
-    """Rows of `ablations.Row`."""
-    heads = ("variant", "bits", "keys", "values", "inner keys", "inner values")
-    names = ("keys", "values", "inner_keys", "inner_values")
-    return columns(heads, [(one["variant"], f"{one['bits']:.3f}", *(f"{one[name]:.3f}" for name in names))
-                           for one in rows])  # fmt: skip
+def ablation_table(rows: Rows) -> Table:
+    """Returns a table of `ablations.Row`."""
+    names = ("variant", "bits", "keys", "values", "inner_keys", "inner_values")
+    return Table([name.replace("_", " ") for name in names], [[row[name] for name in names] for row in rows])
 
 
-def sweep_table(rows: Rows) -> str:
-    """Rows of `ablations.Ratio`."""
-    shares = [f"{100 * one['outer']:g}/{100 * one['middle']:g}/{100 * one['inner']:g}" for one in rows]
-    return columns(("shares, %", "b_eff", "keys", "values"), [
-        (share, f"{one['b_eff']:.3f}", f"{one['keys']:.3f}", f"{one['values']:.3f}")
-        for share, one in zip(shares, rows, strict=True)
+def sweep_table(rows: Rows) -> Table:
+    """Returns a table of `ablations.Ratio`."""
+    return Table(("shares, %", "b_eff", "keys", "values"), [
+        (shares_text([row[name] for name in ("outer", "middle", "inner")]), row["b_eff"], row["keys"], row["values"])
+        for row in rows
     ])  # fmt: skip
+
+
+def shares_text(ratios: Sequence[float]) -> str:
+    """Formats the shares of the outer, middle and inner group in per cent: 4/90/6."""
+    return "/".join(f"{100 * ratio:g}" for ratio in ratios)
 
 
 def sweep_chart(rows: Rows, of: str) -> Chart:

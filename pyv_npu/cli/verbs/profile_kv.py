@@ -11,13 +11,14 @@ from pyv_native.files import write_bytes, write_text
 from pyv_npu.cli.shared import options
 from pyv_npu.cli.shared.output import OK, Call, check_writable, show, write_file
 from pyv_npu.errors import BadInputError, UsageError
-from pyv_npu.kv_quant.study import ablation_chart, ablation_table, sweep_chart, sweep_table
+from pyv_npu.kv_quant.study import ablation_chart, ablation_table, shares_text, sweep_chart, sweep_table
 from pyv_npu.report.page import render
-from pyv_npu.sections import Section
-from pyv_npu.text import columns
+from pyv_npu.sections import Section, Table, as_text
 
 WINDOW = 128
 """Tokens of a run of --tokens."""
+MAX_ROWS = 1 << 10
+"""Rows of a table: all layers of a decoder."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,26 +53,27 @@ def execute(args: argparse.Namespace, call: Call) -> int:
             raise UsageError("--tokens: --inputs has runs already; give one of them")
         tokens = read_tokens(args.tokens)
         check_tokens(tokens, decoder, f"--tokens {args.tokens}")
-        shown: Sequence[Sequence[int]] = [tokens[at : at + WINDOW] for at in range(0, len(tokens), WINDOW)]
+        runs: Sequence[Sequence[int]] = [tokens[at : at + WINDOW] for at in range(0, len(tokens), WINDOW)]
     else:
-        shown = prompts(decoder, _files(args.inputs), config.run.seed)
+        runs = prompts(decoder, _files(args.inputs), config.run.seed)
     ratios = ratios_of(config.npu.kv_quant)
-    seen: list[list[Any]] = [[] for _ in decoder.caches]
-    watch = None if args.study is None else lambda index, cache: seen[index].append(cache)
-    document = profiled(decoder, shown, ratios, watch).document()
-    found = {} if args.study is None else _study(seen, decoder.caches[0].head_dim, decoder.name)
+    caches: list[list[Any]] = [[] for _ in decoder.caches]
+    watch = None if args.study is None else lambda index, cache: caches[index].append(cache)
+    document = profiled(decoder, runs, ratios, watch).document()
+    study = {} if args.study is None else _study(caches, decoder.caches[0].head_dim, decoder.name)
     write_file(args.output, "-o", json.dumps(document) + "\n")
     if args.study is not None:
-        _write_study(args.study, found, decoder.name)
+        _write_study(args.study, study, decoder.name)
     if args.json:
-        show(json.dumps({"schema": 1, **document, **found}))
+        show(json.dumps({"schema": 1, **document, **study}))
     else:
-        show(_text(document, len(shown), ratios, args.output) + _study_text(found, args.study))
+        tables = _study_sections(study, decoder.name) if study else []
+        show(as_text([_thresholds(document, len(runs), ratios, args.output), *tables], MAX_ROWS))
     return OK
 
 
-def _study(seen: Sequence[Sequence[Any]], head_dim: int, name: str) -> dict[str, Any]:
-    """The tables of the study; `seen`: each cache in each run. BadInputError: these keys and values cannot be
+def _study(caches: Sequence[Sequence[Any]], head_dim: int, name: str) -> dict[str, Any]:
+    """The tables of the study; `caches`: each cache in each run. BadInputError: these keys and values cannot be
     encoded."""
     import numpy as np
 
@@ -79,7 +81,7 @@ def _study(seen: Sequence[Sequence[Any]], head_dim: int, name: str) -> dict[str,
     from pyv_npu.kv_quant.encoded_kv import tokens_by_channels
     from pyv_npu.kv_quant.synthetic import RATIO_SWEEP
 
-    whole = [np.concatenate([tokens_by_channels(np.asarray(one, np.float32)) for one in cache]) for cache in seen]
+    whole = [np.concatenate([tokens_by_channels(np.asarray(run, np.float32)) for run in cache]) for cache in caches]
     layers = list(zip(whole[::2], whole[1::2], strict=True))
     try:
         return {
@@ -90,29 +92,26 @@ def _study(seen: Sequence[Sequence[Any]], head_dim: int, name: str) -> dict[str,
         raise BadInputError(f"{name}: --study: {error}") from None
 
 
-def _write_study(folder: Path, found: dict[str, Any], name: str) -> None:
+def _write_study(folder: Path, study: dict[str, Any], name: str) -> None:
     from pyv_npu.workloads.kv_figures import csv_of
 
-    of = f"keys and values of {name}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for table, rows in found.items():
+        for table, rows in study.items():
             write_bytes(folder / f"{table}.csv", csv_of(rows))
-        charts = [ablation_chart(found["ablations"], of), sweep_chart(found["ratios"], of)]
-        page = render(f"{name}: errors of quantized keys and values", [], [], [Section("study", "Errors", charts)])
+        page = render(f"{name}: errors of quantized keys and values", [], [], _study_sections(study, name))
         write_text(folder / "report.html", page)
     except OSError as error:
         raise UsageError(f"--study {folder}: {error.strerror}: choose another place") from None
 
 
-def _study_text(found: dict[str, Any], folder: Path | None) -> str:
-    if folder is None:
-        return ""
-
-    return (
-        f"\n{folder}: relative errors by variant\n\n{ablation_table(found['ablations'])}\nby shares of outer, middle "
-        f"and inner group\n\n{sweep_table(found['ratios'])}"
-    )
+def _study_sections(study: dict[str, Any], name: str) -> list[Section]:
+    of, variants, ratios = f"keys and values of {name}", study["ablations"], study["ratios"]
+    return [
+        Section("variants", "Relative errors by variant", [ablation_chart(variants, of), ablation_table(variants)]),
+        Section("shares", "Relative errors by shares of outer, middle and inner group",
+                [sweep_chart(ratios, of), sweep_table(ratios)]),
+    ]  # fmt: skip
 
 
 def _files(folder: Path | None) -> list[Path]:
@@ -127,14 +126,14 @@ def _files(folder: Path | None) -> list[Path]:
     return files
 
 
-def _text(document: dict[str, Any], runs: int, ratios: tuple[float, ...], path: Path) -> str:
-    heads = ("layer", "side", "outer low", "inner low", "inner high", "outer high")
+def _thresholds(document: dict[str, Any], runs: int, ratios: tuple[float, ...], path: Path) -> Section:
     rows = [
-        (str(layer), side, *(f"{value:.4g}" for value in (low[0], low[1], high[1], high[0])))
+        (str(layer), side, low[0], low[1], high[1], high[0])
         for side in ("key", "value")
         for layer, (low, high) in enumerate(
             zip(document[side]["lower_threshold"], document[side]["upper_threshold"], strict=True)
         )
     ]
-    shares = "/".join(f"{100 * one:g}" for one in ratios)
-    return f"{path}: mean of {runs} runs, outer/middle/inner {shares} %\n\n{columns(heads, rows)}"
+    heads = ("layer", "side", "outer low", "inner low", "inner high", "outer high")
+    title = f"{path}: mean of {runs} runs, outer/middle/inner {shares_text(ratios)} %"
+    return Section("thresholds", title, [Table(heads, rows)])

@@ -18,7 +18,7 @@ REPRODUCTIONS = {
     "chained-ve": "the Chained Vector Engine with mask skip (pyv-npu docs chained-ve)",
     "oaken": "Oaken's figures, each simulated, calibrated, computed or cited (pyv-npu docs oaken)",
 }
-"""Name -> what it is about. `_made` has a case for each."""
+"""Name -> what it is about. `_reproduced` has a case for each."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,26 +41,26 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
     effective = load(args.config, None, dict(args.settings))
     options.check_trusted(effective, args)
-    made = _made(args, effective)
+    result = _reproduced(args, effective)
     call.begin_report(args.report, NAME, effective)
     if call.report is not None:
-        call.report.finish(made.json, made.text, effective)
-        for name, text in made.files().items():
+        call.report.finish(result.json, result.text, effective)
+        for name, text in result.files().items():
             write_text(call.report.folder / name, text)
-    call.show(made.json, made.text, as_json=args.json)
-    return OK if made.exact else MODEL_BUG
+    call.show(result.json, result.text, as_json=args.json)
+    return OK if result.json["exact"] else MODEL_BUG
 
 
-def _made(args: argparse.Namespace, effective: "Effective") -> "Reproduced":
+def _reproduced(args: argparse.Namespace, effective: "Effective") -> "Reproduced":
     match args.name:
         case "chained-ve":
             from pyv_npu.config.shape_file import shape_of
-            from pyv_npu.studies.reproductions.chained_ve import reproduce
+            from pyv_npu.studies.reproductions import chained_ve, chained_ve_page
 
-            return reproduce(effective.config.npu, shape_of(args.shape))
+            return chained_ve_page.reproduced(chained_ve.figures(effective.config.npu, shape_of(args.shape)))
         case "oaken":
-            from pyv_npu.studies.reproductions.oaken import reproduce as reproduce_oaken
+            from pyv_npu.studies.reproductions import oaken, oaken_page
 
-            return reproduce_oaken(args.full, args.trace)
+            return oaken_page.reproduced(oaken.figures(args.full, args.trace))
         case _:
             raise AssertionError(args.name)

@@ -1,17 +1,29 @@
-"""Published results, computed again: `pyv-npu reproduce`. A module each; what all of them give is here."""
+"""Published results, computed again: `pyv-npu reproduce`. Two modules each: figures, and their sections."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pyv_npu.report.page import render
+from pyv_npu.sections import Note, Section, Tile, as_text
 
 
-@dataclass(frozen=True)
-class Reproduced:
+class Reproduced(NamedTuple):
     """A published result and ours."""
 
+    title: str
     json: Mapping[str, Any]
-    text: str
-    exact: bool
-    """Whether everything that is claimed exactly is met."""
-    files: Callable[[], Mapping[str, str]] = field(default=dict)
-    """Makes the files of a report by name: report.html, pictures, tables."""
+    """`source` is the publication, `exact` whether everything that is claimed exactly is met."""
+    tiles: Sequence[Tile]
+    sections: Sequence[Section]
+    tables: Mapping[str, str] = {}
+    """CSV files of a report, by name."""
+
+    @property
+    def text(self) -> str:
+        """Sections for a terminal."""
+        return f"{self.json['source']}\n\n{as_text(self.sections)}"
+
+    def files(self) -> dict[str, str]:
+        """Writes the page; returns the files of a report, by name."""
+        head = [Note(self.json["source"], "muted")]
+        return {**self.tables, "report.html": render(self.title, head, self.tiles, self.sections)}

@@ -18,8 +18,6 @@ from npu_device.levels.runner import Listed, Runner
 from npu_device.trace.events import Cause, Kind, What, unit_kind
 from npu_device.trace.stream import records
 from pyv_npu.errors import UsageError
-from pyv_npu.studies.reproductions import Reproduced
-from pyv_npu.text import columns
 from toolchain.decoders.shapes import Shape
 
 SOURCE = "Chained Vector Engine with mask skip, Korea Computer Congress 2024, pages 1635 ff."
@@ -204,9 +202,9 @@ def _attention(shape: Shape, length: int) -> Listed:
 # -- all of it ---------------------------------------------------------------------------------------------------------
 
 
-def reproduce(npu: NpuConfig, shape: Shape) -> Reproduced:
-    """The tables of the paper exactly, its experiment with the constants of `npu.te.chained`, and a sweep over lengths
-    and engines for a shape. UsageError where a head is no multiple of the lanes."""
+def figures(npu: NpuConfig, shape: Shape) -> dict[str, Any]:
+    """Returns the JSON object: the tables of the paper exactly, its experiment with the constants of `npu.te.chained`,
+    and a sweep over lengths and engines for a shape. UsageError where a head is no multiple of the lanes."""
     constants, width = npu.te.chained, shape.head_dim
     if width % constants.lanes:
         raise UsageError(
@@ -219,8 +217,7 @@ def reproduce(npu: NpuConfig, shape: Shape) -> Reproduced:
     exact = _table_is_simulated(rows) and accesses == paper.accesses
     cases = [case(constants, length, engines, width) for length in LENGTHS for engines in SIZES]
     ends = {engines: (crossover(STEPS, engines, 1), crossover(constants, engines, width)) for engines in SIZES}
-    chains = grid(npu, shape, PAPER_LENGTH)
-    json: dict[str, Any] = {
+    return {
         "schema": 1, "reproduction": "chained-ve", "source": SOURCE, "exact": exact, "table": rows,
         "key_accesses": accesses, "windows": windows(),
         "experiment": {
@@ -231,16 +228,8 @@ def reproduce(npu: NpuConfig, shape: Shape) -> Reproduced:
         },
         "sweep": [_row(one, shape) for one in cases],
         "crossover": {str(t): {"steps": steps, "cycles": cycles} for t, (steps, cycles) in ends.items()},
-        "grid": [one._asdict() for one in chains],
+        "grid": [each._asdict() for each in grid(npu, shape, PAPER_LENGTH)],
     }  # fmt: skip
-    text = _text(json, cases, chains)
-
-    def files() -> Mapping[str, str]:
-        from pyv_npu.studies.reproductions.chained_ve_page import files as made
-
-        return made(json, cases, shape)
-
-    return Reproduced(json, text, exact, files)
 
 
 def _constants(constants: ChainedConfig) -> dict[str, int | bool]:
@@ -260,72 +249,3 @@ def _row(one: Case, shape: Shape) -> dict[str, Any]:
         **{f"buffer_bytes_{form}": one.buffers[form] for form in FORMS},
         "model_cycles": 2 * shape.heads * shape.layers * one.work["dataflow"].cycles,
     }  # fmt: skip
-
-
-def _text(json: Mapping[str, Any], cases: list[Case], chains: list[Grid]) -> str:
-    """For people."""
-    by_length: dict[int, dict[int, str]] = {}
-    for row in json["table"]:
-        by_length.setdefault(row["length"], {})[row["engines"]] = f"{row['chained']} -> {row['mask_skip']}"
-    experiment = json["experiment"]
-    constants = ", ".join(f"{name} {_shown(value)}" for name, value in experiment["calibrated"].items())
-    cycles = experiment["cycles"]
-    parts = [
-        f"{json['source']}\n",
-        "cycles of chain -> mask skip, causal, one query and key per engine and cycle",
-        columns(
-            ("L", *(f"T={t}" for t in TABLE_SIZES)),
-            [(str(length), *(cells.get(t, "-") for t in TABLE_SIZES)) for length, cells in by_length.items()],
-        ),
-        f"equal to the dataflow, simulated up to L = {SIMULATED}: {_shown(json['exact'])}\n",
-        f"accesses to keys, counted by the dataflow, L = {PAPER_LENGTH}, T = {PAPER_ENGINES}",
-        columns(
-            ("engines", "accesses", "each"),
-            [(text, f"{json['key_accesses'][form]:,}", "one key" if form == "plain" else f"{PAPER_ENGINES} keys")
-             for form, text in FORMS.items()],
-        ),
-        f"\nexperiment, L = {PAPER_LENGTH}, T = {PAPER_ENGINES}, D = {experiment['head_dim']} fp16, a head and product",
-        f"calibrated: {constants}",
-        columns(("engines", "cycles"), [(text, f"{cycles[form]:,}") for form, text in FORMS.items()]),
-        f"chained over plain      {experiment['chained_over_plain']:.2f} x   published {PAPER['chained_over_plain']} x",
-        f"mask skip over chained  {100 * (experiment['mask_skip_over_chained'] - 1):.1f} %    "
-        f"published {PAPER['mask_skip_over_chained']}\n",
-        f"gain of the mask skip over the chain in %, {experiment['shape']}",
-        columns(
-            ("L", *(f"T={t}" for t in SIZES)),
-            [
-                (str(length), *(f"{100 * (one.gain - 1):.2f}" for one in cases if one.length == length))
-                for length in LENGTHS
-            ],
-        ),
-        columns(
-            ("below 1 % from L =", *(f"T={t}" for t in json["crossover"])),
-            [
-                (text, *(_shown(end[name]) for end in json["crossover"].values()))
-                for name, text in (("steps", "by steps alone"), ("cycles", "with reads and restarts"))
-            ],
-        )
-        + "\n",
-        f"causal windows, L = {PAPER_LENGTH}, T = {PAPER_ENGINES}: steps of chain -> mask skip",
-        columns(("window", "chain", "mask skip", "gain, %"), [
-            (str(one["window"] or "none"), f"{one['chain']:,}", f"{one['mask_skip']:,}",
-             f"{100 * (one['chain'] / one['mask_skip'] - 1):.1f}")
-            for one in json["windows"]
-        ]) + "\n",
-        f"chains on the banks of a cluster, all heads of a layer, L = {PAPER_LENGTH}",
-        columns(
-            ("chains", "cycles", "speed-up", "bank conflicts", "bytes/cycle"),
-            [
-                (str(one.chains), f"{one.cycles:,}", f"{chains[0].cycles / one.cycles:.2f}", f"{one.conflicts:,}",
-                 f"{one.bytes_per_cycle:.0f}")
-                for one in chains
-            ],
-        ),
-    ]  # fmt: skip
-    return "\n".join(parts)
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "none"
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else f"{value:,}"

@@ -13,10 +13,8 @@ import numpy as np
 from npu_device.kv_quant import oaken as codec
 from npu_device.kv_quant.thresholds import Thresholds
 from pyv_npu.config.shape_file import shape_of
-from pyv_npu.kv_quant import study
 from pyv_npu.kv_quant.ablations import ablations, group_counts, ratio_sweep
 from pyv_npu.kv_quant.synthetic import HEAD_DIM, RATIO_SWEEP, errors, layer
-from pyv_npu.studies.reproductions import Reproduced
 from pyv_npu.studies.reproductions.oaken_steps import (
     A100,
     A100_INT4,
@@ -28,7 +26,6 @@ from pyv_npu.studies.reproductions.oaken_steps import (
     StepCosts,
     fits,
 )
-from pyv_npu.text import columns
 
 SOURCE = "Kim et al., Oaken: Fast and Efficient LLM Serving with Online-Offline Hybrid KV Cache Quantization, ISCA 2025"
 SIMULATED, CALIBRATED, COMPUTED, CITED = "simulated", "calibrated", "computed", "cited"
@@ -70,10 +67,6 @@ class Claim(NamedTuple):
     @property
     def verdict(self) -> str:
         return {True: "met", False: "NOT MET", None: "-"}[self.met]
-
-    @property
-    def error_text(self) -> str:
-        return "" if self.error is None else f"{self.error:+.1%}"
 
 
 def element_bits(width: int) -> float:
@@ -283,57 +276,21 @@ def _sizes() -> Iterator[Claim]:
                 round(share) == 94)  # fmt: skip
 
 
-def reproduce(full: bool = False, trace: Path | None = None) -> Reproduced:
-    """All figures. `full`: all step costs are simulated anew, and kept."""
+def figures(full: bool = False, trace: Path | None = None) -> dict[str, Any]:
+    """Returns all figures, the JSON object. `full`: all step costs are simulated anew, and kept."""
     costs = StepCosts() if full else StepCosts.read()
     study = Study(costs, trace)
-    rows, figures = list(study.claims()), study.figures()
+    claims, pictures = list(study.claims()), study.figures()
     if full:
         costs.save()
     samples = [] if full else list(costs.samples())
     error = max((abs(now - kept) / now for _, kept, now in samples), default=0.0)
-    json: dict[str, Any] = {
+    return {
         "schema": 2, "reproduction": "oaken", "source": SOURCE, "exact": error == 0,
-        "claims": [{**row._asdict(), "verdict": row.verdict} for row in rows],
+        "claims": [{**claim._asdict(), "verdict": claim.verdict} for claim in claims],
         "step_costs": {"simulated": costs.simulated, "samples": len(samples), "error": error},
         "constants": {"area_mm2": AREA, "area_percent": AREA_SHARES, "power_watts": POWER},
-        "synthetic_errors": [one._asdict() for one in errors()],
-        "ablations": [one._asdict() for one in ablations([layer()], HEAD_DIM)],
-        "groups": [one._asdict() for one in group_counts([layer()])], **figures,
+        "synthetic_errors": [each._asdict() for each in errors()],
+        "ablations": [each._asdict() for each in ablations([layer()], HEAD_DIM)],
+        "groups": [each._asdict() for each in group_counts([layer()])], **pictures,
     }  # fmt: skip
-
-    def files() -> Mapping[str, str]:
-        from pyv_npu.studies.reproductions.oaken_page import files as made
-
-        return made(json)
-
-    return Reproduced(json, _text(json, rows), error == 0, files)
-
-
-def _text(json: Mapping[str, Any], rows: list[Claim]) -> str:
-    """For people."""
-    table = [(row.id, row.text, row.paper, row.ours, row.error_text, row.word, row.verdict) for row in rows]
-    methods = [(one["method"], f"{one['bits']:.2f}", f"{one['keys']:.3f}", f"{one['values']:.3f}")
-               for one in json["synthetic_errors"]]  # fmt: skip
-    groups = [(str(one["groups"]), f"{one['bits']:.3f}", f"{one['keys']:.3f}", f"{one['values']:.3f}")
-              for one in json["groups"]]  # fmt: skip
-    costs = json["step_costs"]
-    trust = f"{costs['samples']} kept step costs simulated again: error {costs['error']:.2%}"
-    return "\n".join(
-        [
-            f"{json['source']}\n",
-            columns(("", "figure", "paper", "device", "error", "word", "verdict"), table),
-            "\nremarks",
-            *(f"  {row.id}: {row.remark}" for row in rows if row.remark),
-            "\nsynthetic keys and values: relative error",
-            columns(("method", "bits", "keys", "values"), methods),
-            "\nnumber of groups, synthetic keys and values (table 3): relative error",
-            columns(("groups", "bits", "keys", "values"), groups),
-            "\nablations, synthetic keys and values: relative error",
-            study.ablation_table(json["ablations"]),
-            "\nshares of outer, middle and inner group: relative error",
-            study.sweep_table(json["figure12a"]),
-            f"\n{costs['simulated']:,} parts of steps were simulated; {trust}"
-            + ("" if json["exact"] else ": the device has changed, pyv-npu reproduce oaken --full"),
-        ]
-    )

@@ -1,14 +1,13 @@
-"""The report of `pyv-npu reproduce oaken`: figures 4 and 11 to 14 as charts, tables, the page."""
+"""Sections of `pyv-npu reproduce oaken`: claims, figures 4 and 11 to 14 as charts, tables."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyv_npu.kv_quant.study import sweep_chart
+from pyv_npu.kv_quant.study import ablation_table, sweep_chart, sweep_table
 from pyv_npu.report.charts import Line, lines
-from pyv_npu.report.page import render
-from pyv_npu.sections import Cell, Chart, Note, Section, Table, Tile
+from pyv_npu.sections import Chart, Heading, Note, Section, Table, Tile
+from pyv_npu.studies.reproductions import Reproduced
 from pyv_npu.studies.reproductions.oaken import LENGTHS, SHOWN
-from pyv_npu.units import number
 
 
 def _curves(data: Mapping[str, Any], at: tuple[int, ...]) -> list[Line]:
@@ -48,58 +47,65 @@ def pictures(json: Mapping[str, Any]) -> dict[str, Chart]:
     return drawn
 
 
-def files(json: Mapping[str, Any]) -> dict[str, str]:
-    """Of the report, by name."""
-    drawn = pictures(json)
-    return {"report.html": _page(json, drawn)}
+CLAIM = {"id": "claim", "text": "figure", "paper": "paper", "ours": "device", "error": "error", "word": "word",
+         "remark": "remark", "verdict": "verdict"}  # fmt: skip
+"""Key of a claim -> head of its column."""
 
 
 def _claims(json: Mapping[str, Any]) -> Table:
-    names = ("id", "text", "paper", "ours", "word", "remark", "verdict")
-    rows = [[Cell(str(one[name]), kind="text") for name in names] for one in json["claims"]]
-    return Table(("", "figure", "paper", "device", "word", "remark", "verdict"), rows)
+    rows = [[claim[key] for key in CLAIM] for claim in json["claims"]]
+    return Table(list(CLAIM.values()), rows, units=["share" if key == "error" else "" for key in CLAIM])
 
 
-def _rows(rows: Any) -> Table:
-    heads = list(rows[0])
-    cells = [[Cell(str(row[heads[0]]), kind="text"), *(Cell(number(row[name])) for name in heads[1:])] for row in rows]
-    return Table([name.replace("_", " ") for name in heads], cells)
+def _rows(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """A table of rows with the same keys."""
+    return Table([name.replace("_", " ") for name in rows[0]], [list(row.values()) for row in rows])
 
 
-def _page(json: Mapping[str, Any], drawn: Mapping[str, Chart]) -> str:
+def _trust(json: Mapping[str, Any]) -> Note:
+    """A sentence on the costs of steps that are kept."""
+    costs = json["step_costs"]
+    text = (f"{costs['simulated']:,} parts of steps were simulated; {costs['samples']} kept step costs simulated "
+            f"again: error {costs['error']:.2%}")  # fmt: skip
+    return Note(text if json["exact"] else f"{text}: the device has changed, pyv-npu reproduce oaken --full")
+
+
+def reproduced(json: Mapping[str, Any]) -> Reproduced:
+    """Returns the sections of the figures, for a terminal and a page."""
+    drawn = pictures(json)
+
     def figure(start: str) -> list[Chart]:
         return [chart for name, chart in drawn.items() if name.startswith(start)]
 
-    constants = json["constants"]
+    parts = [
+        {"batch": batch, **{f"{name} {part}": cycles for name, costs in row.items() for part, cycles in costs.items()}}
+        for batch, row in json["figure12b"].items()
+    ]
+    constants = [
+        (f"{name}, {unit}", value)
+        for key, unit in (("area_mm2", "mm2"), ("area_percent", "% of a core"), ("power_watts", "W"))
+        for name, value in json["constants"][key].items()
+    ]
     sections = [
         Section("claims", "Claims", [
             _claims(json),
             Note("simulated: cycles of the device or of serve's ledger; calibrated: with a constant that was fitted to "
                  "this figure; computed: a closed form, as the paper's own figure is; cited: needs what is not here."),
+            _trust(json),
         ]),
         Section("figure4", "Figure 4: HBM or LPDDR, fp16", figure("figure4-")),
         Section("figure11", "Figure 11: throughput", figure("figure11-")),
         Section("figure12", "Figure 12: errors, and parts of the latency", [
-            *figure("figure12"), Note("synthetic keys and values, relative error of each method"),
-            _rows(json["synthetic_errors"]), Note("parts of Oaken, the same keys and values"),
-            _rows(json["ablations"]), Note("number of groups (table 3), the same keys and values"),
-            _rows(json["groups"]), Note("cycles of a step, Llama2-7B, context 1,535"),
-            _rows([
-                {"batch": batch,
-                 **{f"{name} {part}": cycles for name, one in row.items() for part, cycles in one.items()}}
-                for batch, row in json["figure12b"].items()
-            ]),
+            *figure("figure12"), Heading("synthetic keys and values: relative error of each method"),
+            _rows(json["synthetic_errors"]), Heading("ablations, synthetic keys and values: relative error"),
+            ablation_table(json["ablations"]), Heading("shares of outer, middle and inner group: relative error"),
+            sweep_table(json["figure12a"]), Heading("number of groups (table 3), synthetic keys and values"),
+            _rows(json["groups"]), Heading("cycles of a step, Llama2-7B, context 1,535"), _rows(parts),
         ]),
         Section("figure13", "Figure 13: length", figure("figure13")),
         Section("figure14", "Figure 14: input and output", figure("figure14")),
-        Section("constants", "Area and power, as published", [
-            Table(("", "value"), [
-                [Cell(f"{name}, {unit}", kind="text"), Cell(number(value))]
-                for key, unit in (("area_mm2", "mm2"), ("area_percent", "% of a core"), ("power_watts", "W"))
-                for name, value in constants[key].items()
-            ]),
-        ]),
+        Section("constants", "Area and power, as published", [Table(("", "value"), constants)]),
     ]  # fmt: skip
-    met = sum(one["met"] is True for one in json["claims"])
+    met = sum(claim["met"] is True for claim in json["claims"])
     tiles = [Tile("figures", f"{met} of {len(json['claims'])}", "met within bounds that were written before the run")]
-    return render("Oaken", [Note(json["source"], "muted")], tiles, sections)
+    return Reproduced("Oaken", json, tiles, sections)
