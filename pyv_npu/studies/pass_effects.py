@@ -6,7 +6,7 @@ No core and no numbers: what the passes change is on the NPU.
 from typing import NamedTuple
 
 from pyv_npu.config import Config
-from pyv_npu.text import MISSING, columns, lines_of
+from pyv_npu.sections import Cell, Facts, Section, Table, Value, as_text
 from pyv_npu.workloads.model_file import Choices, compile_loaded
 from pyv_npu.workloads.timing import run_commands
 from toolchain.errors import ModelError
@@ -40,16 +40,14 @@ def effects(config: Config, model: OnnxModel, choices: Choices) -> list[WriteSet
 
 
 def render_effects(found: list[WriteSet]) -> str:
-    """The table, and what each pass does."""
-    base = found[0]
-    rows = [["all chosen passes", str(base.commands), f"{base.cycles:,}", ""]]
-    for one in found[1:]:
-        name = f"without {one.name}"
-        if one.cycles:
-            change = f"{(one.cycles - base.cycles) / base.cycles:+.1%}"
-            rows.append([name, str(one.commands), f"{one.cycles:,}", change])
-        else:
-            rows.append([name, MISSING, MISSING, "cannot be compiled"])
-    table = columns(["CA_HYBRID, timing only", "commands", "cycles", "change"], rows)
-    meaning = lines_of("", [(one.name, PASSES[one.name].text) for one in found[1:]]) if found[1:] else ""
-    return f"{table}\n\n{meaning}\n"
+    """Formats the table, and what each pass does, for a terminal."""
+    base, *others = found
+    rows: list[list[Value]] = [["all chosen passes", base.commands, base.cycles, Cell("")]]
+    for each in others:
+        figures: list[Value] = [None, None, Cell("cannot be compiled")]
+        if each.cycles:
+            figures = [each.commands, each.cycles, Cell(f"{(each.cycles - base.cycles) / base.cycles:+.1%}")]
+        rows.append([f"without {each.name}", *figures])
+    table = Table(("CA_HYBRID, timing only", "commands", "cycles", "change"), rows)
+    meaning = Facts([(each.name, PASSES[each.name].text) for each in others])
+    return as_text([Section("effects", "", [table, meaning])])

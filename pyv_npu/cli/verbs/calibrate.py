@@ -4,7 +4,7 @@ import argparse
 import json
 
 from pyv_npu.cli.shared.output import MODEL_BUG, OK, Call, show
-from pyv_npu.text import columns
+from pyv_npu.sections import Facts, Note, Section, Table, as_text
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,11 +20,11 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         rows = [dict(row._asdict()) for row in measurement.rows]
         show(json.dumps({"schema": 1, **measurement._asdict(), "rows": rows, "exact": measurement.exact}))
     else:
-        table = [(row.name, str(row.cycles), str(row.published)) for row in measurement.rows]
-        show(f"preset {measurement.preset} against {measurement.source}\n")
-        show(columns(("window", "cycles here", "published"), table))
-        show(f"{measurement.note}\n")
-        for row in measurement.rows:
-            show(f"{row.name}: {'; '.join(row.instructions)}")
-        show(f"\nexact: {'yes' if measurement.exact else 'NO'}")
+        table = Table(
+            ("window", "cycles here", "published"), [(row.name, row.cycles, row.published) for row in measurement.rows]
+        )
+        facts = Facts([(row.name, "; ".join(row.instructions)) for row in measurement.rows])
+        exact = Note(f"exact: {'yes' if measurement.exact else 'NO'}")
+        title = f"preset {measurement.preset} against {measurement.source}"
+        show(as_text([Section("windows", title, [table, Note(measurement.note), facts, exact])]))
     return OK if measurement.exact else MODEL_BUG
