@@ -20,7 +20,8 @@ from pyv_npu.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyv_npu.observe.latency.rows import Integers, Submissions, Table
+    from pyv_npu.observe.latency.rows import Integers, Submissions
+    from pyv_npu.observe.latency.spilled import Table
 
 SYMBOL = "npu_arrivals"
 HEAD = 8

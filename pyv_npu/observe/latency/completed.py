@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 from npu_device.trace.events import What
 from npu_device.trace.records import Batch
 from npu_device.trace.spans import among, first_begins
-from pyv_npu.observe.latency.rows import COLUMN, NONE, Reason, Table
+from pyv_npu.observe.latency.rows import COLUMN, NONE, Reason
+from pyv_npu.observe.latency.spilled import Table
 
 Integers = NDArray[np.int64]
 

@@ -16,7 +16,8 @@ from pyv_ext.machine.log import EXTERNAL
 from pyv_ext.machine.state import MEIP, SUBMIT_FUNCTIONS, LogKind
 from pyv_ext.protocols import Operands, Outcome, Stall, Value
 from pyv_native.state import LATEST, Fields, inside
-from pyv_npu.observe.latency.rows import COLUMN, REASONS, Rows, Table, packed, unpacked
+from pyv_npu.observe.latency.rows import COLUMN, REASONS, Rows
+from pyv_npu.observe.latency.spilled import Table, packed, unpacked
 from pyv_npu.observe.latency.stamps import StampBook
 from pyv_npu.observe.latency.steps import CORE_REASONS, DEVICE, FENCE, LINE, MASK, Question, Record, StepLog, Window
 
@@ -68,8 +69,8 @@ class Recorder:
         """
         self.rejected = 0
         """Submissions that were given up: refused, and not tried again."""
-        self.refused = Table("t0")
-        """Those that began in a submit function."""
+        self.refused = Table(1)
+        """Begins of those that began in a submit function."""
         self._bus = bus
         self._one_way = bus.timing.mmio_one_way
         self._machine = bus.clock.machine

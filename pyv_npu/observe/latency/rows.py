@@ -11,8 +11,8 @@ from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from pyv_native.spool import Segment, Segments, Spool
-from pyv_native.state import LATEST, Fields, StateError, data, inside, integer
+from pyv_native.state import LATEST, Fields, StateError, inside, integer
+from pyv_npu.observe.latency.spilled import Table, packed, unpacked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,8 +95,6 @@ _BLANK = array("q", [*(NONE if name in STAMPS else 0 for name in COLUMNS[len(_GI
 """What follows the given facts in a slot."""
 CHUNK = 4096
 """Finished rows that are spilled together."""
-_TABLE = 1 << 15
-"""Integers of a table that are."""
 
 
 class Rows:
@@ -109,17 +107,13 @@ class Rows:
 
     def __init__(self, chunk: int = CHUNK) -> None:
         """`chunk`: finished rows that are spilled together."""
-        self._chunk = chunk * WIDTH
         self.data = array("q")
         """Slot after slot: a row, its number in the order of acceptance or NONE, and how often it is held."""
         self.accepted = 0
         self._free: list[int] = []
-        self._spool = Spool()
-        self._spilled: list[Segment] = []
-        self._tail = array("q")
-        """Finished rows behind the spilled ones."""
+        self._finished = Table(WIDTH, chunk * WIDTH)
         self._next = 0
-        """Number of the row that follows the tail."""
+        """Number of the row that follows the finished ones."""
         self._waiting: dict[int, array[int]] = {}
 
     def add(
@@ -157,17 +151,14 @@ class Rows:
         data[row + _ORDER] = NONE
         self._waiting[order] = data[row : row + WIDTH]
         while self._next in self._waiting:
-            self._tail.extend(self._waiting.pop(self._next))
+            self._finished.extend(self._waiting.pop(self._next))
             self._next += 1
-            if len(self._tail) == self._chunk:
-                self._spilled.append(self._spool.append(self._tail.tobytes()))
-                del self._tail[:]
 
     def snapshot(self) -> "Callable[[], Iterator[Integers]]":
         """Returns the source of all accepted rows so far, in the order of acceptance: an iterator of their chunks."""
         import numpy as np
 
-        spilled, tail = tuple(self._spilled), self._tail.tobytes()
+        finished = self._finished.state().parts
         slots = np.array(self.data, np.int64).reshape(-1, SLOT)
         slots = slots[slots[:, _ORDER] != NONE]
         numbers = np.concatenate([slots[:, _ORDER], np.array([*self._waiting], np.int64)])
@@ -175,8 +166,8 @@ class Rows:
         open_rows = np.concatenate([slots[:, :WIDTH], waiting])[np.argsort(numbers)]
 
         def chunks() -> "Iterator[Integers]":
-            for content in (*(segment.read() for segment in spilled), tail):
-                yield np.frombuffer(content, np.int64).reshape(-1, WIDTH).copy()
+            for segment in finished:
+                yield np.frombuffer(segment.read(), np.int64).reshape(-1, WIDTH).copy()
             yield open_rows.copy()
 
         return chunks
@@ -188,7 +179,7 @@ class Rows:
         return {
             "slots": self.data.tobytes(),
             "accepted": self.accepted,
-            "finished": Segments(*self._spilled, Spool().append(self._tail.tobytes())),
+            "finished": self._finished.state(),
             "waiting": packed(number for order, row in self._waiting.items() for number in (order, *row)),
         }
 
@@ -199,20 +190,9 @@ class Rows:
             self.data = unpacked(fields["slots"], SLOT)
             _check(self.data, SLOT)
         self.accepted = fields.integer("accepted", 0, LATEST)
-        finished = fields["finished"]
         with inside("finished"):
-            if isinstance(finished, Segments):  # of this process: they are whole chunks, and the last one
-                *spilled, tail = finished.parts
-                self._spilled, self._tail = list(spilled), unpacked(tail.read(), WIDTH)
-            else:
-                rows = unpacked(finished, WIDTH)
-                _check(rows, WIDTH)
-                whole = len(rows) // self._chunk * self._chunk
-                self._spilled = [
-                    self._spool.append(rows[at : at + self._chunk].tobytes()) for at in range(0, whole, self._chunk)
-                ]  # fmt: skip
-                self._tail = rows[whole:]
-        self._next = len(self._spilled) * self._chunk // WIDTH + len(self._tail) // WIDTH
+            self._finished.load_state(fields["finished"], lambda rows: _check(rows, WIDTH))
+        self._next = len(self._finished)
         with inside("waiting"):
             rows = unpacked(fields["waiting"], 1 + WIDTH)
             _check(rows, 1 + WIDTH)
@@ -254,66 +234,6 @@ def _check(rows: "array[int]", width: int) -> None:
         raise StateError("a stamp or a fact of a submission is negative")
     if (np.abs(matrix) > LATEST).any():
         raise StateError(f"a number is beyond {LATEST}")
-
-
-def packed(numbers: Iterable[int]) -> bytes:
-    """Integers of 64 bits, for a snapshot."""
-    return array("q", numbers).tobytes()
-
-
-def unpacked(state: object, width: int) -> "array[int]":
-    """The inverse, for rows of `width` integers."""
-    found = array("q")
-    content = data(state)
-    if len(content) % (width * found.itemsize):
-        raise StateError(f"{len(content)} bytes are no rows of {width} integers")
-    found.frombytes(content)
-    return found
-
-
-class Table:
-    """Rows of named integers that come one by one, spilled by and by."""
-
-    def __init__(self, *names: str) -> None:
-        self._names = names
-        self._spool = Spool()
-        self._spilled: list[Segment] = []
-        self._tail = array("q")
-
-    def add(self, *row: int) -> None:
-        """Adds a row."""
-        tail = self._tail
-        tail.extend(row)
-        if len(tail) >= _TABLE:
-            self._spilled.append(self._spool.append(tail.tobytes()))
-            del tail[:]
-
-    def columns(self) -> "list[Integers]":
-        """Returns the columns of all rows so far."""
-        import numpy as np
-
-        numbers = np.frombuffer(bytes(self._segments()), dtype=np.int64)
-        return [numbers[at :: len(self._names)] for at in range(len(self._names))]
-
-    def _segments(self) -> Segments:
-        return Segments(*self._spilled, Spool().append(self._tail.tobytes()))
-
-    # -- snapshots ---------------------------------------------------------------------------------------------
-
-    def state(self) -> Segments:
-        """What a snapshot keeps."""
-        return self._segments()
-
-    def load_state(self, state: Any) -> None:
-        """Take on a state, of this process or from a file."""
-        if isinstance(state, Segments):
-            *self._spilled, tail = state.parts
-            self._tail = unpacked(tail.read(), len(self._names))
-            return
-        numbers = unpacked(state, len(self._names))
-        if any(not 0 <= number <= LATEST for number in numbers):
-            raise StateError(f"a number is not within 0..{LATEST}")
-        self._spilled, self._tail = [], numbers
 
 
 class Submissions(Sequence[Submission]):

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from npu_device.abi.descriptor import WORDS
 from npu_device.trace.events import TIGHT, What
 from pyv_native.state import LATEST, WORD64, Fields, inside, listed
-from pyv_npu.observe.latency.rows import COLUMN, NONE, Rows, Submissions, Table
+from pyv_npu.observe.latency.rows import COLUMN, NONE, Rows, Submissions
+from pyv_npu.observe.latency.spilled import Table
 
 if TYPE_CHECKING:
     from npu_device.trace.records import Batch
@@ -34,11 +35,14 @@ class StampBook:
         self._tight: deque[int] = deque()
         self._live: dict[int, int] = {}
         """Rows by ring index; of ENQCMD_T in their order; by ticket, from acceptance to completion."""
-        self._external = Table("cycle", "level")
-        self._handlers = Table("start")
-        self._seen_all = Table("look", "end")
+        self._external = Table(2)
+        """Cycles of changes, with the level."""
+        self._handlers = Table(1)
+        """Starts of handlers."""
+        self._seen_all = Table(2)
         """Reads that show every completion so far: the cycle of the look, the end of the read."""
-        self._seen_one = Table("ticket", "look", "end")
+        self._seen_one = Table(3)
+        """The same of one ticket, which comes first."""
         self._status_words: dict[int, int] = {}
         self._status_lines: set[int] = set()
         self._streams: dict[int, int] = {}

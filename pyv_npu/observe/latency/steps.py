@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pyv_native.state import LATEST, Fields, inside, listed, row
-from pyv_npu.observe.latency.rows import Reason, packed, unpacked
+from pyv_npu.observe.latency.rows import Reason
+from pyv_npu.observe.latency.spilled import packed, unpacked
 
 LIMIT = 1 << 16
 """Runs and notes kept; cycles of what is older are counted as `setup`."""

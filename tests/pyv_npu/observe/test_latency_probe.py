@@ -18,7 +18,7 @@ from pyv_ext import elf
 from pyv_native.spool import Spool
 from pyv_npu.boot import find_program
 from pyv_npu.config import load, presets
-from pyv_npu.observe.latency import STAGES, probe, rows
+from pyv_npu.observe.latency import STAGES, probe, rows, spilled
 from pyv_npu.observe.latency.rows import Reason, Submissions
 from pyv_npu.observe.latency.table import Latency
 from pyv_npu.platform import Platform
@@ -167,7 +167,7 @@ def test_memory_does_not_grow_with_the_submissions(monkeypatch: pytest.MonkeyPat
     """Rows, stamps and events of 1,500 more submissions leave less than 20 bytes each where buffers are small."""
     monkeypatch.setattr(Spool.__init__, "__defaults__", (0,))
     monkeypatch.setattr(probe, "Rows", partial(rows.Rows, 64))
-    monkeypatch.setattr(rows, "_TABLE", 64)
+    monkeypatch.setattr(spilled.Table.__init__, "__defaults__", (64,))
     platform = Platform(load().config, values=False)
     platform.load(find_program("submit_latency"), {"n": 1 << 20, "op": 0, "phases": BURST})
     counters, filters = (

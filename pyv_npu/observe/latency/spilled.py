@@ -1,0 +1,87 @@
+"""Rows of integers that are spilled, so that memory does not grow with the length of a run."""
+
+from array import array
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from pyv_native.spool import Segment, Segments, Spool
+from pyv_native.state import LATEST, StateError, data
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+CHUNK = 1 << 15
+"""Integers that are spilled together."""
+
+
+def packed(numbers: Iterable[int]) -> bytes:
+    """Integers of 64 bits, for a snapshot."""
+    return array("q", numbers).tobytes()
+
+
+def unpacked(state: object, width: int) -> "array[int]":
+    """The inverse, for rows of `width` integers."""
+    numbers = array("q")
+    content = data(state)
+    if len(content) % (width * numbers.itemsize):
+        raise StateError(f"{len(content)} bytes are no rows of {width} integers")
+    numbers.frombytes(content)
+    return numbers
+
+
+def check_cycles(numbers: "array[int]") -> None:
+    """StateError for an integer that is no cycle, level or ticket."""
+    if any(not 0 <= number <= LATEST for number in numbers):
+        raise StateError(f"a number is not within 0..{LATEST}")
+
+
+class Table:
+    """Rows of integers that come one by one, spilled by and by."""
+
+    def __init__(self, width: int, chunk: int = CHUNK) -> None:
+        """`width`: integers of a row; `chunk`: integers that are spilled together."""
+        self._width, self._chunk = width, chunk
+        self._spool = Spool()
+        self._spilled: list[Segment] = []
+        self._tail = array("q")
+
+    def __len__(self) -> int:
+        """Rows so far."""
+        size = sum(segment.size for segment in self._spilled) // self._tail.itemsize
+        return (size + len(self._tail)) // self._width
+
+    def add(self, *row: int) -> None:
+        """Adds a row."""
+        self.extend(row)
+
+    def extend(self, numbers: Iterable[int]) -> None:
+        """Adds rows, one after the other."""
+        tail = self._tail
+        tail.extend(numbers)
+        if len(tail) >= self._chunk:
+            self._spilled.append(self._spool.append(tail.tobytes()))
+            del tail[:]
+
+    def columns(self) -> "list[NDArray[np.int64]]":
+        """Returns the columns of all rows so far."""
+        import numpy as np
+
+        numbers = np.frombuffer(bytes(self.state()), dtype=np.int64)
+        return [numbers[at :: self._width] for at in range(self._width)]
+
+    def state(self) -> Segments:
+        """Returns all rows so far, which never change: chunks, and the last ones."""
+        return Segments(*self._spilled, Spool().append(self._tail.tobytes()))
+
+    def load_state(self, state: object, check: "Callable[[array[int]], None]" = check_cycles) -> None:
+        """Takes on a state, of this process or from a file, whose integers `check` judges."""
+        if isinstance(state, Segments):
+            *self._spilled, tail = state.parts
+            self._tail = unpacked(tail.read(), self._width)
+            return
+        numbers = unpacked(state, self._width)
+        check(numbers)
+        self._spilled, self._tail = [], array("q")
+        for at in range(0, len(numbers), self._chunk):
+            self.extend(numbers[at : at + self._chunk])
