@@ -14,7 +14,7 @@ from npu_device.issue.mmu import Mmu
 from npu_device.kv_quant.pages import pages
 from npu_device.kv_quant.storage import EncodedCache
 from npu_device.operations.checks import DescriptorError
-from npu_device.operations.macro.encoded import append_tokens, parameters
+from npu_device.operations.macro.encoded import append_tokens, read_parameters
 from pyv_npu.cli.main import main
 from pyv_npu.kv_quant import engines
 
@@ -183,7 +183,7 @@ def test_what_cannot_be(arguments: tuple[str, ...], said: str, capsys: pytest.Ca
 def test_wrong_parameter_blocks(half: KvHalf, said: str) -> None:
     data = np.frombuffer(half.pack(), np.uint8)
     with pytest.raises(DescriptorError, match=said) as caught:
-        parameters(EncodedCache(0, 1, 4, 128), lambda _: data, 0x40)
+        read_parameters(EncodedCache(0, 1, 4, 128), lambda _: data, 0x40)
     assert caught.value.code is TicketError.KV_BLOCK
 
 
