@@ -54,8 +54,9 @@ def compile_model(
     model: OnnxModel, target: Target, *, passes: str = "all", granularity: str = "macro", precision: str = "",
     samples: Samples = (), method: str = "minmax",
 ) -> Compiled:  # fmt: skip
-    """Compile a checked model, converted to one of `PRECISIONS` if one is named, some with ranges from
-    `samples`, by a `method` of `toolchain.quantize.ranges`."""
+    """Compile a checked model, converted to one of `PRECISIONS` if one is named. Some take ranges from `samples`, by a
+    `method` of `toolchain.quantize.ranges`; a rounding of weights may go by samples too."""
+    target = target._replace(samples=samples)
     if precision and precision not in PRECISIONS:
         raise ModelError(f"--precision {precision}: must be one of {', '.join(PRECISIONS)}")
     if not precision:

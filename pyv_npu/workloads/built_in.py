@@ -33,7 +33,7 @@ from toolchain.decoders.generation import GENERATE
 from toolchain.decoders.shapes import ACTIVATION, KV_BITS, Job
 from toolchain.errors import ModelError, RuleError
 from toolchain.program_image import Piece, with_pieces
-from toolchain.quantize.qconfig import KEPT, QConfig
+from toolchain.quantize.qconfig import GPTQ, KEPT, QConfig
 
 DRAM_BYTES = 256_000_000_000
 """Of a built-in model, unless `npu.dram.size` is set."""
@@ -81,6 +81,11 @@ class Request(NamedTuple):
             raise RuleError(
                 "E_GROUP", "group_size", config.group,
                 f"QConfig group_size {config.group}: a built-in model has a scale for each channel: drop it",
+            )  # fmt: skip
+        if config.rounding == GPTQ:
+            raise RuleError(
+                "E_ROUNDING", "rounding", config.rounding,
+                f"QConfig rounding {config.rounding}: a built-in model has no weights: drop it",
             )  # fmt: skip
         for name in config.override:
             layer, *head, role = name.removeprefix("layer_").replace("head_", "").split(".")

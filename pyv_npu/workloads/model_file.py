@@ -22,7 +22,7 @@ from toolchain.onnx_model.opset import NEWEST
 from toolchain.onnx_nodes.evaluation import type_name
 from toolchain.onnx_nodes.view import all_nodes
 from toolchain.quantize.precision import CALIBRATED
-from toolchain.quantize.qconfig import QConfigError
+from toolchain.quantize.qconfig import GPTQ, QConfigError
 
 MLIR = ".mlir"
 
@@ -111,8 +111,14 @@ def compile_loaded(config: Config, model: OnnxModel, choices: Choices) -> Compil
             f"--precision {precision}: activations of NPU-IR have the types that it says; convert its source: "
             f"compile --precision {precision} --emit npu-mlir"
         )
+    calibrated = precision in CALIBRATED or device.qconfig.rounding == GPTQ
+    if not calibrated and (choices.calibration or choices.calibration_runs != RUNS):
+        raise UsageError(
+            "--calibration: shows the model to int8, fp8 and rounding: gptq of a QConfig; give --precision int8 or fp8 "
+            "or such a QConfig too, or drop it"
+        )
     shown = (choices.calibration, config.run.seed, choices.calibration_runs)
-    observed = samples(model, *shown) if precision in CALIBRATED else ()
+    observed = samples(model, *shown) if calibrated else ()
     return compile_model(
         model, device, passes=choices.passes, granularity=choices.granularity, precision=precision, samples=observed,
         method=choices.calibration_method,

@@ -13,6 +13,7 @@ from npu_device.abi.opcodes import DataType, LoopOrder, Opcode
 from npu_device.config import TeConfig
 from npu_device.cost.durations import SPEEDS, VECTOR_OPS
 from toolchain.quantize.qconfig import QConfig
+from toolchain.quantize.scales import Samples
 
 BROADCAST = {"FULL": 0, "ROW": 1, "COLUMN": 2, "SCALAR": 3}
 """ELTWISE: the shape of in1."""
@@ -130,6 +131,8 @@ class Target(NamedTuple):
     """Bytes that an access of DRAM may be aligned to."""
     qconfig: QConfig = QConfig()
     """How wide weights are to be."""
+    samples: Samples = ()
+    """Inputs of the model that a rounding of weights goes by."""
     mapping: MappingOptions = AUTOMATIC
     """Decisions of the user."""
     tile_form: bool = False

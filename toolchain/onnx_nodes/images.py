@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from toolchain.ir.graph import Values
-from toolchain.onnx_nodes.parts import MOST_ELEMENTS, Parts
+from toolchain.onnx_nodes.parts import Parts
 from toolchain.onnx_nodes.view import NodeView
 
 # -- Pad ---------------------------------------------------------------------------------------------------------------
@@ -168,9 +168,7 @@ def _weights(node: NodeView, mode: str, at: Values, size: int, scale: float) -> 
     a = float(node.attribute("cubic_coeff_a", -0.75))
     shrink = min(1.0, scale) if node.attribute("antialias", 0) else 1.0
     reach = (1 if mode == "linear" else 2) / shrink
-    if len(at) * size > MOST_ELEMENTS:
-        node.refuse(f"it needs a constant of shape {[len(at), size]}: the most is {MOST_ELEMENTS} elements: smaller "
-                    "shapes")  # fmt: skip
+    node.check_constant(len(at), size)
     weights = np.zeros((len(at), size))
     outside = bool(node.attribute("exclude_outside", 0))
     for row, x in enumerate(at):
@@ -315,7 +313,7 @@ def local_response(parts: Parts) -> None:
     batch, channels, *spatial = node.shape(0)
     size = int(node.attribute("size"))
     alpha, beta, bias = (float(node.attribute(*one)) for one in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
-    parts.check_size(channels, channels)
+    parts.node.check_constant(channels, channels)
     apart = np.arange(channels) - np.arange(channels)[:, None]
     band = (apart >= -((size - 1) // 2)) & (apart <= size // 2)
     squares = parts.reshaped(parts.make("Mul", x, x), batch, channels, math.prod(spatial))

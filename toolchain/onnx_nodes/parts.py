@@ -1,6 +1,5 @@
 """A node as a graph of other operators of ONNX."""
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,8 +12,6 @@ from toolchain.onnx_nodes.view import NodeView
 
 MOST_NODES = 20_000
 """In the place of one."""
-MOST_ELEMENTS = 1 << 26
-"""Of a constant."""
 CORE = "pyv_npu.core"
 """Domain of the kernels on the core."""
 
@@ -55,12 +52,6 @@ class Parts:
         name = f"{self._prefix}/constant{len(self.constants)}"
         self.constants[name] = np.asarray(values)
         return name
-
-    def check_size(self, *shape: int) -> None:
-        """ModelError for the shape of a constant that is too large to be made; before it is."""
-        if math.prod(shape) > MOST_ELEMENTS:
-            self.node.refuse(f"it needs a constant of shape {list(shape)}: the most is {MOST_ELEMENTS} elements: "
-                             "smaller shapes")  # fmt: skip
 
     def number(self, value: float) -> str:
         """A number of the type of the first input."""

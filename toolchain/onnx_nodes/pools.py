@@ -89,7 +89,7 @@ def unpooled(parts: Parts) -> None:
         covered.append((size - 1) * strides[axis] + taps - pads[axis] - pads[len(kernel) + axis])
     if any(size > wanted for size, wanted in zip(covered, out, strict=True)):
         node.refuse(f"output_shape {list(out)}: must be at least {covered}, which the windows cover")
-    parts.check_size(*covered)
+    parts.node.check_constant(*covered)
     nothing = parts.constant(np.zeros(math.prod(covered), parts.kind))
     places, values = (parts.reshaped(parts.input(index), math.prod(shape)) for index in (1, 0))
     image = parts.reshaped(parts.make("ScatterElements", nothing, places, values, axis=0), *covered)
@@ -101,7 +101,7 @@ def lp_pool(parts: Parts) -> None:
     """The root of the sums of powers: a convolution with ones in each channel, whose padding is zeros."""
     node, channels, p = parts.node, parts.node.shape(0)[1], int(parts.node.attribute("p", 2))
     kernel, strides, dilations, pads = _windows(node)
-    parts.check_size(channels, *kernel)
+    parts.node.check_constant(channels, *kernel)
     ones = parts.constant(np.ones((channels, 1, *kernel), parts.kind))
     powers = _powers(parts, parts.input(0), p)
     sums = parts.make("Conv", powers, ones, group=channels, kernel_shape=kernel, strides=strides, dilations=dilations,

@@ -138,7 +138,7 @@ def affine_grid(parts: Parts) -> None:
     node = parts.node
     sizes = [int(size) for size in node.needed(1, "size")[2:]]
     corners = bool(node.attribute("align_corners", 0))
-    parts.check_size(*sizes, len(sizes) + 1)
+    parts.node.check_constant(*sizes, len(sizes) + 1)
     axes = [np.linspace(-1, 1, size) if corners else (2 * np.arange(size) + 1) / size - 1 for size in sizes]
     places = np.stack([*np.meshgrid(*axes, indexing="ij")[::-1], np.ones(sizes)], -1)
     flat = parts.constant(places.reshape(-1, len(sizes) + 1).astype(parts.kind))

@@ -98,7 +98,7 @@ def one_hot(parts: Parts) -> None:
     node, shape = parts.node, parts.node.shape(0)
     depth = int(node.needed(1, "depth").reshape(-1)[0])
     axis = int(node.attribute("axis", -1)) % (len(shape) + 1)
-    parts.check_size(depth)
+    parts.node.check_constant(depth)
     indices = parts.input(0)
     if np.dtype(parts.kind).kind == "f":
         indices = parts.cast(indices, np.int64)

@@ -1,5 +1,6 @@
 """What is known of a node before the run: attributes, types and shapes, values of constants."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -9,6 +10,9 @@ from onnx import TensorProto, helper
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_nodes.evaluation import TensorInfo
+
+MAX_CONSTANT = 1 << 26
+"""Elements of a constant that an operator brings with it."""
 
 
 class NodeView:
@@ -28,6 +32,13 @@ class NodeView:
     def refuse(self, what: str) -> NoReturn:
         """ModelError: this node, and what of it is not supported."""
         raise ModelError(f"{self._where}: {what}")
+
+    def check_constant(self, *shape: int) -> None:
+        """ModelError for the shape of a constant that is too large, before there is an array."""
+        if math.prod(shape) > MAX_CONSTANT:
+            self.refuse(
+                f"it needs a constant of shape {list(shape)}: the most is {MAX_CONSTANT} elements: smaller shapes"
+            )
 
     @property
     def attributes(self) -> dict[str, Any]:

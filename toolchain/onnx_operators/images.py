@@ -64,6 +64,7 @@ def padded(node: Node, x: TensorIR, before: Sequence[int], after: Sequence[int],
 
 
 def _fill(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], value: float) -> None:
+    node.check_constant(out.shape[-1])
     border = node.weight(np.full(out.shape[-1:], value), x.dtype)
     copy(node, border, out, out.shape, [*[0] * (len(out.shape) - 1), 1], steps(out.shape))
     put = steps(out.shape)

@@ -9,7 +9,7 @@ With the width `vq` weights of floats become codes of vectors, and codebooks
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,11 +17,14 @@ import numpy as np
 from npu_device.abi.opcodes import BITS, VQ_ENTRIES, VQ_EXPANDED, VQ_VECTOR, DataType
 from npu_device.memory.bitwidth import tensor_bytes
 from toolchain.codegen.commands import Target
+from toolchain.codegen.tiles import bytes_of
 from toolchain.errors import ModelError, RuleError
 from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, Values
 from toolchain.ir.operations import PRODUCTS, epilogue_of
+from toolchain.ir.reference import Execution
 from toolchain.quantize.codebook import VQ_BITS, coded
-from toolchain.quantize.qconfig import QConfig
+from toolchain.quantize.gptq import gptq
+from toolchain.quantize.qconfig import GPTQ, NEAREST, QConfig
 from toolchain.quantize.scales import least_squares_scales
 
 CODES = (DataType.INT8, DataType.UINT8)
@@ -37,7 +40,11 @@ def run(graph: Graph, target: Target) -> Graph:
     numbers = _numbers(graph)
     if not numbers and (config.weight_bits(0) is not None or config.layers_of_weights):
         raise ModelError("QConfig: the model has no product with constant weights to quantize: leave weights out")
-    pieces = {index: _in_blocks(graph, layer) for index, layer in enumerate(graph.layers) if _has_blocks(graph, layer)}
+    moments = _moments(graph, numbers, target) if config.rounding == GPTQ else {}
+    pieces = {
+        index: _in_blocks(graph, layer) for index, layer in enumerate(graph.layers)
+        if _has_blocks(graph, layer) and _saves_traffic(graph, layer)
+    }  # fmt: skip
     for index, number in numbers.items():
         bits, layer = config.weight_bits(number), graph.layers[index]
         if bits == VQ_BITS:
@@ -49,9 +56,9 @@ def run(graph: Graph, target: Target) -> Graph:
                     f"filters of a group of {layer.id} end inside a byte: override.layer_{number}.weight: 8"
                 )
         elif bits is not None and graph.tensors[layer.inputs[1]].dtype in FLOAT and _has_groups(layer, config):
-            pieces[index] = _in_groups(graph, layer, bits, config)
+            pieces[index] = _in_groups(graph, layer, bits, config, moments.get(index))
         elif bits is not None and graph.tensors[layer.inputs[1]].dtype in FLOAT:
-            graph.layers[index] = _quantized(graph, layer, bits, config)
+            graph.layers[index] = _quantized(graph, layer, bits, config, moments.get(index))
         elif bits is not None:
             graph.layers[index] = _narrowed(graph, layer, number, bits, config)
     count = max(numbers.values(), default=-1) + 1
@@ -150,12 +157,50 @@ def _narrowed(graph: Graph, layer: LayerIR, number: int, bits: int, config: QCon
     return replace(layer, inputs=(layer.inputs[0], f"{name}.as_int{bits}", *layer.inputs[2:]))
 
 
-def _quantized(graph: Graph, layer: LayerIR, bits: int, config: QConfig) -> LayerIR:
-    """The product with codes, and their scales behind what its epilogue has."""
+def _moments(graph: Graph, numbers: Mapping[int, int], target: Target) -> dict[int, Values]:
+    """Places of matrix products whose weights get 4 or 2 bits -> second moments of the rows that they read, [k, k], in
+    the samples. Products whose samples are not finite have none. ModelError: there is no sample, or no reference."""
+    config, moments = target.qconfig, dict[int, Values]()
+    if not target.samples:
+        raise ModelError(f"QConfig rounding: {GPTQ} needs inputs, which this command has not: rounding: {NEAREST}")
+    wanted = {
+        index for index, number in numbers.items()
+        if config.weight_bits(number) in (4, 2) and graph.layers[index].op_type == "GEMM_T"
+        and _rows_in_order(graph.layers[index])
+    }  # fmt: skip
+    for sample in target.samples:
+        run = Execution(graph)
+        for name in graph.inputs:
+            run.write(name, np.asarray(sample[name]))
+        for index, layer in enumerate(graph.layers):
+            if index in wanted:
+                rows = run.wide(layer.inputs[0]).reshape(-1, layer.integer("k"))
+                moments[index] = moments.get(index, 0) + rows.T @ rows
+            try:
+                run.layers([layer])
+            except ModelError as error:
+                raise ModelError(f"QConfig rounding: {GPTQ}: {error}: rounding: {NEAREST}") from None
+    return {index: moment for index, moment in moments.items() if np.isfinite(moment).all()}
+
+
+def _rows_in_order(layer: LayerIR) -> bool:
+    """Whether the rows of a product follow each other in its first operand."""
+    return layer.integer("batch") == 1 or layer.integer("step0") == layer.integer("m") * layer.integer("k")
+
+
+def _quantized(graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments: Values | None) -> LayerIR:
+    """The product with codes, and their scales behind what its epilogue has. `moments`: of `_moments`, for gptq."""
     name = layer.inputs[1]
     values = graph.constant(name)
     assert values is not None
-    codes, scales = _codes(values, bits, rows=bool(layer.integer("in1_nk")))
+    turned = bool(layer.integer("in1_nk"))
+    if moments is None:
+        codes, scales = _codes(values, bits, rows=turned)
+    else:
+        n, k = layer.integer("n"), layer.integer("k")
+        matrix = values.reshape(n, k).T if turned else values.reshape(k, n)
+        ((codes, scales),) = gptq(matrix, moments, (1 << bits - 1) - 1)
+        codes = np.ascontiguousarray(codes.T if turned else codes).reshape(values.shape)
     kind = TYPES[8 if config.packing == "unpacked_byte" else bits]
     _constant(graph, f"{name}.int{bits}", codes, kind)
     _constant(graph, f"{name}.int{bits}.scale", scales, DataType.FP32)
@@ -258,15 +303,20 @@ def _has_groups(layer: LayerIR, config: QConfig) -> bool:
     return bool(config.group) and layer.op_type == "GEMM_T" and layer.integer("k") > config.group
 
 
-def _in_groups(graph: Graph, layer: LayerIR, bits: int, config: QConfig) -> list[LayerIR]:
-    """A product as one of each group of rows of its weights, with scales of its own."""
-    n, k, batch, size = (*(layer.integer(name) for name in ("n", "k", "batch")), config.group)
-    if batch > 1 and layer.integer("step0") != layer.integer("m") * k:
+def _in_groups(
+    graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments: Values | None
+) -> list[LayerIR]:  # fmt: skip
+    """A product as one of each group of rows of its weights, with scales of its own. `moments`: of `_moments`."""
+    n, k, size = layer.integer("n"), layer.integer("k"), config.group
+    if not _rows_in_order(layer):
         raise ModelError(f"QConfig group_size {config.group}: the rows of {layer.id} lie apart: group_size: 0")
     values = graph.constant(layer.inputs[1])
     assert values is not None
     matrix = values.reshape(n, k).T if layer.integer("in1_nk") else values.reshape(k, n)
-    groups = [_codes(matrix[start : start + size], bits, rows=False) for start in range(0, k, size)]
+    if moments is None:
+        groups = [_codes(matrix[start : start + size], bits, rows=False) for start in range(0, k, size)]
+    else:
+        groups = gptq(matrix, moments, (1 << bits - 1) - 1, size)
     kind = TYPES[8 if config.packing == "unpacked_byte" else bits]
     return _by_groups(graph, layer, groups, size, kind)
 
@@ -275,9 +325,23 @@ def _has_blocks(graph: Graph, layer: LayerIR) -> bool:
     """Whether a product reads weights that the model has as codes in blocks."""
     if layer.op_type != "GEMM_T" or layer.inputs[1] not in graph.blocks or layer.integer("in1_nk"):
         return False
-    whole = layer.integer("batch") == 1 or layer.integer("step0") == layer.integer("m") * layer.integer("k")
-    fits = graph.blocks[layer.inputs[1]].zeros is None or not layer.integer("k") % graph.blocks[layer.inputs[1]].size
-    return whole and fits and not layer.integer("step1") and graph.tensors[layer.inputs[0]].dtype is DataType.FP32
+    blocks = graph.blocks[layer.inputs[1]]
+    fits = blocks.zeros is None or not layer.integer("k") % blocks.size
+    return (
+        _rows_in_order(layer)
+        and fits
+        and not layer.integer("step1")
+        and graph.tensors[layer.inputs[0]].dtype is DataType.FP32
+    )
+
+
+def _saves_traffic(graph: Graph, layer: LayerIR) -> bool:
+    """Whether codes save more DRAM traffic than the sums of blocks are, each of which is written and read again: with
+    few tokens."""
+    blocks, (k, n) = graph.blocks[layer.inputs[1]], (layer.integer("k"), layer.integer("n"))
+    sums = layer.integer("batch") * layer.integer("m") * n * (len(blocks.scales) - 1)
+    saved = bytes_of(k * n, DataType.FP32) - bytes_of(k * n, TYPES[blocks.bits])
+    return 2 * bytes_of(sums, DataType.FP32) < saved
 
 
 def _in_blocks(graph: Graph, layer: LayerIR) -> list[LayerIR]:

@@ -58,9 +58,11 @@ def _changes(tensor: TensorIR, kind: DataType) -> bool:
 
 def _rounded(values: Values, kind: DataType) -> Values:
     """In the type, half to even. What is finite stays finite: masks of large negative numbers go on working."""
-    largest = float(ml_dtypes.finfo(NUMPY[kind]).max)
-    wide = values.astype(np.float64)
-    return np.where(np.isfinite(wide), np.clip(wide, -largest, largest), wide).astype(NUMPY[kind])
+    with np.errstate(over="ignore"):
+        rounded = values.astype(NUMPY[kind])
+    overflows = np.isinf(rounded) & np.isfinite(values)
+    rounded[overflows] = np.copysign(float(ml_dtypes.finfo(NUMPY[kind]).max), values[overflows])
+    return rounded
 
 
 def _renamed(layer: LayerIR, names: dict[str, str]) -> LayerIR:

@@ -25,7 +25,7 @@ from toolchain.onnx_nodes.evaluation import MAX_FOLDED, Propagation, TensorInfo,
 from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_reference.corrected import CORRECTED
 from toolchain.quantize.codebook import VQ_BITS
-from toolchain.quantize.qconfig import KEPT, QConfig
+from toolchain.quantize.qconfig import GPTQ, KEPT, QConfig
 from toolchain.quantize.ranges import Observed, parsed
 from toolchain.quantize.scales import TINY, Samples, Scale, codes_of, least_squares_scales, pair, scale_of, step_of
 
@@ -178,6 +178,8 @@ class Quantizer:
             raise ModelError(
                 f"--precision int8 with QConfig group_size {config.group}: sums of codes have one scale: drop one"
             )
+        if config.rounding == GPTQ:
+            raise ModelError(f"--precision int8 with QConfig rounding {GPTQ}: weights of floats only: drop one")
         counted = self._counted()
         widths = {name: config.weight_bits(number) or BITS[DataType.INT8] for number, name in enumerate(counted)}
         if VQ_BITS in widths.values():

@@ -8,6 +8,7 @@ follow from the type.
 | qbits_weight_default | bits of constant weights: 2, 4, 8 quantize them; 16, 32 and no key leave them as they are |
 | qbits_weight_default: vq | vector quantization (docs/quantization.md, "Vector quantization") |
 | group_size | 32, 64 or 128 rows of a matrix of weights have a scale for each column; 0: all of them |
+| rounding | of weights of 4 and 2 bits: nearest, as without the key, or gptq, with inputs of --calibration |
 | vq.codebooks, .seed | of each product so weighted; .d, .codebook_bits: 8, as the device has them |
 | qbits_kv_default | bits of keys and values of built-in models, 4 |
 | qbits_activation_default | bits of activations: 32, 16, 8 of an ONNX model are --precision fp32, fp16, int8 |
@@ -36,6 +37,8 @@ from toolchain.quantize.codebook import VQ_BITS, VectorQuantization
 
 VQ = "vq"
 """As a width of weights: VQ_BITS for an element, and codebooks."""
+NEAREST, GPTQ = ROUNDINGS = ("nearest", "gptq")
+"""Each weight to its nearest code, or `toolchain.quantize.gptq`."""
 KEPT = (16, 32)
 """Widths of weights that mean: as they are."""
 
@@ -64,6 +67,8 @@ class QConfig:
     activation: int | None = None
     group: int = 0
     """Rows of a matrix of weights that share the scales of its columns; 0: all."""
+    rounding: str = NEAREST
+    """Method of `ROUNDINGS` for weights of 4 and 2 bits."""
     kv: int = 4
     kv_named: bool = False
     """Whether qbits_kv_default is there: without it a decoder that computes keeps the type of its model."""
@@ -165,6 +170,9 @@ def read_qconfig(values: Mapping[str, Any]) -> QConfig:
     if made.group and widths.isdisjoint((2, 4, 8)):
         rule = "no weights have 8, 4 or 2 bits: qbits_weight_default: 4, or override.layer_<i>.weight"
         raise QConfigError("group_size", rule, "E_GROUP", made.group)
+    if made.rounding == GPTQ and widths.isdisjoint((2, 4)):
+        rule = f"{GPTQ}: no weights have 4 or 2 bits: qbits_weight_default: 4, or override.layer_<i>.weight"
+        raise QConfigError("rounding", rule, "E_ROUNDING", made.rounding)
     if VQ_BITS not in (made.weight, *made.override.values()):
         for key in (key for key in values if key.startswith(f"{VQ}.")):
             raise QConfigError(key, f"no weights are {VQ}: qbits_weight_default: {VQ}, or override.layer_<i>.weight")
@@ -268,6 +276,12 @@ def _group(made: QConfig, key: str, value: Any) -> QConfig:
     return replace(made, group=value)
 
 
+def _rounding(made: QConfig, key: str, value: Any) -> QConfig:
+    if value not in ROUNDINGS:
+        raise QConfigError(key, f"{value}: must be {' or '.join(ROUNDINGS)}", "E_ROUNDING", value)
+    return replace(made, rounding=value)
+
+
 _VECTORS = {"d": (VQ_VECTOR, VQ_VECTOR), "codebook_bits": (8, 8), "codebooks": (1, 1024), "seed": (0, (1 << 32) - 1)}
 """What vq says: lowest and highest value."""
 
@@ -276,6 +290,7 @@ _KEYS: dict[str, Callable[[QConfig, str, Any], QConfig]] = {
     _ACTIVATION: _default("activation"),
     "qbits_kv_default": _default("kv"),
     "group_size": _group,
+    "rounding": _rounding,
     **{f"bitwidths.{role}": _widths for role in ROLE_BITS},
     "packing.mode": _packing,
     "packing.use_packed_int4": _packed,

@@ -247,10 +247,6 @@ def choices(args: argparse.Namespace) -> "Choices":
             constants[name] = _NO_NUMBER
         if constants[name] - constants[name] != 0:  # infinite, or no number
             raise UsageError(f"--constant {text}: must have the form NAME=NUMBER")
-    if args.calibration and not (args.precision or "").startswith(("int8", "fp8")):
-        raise UsageError(
-            "--calibration: shows int8 and fp8 the ranges of the model; give --precision int8 or fp8 too, or drop it"
-        )
     return Choices(
         shapes, args.passes or "all", args.granularity or "macro", args.precision or "", *_shown(args), args.qconfig,
         constants, args.submit or "firmware",

@@ -229,7 +229,7 @@ def test_a_method_leaves_out_what_is_far_away(tmp_path: Path, capsys: pytest.Cap
         (
             ["--calibration", "x.npz"],
             64,
-            "--calibration: shows int8 and fp8 the ranges of the model; give --precision int8 or fp8 too",
+            "--calibration: shows the model to int8, fp8 and rounding: gptq of a QConfig; give --precision int8 or fp8",
         ),
         (
             ["--precision", "int8", "--calibration", "none.npz"],

@@ -22,6 +22,7 @@ from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import compare, converted_error, precision
 from pyv_npu.workloads.data import random_inputs
 from pyv_npu.workloads.model import run_compiled
+from pyv_npu.workloads.timing import run_commands
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.errors import ModelError
@@ -176,6 +177,74 @@ def test_smaller_groups_and_searched_scales_lose_less() -> None:
         searched = least_squares_scales(rows, top)[:, None]
         errors = [np.square(np.clip(np.rint(rows / one), -top, top) * one - rows).sum() for one in (largest, searched)]
         assert errors[1] < 0.9 * errors[0]
+
+
+@pytest.mark.parametrize("tokens", [4, 64])
+def test_codes_in_blocks_are_kept_where_they_are_faster(tokens: int) -> None:
+    """The sums of blocks go through DRAM: with many tokens that is more than the codes save."""
+    random = np.random.default_rng(3)
+    constants = [numpy_helper.from_array(random.integers(0, 256, (256, 8, 16)).astype(np.uint8), "codes"),
+                 numpy_helper.from_array(random.random((256, 8)).astype(np.float32), "scales")]  # fmt: skip
+    node = helper.make_node("MatMulNBits", ["x", "codes", "scales"], ["y"], domain="com.microsoft", K=256, N=256,
+                            bits=4, block_size=32)  # fmt: skip
+    proto = whole([node], {"x": (tokens, 256)}, ["y"], constants)
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    cycles = [
+        run_commands(compile_model(prepare(proto, "m"), Target(), passes=passes).commands, NpuConfig()).cycles
+        for passes in ("all", "-quantization")
+    ]
+    assert cycles[0] < cycles[1] if tokens == 4 else cycles[0] == cycles[1]
+
+
+@pytest.mark.parametrize(("bits", "gain"), [(4, 10), (2, 6)])
+@pytest.mark.parametrize("group", [0, 32])
+def test_gptq_rounds_for_the_activations(bits: int, gain: float, group: int) -> None:
+    """Rows of 32 directions and some noise, as activations of transformers have few directions: dB of the product."""
+    random = np.random.default_rng(1)
+    weights, directions = random.standard_t(4, (256, 96)).astype(np.float32), random.standard_normal((32, 256))
+    shown, x = (
+        (random.standard_normal((rows, 32)) @ directions + 0.1 * random.standard_normal((rows, 256))).astype(np.float32)
+        for rows in (256, 16)
+    )
+    proto = whole([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (16, 256)}, ["y"],
+                  [numpy_helper.from_array(weights, "w")])  # fmt: skip
+    want = x.astype(np.float64) @ weights
+    samples = [{"x": rows} for rows in shown.reshape(16, 16, 256)]
+    losses = []
+    for rounding in ("nearest", "gptq"):
+        target = Target(qconfig=QConfig(weight=bits, group=group, rounding=rounding))
+        model = compile_model(prepare(proto, "m"), target, samples=samples)
+        losses.append(float(np.square(ia.execute(model, NpuConfig(), {"x": x})["y"] - want).sum()))
+    assert 10 * np.log10(losses[0] / losses[1]) > gain
+
+
+def test_gptq_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Random inputs where none are given; the outputs are those of the model with these codes."""
+    path = tmp_path / "m.onnx"
+    onnx.save(EXAMPLES["mlp"](), path)
+    errors = []
+    for rounding in ("nearest", "gptq"):
+        config = write(tmp_path, f"{{qbits_weight_default: 2, rounding: {rounding}}}")
+        options = ["--qconfig", str(config), "--sim-level", "IA", "--json"]
+        assert main(["run", str(path), *options, *(["--calibration", "8"] if rounding == "gptq" else [])]) == 0
+        model = json.loads(capsys.readouterr().out)["model"]
+        assert model["checks"]["y"]["ok"]
+        errors.append(model["original_error"]["y"])
+    assert errors[1] < errors[0]
+    assert main(["run", "llama2-7b", "--qconfig", str(config)]) == 65
+    assert "QConfig rounding gptq: a built-in model has no weights: drop it" in capsys.readouterr().err
+
+
+def test_gptq_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=":1: rounding: up: must be nearest or gptq"):
+        load_qconfig(write(tmp_path, "rounding: up\n"))
+    with pytest.raises(BadInputError, match="rounding: gptq: no weights have 4 or 2 bits: qbits_weight_default: 4"):
+        load_qconfig(write(tmp_path, "{qbits_weight_default: 8, rounding: gptq}\n"))
+    config = QConfig(weight=4, rounding="gptq")
+    with pytest.raises(ModelError, match="QConfig rounding: gptq needs inputs, which this command has not"):
+        compiled("mlp", config)
+    with pytest.raises(ModelError, match="--precision int8 with QConfig rounding gptq: weights of floats only"):
+        compiled("mlp", config, precision="int8")
 
 
 def test_groups_that_cannot_be_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -164,6 +164,11 @@ MODELS: dict[str, tuple[Any, str]] = {
                  order=["x", "", "s"]),
         "needs a constant of shape [2097152, 32768]",
     ),
+    "a border of 2^27 elements": (
+        one_node("Conv", {"x": IMAGE, "w": np.broadcast_to(np.float32(0), (1, 1, 3, 1 << 27))}, kernel_shape=[3, 3],
+                 pads=[1] * 4),
+        "needs a constant of shape [134217",
+    ),
 }  # fmt: skip
 
 
