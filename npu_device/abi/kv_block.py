@@ -39,6 +39,10 @@ class KvPolicy(IntEnum):
     TOKEN_LEVELS = 7
     CHANNEL_SHIFTS = 8
     TOKEN = 9
+    GROUPED_HEADS = 10
+    RUNS = 11
+    DIFFERENCES = 12
+    NONZERO = 13
 
 
 @unique

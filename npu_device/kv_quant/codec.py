@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from math import gcd
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -24,6 +25,8 @@ ZERO_THRESHOLDS = Thresholds(0, 0, 0, 0)
 FP16_BYTES = 2
 MIN_STEP_BYTES = 2 * FP16_BYTES
 """fp16 minimum and step of a group of elements."""
+MIN_REACH = np.float32(2.0**-14)
+"""Smallest normal number of fp16."""
 
 
 class PageTable(IntEnum):
@@ -129,6 +132,8 @@ class KvCodec(ABC):
     """Passes of the encoding engine over the elements; the last makes codes beside the bytes."""
     entry_bytes: ClassVar[int] = 0
     """Bytes of an entry of the sparse stream; 0: the codec has none."""
+    grouped_heads: ClassVar[int] = 1
+    """Heads, at most, whose codes of a token lie side by side; 1: a head's tokens follow each other."""
     has_thresholds: ClassVar[bool] = False
     """Whether its offline knowledge is a file of thresholds."""
 
@@ -203,10 +208,16 @@ class KvCodec(ABC):
         """Tokens of the ring of the tail; 0: the codec has none."""
         return self.keep + self.group if self.keep or self.group > 1 else 0
 
+    def head_group(self, heads: int) -> int:
+        """Heads whose codes of a token lie side by side."""
+        return gcd(heads, self.grouped_heads)
+
     def streams(self, heads: int, head_dim: int) -> tuple[Stream, ...]:
         """Streams in the order of their addresses."""
         rows, size = self.meta(heads, head_dim)
-        parts = [Stream("dense", heads, head_dim * self.bits // 8, PageTable.DENSE, engine=True)]
+        group = self.head_group(heads)
+        size_of_codes = group * (head_dim * self.bits // 8)
+        parts = [Stream("dense", heads // group, size_of_codes, PageTable.DENSE, engine=True)]
         if size:
             parts.append(Stream("meta", rows, size, PageTable.META, self.group))
         if self.entry_bytes:
@@ -302,6 +313,25 @@ def meta_bytes(meta: Floats) -> Bytes:
 def meta_numbers(data: Bytes, shape: tuple[int, ...]) -> Floats:
     """Metadata of `meta_bytes`, (groups, *shape)."""
     return np.ascontiguousarray(data).view(np.float16).astype(np.float32).reshape(len(data), *shape)
+
+
+def middle_and_reach(low: NDArray[Any], high: NDArray[Any]) -> tuple[Floats, Floats]:
+    """fp16 middle of intervals, and distance from there to their ends."""
+    return round_to_fp16((low + high) / 2), np.maximum(round_to_fp16((high - low) / 2), MIN_REACH)
+
+
+def check_table(parameters: Parameters, size: int) -> None:
+    if len(parameters.table) != size:
+        raise NpuDeviceError(f"a table of {len(parameters.table)} bytes: must be {size}")
+
+
+def fp16_table(parameters: Parameters, count: int) -> Floats:
+    """Numbers of a table. NpuDeviceError: another size, numbers that are not finite."""
+    check_table(parameters, FP16_BYTES * count)
+    words = np.frombuffer(parameters.table, np.float16).astype(np.float32)
+    if not np.isfinite(words).all():
+        raise NpuDeviceError("a table has numbers that are not finite")
+    return words
 
 
 def entropy_bound(encoded: Encoded, bits: int) -> float:

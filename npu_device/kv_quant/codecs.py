@@ -5,7 +5,6 @@ arXiv 2310.19102) and Tender (Lee et al., ISCA 2024).
 
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from npu_device.abi.kv_block import KV_CHUNK, KvHalf, KvPolicy, OutlierCode
 from npu_device.kv_quant import oaken
 from npu_device.kv_quant.codec import (
     FP16_BYTES,
+    MIN_REACH,
     MIN_STEP_BYTES,
     Bytes,
     Encoded,
@@ -22,15 +22,19 @@ from npu_device.kv_quant.codec import (
     KvCodec,
     Parameters,
     asymmetric,
+    check_table,
     check_values,
+    fp16_table,
     from_asymmetric,
     meta_bytes,
     meta_numbers,
+    middle_and_reach,
     pack,
     round_to_fp16,
     to_fp16,
     unpack,
 )
+from npu_device.kv_quant.predicted import DifferenceCodec, NonzeroCodec, RunCodec
 from npu_device.kv_quant.thresholds import RATIOS, SIDES, Profiler, Thresholds
 
 OUTLIER_CODES = {OutlierCode.MSB_CLAMP: oaken.MSB_CLAMP, OutlierCode.SIGN_MAG: oaken.SIGN_MAG}
@@ -44,8 +48,6 @@ OUTLIERS = 5
 """KVQuant: permille of the elements on each side that stay fp16; 1 % in all."""
 ROUNDS = 25
 """Iterations of k-means."""
-MIN_REACH = np.float32(2.0**-14)
-"""Smallest normal number of fp16."""
 SHIFTS = 8
 """Tender: groups of channels, whose scales are powers of two apart."""
 
@@ -145,6 +147,19 @@ class HeadTokenCodec(KvCodec):
         return to_fp16(numbers.reshape(codes.shape))
 
 
+class GroupedHeadsCodec(HeadTokenCodec):
+    """Minimum and step for each token and head, codes and metadata of four heads side by side: an append of a token
+    writes fewer and longer runs, and a head is read in pieces."""
+
+    policy = KvPolicy.GROUPED_HEADS
+    grouped_heads = 4
+
+    def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
+        rows, size = super().meta(heads, head_dim)
+        group = self.head_group(heads)
+        return rows // group, size * group
+
+
 class SmoothAttentionCodec(HeadTokenCodec):
     """Keys of QServe: the two halves of a head share a divisor for each pair of channels, which rotary positions do not
     see; the table has the divisors."""
@@ -160,11 +175,11 @@ class SmoothAttentionCodec(HeadTokenCodec):
         return (np.maximum(both, np.float32(1e-3)).reshape(-1) ** SMOOTHING).astype(np.float16).tobytes()
 
     def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
-        return super().encode(x / _fp16_table(parameters, x.shape[1])[: x.shape[1]], head_dim, parameters)
+        return super().encode(x / fp16_table(parameters, x.shape[1])[: x.shape[1]], head_dim, parameters)
 
     def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
         numbers = super().decode(encoded, head_dim, parameters).astype(np.float32)
-        return to_fp16(numbers * _fp16_table(parameters, numbers.shape[1]))
+        return to_fp16(numbers * fp16_table(parameters, numbers.shape[1]))
 
 
 class ChannelGroupCodec(KvCodec):
@@ -266,7 +281,7 @@ class ChannelLevelsCodec(LevelsCodec):
 
     @staticmethod
     def _table(parameters: Parameters, width: int) -> tuple[Floats, Floats, Floats]:
-        words = _fp16_table(parameters, LEVELS + 2 * width)
+        words = fp16_table(parameters, LEVELS + 2 * width)
         return words[:LEVELS], words[LEVELS : LEVELS + width], words[LEVELS + width :]
 
 
@@ -304,11 +319,11 @@ class TokenLevelsCodec(LevelsCodec):
         outlier, middle, reach = self._ranked(x)
         scaled = (x - middle[:, None]) / reach[:, None]
         meta = meta_bytes(np.stack((middle, reach), axis=1))
-        return self._encoded(x, outlier, scaled, _fp16_table(parameters, LEVELS), meta)
+        return self._encoded(x, outlier, scaled, fp16_table(parameters, LEVELS), meta)
 
     def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
         meta = meta_numbers(encoded.meta, (2,))
-        numbers = _fp16_table(parameters, LEVELS)[unpack(encoded.dense, 4)] * meta[:, 1:] + meta[:, :1]
+        numbers = fp16_table(parameters, LEVELS)[unpack(encoded.dense, 4)] * meta[:, 1:] + meta[:, :1]
         return self._decoded(encoded, numbers)
 
 
@@ -359,7 +374,7 @@ class ChannelShiftsCodec(KvCodec):
     @staticmethod
     def _table(parameters: Parameters, width: int) -> tuple[Floats, NDArray[np.int64], Floats]:
         """(scale, order, middle) of channels."""
-        _check_table(parameters, FP16_BYTES * (1 + 3 * width))
+        check_table(parameters, FP16_BYTES * (1 + 3 * width))
         words = np.frombuffer(parameters.table, "<u2")
         order, shift = words[1 : 1 + width].astype(np.int64), words[1 + width : 1 + 2 * width]
         if not np.array_equal(np.sort(order), np.arange(width)) or int(shift.max(initial=0)) >= SHIFTS:
@@ -368,28 +383,9 @@ class ChannelShiftsCodec(KvCodec):
         return scale, order, words[1 + 2 * width :].view(np.float16).astype(np.float32)
 
 
-def middle_and_reach(low: NDArray[Any], high: NDArray[Any]) -> tuple[Floats, Floats]:
-    """fp16 middle of intervals, and distance from there to their ends."""
-    return round_to_fp16((low + high) / 2), np.maximum(round_to_fp16((high - low) / 2), MIN_REACH)
-
-
 def dense_only(dense: Bytes, meta: Bytes) -> Encoded:
     """Tokens without entries."""
     return Encoded(dense, np.zeros((len(dense), 0), np.uint8), np.zeros(0, np.uint8), meta)
-
-
-def _check_table(parameters: Parameters, size: int) -> None:
-    if len(parameters.table) != size:
-        raise NpuDeviceError(f"a table of {len(parameters.table)} bytes: must be {size}")
-
-
-def _fp16_table(parameters: Parameters, count: int) -> Floats:
-    """Numbers of a table. NpuDeviceError: another size, numbers that are not finite."""
-    _check_table(parameters, FP16_BYTES * count)
-    words = np.frombuffer(parameters.table, np.float16).astype(np.float32)
-    if not np.isfinite(words).all():
-        raise NpuDeviceError("a table has numbers that are not finite")
-    return words
 
 
 def normal_levels() -> Floats:
@@ -419,11 +415,13 @@ OAKEN = OakenCodec()
 HEAD_TOKEN, SMOOTHED = HeadTokenCodec(), SmoothAttentionCodec()
 CHANNEL_GROUP, AGED_TOKEN = ChannelGroupCodec(), RecentFp16Codec()
 CHANNEL_LEVELS, TOKEN_LEVELS, CHANNEL_SHIFTS = ChannelLevelsCodec(), TokenLevelsCodec(), ChannelShiftsCodec()
-TOKEN = TokenCodec()
+TOKEN, GROUPED_HEADS = TokenCodec(), GroupedHeadsCodec()
+RUNS, DIFFERENCES, NONZERO = RunCodec(), DifferenceCodec(), NonzeroCodec()
 CODECS: Mapping[int, KvCodec] = {
     codec.policy: codec
     for codec in (
         OAKEN, HEAD_TOKEN, SMOOTHED, CHANNEL_GROUP, AGED_TOKEN, CHANNEL_LEVELS, TOKEN_LEVELS, CHANNEL_SHIFTS, TOKEN,
+        GROUPED_HEADS, RUNS, DIFFERENCES, NONZERO,
     )
 }  # fmt: skip
 """Number in a parameter block -> codec."""

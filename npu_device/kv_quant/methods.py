@@ -192,6 +192,10 @@ METHODS: Mapping[str, KvMethod] = {
         KvMethod("atom", codecs=(codecs.HEAD_TOKEN, codecs.HEAD_TOKEN)),
         KvMethod("tender", codecs=(codecs.CHANNEL_SHIFTS, codecs.CHANNEL_SHIFTS)),
         KvMethod("per_token4", codecs=(codecs.TOKEN, codecs.TOKEN)),
+        KvMethod("grouped_heads", codecs=(codecs.GROUPED_HEADS, codecs.GROUPED_HEADS)),
+        KvMethod("rle", codecs=(codecs.RUNS, codecs.RUNS)),
+        KvMethod("delta", codecs=(codecs.DIFFERENCES, codecs.DIFFERENCES)),
+        KvMethod("sparse", codecs=(codecs.NONZERO, codecs.NONZERO)),
     )
 }
 """Methods by name."""

@@ -126,6 +126,21 @@ class EncodedCache:
             )
         return self.stream_bytes(counts)
 
+    def lengths_after(self, read: Read, first: int, rows: NDArray[Any], parameters: Parameters) -> NDArray[np.int64]:
+        """(tokens, streams): bytes of entries of the encoded tokens, as tokens (tokens, C) come after the `first`
+        tokens. NpuDeviceError: no counts, numbers that cannot be encoded."""
+        begin, end = self.coded(first), self.coded(first + len(rows))
+        stored = self.lengths(read, begin)
+        if end == begin:
+            return stored
+        encoded = self.codec.encode(self._pending(read, first, rows)[: end - begin], self.head_dim, parameters)
+        return np.concatenate((stored, self.stream_bytes(encoded.counts)))
+
+    def _pending(self, read: Read, first: int, rows: NDArray[Any]) -> NDArray[np.float32]:
+        """fp32 of tokens in the tail, and of tokens (tokens, C) after the `first` tokens."""
+        tail = self._tail(read, self.coded(first), first)
+        return np.concatenate((tail.astype(np.float32), rows.astype(np.float32)))
+
     def stream_bytes(self, counts: NDArray[np.uint8]) -> NDArray[np.int64]:
         """(tokens, streams): bytes of entries of tokens whose chunks have so many outliers."""
         if not self.chunks:
@@ -222,7 +237,7 @@ class EncodedCache:
         """(writes, the numbers of these tokens and of those in the tail before as they will be read, (heads, tokens,
         D)) of tokens (tokens, C) after the `first` tokens. Whole groups leave the tail and are encoded."""
         begin, end, total = self.coded(first), self.coded(first + len(rows)), first + len(rows)
-        pending = np.concatenate((self._tail(read, begin, first).astype(np.float32), rows.astype(np.float32)))
+        pending = self._pending(read, first, rows)
         writes, parts = list[tuple[Region, Bytes]](), list[NDArray[np.float16]]()
         if end > begin:
             encoded = self.codec.encode(pending[: end - begin], self.head_dim, parameters)

@@ -130,8 +130,7 @@ def sizes(cache: EncodedCache, read: Read, old: int, new: int, rows: Values | No
         elif rows is None or not cache.chunks:
             lengths = cache.lengths(read, coded)
         else:
-            encoded = cache.codec.encode(rows, cache.head_dim, parameters)
-            lengths = np.concatenate((cache.lengths(read, old), cache.stream_bytes(encoded.counts)))
+            lengths = cache.lengths_after(read, old, rows, parameters)
     except NpuDeviceError as error:
         raise DescriptorError(TicketError.KV_DATA, str(error)) from None
     ends = np.zeros((coded + 1, cache.entry_streams), np.int64)
@@ -182,9 +181,14 @@ class Transfers:
     def codes(self, tokens: Tokens, moves: Column, role: Role = Role.KV, *, early: bool = False) -> tuple[Stream, ...]:
         """Codes of the tiles `moves`."""
         cache, codec = self._cache, self._cache.codec
-        matrix = codes_matrix(cache)
-        place = tokens.head * cache.t_max + tokens.coded, tokens.coded_count, *self._columns(tokens.head)
-        tiles = self._tiles(self._of, matrix, place, moves[tokens.coded_count[moves] > 0])
+        matrix, group = codes_matrix(cache), codec.head_group(cache.heads)
+        row, column = np.divmod(tokens.head, group)
+        moved = moves[tokens.coded_count[moves] > 0]
+        if self._write:  # all heads of a group are there at the same time
+            moved = moved[column[moved] == 0]
+        width = np.full_like(column, (group if self._write else 1) * cache.head_dim)
+        place = row * cache.t_max + tokens.coded, tokens.coded_count, column * cache.head_dim, width
+        tiles = self._tiles(self._of, matrix, place, moved)
         inside = ENGINE_BYTES if codec.tail and self._write else 0
         return tiles.stream(role, self._opcode, write=self._write, early=early, passes=codec.passes, inside=inside)
 
@@ -263,9 +267,10 @@ class Transfers:
 
 
 def codes_matrix(cache: EncodedCache) -> Matrix:
-    """Codes of a cache: a row per token of a head."""
-    rows = cache.heads * cache.t_max
-    return make_matrix(cache.address("dense"), rows, cache.head_dim, DataType.ENCODED, bits=cache.codec.bits)
+    """Codes of a cache: a row per token of the heads whose codes lie side by side."""
+    group = cache.codec.head_group(cache.heads)
+    rows, columns = cache.heads // group * cache.t_max, group * cache.head_dim
+    return make_matrix(cache.address("dense"), rows, columns, DataType.ENCODED, bits=cache.codec.bits)
 
 
 def rows_of_tokens(

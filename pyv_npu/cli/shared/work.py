@@ -70,7 +70,7 @@ _GENERATING = (
 )
 KV_METHODS = (
     "fp16", "fp8_e4m3", "fp8_e5m2", "uniform8", "uniform4", "uniform2", "oaken", "kivi", "kvquant", "qserve", "atom",
-    "tender", "per_token4",
+    "tender", "per_token4", "grouped_heads", "rle", "delta", "sparse",
 )  # fmt: skip
 """Names of `npu_device.kv_quant.methods.METHODS`, which a command line without --kv does not import."""
 _NUMBER = {"type": integer, "metavar": "N"}

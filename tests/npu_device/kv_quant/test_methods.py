@@ -1,6 +1,8 @@
 """Methods against statements of their papers in numpy, written apart: errors within 1 %, bits exact; and caches that
 grow by any steps against the codec at once."""
 
+import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npu_device.abi.errors import NpuDeviceError
+from npu_device.abi.kv_block import KvPolicy
 from npu_device.kv_quant import codecs
 from npu_device.kv_quant.codec import KvCodec
 from npu_device.kv_quant.codecs import CODECS, TokenCodec
@@ -126,6 +130,33 @@ def kvquant_values(x: Array, sample: Array) -> Array:
     return levelled(scaled, outlier, levels) * reach + middle
 
 
+def integers(x: Array, sample: Array, top: int, pruned: bool = False) -> tuple[Array, Array, Array]:
+    """(integers of channels between the extremes of a sample, middle, unit); `pruned`: the half of a channel that is
+    nearest to its middle is zero."""
+    middle, unit = (sample.max(axis=0) + sample.min(axis=0)) / 2, (sample.max(axis=0) - sample.min(axis=0)) / 2 / top
+    whole = np.clip(np.rint((x - middle) / unit), -top, top)
+    dead = np.median(np.abs(sample - middle), axis=0) if pruned else 0
+    return np.where(np.abs(x - middle) < dead, 0, whole), middle, unit
+
+
+def by_channel(x: Array, sample: Array, top: int = 7, pruned: bool = False) -> Array:
+    whole, middle, unit = integers(x, sample, top, pruned)
+    coded = len(x) if pruned else len(x) // 16 * 16
+    return np.concatenate(((whole * unit + middle)[:coded], x[coded:]))
+
+
+def entries(name: str, x: Array, sample: Array) -> float:
+    """Share of elements with an entry: they start a run, differ by more than one, or are not zero."""
+    if name == "sparse":
+        return float((integers(x, sample, 127, True)[0] != 0).mean())
+    count, whole = 0, integers(x[: len(x) // 16 * 16], sample, 7)[0].astype(int)
+    for channel in whole.T.tolist():
+        for at in range(0, len(channel), 16):
+            for before, here in itertools.pairwise([0, *channel[at : at + 16]]):
+                count += here != before if name == "rle" else abs(here - before) > 1
+    return count / whole.size
+
+
 STATEMENTS: dict[tuple[str, str], tuple[Callable[[Array, Array], Array], float]] = {
     ("kivi", "k"): (kivi_keys, ((4 + 32 / 128) * 256 + 16 * 44) / 300),
     ("kivi", "v"): (kivi_values, ((4 + 32 / DIM) * 172 + 16 * 128) / 300),
@@ -135,6 +166,11 @@ STATEMENTS: dict[tuple[str, str], tuple[Callable[[Array, Array], Array], float]]
     ("atom", "v"): (lambda x, sample: by_head(x), 4 + 32 / DIM),
     ("tender", "k"): (tender, 4),
     ("tender", "v"): (tender, 4),
+    ("grouped_heads", "v"): (lambda x, sample: by_head(x), 4 + 32 / DIM),
+    ("rle", "k"): (by_channel, 1),
+    ("delta", "k"): (by_channel, 2),
+    ("delta", "v"): (by_channel, 2),
+    ("sparse", "v"): (lambda x, sample: by_channel(x, sample, 127, True), 1),
     ("kvquant", "k"): (kvquant_keys, 0),
     ("kvquant", "v"): (kvquant_values, 4 + 32 * 4 / WIDTH + 32 / WIDTH),
     ("fp8_e4m3", "k"): (lambda x, sample: x.astype(ml_dtypes.float8_e4m3fn).astype(float), 8),
@@ -152,6 +188,11 @@ def test_errors_are_those_of_the_paper_and_bits_are_exact(name: str, side: str) 
     expected = statement(x.astype(np.float64), sample.astype(np.float64))
     error, paper = (float(np.linalg.norm(read - x)) for read in (method.read_back(x, side, DIM, parameters), expected))
     assert error == pytest.approx(paper, rel=0.01)
+    if name in ("rle", "delta", "sparse"):  # a byte for each entry; tokens of no whole group are fp16
+        coded = len(x) if name == "sparse" else len(x) // 16 * 16
+        bits = ((bits + 8 * entries(name, x, sample)) * coded + 16 * (len(x) - coded)) / len(x)
+        assert method.stored_bits(x, side, DIM, parameters) == pytest.approx(bits, rel=0.002)
+        return
     if not bits:  # an entry of 32 bits for each element beyond the thresholds of its channel
         low, high = np.percentile(sample, (0.5, 99.5), axis=0)
         bits = 4 + 32 * float(((x < low) | (x > high)).mean())
@@ -246,3 +287,26 @@ def test_pages_of_a_ring_stay() -> None:
 
     assert rows(127) == [0, 127 * 128, 0]
     assert rows(128) == [128 * 32, 128 * 128, 64 * 4] and rows(130) == rows(128)
+
+
+def test_codes_of_grouped_heads_lie_side_by_side() -> None:
+    """An append writes a token's codes of four heads at once; with three heads each has rows of its own."""
+    cache = EncodedCache(0, 4, 8, 64, codecs.GROUPED_HEADS)
+    x = np.arange(3 * 4 * 64, dtype=np.float32).reshape(3, -1) % 7
+    writes, _ = cache.append(Memory(cache.size).read, 0, x, codecs.HEAD_TOKEN.calibrate([x], 64))
+    assert [(region.rows, region.row_bytes) for region, _ in writes] == [(1, 3 * 128), (1, 3 * 16)]
+    apart = EncodedCache(0, 4, 8, 64, codecs.HEAD_TOKEN)
+    writes, _ = apart.append(Memory(apart.size).read, 0, x, codecs.HEAD_TOKEN.calibrate([x], 64))
+    assert [(region.rows, region.row_bytes) for region, _ in writes] == [(4, 3 * 32), (4, 3 * 4)]
+    assert codecs.GROUPED_HEADS.head_group(3) == 1 and codecs.GROUPED_HEADS.head_group(6) == 2
+
+
+@pytest.mark.parametrize("policy", [KvPolicy.RUNS, KvPolicy.NONZERO])
+def test_codes_and_counts_that_contradict_each_other_are_refused(policy: int) -> None:
+    codec, x = CODECS[policy], KEYS[:16]
+    parameters = codec.calibrate([KEYS], DIM)
+    encoded = codec.encode(x, DIM, parameters)
+    counts = encoded.counts.copy()
+    counts[3, 1] += 1
+    with pytest.raises(NpuDeviceError, match="counts of chunks"):
+        codec.decode(dataclasses.replace(encoded, counts=counts), DIM, parameters)

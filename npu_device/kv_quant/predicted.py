@@ -1,0 +1,155 @@
+"""Compressed codes (docs/kv-cache.md, "Compression"): run lengths, differences and zeros as counted streams.
+
+A channel has a middle and a reach offline, and integers between them. Each integer is predicted; its difference to the
+prediction takes a few bits in the dense stream, and an integer beyond their range is an entry of a byte.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.abi.errors import NpuDeviceError
+from npu_device.abi.kv_block import KV_CHUNK, KvPolicy
+from npu_device.kv_quant.codec import (
+    FP16_BYTES,
+    Encoded,
+    Floats,
+    KvCodec,
+    Parameters,
+    check_values,
+    fp16_table,
+    middle_and_reach,
+    pack,
+    to_fp16,
+    unpack,
+)
+
+Integers = NDArray[np.int16]
+
+
+@dataclass(frozen=True)
+class PredictedCodec(KvCodec):
+    """Integers of channels as differences to predictions."""
+
+    entry_bytes = 1
+    passes = 1
+    max_integer: ClassVar[int]
+    """Reach of a channel, as an integer."""
+    assumed: ClassVar[int]
+    """Permille of entries in runs without values: of independent normal numbers."""
+
+    def check(self, heads: int, head_dim: int) -> None:
+        super().check(heads, head_dim)
+        if heads * head_dim % KV_CHUNK:
+            raise NpuDeviceError(f"a token-vector of {heads * head_dim} elements: must be a multiple of {KV_CHUNK}")
+
+    def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
+        return 1, 0
+
+    def entries(self, permille: int) -> int:
+        return self.assumed
+
+    def table_bytes(self, heads: int, head_dim: int) -> int:
+        return 3 * FP16_BYTES * heads * head_dim
+
+    def make_table(self, samples: Sequence[Floats], head_dim: int) -> bytes:
+        x = np.concatenate(samples)
+        middle, reach = middle_and_reach(x.min(axis=0), x.max(axis=0))
+        return np.concatenate((middle, reach, self._dead_zone(x - middle))).astype(np.float16).tobytes()
+
+    def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
+        check_values("keys or values", x)
+        integers, low = self._integers(x, parameters), -((1 << self.bits - 1) - 1)
+        difference = integers - self._predict(integers)
+        escape = (difference < low) | (difference > -low)
+        codes = np.where(escape, (1 << self.bits) - 1, difference - low).astype(np.uint8)
+        entries = (integers[escape] + self.max_integer).astype(np.uint8)
+        counts = escape.reshape(len(x), -1, KV_CHUNK).sum(axis=2).astype(np.uint8)
+        return Encoded(pack(codes, self.bits), counts, entries, np.zeros((len(x) // self.group, 0), np.uint8))
+
+    def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
+        codes, low = unpack(encoded.dense, self.bits), -((1 << self.bits - 1) - 1)
+        escape = codes == (1 << self.bits) - 1
+        if not np.array_equal(escape.reshape(len(codes), -1, KV_CHUNK).sum(axis=2), encoded.counts):
+            raise NpuDeviceError("counts of chunks ask for other entries than the codes")
+        stored = np.where(escape, 0, codes.astype(np.int16) + low).astype(np.int16)
+        stored[escape] = encoded.sparse.astype(np.int16) - self.max_integer
+        middle, reach, _ = _channels(parameters, codes.shape[1])
+        integers = self._restore(stored, escape).astype(np.float32)
+        return to_fp16(integers / np.float32(self.max_integer) * reach + middle)
+
+    def _integers(self, x: Floats, parameters: Parameters) -> Integers:
+        middle, reach, dead = _channels(parameters, x.shape[1])
+        top, centered = self.max_integer, x - middle
+        scaled = np.clip(np.rint(centered / reach * np.float32(top)), -top, top)
+        return np.where(np.abs(centered) < dead, 0, scaled).astype(np.int16)
+
+    def _dead_zone(self, centered: Floats) -> Floats:
+        """(C,) distances from the middle of channels below which an element is stored as the middle."""
+        return np.zeros(centered.shape[1], np.float32)
+
+    def _predict(self, integers: Integers) -> Integers:
+        """Integers (tokens, C) of the token before, of the first token of a group zeros."""
+        before = np.roll(integers, 1, axis=0)
+        before[:: self.group] = 0
+        return before
+
+    def _restore(self, stored: Integers, escape: NDArray[np.bool_]) -> Integers:
+        """Integers (tokens, C) of entries and of differences to the token before."""
+        grouped = stored.reshape(-1, self.group, stored.shape[1]).copy()
+        escapes = escape.reshape(grouped.shape)
+        for token in range(1, self.group):
+            grouped[:, token] += np.where(escapes[:, token], 0, grouped[:, token - 1])
+        return grouped.reshape(stored.shape)
+
+
+@dataclass(frozen=True)
+class RunCodec(PredictedCodec):
+    """Run lengths along the tokens of a channel: a bit says whether the integer of the token before goes on."""
+
+    policy = KvPolicy.RUNS
+    bits: int = 1
+    group = 16
+    max_integer = 7
+    assumed = 862
+
+
+@dataclass(frozen=True)
+class DifferenceCodec(PredictedCodec):
+    """Differences to the token before of -1, 0 and 1."""
+
+    policy = KvPolicy.DIFFERENCES
+    bits: int = 2
+    group = 16
+    max_integer = 7
+    assumed = 600
+
+
+@dataclass(frozen=True)
+class NonzeroCodec(PredictedCodec):
+    """A bit map of elements away from the middle of their channel, and these as bytes. The nearer half of a channel's
+    elements, offline, is stored as the middle."""
+
+    policy = KvPolicy.NONZERO
+    bits: int = 1
+    max_integer = 127
+    assumed = 500
+
+    def _dead_zone(self, centered: Floats) -> Floats:
+        dead: Floats = np.median(np.abs(centered), axis=0).astype(np.float32)
+        return dead
+
+    def _predict(self, integers: Integers) -> Integers:
+        return np.zeros_like(integers)
+
+    def _restore(self, stored: Integers, escape: NDArray[np.bool_]) -> Integers:
+        return stored
+
+
+def _channels(parameters: Parameters, width: int) -> tuple[Floats, Floats, Floats]:
+    """Middle, reach and dead zone of channels. NpuDeviceError: a table of another size, or not finite."""
+    table = fp16_table(parameters, 3 * width)
+    return table[:width], table[width : 2 * width], table[2 * width :]
