@@ -18,7 +18,7 @@ from pyv_npu.serving.blocks import BlockPool, Key
 from pyv_npu.serving.requests import Request
 
 POLICIES = ("fcfs", "priority", "token-batch")
-"""Who is next: as they arrived; by priority; as they arrived, with steps of one prompt and steps of generation
+"""Who is next: as they arrived; by priority; as they arrived, with steps of prompts and steps of generation
 (docs/serving.md, "Token-level batches")."""
 
 
@@ -204,18 +204,19 @@ class Scheduler:
             return step
         budget = self._continue(step, budget)
         if not step.preempted:
-            self._admit(step, budget, self.config.max_num_seqs)
+            self._admit(step, budget)
         return step
 
     def _batch(self, step: Step, budget: int) -> None:
-        """A step is a prompt, or what is left of it, of one request; where none has room, a token of each that runs."""
+        """A step is of prompts, of which the last may be a chunk; where none has room, of a token of each request that
+        runs."""
         prompt = next((one for one in self.running if one.num_tokens - one.computed > 1), None)
         if prompt is not None:  # it had room for all of itself when it was admitted
             tokens = min(prompt.num_tokens - prompt.computed, budget)
             self._grow(prompt, tokens)
             step.scheduled.append(Scheduled(prompt, tokens, prompt.computed))
-            return
-        self._admit(step, budget, 1)
+            budget -= tokens
+        self._admit(step, budget)
         if not step.scheduled:
             self._continue(step, budget)
 
@@ -262,10 +263,10 @@ class Scheduler:
         step.preempted.append(entry)
         self._wait(entry, first=True)
 
-    def _admit(self, step: Step, budget: int, most: int) -> None:
-        """Those that wait, in their order, until one does not fit, or a step has `most`."""
+    def _admit(self, step: Step, budget: int) -> None:
+        """Admit requests that wait, in their order, until one does not fit."""
         config, pool = self.config, self.pool
-        while budget > 0 and len(self.running) < config.max_num_seqs and self.waiting and len(step.scheduled) < most:
+        while budget > 0 and len(self.running) < config.max_num_seqs and self.waiting:
             entry = self._heap[0][1] if self._heap else self._fcfs[0]
             shared = pool.found(entry.keys[: (entry.num_tokens - 1) // pool.size]) if entry.keys else []
             context = entry.computed if entry.swapped else len(shared) * pool.size
