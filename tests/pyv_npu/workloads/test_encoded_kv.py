@@ -63,7 +63,7 @@ def test_every_level_and_mode_leaves_the_same_bytes(
         assert layer["kv_bytes_total"] == stored + sum(row["count_bytes"] for row in rows)
 
 
-@pytest.mark.parametrize("method", ["kivi", "kvquant", "delta", *slow("qserve", "rle", "sparse", "grouped_heads")])
+@pytest.mark.parametrize("method", ["kivi", "delta", *slow("kvquant", "qserve", "rle", "sparse", "grouped_heads")])
 def test_rival_methods_leave_the_same_bytes_at_every_level(method: str) -> None:
     """A group of KIVI leaves the tail in a step; KVQuant has entries, keys of QServe a table;
     differences have a tail and entries."""
