@@ -232,11 +232,12 @@ def kv_append(e: Emitter) -> None:
 
 
 def kv_update(e: Emitter) -> None:
-    """New keys, then new values, into their caches: one command per batch."""
+    """New keys, then new values if any, into their caches: one command per batch."""
+    sides = len(e.outs)
     for side, out in enumerate(e.outs):
-        index = 3 + side
+        index = sides + 1 + side
         scale = _kv_scale(e, index) if index < len(e.inputs) else {}
-        _append(e, e.inputs[side], out, e.inputs[2], e.kinds[side], e.pitch_of(side), scale)
+        _append(e, e.inputs[side], out, e.inputs[sides], e.kinds[side], e.pitch_of(side), scale)
 
 
 def _append(

@@ -48,7 +48,10 @@ def caches_of(program: Program) -> tuple[StoredCache, ...]:
         for side, name in enumerate(_written(layer)):
             tensor, start = graph.tensors[name], program.address(name)
             heads, t_max = tensor.shape[1:3]
-            scaled = any(graph.tensors[one].role is Role.KV and one not in layer.outputs for one in layer.inputs[3:])
+            scaled = any(
+                graph.tensors[one].role is Role.KV and one not in layer.outputs
+                for one in layer.inputs[len(layer.outputs) + 1 :]
+            )
             found[name] = StoredCache(
                 name, layer.integer("kv_layer"), side, heads, t_max, tensor.qbits, start, start + tensor.size,
                 SCALE_BYTES * heads if scaled else 0,

@@ -98,6 +98,21 @@ class Shape:
         return replace(equal, ffn=self.dense_ffn, experts=1, active=1, shared_ffn=0)
 
     @property
+    def cache_heads(self) -> int:
+        """Heads of a cache; a latent is one head, whose values are a view of its keys."""
+        return 1 if self.latent else self.kv_heads
+
+    @property
+    def cache_dim(self) -> int:
+        """Elements of a token of a head of a cache."""
+        return self.latent + self.latent_rotary if self.latent else self.head_dim
+
+    @property
+    def cache_sides(self) -> int:
+        """Caches of a layer: keys and values, or the latent that is both."""
+        return 1 if self.latent else 2
+
+    @property
     def q_width(self) -> int:
         return self.heads * self.head_dim
 
@@ -157,9 +172,8 @@ class Shape:
 
     def kv_bytes(self, tokens: int, requests: int = 1, bits: int = 16) -> int:
         """Bytes of K and V of all layers (docs/npu-timing.md, "Closed forms", F10)."""
-        if self.latent:
-            return self.layers * bytes_total((self.latent + self.latent_rotary) * tokens * requests, bits)
-        return 2 * self.layers * bytes_total(self.kv_width * tokens * requests, bits)
+        elements = self.cache_heads * self.cache_dim * tokens * requests
+        return self.cache_sides * self.layers * bytes_total(elements, bits)
 
 
 OPT_FACTS: dict[str, Any] = {
@@ -242,10 +256,9 @@ class Job:
         if self.activation_bits not in ACTIVATIONS:
             rule = f"{self.shape.name}: activations of {self.activation_bits} bits: must be 16 or 8 (E4M3FN)"
             raise RuleError("E_QBITS", "qbits_activation_default", self.activation_bits, rule)
-        if self.shape.latent:
+        if self.shape.latent and self.storage.encoded:
             raise ModelError(
-                f"{self.shape.name}: keys and values are a latent that heads share: `pyv-npu info` has its parameters "
-                "and bytes, commands are not there"
+                f"{self.shape.name}: --kv {self.storage.name}: a latent is stored as numbers: fp16, fp8 or uniform"
             )
         used = [self.weight_of(layer) for layer in range(self.layers)]
         if self.activation_kind is not ACTIVATION and not set(used) <= {2, 4, 8}:
@@ -266,7 +279,7 @@ class Job:
 
     def head_bits(self, layer: int) -> tuple[int, ...]:
         """Bits of the keys and values of each KV head of a layer."""
-        return tuple(self.kv_bits(layer, head) for head in range(self.shape.kv_heads))
+        return tuple(self.kv_bits(layer, head) for head in range(self.shape.cache_heads))
 
     def groups(self, layer: int) -> list[HeadGroup]:
         """The heads of a layer, as few commands as their widths allow."""
@@ -281,7 +294,7 @@ class Job:
         """K or V of a layer, of all requests (docs/bit-widths.md, R15)."""
         shape = self.shape
         bits = tuple(BITS[self.stored_kind(one)] for one in self.head_bits(layer))
-        return KvCache(base, self.requests, shape.kv_heads, self.t_max, shape.head_dim, bits, self.pad_rows)
+        return KvCache(base, self.requests, shape.cache_heads, self.t_max, shape.cache_dim, bits, self.pad_rows)
 
     def weight_kind(self, layer: int) -> DataType:
         """Of the matrices of a layer."""
@@ -315,11 +328,13 @@ class Job:
 
     def kv_bytes_alloc(self, layer: int) -> int:
         """The same of a layer."""
-        return self.requests * self.storage.allocated_bytes(self.cache(layer, 0), self.t_max)
+        return (
+            self.requests * self.storage.allocated_bytes(self.cache(layer, 0), self.t_max) * self.shape.cache_sides // 2
+        )
 
     def kv_bytes_of(self, layer: int, tokens: int) -> int:
         """Bytes of keys and values of so many tokens of all requests."""
-        return self.requests * self.storage.stored_bytes(self.cache(layer, 0), tokens)
+        return self.requests * self.storage.stored_bytes(self.cache(layer, 0), tokens) * self.shape.cache_sides // 2
 
     def check_capacity(self, dram_bytes: int, others: int = 0) -> None:
         """Weights, other tensors and the caches of T_max tokens fit (docs/bit-widths.md, R25 and R26). ModelError, one

@@ -45,7 +45,7 @@ class Step:
         self._tensor(IDS, (self.rows,), DataType.INT32)
         self._table = self._weight("embedding.table", (self.shape.vocab, self.shape.width))
         if not self.shape.positions:
-            angles = job.t_max, (self.shape.rotary or self.shape.head_dim) // 2
+            angles = job.t_max, (self.shape.latent_rotary or self.shape.rotary or self.shape.head_dim) // 2
             self._angles = [self._weight(f"rotary.{name}", angles) for name in ("cos", "sin")]
         x = self._embedding()
         for index in range(job.layers):
@@ -83,6 +83,8 @@ class Step:
         return x
 
     def _attention(self, name: str, index: int, x: str) -> str:
+        if self.shape.latent:
+            return self._latent_attention(name, index, x)
         shape, job, dim = self.shape, self.job, self.shape.head_dim
         qkv = self._projected(name, x)
         if not shape.positions:
@@ -102,6 +104,89 @@ class Step:
                 t_max=job.t_max, scale=dim**-0.5, window=shape.window_of(index), batch=job.requests,
             )  # fmt: skip
         return self._added(f"{name}.output", attended, x, shape.output_bias)
+
+    def _latent_attention(self, name: str, index: int, x: str) -> str:
+        """Attention to latents, with the matrices that expand keys and values absorbed into queries and output
+        (DeepSeek-AI, arXiv 2405.04434, section 2.1): heads share one key, whose elements without position are the
+        value, too. A head of queries is its part with position, then the latent."""
+        shape, job, rows = self.shape, self.job, self.rows
+        heads, dim, rotary, latent = shape.heads, shape.cache_dim, shape.latent_rotary, shape.latent
+        plain, value = shape.head_dim - rotary, shape.value_dim or shape.head_dim
+        self._normed = source = self._norm(f"{name}.norm", x)
+        if shape.query_latent:
+            source = self._norm(f"{name}.q_norm", self._product(f"{name}.q_down", source, shape.query_latent))
+        q = self._product(f"{name}.q", source, heads * shape.head_dim)  # heads' parts with position, then without
+        apart = self._moved(f"{name}.q_plain", q, (heads, rows, plain), (plain, heads * shape.head_dim, 1),
+                            heads * rotary, self._tensor(f"{name}.q_plain.out", (heads * rows, plain)),
+                            (rows * plain, plain, 1))  # fmt: skip
+        absorbed = self._products(f"{name}.absorbed", apart, heads, latent)
+        width = (heads + 1) * dim
+        qk = self._tensor(f"{name}.qk", (rows, width))
+        for part, made, sizes, steps, first in (
+            ("q_rotary", q, (rows, heads, rotary), (heads * shape.head_dim, rotary, 1), 0),
+            ("q_latent", absorbed, (rows, heads, latent), (latent, rows * latent, 1), rotary),
+        ):  # fmt: skip
+            self._moved(f"{name}.{part}", made, sizes, steps, 0, qk, (width, dim, 1), first)
+        key = self._view(qk, (rows, dim), heads * dim, width)
+        down = self._product(f"{name}.kv_down", self._normed, dim)
+        normed = self._norm(f"{name}.kv_norm", self._view(down, (rows, latent), rotary, dim))
+        self._moved(f"{name}.k_rotary", down, (rows, rotary), (dim, 1), 0, qk, (width, 1), heads * dim)
+        self._moved(f"{name}.k_latent", normed, (rows, latent), (latent, 1), 0, qk, (width, 1), heads * dim + rotary)
+        self._layer(f"{name}.rope", "ROPE", (qk, *self._angles, POSITION), qk, m=self.tokens, n=width, heads=heads + 1,
+                    rotary=rotary, t_max=job.t_max, batch=job.requests)  # fmt: skip
+        (group,) = job.groups(index)
+        cache, scales = f"{name}.latent.cache", self._kv_parameters(f"{name}.latent", group, 0)
+        self._cache(cache, (job.requests, 1, job.t_max, dim), group, 0)
+        self.graph.layers.append(
+            LayerIR(f"{name}.update", "KV_UPDATE", (key, POSITION, *scales), (cache,),
+                    {"m": self.tokens, "n": dim, "heads": 1, "t_max": job.t_max, "batch": job.requests,
+                     "qbits_kv": BITS[group.kind], "kv_layer": index})
+        )  # fmt: skip
+        attended = self._layer(
+            f"{name}.heads", "ATTN_T",
+            (self._columns(qk, 0, heads * dim), cache, cache, POSITION, *self._kv_parameters(name, group)),
+            (rows, heads * dim), m=self.tokens, n=heads * dim, heads=heads, kv_heads=1, t_max=job.t_max,
+            scale=shape.head_dim**-0.5, window=shape.window_of(index), batch=job.requests,
+        )  # fmt: skip
+        seen = self._moved(
+            f"{name}.seen",
+            attended,
+            (heads, rows, latent),
+            (dim, heads * dim, 1),
+            rotary,
+            self._tensor(f"{name}.seen.out", (heads * rows, latent)),
+            (rows * latent, latent, 1),
+        )
+        values = self._products(f"{name}.values", seen, heads, value)
+        joined = self._moved(
+            f"{name}.joined",
+            values,
+            (rows, heads, value),
+            (value, rows * value, 1),
+            0,
+            self._tensor(f"{name}.joined.out", (rows, heads * value)),
+            (heads * value, value, 1),
+        )
+        return self._added(f"{name}.output", joined, x, shape.output_bias)
+
+    def _moved(
+        self, name: str, x: str, sizes: tuple[int, ...], steps: tuple[int, ...], first: int, out: str,
+        to: tuple[int, ...], at: int = 0,
+    ) -> str:  # fmt: skip
+        """Elements of x, `steps` apart from `first` on, into `out`, `to` apart from `at` on."""
+        where: dict[str, Attribute] = {key: value for key, value in (("at_in", first), ("at_out", at)) if value}
+        return self._layer(name, "COPY", (x,), out, **{"dims": sizes, "from": steps, "to": to, **where})
+
+    def _products(self, name: str, x: str, heads: int, n: int) -> str:
+        """Rows of each head (heads x rows, k) times a matrix of its own."""
+        rows, k = self.graph.tensors[x].shape
+        rows //= heads
+        weights = self._weight(f"{name}.weights", (heads * k, n), self._kind)
+        scaled = self._kind is not self.job.activation_kind
+        scale = [self._weight(f"{name}.scale", (n,), DataType.FP32)] if scaled else []
+        more: dict[str, Attribute] = {"epilogue": "scale"} if scaled else {}
+        return self._layer(name, "GEMM_T", [x, weights, *scale], (heads * rows, n), batch=heads, m=rows, n=n, k=k,
+                           step0=rows * k, step1=k * n, **more)  # fmt: skip
 
     def _projected(self, name: str, x: str) -> str:
         """Queries, keys and values of the rows of x. A norm of queries and keys is timed on the values, too, which lie

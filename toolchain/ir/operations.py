@@ -13,7 +13,7 @@ Every tensor is seen as a matrix, or as a list of matrices, that the attributes 
 | POOL | image | image | function, windows, channels, count_pads |
 | COPY | x | any part of a tensor | dims, from, to (steps in elements), at_in, at_out (first element) |
 | GATHER | table (k x n), m indices | m x n | m, n, k |
-| KV_UPDATE | new keys, new values, position, and scales of integers (of keys, of values) | caches of keys and values |
+| KV_UPDATE | new keys, new values if any, position, and scales of integers (of each) | caches of keys and values |
 m tokens, n, heads, t_max, qbits_kv, kv_layer (of the decoder), batch |
 | KV_APPEND | x, position | rows of a log [1, heads, t_max, n / heads] | m tokens, n, heads, t_max |
 | ATTN_T | q, keys, values, position, scale of integers | m x n | m, n, heads, kv_heads, t_max, scale, window, softcap |
@@ -81,7 +81,7 @@ LAYER_OPS = {
     "COPY": LayerOp(Opcode.COPY, range(1, 2), ("dims", "from", "to"), ("at_in", "at_out")),
     "GATHER": LayerOp(Opcode.GATHER, range(2, 3), ("m", "n", "k")),
     "KV_UPDATE": LayerOp(
-        Opcode.KV_APPEND, range(3, 6), ("m", "n", "heads", "t_max", "qbits_kv", "kv_layer"), ("batch",), outputs=(2,)
+        Opcode.KV_APPEND, range(2, 6), ("m", "n", "heads", "t_max", "qbits_kv", "kv_layer"), ("batch",), outputs=(1, 2)
     ),
     "KV_APPEND": LayerOp(Opcode.KV_APPEND, range(2, 3), ("m", "n", "heads", "t_max")),
     "ATTN_T": LayerOp(

@@ -375,7 +375,7 @@ def _append(run: Execution, layer: LayerIR) -> None:
     updates = layer.op_type == "KV_UPDATE"
     m, heads, t_max = (layer.integer(name) for name in ("m", "heads", "t_max"))
     size, batch = layer.integer("n") // heads, layer.integer("batch", 1)
-    first = run.position(layer, 2 if updates else 1)
+    first = run.position(layer, len(layer.outputs) if updates else 1)
     for source, target in zip(layer.inputs, layer.outputs, strict=False):
         rows = run.wide(source).reshape(batch, m, heads, size).transpose(0, 2, 1, 3)
         whole = run.wide(target).reshape(batch, heads, t_max, size)

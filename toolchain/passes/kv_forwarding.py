@@ -47,7 +47,7 @@ def _merged(graph: Graph, possible: Callable[[Graph, LayerIR], bool]) -> Graph:
     """KV_UPDATE as a part of ATTN_T, if nothing between needs it to be apart."""
     layers: list[LayerIR | None] = list(graph.layers)
     for index, layer in enumerate(graph.layers):
-        if layer.op_type != "KV_UPDATE" or not possible(graph, layer):
+        if layer.op_type != "KV_UPDATE" or len(layer.outputs) < 2 or not possible(graph, layer):
             continue
         behind = range(index + 1, len(layers))
         reader = next((at for at in behind if _uses(graph, graph.layers[at], layer.outputs)), None)

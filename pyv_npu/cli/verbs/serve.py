@@ -276,6 +276,8 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
     from pyv_npu.serving.study import Serving, blocks_of, kv_storage
 
     shape, npu, kv = shape_of(args.program), effective.config.npu, kv_storage(args.kv or KV_DEFAULT, args.outliers)
+    if shape.latent:
+        raise UsageError(f"{shape.name}: serve times heads with keys and values of their own, not a latent: `run` does")
     if args.overlong not in OVERLONG:
         raise UsageError(f"--overlong {args.overlong}: must be one of {', '.join(OVERLONG)}")
     for name, value in (("--check-steps", args.check_steps), ("--check-requests", args.check_requests)):

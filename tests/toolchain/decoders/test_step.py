@@ -32,6 +32,9 @@ SHAPES = {
                   output_bias=True, ffn_bias=True, parallel=True, rotary=4),
     "shared": Shape("shared", 2, 64, 4, 2, 16, 96, 160, experts=4, active=2, shared_ffn=48, dense_layers=1,
                     dense_ffn=112),
+    "latent": Shape("latent", 2, 64, 4, 4, 24, 96, 160, latent=40, latent_rotary=8, value_dim=12),
+    "query latent": Shape("query latent", 2, 64, 4, 4, 24, 96, 160, latent=40, latent_rotary=8, query_latent=48,
+                          value_dim=32, experts=4, active=2, shared_ffn=48, dense_layers=1, dense_ffn=112),
 }  # fmt: skip
 
 
@@ -66,7 +69,37 @@ class Numbers:
     def _product(self, name: str, x: Values) -> Values:
         return x @ self.w[f"{name}.weights"] + self.w.get(f"{name}.bias", np.float32(0))
 
+    def _rotated(self, x: Values, first: int) -> Values:
+        """x (requests, tokens, heads, elements with position)."""
+        cos, sin = (self.w[f"rotary.{part}"][first : first + x.shape[1], None] for part in ("cos", "sin"))
+        a, b = np.split(x, 2, axis=-1)
+        return np.concatenate((a * cos - b * sin, b * cos + a * sin), axis=-1)
+
+    def _latent_attention(self, name: str, x: Values, first: int) -> Values:
+        """Keys and values of all heads expanded from latents, which the device absorbs."""
+        shape, (requests, tokens, _) = self.shape, x.shape
+        heads, rotary, end = shape.heads, shape.latent_rotary, first + tokens
+        normed = source = self._norm(f"{name}.norm", x)
+        if shape.query_latent:
+            source = self._norm(f"{name}.q_norm", self._product(f"{name}.q_down", normed))
+        q_rotary, q_plain = (part.reshape(requests, tokens, heads, -1) for part in
+                             np.split(self._product(f"{name}.q", source), [heads * rotary], axis=-1))  # fmt: skip
+        down, cache = self._product(f"{name}.kv_down", normed), self.caches[f"{name}.latent.cache"][:, 0]
+        cache[:, first:end, :rotary] = self._rotated(down[:, :, None, :rotary], first)[:, :, 0]
+        cache[:, first:end, rotary:] = self._norm(f"{name}.kv_norm", down[..., rotary:])
+        latent = cache[:, :end, rotary:]
+        up, out = (self.w[f"{name}.{part}.weights"].reshape(heads, -1, n) for part, n in
+                   (("absorbed", shape.latent), ("values", shape.value_dim)))  # fmt: skip
+        keys, values = np.einsum("btl,hdl->bhtd", latent, up), np.einsum("btl,hlv->bhtv", latent, out)
+        scores = np.einsum("bqhd,bhtd->bhqt", q_plain, keys)
+        scores += np.einsum("bqhr,btr->bhqt", self._rotated(q_rotary, first), cache[:, :end, :rotary])
+        hidden = np.arange(end)[None] > np.arange(first, end)[:, None]
+        seen = softmax(np.where(hidden, -np.inf, scores * shape.head_dim**-0.5)) @ values
+        return self._ended(f"{name}.output", seen.transpose(0, 2, 1, 3).reshape(requests, tokens, -1))
+
     def _attention(self, name: str, x: Values, first: int, window: int) -> Values:
+        if self.shape.latent:
+            return self._latent_attention(name, x, first)
         shape, (requests, tokens, _) = self.shape, x.shape
         qkv = self._product(f"{name}.qkv", self._norm(f"{name}.norm", x)).reshape(requests, tokens, -1, shape.head_dim)
         heads, kv, turned = shape.heads, shape.kv_heads, shape.rotary or shape.head_dim
@@ -74,9 +107,7 @@ class Numbers:
             size = np.sqrt((qkv * qkv).mean(-1, keepdims=True) + 1e-5)
             qkv = qkv / size * self.w[f"{name}.qk_norm.gamma"]
         if not shape.positions:
-            cos, sin = (self.w[f"rotary.{part}"][first : first + tokens, None] for part in ("cos", "sin"))
-            a, b = np.split(qkv[:, :, : heads + kv, :turned], 2, axis=-1)
-            qkv[:, :, : heads + kv, :turned] = np.concatenate((a * cos - b * sin, b * cos + a * sin), axis=-1)
+            qkv[:, :, : heads + kv, :turned] = self._rotated(qkv[:, :, : heads + kv, :turned], first)
         q, seen = qkv[:, :, :heads].transpose(0, 2, 1, 3), []
         for part, kept in enumerate(("keys", "values")):
             cache = self.caches[f"{name}.0.{kept}.cache"]
