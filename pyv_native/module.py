@@ -171,8 +171,8 @@ def _compiler_digest() -> str:
 
 @cache
 def _source(module: ModuleType) -> bytes:
-    assert module.__file__ is not None
-    return Path(module.__file__).read_bytes()
+    """Text that a module was imported from."""
+    return inspect.getsource(module).encode()
 
 
 def symbol(function: Definition) -> str:

@@ -1,6 +1,8 @@
 """Mutants of a text, and what tests say of them."""
 
 import ast
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,15 @@ import pytest
 from benchmarks.mutation import runs
 from benchmarks.mutation.defects import DEFECTS, Defect
 from benchmarks.mutation.mutants import mutants
+from pyv_native.arena import Arena
+from pyv_native.module import NativeModule
+from pyv_native.records import record
+
+
+@record
+class Root:
+    """Root record of compiled functions."""
+
 
 SOURCE = '''"""A module."""
 from typing import TYPE_CHECKING
@@ -77,7 +88,16 @@ def test_tests_that_call_the_function_come_first_as_many_as_there_is_time_for() 
     }  # fmt: skip
     assert list(runs.select_tests(seen, Path("/m.py"), 3, 3.5)) == ["b", "a"]
     assert list(runs.select_tests(seen, Path("/m.py"), 3, 0.1)) == ["b"]
-    assert list(runs.select_tests(seen, Path("/m.py"), 5, 9)) == ["d", "b", "a", "c"]
+    assert list(runs.select_tests(seen, Path("/m.py"), 5, 5.9)) == ["a", "b"], "compiled: in the order of the folders"
+
+
+def test_functions_that_are_compiled_are_those_of_the_mutant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "counted_subset.py"
+    path.write_text("def least(a: int, b: int) -> int:\n    return a if a < b else b\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("sys.meta_path", [runs.Finder(path, path.read_text().replace("<", ">")), *sys.meta_path])
+    least = importlib.import_module("counted_subset").least
+    assert NativeModule([least]).entry(least)(Arena(Root), 4, 9) == 9
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=[defect.title for defect in DEFECTS])

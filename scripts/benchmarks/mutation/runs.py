@@ -164,12 +164,13 @@ def record_coverage(root: Path, tests: Sequence[str], limit: float) -> dict[str,
 
 
 def select_tests(coverage: Mapping[str, Coverage], path: Path, function: int, budget: float) -> dict[str, float]:
-    """Returns CPU seconds of the tests that call a function, or of all, the shortest first, as many as fit."""
+    """Returns CPU seconds of tests, as many as fit: of those that call a function, the shortest first; where none does,
+    as none calls what is compiled, of all, the nearest first."""
     every = {test: record.seconds for test, record in coverage.items()}
     callers = {test: seconds for test, seconds in every.items() if (str(path), function) in coverage[test].functions}
     selection: dict[str, float] = {}
     remaining = budget
-    for seconds, test in sorted((seconds, test) for test, seconds in (callers or every).items()):
+    for test, seconds in sorted(callers.items(), key=lambda item: item[1]) or every.items():
         remaining -= seconds
         if remaining < 0 and selection:
             break
