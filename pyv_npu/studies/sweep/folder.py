@@ -148,8 +148,8 @@ def _typed(values: Sequence[Any]) -> Sequence[Any]:
     """A column of one type: words where not all are numbers, or some have more than 64 bits."""
     kinds = {type(value) for value in values if value is not None}
     narrow = all(-(1 << 63) <= value < 1 << 63 for value in values if type(value) is int)
-    if (kinds <= {int} and narrow) or kinds <= {str}:
+    if kinds <= {str} or (kinds <= {int} and narrow):
         return values
-    if kinds <= {int, float}:
+    if kinds <= {int, float} and narrow:
         return [None if value is None else float(value) for value in values]
     return [None if value is None else str(value) for value in values]

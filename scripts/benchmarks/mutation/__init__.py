@@ -29,7 +29,8 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "hazards": (
         ("npu_device/reservation/hazards.py", "npu_device/reservation/barriers.py", "npu_device/issue/in_flight.py",
          "npu_device/memory/region.py"),
-        ("tests/npu_device/reservation", "tests/npu_device/issue", "tests/npu_device/memory"),
+        ("tests/npu_device/reservation", "tests/npu_device/issue", "tests/npu_device/memory",
+         "tests/npu_device/host/test_command_port.py", "tests/pyv_npu/snapshot/test_snapshot.py"),
     ),
     "scheduler": (
         ("npu_device/reservation/scheduler.py", "npu_device/reservation/commands.py", "npu_device/issue/execution.py",
@@ -66,7 +67,8 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("pyv_native/files.py", "pyv_native/code_cache.py", "pyv_npu/manifest.py", "pyv_npu/csv_table.py",
          "pyv_npu/studies/sweep/folder.py"),
         ("tests/pyv_native/test_files.py", "tests/pyv_native/test_code_cache.py",
-         "tests/pyv_npu/report/test_manifest.py", "tests/pyv_npu/cli/test_files_of_strangers.py",
+         "tests/pyv_npu/report/test_manifest.py", "tests/pyv_npu/studies/test_sweep_folder.py",
+         "tests/pyv_npu/cli/test_files_of_strangers.py",
          "tests/pyv_npu/cli/test_outputs_whole.py"),
     ),
 }  # fmt: skip

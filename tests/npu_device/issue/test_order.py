@@ -32,6 +32,8 @@ from npu_device.config import (
     NpuConfig,
     SchedulerConfig,
 )
+from npu_device.reservation.state import DOMAINS
+from npu_device.reservation.station import _LISTS as LISTS
 from npu_device.trace.events import Cause, What
 
 BEGINS = (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)
@@ -441,3 +443,40 @@ def test_barriers_of_one_epoch_are_lifted_in_their_order() -> None:
     rig.device.port.tbar(int(Scope.GLOBAL), rig.now)
     rig.idle()
     assert [event["ticket"] for event in rig.happened(What.BARRIER_CLOSE)] == [barrier, 0]
+
+
+def test_records_of_what_is_over_are_spare() -> None:
+    """Each list of spare records has as many as its count says; only the open epoch of each domain is in use."""
+    rig = Rig(NpuConfig(spm=SMALL_SPM))
+    for _ in range(3):
+        rig.submit(load(SPM, size=0x400))
+        rig.submit(load(SPM, size=0x400, stream=1))
+        rig.submit(Descriptor(opcode=Opcode.BARRIER, function=Scope.GLOBAL, stream=2))
+        rig.submit(load(SPM + 0x400, size=0x400, stream=2))
+        rig.device.port.tbar(int(Scope.GLOBAL), rig.now)
+        rig.submit(Descriptor(opcode=Opcode.BARRIER, function=Scope.TILE, stream=1))
+        rig.submit(load(SPM + 0x200, size=0x400, stream=1))
+        rig.idle()
+    station = rig.device.host.execution.station
+    issue, used = station.buffer.issue, {}
+    for record, total in station.buffer.totals.items():
+        name = LISTS[record]
+        spare, count = getattr(issue, f"free_{name}"), 0
+        while spare is not None:
+            spare, count = spare.next, count + 1
+        assert count == getattr(issue, f"spare_{name}")
+        used[name] = total - count
+    assert used == {"entries": 0, "accesses": 0, "dependencies": 0, "epochs": DOMAINS, "barriers": 0}
+
+
+def test_a_barrier_waits_for_what_is_in_flight_only() -> None:
+    """Events name the scope, with its stream or cluster."""
+    rig = Rig(NpuConfig(spm=SMALL_SPM, clusters=2))
+    barriers = (Scope.TILE, 3, 0), (Scope.CLUSTER, 0, 1), (Scope.GLOBAL, 0, 0)
+    for scope, stream, cluster in barriers:
+        rig.submit(Descriptor(opcode=Opcode.BARRIER, function=scope, stream=stream, cluster=cluster))
+        rig.idle()
+    assert [event["aux"] for event in rig.happened(What.BARRIER_OPEN)] == [0 | 3 << 4, 1 | 1 << 4, 2]
+    assert [event["aux"] for event in rig.happened(What.BARRIER_CLOSE)] == [0 | 3 << 4, 1 | 1 << 4, 2]
+    issue = rig.device.host.execution.station.buffer.issue
+    assert all(domain.first.next is None for domain in issue.domains), "no epochs are open but the first"

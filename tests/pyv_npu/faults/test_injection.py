@@ -174,6 +174,64 @@ def test_a_fault_acts_in_its_cycle_though_no_device_is_accessed(engine: str) -> 
     assert injection.armed[0].fired and injection.over
 
 
+def machine(*code: int) -> Platform:
+    """A platform with some instructions and an endless loop behind them."""
+    platform = Platform(config("loose"))
+    platform.load(guest.program(*code, guest.ENCODE("jal", imm=0)))
+    return platform
+
+
+def test_bits_are_those_that_the_faults_name() -> None:
+    platform, address, when = machine(*guest.li(5, 9)), guest.RAM + 0x1000, {"cycle": 30}
+    platform.inject(
+        {"at": when, "do": "flip_memory", "address": address, "bit": 17},
+        {"at": when, "do": "flip_register", "register": "t0", "bit": 4},
+        {"at": when, "do": "flip_csr", "csr": "mscratch", "bit": 31},
+    )
+    before = platform.hart.csrs.read(0x340)
+    platform.run(until=60)
+    assert platform.bus.peek(address, 4) == bytes([0, 0, 1 << 1, 0])
+    assert platform.hart.x[5] == 9 ^ 1 << 4 and platform.hart.csrs.read(0x340) == before ^ 1 << 31
+
+
+def test_faults_are_over_when_the_last_of_them_is() -> None:
+    platform = machine()
+    spurious = {"at": {"cycle": 30}, "do": "interrupt_spurious", "cycles": 5}
+    injection = platform.inject(spurious, {"at": {"doorbell": 1}, "do": "doorbell_lost"})
+    platform.run(until=100)
+    assert injection.armed[0].fired and not injection.over, "a doorbell may come"
+    injection = platform.inject(spurious | {"at": {"cycle": 120}})
+    platform.run(until=200)
+    assert injection.over
+
+
+def test_other_faults_end_those_before_them() -> None:
+    platform = machine()
+    platform.inject({"at": {"cycle": 30}, "do": "clock_ratio", "factor": 4})
+    platform.run(until=100)
+    slow = platform.clint.record.divider
+    platform.inject()
+    assert 4 * platform.clint.record.divider == slow
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize(("name", "cause"), [("lw", 5), ("sw", 7)])
+def test_an_access_is_answered_with_an_error_the_nth_time(engine: str, name: str, cause: int) -> None:
+    """In a loop, which native code runs by itself until then."""
+    address = guest.RAM + 0x2000
+    platform = Platform(config("loose", **{"core.engine": engine}))
+    access = guest.ENCODE("lw", rd=6, rs1=5, imm=8) if name == "lw" else guest.ENCODE("sw", rs1=5, rs2=6, imm=8)
+    loop = access, guest.ENCODE("addi", rd=7, rs1=7, imm=1), guest.ENCODE("jal", imm=-8), guest.ENCODE("jal", imm=0)
+    platform.load(guest.program(*guest.li(5, address), *loop))
+    platform.hart.csrs.write(0x305, guest.RAM + 20)  # mtvec: the last instruction
+    platform.run(until=2000)
+    rounds = platform.hart.x[7]
+    platform.inject({"at": {"address": [address + 10, address + 11], "count": 50}, "do": "bus_error"})
+    platform.run(until=4000)
+    assert (platform.hart.csrs.mcause, platform.hart.csrs.mtval) == (cause, address + 8)
+    assert rounds + 49 <= platform.hart.x[7] <= rounds + 50
+
+
 def test_equal_plans_give_equal_runs() -> None:
     fault = {"at": {"random": {"seed": 3, "rate": 0.05}}, "do": "doorbell_lost", "times": 10}
     runs = [outcome("loose", fault)[1] for _ in range(2)]
@@ -350,6 +408,8 @@ def test_plans_are_written_as_they_are_read() -> None:
     for case in CASES:
         fault = make_fault(case[1])
         assert make_fault(fault.plain) == fault
+    once, again = ({"at": {"symbol": "main", "count": count}, "do": "interrupt_lost"} for count in (1, 2))
+    assert [str(make_fault(fault).at) for fault in (once, again)] == ["symbol main", "symbol main, occurrence 2"]
 
 
 PRINTS = """

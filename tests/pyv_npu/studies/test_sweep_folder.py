@@ -1,0 +1,26 @@
+"""Columns of a sweep's table.parquet have one type each."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyv_npu.studies.sweep.folder import SweepFolder
+
+LOW = -(1 << 63)
+
+
+@pytest.mark.parametrize(
+    ("column", "typed"),
+    [
+        ([1, 2], [1, 2]), ([1, 2.5], [1.0, 2.5]), ([1, None, 2.5], [1.0, None, 2.5]), ([None, 3], [None, 3]),
+        ([LOW, 0], [LOW, 0]), ([LOW - 1, 0], [str(LOW - 1), "0"]), ([(1 << 63) - 1, 0], [(1 << 63) - 1, 0]),
+        ([1 << 63, 0], [str(1 << 63), "0"]), (["a", None], ["a", None]), (["a", None, 3], ["a", None, "3"]),
+        ([True, 2], ["True", "2"]),
+    ],
+)  # fmt: skip
+def test_a_column_has_one_type(column: list[Any], typed: list[Any], tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = SweepFolder(tmp_path).write_parquet(["x"], [[value] for value in column])
+    found = [row["x"] for row in parquet.read_table(path).to_pylist()]
+    assert found == typed and list(map(type, found)) == list(map(type, typed))
