@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyv_native.files import check_input, check_output, draft_of, remove_abandoned, replacing, write_bytes, write_text
+from pyv_native.files import check_input, check_output, draft_of, replacing, write_bytes, write_text
 
 
 def test_a_file_is_replaced_whole_and_keeps_its_mode(tmp_path: Path) -> None:

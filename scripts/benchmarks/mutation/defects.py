@@ -30,7 +30,8 @@ DEFECTS = (
     ),
     Defect(
         "results keep a view of their source", "npu_device/issue/results.py",
-        "own = data.copy() if any(np.may_share_memory(data, array) for array in self._arrays) else data", "own = data",
+        "result = data.copy() if any(np.may_share_memory(data, array) for array in self._arrays) else data",
+        "result = data",
         SAMPLING,
     ),
     Defect(
