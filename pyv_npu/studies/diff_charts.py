@@ -43,7 +43,9 @@ def cumulative(path: Path) -> dict[str, dict[str, Steps]]:
     return table
 
 
-def _cycle(text: str) -> int:
+def _cycle(text: str | None) -> int:
+    if text is None:
+        raise ValueError("a line has no number there")
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= LATEST):
         raise ValueError(f"{text[:40]!r} is no whole number from 0 on")
     return int(text)

@@ -95,6 +95,7 @@ def test_a_baseline_without_a_folder_has_percentiles_only(programs: list[Path]) 
         ("latency_cdf.csv", ("stage", "phase"), "has no column 'stage'"),
         ("latency_cdf.csv", ("tight,t_submit,39,", "tight,t_submit,39,-"), "is no whole number from 0 on"),
         ("latency_cdf.csv", ("tight,t_submit,39,", "tight,t_submit,999999,"), "t_submit does not ascend at"),
+        ("latency_cdf.csv", ("tight,t_submit,39,", "tight,t_submit\ntight,t_submit,39,"), "a line has no number there"),
         ("report.html", ('{"bins": ', '{"bins" '), "Expecting ':' delimiter"),
         ("report.html", ('"lanes": ', '"rows": '), "has not the fields end, lanes and columns"),
     ],
