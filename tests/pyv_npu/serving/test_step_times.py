@@ -7,6 +7,7 @@ import pytest
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
 from pyv_npu.config import load
+from pyv_npu.config.shape_file import shape_of
 from pyv_npu.serving.server import Taken
 from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.step_time import StepTimes
@@ -71,6 +72,21 @@ def test_times_put_together_are_those_of_whole_steps(shape: Shape, kv: str) -> N
         assert abs(check.error) < 0.03, check
     bend = times.linearity(steps[1])
     assert abs(bend) < 0.02 if bend is not None else len(times.kinds) == 2
+
+
+@pytest.mark.parametrize(
+    ("requests", "context", "share"),
+    [(2, 511, 0.85), *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+        (16, 511, 0.85), (16, 1023, 0.62), (16, 4095, 0.62), (64, 511, 0.85), (64, 2047, 0.62), (128, 511, 0.85)))],
+)  # fmt: skip
+def test_attention_with_oaken_takes_less_than_with_8_bits(requests: int, context: int, share: float) -> None:
+    """Of Llama2-7B on oaken-lpddr; without appends of few accesses and overlapping writes it took as long."""
+    simulator = Simulator(load(preset="oaken-lpddr").config.npu, shape_of("llama2-7b"), 16)
+    chunks = [Chunk(1, context)] * requests
+    oaken, uniform = (
+        sum(simulator.run(chunks, Parts.ATTENTION, 1, kv_storage(kv)).attention(0)) for kv in ("oaken", "uniform8")
+    )
+    assert oaken < share * uniform
 
 
 @pytest.mark.parametrize("kv", ["fp16", pytest.param("oaken", marks=pytest.mark.slow)])
