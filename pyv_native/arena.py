@@ -3,7 +3,7 @@
     0      null record: target of the reference None; nothing else lies here, so that a wrong access harms nothing
     992    status: error code, address of the place's text, two values
     1024   links: addresses of functions compiled elsewhere and of callbacks
-    1280   the root record, then the lists of it that have no capacity of their own, then allocations
+    1408   the root record, then the lists of it that have no capacity of their own, then allocations
 
 The buffer never moves while compiled code runs. Between calls `allocate` may replace it by a larger one; views that
 were taken before are of no use then.
@@ -24,7 +24,7 @@ NULL_SIZE = 992
 STATUS, SITE, FIRST, SECOND = range(NULL_SIZE // WORD, NULL_SIZE // WORD + 4)
 """Words of the status."""
 LINKS = 1024
-MAX_LINKS = 32
+MAX_LINKS = 48
 ROOT = LINKS + MAX_LINKS * WORD
 """First byte of the root record."""
 
@@ -398,20 +398,29 @@ def callback(declaration: Callable[..., int]) -> Callable[..., int]:
     return interpreted
 
 
+_GUARD = """
+def guarded({names}):
+    try:
+        answer = call({names})
+        return answer if type(answer) is int and {low} <= answer <= {high} else answered(name, answer)
+    except BaseException as error:
+        arena.callback_error = error
+        arena.words[status] = callback
+        return 0
+"""
+"""A call with names for its arguments: a starred one takes twice as long. The handler calls nothing: Ctrl-C may come
+before whatever it calls."""
+
+
 class Guarded:
     """A Python function of integers for compiled code. What it raises is kept, and sets the status of the arena."""
 
     def __init__(self, arena: Arena, name: str, call: Callable[..., int], parameters: int) -> None:
-        def guarded(*arguments: int) -> int:
-            try:
-                answer = call(*arguments)
-                return answer if type(answer) is int and _LOWEST <= answer <= _HIGHEST else answered(name, answer)
-            except BaseException as error:
-                arena.callback_error = error
-                arena.words[STATUS] = StatusCode.CALLBACK
-                return 0
-
-        self._thunk = ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * parameters)(guarded)
+        names = ", ".join(f"a{number}" for number in range(parameters))
+        namespace: dict[str, Any] = {"call": call, "arena": arena, "name": name, "answered": answered}
+        namespace |= {"status": STATUS, "callback": StatusCode.CALLBACK}
+        exec(_GUARD.format(names=names, low=_LOWEST, high=_HIGHEST), namespace)
+        self._thunk = ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * parameters)(namespace["guarded"])
         address = ctypes.cast(self._thunk, ctypes.c_void_p).value
         assert address is not None
         self.address = address

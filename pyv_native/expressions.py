@@ -17,8 +17,13 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Is: "eq", ast.IsNot: "ne",
 }  # fmt: skip
 _CONVERSIONS = {intrinsics.u32: "u32", intrinsics.i32: "i32", intrinsics.unsigned_less: "unsigned_less"}
-_LOADS = {intrinsics.load_u8: "i8", intrinsics.load_u16: "i16", intrinsics.load_u32: "i32"}
-_STORES = {intrinsics.store_u8: "i8", intrinsics.store_u16: "i16", intrinsics.store_u32: "i32"}
+_LOADS = {intrinsics.load_u8: "i8", intrinsics.load_u16: "i16", intrinsics.load_u32: "i32", intrinsics.load_i64: I64}
+_STORES = {
+    intrinsics.store_u8: "i8",
+    intrinsics.store_u16: "i16",
+    intrinsics.store_u32: "i32",
+    intrinsics.store_i64: I64,
+}
 _INTRINSICS = {*_CONVERSIONS, *_LOADS, *_STORES}
 
 
@@ -213,9 +218,11 @@ class Expressions(InstructionEmitter):
             return self._convert(_CONVERSIONS[callee], values)
         place = self._ir.value(f"inttoptr {I64} {values[0]} to ptr")
         if callee in _LOADS:
-            return self._ir.value(f"zext {_LOADS[callee]} {self._ir.load(_LOADS[callee], place)} to {I64}")
+            value = self._ir.load(_LOADS[callee], place)
+            return value if _LOADS[callee] == I64 else self._ir.value(f"zext {_LOADS[callee]} {value} to {I64}")
         kind = _STORES[callee]
-        self._ir.store(kind, self._ir.value(f"trunc {I64} {values[1]} to {kind}"), place)
+        narrow = values[1] if kind == I64 else self._ir.value(f"trunc {I64} {values[1]} to {kind}")
+        self._ir.store(kind, narrow, place)
         return "0"
 
     def _convert(self, name: str, values: list[str]) -> str:

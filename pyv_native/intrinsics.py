@@ -1,12 +1,12 @@
 """Functions that the subset has beside those that are written in it: conversions of 64-bit signed values to narrow or
 unsigned ones, and memory beside the records (guest RAM, byte maps) by host address.
 
-Such memory must outlive the calls. Its values are little-endian and unsigned; a store takes the low bits. Nothing is
-checked.
+Such memory must outlive the calls. Its values are little-endian and, below eight bytes, unsigned; a store takes
+the low bits. Nothing is checked.
 """
 
 import ctypes
-from ctypes import c_uint8, c_uint16, c_uint32
+from ctypes import c_int64, c_uint8, c_uint16, c_uint32
 
 U32 = (1 << 32) - 1
 U64 = (1 << 64) - 1
@@ -42,6 +42,11 @@ def load_u32(address: int) -> int:
     return c_uint32.from_address(address).value
 
 
+def load_i64(address: int) -> int:
+    """The eight bytes at a host address, signed."""
+    return c_int64.from_address(address).value
+
+
 def store_u8(address: int, value: int) -> None:
     """Store a byte."""
     c_uint8.from_address(address).value = value
@@ -55,6 +60,11 @@ def store_u16(address: int, value: int) -> None:
 def store_u32(address: int, value: int) -> None:
     """Store four bytes."""
     c_uint32.from_address(address).value = value
+
+
+def store_i64(address: int, value: int) -> None:
+    """Store eight bytes."""
+    c_int64.from_address(address).value = value
 
 
 def address_of(buffer: object) -> int:

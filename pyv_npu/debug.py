@@ -12,7 +12,7 @@ from npu_device.abi.registers import REGISTERS, TOTALS, TOTALS_OFFSET, Mode
 from npu_device.abi.registers import Register as NpuRegister
 from npu_device.trace.events import FRONTEND, Kind, unit_index, unit_kind
 from pyv_ext.bus.clock import NEVER
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.gdb.debugger import Debugger
 from pyv_ext.gdb.history import TimeMachine

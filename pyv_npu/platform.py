@@ -22,7 +22,7 @@ from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.program_exit import Finisher, Htif, exit_calls
 from pyv_ext.devices.uart import Console, Uart
 from pyv_ext.elf import Program
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
 from pyv_ext.protocols import CustomInstruction, Device, Operands, Outcome, Placed

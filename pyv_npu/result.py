@@ -13,7 +13,7 @@ from npu_device.abi import EXTENDED_SIZE
 from npu_device.abi.errors import TICKET_ERROR_TEXT, TicketError
 from npu_device.trace.stream import EventStream
 from pyv_ext.elf import Program
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.table import Latency

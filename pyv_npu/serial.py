@@ -14,7 +14,7 @@ import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.gdb.pacing import Slices
 from pyv_ext.gdb.session import listener
 from pyv_npu.config.serial import Spec, parse

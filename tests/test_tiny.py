@@ -6,7 +6,7 @@ import sys
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_ext.isa import Isa
 from pyv_npu.boot import find_program
 from pyv_npu.config import load

@@ -1,7 +1,8 @@
 """The core's way to memory and devices, with the cost of each access (docs/core-timing.md, "Cost of an access").
 
-Engines keep RAM accesses on their own fast path, guarded by `load_ok` and `store_ok`; whatever these refuse comes
-here: devices, memory close to the core, watched pages, pages with code, and addresses where nothing answers.
+Engines keep RAM accesses on their own fast path, guarded by `load_ok` and `store_ok`; `pyv_ext.machine.accesses` does
+whatever these refuse: devices, memory close to the core, watched pages, pages with code, and addresses where nothing
+answers.
 """
 
 from collections import Counter
@@ -12,12 +13,15 @@ from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import PAGE, PAGE_BITS, Ram, zeros
 from pyv_ext.bus.window import Window
 from pyv_ext.errors import PyvExtError
-from pyv_ext.machine import bus as machine_bus
+from pyv_ext.machine import accesses
+from pyv_ext.machine.accesses import WATCHED_LOADS
+from pyv_ext.machine.bus import find_register
 from pyv_ext.machine.state import LINE_BITS, MOST_MEMORIES, REGISTERS, Register
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
+from pyv_native.emitter import Definition
 from pyv_native.intrinsics import address_of
-from pyv_native.state import LATEST, WORD32, Fields
+from pyv_native.state import LATEST, WORD32, WORD64, Fields
 
 if TYPE_CHECKING:
     from pyv_ext.bus.shadow import Shadow
@@ -66,7 +70,14 @@ class Bus:
         self._store_watchers: dict[int, list[Callable[[int, int, int], None]]] = {}
         clock.machine.departures.resize(timing.posted_depth)
         clock.machine.posted.resize(timing.posted_depth + 1)
-        clock.find_register = self._find_register
+        for declaration, call in (
+            (find_register, self._find_register),
+            (accesses.before_access, self._before),
+            (accesses.after_load, self._loaded),
+            (accesses.after_store, self._stored),
+            (accesses.refuse_access, self._refused),
+        ):
+            clock.records.link(declaration, call)
         self._registers = 0
         """Number of records of device registers."""
 
@@ -75,6 +86,8 @@ class Bus:
     def add_ram(self, ram: Ram) -> None:
         """Map memory; the first one added is the RAM of the engines' fast path."""
         self._refuse_overlap(ram.name, ram.base, ram.end)
+        if len(self.rams) == MOST_MEMORIES:
+            raise PyvExtError(f"memory {ram.name}: a bus has at most {MOST_MEMORIES}: add fewer")
         self.rams.append(ram)
         if len(self.rams) == 1:
             first, last = ram.base >> PAGE_BITS, ram.end >> PAGE_BITS
@@ -146,6 +159,8 @@ class Bus:
                 return window
         return None
 
+    # -- accesses of the hart ----------------------------------------------------------------------------------
+
     def check(self, address: int, size: int, write: bool) -> bool:
         """Whether the access would be accepted (pure)."""
         ram = self.ram_at(address, size)
@@ -154,69 +169,58 @@ class Bus:
         window = self.window_at(address, size)
         return window is not None and window.device.accepts(address - window.base, size, write)
 
-    def refuse(self, address: int, size: int, write: bool, start: int) -> None:
-        """LR, SC or AMO where there is no memory, in cycle `start`: a device there counts it."""
-        window = self.window_at(address, size)
-        if window is not None:
-            window.refuse(address, size, write, start)
+    @property
+    def fault(self) -> int:
+        """Cause of the trap of the last access; 0: none."""
+        return int(self.clock.machine.fault)
 
-    # -- accesses of the hart ----------------------------------------------------------------------------------
+    @property
+    def cycles(self) -> int:
+        """Cycles of the last access."""
+        return int(self.clock.machine.cycles)
+
+    def access(self, function: Definition, *arguments: int) -> int:
+        """Let the hart access memory or a device by a function of `pyv_ext.machine.accesses`: its result, unsigned."""
+        self.clock.machine.guarded = bool(self.guards)
+        return self.clock.call[function](self.clock.arena, *arguments) & WORD64
 
     def load(self, address: int, size: int, start: int) -> tuple[int, int] | None:
-        """(value, cycles) of a load that starts in cycle `start`; None is an access fault."""
-        for guard in self.guards:
-            guard(address, size, False)
-        timing = self.timing
-        ram = self.ram_at(address, size)
-        if ram is not None:
-            if self.shadow is not None:
-                self.shadow.loaded(address, size, start)
-            cycles = timing.load + (timing.near_extra if ram.near else 0)
-            value = ram.read(address, size)
-            if self._watched and self._watched[address >> PAGE_BITS]:
-                seen = WatchedLoad(address, size, value, start, start + cycles)
-                for watcher in self.watchers:
-                    watcher(seen)
-            return value, cycles
-        window = self.window_at(address, size)
-        return None if window is None else self._load_device(window, address, size, start)
-
-    def _load_device(self, window: Window, address: int, size: int, start: int) -> tuple[int, int] | None:
-        clock, machine = self.clock, self.clock.machine
-        value = clock.call[machine_bus.load](clock.arena, address, size, start)
-        if value == machine_bus.LEAVE:
-            window.refuse(address, size, False, start)
-            return None
-        if machine.fault:
-            return None
-        return value, machine.cycles
+        """(value, cycles) of a load that starts in cycle `start`; None where it traps."""
+        value = self.access(accesses.load, address, size, start)
+        return None if self.fault else (value, self.cycles)
 
     def store(self, address: int, size: int, value: int, start: int) -> int | None:
-        """Cycles of a store that starts in cycle `start`; None is an access fault."""
-        for guard in self.guards:
-            guard(address, size, True)
-        timing = self.timing
-        ram = self.ram_at(address, size)
-        if ram is not None:
-            if not ram.writable:
-                return None
-            if self.shadow is not None:
-                self.shadow.stored(address, size, start)
-            ram.write(address, size, value)
-            self._written(ram, address, size)
-            cycles = timing.store + (timing.near_extra if ram.near else 0)
-            for watcher in self._store_watchers.get(address >> PAGE_BITS, ()):
-                watcher(address, size, start + cycles - 1)
-            return cycles
-        window = self.window_at(address, size)
-        return None if window is None else self._store_device(window, address, size, value, start)
+        """Cycles of a store that starts in cycle `start`; None where it traps."""
+        self.access(accesses.store, address, size, value, start)
+        return None if self.fault else self.cycles
 
-    def _store_device(self, window: Window, address: int, size: int, value: int, start: int) -> int | None:
-        clock, machine = self.clock, self.clock.machine
-        if clock.call[machine_bus.store](clock.arena, address, size, value, start) == machine_bus.LEAVE:
-            window.refuse(address, size, True, start)
-            return None
-        return None if machine.fault else machine.cycles
+    def _before(self, address: int, size: int, write: int, start: int) -> int:
+        for guard in self.guards:
+            guard(address, size, bool(write))
+        if self.shadow is not None:
+            observe = self.shadow.stored if write else self.shadow.loaded
+            observe(address, size, start)
+        return 0
+
+    def _loaded(self, address: int, size: int, value: int, start: int) -> int:
+        load = WatchedLoad(address, size, value & (1 << 8 * size) - 1, start, start + self.clock.machine.cycles)
+        for watcher in self.watchers:
+            watcher(load)
+        return 0
+
+    def _stored(self, address: int, size: int, start: int) -> int:
+        end = start + self.clock.machine.cycles
+        for listener in self.on_code_write:
+            listener(address, size)
+        for watcher in self._store_watchers.get(address >> PAGE_BITS, ()):
+            watcher(address, size, end - 1)
+        return 0
+
+    def _refused(self, address: int, size: int, write: int, start: int) -> int:
+        window = self.window_at(address, size)
+        if window is not None:
+            window.refuse(address, size, bool(write), start)
+        return 0
 
     # -- memory as others see it -------------------------------------------------------------------------------
 
@@ -282,20 +286,27 @@ class Bus:
 
     def watch(self, address: int) -> None:
         """Report loads from the page of `address` to `watchers`, until as many `unwatch` calls."""
-        self._watched[address >> PAGE_BITS] += 1
+        page = address >> PAGE_BITS
+        self._watched[page] += 1
         self.watching = True
         self.clock.leave()  # native code must look at loads
-        self.load_ok[address >> PAGE_BITS] = 0
-        self._fill_memories()
+        self.load_ok[page] = 0
+        self._set_watched(address, WATCHED_LOADS)
 
     def unwatch(self, address: int) -> None:
+        """Undo one `watch`."""
         page = address >> PAGE_BITS
         self._watched[page] -= 1
         if not self._watched[page]:
             del self._watched[page]
-            self._fill_memories()
+            self._set_watched(address, 0)
             if self.rams and self.rams[0].base <= address < self.rams[0].end:
                 self.load_ok[page] = 1
+
+    def _set_watched(self, address: int, watched: int) -> None:
+        ram = self.ram_at(address, 1)
+        if ram is not None:
+            ram.watched[address - ram.base >> PAGE_BITS] = watched
 
     def add_shadow(self, shadow: "Shadow") -> None:
         """Let a sanitizer look on, before the program runs."""
@@ -303,16 +314,14 @@ class Bus:
         self._fill_memories()
 
     def _fill_memories(self) -> None:
-        """Fill in the records of memories, of as many as there is room for."""
+        """Fill in the records of memories."""
         timing, memories = self.timing, self.clock.machine.memories
-        memories.resize(min(len(self.rams), MOST_MEMORIES))
-        for memory, ram in zip(memories, self.rams, strict=False):
+        memories.resize(len(self.rams))
+        for memory, ram in zip(memories, self.rams, strict=True):
             extra = timing.near_extra if ram.near else 0
-            watched = any(ram.base >> PAGE_BITS <= page < ram.end >> PAGE_BITS for page in self._watched)
-            unseen = ram is not self.rams[0] and (self.shadow is None or not ram.writable)
-            memory.base, memory.size = ram.base, ram.size
-            memory.loadable, memory.storable = unseen and not watched, unseen and ram.writable
-            memory.data, memory.lines = address_of(ram.data), address_of(ram.code)
+            memory.base, memory.size, memory.writable = ram.base, ram.size, ram.writable
+            memory.shadowed = self.shadow is not None and ram.writable
+            memory.data, memory.lines, memory.watched = map(address_of, (ram.data, ram.code, ram.watched))
             memory.load_cycles, memory.store_cycles = timing.load + extra, timing.store + extra
 
     def watch_stores(self, address: int, watcher: Callable[[int, int, int], None]) -> None:

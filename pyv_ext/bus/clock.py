@@ -26,13 +26,10 @@ class Clock:
         self._shared: list[bool] = []
         self._places: list[tuple[int, int] | None] = []
         """Word of `due` and byte of `level` in the buffer, for each device in Python."""
-        self.find_register: Callable[[int, int, int], int] = self._no_register
-        """Fills in the record of a device register, see `pyv_ext.machine.bus`; of the bus."""
         self.mark_return: Callable[[int], int] = self._no_register
         """Lets `pyv_ext.machine.log.mark` be called at a return address; of the engine."""
         self.records = MachineState(
             {
-                bus.find_register: lambda *place: self.find_register(*place),
                 bus.read_device: self._read,
                 bus.write_device: self._write,
                 bus.advance_device: self._advance_device,
@@ -43,6 +40,7 @@ class Clock:
         )
         self.arena, self.machine = self.records.arena, self.records.machine
         self.log = CoreLog(self.machine, lambda address: self.mark_return(address))
+        self._words, self._bytes = self.arena.words, self.arena.bytes
         self.words = self.records.words
         """Words of the hart (`pyv_ext.machine.slots`)."""
         self.call = self.records.call
@@ -150,7 +148,7 @@ class Clock:
     # -- what the subset asks for ----------------------------------------------------------------------------------
 
     def _look(self, number: int) -> None:
-        """Tell line and next event of a device."""
+        """Update line and next event of a device."""
         if self._passive[number]:
             return
         device, places = self._devices[number], self._places[number]
@@ -159,8 +157,11 @@ class Clock:
             return
         due, level = places  # written without the view, which takes twice as long
         event = device.next_event()
-        self.arena.words[due] = NEVER if event is None else min(index(event), NEVER)
-        self.arena.bytes[level] = bool(device.irq)
+        if event is None:
+            self._words[due] = NEVER
+        else:
+            self._words[due] = event if type(event) is int and event < NEVER else min(index(event), NEVER)
+        self._bytes[level] = bool(device.irq)
 
     def _look_at_all(self) -> None:
         for number in range(len(self._devices)):
@@ -173,7 +174,8 @@ class Clock:
         reply = self._devices[number].read(offset, size, now)
         if type(reply) is not int:
             reply = self._answer(self._devices[number], offset, reply)
-        self._look(number)
+        if not self._passive[number]:
+            self._look(number)
         return reply & WORD32
 
     def _answer(self, device: Any, offset: int, reply: Any) -> int:
@@ -192,7 +194,8 @@ class Clock:
         reply = self._devices[number].write(offset, size, value, now)
         if reply is not None:
             self.machine.wait, self.machine.fault = reply.wait, reply.fault
-        self._look(number)
+        if not self._passive[number]:
+            self._look(number)
         return 0
 
     def _advance_device(self, number: int, now: int) -> int:

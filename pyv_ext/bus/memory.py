@@ -7,9 +7,8 @@ import mmap
 import sys
 
 from pyv_ext.errors import PyvExtError
-from pyv_ext.machine.state import LINE_BITS
+from pyv_ext.machine.state import LINE_BITS, PAGE_BITS
 
-PAGE_BITS = 12
 PAGE = 1 << PAGE_BITS
 
 _GIVES_BACK = sys.platform == "linux"
@@ -52,6 +51,8 @@ class Ram:
         self.u32 = self.u8.cast("I")
         self.code = zeros((size >> LINE_BITS) + 1)
         """1 for each line to which stores must go through the bus: decoded instructions, and watched pages."""
+        self.watched = zeros(size >> PAGE_BITS)
+        """1 for each page whose loads are reported (`Bus.watch`)."""
 
     def read(self, address: int, size: int) -> int:
         """The little-endian integer at `address`, at any alignment."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pyv_ext.bus.memory import PAGE_BITS, Ram
 from pyv_ext.hart.hart import Hart
-from pyv_ext.machine.state import DRAINED, LINE_BITS
+from pyv_ext.machine.state import LINE_BITS
 
 LOADS, STORES = 1, 2
 """Bits of a line's flags: which accesses are told."""
@@ -89,9 +89,6 @@ class Shadow:
         self.bytes_written = bytes_written
         self.tables = [Table(ram, bytes_written) for ram in rams if ram.writable]
         """That of the memory of the fast path comes first."""
-        self.fenced = memoryview(bytearray(16)).cast("Q")
-        """Cycles of the last fence that orders stores to memory before stores to devices, and, at DRAINED, of the last
-        one that waits for posted stores."""
         self.on_load: Callable[[int, int, int], None] = _ignored
         """`f(address, size, start)` before a load from a flagged line; the hart's pc is that of the load."""
         self.on_store: Callable[[int, int, int], None] = _ignored
@@ -100,6 +97,16 @@ class Shadow:
         """Before a load of bytes that nothing has written."""
         self.on_return: Callable[[int], None] = _nowhere
         """`f(start)` before MRET."""
+
+    @property
+    def fenced(self) -> int:
+        """Cycle of the last fence that orders stores to memory before stores to devices."""
+        return int(self._hart.records.machine.fenced)
+
+    @property
+    def drained(self) -> int:
+        """Cycle of the last fence that waits for posted stores."""
+        return int(self._hart.records.machine.waited)
 
     def table_at(self, address: int) -> Table | None:
         """The table of the memory at an address."""
@@ -162,7 +169,8 @@ class Shadow:
                 np.frombuffer(part, np.uint8)[:] = value
             if table.written is not None:
                 np.frombuffer(table.written, np.uint8)[:] = 1
-        self.fenced[0] = self.fenced[DRAINED] = 0
+        machine = self._hart.records.machine
+        machine.fenced = machine.waited = 0
 
 
 def _nowhere(start: int) -> None:

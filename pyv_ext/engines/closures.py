@@ -3,7 +3,7 @@
 A factory is compiled when its row is first decoded.
 
 A closure executes its instruction and returns (next pc, cycles). It returns None, and has changed nothing, when the
-instruction needs more than registers and memory of the fast path: then `pyv_ext.engines.slow` executes it.
+instruction needs more than registers and memory of the fast path: then `pyv_ext.engines.steps` executes it.
 """
 
 from collections.abc import Callable

@@ -5,8 +5,8 @@ from functools import partial
 from typing import NamedTuple
 
 from pyv_ext.engines.closures import After, Closures, Step, leave
-from pyv_ext.engines.slow import Core, slow_path
-from pyv_ext.engines.stop import Stop
+from pyv_ext.engines.core import Core, Stop
+from pyv_ext.engines.steps import step_of
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, Kind
@@ -249,7 +249,7 @@ class Code:
         instruction = core.isa.decode(word)
         if instruction is None:
             return Decoded(None, leave, lambda: core.trap(Cause.ILLEGAL, word), word)
-        decoded = Decoded(instruction, leave, slow_path(core, pc, instruction))
+        decoded = Decoded(instruction, leave, step_of(core, pc, instruction))
         if self._closures.makes(instruction):
             decoded.step = partial(self._first, pc, decoded, instruction)
         return decoded

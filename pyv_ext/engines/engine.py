@@ -12,23 +12,21 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.closures import After, Step
 from pyv_ext.engines.code import Code, Decoded, Hook
+from pyv_ext.engines.core import AccessStopped, Stop, StopReason, Tracer
 from pyv_ext.engines.protection import fault_of, load_port
-from pyv_ext.engines.stop import AccessStopped, Stop, StopReason
-from pyv_ext.engines.tracer import Tracer
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart, Wait
 from pyv_ext.isa import Instruction, Kind
-from pyv_ext.machine import log
+from pyv_ext.machine import accesses, log
 from pyv_ext.machine.hart import repeats_trap
-from pyv_ext.machine.slots import GUARDED, MIE, MIP
-from pyv_ext.machine.state import LINE, LogKind
+from pyv_ext.machine.slots import CYCLE, GUARDED, INSTRET, MIE, MIP, PC
+from pyv_ext.machine.state import LogKind
 from pyv_ext.machine.traps import INTERRUPT, Cause, cause_name
 from pyv_ext.timing import CoreTiming
 from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, shown
 
 _WORD = 4
 """Bytes that an instruction has at most."""
-_LOGGED = {Kind.STORE: LogKind.STORES, Kind.FENCE: LogKind.FENCE}
 _TRAPPED = ("trapped_at", "trapped_pc", "trapped_cause", "loop_pc", "loop_cause", "loop_value")
 """Fields of the hart's record in a snapshot of an engine."""
 
@@ -70,6 +68,7 @@ class Engine:
         self._ahead: Ahead | None = None
         self._running = False
         self._machine = bus.clock.machine
+        self._machine.misaligned = misaligned
         bus.clock.mark_return = self.mark
 
     @property
@@ -207,7 +206,7 @@ class Engine:
         hart, x = self.hart, self.hart.x
         if x[GUARDED]:
             return self._execute_guarded()
-        pc, start = hart.pc, hart.cycle
+        pc, start = x[PC], x[CYCLE]
         decoded = self.code.slow.get(pc)
         if decoded is None and not self.fetches_ahead and pc in self.code.hooks:
             decoded, tried = self.code.at(pc), False
@@ -224,9 +223,9 @@ class Engine:
                 self.stop(stopped.stop)
                 return False
             if after is not None:
-                hart.pc, cycles = after
-                end = hart.cycle = start + cycles
-                hart.instret += 1
+                x[PC], cycles = after
+                end = x[CYCLE] = start + cycles
+                x[INSTRET] += 1
                 if decoded.instruction is not None:
                     self._retired(pc, start, end, decoded.instruction)
             elif hart.waiting is not None:
@@ -306,15 +305,14 @@ class Engine:
             self._tracer.retire(pc, start, end, instruction)
 
     def _log(self, kind: Kind, start: int, end: int, instruction: Instruction) -> None:
-        clock, address = self.bus.clock, 0
+        execute = self.hart.records.execute
         if kind is Kind.XRET:
-            clock.call[log.log_mret](clock.arena, start, end - start)
-            return
-        if kind is Kind.STORE:
+            execute(log.log_mret, start, end - start)
+        elif kind is Kind.FENCE:
+            execute(log.log_cycles, LogKind.FENCE, start, end - start, 0)
+        else:
             address = self.hart.x[instruction.rs1] + instruction.imm & self.isa.mask
-            if self.bus.ram_at(address, instruction.row.size) is None:
-                return  # the bus has logged it
-        clock.call[log.log_cycles](clock.arena, _LOGGED[kind], start, end - start, address & -LINE)
+            execute(accesses.log_store, address, start, end - start)
 
     def _trapped(self, pc: int, cause: int, value: int, start: int, interrupt: bool) -> None:
         """Log a trap whose handler begins now, and show it to the tracer."""

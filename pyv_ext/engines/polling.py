@@ -5,7 +5,7 @@ from memory and stable registers, goes the same way until the next event. So it 
 """
 
 from pyv_ext.engines.code import PLAIN, Code
-from pyv_ext.engines.slow import Core
+from pyv_ext.engines.core import Core
 from pyv_ext.isa import Kind
 
 MAX_INSTRUCTIONS = 32

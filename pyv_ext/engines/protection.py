@@ -6,7 +6,7 @@ Fetches are checked by halfwords. To be called while the hart is `guarded`: else
 from collections.abc import Callable
 
 from pyv_ext.bus.bus import Bus
-from pyv_ext.engines.slow import Core
+from pyv_ext.engines.core import Core
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.machine.pmp import READ, WRITE

@@ -9,8 +9,8 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.code import Hook
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.engines.engine import Engine
-from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.gdb.history import History, TimeMachine
 from pyv_ext.gdb.pacing import Clock, Intervals, Slices

@@ -6,8 +6,8 @@ from functools import partial
 from typing import NamedTuple
 
 from pyv_ext.bus.memory import PAGE
+from pyv_ext.engines.core import AccessStopped, Stop, StopReason
 from pyv_ext.engines.engine import Engine
-from pyv_ext.engines.stop import AccessStopped, Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
 

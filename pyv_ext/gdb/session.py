@@ -14,7 +14,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import NamedTuple
 
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.gdb.debugger import Debugger, Halt, Signal
 from pyv_ext.gdb.packets import LIMIT, Decoder, Kind, Received, frame

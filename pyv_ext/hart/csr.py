@@ -26,7 +26,6 @@ from pyv_ext.machine.state import (
     TVM,
     TW,
 )
-from pyv_ext.machine.traps import MACHINE, USER
 from pyv_ext.protocols import CsrWindow
 from pyv_native.state import WORD32, Fields, StateError, inside
 
@@ -134,13 +133,6 @@ class Csrs:
     def _names(self) -> tuple[str, ...]:
         """Registers that a snapshot has as they are."""
         return (*_PLAIN, *_SUPERVISOR) if self.hart.isa.supervisor_mode else _PLAIN
-
-    def permits_cbo(self, field: int) -> bool:
-        """Whether the hart may now execute the cache-block operations that a field of menvcfg governs."""
-        allowed = self.menvcfg
-        if self.hart.isa.supervisor_mode and self.hart.priv == USER:
-            allowed &= self.record.senvcfg
-        return self.hart.priv == MACHINE or bool(allowed & field)
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
 

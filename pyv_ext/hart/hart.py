@@ -8,7 +8,7 @@ from pyv_ext.isa import Isa
 from pyv_ext.isa.formats import BOX, F0
 from pyv_ext.machine import hart, pmp
 from pyv_ext.machine.functions import MachineState
-from pyv_ext.machine.slots import FFLAGS, FRM, FS, SINK
+from pyv_ext.machine.slots import CYCLE, FFLAGS, FRM, FS, INSTRET, PC, SINK
 from pyv_ext.machine.state import DIRTY, MPP, MPRV, NEVER, SUPERVISOR_INTERRUPTS
 from pyv_ext.machine.traps import INTERRUPT, MACHINE, SUPERVISOR, USER, Interrupt
 from pyv_ext.timing import CoreTiming
@@ -31,16 +31,12 @@ class Hart:
 
     `x[0..31]` are the registers, each 0..2^XLEN-1 in 64 bits; `x[F0..]` are f0..f31 (see `pyv_ext.isa.floating`); more
     of `record` lies behind them (see `slots`).
-    `cycle` is the cycle at whose start the next instruction begins; `instret` counts retired instructions.
     While `waiting`, `pc` names the instruction that waits, and `cycle` is how far the wait has come.
     `reset_cycles` is the cycle of the first instruction (1 in the cycle contract of the Py-V core).
     """
 
     isa: Isa
     timing: CoreTiming
-    pc: int
-    cycle: int
-    instret: int
 
     def __init__(
         self,
@@ -72,6 +68,33 @@ class Hart:
         """`semihosting(a0, a1)`: the answer to a semihosting call, for a0, or None: its ebreak traps."""
         self.waiting: Wait | None = None
         self.csrs = Csrs(self)
+
+    @property
+    def pc(self) -> int:
+        """Address of the next instruction, or of the one that waits."""
+        return self.x[PC]
+
+    @pc.setter
+    def pc(self, address: int) -> None:
+        self.x[PC] = address
+
+    @property
+    def cycle(self) -> int:
+        """Cycle at whose start the next instruction begins."""
+        return self.x[CYCLE]
+
+    @cycle.setter
+    def cycle(self, cycle: int) -> None:
+        self.x[CYCLE] = cycle
+
+    @property
+    def instret(self) -> int:
+        """Instructions retired."""
+        return self.x[INSTRET]
+
+    @instret.setter
+    def instret(self, count: int) -> None:
+        self.x[INSTRET] = count
 
     @property
     def hart_id(self) -> int:

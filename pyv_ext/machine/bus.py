@@ -5,12 +5,10 @@ their numbers. What a device does in cycle n is seen from the start of cycle n +
 """
 
 from pyv_ext.machine.clint import decide, read_clint, write_clint
-from pyv_ext.machine.log import append, log_access, log_cycles
+from pyv_ext.machine.log import append, log_access
 from pyv_ext.machine.plic import output, read_plic, set_levels, write_plic
 from pyv_ext.machine.state import (
     CLINT,
-    LINE,
-    LINE_BITS,
     MEIP,
     MSIP,
     MTIP,
@@ -24,16 +22,14 @@ from pyv_ext.machine.state import (
     Device,
     LogKind,
     Machine,
-    Memory,
     PostedStore,
     Register,
 )
 from pyv_ext.machine.uart import line, read_uart, write_uart
 from pyv_native.arena import callback
-from pyv_native.intrinsics import load_u8, load_u16, load_u32, store_u8, store_u16, store_u32
 
 LEAVE = -1
-"""Result in place of a value: nothing was done, Python goes on. Of `wait_for_interrupt`: the WFI goes on waiting."""
+"""Result of `wait_for_interrupt` in place of a cycle: the WFI goes on waiting."""
 _MIX = 0x9E37
 
 
@@ -180,7 +176,7 @@ def deliver(machine: Machine, now: int) -> None:
         machine.count -= 1
         machine.first = (machine.first + 1) % len(machine.posted)
         write_register(machine, store.number, store.addr, store.size, store.value, now - 1)
-        machine.fault = False
+        machine.fault = 0
         machine.wait = 0
 
 
@@ -234,47 +230,7 @@ def wait_for_interrupt(machine: Machine, cycle: int) -> int:
     return LEAVE
 
 
-# -- memory ------------------------------------------------------------------------------------------------------------
-
-
-def memory_at(machine: Machine, address: int) -> Memory | None:
-    """The memory that has an address."""
-    for memory in machine.memories:
-        if memory.base <= address < memory.base + memory.size:
-            return memory
-    return None
-
-
-def load_memory(machine: Machine, memory: Memory, address: int, size: int) -> int:
-    """Value of a load; LEAVE where the bus must see it."""
-    if not memory.loadable or address & size - 1:
-        return LEAVE
-    machine.cycles = memory.load_cycles
-    machine.fault = False
-    place = memory.data + address - memory.base
-    if size == 1:
-        return load_u8(place)
-    return load_u16(place) if size == 2 else load_u32(place)
-
-
-def store_memory(machine: Machine, memory: Memory, address: int, size: int, value: int, start: int) -> int:
-    """Store: 0; LEAVE where the bus must see it."""
-    offset = address - memory.base
-    if not memory.storable or address & size - 1 or load_u8(memory.lines + (offset >> LINE_BITS)):
-        return LEAVE
-    machine.cycles = memory.store_cycles
-    machine.fault = False
-    if size == 1:
-        store_u8(memory.data + offset, value)
-    elif size == 2:
-        store_u16(memory.data + offset, value)
-    else:
-        store_u32(memory.data + offset, value)
-    log_cycles(machine, LogKind.STORES, start, memory.store_cycles, address & -LINE)
-    return 0
-
-
-# -- accesses of the hart ----------------------------------------------------------------------------------------------
+# -- device registers -------------------------------------------------------------------------------------------------
 
 
 def register_at(machine: Machine, address: int, size: int) -> Register:
@@ -293,7 +249,7 @@ def load_register(machine: Machine, register: Register, address: int, size: int,
     """Value of a load that starts in a cycle; `cycles` and `fault` are set."""
     acts = start + register.load_acts
     machine.cycles = register.load_cycles
-    machine.fault = False
+    machine.fault = 0
     advance(machine, acts)
     machine.wait = 0
     value = read_register(machine, register, size, acts)
@@ -312,7 +268,7 @@ def store_register(machine: Machine, register: Register, address: int, size: int
     """Store, from a cycle on; `cycles` and `fault` are set. A posted one stalls until the oldest in flight has arrived
     where as many are in flight as may be."""
     machine.cycles = register.store_cycles
-    machine.fault = False
+    machine.fault = 0
     if register.one_way:
         end = max(machine.departures[machine.departure], start) + register.store_cycles
         machine.drained = end + register.one_way
@@ -350,52 +306,3 @@ def post(store: PostedStore, arrival: int, number: int, addr: int, size: int, va
     store.addr = addr
     store.size = size
     store.value = value
-
-
-def load(machine: Machine, address: int, size: int, start: int) -> int:
-    """Value of a load by Python; LEAVE: no device accepts it."""
-    register = register_at(machine, address, size)
-    return load_register(machine, register, address, size, start) if register.readable else LEAVE
-
-
-def store(machine: Machine, address: int, size: int, value: int, start: int) -> int:
-    """Store by Python: 0; LEAVE where no device accepts it."""
-    register = register_at(machine, address, size)
-    if not register.writable:
-        return LEAVE
-    store_register(machine, register, address, size, value, start)
-    return 0
-
-
-def load_hart(machine: Machine, address: int, size: int, start: int) -> int:
-    """Value of a load by native code: a stable register is not read again as long as nothing changes.
-
-    LEAVE where nothing accepts it, where the bus must see it, or where a device is accessed while `guarded`: Python
-    compares each access with watchpoints first.
-    """
-    memory = memory_at(machine, address)
-    if memory is not None:
-        return load_memory(machine, memory, address, size)
-    register = register_at(machine, address, size)
-    if machine.guarded or not register.readable:
-        return LEAVE
-    acts = start + register.load_acts
-    if register.stable and register.changes == machine.changes and acts < machine.next:
-        machine.cycles = register.load_cycles
-        machine.fault = False
-        if machine.kinds:
-            log_access(machine, register, LogKind.LOAD, address, register.value, start)
-        return register.value
-    return load_register(machine, register, address, size, start)
-
-
-def store_hart(machine: Machine, address: int, size: int, value: int, start: int) -> int:
-    """Store by native code: 0; LEAVE as of `load_hart`."""
-    memory = memory_at(machine, address)
-    if memory is not None:
-        return store_memory(machine, memory, address, size, value, start)
-    register = register_at(machine, address, size)
-    if machine.guarded or not register.writable:
-        return LEAVE
-    store_register(machine, register, address, size, value, start)
-    return 0

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from pyv_ext.machine import bus, csr, hart, log, pmp
+from pyv_ext.machine import accesses, bus, csr, hart, log, pmp
 from pyv_ext.machine.state import LOG, REGISTERS, SUBMIT_FUNCTIONS, HartState, Machine
 from pyv_native.arena import Arena
 from pyv_native.emitter import Definition
@@ -14,15 +14,16 @@ from pyv_native.records import layout
 CHECKED = False
 """Whether modules are checked builds, as tests have them."""
 LINKED: tuple[Definition, ...] = (
-    bus.load_hart, bus.store_hart, bus.proceed, bus.wait_for_interrupt, csr.load_csr, csr.write_csr, hart.take_trap,
-    hart.call_environment, hart.return_from_trap, hart.take_interrupt, hart.native_space, pmp.permit, pmp.guard,
-    pmp.write_config, pmp.write_address, log.log_cycles, log.log_trap, log.mark,
+    accesses.load, accesses.store, accesses.load_atomic, accesses.store_atomic, accesses.load_reserved,
+    accesses.store_conditional, accesses.fence, accesses.log_store, bus.proceed, bus.wait_for_interrupt, csr.load_csr,
+    csr.write_csr, hart.take_trap, hart.call_environment, hart.return_from_trap, hart.take_interrupt, hart.native_space,
+    pmp.permit, pmp.guard, pmp.write_config, pmp.write_address, log.log_cycles, log.log_trap, log.mark,
 )  # fmt: skip
 """Functions that native code outside of the module calls, through the buffer."""
 FUNCTIONS: tuple[Definition, ...] = (
-    *LINKED, bus.load, bus.store, bus.advance, bus.settle, bus.find_next, csr.permits_csr, csr.read_csr,
-    hart.enter_trap, hart.repeats_trap, hart.pending_interrupt, hart.permits_wait, hart.reserve, hart.is_reserved,
-    hart.cancel_reservation, pmp.allows, pmp.restricts, pmp.rights_at, pmp.next_edge, log.log_mret,
+    *LINKED, bus.advance, bus.settle, bus.find_next, csr.permits_csr, csr.read_csr, hart.enter_trap, hart.repeats_trap,
+    hart.pending_interrupt, hart.permits_wait, hart.permits_translation_fence, hart.permits_cache_block, pmp.allows,
+    pmp.restricts, pmp.rights_at, pmp.next_edge, log.log_mret,
 )  # fmt: skip
 LINKAGE = Linkage(
     bus.find_register,
@@ -30,8 +31,15 @@ LINKAGE = Linkage(
     bus.write_device,
     bus.advance_device,
     bus.serve_uart,
+    accesses.before_access,
+    accesses.after_load,
+    accesses.after_store,
+    accesses.refuse_access,
     log.read_log,
     log.mark_return,
+    hart.execute_instruction,
+    hart.call_custom,
+    hart.find_space,
     *LINKED,
 )
 
@@ -61,7 +69,11 @@ class MachineState:
         """Words of the hart."""
         self.call = {function: interpreted(function, Machine) for function in FUNCTIONS}
         for declaration, call in callbacks.items():
-            self.arena.link_callback(LINKAGE.slots[declaration], declaration, call)
+            self.link(declaration, call)
+
+    def link(self, declaration: Definition, call: Callable[..., int]) -> None:
+        """Let a callback lead to a function of Python."""
+        self.arena.link_callback(LINKAGE.slots[declaration], declaration, call)
 
     def execute(self, function: Definition, *arguments: int) -> int:
         """Call a function."""

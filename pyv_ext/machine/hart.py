@@ -4,11 +4,40 @@ Source: RISC-V privileged manual, version 1.12.
 """
 
 from pyv_ext.machine.pmp import guard
-from pyv_ext.machine.state import MIE_BIT, MPIE, MPP, MPRV, NEVER, SIE_BIT, SPIE, SPP, TSR, TW, Machine
+from pyv_ext.machine.state import MIE_BIT, MPIE, MPP, MPRV, NEVER, SIE_BIT, SPIE, SPP, TSR, TVM, TW, Machine
 from pyv_ext.machine.traps import INTERRUPT, MACHINE, SUPERVISOR, USER, Cause, Interrupt
+from pyv_native.arena import callback
 
 NONE = -1
 """Result in place of an address or a cause: nothing was done."""
+
+
+# -- requests of native code to its engine -----------------------------------------------------------------------------
+
+
+@callback
+def execute_instruction(machine: Machine, marked: int) -> int:
+    """Execute the next instruction in Python, or what comes before it; whether native code goes on after it.
+
+    `marked`: the instruction has been logged by `log.mark`.
+    """
+    raise NotImplementedError
+
+
+@callback
+def call_custom(machine: Machine, number: int, cycle: int, a: int, b: int) -> int:
+    """Call the handler of a custom instruction that acts in a cycle: cycles beyond its issue << 32 | rd; below 0: the
+    engine has to finish it."""
+    raise NotImplementedError
+
+
+@callback
+def find_space(machine: Machine) -> int:
+    """Fill in the words of native code for the hart's context."""
+    raise NotImplementedError
+
+
+# -- traps -------------------------------------------------------------------------------------------------------------
 
 
 def enter_trap(machine: Machine, pc: int, cause: int, value: int) -> int:
@@ -167,11 +196,28 @@ def permits_wait(machine: Machine) -> bool:
     return hart.priv == MACHINE or not (hart.mstatus & TW or (hart.priv == USER and hart.supervisor_mode))
 
 
+def permits_translation_fence(machine: Machine) -> bool:
+    """Whether SFENCE.VMA is legal now; there is no translation of addresses to order."""
+    hart = machine.hart
+    return hart.priv == MACHINE or (hart.priv == SUPERVISOR and not hart.mstatus & TVM)
+
+
+def permits_cache_block(machine: Machine, field: int) -> bool:
+    """Whether the hart may now execute the cache-block operations that a field of menvcfg governs."""
+    hart = machine.hart
+    enabled = hart.menvcfg
+    if hart.supervisor_mode and hart.priv == USER:
+        enabled &= hart.senvcfg
+    return hart.priv == MACHINE or enabled & field != 0
+
+
 # -- reservations ------------------------------------------------------------------------------------------------------
 
 
 def reserve(machine: Machine, address: int, word: int) -> None:
-    """Register the reservation of LR."""
+    """Register the reservation of LR. It lasts as long as the reserved word keeps its value: what else may have written
+    it since, a device or the hart itself, needs no watching, and a write of the same value could as well have come
+    before the LR."""
     machine.hart.reserved_address = address
     machine.hart.reserved_word = word
 

@@ -67,7 +67,7 @@ def log_access(machine: Machine, register: Register, kind: int, address: int, va
             follow(machine)
     elif not machine.kinds >> kind & 1:
         return
-    append(machine, kind, start, machine.cycles, machine.pc, address, value)
+    append(machine, kind, start, machine.cycles, machine.hart.pc, address, value)
     if not register.logged:
         return
     submits = kind == LogKind.STORE and address == machine.doorbell

@@ -15,6 +15,7 @@ def _word(name: str) -> int:
 
 SINK: Final = 32
 """Takes what is written to x0, so that x0 stays 0."""
+PC, CYCLE, INSTRET = map(_word, ("pc", "cycle", "instret"))
 FFLAGS, FRM, FS, MIE, MIP, MCAUSE = map(_word, ("fflags", "frm", "fs", "mie", "mip", "mcause"))
 PRIV, GUARDED, CONTEXT, MOVED = map(_word, ("priv", "guarded", "context", "moved"))
 PMP_WRITES, SPACES, SPACES_AT = map(_word, ("pmp_writes", "spaces", "spaces_at"))

@@ -9,11 +9,10 @@ from pyv_ext.machine.traps import MACHINE
 from pyv_ext.timing import DEEPEST
 from pyv_native.records import array, items, record, records, u8, u16, u32
 
+PAGE_BITS: Final = 12
 LINE_BITS: Final = 6
 LINE: Final = 1 << LINE_BITS
 """Code is tracked by lines of 64 bytes."""
-DRAINED: Final = 1
-"""Item of `Shadow.fenced`: the last fence that waits for posted stores."""
 NEVER: Final = 1 << 62
 """Later than any run."""
 WORD: Final = 0xFFFF_FFFF
@@ -43,7 +42,7 @@ ENTRIES: Final = 16
 """Entries of PMP."""
 
 MOST_DEVICES: Final = 64
-MOST_MEMORIES: Final = 16
+MOST_MEMORIES: Final = 64
 REGISTERS: Final = 256
 """Entries of the hash table of device registers; it is emptied when three in four are used."""
 FIFO_DEPTH: Final = 16
@@ -91,10 +90,15 @@ class Counter:
 
 @record
 class HartState:
-    """Architectural state of the hart but for pc, cycle and instret, and what follows from it."""
+    """Architectural state of the hart, and what follows from it."""
 
     x: list[int] = array(F0 + 32)
     """x0..x31; a sink for writes of x0; from F0 on f0..f31."""
+    pc: int = 0
+    cycle: int = 0
+    """Cycle at whose start the next instruction begins."""
+    instret: int = 0
+    """Instructions retired. Native code has these three in registers; they are exact here whenever it calls Python."""
     fflags: int = 0
     frm: int = 0
     fs: int = 0
@@ -169,6 +173,39 @@ class HartState:
     """Bytes that instructions are aligned to."""
     misa: int = 0
     hart_id: int = 0
+
+
+@record
+class NativeState:
+    """State of native code of the hart, and host addresses of what it accesses in place.
+
+    Progress, which native code has in a register, is: instructions retired since `first` << 32 | cycles left + BIAS.
+    """
+
+    deadline: int = 0
+    """Cycle in which no cycles are left; moves while native code runs."""
+    first: int = 0
+    """Instructions that had retired when native code last read the hart's record."""
+    ram: int = 0
+    lines: int = 0
+    """The RAM of the fast path, and its `Ram.code`."""
+    load_ok: int = 0
+    """`Bus.load_ok`."""
+    space: int = 0
+    """Words of the current `engines.fast.space.Space`."""
+    custom: int = 0
+    """For each custom instruction, cycles from its begin to the last one of its issue."""
+    marked: int = 0
+    """Entries of marked instructions (`engines.fast.entries.MarkedEntries`)."""
+    marked_pc: int = 0
+    marked_at: int = -1
+    """The instruction that was marked last, and progress then."""
+    flags: int = 0
+    store_pcs: int = 0
+    store_cycles: int = 0
+    store_pages: int = 0
+    written: int = 0
+    """Tables of a sanitizer (`pyv_ext.bus.shadow`); 0 without one."""
 
 
 @record
@@ -286,16 +323,17 @@ class Register:
 
 @record
 class Memory:
-    """Memory of the bus, in bytes of the host; what may not be loaded or stored so, the bus must see."""
+    """Memory of the bus, in bytes of the host."""
 
     base: int = 0
     size: int = 0
-    loadable: bool = False
-    storable: bool = False
-    """The RAM of the fast path is neither."""
+    writable: bool = False
+    shadowed: bool = False
+    """Whether a sanitizer sees each access first."""
     data: int = 0
-    """Host address of its bytes, and of `Ram.code`."""
     lines: int = 0
+    watched: int = 0
+    """Host addresses of its bytes, of `Ram.code` and of `Ram.watched`."""
     load_cycles: int = 0
     store_cycles: int = 0
 
@@ -340,6 +378,7 @@ class Machine:
     """Root record."""
 
     hart: HartState = field(default_factory=HartState)
+    native: NativeState = field(default_factory=NativeState)
     now: int = 0
     """All that is due at the start of this cycle or earlier has happened."""
     next: int = NEVER
@@ -350,7 +389,7 @@ class Machine:
     """Cycle of the next thing that native code stops for; 0: it must be left."""
     leave: bool = False
     guarded: bool = False
-    """Whether Python compares each access with watchpoints first."""
+    """Whether debuggers see each access first."""
     fresh: bool = False
     """Whether nothing has run in Python since the last FENCE.I."""
     changes: int = 1
@@ -359,12 +398,18 @@ class Machine:
     """Core cycles of the last access; after `wait_for_interrupt`, the cycle that it has reached."""
     wait: int = 0
     """Cycles that a device of Python added to its access."""
-    fault: bool = False
-    """Whether the last access is an access fault."""
+    fault: u8 = 0
+    """Cause of the trap of the last access; 0: none. After a device of Python: whether it refuses the access."""
+    misaligned: bool = False
+    """Whether accesses of memory need not be aligned."""
     again: int = 0
     """Cycle in which a WFI that goes on waiting is looked at next."""
     drained: int = 0
     """Cycle in which the last posted store arrives."""
+    fenced: int = 0
+    """Cycle of the last fence that orders stores to memory before those to devices."""
+    waited: int = 0
+    """Cycle of the last fence that waits for posted stores."""
     departure: int = 0
     """Index in `departures` of the oldest."""
     departures: list[int] = items(DEEPEST)
@@ -386,8 +431,6 @@ class Machine:
     following: bool = False
     """Whether submissions are followed: from the begin of a submit function on or, where there are none, from the first
     access of a logged register on."""
-    pc: u32 = 0
-    """Address of the load or store that accesses a device."""
     depth: int = 0
     """Traps that are being handled, since `following` began."""
     handed_over: bool = False

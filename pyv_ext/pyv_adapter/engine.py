@@ -4,8 +4,8 @@ from typing import Any
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
+from pyv_ext.engines.core import AccessStopped, Stop
 from pyv_ext.engines.engine import Ahead, Engine
-from pyv_ext.engines.stop import AccessStopped, Stop
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
@@ -86,7 +86,6 @@ class PyvEngine(Engine):
             return
         self._keep_fetch()
         self._in_core = None  # should anything be raised, the next run starts this instruction anew
-        self._machine.pc = pc
         try:
             trap = core.evaluate()
         except AccessStopped as stopped:

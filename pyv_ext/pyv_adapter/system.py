@@ -13,7 +13,7 @@ from pyv.port import Input, Output
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.protection import load_port
-from pyv_ext.engines.slow import A0, semihosting_answer
+from pyv_ext.engines.steps import A0, semihosting_answer
 from pyv_ext.hart.hart import Hart, Wait
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.expressions import evaluator

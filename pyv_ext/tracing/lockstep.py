@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
+from pyv_ext.engines.core import Stop
 from pyv_ext.engines.engine import Engine
-from pyv_ext.engines.stop import Stop
 from pyv_ext.isa.formats import F0
 from pyv_ext.isa.text import ABI_NAMES, F_ABI_NAMES
 from pyv_ext.machine.slots import FFLAGS, FRM, FS

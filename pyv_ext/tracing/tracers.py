@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from pyv_ext.engines.tracer import Tracer
+from pyv_ext.engines.core import Tracer
 from pyv_ext.isa import Instruction
 
 

@@ -22,8 +22,8 @@ from pyv_ext.bus.core_log import CoreRow
 from pyv_ext.bus.memory import PAGE
 from pyv_ext.devices.clint import Clint
 from pyv_ext.elf import Program
+from pyv_ext.engines.core import AccessStopped, Stop, StopReason
 from pyv_ext.engines.engine import Engine
-from pyv_ext.engines.stop import AccessStopped, Stop, StopReason
 from pyv_ext.hart.hart import Hart
 from pyv_ext.machine.state import LogKind
 from pyv_npu.errors import BadInputError, did_you_mean

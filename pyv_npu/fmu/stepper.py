@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pyv_ext.devices.base import Register, RegisterDevice
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_npu.config import load
 from pyv_npu.errors import BadInputError
 from pyv_npu.platform import Placed, Platform

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from npu_device.config import NpuConfig
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
 from pyv_npu.platform import Platform

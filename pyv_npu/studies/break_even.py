@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyv_ext.elf import Program
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_npu.config import Config, with_values
 from pyv_npu.report.charts import Line, flat, line_view, linked, titled
 from pyv_npu.run_sections import TITLES, UNITS, key_heading

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from pyv_ext.bus.memory import PAGE
-from pyv_ext.engines.stop import Stop
+from pyv_ext.engines.core import Stop
 from pyv_npu.config import Config
 from pyv_npu.csv_table import csv_text
 from pyv_npu.errors import BadInputError

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from npu_device.abi.recovery import RECOVERIES
 from pyv_ext.elf import Program
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_npu.boot import requirements
 from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, UsageError

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
 from pyv_ext.bus.memory import PAGE
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_npu.errors import UsageError
 from pyv_npu.faults.injection import Injection
 from pyv_npu.faults.plan import Fault, Point

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from pyv_ext.elf import Program
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_npu.boot import requirements
 from pyv_npu.config import Config, with_values
 from pyv_npu.result import Comparison, Result

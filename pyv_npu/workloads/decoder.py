@@ -14,7 +14,7 @@ from npu_device.abi.opcodes import BITS, DataType
 from npu_device.config import NpuConfig
 from npu_device.kv_quant.methods import FLOAT8
 from pyv_ext.elf import Program
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_npu.boot import model_name, program_data
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyv_ext import elf
 from pyv_ext.elf import Program
-from pyv_ext.engines.stop import Stop
+from pyv_ext.engines.core import Stop
 from pyv_npu import boot
 from pyv_npu.boot import MODEL_SUFFIXES, find_program
 from pyv_npu.config import Config

@@ -21,7 +21,7 @@ from npu_device.memory.memory import Memory, sparse
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.kernels import on_core
 from pyv_ext.elf import parse_elf
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_npu.boot import program_data
 from pyv_npu.config import Config
 from pyv_npu.workloads.data import Tensors, Values, as_onnx, from_device, to_device

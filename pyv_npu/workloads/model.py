@@ -12,7 +12,7 @@ import numpy as np
 
 from npu_device.abi.instructions import DEFAULT_SLOT
 from pyv_ext.elf import Program
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_npu.boot import program_data
 from pyv_npu.config import Config
 from pyv_npu.config.tree import CORE_LEVELS

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pyv_ext.elf import Program
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_npu.config import Config, with_values
 from pyv_npu.errors import UsageError
 from pyv_npu.result import Comparison, Detail, Result

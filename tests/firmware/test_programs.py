@@ -13,7 +13,7 @@ from npu_device.host.command_port import CommandPort
 from npu_device.host.ring import Ring
 from npu_device.issue.interrupts import Interrupts
 from npu_device.issue.retirement import Tickets
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_npu.boot import shipped_programs
 from pyv_npu.config import load
 from pyv_npu.result import Result

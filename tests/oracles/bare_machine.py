@@ -11,7 +11,7 @@ from pyv_ext.devices.interrupts import InterruptWiring
 from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.program_exit import Htif
 from pyv_ext.devices.uart import Console
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming

@@ -12,7 +12,7 @@ from shares import sample
 from spike import SPIKE, spike_signature
 
 from pyv_ext.elf import Program, read_elf
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.tracing.commits import signature
 
 pytestmark = pytest.mark.skipif(bool(RISCV_ARCH_TEST.missing), reason=RISCV_ARCH_TEST.missing)

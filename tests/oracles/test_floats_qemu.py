@@ -11,7 +11,7 @@ from qemu import Qemu, needs_qemu
 from random_floats import CODE, OPERANDS, OUTPUT, FloatProgram, float_program
 from shares import slow
 
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.isa import Isa
 
 pytestmark = needs_qemu

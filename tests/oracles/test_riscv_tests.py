@@ -7,7 +7,7 @@ from native_forms import FORMS, Form
 from riscv_tests import Executables, programs
 
 from pyv_ext.elf import read_elf
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
 

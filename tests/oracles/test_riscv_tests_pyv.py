@@ -6,7 +6,7 @@ from checkouts import RISCV_TESTS
 from riscv_tests import Executables, programs
 
 from pyv_ext.elf import read_elf
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.pyv_adapter import loader
 
 MISSING = RISCV_TESTS.missing or loader.missing() or ""

@@ -12,7 +12,7 @@ from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.program_exit import Finisher
 from pyv_ext.devices.uart import Uart
 from pyv_ext.elf import load, read_elf
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming

@@ -18,7 +18,7 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import Ram
 from pyv_ext.cores import make_engine
-from pyv_ext.engines.stop import Stop
+from pyv_ext.engines.core import Stop
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.isa.csr_names import ADDRESSES

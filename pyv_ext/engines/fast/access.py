@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import PAGE_BITS
-from pyv_ext.engines.boundary import calls, frame
-from pyv_ext.engines.boundary.calls import HartFunctions
+from pyv_ext.engines.fast import records
 from pyv_ext.engines.fast.blocks import Reach
 from pyv_ext.engines.fast.floating import boxed
+from pyv_ext.engines.fast.records import HartFunctions
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Kind, Row
 from pyv_ext.machine import hart as machine
@@ -32,7 +32,10 @@ RIGHTS = {
 }
 """What accesses need."""
 
-SHADOW_WORDS = (frame.FLAGS, frame.STORE_PCS, frame.STORE_CYCLES, frame.STORE_PAGES, frame.WRITTEN)
+FLAGS, STORE_PCS, STORE_CYCLES, STORE_PAGES, WRITTEN = SHADOW_TABLES = (
+    "flags", "store_pcs", "store_cycles", "store_pages", "written"
+)  # fmt: skip
+"""Fields of `NativeState`: tables of a sanitizer."""
 
 
 def _ones(size: int) -> int:
@@ -47,8 +50,8 @@ class Pointers(NamedTuple):
     ram: str
     code: str
     load_ok: str
-    shadow: Mapping[int, str]
-    """The tables of a sanitizer by their words of the frame."""
+    shadow: Mapping[str, str]
+    """`SHADOW_TABLES` by name."""
 
 
 class Place(NamedTuple):
@@ -74,7 +77,7 @@ class RamAccess:
         self.misaligned = misaligned and not bus.watching and bus.shadow is None
         """Whether accesses need not be aligned; else such take the slow path: what looks on does so by words."""
         self.guarded = guarded
-        self._shadow = () if shadow is None else SHADOW_WORDS if shadow.bytes_written else SHADOW_WORDS[:-1]
+        self._shadow = () if shadow is None else SHADOW_TABLES if shadow.bytes_written else SHADOW_TABLES[:-1]
 
     @property
     def about(self) -> tuple[object, ...]:
@@ -83,11 +86,6 @@ class RamAccess:
             self._base, self._load_size, self._store_size, self._word, self._watching, self.misaligned, self.guarded,
             self._shadow,
         )  # fmt: skip
-
-    @property
-    def shadowed(self) -> bool:
-        """Whether a sanitizer looks on."""
-        return bool(self._shadow)
 
     @property
     def plain(self) -> bool:
@@ -126,12 +124,10 @@ class RamAccess:
         ir.unless(ir.value(f"icmp eq i8 {code}, 0"), leave)
 
     def pointers(self, ir: Ir) -> Pointers:
-        """The pointers, in the function's first block; the frame is its argument."""
-        x, ram, code, load_ok = (
-            ir.load("ptr", "%frame", 8 * word) for word in (frame.X, frame.RAM, frame.CODE, frame.LOAD_OK)
-        )
-        shadow = {word: ir.load("ptr", "%frame", 8 * word) for word in self._shadow}
-        return Pointers(x, ram, code, load_ok, shadow)
+        """The pointers, in the function's first block."""
+        ram, code, load_ok = (records.pointer(ir, f"native.{name}") for name in ("ram", "lines", "load_ok"))
+        shadow = {name: records.pointer(ir, f"native.{name}") for name in self._shadow}
+        return Pointers(records.registers(ir), ram, code, load_ok, shadow)
 
     def instruction_at(self, ir: Ir, at: Pointers, pc: str) -> str:
         """The word (an i32) of the instruction at an address well inside of RAM."""
@@ -155,8 +151,8 @@ class RamAccess:
         kind = f"i{8 * row.size}"
         if self._shadow:
             self._unless_told(ir, at, offset, LOADS, leave)
-        if frame.WRITTEN in self._shadow:
-            written = ir.load(kind, ir.at(at.shadow[frame.WRITTEN], offset))
+        if WRITTEN in self._shadow:
+            written = ir.load(kind, ir.at(at.shadow[WRITTEN], offset))
             ir.unless(ir.value(f"icmp eq {kind} {written}, {_ones(row.size)}"), leave)
         return self.read(ir, at, row, offset)
 
@@ -182,8 +178,8 @@ class RamAccess:
             self._note(ir, at, offset, place)
             if row.size == 8:
                 self._note(ir, at, ir.value(f"add i64 {offset}, 4"), place)
-        if frame.WRITTEN in self._shadow:
-            ir.store(kind, str(_ones(row.size)), ir.at(at.shadow[frame.WRITTEN], offset))
+        if WRITTEN in self._shadow:
+            ir.store(kind, str(_ones(row.size)), ir.at(at.shadow[WRITTEN], offset))
         self.write(ir, at, row, offset, value)
 
     def write(self, ir: Ir, at: Pointers, row: Row, offset: str, value: str) -> None:
@@ -199,19 +195,10 @@ class RamAccess:
         """Not 0 where a store must go through the bus."""
         return ir.load("i8", ir.at(at.code, ir.value(f"lshr i64 {offset}, {LINE_BITS}")))
 
-    def fence(self, ir: Ir, place: Place, item: int = 0) -> None:
-        """Tell the shadow of a fence (`Shadow.fenced`)."""
-        if self._shadow:
-            ir.store("i64", self._cycle(ir, place), ir.at(ir.load("ptr", "%frame", 8 * frame.FENCED), 8 * item))
-
-    def waits(self, ir: Ir, place: Place) -> str:
-        """Cycles (an i64, which may be below 0) until the last posted store has arrived."""
-        return ir.value(f"sub i64 {calls.get(ir, 'drained')}, {self._cycle(ir, place)}")
-
     def _unless_told(self, ir: Ir, at: Pointers, offset: str, bit: int, leave: Target) -> None:
         """Leave where a sanitizer is told of the access."""
         line = ir.value(f"lshr i64 {offset}, {LINE_BITS}")
-        flags = ir.value(f"and i8 {ir.load('i8', ir.at(at.shadow[frame.FLAGS], line))}, {bit}")
+        flags = ir.value(f"and i8 {ir.load('i8', ir.at(at.shadow[FLAGS], line))}, {bit}")
         ir.unless(ir.value(f"icmp eq i8 {flags}, 0"), leave)
 
     def _note(self, ir: Ir, at: Pointers, offset: str, place: Place) -> None:
@@ -220,15 +207,15 @@ class RamAccess:
         page = ir.value(f"lshr i64 {offset}, {PAGE_BITS}")
         cycle = self._cycle(ir, place)
         for table, kind, value, index in (
-            (frame.STORE_PCS, "i32", place.pc, word),
-            (frame.STORE_CYCLES, "i64", cycle, word),
-            (frame.STORE_PAGES, "i64", cycle, page),
+            (STORE_PCS, "i32", place.pc, word),
+            (STORE_CYCLES, "i64", cycle, word),
+            (STORE_PAGES, "i64", cycle, page),
         ):
             ir.store(kind, value, ir.value(f"getelementptr {kind}, ptr {at.shadow[table]}, i64 {index}"))
 
     @staticmethod
     def _cycle(ir: Ir, place: Place) -> str:
-        cycle = frame.cycle_of(ir, place.progress)
+        cycle = records.cycle_of(ir, place.progress)
         return ir.value(f"add i64 {cycle}, {place.done}") if place.done else cycle
 
     def _inside(self, ir: Ir, address: str, size: int, limit: int, leave: Target) -> str:
@@ -257,7 +244,7 @@ def _permit(ir: Ir, at: Pointers, right: int, address: str, size: int, leave: Ta
     seek, fine = ir.new_label(), ir.new_label()
     ir.branch(ir.value(f"and i1 {above}, {below}"), (fine, ()), (seek, ()))
     ir.block(seek)
-    ir.unless(ir.value(f"icmp ne i64 {calls.call(ir, pmp.permit, address, size, right)}, 0"), leave)
+    ir.unless(ir.value(f"icmp ne i64 {records.call(ir, pmp.permit, address, size, right)}, 0"), leave)
     ir.goto(fine)
     ir.block(fine)
 
@@ -273,12 +260,11 @@ def atomic(
     place: Place,
     leave: Target,
 ) -> str:
-    """LR, SC or AMO of the RAM of the fast path: the value of rd. Nothing has changed where it leaves.
+    """LR, SC or AMO of the RAM of the fast path, which PMP permits: rd. Nothing has changed where it leaves.
 
     They are aligned even where loads and stores need not be.
     """
     ir.unless(ir.value(f"icmp eq i32 {ir.value(f'and i32 {address}, {row.size - 1}')}, 0"), leave)
-    access.permit(ir, at, row, address, leave)
     old = access.load(ir, at, row, address, leave)
     if row.kind is Kind.AMO:
         from pyv_ext.engines.lowering import Lowering  # not where the cache has the code

@@ -4,24 +4,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pyv_ext.engines.boundary.frame import CUSTOM
-from pyv_ext.engines.fast.upcalls import Upcalls
-from pyv_ext.engines.slow import Core, acts_after, unfinished
+from pyv_ext.engines.core import Core
+from pyv_ext.engines.steps import acts_after, unfinished
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.machine.slots import SINK
 from pyv_ext.protocols import Operands, Retry, Stall, Trap, Value
-from pyv_native.intrinsics import address_of
 
 MOST = 1 << 10
 """Places in the program with such instructions; those beyond take the slow path."""
 LEAVE = -1
-"""Answer of a call that `Upcalls.ended` finishes."""
+"""Answer of a call that `CustomCalls.finish` finishes."""
 MOST_CYCLES = 1 << 29
 """That an instruction may take in native code."""
 
 Call = Callable[[int, int, int], int]
 """`call(cycle in which it acts, rs1, rs2) -> cycles beyond its issue << 32 | rd`, or a number below 0: then
-`Upcalls.ended` finishes it."""
+`CustomCalls.finish` finishes it."""
 
 Finish = Callable[[int, Any], int]
 """`finish(cycle in which it has acted, what its handler has returned)` -> the same."""
@@ -30,13 +28,20 @@ Finish = Callable[[int, Any], int]
 class CustomCalls:
     """The calls of one hart, by the numbers that entries have for them."""
 
-    def __init__(self, core: Core, upcalls: Upcalls, frame: memoryview) -> None:
+    def __init__(self, core: Core, execute_slow: Callable[[], object]) -> None:
+        """`execute_slow()`: executes the instruction at the hart's pc."""
         self._core = core
-        self._upcalls = upcalls
         self._numbers: dict[tuple[int, int], int] = {}
-        self._later = memoryview(bytearray(8 * MOST)).cast("Q")
+        self._calls: list[Call] = []
+        self.delays = memoryview(bytearray(8 * MOST)).cast("Q")
         """Cycles from the begin of each instruction to the one in which it acts, the last of its issue."""
-        frame[CUSTOM] = address_of(self._later)
+        self.execute_slow = execute_slow
+        self.finish: Callable[[], object] = int
+        """Ends the instruction that native code has left: a trap, a wait."""
+
+    def call(self, number: int, acts: int, a: int, b: int) -> int:
+        """Answer `pyv_ext.machine.hart.call_custom`."""
+        return self._calls[number](acts, a, b)
 
     def number(self, pc: int, instruction: Instruction) -> int | None:
         """The number of an instruction's call; None where it takes the slow path."""
@@ -45,17 +50,22 @@ class CustomCalls:
             return None
         if custom.touches == "devices" or custom.ready is not None or custom.handler is None:
             return None
-        number = self._numbers.get((pc, word), len(self._upcalls.calls))
-        if number == len(self._upcalls.calls) < MOST:
-            finish = _finish(self._core, self._upcalls, instruction)
-            self._upcalls.calls.append(_call(self._core, pc, instruction, custom.handler, finish, self._upcalls))
+        number = self._numbers.get((pc, word), len(self._calls))
+        if number == len(self._calls) < MOST:
+            finish = _finish(self._core, self, instruction)
+            self._calls.append(_call(self._core, pc, instruction, custom.handler, finish, self))
             self._numbers[pc, word] = number
-            self._later[number] = acts_after(self._core, instruction)
+            self.delays[number] = acts_after(self._core, instruction)
         return number if number < MOST else None
 
 
 def _call(
-    core: Core, pc: int, instruction: Instruction, handler: Callable[[Operands], Any], finish: Finish, upcalls: Upcalls
+    core: Core,
+    pc: int,
+    instruction: Instruction,
+    handler: Callable[[Operands], Any],
+    finish: Finish,
+    calls: CustomCalls,
 ) -> Call:
     """The call of an instruction; one that looks at memory sees it as it is in the last cycle of its issue."""
     word = instruction.word
@@ -64,24 +74,24 @@ def _call(
 
     def call(acts: int, a: int, b: int) -> int:
         if looks and clock.next <= acts:
-            upcalls.ended = upcalls.execute_slow
+            calls.finish = calls.execute_slow
             return LEAVE
         return finish(acts, handler(Operands(pc, word, a, b, acts, peek, False)))
 
     return call
 
 
-def _finish(core: Core, upcalls: Upcalls, instruction: Instruction) -> Finish:
+def _finish(core: Core, calls: CustomCalls, instruction: Instruction) -> Finish:
     mask = core.isa.mask
 
     def finish(acts: int, outcome: Any) -> int:
         if isinstance(outcome, Trap | Stall | Retry):
-            upcalls.ended = partial(_unfinished, core, outcome, acts)
+            calls.finish = partial(_unfinished, core, outcome, acts)
             return LEAVE
         value, cycles = outcome if isinstance(outcome, Value) else (int(outcome), 0)
         if 0 <= cycles < MOST_CYCLES:
             return cycles << 32 | value & mask
-        upcalls.ended = partial(_retire, core, instruction, value & mask, acts_after(core, instruction) + 1 + cycles)
+        calls.finish = partial(_retire, core, instruction, value & mask, acts_after(core, instruction) + 1 + cycles)
         return LEAVE
 
     return finish

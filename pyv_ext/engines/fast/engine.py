@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pyv_ext.bus.bus import Bus
+from pyv_ext.engines.core import Stop
 from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.kept.last_run import LastRun, Regions
 from pyv_ext.engines.polling import PollingDetection
-from pyv_ext.engines.stop import Stop
 from pyv_ext.hart.hart import Hart
 
 if TYPE_CHECKING:

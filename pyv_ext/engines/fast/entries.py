@@ -59,8 +59,7 @@ class Numbers:
         floats = floating.operations(isa.rows, fused=fused)
         self.by_name = {row.name: number for number, row in enumerate(self.rows, FIRST)}
         self.fence = FIRST + len(self.rows)
-        self.drain = self.fence + 1
-        self.custom = self.drain + 1
+        self.custom = self.fence + 1
         self.marked = self.custom + 1
         names = [name for name in SYSTEM if name not in CSR_ROWS or name in isa.by_name]
         self.system = {name: number for number, name in enumerate(names, self.marked + 1)}

@@ -5,19 +5,16 @@ It is exact at every budget: an instruction begins only while cycles are left. W
 branch or from outside, it goes on in translated code if there is some, and else counts, so that the hot addresses get
 translated.
 
-pc and progress are in the frame between calls.
+pc, cycle and count of instructions are in the hart's record between records.
 """
 
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
-from pyv_ext.engines.boundary import calls, frame
-from pyv_ext.engines.boundary.calls import HartFunctions
-from pyv_ext.engines.boundary.frame import BIAS, Exit, Left, with_left
-from pyv_ext.engines.fast import entries, floating, space, upcalls
+from pyv_ext.engines.fast import entries, floating, records, space
 from pyv_ext.engines.fast.access import Pointers, RamAccess
 from pyv_ext.engines.fast.decoder import decoder
 from pyv_ext.engines.fast.entries import Numbers
 from pyv_ext.engines.fast.operations import Operations, Step
-from pyv_ext.engines.fast.upcalls import Upcalls
+from pyv_ext.engines.fast.records import BIAS, Exit, HartFunctions, Left
 from pyv_ext.engines.lowering import declarations
 from pyv_ext.isa import Isa
 from pyv_ext.machine import bus, hart, log
@@ -51,14 +48,16 @@ class Interpreter:
         self._access = access
 
     def text(self, threshold: int) -> str:
-        """A module with `interpret(frame) -> Exit`; a place is hot that it has come to `threshold` times."""
+        """A module with `interpret(machine) -> Exit`; a place is hot that it has come to `threshold` times."""
         ir = self._ir = Ir()
         ir.block("entry")
         pointers = self._access.pointers(ir)
         self._hart = HartFunctions(ir, self._isa, linked=True)
-        ir.goto("mode", (ir.load("i32", "%frame", 8 * frame.PC), ir.load("i64", "%frame", 8 * frame.PROGRESS)))
+        ir.goto("begin")
+        ir.block("begin")
+        ir.goto("mode", records.read_hart(ir))
         pc, progress = ir.block("mode", WORD, "i64")
-        words = ir.load("ptr", "%frame", 8 * frame.SPACE)
+        words = records.pointer(ir, "native.space")
         self._table, functions, self._volatile_at = (
             ir.load("ptr", words, 8 * word) for word in (space.TABLE, space.FUNCTIONS, space.VOLATILE)
         )
@@ -73,7 +72,6 @@ class Interpreter:
         for row in numbers.rows:
             operations.operation(numbers.by_name[row.name], row)
         operations.fence(numbers.fence)
-        operations.drain(numbers.drain)
         operations.custom(numbers.custom)
         operations.marked(numbers.marked)
         for name, number in numbers.system.items():
@@ -82,15 +80,15 @@ class Interpreter:
             operations.floating_point(number, operation)
         self._arrive(pointers.x)
         self._follow(pointers.x)
+        self._access_trap()
         self._exits()
-        helpers = Upcalls.variables()
-        helpers += decoder(self._isa, numbers)
+        helpers = decoder(self._isa, numbers)
         if self._numbers.by_float:
             helpers += floating.declarations()
             rows = {each.row.name: each.row for each in self._numbers.by_float}.values()
             helpers += floating.float_functions(row for row in rows if floating.has_strict(row, fused=self._fused))
         helpers += self._hart.text()
-        return declarations(self._isa.xlen) + helpers + ir.text("i64 @interpret(ptr %frame)")
+        return declarations(self._isa.xlen) + helpers + ir.text("i64 @interpret(ptr %machine)")
 
     def _entry(self, pc: str, progress: str) -> str:
         """The entry of a pc; leaves to be decoded if its page has none and there are cycles left for it."""
@@ -107,7 +105,7 @@ class Interpreter:
         ir = self._ir
         pc, progress = ir.block("head", WORD, "i64")
         entry = self._entry(pc, progress)
-        ir.branch(calls.logs(ir, *_UNTRANSLATED), ("step", (pc, progress, entry)), ("unlogged", ()))
+        ir.branch(records.logs(ir, *_UNTRANSLATED), ("step", (pc, progress, entry)), ("unlogged", ()))
         ir.block("unlogged")
         region = ir.load("i16", entry, entries.REGION)
         ir.branch(ir.value(f"icmp eq i16 {region}, 0"), ("count", ()), ("enter", ()))
@@ -116,7 +114,7 @@ class Interpreter:
         block = ir.value(f"zext i16 {ir.load('i16', entry, entries.BLOCK)} to i32")
         index = ir.value(f"zext i16 {region} to i64")
         function = ir.load("ptr", ir.value(f"getelementptr ptr, ptr {functions}, i64 {index}"))
-        answer = ir.value(f"call {{i64, i64}} {function}(ptr %frame, i64 {progress}, i32 {block})")
+        answer = ir.value(f"call {{i64, i64}} {function}(ptr %machine, i64 {progress}, i32 {block})")
         after = ir.value(f"extractvalue {{i64, i64}} {answer}, 0")
         where = ir.value(f"extractvalue {{i64, i64}} {answer}, 1")
         there = ir.value(f"trunc i64 {where} to i32")
@@ -187,10 +185,11 @@ class Interpreter:
         """No cycles are left: let what is due happen, and go on if there are more then."""
         ir = self._ir
         pc, progress = ir.block("budget", WORD, "i64")
-        end = frame.cycle_of(ir, progress)
-        left = calls.call(ir, bus.proceed, end)
-        calls.unless_raised(ir, ("fault", (pc, progress)))
-        on = calls.goes_on(ir, progress, end)
+        end = records.cycle_of(ir, progress)
+        records.write_hart(ir, pc, progress)
+        left = records.call(ir, bus.proceed, end)
+        records.unless_raised(ir, ("fault", (pc, progress)))
+        on = records.go_on(ir, progress, end)
         ir.branch(ir.value(f"icmp ne i64 {left}, 0"), ("arrive", (pc, on)), ("over", (pc, on)))
 
     def _slow(self) -> None:
@@ -209,39 +208,36 @@ class Interpreter:
         """A WFI, while no interrupt is pending: time passes from event to event."""
         ir = self._ir
         pc, progress = ir.block("wait", WORD, "i64")
-        woken = calls.call(ir, bus.wait_for_interrupt, frame.cycle_of(ir, progress))
-        calls.unless_raised(ir, ("waiting", (pc, progress)))
+        records.write_hart(ir, pc, progress)
+        woken = records.call(ir, bus.wait_for_interrupt, records.cycle_of(ir, progress))
+        records.unless_raised(ir, ("waiting", (pc, progress)))
         ir.unless(ir.value(f"icmp sge i64 {woken}, 0"), ("waiting", (pc, progress)))
         done = ir.value(f"add i64 {progress}, {1 << 32}")
         end = ir.value(f"add i64 {woken}, {self._timing.wfi}")
-        ir.goto("arrive", (ir.value(f"add i32 {pc}, 4"), calls.goes_on(ir, done, end)))
+        ir.goto("arrive", (ir.value(f"add i32 {pc}, 4"), records.go_on(ir, done, end)))
 
     def _ask(self, pc: str, progress: str, *, fresh: bool = False) -> None:
         """Let Python execute the next instruction."""
         ir = self._ir
         place = ir.value(f"zext i32 {pc} to i64")
-        same_pc = ir.value(f"icmp eq i64 {ir.load('i64', '%frame', 8 * frame.MARKED_PC)}, {place}")
-        same = ir.value(f"icmp eq i64 {ir.load('i64', '%frame', 8 * frame.MARKED_AT)}, {progress}")
+        same_pc = ir.value(f"icmp eq i64 {records.get(ir, 'native.marked_pc')}, {place}")
+        same = ir.value(f"icmp eq i64 {records.get(ir, 'native.marked_at')}, {progress}")
         marked = ir.value(f"zext i1 {ir.value(f'and i1 {same_pc}, {same}')} to i64")
-        ir.store("i64", "-1", "%frame", 8 * frame.MARKED_AT)
-        answer = upcalls.ask(ir, upcalls.SLOW, place, *upcalls.point(ir, progress), marked)
+        records.put(ir, "native.marked_at", "-1")
+        records.write_hart(ir, pc, progress)
+        answer = records.call(ir, hart.execute_instruction, marked)
         if fresh:
-            calls.put(ir, "fresh", "1")
+            records.put(ir, "fresh", "1")
         ir.goto("answered", (answer, pc, progress))
 
     def _answered(self) -> None:
         """Python has executed the next instruction, or what comes before it."""
         ir = self._ir
         answer, pc, progress = ir.block("answered", "i64", WORD, "i64")
-        calls.unless_raised(ir, ("fault", (pc, progress)))
-        retired = ir.value(f"shl i64 {ir.value(f'and i64 {answer}, 1')}, 32")
-        done = ir.value(f"add i64 {progress}, {retired}")
-        after = ir.load("i32", "%frame", 8 * frame.PC)
-        ir.branch(ir.value(f"icmp sge i64 {answer}, {upcalls.GOING}"), ("answered.on", ()), ("answered.off", ()))
-        ir.block("answered.on")
-        ir.goto("arrive", (after, calls.goes_on(ir, done, ir.load("i64", "%frame", 8 * frame.END))))
-        ir.block("answered.off")
-        ir.goto("over", (after, with_left(ir, done, "0")))
+        records.unless_raised(ir, ("fault", (pc, progress)))
+        ir.branch(ir.value(f"icmp ne i64 {answer}, 0"), ("begin", ()), ("end", ()))
+        ir.block("end")
+        ir.do(f"ret i64 {Exit.BUDGET}")
 
     def _arrive(self, x: str) -> None:
         """Go on at pc, unless an interrupt comes before it. Events that are due come first."""
@@ -256,10 +252,24 @@ class Interpreter:
         ir.unless(ir.value(f"icmp ne i64 {address}, {hart.NONE}"), ("head", (pc, progress)))
         handler, after = ir.value(f"trunc i64 {address} to i32"), ir.value(f"sub i64 {progress}, {self._timing.irq}")
         cause = ir.load("i64", x, 8 * MCAUSE)
-        calls.call(ir, log.log_trap, frame.cycle_of(ir, progress), self._timing.irq, place, cause)
-        calls.unless_raised(ir, ("fault", (handler, after)))
+        records.write_hart(ir, handler, after)
+        records.call(ir, log.log_trap, records.cycle_of(ir, progress), self._timing.irq, place, cause)
+        records.unless_raised(ir, ("fault", (handler, after)))
         still = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * MOVED)}, 0")
         ir.branch(still, ("head", (handler, after)), ("follow", (handler, after)))
+
+    def _access_trap(self) -> None:
+        """An access traps. Python takes the trap while that is logged, and stops in a trap loop."""
+        ir = self._ir
+        pc, progress, address = ir.block("access_trap", WORD, "i64", "i64")
+        fault = "fault", (pc, progress)
+        ir.unless(ir.value(f"xor i1 {records.logs(ir, LogKind.TRAP)}, true"), fault)
+        place, cause = ir.value(f"zext i32 {pc} to i64"), records.get(ir, "fault")
+        target = records.call(ir, hart.take_trap, place, cause, address, records.retired(ir, progress))
+        ir.unless(ir.value(f"icmp ne i64 {target}, {hart.NONE}"), fault)
+        records.put(ir, "fault", "0")
+        after = ir.value(f"sub i64 {progress}, {self._timing.trap}")
+        ir.goto("arrive", (ir.value(f"trunc i64 {target} to i32"), after))
 
     def _follow(self, x: str) -> None:
         """Go on in the space of the hart's privilege mode, by what PMP forbids there; Python is asked for a new one."""
@@ -271,11 +281,11 @@ class Interpreter:
         words = self._hart.call(hart.native_space)
         ir.branch(ir.value(f"icmp ne i64 {words}, 0"), ("switch", ()), ("ask", ()))
         ir.block("switch")
-        ir.store("i64", words, "%frame", 8 * frame.SPACE)
+        records.put(ir, "native.space", words)
         ir.goto("mode", (pc, progress))
         ir.block("ask")
-        upcalls.ask(ir, upcalls.FOLLOW)
-        calls.unless_raised(ir, ("fault", (pc, progress)))
+        records.call(ir, hart.find_space)
+        records.unless_raised(ir, ("fault", (pc, progress)))
         ir.goto("mode", (pc, progress))
 
     def _exits(self) -> None:
@@ -288,6 +298,5 @@ class Interpreter:
         )  # fmt: skip
         for label, code in ends:
             pc, progress = self._ir.block(label, WORD, "i64")
-            self._ir.store("i32", pc, "%frame", 8 * frame.PC)
-            self._ir.store("i64", progress, "%frame", 8 * frame.PROGRESS)
+            records.write_hart(self._ir, pc, progress)
             self._ir.do(f"ret i64 {code}")

@@ -3,43 +3,32 @@
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
 
+from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
-from pyv_ext.engines.boundary.frame import (
-    BIAS,
-    DONE,
-    FRAME,
-    INSTRET,
-    LEFT,
-    LIMIT,
-    MARKED,
-    PC,
-    PROGRESS,
-    SPACE,
-    Exit,
-    make_frame,
-)
 from pyv_ext.engines.code import Code
+from pyv_ext.engines.core import AccessStopped, Core
 from pyv_ext.engines.fast import space
-from pyv_ext.engines.fast.access import RamAccess
+from pyv_ext.engines.fast.access import SHADOW_TABLES, RamAccess
 from pyv_ext.engines.fast.blocks import Block
 from pyv_ext.engines.fast.custom import CustomCalls
 from pyv_ext.engines.fast.entries import DECODE, MarkedEntries, Numbers
+from pyv_ext.engines.fast.records import Exit
 from pyv_ext.engines.fast.space import Decode, Space
-from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.kept.last_run import LastRun, Regions
 from pyv_ext.engines.kept.recipe import Recipe
-from pyv_ext.engines.slow import Core
 from pyv_ext.hart.hart import Wait
 from pyv_ext.hart.pmp import Pmp, Spans
-from pyv_ext.isa import Kind
+from pyv_ext.machine.hart import call_custom, execute_instruction, find_space
 from pyv_ext.machine.slots import CONTEXT, GUARDED, MOVED, PMP_WRITES, SPACES, SPACES_AT
-from pyv_ext.machine.state import CONTEXTS
-from pyv_ext.machine.traps import Cause
+from pyv_ext.machine.state import CONTEXTS, NativeState
 from pyv_native.arena import STATUS
 from pyv_native.compiler import make_compiler, variable
+from pyv_native.emitter import Definition
 from pyv_native.intrinsics import address_of
 from pyv_native.ir import Ir
 
+SPAN = 50_000_000
+"""Cycles that native code goes on for at most, so that Ctrl-C is noticed."""
 MOST_SPACES = 8
 """Maps of where PMP permits fetches whose code is kept."""
 MAX_MAPS = 64
@@ -59,17 +48,22 @@ class Native:
         *,
         guarded: bool,
     ) -> None:
-        """`slow`: see `Upcalls`; it begins with `regions`, and lets `last` keep what it has. `guarded`: PMP may forbid
-        something."""
+        """`slow(True, marked)`: executes the instruction at the hart's pc; whether others may follow it at once.
+
+        It begins with `regions`, and lets `last` keep what it has. `guarded`: PMP may forbid something."""
         isa, timing = core.isa, core.hart.timing
         self._hart = core.hart
         self._core = core
         self._code = code
         self._guarded = guarded
         core.bus.clock.compile()
-        self._records = core.bus.clock.arena
-        self._frame = make_frame(core.hart, core.bus)
-        self._words = self._frame.cast("B").cast("q")
+        self._bus = core.bus
+        self._machine = core.bus.clock.machine
+        self._arena = core.bus.clock.arena
+        self._state = self._machine.native
+        self._execute_slow = slow
+        self._watching = core.bus.watching
+        set_addresses(self._state, core.bus)
         self._compiler = make_compiler()
         fused = self._compiler.fused
         self._numbers = Numbers(isa, fused=fused)
@@ -77,10 +71,15 @@ class Native:
             RamAccess(core.hart, core.bus, misaligned=core.misaligned, guarded=each) for each in (guarded, False)
         )
         self._accesses = plain, access
-        self._upcalls = Upcalls(core, self._frame, self._words, code, slow, self._follow)
-        self._custom_calls = CustomCalls(core, self._upcalls, self._frame)
+        self._custom_calls = CustomCalls(core, self.execute_slow)
+        self._state.custom = address_of(self._custom_calls.delays)
         self._marked = MarkedEntries()
-        self._frame[MARKED] = address_of(self._marked.table)
+        self._state.marked = address_of(self._marked.table)
+        calls: dict[Definition, Callable[..., int]] = {
+            execute_instruction: self._execute, call_custom: self._custom_calls.call, find_space: self._follow
+        }  # fmt: skip
+        for declaration, call in calls.items():
+            core.bus.clock.records.link(declaration, call)
         self._recipe = Recipe(isa, timing, fused=fused)
         hot = space.HOT
 
@@ -96,7 +95,7 @@ class Native:
 
         self._region_text = region
         recipe = self._recipe.interpreter(access.about, hot)
-        pointers = {FRAME: address_of(self._frame)} | self._upcalls.pointers
+        pointers = {RECORDS: self._arena.address}
         self._interpreter = self._compiler.load_cached(recipe, text, "call", DECODE, pointers=pointers)
         self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._interpreter.address("call"))
         given = 3 * (ctypes.c_int64,)
@@ -125,49 +124,73 @@ class Native:
 
     def run(self, until: int) -> None:
         """Execute up to cycle `until`, or to something other than an event that comes before an instruction."""
-        hart, frame, upcalls = self._hart, self._words, self._upcalls
+        hart, machine = self._hart, self._machine
         self._follow()
         while True:
-            frame[LEFT] = upcalls.begin(until)
+            self._state.marked_at = -1
+            machine.until = min(until, hart.cycle + SPAN)
+            machine.guarded = bool(self._bus.guards)
+            self._proceed()
             reason = Exit.BUDGET
             try:
                 reason = self._call()
             finally:  # Ctrl-C may come right behind it
-                hart.pc = frame[PC]
-                hart.cycle = frame[LIMIT] - frame[LEFT]
-                hart.instret = frame[INSTRET] + frame[DONE]
                 if reason == Exit.WAITING:
                     self._wait()
-            if self._records.words[STATUS]:
-                self._records.raise_error()
+            if self._arena.words[STATUS]:
+                try:
+                    self._arena.raise_error()
+                except AccessStopped as stopped:
+                    return self._core.stop(stopped.stop)
             if reason == Exit.HOT:
                 if self._current().translate(hart.pc):
                     self._kept = False
                     self.keep()
             elif reason == Exit.DECODE:
-                if not self._current().decode(hart.pc) and not upcalls.execute_slow():
+                if not self._current().decode(hart.pc) and not self.execute_slow():
                     return
             else:
-                if reason == Exit.FAULT and self._core.bus.clock.machine.fault:
+                if reason == Exit.FAULT and machine.fault:
                     self._fault()
                 elif reason == Exit.FAULT:
-                    upcalls.ended()
+                    self._custom_calls.finish()
                 return
+
+    def _proceed(self) -> None:
+        """Let native code go on, up to the next event."""
+        machine = self._machine
+        machine.leave = False
+        machine.limit = min(machine.next, machine.until)
+
+    def execute_slow(self) -> bool:
+        """Execute the instruction at the hart's pc in Python; whether native code may go on."""
+        return bool(self._execute(0))
+
+    def _execute(self, marked: int) -> int:
+        machine = self._machine
+        machine.fresh = False
+        on = (
+            self._execute_slow(True, bool(marked))
+            and self._bus.watching is self._watching
+            and self._core.tracer is None
+        )
+        machine.guarded = bool(self._bus.guards)
+        if on:
+            self._proceed()
+        return int(on)
 
     def _wait(self) -> None:
         """A WFI has begun, and goes on waiting."""
-        hart, machine = self._hart, self._core.bus.clock.machine
+        hart, machine = self._hart, self._machine
         hart.waiting = Wait(hart.cycle, machine.again, NEVER)
         hart.cycle = machine.cycles
 
     def _fault(self) -> None:
-        """The device has refused the load or store at pc."""
-        hart, instruction = self._hart, self._code.at(self._hart.pc).instruction
+        """The load or store at pc traps."""
+        hart, machine, instruction = self._hart, self._machine, self._code.at(self._hart.pc).instruction
         assert instruction is not None
-        self._core.bus.clock.machine.fault = False
-        address = hart.x[instruction.rs1] + instruction.imm & self._core.isa.mask
-        stores = instruction.row.kind is Kind.STORE
-        self._core.trap(Cause.STORE_FAULT if stores else Cause.LOAD_FAULT, address)
+        cause, machine.fault = machine.fault, 0
+        self._core.trap(cause, hart.x[instruction.rs1] + instruction.imm & self._core.isa.mask)
 
     def drop(self, pcs: Iterable[int]) -> None:
         """The instructions at these addresses are others now, or hooked."""
@@ -178,7 +201,7 @@ class Native:
 
     def _current(self) -> Space:
         """The space in which native code has been left."""
-        return next(each for each in self.spaces.values() if each.address == self._frame[SPACE])
+        return next(each for each in self.spaces.values() if each.address == self._state.space)
 
     def _follow(self) -> int:
         """Let native code be in the hart's mode, and know the spaces of others by itself."""
@@ -190,9 +213,9 @@ class Native:
                 self._contexts.clear()
             space = self._space(pmp.fetchable(self._hart.priv) if x[GUARDED] else None)
             spaces = self._contexts[entries] = self._known_spaces(pmp)
-            self._frame[SPACE] = space.address
+            self._state.space = space.address
         else:
-            self._frame[SPACE] = spaces[context]
+            self._state.space = spaces[context]
         x[SPACES : SPACES + CONTEXTS] = spaces
         x[SPACES_AT], x[MOVED] = x[PMP_WRITES], 0
         return 0
@@ -222,18 +245,26 @@ class Native:
         return found
 
 
+def set_addresses(state: NativeState, bus: Bus) -> None:
+    """Fill in the host addresses that are those of a bus."""
+    ram, shadow = bus.rams[0], bus.shadow
+    state.ram, state.lines, state.load_ok = map(address_of, (ram.data, ram.code, bus.load_ok))
+    if shadow is not None:
+        table = shadow.tables[0]
+        tables = (table.flags, table.pcs, table.cycles, table.pages, table.written)
+        for name, part in zip(SHADOW_TABLES, tables, strict=True):
+            setattr(state, name, 0 if part is None else address_of(part))
+
+
+RECORDS = "records"
+"""Variable of native code that points to the machine's buffer."""
+
+
 def caller(function: str) -> str:
-    """`call() -> Exit`, which calls a function of the module with `FRAME`: Python calls one without arguments in a
-    fraction of the time, and small numbers take it less time than progress would."""
+    """The IR of `call() -> Exit`, which calls a function of the module with `RECORDS`: a call without arguments takes
+    Python a fraction of the time."""
     ir = Ir()
     ir.block("entry")
-    at = ir.load("ptr", f"@{FRAME}")
-    given = ir.value(f"add i64 {ir.load('i64', at, 8 * LEFT)}, {BIAS}")
-    ir.store("i64", given, at, 8 * PROGRESS)
-    reason = ir.value(f"call i64 @{function}(ptr {at})")
-    progress = ir.load("i64", at, 8 * PROGRESS)
-    left = ir.value(f"and i64 {progress}, {(1 << 32) - 1}")
-    ir.store("i64", ir.value(f"sub i64 {left}, {BIAS}"), at, 8 * LEFT)
-    ir.store("i64", ir.value(f"lshr i64 {progress}, 32"), at, 8 * DONE)
+    reason = ir.value(f"call i64 @{function}(ptr {ir.load('ptr', f'@{RECORDS}')})")
     ir.do(f"ret i64 {reason}")
-    return variable(FRAME) + ir.text("i64 @call()")
+    return variable(RECORDS) + ir.text("i64 @call()")

@@ -4,28 +4,27 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from pyv_ext.engines.boundary import calls, frame
-from pyv_ext.engines.boundary.calls import HartFunctions
-from pyv_ext.engines.boundary.frame import advance
-from pyv_ext.engines.fast import entries, floating, upcalls
+from pyv_ext.engines.fast import entries, floating, records
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
 from pyv_ext.engines.fast.blocks import ATOMIC
 from pyv_ext.engines.fast.floating import Floating, Operation
+from pyv_ext.engines.fast.records import HartFunctions, advance
 from pyv_ext.engines.floating import DYNAMIC
 from pyv_ext.engines.lowering import Lowering
-from pyv_ext.engines.slow import W_BEFORE_O
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.isa.formats import F0
 from pyv_ext.isa.softfloat import RUP
-from pyv_ext.machine import bus, csr, hart, log
+from pyv_ext.machine import accesses, csr, hart, log
 from pyv_ext.machine.slots import FRM, FS, GUARDED
-from pyv_ext.machine.state import DIRTY, DRAINED, LINE, LogKind
+from pyv_ext.machine.state import DIRTY, LogKind
 from pyv_ext.machine.traps import Cause
 from pyv_ext.timing import CoreTiming
 from pyv_native.emitter import Definition
 from pyv_native.ir import Ir, Target
 
 RA, SP = 1, 2
+LONGEST = 4
+"""Bytes of an instruction."""
 _LOGGED = {entries.ECALL: LogKind.TRAP, entries.ILLEGAL: LogKind.TRAP, entries.XRET: LogKind.MRET}
 
 
@@ -39,7 +38,7 @@ class Step(NamedTuple):
 
 class Operations:
     """Writes a block for each operation, `op` and its number. All go on at blocks of the loop: `step`, `head`,
-    `arrive`, `leave`, `wait`, `refresh` or `fault`."""
+    `arrive`, `leave`, `wait`, `refresh`, `access_trap` or `fault`."""
 
     def __init__(
         self,
@@ -86,9 +85,8 @@ class Operations:
             self._store(row, self._address(given), self._register(entries.RS2), next_pc, after)
             return
         elif row.kind in ATOMIC:
-            address, other = self._register(entries.RS1), self._register(entries.RS2)
-            place = Place(self._pc, self._progress)
-            self._write(atomic(ir, self._access, self._at, self._hart, row, address, other, place, self._leave))
+            self._atomic(row, next_pc, after)
+            return
         elif row.kind is Kind.BRANCH:
             taken = ir.value(f"add i64 {self._progress}, {advance(self._timing.taken)}")
             target = ir.value(f"add i32 {self._pc}, {self._immediate()}")
@@ -118,11 +116,11 @@ class Operations:
             ir.unless(functions.holds(hart.permits_wait), self._leave)
             ir.goto("wait", (self._pc, self._progress))
         elif name == entries.FENCE_I:
-            fresh = ir.value(f"icmp ne i64 {calls.get(ir, 'fresh')}, 0")
+            fresh = ir.value(f"icmp ne i64 {records.get(ir, 'fresh')}, 0")
             ir.unless(fresh, ("refresh", (self._pc, self._progress)))
             ir.goto("head", (next_pc, self._after(self._timing.fence)))
         else:
-            pc, (_, retired) = self._extend(self._pc), upcalls.point(ir, self._progress)
+            pc, (_, retired) = self._extend(self._pc), records.point(ir, self._progress)
             if name == entries.XRET:
                 target = functions.call(hart.return_from_trap, self._extend(self._immediate()))
                 after = self._after(self._timing.jump)
@@ -145,7 +143,7 @@ class Operations:
     def _csr(self, name: str) -> None:
         ir, functions, immediate = self._ir, self._hart, self._immediate()
         address, writes = self._extend(ir.value(f"lshr i32 {immediate}, 5")), int(name != entries.CSR_READ)
-        cycle, retired = upcalls.point(ir, self._progress)
+        cycle, retired = records.point(ir, self._progress)
         old = functions.call(csr.load_csr, address, writes, cycle, retired)
         ir.unless(ir.value(f"icmp ne i64 {old}, {csr.ABSENT}"), self._leave)
         shown = ir.value(f"trunc i64 {old} to i32")
@@ -164,7 +162,7 @@ class Operations:
 
     def _unless_logged(self, kind: LogKind) -> None:
         """Leave while the kind is logged: the slow path does that."""
-        self._ir.unless(self._ir.value(f"xor i1 {calls.logs(self._ir, kind)}, true"), self._leave)
+        self._ir.unless(self._ir.value(f"xor i1 {records.logs(self._ir, kind)}, true"), self._leave)
 
     def floating_point(self, number: int, operation: Operation) -> None:
         ir, row = self._ir, operation.row
@@ -227,17 +225,16 @@ class Operations:
         ir.store("i64" if row.floating else "i32", value, self._slot(entries.RD))
         self._next(next_pc, after, row.length)
         ir.block(elsewhere)
+        wide, register = self._extend(address), self._slot(entries.RD)
+        answer, later = self._call_access(accesses.load, wide, (wide, row.size))
         if row.size == 8:
-            ir.goto(*self._leave)
-            return
-        wide = ir.value(f"zext i32 {address} to i64")
-        place = self._slot(entries.RD)  # a device may change the code, and with it this entry
-        answer, later = self._access_bus(bus.load_hart, wide, str(row.size))
-        value = ir.value(f"trunc i64 {answer} to i32")
-        if row.signed and row.size < 4:
-            sign = 1 << 8 * row.size - 1
-            value = ir.value(f"sub i32 {ir.value(f'xor i32 {value}, {sign}')}, {sign}")
-        ir.store(*(("i64", floating.boxed(ir, value)) if row.floating else ("i32", value)), place)
+            ir.store("i64", answer, register)
+        else:
+            value = ir.value(f"trunc i64 {answer} to i32")
+            if row.signed and row.size < 4:
+                sign = 1 << 8 * row.size - 1
+                value = ir.value(f"sub i32 {ir.value(f'xor i32 {value}, {sign}')}, {sign}")
+            ir.store(*(("i64", floating.boxed(ir, value)) if row.floating else ("i32", value)), register)
         self._unless_disturbed(next_pc, later, row.length)
 
     def _store(self, row: Row, address: str, value: str, next_pc: str, after: str) -> None:
@@ -248,29 +245,55 @@ class Operations:
         self._log_store(address, str(getattr(self._timing, row.timing)))
         self._next(next_pc, after, row.length)
         ir.block(elsewhere)
-        if row.size == 8:
-            ir.goto(*self._leave)
-            return
-        if row.floating:
-            value = ir.value(f"trunc i64 {value} to i32")
-        wide = ir.value(f"zext i32 {address} to i64")
-        low = ir.value(f"and i32 {value}, {-1 if row.size == 4 else (1 << 8 * row.size) - 1}")
-        given = ir.value(f"zext i32 {low} to i64")
-        _, later = self._access_bus(bus.store_hart, wide, str(row.size), given)
+        if not row.floating:
+            value = self._extend(value)
+        if row.size < 8:
+            value = ir.value(f"and i64 {value}, {(1 << 8 * row.size) - 1}")
+        if self._timing == CoreTiming():  # the next instruction is fetched before the store (`Engine.fetches_ahead`)
+            last = ir.value(f"add i32 {ir.value(f'sub i32 {address}, {next_pc}')}, {row.size - 1}")
+            ir.unless(ir.value(f"icmp uge i32 {last}, {LONGEST + row.size - 1}"), self._leave)
+        wide = self._extend(address)
+        _, later = self._call_access(accesses.store, wide, (wide, row.size, value))
+        self._log_store(address, records.get(ir, "cycles"))
         self._unless_disturbed(next_pc, later, row.length)
 
-    def _access_bus(self, function: Definition, *given: str) -> tuple[str, str]:
-        """Access a device, or another memory: (value, progress after the instruction)."""
+    def _atomic(self, row: Row, next_pc: str, after: str) -> None:
+        ir, elsewhere = self._ir, self._ir.new_label()
+        address, operand = self._register(entries.RS1), self._register(entries.RS2)
+        place = Place(self._pc, self._progress)
+        self._access.permit(ir, self._at, row, address, self._leave)
+        self._write(atomic(ir, self._access, self._at, self._hart, row, address, operand, place, (elsewhere, ())))
+        self._next(next_pc, after, row.length)
+        ir.block(elsewhere)
+        wide, register = self._extend(address), self._slot(entries.RD)
+        if row.kind is Kind.LR:
+            answer, later = self._call_access(accesses.load_reserved, wide, (wide, row.size))
+        elif row.kind is Kind.SC:
+            given, cost = (wide, row.size, self._extend(operand)), row.cost(self._timing)
+            answer, later = self._call_access(accesses.store_conditional, wide, given, (cost,))
+        else:
+            answer, _ = self._call_access(accesses.load_atomic, wide, (wide, row.size, 1))
+            operands = {"a": address, "b": operand, "old": ir.value(f"trunc i64 {answer} to i32")}
+            value = self._extend(self._lower.value(row.expr, operands))
+            _, later = self._call_access(accesses.store_atomic, wide, (wide, row.size, value))
+        ir.store("i32", ir.value(f"trunc i64 {answer} to i32"), register)
+        self._unless_disturbed(next_pc, later, row.length)
+
+    def _call_access(
+        self, function: Definition, address: str, given: Sequence[str | int], more: Sequence[str | int] = ()
+    ) -> tuple[str, str]:
+        """Access a device, or memory that the bus has to see: (value, progress after the instruction). What is called
+        may change the code, and with it this entry. `given` are the function's arguments before the cycle."""
         ir = self._ir
-        start = frame.cycle_of(ir, self._progress)
-        calls.put(ir, "pc", self._pc)
-        answer, fault = calls.call(ir, function, *given, start), ("fault", (self._pc, self._progress))
-        calls.unless_raised(ir, fault)
-        ir.unless(ir.value(f"icmp ne i64 {answer}, {bus.LEAVE}"), self._leave)
-        ir.unless(ir.value(f"icmp eq i64 {calls.get(ir, 'fault')}, 0"), fault)
+        start, fault = records.cycle_of(ir, self._progress), ("fault", (self._pc, self._progress))
+        records.write_hart(ir, self._pc, self._progress)
+        answer = records.call(ir, function, *given, start, *more)
+        records.unless_raised(ir, fault)
+        traps = "access_trap", (self._pc, self._progress, address)
+        ir.unless(ir.value(f"icmp eq i64 {records.get(ir, 'fault')}, 0"), traps)
         retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
-        end = ir.value(f"add i64 {start}, {calls.get(ir, 'cycles')}")
-        return answer, calls.goes_on(ir, retired, end)
+        end = ir.value(f"add i64 {start}, {records.get(ir, 'cycles')}")
+        return answer, records.go_on(ir, retired, end)
 
     def _unless_disturbed(self, next_pc: str, after: str, length: int) -> None:
         """Go on behind, unless something comes before."""
@@ -279,65 +302,44 @@ class Operations:
         self._ir.block(quiet)
         self._next(next_pc, after, length)
 
-    def _later(self, cycles: str) -> str:
-        """Progress after an instruction of so many cycles (an i64)."""
-        ir = self._ir
-        return ir.value(f"sub i64 {ir.value(f'add i64 {self._progress}, {1 << 32}')}, {cycles}")
-
     def _log_store(self, address: str, cycles: str) -> None:
-        line = self._ir.value(f"zext i32 {self._ir.value(f'and i32 {address}, {-LINE}')} to i64")
-        self._log_cycles(LogKind.STORES, cycles, line)
-
-    def _log_cycles(self, kind: LogKind, cycles: str, line: str = "0") -> None:
-        """Log a store or fence that has retired, if its kind is on."""
+        """Log a store that has retired, if the kind is on."""
         ir, write, over = self._ir, self._ir.new_label(), self._ir.new_label()
-        ir.branch(calls.logs(ir, kind), (write, ()), (over, ()))
+        ir.branch(records.logs(ir, LogKind.STORES), (write, ()), (over, ()))
         ir.block(write)
-        calls.call(ir, log.log_cycles, int(kind), frame.cycle_of(ir, self._progress), cycles, line)
+        start = records.cycle_of(ir, self._progress)
+        records.call(ir, accesses.log_store, self._extend(address), start, cycles)
         ir.goto(over)
         ir.block(over)
 
     def fence(self, number: int) -> None:
-        """A fence that waits for nothing."""
-        self._ir.block(f"op{number}")
-        if self._access.shadowed:
-            self._publish()
-        cycles = self._timing.fence
-        after = self._ir.value(f"add i64 {self._progress}, {advance(cycles)}")
-        self._log_cycles(LogKind.FENCE, str(cycles))
-        self._next(self._ir.value(f"add i32 {self._pc}, 4"), after, 4)
-
-    def drain(self, number: int) -> None:
-        """A fence that waits for posted stores."""
         ir = self._ir
         ir.block(f"op{number}")
-        if self._access.shadowed:
-            self._publish()
-        self._access.fence(ir, Place(self._pc, self._progress), DRAINED)
-        waits = self._access.waits(ir, Place(self._pc, self._progress))
-        longer = ir.value(f"icmp sgt i64 {waits}, {self._timing.fence}")
-        cycles = ir.value(f"select i1 {longer}, i64 {waits}, i64 {self._timing.fence}")
-        self._log_cycles(LogKind.FENCE, cycles)
-        self._next(ir.value(f"add i32 {self._pc}, 4"), self._later(cycles), 4)
+        start = records.cycle_of(ir, self._progress)
+        cycles = records.call(ir, accesses.fence, self._extend(self._immediate()), start, self._timing.fence)
+        records.call(ir, log.log_cycles, int(LogKind.FENCE), start, cycles, 0)
+        retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
+        self._next(ir.value(f"add i32 {self._pc}, 4"), ir.value(f"sub i64 {retired}, {cycles}"), 4)
 
     def custom(self, number: int) -> None:
         ir = self._ir
         ir.block(f"op{number}")
         place = ir.value(f"zext i32 {self._immediate()} to i64")
-        later = ir.load("i64", ir.at(ir.load("ptr", "%frame", 8 * frame.CUSTOM), ir.value(f"shl i64 {place}, 3")))
+        later = ir.load("i64", ir.at(records.pointer(ir, "native.custom"), ir.value(f"shl i64 {place}, 3")))
         a, b = (ir.value(f"zext i32 {self._register(field)} to i64") for field in (entries.RS1, entries.RS2))
-        acts = ir.value(f"add i64 {frame.cycle_of(ir, self._progress)}, {later}")
+        acts = ir.value(f"add i64 {records.cycle_of(ir, self._progress)}, {later}")
         register = self._slot(entries.RD)  # it may change the code, and with it this entry
-        calls.put(ir, "fresh", "0")
-        answer = upcalls.ask(ir, upcalls.CALL, place, acts, a, b)
+        records.put(ir, "fresh", "0")
+        records.write_hart(ir, self._pc, self._progress)
+        answer = records.call(ir, hart.call_custom, place, acts, a, b)
         fault = "fault", (self._pc, self._progress)
-        calls.unless_raised(ir, fault)
+        records.unless_raised(ir, fault)
         ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), fault)
         ir.store("i32", ir.value(f"trunc i64 {answer} to i32"), register)
         cycles = ir.value(f"add i64 {ir.value(f'lshr i64 {answer}, 32')}, {ir.value(f'add i64 {later}, 1')}")
-        end = ir.value(f"add i64 {frame.cycle_of(ir, self._progress)}, {cycles}")
+        end = ir.value(f"add i64 {records.cycle_of(ir, self._progress)}, {cycles}")
         retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
-        self._unless_disturbed(ir.value(f"add i32 {self._pc}, 4"), calls.goes_on(ir, retired, end), 4)
+        self._unless_disturbed(ir.value(f"add i32 {self._pc}, 4"), records.go_on(ir, retired, end), 4)
 
     def marked(self, number: int) -> None:
         """Log a begin or return of a submit function; then the entry that `entries.MarkedEntries` has."""
@@ -346,26 +348,17 @@ class Operations:
         guarded = ir.load("i64", self._at.x, 8 * GUARDED)
         ir.unless(ir.value(f"icmp eq i64 {guarded}, 0"), self._leave)
         pc, ra, sp = (ir.value(f"zext i32 {value} to i64") for value in (self._pc, self._x(RA), self._x(SP)))
-        calls.call(ir, log.mark, pc, ra, sp, frame.cycle_of(ir, self._progress))
-        calls.unless_raised(ir, ("fault", (self._pc, self._progress)))
-        ir.store("i64", pc, "%frame", 8 * frame.MARKED_PC)
-        ir.store("i64", self._progress, "%frame", 8 * frame.MARKED_AT)
+        records.write_hart(ir, self._pc, self._progress)
+        records.call(ir, log.mark, pc, ra, sp, records.cycle_of(ir, self._progress))
+        records.unless_raised(ir, ("fault", (self._pc, self._progress)))
+        records.put(ir, "native.marked_pc", pc)
+        records.put(ir, "native.marked_at", self._progress)
         index = ir.value(f"mul i32 {self._immediate()}, {entries.ROW}")
-        entry = ir.at(ir.load("ptr", "%frame", 8 * frame.MARKED), ir.value(f"zext i32 {index} to i64"))
+        entry = ir.at(records.pointer(ir, "native.marked"), ir.value(f"zext i32 {index} to i64"))
         ir.goto("step", (self._pc, self._progress, entry))
 
     def _x(self, number: int) -> str:
         return self._ir.load("i32", self._at.x, 8 * number)
-
-    def _publish(self) -> None:
-        """Tell the shadow of a fence, if it is one of stores to memory before stores to devices."""
-        ir, quiet, told = self._ir, self._ir.new_label(), self._ir.new_label()
-        bits = ir.value(f"and i32 {self._immediate()}, {W_BEFORE_O}")
-        ir.branch(ir.value(f"icmp eq i32 {bits}, {W_BEFORE_O}"), (told, ()), (quiet, ()))
-        ir.block(told)
-        self._access.fence(ir, Place(self._pc, self._progress))
-        ir.goto(quiet)
-        ir.block(quiet)
 
     def _next(self, pc: str, progress: str, length: int) -> None:
         """Go on with the entry after this one."""

@@ -9,21 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from pyv_ext.engines.boundary import frame
-from pyv_ext.engines.boundary.calls import HartFunctions
-from pyv_ext.engines.boundary.frame import BIAS, Left, advance
-from pyv_ext.engines.fast import floating
+from pyv_ext.engines.fast import floating, records
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
 from pyv_ext.engines.fast.blocks import ATOMIC, SYSTEM, Block, accesses, disturbs, ends, target_of, writes_csr
 from pyv_ext.engines.fast.floating import Floating
 from pyv_ext.engines.fast.flow import NOTHING, Handed, handed, returns
 from pyv_ext.engines.fast.interpreter import WORD
+from pyv_ext.engines.fast.records import BIAS, HartFunctions, Left, advance
 from pyv_ext.engines.lowering import Lowering, declarations
-from pyv_ext.engines.slow import publishes, waits_for_nothing
 from pyv_ext.isa import Instruction, Isa, Kind, Row
 from pyv_ext.isa.formats import F0
 from pyv_ext.machine import csr, hart
-from pyv_ext.machine.state import DRAINED
+from pyv_ext.machine.accesses import O_BEFORE, fence
 from pyv_ext.timing import CoreTiming
 from pyv_native.ir import Ir, Target
 
@@ -79,7 +76,7 @@ class _Safe(NamedTuple):
 
 
 def region_text(isa: Isa, timing: CoreTiming, access: RamAccess, blocks: Sequence[Block], *, fused: bool) -> str:
-    """A module with `region(frame, progress, number of block) -> (progress, Left << 32 | pc)`; `fused`: see
+    """A module with `region(machine, progress, number of block) -> (progress, Left << 32 | pc)`; `fused`: see
     `floating`."""
     return _Region(isa, timing, access, blocks, fused=fused).text()
 
@@ -111,7 +108,7 @@ class _Region:
         self._dispatch()
         self._exits()
         texts = [declarations(self._isa.xlen), floating.declarations() if self._isa.floating else "", self._hart.text()]
-        return "".join(texts) + ir.text("{i64, i64} @region(ptr %frame, i64 %progress, i32 %block)")
+        return "".join(texts) + ir.text("{i64, i64} @region(ptr %machine, i64 %progress, i32 %block)")
 
     def _cost(self, instruction: Instruction) -> int:
         return instruction.row.cost(self._timing)
@@ -217,12 +214,10 @@ class _Region:
         ir, x, row = self._ir, self._x, instruction.row
         place = Place(str(pc), self._progress, self._done)
         if row.kind is Kind.FENCE:
-            if not waits_for_nothing(instruction):
-                waits = self._access.waits(ir, place)
-                ir.unless(ir.value(f"icmp sle i64 {waits}, {self._timing.fence}"), self._leave(pc, count))
-                self._access.fence(ir, place, DRAINED)
-            if publishes(instruction):
-                self._access.fence(ir, place)
+            start, _ = self._point(count)
+            cycles = self._hart.call(fence, instruction.imm, start, self._timing.fence)
+            if instruction.imm & O_BEFORE:
+                ir.unless(ir.value(f"icmp eq i64 {cycles}, {self._timing.fence}"), self._leave(pc, count))
             return
         immediate = str(instruction.imm)
         if row.kind in SYSTEM:
@@ -230,6 +225,7 @@ class _Region:
             return
         if row.kind in ATOMIC:
             address, other, leave = x[instruction.rs1], x[instruction.rs2], self._leave(pc, count)
+            self._access.permit(ir, self._at, row, address, leave)
             x[instruction.rd] = atomic(ir, self._access, self._at, self._hart, row, address, other, place, leave)
             self._changed()
             return
@@ -358,8 +354,7 @@ class _Region:
 
     def _point(self, count: int) -> tuple[str, str]:
         """The cycle in which an instruction begins, and how many have retired."""
-        ir, progress = self._ir, self._after(count, self._done)
-        return frame.cycle_of(ir, progress), frame.retired(ir, progress)
+        return records.point(self._ir, self._after(count, self._done))
 
     def _unless_disturbed(self, pc: str, progress: str) -> None:
         """To the interpreter where something comes before the instruction at `pc`."""

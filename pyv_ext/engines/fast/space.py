@@ -8,6 +8,7 @@ from zlib import crc32
 
 from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.code import MOST_MADE, Code
+from pyv_ext.engines.core import Core
 from pyv_ext.engines.fast import entries, floating
 from pyv_ext.engines.fast.access import RamAccess
 from pyv_ext.engines.fast.blocks import (
@@ -28,7 +29,6 @@ from pyv_ext.engines.fast.custom import CustomCalls
 from pyv_ext.engines.fast.entries import STEP, Entries, MarkedEntries, Numbers, VolatileEntries, entry_of
 from pyv_ext.engines.kept.last_run import Extent
 from pyv_ext.engines.kept.recipe import Recipe
-from pyv_ext.engines.slow import Core, waits_for_nothing
 from pyv_ext.hart.csr import FLOAT
 from pyv_ext.hart.pmp import Spans
 from pyv_ext.isa import Instruction, Kind
@@ -308,7 +308,7 @@ class Space:
             assert operation is not None  # else it was not taken
             return self._numbers.by_float[operation]
         if instruction.row.kind is Kind.FENCE:
-            return self._numbers.fence if waits_for_nothing(instruction) else self._numbers.drain
+            return self._numbers.fence
         assert instruction.row.kind in ATOMIC
         return self._numbers.by_name[".".join(instruction.name.split(".")[:2])]  # their orders differ in nothing
 

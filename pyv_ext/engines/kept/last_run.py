@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pyv_ext.bus.memory import PAGE
-from pyv_ext.engines.slow import Core
+from pyv_ext.engines.core import Core
 from pyv_ext.hart.pmp import Spans
 from pyv_native.code_cache import code_cache
 

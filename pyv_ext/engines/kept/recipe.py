@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.realpath(pyv_ext.__file__)))
 FOLDERS = (
-    "pyv_native", "pyv_ext", "pyv_ext/bus", "pyv_ext/devices", "pyv_ext/engines", "pyv_ext/engines/boundary",
-    "pyv_ext/engines/fast", "pyv_ext/engines/kept", "pyv_ext/hart", "pyv_ext/isa", "pyv_ext/machine",
+    "pyv_native", "pyv_ext", "pyv_ext/bus", "pyv_ext/devices", "pyv_ext/engines", "pyv_ext/engines/fast",
+    "pyv_ext/engines/kept", "pyv_ext/hart", "pyv_ext/isa", "pyv_ext/machine",
 )  # fmt: skip
 """Of the modules that make text, and of all that these import."""
 _SETTLED = 1.0

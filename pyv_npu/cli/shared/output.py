@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_native.files import check_output, write_text
 from pyv_npu.cli.shared.progress import Progress
 from pyv_npu.errors import PyvNpuError, UsageError

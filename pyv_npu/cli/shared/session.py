@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firmware import FOLDER
 from npu_device.abi.errors import ExternalEngineError
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_native.files import write_bytes
 from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.options import SettingAction, setting
@@ -21,7 +21,7 @@ from pyv_npu.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyv_ext.engines.stop import Stop
+    from pyv_ext.engines.core import Stop
     from pyv_npu.config import Config
     from pyv_npu.observe.instruments import Instruments
     from pyv_npu.platform import Platform

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_npu.cli.shared import options, output, session, work
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.config.serial import input_files

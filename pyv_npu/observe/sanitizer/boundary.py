@@ -22,7 +22,7 @@ from pyv_ext.bus.shadow import LOADS, STORES, Shadow
 from pyv_ext.elf import Program
 from pyv_ext.hart.hart import Hart
 from pyv_ext.machine.log import EXTERNAL
-from pyv_ext.machine.state import DRAINED, LogKind
+from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_npu.config import Config
 from pyv_npu.observe.sanitizer.findings import RA, Notebook, Rule, Side
@@ -222,7 +222,7 @@ class Boundary:
     def _settle(self) -> None:
         """Catch up, and see whether a fence has waited for a reset."""
         self._ledger.catch_up()
-        if self._ledger.resetting and self._shadow.fenced[DRAINED] > self._reset_at:
+        if self._ledger.resetting and self._shadow.drained > self._reset_at:
             self._reset_arrived()
 
     # -- handing over ------------------------------------------------------------------------------------------

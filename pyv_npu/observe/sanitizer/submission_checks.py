@@ -68,7 +68,7 @@ class SubmissionChecks:
 
     def check_fence(self, submission: Submission) -> None:
         """Everything that the device reads must have been stored before the last fence of its kind."""
-        since = self._shadow.fenced[0]
+        since = self._shadow.fenced
         for holding in submission.held:
             if holding.role is Role.OUTPUT:
                 continue

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pyv_ext.bus.memory import PAGE
 from pyv_ext.elf import Program, Segment
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_ext.isa import Isa
 from pyv_npu.errors import PyvNpuError
 from pyv_npu.platform import Platform

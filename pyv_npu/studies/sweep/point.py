@@ -13,7 +13,7 @@ import pyv_ext
 import pyv_native
 import toolchain as toolchain  # in a wheel it has another name: setup.py
 from npu_device.abi.errors import NpuDeviceError
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_npu.boot import files_beside
 from pyv_npu.config import Config

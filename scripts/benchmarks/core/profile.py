@@ -11,11 +11,11 @@ from benchmarks.core.programs import FULL_ROUNDS, build
 GROUPS = {
     "start-up, configuration, result": ("",),
     "first instructions, by closures": ("pyv_ext/engines/", ">:step"),
-    "CSRs, devices, traps": ("engines/slow.py", "pyv_ext/bus/bus.py", "pyv_ext/bus/window.py"),
+    "CSRs, devices, traps": ("engines/steps.py", "pyv_ext/bus/bus.py", "pyv_ext/bus/window.py"),
     "decoding": ("engines/code.py", "engines/fast/entries.py", "pyv_ext/isa/"),
     "translating: choosing blocks, writing IR": ("engines/fast/", "pyv_native/ir.py"),
     "translating: LLVM, or its code from the cache": ("llvmlite/", "pyv_native/c"),
-    "native code": ("engines/fast/native.py:run", "engines/fast/upcalls.py"),
+    "native code": ("engines/fast/native.py:run",),
 }
 """Activity -> parts of `file:function`, of which the last that matches counts."""
 

@@ -77,8 +77,8 @@ DEFECTS = (
         "tests/pyv_ext/test_elf.py::test_headers_that_a_linker_loads_before_the_program_need_no_memory",
     ),
     Defect(
-        "an atomic on a register is not counted as a bad access", "pyv_ext/engines/slow.py",
-        "bus.refuse(address, row.size, not reads_only, hart.cycle)", "pass",
+        "an atomic on a register is not counted as a bad access", "pyv_ext/machine/accesses.py",
+        "refuse_access(machine, address, size, write, start)", "pass",
         STRICT + "test_an_atomic_on_a_register_is_a_fault_that_the_device_counts",
     ),
     Defect(

@@ -150,13 +150,13 @@ def test_native_code_is_not_left_for_it(request):
     native, executed = machine.engine._native, set()
     call, entered = native._call, []
     native._call = lambda: entered.append(machine.hart.cycle) or call()
-    execute = native._upcalls._execute_slow
+    execute = native._execute_slow
 
     def counted(tried, marked):
         executed.add(machine.engine.code.at(machine.hart.pc).instruction.name)
         return execute(tried, marked)
 
-    native._upcalls._execute_slow = counted
+    native._execute_slow = counted
     machine.engine._polling.due = 1 << 30
     traps = machine.hart.traps
     machine.engine.run(40_000)
@@ -241,8 +241,8 @@ def test_marks_ask_python_for_nothing(request):
     machine, reader = submitting()
     machine.engine.run(20_000)
     slow, native = [], machine.engine._native
-    execute = native._upcalls._execute_slow
-    native._upcalls._execute_slow = lambda *given: slow.append(machine.hart.pc) or execute(*given)
+    execute = native._execute_slow
+    native._execute_slow = lambda *given: slow.append(machine.hart.pc) or execute(*given)
     before = len(reader.rows)
     machine.engine.run(60_000)
     assert slow == [] and len(reader.rows) > before + 4000

@@ -6,8 +6,8 @@ from hart_rig import DATA, LINES, PORT, RAM, Rig, Trace, assemble
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import Ram
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.engines.engine import Engine
-from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa

@@ -3,7 +3,7 @@
 import pytest
 from hart_rig import HANDLER, RAM, Rig, Trace
 
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_ext.protocols import CustomInstruction, Retry, Stall, Trap, Value
 from pyv_ext.timing import CoreTiming
 

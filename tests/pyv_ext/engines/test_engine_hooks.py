@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from native_forms import FORMS
 from shares import draws
 
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 
 PROGRAM = f"""{INTERRUPTED}
 again:
@@ -107,8 +107,8 @@ def test_a_hook_does_not_leave_native_code():
         native = made.engine._native
         call, entered, slow = native._call, [], []
         native._call = lambda: entered.append(made.hart.cycle) or call()
-        upcalls, execute = native._upcalls, native._upcalls._execute_slow
-        upcalls._execute_slow = lambda *given: slow.append(made.hart.pc) or execute(*given)
+        execute = native._execute_slow
+        native._execute_slow = lambda *given: slow.append(made.hart.pc) or execute(*given)
         made.engine._polling.due = 1 << 30
         traps = made.hart.traps
         made.engine.run(20_000)

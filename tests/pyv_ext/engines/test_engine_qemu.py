@@ -7,7 +7,7 @@ import pytest
 from external_tools import QEMU, needs
 from hart_rig import RAM, Rig, assemble
 
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.isa import Isa, Kind, Row
 
 NAME = "rv32imac_zicsr_zifencei_zba_zbb_zbs"

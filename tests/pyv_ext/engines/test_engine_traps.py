@@ -3,7 +3,7 @@
 import pytest
 from hart_rig import DATA, HANDLER, PORT, RAM, Rig
 
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_ext.timing import CoreTiming
 
 pytestmark = pytest.mark.usefixtures("each_engine")

@@ -10,8 +10,8 @@ from shares import draws
 from work_count import calls
 
 from pyv_ext.engines import code
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.engines.fast import engine, space
-from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.machine.csr import PMPADDR, PMPCFG
 from pyv_ext.machine.traps import Cause
 from pyv_ext.protocols import CustomInstruction, Value

@@ -124,14 +124,13 @@ def test_native_translations_that_outlive_their_code_are_found(monkeypatch, nati
 def test_native_stores_that_miss_code_are_found(monkeypatch, native, unkept):
     nowhere = bytearray(engine_world.SIZE)
 
-    def make_frame(*given):
-        made = frame.make_frame(*given)
-        made[frame.CODE] = frame.address_of(nowhere)
-        return made
+    original = native.set_addresses
 
-    from pyv_ext.engines.boundary import frame
+    def set_addresses(state, bus):
+        original(state, bus)
+        state.lines = native.address_of(nowhere)
 
-    monkeypatch.setattr(native, "make_frame", make_frame)
+    monkeypatch.setattr(native, "set_addresses", set_addresses)
     assert found("fast")
 
 
@@ -167,10 +166,10 @@ def test_cached_reads_that_outlive_an_event_are_found(monkeypatch, native, unkep
 
 
 def test_device_accesses_that_ignore_events_are_found(monkeypatch, native, unkept):
-    from pyv_ext.engines.boundary import calls
+    from pyv_ext.engines.fast import records
 
-    original = calls.get
-    monkeypatch.setattr(calls, "get", lambda ir, name: original(ir, "until" if name == "limit" else name))
+    original = records.get
+    monkeypatch.setattr(records, "get", lambda ir, name: original(ir, "until" if name == "limit" else name))
     assert found("fast")
 
 

@@ -14,7 +14,7 @@ from rsp_client import Client, Served, never, packet, session
 from shares import draws
 
 from pyv_ext.devices.program_exit import Finisher
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.gdb.debugger import Debugger, Signal
 from pyv_ext.gdb.points import Kind, Point

@@ -10,8 +10,8 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import Ram
 from pyv_ext.cores import make_engine
+from pyv_ext.engines.core import AccessStopped, Stop, StopReason
 from pyv_ext.engines.engine import Engine
-from pyv_ext.engines.stop import AccessStopped, Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, Isa

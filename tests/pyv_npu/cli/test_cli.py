@@ -16,7 +16,7 @@ import yaml
 from npu_device.abi.errors import AbiError
 from npu_device.trace.stream import EventStream
 from pyv_ext.elf import Program
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_npu.cli import main
 from pyv_npu.config import Config

@@ -11,7 +11,7 @@ import pytest
 
 from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE
 from pyv_ext.bus.memory import PAGE
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_npu.boot import find_program
 from pyv_npu.config import load
 from pyv_npu.faults.plan import ACTIONS, Fault, Point, make_fault

@@ -16,7 +16,7 @@ from npu_device.levels.explain import Blocker
 from npu_device.trace.events import What
 from npu_device.trace.stream import all_records
 from pyv_ext.devices.base import DeviceBase
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_ext.protocols import Placed
 from pyv_npu.cli.main import main
 from pyv_npu.config import Config, load

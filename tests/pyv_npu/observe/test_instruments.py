@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pyv_ext.elf import Program, Symbol, read_elf
-from pyv_ext.engines.stop import Stop
+from pyv_ext.engines.core import Stop
 from pyv_ext.errors import PyvExtError
 from pyv_npu.boot import find_program
 from pyv_npu.config import load

@@ -20,7 +20,7 @@ from shares import draws
 from npu_device.abi.memory_map import NPU_BASE
 from npu_device.abi.registers import REGISTERS
 from pyv_ext.elf import Program
-from pyv_ext.engines.stop import Stop
+from pyv_ext.engines.core import Stop
 from pyv_ext.tracing.instructions import INTERRUPT, Step
 from pyv_npu.boot import find_program
 from pyv_npu.config import load

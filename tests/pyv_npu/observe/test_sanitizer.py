@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from pyv_ext.engines.core import Stop
 from pyv_ext.engines.fast.access import RamAccess
-from pyv_ext.engines.stop import Stop
 from pyv_npu.cli.main import main
 from pyv_npu.config import Config, load, with_values
 from pyv_npu.errors import BadInputError, UsageError
@@ -81,7 +81,7 @@ def test_a_run_without_it_has_next_to_nothing_of_it(mode: str) -> None:
 
     def drive(platform: Platform) -> Stop:
         assert platform.sanitizer is None and platform.bus.shadow is None
-        assert not RamAccess(platform.hart, platform.bus).shadowed
+        assert RamAccess(platform.hart, platform.bus).plain
         platform.run(until=30_000)  # the driver has opened the device
         before = sys.gettrace()
         sys.settrace(trace)

@@ -10,7 +10,7 @@ import pytest
 
 from npu_device.abi.errors import TICKET_ERROR_TEXT, TicketError
 from pyv_ext.elf import Program, read_elf
-from pyv_ext.engines.stop import Stop
+from pyv_ext.engines.core import Stop
 from pyv_ext.source_lines import SourceLines
 from pyv_npu.boot import find_program
 from pyv_npu.cli import main

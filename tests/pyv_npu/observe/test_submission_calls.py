@@ -15,7 +15,7 @@ DEVICES = f"{CORE}devices/"
 BURST, PACED, INTERRUPTS, PREBUILT = 1, 2, 4, 8
 MOST = {
     ("loose", BURST): 21, ("loose", PACED): 18, ("loose", INTERRUPTS): 23, ("loose", PREBUILT): 20,
-    ("tight", BURST): 36, ("tight", PACED): 25, ("tight", INTERRUPTS): 67, ("tight", PREBUILT): 39,
+    ("tight", BURST): 35, ("tight", PACED): 25, ("tight", INTERRUPTS): 57, ("tight", PREBUILT): 38,
 }  # fmt: skip
 """Calls of Python functions, 5 % above what they were on November 29, 2026: of the NPU on the clock, callbacks of
 clock and bus, and the slow path of custom instructions."""

@@ -17,7 +17,7 @@ from npu_device.abi.memory_map import NPU_BASE
 from npu_device.abi.registers import REGISTERS
 from pyv_ext import elf
 from pyv_ext.elf import Program
-from pyv_ext.engines.stop import Stop
+from pyv_ext.engines.core import Stop
 from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import CustomInstruction, Operands
 from pyv_npu.config import load

@@ -17,7 +17,7 @@ from typing import Any
 import onnx
 import pytest
 
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.hart.hart import Hart
 from pyv_npu import ctrl_c
 from pyv_npu.boot import find_program

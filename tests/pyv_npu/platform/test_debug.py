@@ -13,7 +13,7 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode
 from npu_device.abi.registers import REGISTERS, Mode
 from pyv_ext.devices.base import DeviceBase
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.gdb.debugger import Debugger, Halt, Signal
 from pyv_ext.gdb.pacing import FIRST
 from pyv_ext.gdb.points import BREAKPOINTS, Kind, Point

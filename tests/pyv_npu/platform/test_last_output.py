@@ -7,7 +7,7 @@ from guest import ENCODE, RAM, exit_code, li, program
 
 from npu_device.abi.memory_map import UART_BASE
 from pyv_ext.elf import Program
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
 from pyv_npu.workloads.firmware import run_program

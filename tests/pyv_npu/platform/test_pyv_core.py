@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_ext.pyv_adapter import loader
 from pyv_npu.boot import find_program
 from pyv_npu.cli.main import main

@@ -8,7 +8,7 @@ from external_tools import GCC, QEMU, needs
 
 from pyv_ext import elf
 from pyv_ext.cores import DEFAULT_ENGINE
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
 

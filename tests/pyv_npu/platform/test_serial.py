@@ -17,7 +17,7 @@ import pytest
 from external_tools import GCC, PICOLIBC, needs
 
 import pyv_npu
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_npu.cli import main
 from pyv_npu.config import load
 from pyv_npu.platform import Platform

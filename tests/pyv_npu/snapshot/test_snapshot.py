@@ -20,7 +20,7 @@ from shares import draws
 from npu_device.abi.opcodes import Opcode, TicketState
 from npu_device.event_loop.state import NOT_YET, WAITING
 from pyv_ext.devices.base import Register, RegisterDevice
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_ext.isa import Kind
 from pyv_ext.protocols import CustomInstruction, Device, Operands, Stall, Value
 from pyv_native.state import StateError

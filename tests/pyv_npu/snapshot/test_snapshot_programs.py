@@ -16,7 +16,7 @@ from shares import draws
 
 from npu_device.abi.memory_map import CLINT_BASE
 from pyv_ext.elf import Program, Segment
-from pyv_ext.engines.stop import StopReason
+from pyv_ext.engines.core import StopReason
 from pyv_ext.gdb.debugger import Debugger
 from pyv_ext.pyv_adapter import loader
 from pyv_npu.boot import find_program, shipped_programs

@@ -11,7 +11,7 @@ from shares import slow
 
 from npu_device.trace.events import Cause, Kind, What
 from npu_device.trace.stream import all_records
-from pyv_ext.engines.stop import Stop
+from pyv_ext.engines.core import Stop
 from pyv_npu.config import load
 from pyv_npu.observe.instruments import Instruments
 from pyv_npu.observe.latency.rows import Submission

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from npu_device.abi.opcodes import Kernel
 from npu_device.config import NpuConfig
 from npu_device.levels.explain import Blocker
-from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.engines.core import Stop, StopReason
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
 from pyv_npu.platform import Platform

@@ -1,70 +1,33 @@
-"""The slow path: what the closures and native code leave, which is devices, traps, CSRs, atomics and waiting.
+"""Instructions by the machine's functions: all that the closures leave, which are accesses of devices, atomics, fences,
+traps, CSRs, waiting, and instructions of users.
 
-One function per kind of row. It executes the instruction at the hart's pc, which starts in the hart's cycle, and
-returns (next pc, cycles) when it retires; None when it trapped or waits, which the engine has then done already.
-CSR and custom instructions have an inline cache: their functions make a step that keeps what it has looked up.
+A step executes the instruction at the hart's pc, which starts in the hart's cycle, and returns (next pc, cycles) when
+it retires; None when it trapped or waits, which the engine has then done already. CSR and custom instructions have an
+inline cache: their functions make a step that keeps what it has looked up.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.closures import After, Step, leave
-from pyv_ext.engines.stop import Stop
-from pyv_ext.engines.tracer import Tracer
+from pyv_ext.engines.core import Core
 from pyv_ext.hart.csr import REGISTERS
 from pyv_ext.hart.hart import Hart, Wait
-from pyv_ext.isa import Instruction, Isa, Kind
+from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.expressions import evaluator
-from pyv_ext.machine import csr
+from pyv_ext.machine import accesses, csr
 from pyv_ext.machine import hart as machine
-from pyv_ext.machine.slots import PRIV, SINK
-from pyv_ext.machine.state import CBCFE, CBIE, DRAINED, TVM
-from pyv_ext.machine.traps import MACHINE, SUPERVISOR, USER, Cause
+from pyv_ext.machine.slots import CYCLE, INSTRET, PRIV, SINK
+from pyv_ext.machine.state import CBCFE, CBIE
+from pyv_ext.machine.traps import MACHINE, Cause
 from pyv_ext.protocols import CsrWindow, Operands, Retry, Stall, Trap, Value
 
 
-class Core(Protocol):
-    """What the slow path needs of an engine."""
-
-    isa: Isa
-    hart: Hart
-    bus: Bus
-    misaligned: bool
-    fetches_ahead: bool
-    """Whether a store is not seen by the instruction right after it."""
-    peek: Callable[[int, int], bytes | None]
-    """The load port of custom instructions."""
-
-    @property
-    def has_fetched_ahead(self) -> bool:
-        """Whether the next instruction was fetched before a store overwrote it."""
-
-    @property
-    def stopping(self) -> object | None:
-        """What ends the run before the next instruction."""
-
-    @property
-    def tracer(self) -> Tracer | None:
-        """What is told of instructions and traps."""
-
-    def trap(self, cause: int, value: int, delay: int = 0) -> After | None:
-        """Take a synchronous trap that is found `delay` cycles after the hart's. None: nothing retired."""
-
-    def wait(self, wait: Wait, cycle: int) -> After | None:
-        """Let the instruction wait; the hart has come to `cycle`. None: nothing retired."""
-
-    def stop(self, stop: Stop) -> None:
-        """Let the run end after the current instruction, or before one whose hook says so."""
-
-    def flush(self) -> None:
-        """Drop all decoded instructions."""
-
-
-def slow_path(core: Core, pc: int, instruction: Instruction) -> Step:
-    """The slow path of the instruction at `pc`; instructions that only compute have none."""
+def step_of(core: Core, pc: int, instruction: Instruction) -> Step:
+    """Return the step of the instruction at `pc`; `leave` for those that only compute."""
     kind = instruction.row.kind
     cached, execute = _CACHED.get(kind), _UNCACHED.get(kind)
     if instruction.row.floating:
@@ -106,83 +69,52 @@ def _control(core: Core, instruction: Instruction) -> After | None:
 # -- memory ----------------------------------------------------------------------------------------------------
 
 
-def _misaligned(core: Core, address: int, size: int) -> bool:
-    """Whether the access must trap: misaligned, and not memory of a core that can do it."""
-    return bool(address & size - 1) and not (core.misaligned and core.bus.ram_at(address, size))
+def _register(core: Core, instruction: Instruction, value: int) -> int:
+    """What a load puts into its register."""
+    row, mask = instruction.row, core.isa.mask
+    sign = 1 << 8 * row.size - 1 if row.signed else 0
+    return (value ^ sign) - sign & (mask | (1 << 8 * row.size) - 1)
 
 
 def _load(core: Core, instruction: Instruction) -> After | None:
-    hart, row, mask = core.hart, instruction.row, core.isa.mask
-    address, size = hart.x[instruction.rs1] + instruction.imm & mask, row.size
-    if _misaligned(core, address, size):
-        return core.trap(Cause.MISALIGNED_LOAD, address)
-    core.bus.clock.machine.pc = hart.pc
-    answer = core.bus.load(address, size, hart.cycle)
-    if answer is None:
-        return core.trap(Cause.LOAD_FAULT, address)
-    sign, kept = 1 << 8 * size - 1 if row.signed else 0, mask | (1 << 8 * size) - 1
-    hart.x[instruction.rd or SINK] = (answer[0] ^ sign) - sign & kept
-    return _next(core, instruction, answer[1])
+    hart, bus = core.hart, core.bus
+    address = hart.x[instruction.rs1] + instruction.imm & core.isa.mask
+    value = bus.access(accesses.load, address, instruction.row.size, hart.cycle)
+    if bus.fault:
+        return core.trap(bus.fault, address)
+    hart.x[instruction.rd or SINK] = _register(core, instruction, value)
+    return _next(core, instruction, bus.cycles)
 
 
 def _store(core: Core, instruction: Instruction) -> After | None:
-    hart, size = core.hart, instruction.row.size
+    hart, bus, size = core.hart, core.bus, instruction.row.size
     address = hart.x[instruction.rs1] + instruction.imm & core.isa.mask
-    if _misaligned(core, address, size):
-        return core.trap(Cause.MISALIGNED_STORE, address)
     value = hart.x[instruction.rs2] & (1 << 8 * size) - 1
-    core.bus.clock.machine.pc = hart.pc
-    cycles = core.bus.store(address, size, value, hart.cycle)
-    if cycles is None:
-        return core.trap(Cause.STORE_FAULT, address)
-    return _next(core, instruction, cycles)
+    bus.access(accesses.store, address, size, value, hart.cycle)
+    return core.trap(bus.fault, address) if bus.fault else _next(core, instruction, bus.cycles)
 
 
 def _atomic(core: Core, instruction: Instruction) -> After | None:
-    """LR, SC and AMO: on memory only, always aligned.
-
-    A reservation lasts as long as the reserved word keeps its value: what else may have written it since, a device or
-    the hart itself, needs no watching, and a write of the same value could as well have come before the LR.
-    """
     hart, bus, row = core.hart, core.bus, instruction.row
-    address = hart.x[instruction.rs1]
-    reads_only = row.kind is Kind.LR
-    if address & row.size - 1:
-        return core.trap(Cause.MISALIGNED_LOAD if reads_only else Cause.MISALIGNED_STORE, address)
-    ram = bus.ram_at(address, row.size)
-    if ram is None:
-        bus.refuse(address, row.size, not reads_only, hart.cycle)
-        return core.trap(Cause.LOAD_FAULT if reads_only else Cause.STORE_FAULT, address)
-    if not bus.check(address, row.size, not reads_only):
-        return core.trap(Cause.LOAD_FAULT if reads_only else Cause.STORE_FAULT, address)
-    if row.kind is Kind.SC:
-        word = ram.read(address, row.size)
-        holds = bool(hart.records.execute(machine.is_reserved, address, word))
-        return _store_conditional(core, instruction, address, holds)
-    answer = bus.load(address, row.size, hart.cycle)
-    assert answer is not None  # memory, as checked above
-    old, cycles = answer
-    if reads_only:
-        hart.records.execute(machine.reserve, address, old)
+    address, operand = hart.x[instruction.rs1], hart.x[instruction.rs2]
+    place = address, row.size
+    if row.kind is Kind.LR:
+        value = bus.access(accesses.load_reserved, *place, hart.cycle)
+    elif row.kind is Kind.SC:
+        value = bus.access(accesses.store_conditional, *place, operand, hart.cycle, row.cost(hart.timing))
     else:
-        bus.store(address, row.size, _value(core, instruction, old), hart.cycle)
-    sign = 1 << 8 * row.size - 1 if row.signed else 0
-    hart.x[instruction.rd or SINK] = (old ^ sign) - sign & core.isa.mask
-    return _next(core, instruction, cycles)
-
-
-def _store_conditional(core: Core, instruction: Instruction, address: int, holds: bool) -> After:
-    hart = core.hart
-    cycles = getattr(hart.timing, instruction.row.timing)
-    if holds:
-        cycles = core.bus.store(address, instruction.row.size, hart.x[instruction.rs2], hart.cycle) or cycles
-    hart.records.execute(machine.cancel_reservation)
-    hart.x[instruction.rd or SINK] = not holds
-    return _next(core, instruction, cycles)
+        value = bus.access(accesses.load_atomic, *place, 1, hart.cycle)
+    if bus.fault:
+        return core.trap(bus.fault, address)
+    if row.kind is Kind.AMO:
+        bus.access(accesses.store_atomic, *place, _value(core, instruction, value), hart.cycle)
+    hart.x[instruction.rd or SINK] = _register(core, instruction, value)
+    return _next(core, instruction, bus.cycles)
 
 
 def _cbo(core: Core, instruction: Instruction) -> After | None:
-    if not core.hart.csrs.permits_cbo(CBIE if instruction.name == "cbo.inval" else CBCFE):
+    field = CBIE if instruction.name == "cbo.inval" else CBCFE
+    if not core.hart.records.execute(machine.permits_cache_block, field):
         return _illegal(core, instruction)
     address = core.hart.x[instruction.rs1]
     if not core.bus.check(address & -4, 4, False):
@@ -192,30 +124,11 @@ def _cbo(core: Core, instruction: Instruction) -> After | None:
     return _next(core, instruction, core.hart.timing.store)
 
 
-def waits_for_nothing(instruction: Instruction) -> bool:
-    """Whether it is a fence whose predecessor set, imm[7:4] = iorw, has no O: it orders what is in order already."""
-    return instruction.row.kind is Kind.FENCE and not instruction.imm & 0x40
-
-
-W_BEFORE_O = 0x14
-"""Of a fence's immediate: w among its predecessors, o among its successors."""
-
-
-def publishes(instruction: Instruction) -> bool:
-    """Whether it is a fence that orders earlier stores to memory before later stores to devices."""
-    return instruction.row.kind is Kind.FENCE and instruction.imm & W_BEFORE_O == W_BEFORE_O
-
-
 def _fence(core: Core, instruction: Instruction) -> After:
-    """Waits for posted stores, if it waits for something."""
-    cycles, shadow = core.hart.timing.fence, core.bus.shadow
-    if shadow is not None and publishes(instruction):
-        shadow.fenced[0] = core.hart.cycle
-    if not waits_for_nothing(instruction):
-        if shadow is not None:
-            shadow.fenced[DRAINED] = core.hart.cycle
-        cycles = max(cycles, core.bus.clock.drained - core.hart.cycle)
-    return _next(core, instruction, cycles)
+    hart, cycles = core.hart, core.hart.timing.fence
+    return _next(
+        core, instruction, hart.records.execute(accesses.fence, instruction.imm, hart.cycle, cycles)
+    )  # fmt: skip
 
 
 def _fence_i(core: Core, instruction: Instruction) -> After:
@@ -252,11 +165,11 @@ def _table_csr(core: Core, pc: int, instruction: Instruction, writes: bool) -> S
     after = pc + instruction.length & core.isa.mask, cost
 
     def step() -> After | None:
-        old = execute(csr.load_csr, address, writes, hart.cycle, hart.instret)
+        old = execute(csr.load_csr, address, writes, x[CYCLE], x[INSTRET])
         if old == csr.ABSENT:
             return _illegal(core, instruction)
         if writes:
-            execute(csr.write_csr, address, value(x[rs1], imm, pc, old), hart.cycle + cost, hart.instret)
+            execute(csr.write_csr, address, value(x[rs1], imm, pc, old), x[CYCLE] + cost, x[INSTRET])
         x[rd] = old
         return after
 
@@ -276,7 +189,7 @@ def _window_csr(core: Core, pc: int, instruction: Instruction, window: CsrWindow
     def step() -> After | None:
         if x[PRIV] != MACHINE and not csrs.accessible(address, writes):
             return _illegal(core, instruction)
-        now = hart.cycle + cost - 1
+        now = x[CYCLE] + cost - 1
         clock.advance(now)
         old = window.read(address, now) if reads else 0
         if writes:
@@ -326,11 +239,9 @@ def _xret(core: Core, instruction: Instruction) -> After | None:
 
 
 def _sfence(core: Core, instruction: Instruction) -> After | None:
-    """There is no translation of addresses to order."""
-    hart = core.hart
-    if hart.priv == USER or (hart.priv == SUPERVISOR and hart.csrs.mstatus & TVM):
+    if not core.hart.records.execute(machine.permits_translation_fence):
         return _illegal(core, instruction)
-    return _next(core, instruction, hart.timing.fence)
+    return _next(core, instruction, core.hart.timing.fence)
 
 
 def _wfi(core: Core, instruction: Instruction) -> After | None:
@@ -363,7 +274,8 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
 
     def step() -> After | None:
         waiting = hart.waiting
-        acts = hart.cycle + later if waiting is None else hart.cycle
+        start = x[CYCLE]
+        acts = start + later if waiting is None else start
         if looks:
             clock.advance(acts)
         operands = _operands((pc, word, x[rs1], x[rs2], acts, peek, waiting is not None))
@@ -375,11 +287,11 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
         if isinstance(outcome, Value):
             value, cycles = outcome
         elif isinstance(outcome, Trap | Stall | Retry):
-            return unfinished(core, outcome, hart.cycle if waiting is None else waiting.start, acts)
+            return unfinished(core, outcome, start if waiting is None else waiting.start, acts)
         else:
             value, cycles = int(outcome), 0
         x[rd] = value & mask
-        return next_pc, acts + 1 + cycles - hart.cycle
+        return next_pc, acts + 1 + cycles - start
 
     return step
 

@@ -1,0 +1,215 @@
+"""The machine's records in LLVM IR: fields, progress, and calls of functions of the native subset and of Python.
+
+Functions of IR that execute instructions have one pointer as an argument, `%machine`: the beginning of the buffer
+(`pyv_native.arena`). Where a callback of Python has raised, the status there is set: native code is left then.
+"""
+
+from functools import cache
+from typing import Final
+
+from pyv_ext.isa import Isa
+from pyv_ext.machine import pmp
+from pyv_ext.machine.functions import LINKAGE
+from pyv_ext.machine.state import LogKind, Machine
+from pyv_native.arena import LINKS, ROOT, STATUS, is_callback
+from pyv_native.emitter import Definition
+from pyv_native.ir import Ir, Target
+from pyv_native.module import module_context, module_text, symbol
+from pyv_native.records import WORD, Inner, Scalar, layout
+
+MACHINE = "%machine"
+_MACHINE = f"ptr {MACHINE}"
+BIAS = 1 << 31
+"""Added to the cycles left, so that an instruction that oversteps the budget does not borrow from the upper half."""
+
+
+class Exit:
+    """Why native code returned."""
+
+    BUDGET: Final = 0
+    """No cycles are left for the next instruction, or something else comes before it."""
+    DECODE: Final = 1
+    """The next instruction has no entry yet."""
+    HOT: Final = 2
+    """The next instruction begins a block that is worth a translation."""
+    FAULT: Final = 3
+    """The next instruction has run into a fault of a device, or of Python: then the status says so."""
+    WAITING: Final = 4
+    """A WFI goes on waiting."""
+
+
+class Left:
+    """Why a region returned to the interpreter."""
+
+    JUMP: Final = 0
+    """The next instruction is in no block of the region."""
+    STEP: Final = 1
+    """The interpreter executes the next instruction, or finds that it cannot: it is not for regions, or its block does
+    not fit into the cycles left."""
+    INTERRUPT: Final = 2
+    """An interrupt, or another privilege mode, may come before the next instruction."""
+
+
+# -- fields ------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _field(path: str) -> tuple[int, int]:
+    """Offset in the buffer and size of a field, as `hart.pc`."""
+    record: type = Machine
+    offset = ROOT
+    *inner, name = path.split(".")
+    for part in inner:
+        at, shape, _ = layout(record).fields[part]
+        assert isinstance(shape, Inner)
+        record, offset = shape.record, offset + at
+    field = layout(record).fields[name]
+    assert isinstance(field.shape, Scalar)
+    return offset + field.offset, field.shape.size
+
+
+def get(ir: Ir, path: str) -> str:
+    """Emit a load of an unsigned field; an i64."""
+    offset, size = _field(path)
+    value = ir.load(f"i{8 * size}", MACHINE, offset)
+    return value if size == WORD else ir.value(f"zext i{8 * size} {value} to i64")
+
+
+def put(ir: Ir, path: str, value: str) -> None:
+    """Emit a store to a field, of a value in its width."""
+    offset, size = _field(path)
+    ir.store(f"i{8 * size}", value, MACHINE, offset)
+
+
+def pointer(ir: Ir, path: str) -> str:
+    """Emit a load of a field that is an address; a ptr."""
+    return ir.load("ptr", MACHINE, _field(path)[0])
+
+
+def registers(ir: Ir) -> str:
+    """Emit the address of the hart's words (`pyv_ext.machine.slots`); a ptr."""
+    return ir.at(MACHINE, ROOT + layout(Machine).fields["hart"].offset)
+
+
+def logs(ir: Ir, *kinds: LogKind) -> str:
+    """Emit whether a kind of the core log is on; an i1."""
+    bits = ir.value(f"and i64 {get(ir, 'kinds')}, {sum(1 << kind for kind in kinds)}")
+    return ir.value(f"icmp ne i64 {bits}, 0")
+
+
+# -- progress (`NativeState`) ------------------------------------------------------------------------------------------
+
+
+def advance(cycles: int, instructions: int = 1) -> int:
+    """Summand of progress for retired instructions and the cycles that they take."""
+    return (instructions << 32) - cycles
+
+
+def with_left(ir: Ir, progress: str, cycles: str) -> str:
+    """Emit progress with another number of cycles left (an i64)."""
+    done = ir.value(f"and i64 {progress}, {-1 << 32}")
+    return ir.value(f"or i64 {done}, {ir.value(f'add i64 {cycles}, {BIAS}')}")
+
+
+def cycle_of(ir: Ir, progress: str) -> str:
+    """Emit the cycle of a progress; an i64."""
+    cycles = ir.value(f"and i64 {progress}, {(1 << 32) - 1}")
+    end = ir.value(f"add i64 {get(ir, 'native.deadline')}, {BIAS}")
+    return ir.value(f"sub i64 {end}, {cycles}")
+
+
+def retired(ir: Ir, progress: str) -> str:
+    """Emit the count of instructions that have retired at a progress; an i64."""
+    return ir.value(f"add i64 {get(ir, 'native.first')}, {ir.value(f'lshr i64 {progress}, 32')}")
+
+
+def point(ir: Ir, progress: str) -> tuple[str, str]:
+    """Emit the cycle and the instructions retired at a progress."""
+    return cycle_of(ir, progress), retired(ir, progress)
+
+
+def go_on(ir: Ir, progress: str, end: str) -> str:
+    """Emit progress at cycle `end`, up to what comes next now."""
+    limit = _extend_deadline(ir, end)
+    return with_left(ir, progress, ir.value(f"sub i64 {limit}, {end}"))
+
+
+def _extend_deadline(ir: Ir, cycle: str) -> str:
+    """Emit an update of the deadline, which is never before a cycle; the deadline."""
+    limit = get(ir, "limit")
+    later = ir.value(f"icmp sgt i64 {limit}, {cycle}")
+    limit = ir.value(f"select i1 {later}, i64 {limit}, i64 {cycle}")
+    put(ir, "native.deadline", limit)
+    return limit
+
+
+def read_hart(ir: Ir) -> tuple[str, str]:
+    """Emit loads of where the hart is: pc (an i32) and progress."""
+    pc, cycle = ir.value(f"trunc i64 {get(ir, 'hart.pc')} to i32"), get(ir, "hart.cycle")
+    put(ir, "native.first", get(ir, "hart.instret"))
+    limit = _extend_deadline(ir, cycle)
+    return pc, with_left(ir, "0", ir.value(f"sub i64 {limit}, {cycle}"))
+
+
+def write_hart(ir: Ir, pc: str, progress: str) -> None:
+    """Emit stores of where the hart is, for Python: pc (an i32) and progress."""
+    cycle, count = point(ir, progress)
+    put(ir, "hart.pc", ir.value(f"zext i32 {pc} to i64"))
+    put(ir, "hart.cycle", cycle)
+    put(ir, "hart.instret", count)
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+
+def call(ir: Ir, function: Definition, *arguments: str | int) -> str:
+    """Emit the call of a linked function or callback with i64 arguments; the i64 that it returns."""
+    address = ir.load("ptr", MACHINE, LINKS + WORD * LINKAGE.slots[function])
+    operands = [f"i64 {argument}" for argument in arguments]
+    return ir.value(f"call i64 {address}({', '.join(operands if is_callback(function) else [_MACHINE, *operands])})")
+
+
+def unless_raised(ir: Ir, target: Target) -> None:
+    """Emit a branch to `target` for the case that a callback has raised."""
+    ir.unless(ir.value(f"icmp eq i64 {ir.load('i64', MACHINE, WORD * STATUS)}, 0"), target)
+
+
+_OUTLINED = {function: LINKAGE.slots[function] for function in (pmp.guard, pmp.write_config, pmp.write_address)}
+"""Functions that are too long to be inlined."""
+
+
+class HartFunctions:
+    """Functions of the hart (`pyv_ext.machine.hart`, `csr`) that a function of IR calls: they become a part of its
+    module, and are inlined."""
+
+    def __init__(self, ir: Ir, isa: Isa, *, linked: bool = False) -> None:
+        """Parts that the ISA rules out are removed from their code. `linked`: only the shortest are inlined."""
+        self._ir = ir
+        self._linked = linked
+        flags = {
+            "user_mode": isa.user_mode, "supervisor_mode": isa.supervisor_mode, "floating": isa.floating,
+            "alignment": isa.alignment,
+        }  # fmt: skip
+        self._constants = tuple((f"HartState.{name}", int(value)) for name, value in flags.items())
+        self._called: dict[Definition, None] = {}
+
+    def call(self, function: Definition, *arguments: str | int) -> str:
+        """Emit a call with i64 arguments; the i64 that it returns."""
+        if self._linked and function in LINKAGE.slots:
+            return call(self._ir, function, *arguments)
+        self._called[function] = None
+        operands = ", ".join([_MACHINE, *(f"i64 {argument}" for argument in arguments)])
+        return self._ir.value(f"call i64 @{symbol(function)}({operands})")
+
+    def holds(self, function: Definition, *arguments: str | int) -> str:
+        """Emit a call; whether the result is other than 0, as an i1."""
+        return self._ir.value(f"icmp ne i64 {self.call(function, *arguments)}, 0")
+
+    def text(self) -> str:
+        """The IR of what is called, a part of the module."""
+        return _hart_text(tuple(self._called), self._constants) if self._called else ""
+
+
+@cache
+def _hart_text(functions: tuple[Definition, ...], constants: tuple[tuple[str, int], ...]) -> str:
+    return module_text(functions, module_context(functions, Machine, dict(constants), {}, False), outlined=_OUTLINED)

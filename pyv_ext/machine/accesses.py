@@ -1,0 +1,229 @@
+"""Loads, stores, atomics and fences of the hart in the native subset.
+
+An access sets `Machine.cycles`, the core cycles that it takes, and `Machine.fault`, the cause of its trap; 0 is none.
+Engines keep accesses of the RAM of their fast path to themselves, as long as nothing observes or forbids them.
+"""
+
+from pyv_ext.machine.bus import load_register, register_at, store_register
+from pyv_ext.machine.hart import cancel_reservation, is_reserved, reserve
+from pyv_ext.machine.log import log_access, log_cycles
+from pyv_ext.machine.state import LINE, LINE_BITS, PAGE_BITS, LogKind, Machine, Memory
+from pyv_ext.machine.traps import Cause
+from pyv_native.arena import callback
+from pyv_native.intrinsics import load_i64, load_u8, load_u16, load_u32, store_i64, store_u8, store_u16, store_u32
+
+WATCHED_LOADS = 1
+"""Content of a page in `Ram.watched`."""
+O_BEFORE = 0x40
+W_BEFORE_O = 0x14
+"""Bits of a fence's immediate: o among its predecessors; w among them, and o among its successors."""
+
+
+@callback
+def before_access(machine: Machine, address: int, size: int, write: int, start: int) -> int:
+    """Report an access to debuggers, which may prevent it, and of memory to a sanitizer."""
+    raise NotImplementedError
+
+
+@callback
+def after_load(machine: Machine, address: int, size: int, value: int, start: int) -> int:
+    """Report a load from a watched page of memory."""
+    raise NotImplementedError
+
+
+@callback
+def after_store(machine: Machine, address: int, size: int, start: int) -> int:
+    """Drop code that a store has overwritten, and report a store to a watched page of memory."""
+    raise NotImplementedError
+
+
+@callback
+def refuse_access(machine: Machine, address: int, size: int, write: int, start: int) -> int:
+    """Report an access fault to the device at an address."""
+    raise NotImplementedError
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def memory_at(machine: Machine, address: int, size: int) -> Memory | None:
+    """The memory that has all bytes of an access."""
+    for memory in machine.memories:
+        if memory.base <= address and address + size <= memory.base + memory.size:
+            return memory
+    return None
+
+
+def read_memory(place: int, size: int) -> int:
+    """Bytes at a host address, zero-extended."""
+    if size == 4:
+        return load_u32(place)
+    if size == 1:
+        return load_u8(place)
+    return load_u16(place) if size == 2 else load_i64(place)
+
+
+def write_memory(place: int, size: int, value: int) -> None:
+    """Store the low bytes of a value at a host address."""
+    if size == 4:
+        store_u32(place, value)
+    elif size == 1:
+        store_u8(place, value)
+    elif size == 2:
+        store_u16(place, value)
+    else:
+        store_i64(place, value)
+
+
+def load_memory(machine: Machine, memory: Memory, address: int, size: int, start: int) -> int:
+    """Value of a load from memory."""
+    if machine.guarded or memory.shadowed:
+        before_access(machine, address, size, 0, start)
+    offset = address - memory.base
+    value = read_memory(memory.data + offset, size)
+    machine.cycles = memory.load_cycles
+    if load_u8(memory.watched + (offset >> PAGE_BITS)) == WATCHED_LOADS:
+        after_load(machine, address, size, value, start)
+        machine.cycles = memory.load_cycles
+    machine.fault = 0
+    return value
+
+
+def store_memory(machine: Machine, memory: Memory, address: int, size: int, value: int, start: int) -> None:
+    """Store to memory that is writable."""
+    if machine.guarded or memory.shadowed:
+        before_access(machine, address, size, 1, start)
+    offset = address - memory.base
+    write_memory(memory.data + offset, size, value)
+    machine.cycles = memory.store_cycles
+    if load_u8(memory.lines + (offset >> LINE_BITS)) or load_u8(memory.lines + (offset + size - 1 >> LINE_BITS)):
+        after_store(machine, address, size, start)
+        machine.cycles = memory.store_cycles
+    machine.fault = 0
+
+
+# -- loads and stores --------------------------------------------------------------------------------------------------
+
+
+def load(machine: Machine, address: int, size: int, start: int) -> int:
+    """Value of a load that starts in a cycle, zero-extended; 0 where it traps."""
+    memory = memory_at(machine, address, size)
+    if address & size - 1 and not (memory is not None and machine.misaligned):
+        machine.fault = Cause.MISALIGNED_LOAD
+        return 0
+    if memory is not None:
+        return load_memory(machine, memory, address, size, start)
+    if machine.guarded:
+        before_access(machine, address, size, 0, start)
+    register = register_at(machine, address, size)
+    if not register.readable:
+        refuse_access(machine, address, size, 0, start)
+        machine.fault = Cause.LOAD_FAULT
+        return 0
+    if register.stable and register.changes == machine.changes and start + register.load_acts < machine.next:
+        machine.cycles = register.load_cycles
+        machine.fault = 0
+        if machine.kinds:
+            log_access(machine, register, LogKind.LOAD, address, register.value, start)
+        return register.value
+    value = load_register(machine, register, address, size, start)
+    if machine.fault:
+        machine.fault = Cause.LOAD_FAULT
+    return value
+
+
+def store(machine: Machine, address: int, size: int, value: int, start: int) -> None:
+    """Store that starts in a cycle."""
+    memory = memory_at(machine, address, size)
+    if address & size - 1 and not (memory is not None and machine.misaligned):
+        machine.fault = Cause.MISALIGNED_STORE
+        return
+    if memory is not None and memory.writable:
+        store_memory(machine, memory, address, size, value, start)
+        return
+    if machine.guarded:
+        before_access(machine, address, size, 1, start)
+    if memory is not None:
+        machine.fault = Cause.STORE_FAULT
+        return
+    register = register_at(machine, address, size)
+    if not register.writable:
+        refuse_access(machine, address, size, 1, start)
+        machine.fault = Cause.STORE_FAULT
+        return
+    store_register(machine, register, address, size, value, start)
+    if machine.fault:
+        machine.fault = Cause.STORE_FAULT
+
+
+def log_store(machine: Machine, address: int, start: int, cycles: int) -> None:
+    """Log a store that has retired, if it is one to memory: that of a device is in the log already."""
+    if memory_at(machine, address, 1) is not None:
+        log_cycles(machine, LogKind.STORES, start, cycles, address & -LINE)
+
+
+# -- atomics: of memory only, always aligned ---------------------------------------------------------------------------
+
+
+def atomic_memory(machine: Machine, address: int, size: int, write: int, start: int) -> Memory | None:
+    """Memory of an LR (`write` 0), SC or AMO; None where it traps."""
+    if address & size - 1:
+        machine.fault = Cause.MISALIGNED_STORE if write else Cause.MISALIGNED_LOAD
+        return None
+    memory = memory_at(machine, address, size)
+    if memory is None or (write and not memory.writable):
+        refuse_access(machine, address, size, write, start)
+        machine.fault = Cause.STORE_FAULT if write else Cause.LOAD_FAULT
+        return None
+    return memory
+
+
+def load_atomic(machine: Machine, address: int, size: int, write: int, start: int) -> int:
+    """Value that LR or AMO (`write`) loads; 0 where it traps."""
+    memory = atomic_memory(machine, address, size, write, start)
+    return 0 if memory is None else load_memory(machine, memory, address, size, start)
+
+
+def load_reserved(machine: Machine, address: int, size: int, start: int) -> int:
+    """Value that LR loads; 0 where it traps."""
+    value = load_atomic(machine, address, size, 0, start)
+    if not machine.fault:
+        reserve(machine, address, value)
+    return value
+
+
+def store_conditional(machine: Machine, address: int, size: int, value: int, start: int, cycles: int) -> int:
+    """SC, which takes so many cycles where it stores nothing: 1 then, else 0."""
+    memory = atomic_memory(machine, address, size, 1, start)
+    if memory is None:
+        return 1
+    holds = is_reserved(machine, address, read_memory(memory.data + address - memory.base, size))
+    machine.cycles = cycles
+    machine.fault = 0
+    if holds:
+        store_memory(machine, memory, address, size, value, start)
+    cancel_reservation(machine)
+    return not holds
+
+
+def store_atomic(machine: Machine, address: int, size: int, value: int, start: int) -> None:
+    """Store of an AMO after its `load_atomic`, whose cycles are those of the instruction."""
+    memory = memory_at(machine, address, size)
+    cycles = machine.cycles
+    if memory is not None:
+        store_memory(machine, memory, address, size, value, start)
+    machine.cycles = cycles
+
+
+# -- fences ------------------------------------------------------------------------------------------------------------
+
+
+def fence(machine: Machine, immediate: int, start: int, cycles: int) -> int:
+    """Cycles of a fence that starts in a cycle and takes `cycles` at least: one with o among its predecessors waits for
+    the last posted store to arrive."""
+    if immediate & W_BEFORE_O == W_BEFORE_O:
+        machine.fenced = start
+    if not immediate & O_BEFORE:
+        return cycles
+    machine.waited = start
+    return max(cycles, machine.drained - start)
