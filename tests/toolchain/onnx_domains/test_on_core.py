@@ -106,6 +106,7 @@ ROWS = """<ir_version: 8, opset_import: ["" : 18]>
 g (float[2, 9] x, float[2, 9] u, float t) => (OUT y)
 <int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] four = {4}, int64[1] last = {-1},
  int64[1] most = {9223372036854775807}, int64 three = {3}, int64 twenty = {20}, int64[2] pair = {9, 4},
+ int64[4] beside = {0, 1, 0, 2}, int64[4] before = {1, 0, 0, 0},
  int64 scalar = {-1}, int64 first = {0}, int64 step = {1}, float half = {0.5},
  float[7, 2] rest = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14},
  float[18] table = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}>
@@ -155,6 +156,8 @@ JOINS: dict[str, tuple[str, str]] = {
         "int64[N]", "n = Mul(number, scalar)  m = Add(n, twenty)  y = Range(first, m, step)",
     ),
     "a product of sizes": ("int64[N]", "n = Mul(number, three)  y = Range(first, n, step)"),
+    "columns of zeros beside them": ("float[N, 5]", "y = Pad(pairs, beside)"),
+    "columns by axis": ("float[N, 5]", "b = Slice(beside, one, most, zero, two)  y = Pad(pairs, b, , one)"),
     "expanded": ("float[N]", "y = Expand(t, size)"),
     "in two dimensions": ("float[N, 1]", "s = Concat <axis = 0> (size, one)  y = Reshape(v, s)"),
     "two of each": ("float[N]", "y = Reshape(pairs, last)"),
@@ -211,11 +214,12 @@ def test_operators_on_rows_that_count(name: str, t: float) -> None:
         ("y = CumSum <reverse = 1> (v, first)", "CumSum"),
         ("n = Transpose(pairs)  y = MatMul(n, pairs)", "MatMul"),
         ("n = Unsqueeze(v, one)  y = Mul(n, w)", "Mul"),
+        ("y = Pad(pairs, before)", "Pad"),
     ],
 )
 def test_what_joins_rows_is_refused(nodes: str, node: str) -> None:
     proto = parser.parse_model(ROWS.replace("OUT", "float[A, B]").replace("NODES", nodes))
-    with pytest.raises(ModelError, match=f"{node}, opset 18.*: it joins rows of ., of which the run decides") as caught:
+    with pytest.raises(ModelError, match=rf"{node}, opset 18.*: it joins rows of \w+, of which the run decides") as caught:
         by_us(proto, {})
     assert "\n" not in str(caught.value)
 
