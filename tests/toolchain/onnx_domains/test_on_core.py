@@ -219,7 +219,9 @@ def test_operators_on_rows_that_count(name: str, t: float) -> None:
 )
 def test_what_joins_rows_is_refused(nodes: str, node: str) -> None:
     proto = parser.parse_model(ROWS.replace("OUT", "float[A, B]").replace("NODES", nodes))
-    with pytest.raises(ModelError, match=rf"{node}, opset 18.*: it joins rows of \w+, of which the run decides") as caught:
+    with pytest.raises(
+        ModelError, match=rf"{node}, opset 18.*: it joins rows of \w+, of which the run decides"
+    ) as caught:
         by_us(proto, {})
     assert "\n" not in str(caught.value)
 
