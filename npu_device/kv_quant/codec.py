@@ -107,6 +107,47 @@ class StoredTokens(NamedTuple):
         return 8 * self.size / self.numbers.size
 
 
+class Rotary(NamedTuple):
+    """Rotary positions of the heads of a layer."""
+
+    frequencies: Floats
+    """(pairs,), radians from position to position."""
+    neighbours: bool = False
+    """Pairs are elements 2i and 2i + 1; else i and i + pairs."""
+
+    @classmethod
+    def unpack(cls, data: bytes) -> "Rotary":
+        """Positions of `pack`."""
+        count, neighbours = np.frombuffer(data[:4], "<u2").tolist()
+        return cls(np.frombuffer(data[4:], "<f4")[:count], bool(neighbours))
+
+    def pack(self, head_dim: int) -> bytes:
+        """Count of pairs and their form, u16 each, then fp32 of `head_dim` / 2 frequencies."""
+        words = np.array([len(self.frequencies), self.neighbours], "<u2").tobytes()
+        rest = np.zeros(head_dim // 2 - len(self.frequencies))
+        return words + np.concatenate((self.frequencies, rest)).astype("<f4").tobytes()
+
+    def turn(self, x: Floats, head_dim: int, first: int, *, back: bool = False) -> Floats:
+        """Tokens (tokens, C) from position `first` on, turned by their positions, or `back`."""
+        count = len(self.frequencies)
+        if not count:
+            return x
+        angles = np.arange(first, first + len(x))[:, None, None] * self.frequencies.astype(np.float64)
+        cos, sin = np.cos(angles).astype(np.float32), np.sin(-angles if back else angles).astype(np.float32)
+        turned = x.reshape(len(x), -1, head_dim).copy()
+        at = (
+            (slice(0, 2 * count, 2), slice(1, 2 * count, 2))
+            if self.neighbours
+            else (slice(count), slice(count, 2 * count))
+        )
+        a, b = (turned[..., part].copy() for part in at)
+        turned[..., at[0]], turned[..., at[1]] = a * cos - b * sin, b * cos + a * sin
+        return turned.reshape(x.shape)
+
+
+NO_POSITIONS = Rotary(np.zeros(0, np.float32))
+
+
 @dataclass(frozen=True)
 class Parameters:
     """Offline knowledge of a codec about the keys, or values, of a layer."""
@@ -115,6 +156,8 @@ class Parameters:
     code: str = "msb_clamp"
     """Outlier code of Oaken."""
     table: bytes = b""
+    first: int = 0
+    """Position of the first of the tokens."""
 
 
 @dataclass(frozen=True)
@@ -154,20 +197,21 @@ class KvCodec(ABC):
         return 0
 
     def calibrate(
-        self, samples: Sequence[Floats], head_dim: int, ratios: Sequence[float] = RATIOS, code: str = "msb_clamp"
-    ) -> Parameters:
-        """Parameters from samples (tokens, C), a run each. `ratios`: shares of the groups of Oaken, `code`: its outlier
-        code. NpuDeviceError: numbers that are not finite."""
+        self, samples: Sequence[Floats], head_dim: int, ratios: Sequence[float] = RATIOS, code: str = "msb_clamp",
+        rotary: Rotary = NO_POSITIONS,
+    ) -> Parameters:  # fmt: skip
+        """Parameters from samples (tokens, C), a run each from position 0 on. `ratios`: shares of the groups of Oaken,
+        `code`: its outlier code; `rotary`: positions of keys. NpuDeviceError: numbers that are not finite."""
         for sample in samples:
             check_values("calibration", sample)
-        return Parameters(table=self.make_table(samples, head_dim) if self.offline else b"")
+        return Parameters(table=self.make_table(samples, head_dim, rotary) if self.offline else b"")
 
     @property
     def offline(self) -> bool:
         """Whether its parameters need samples."""
         return self.has_thresholds or bool(self.table_bytes(1, 2))
 
-    def make_table(self, samples: Sequence[Floats], head_dim: int) -> bytes:
+    def make_table(self, samples: Sequence[Floats], head_dim: int, rotary: Rotary = NO_POSITIONS) -> bytes:
         """Table from samples, of a codec that has one."""
         raise NotImplementedError
 

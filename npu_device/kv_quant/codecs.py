@@ -4,6 +4,7 @@ arXiv 2310.19102) and Tender (Lee et al., ISCA 2024).
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -16,11 +17,13 @@ from npu_device.kv_quant.codec import (
     FP16_BYTES,
     MIN_REACH,
     MIN_STEP_BYTES,
+    NO_POSITIONS,
     Bytes,
     Encoded,
     Floats,
     KvCodec,
     Parameters,
+    Rotary,
     asymmetric,
     check_table,
     check_values,
@@ -74,8 +77,9 @@ class OakenCodec(KvCodec):
         return oaken.decode(encoded, parameters.thresholds, parameters.code)
 
     def calibrate(
-        self, samples: Sequence[Floats], head_dim: int, ratios: Sequence[float] = RATIOS, code: str = oaken.MSB_CLAMP
-    ) -> Parameters:
+        self, samples: Sequence[Floats], head_dim: int, ratios: Sequence[float] = RATIOS, code: str = oaken.MSB_CLAMP,
+        rotary: Rotary = NO_POSITIONS,
+    ) -> Parameters:  # fmt: skip
         profiler = Profiler(ratios)
         for sample in samples:
             for side in SIDES:
@@ -169,7 +173,7 @@ class SmoothAttentionCodec(HeadTokenCodec):
     def table_bytes(self, heads: int, head_dim: int) -> int:
         return FP16_BYTES * heads * head_dim
 
-    def make_table(self, samples: Sequence[Floats], head_dim: int) -> bytes:
+    def make_table(self, samples: Sequence[Floats], head_dim: int, rotary: Rotary = NO_POSITIONS) -> bytes:
         top = np.max([np.abs(x).max(axis=0) for x in samples], axis=0).reshape(-1, 2, head_dim // 2)
         both = np.broadcast_to(top.max(axis=1, keepdims=True), top.shape)
         return (np.maximum(both, np.float32(1e-3)).reshape(-1) ** SMOOTHING).astype(np.float16).tobytes()
@@ -249,7 +253,8 @@ class LevelsCodec(KvCodec):
 
 
 class ChannelLevelsCodec(LevelsCodec):
-    """Keys of KVQuant: middle and reach of each channel offline, so that a token is encoded in one pass."""
+    """Keys of KVQuant as they are before rotary positions: middle and reach of each channel offline, so that a token is
+    encoded in one pass. The engine turns keys back on their way in, and by their positions on their way out."""
 
     policy = KvPolicy.CHANNEL_LEVELS
     passes = 1
@@ -258,31 +263,39 @@ class ChannelLevelsCodec(LevelsCodec):
         return 1, 0
 
     def table_bytes(self, heads: int, head_dim: int) -> int:
-        return FP16_BYTES * (LEVELS + 2 * heads * head_dim)
+        return FP16_BYTES * (LEVELS + 2 * heads * head_dim) + len(NO_POSITIONS.pack(head_dim))
 
-    def make_table(self, samples: Sequence[Floats], head_dim: int) -> bytes:
-        x = np.concatenate(samples)
+    def make_table(self, samples: Sequence[Floats], head_dim: int, rotary: Rotary = NO_POSITIONS) -> bytes:
+        x = np.concatenate([rotary.turn(sample, head_dim, 0, back=True) for sample in samples])
         low, high = np.quantile(x, (OUTLIERS / 1000, 1 - OUTLIERS / 1000), axis=0)
         middle, reach = middle_and_reach(low, high)
         scaled = ((x - middle) / reach).astype(np.float32)
         levels = k_means(scaled[np.abs(scaled) <= 1])
-        return np.concatenate((levels, middle, reach)).astype(np.float16).tobytes()
+        return np.concatenate((levels, middle, reach)).astype(np.float16).tobytes() + rotary.pack(head_dim)
 
     def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
         check_values("keys or values", x)
-        levels, middle, reach = self._table(parameters, x.shape[1])
+        (levels, middle, reach), rotary = self._table(parameters, x.shape[1], head_dim)
+        x = rotary.turn(x, head_dim, parameters.first, back=True)
         scaled = (x - middle) / reach
         return self._encoded(x, np.abs(scaled) > 1, scaled, levels, np.zeros((len(x), 0), np.uint8))
 
     def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
         codes = unpack(encoded.dense, 4)
-        levels, middle, reach = self._table(parameters, codes.shape[1])
-        return self._decoded(encoded, levels[codes] * reach + middle)
+        (levels, middle, reach), rotary = self._table(parameters, codes.shape[1], head_dim)
+        read = self._decoded(encoded, levels[codes] * reach + middle)
+        return to_fp16(rotary.turn(read.astype(np.float32), head_dim, parameters.first))
 
-    @staticmethod
-    def _table(parameters: Parameters, width: int) -> tuple[Floats, Floats, Floats]:
-        words = fp16_table(parameters, LEVELS + 2 * width)
-        return words[:LEVELS], words[LEVELS : LEVELS + width], words[LEVELS + width :]
+    def _table(self, parameters: Parameters, width: int, head_dim: int) -> tuple[list[Floats], Rotary]:
+        """Levels, middle and reach of channels; positions. NpuDeviceError: another size, numbers that are not
+        finite."""
+        check_table(parameters, self.table_bytes(width // head_dim, head_dim))
+        size = FP16_BYTES * (LEVELS + 2 * width)
+        words = fp16_table(replace(parameters, table=parameters.table[:size]), LEVELS + 2 * width)
+        rotary = Rotary.unpack(parameters.table[size:])
+        if len(rotary.frequencies) * 2 > head_dim or not np.isfinite(rotary.frequencies).all():
+            raise NpuDeviceError("KVQuant: the table has more pairs than a head, or frequencies that are not finite")
+        return np.split(words, (LEVELS, LEVELS + width)), rotary
 
 
 class TokenLevelsCodec(LevelsCodec):
@@ -298,7 +311,7 @@ class TokenLevelsCodec(LevelsCodec):
     def table_bytes(self, heads: int, head_dim: int) -> int:
         return FP16_BYTES * LEVELS
 
-    def make_table(self, samples: Sequence[Floats], head_dim: int) -> bytes:
+    def make_table(self, samples: Sequence[Floats], head_dim: int, rotary: Rotary = NO_POSITIONS) -> bytes:
         x = np.concatenate(samples)
         outlier, middle, reach = self._ranked(x)
         return k_means(((x - middle[:, None]) / reach[:, None])[~outlier]).astype(np.float16).tobytes()
@@ -345,7 +358,7 @@ class ChannelShiftsCodec(KvCodec):
     def table_bytes(self, heads: int, head_dim: int) -> int:
         return FP16_BYTES * (1 + 3 * heads * head_dim)
 
-    def make_table(self, samples: Sequence[Floats], head_dim: int) -> bytes:
+    def make_table(self, samples: Sequence[Floats], head_dim: int, rotary: Rotary = NO_POSITIONS) -> bytes:
         x = np.concatenate(samples)
         middle = round_to_fp16((x.max(axis=0) + x.min(axis=0)) / 2)
         reach = np.maximum(np.abs(x - middle).max(axis=0), MIN_REACH)

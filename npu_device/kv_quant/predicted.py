@@ -15,10 +15,12 @@ from npu_device.abi.errors import NpuDeviceError
 from npu_device.abi.kv_block import KV_CHUNK, KvPolicy
 from npu_device.kv_quant.codec import (
     FP16_BYTES,
+    NO_POSITIONS,
     Encoded,
     Floats,
     KvCodec,
     Parameters,
+    Rotary,
     check_values,
     fp16_table,
     middle_and_reach,
@@ -55,7 +57,7 @@ class PredictedCodec(KvCodec):
     def table_bytes(self, heads: int, head_dim: int) -> int:
         return 3 * FP16_BYTES * heads * head_dim
 
-    def make_table(self, samples: Sequence[Floats], head_dim: int) -> bytes:
+    def make_table(self, samples: Sequence[Floats], head_dim: int, rotary: Rotary = NO_POSITIONS) -> bytes:
         x = np.concatenate(samples)
         middle, reach = middle_and_reach(x.min(axis=0), x.max(axis=0))
         return np.concatenate((middle, reach, self._dead_zone(x - middle))).astype(np.float16).tobytes()

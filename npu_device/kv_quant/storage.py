@@ -2,7 +2,7 @@
 (docs/kv-cache.md, "Streams").
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -133,6 +133,7 @@ class EncodedCache:
         stored = self.lengths(read, begin)
         if end == begin:
             return stored
+        parameters = replace(parameters, first=begin)
         encoded = self.codec.encode(self._pending(read, first, rows)[: end - begin], self.head_dim, parameters)
         return np.concatenate((stored, self.stream_bytes(encoded.counts)))
 
@@ -237,7 +238,7 @@ class EncodedCache:
         """(writes, the numbers of these tokens and of those in the tail before as they will be read, (heads, tokens,
         D)) of tokens (tokens, C) after the `first` tokens. Whole groups leave the tail and are encoded."""
         begin, end, total = self.coded(first), self.coded(first + len(rows)), first + len(rows)
-        pending = self._pending(read, first, rows)
+        pending, parameters = self._pending(read, first, rows), replace(parameters, first=begin)
         writes, parts = list[tuple[Region, Bytes]](), list[NDArray[np.float16]]()
         if end > begin:
             encoded = self.codec.encode(pending[: end - begin], self.head_dim, parameters)

@@ -11,7 +11,7 @@ from npu_device.abi.errors import NpuDeviceError
 from npu_device.abi.opcodes import DataType
 from npu_device.config import KvQuantConfig
 from npu_device.kv_quant.block import Side, pack_block, unpack_block, without_values
-from npu_device.kv_quant.codec import Encoded, Parameters, entropy_bound
+from npu_device.kv_quant.codec import NO_POSITIONS, Encoded, Parameters, entropy_bound
 from npu_device.kv_quant.methods import METHODS, KvMethod
 from npu_device.kv_quant.pages import pages
 from npu_device.kv_quant.storage import EncodedCache
@@ -96,11 +96,11 @@ def blocks(
         layers = read_thresholds(thresholds, len(decoder.caches) // 2)
         found = [Parameters(side, config.outlier_code) for layer in layers for side in layer]
     else:
-        found = []
+        found, positions = [], decoder.rotary
         for index, (cache, sample) in enumerate(zip(decoder.caches, samples, strict=True)):
             try:
-                ratios = ratios_of(config)
-                found.append(codecs[index % 2].calibrate(sample, cache.head_dim, ratios, config.outlier_code))
+                ratios, turned = ratios_of(config), positions[index // 2] if index % 2 == 0 else NO_POSITIONS
+                found.append(codecs[index % 2].calibrate(sample, cache.head_dim, ratios, config.outlier_code, turned))
             except NpuDeviceError as error:
                 raise BadInputError(f"{decoder.name}: {cache.past}: {error}") from None
     made = []

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.abi.opcodes import DataType
 from npu_device.kv_quant.block import halves_of
+from npu_device.kv_quant.codec import NO_POSITIONS, Rotary
 from toolchain.codegen import Command, Target
 from toolchain.compiler import Compiled, compile_graph
 from toolchain.decoders import exported
@@ -95,6 +97,33 @@ class Decoder:
         links = _Links(self.proto, (), keys)
         nodes = (node for node in self.proto.graph.node if node.op_type == "Attention" and len(node.output) > 1)
         return tuple(node.output[0] for node in nodes if links.behind(node.output[1]) in keys)
+
+    @property
+    def rotary(self) -> tuple[Rotary, ...]:
+        """Rotary positions of the keys of each layer, where a RotaryEmbedding makes them; those of others are none."""
+        nodes, attended = self.proto.graph.node, set(self.attended)
+        makers = {name: node for node in nodes for name in node.output}
+        tensors = {tensor.name: tensor for tensor in self.proto.graph.initializer}
+        found = []
+        for node in nodes:
+            if node.op_type == "Attention" and node.output[0] in attended:
+                maker = makers.get(node.input[1])
+                turns = maker is not None and maker.op_type == "RotaryEmbedding" and len(maker.input) > 3
+                found.append(self._rotary(maker, tensors) if turns else NO_POSITIONS)
+        return tuple(found)
+
+    def _rotary(self, node: Any, tensors: Mapping[str, Any]) -> Rotary:
+        """Positions of a RotaryEmbedding whose tables are constants."""
+        tables = []
+        for name in node.input[1:3]:
+            if name not in self.external and name not in tensors:
+                return NO_POSITIONS
+            values = self.external[name] if name in self.external else numpy_helper.to_array(tensors[name])
+            if values.ndim != 2 or len(values) < 2:
+                return NO_POSITIONS
+            tables.append(values[1].astype(np.float64))
+        neighbours = any(one.name == "interleaved" and one.i for one in node.attribute)
+        return Rotary(np.arctan2(tables[1], tables[0]).astype(np.float32), neighbours)
 
     @property
     def rounded(self) -> tuple[str, ...]:

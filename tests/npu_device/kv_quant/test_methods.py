@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.abi.kv_block import KvPolicy
 from npu_device.kv_quant import codecs
-from npu_device.kv_quant.codec import KvCodec
+from npu_device.kv_quant.codec import NO_POSITIONS, KvCodec, Rotary
 from npu_device.kv_quant.codecs import CODECS, TokenCodec
 from npu_device.kv_quant.methods import METHODS
 from npu_device.kv_quant.pages import pages
@@ -201,6 +201,27 @@ def test_errors_are_those_of_the_paper_and_bits_are_exact(name: str, side: str) 
     assert method.stored_bits(x, side, DIM, parameters) == pytest.approx(bits, rel=1e-12)
 
 
+@pytest.mark.parametrize("rotary", [Rotary(0.5 ** np.arange(DIM // 4, dtype=np.float32), True),
+                                    Rotary(0.5 ** np.arange(DIM // 2, dtype=np.float32))])  # fmt: skip
+def test_keys_of_kvquant_are_stored_as_they_are_before_rotary_positions(rotary: Rotary) -> None:
+    """Channels that positions turn are no channels of like numbers: the error is that of the keys before."""
+    codec = CODECS[KvPolicy.CHANNEL_LEVELS]
+    pairs = np.arange(len(KEYS))[:, None, None] * rotary.frequencies
+    whole = KEYS.astype(np.float64).reshape(len(KEYS), -1, DIM)
+    at = np.arange(2 * len(rotary.frequencies)).reshape((-1, 2) if rotary.neighbours else (2, -1))
+    first, second = at.T if rotary.neighbours else at
+    number = (whole[..., first] + 1j * whole[..., second]) * np.exp(1j * pairs)
+    whole[..., first], whole[..., second] = number.real, number.imag
+    x = whole.reshape(KEYS.shape).astype(np.float32)
+    np.testing.assert_allclose(rotary.turn(x, DIM, 0, back=True), KEYS, atol=1e-4)
+    sample = rotary.turn(SAMPLES["k"], DIM, 0)
+    turned, other = (codec.read_back(x, DIM, codec.calibrate([sample], DIM, rotary=positions)) - x
+                     for positions in (rotary, NO_POSITIONS))  # fmt: skip
+    paper = kvquant_keys(KEYS.astype(np.float64), SAMPLES["k"].astype(np.float64)) - KEYS
+    assert np.linalg.norm(turned) == pytest.approx(np.linalg.norm(paper), rel=0.01)
+    assert np.linalg.norm(turned) < np.linalg.norm(other)
+
+
 def test_oaken_beats_five_uniform_bits_with_fewer() -> None:
     """Section 2.4 of the requirements; the other codec of one scale a token."""
     for x, side in ((KEYS, "k"), (VALUES, "v")):
@@ -237,7 +258,7 @@ def test_a_cache_that_grows_reads_as_the_codec_does_at_once(policy: int, steps: 
     codec: KvCodec = CODECS[policy]
     total = sum(steps)
     x = synthetic.keys(np.random.default_rng(seed), total, WIDTH).astype(np.float16).astype(np.float32)
-    parameters = codec.calibrate([KEYS], DIM)
+    parameters = codec.calibrate([KEYS], DIM, rotary=Rotary(0.5 ** np.arange(DIM // 2, dtype=np.float32)))
     cache = EncodedCache(0, HEADS, total, DIM, codec)
     memory, first = Memory(cache.size), 0
     for step in steps:

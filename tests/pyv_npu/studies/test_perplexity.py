@@ -99,6 +99,18 @@ def test_a_page_and_a_table_from_the_command_line(tmp_path: Path, capsys: pytest
     assert "Pareto front" in (out / "report.html").read_text() and (out / "perplexity.csv").exists()
 
 
+def test_thresholds_come_from_the_same_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, path, out = tmp_path / "d.onnx", tmp_path / "t.txt", tmp_path / "t.json"
+    onnx.save(decoder_kv(layers=1, vocab=VOCAB, width=64), model)
+    path.write_text(" ".join(map(str, TOKENS[:140])))
+    command = ["profile-kv", str(model), "--tokens", str(path), "-o", str(out)]
+    assert main(command) == 0
+    assert "mean of 2 runs" in capsys.readouterr().out  # of 128 tokens and of 12
+    assert json.loads(out.read_text())["n_quant_group"] == 3
+    assert main([*command, "--inputs", str(tmp_path)]) == 64
+    assert "--tokens: --inputs has runs already" in capsys.readouterr().err
+
+
 def test_what_cannot_be(tmp_path: Path) -> None:
     path = tmp_path / "t.txt"
     path.write_text("3, x")
