@@ -7,6 +7,7 @@ from memory and stable registers, goes the same way until the next event. So it 
 from pyv_ext.engines.code import PLAIN, Code
 from pyv_ext.engines.core import Core
 from pyv_ext.isa import Kind
+from pyv_ext.machine.slots import INSTRET, PC
 
 MAX_INSTRUCTIONS = 32
 """Of a loop that is recognized."""
@@ -49,7 +50,7 @@ class PollingDetection:
         False: it was no such turn. A part of it has been executed then, as any other instructions.
         """
         core, hart = self._core, self._core.hart
-        pc, cycle, instret, registers = hart.pc, hart.cycle, hart.instret, hart.x.tobytes()
+        pc, cycle, instret, registers = hart.pc, hart.cycle, hart.instret, self._registers()
         if core.bus.guards:
             return False
         for _ in range(MAX_INSTRUCTIONS):
@@ -58,12 +59,17 @@ class PollingDetection:
             if hart.pc == pc:
                 break
         took = hart.cycle - cycle
-        if hart.pc != pc or not took or hart.x.tobytes() != registers:
+        if hart.pc != pc or not took or self._registers() != registers:
             return False
         turns = max(limit - hart.cycle, 0) // took
         hart.instret += turns * (hart.instret - instret)
         hart.cycle += turns * took
         return turns > 0
+
+    def _registers(self) -> tuple[bytes, bytes]:
+        """Words of the hart but for pc, cycle and instret."""
+        x = self._core.hart.x
+        return x[:PC].tobytes(), x[INSTRET + 1 :].tobytes()
 
     def _step(self) -> bool:
         """Execute an instruction, if it may be one of such a turn; whether it was."""

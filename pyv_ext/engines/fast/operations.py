@@ -226,7 +226,7 @@ class Operations:
         self._next(next_pc, after, row.length)
         ir.block(elsewhere)
         wide, register = self._extend(address), self._slot(entries.RD)
-        answer, later = self._call_access(accesses.load, wide, (wide, row.size))
+        answer, later = self._call_access(accesses.load_again, wide, (wide, row.size))
         if row.size == 8:
             ir.store("i64", answer, register)
         else:
