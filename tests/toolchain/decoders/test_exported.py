@@ -207,7 +207,8 @@ FORMS: dict[str, Callable[..., Any]] = {
 
 
 def _generated(proto: Any, level: str = "IA", mode: str = "tight", **options: Any) -> Any:
-    config = load(overrides={"run.sim_level": level, "npu.mode": mode}).config
+    """Generates on one tensor engine: nothing is measured while a step is compiled."""
+    config = load(overrides={"run.sim_level": level, "npu.mode": mode, "npu.te.count": 1}).config
     return Generation(make_decoder(proto, "m"), GenerationRequest(PROMPT, NEW, **options)).run(config)
 
 
