@@ -93,7 +93,7 @@ def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
 
 
 def request_step(request: Request, step: Step) -> None:
-    """Let a request to a timed DRAM be about the bytes of a transfer."""
+    """Make a request to a timed DRAM about the bytes of a transfer."""
     piece = step.piece
     set_region(request, step.dram, piece.row_count, piece.row_bytes, piece.row_stride, piece.alignment)
     request.write = piece.step_class == WRITE

@@ -180,7 +180,7 @@ class Bus:
         return int(self.clock.machine.cycles)
 
     def access(self, function: Definition, *arguments: int) -> int:
-        """Let the hart access memory or a device by a function of `pyv_ext.machine.accesses`: its result, unsigned."""
+        """Access memory or a device for the hart, by a function of `pyv_ext.machine.accesses`: its result, unsigned."""
         self.clock.machine.guarded = bool(self.guards)
         return self.clock.call[function](self.clock.arena, *arguments) & WORD64
 

@@ -65,20 +65,20 @@ class Core(Protocol):
 
     @property
     def stopping(self) -> object | None:
-        """What ends the run before the next instruction."""
+        """Reason to end the run before the next instruction."""
 
     @property
     def tracer(self) -> Tracer | None:
-        """What is told of instructions and traps."""
+        """Observers of instructions and traps."""
 
     def trap(self, cause: int, value: int, delay: int = 0) -> After | None:
         """Take a synchronous trap that is found `delay` cycles after the hart's. None: nothing retired."""
 
     def wait(self, wait: Wait, cycle: int) -> After | None:
-        """Let the instruction wait; the hart has come to `cycle`. None: nothing retired."""
+        """Suspend the instruction; the hart has come to `cycle`. None: nothing retired."""
 
     def stop(self, stop: Stop) -> None:
-        """Let the run end after the current instruction, or before one whose hook says so."""
+        """End the run after the current instruction, or before one whose hook says so."""
 
     def flush(self) -> None:
         """Drop all decoded instructions."""

@@ -70,7 +70,7 @@ def _control(core: Core, instruction: Instruction) -> After | None:
 
 
 def _register(core: Core, instruction: Instruction, value: int) -> int:
-    """What a load puts into its register."""
+    """Value that a load puts into its register."""
     row, mask = instruction.row, core.isa.mask
     sign = 1 << 8 * row.size - 1 if row.signed else 0
     return (value ^ sign) - sign & (mask | (1 << 8 * row.size) - 1)

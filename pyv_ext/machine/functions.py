@@ -72,7 +72,7 @@ class MachineState:
             self.link(declaration, call)
 
     def link(self, declaration: Definition, call: Callable[..., int]) -> None:
-        """Let a callback lead to a function of Python."""
+        """Bind a callback to a function of Python."""
         self.arena.link_callback(LINKAGE.slots[declaration], declaration, call)
 
     def execute(self, function: Definition, *arguments: int) -> int:

@@ -45,31 +45,31 @@ def profiled(
 ) -> Profiler:  # fmt: skip
     """The order statistics of what the decoder would store, behind rotary positions, over some prompts. `watch` is
     shown each of its caches by index. BadInputError: keys or values that are not finite."""
-    reference, made = Reference(decoder), Profiler(ratios)
+    reference, profiler = Reference(decoder), Profiler(ratios)
     for prompt in prompts:
         past = reference.step(prompt, reference.empty()).past
         for index, cache in enumerate(decoder.caches):
             try:
-                made.add(index // 2, SIDES[index % 2], past[cache.past])
+                profiler.add(index // 2, SIDES[index % 2], past[cache.past])
             except NpuDeviceError as error:
                 raise BadInputError(f"{decoder.name}: {cache.past}: {error}") from None
             if watch is not None:
                 watch(index, past[cache.past])
-    return made
+    return profiler
 
 
 def read_thresholds(path: Path, layers: int) -> list[LayerThresholds]:
     """Of the layers of a decoder from a file. BadInputError names file, layer, value and rule."""
     try:
         check_input(path, MAX_TEXT)
-        made = parse(path.read_text(encoding="utf-8"), str(path))
+        thresholds = parse(path.read_text(encoding="utf-8"), str(path))
     except UnicodeDecodeError as error:
         raise BadInputError(f"{path}: no JSON: {error}") from None
     except NpuDeviceError as error:
         raise BadInputError(str(error)) from None
-    if len(made) != layers:
-        raise BadInputError(f"{path}: thresholds of {len(made)} layers: the decoder has {layers}")
-    return made
+    if len(thresholds) != layers:
+        raise BadInputError(f"{path}: thresholds of {len(thresholds)} layers: the decoder has {layers}")
+    return thresholds
 
 
 def samples_of(decoder: Decoder, method: KvMethod, prompts: Iterable[Sequence[int]]) -> list[list[Values]]:
@@ -94,34 +94,36 @@ def blocks(
     codecs = method.key_codec, method.value_codec
     if thresholds is not None:
         layers = read_thresholds(thresholds, len(decoder.caches) // 2)
-        found = [Parameters(side, config.outlier_code) for layer in layers for side in layer]
+        parameters = [Parameters(side, config.outlier_code) for layer in layers for side in layer]
     else:
-        found, positions = [], decoder.rotary
+        parameters, positions = [], decoder.rotary
         for index, (cache, sample) in enumerate(zip(decoder.caches, samples, strict=True)):
             try:
                 ratios, turned = ratios_of(config), positions[index // 2] if index % 2 == 0 else NO_POSITIONS
-                found.append(codecs[index % 2].calibrate(sample, cache.head_dim, ratios, config.outlier_code, turned))
+                parameters.append(
+                    codecs[index % 2].calibrate(sample, cache.head_dim, ratios, config.outlier_code, turned)
+                )
             except NpuDeviceError as error:
                 raise BadInputError(f"{decoder.name}: {cache.past}: {error}") from None
-    made = []
+    blocks = []
     for index, cache in enumerate(decoder.caches[::2]):
-        sides = [Side(codec, found[2 * index + side]) for side, codec in enumerate(codecs)]
-        made.append(np.frombuffer(pack_block(sides, cache.heads, cache.head_dim), np.int32))
-    return made
+        sides = [Side(codec, parameters[2 * index + side]) for side, codec in enumerate(codecs)]
+        blocks.append(np.frombuffer(pack_block(sides, cache.heads, cache.head_dim), np.int32))
+    return blocks
 
 
-def side_of(made: CompiledDecoder, index: int) -> Side:
+def side_of(program: CompiledDecoder, index: int) -> Side:
     """Codec and parameters of the cache with this index, as the block of its layer says."""
-    cache = made.decoder.caches[index]
-    data = made.kv_blocks[index // 2].tobytes()
+    cache = program.decoder.caches[index]
+    data = program.kv_blocks[index // 2].tobytes()
     return unpack_block(data, cache.heads, cache.head_dim, cache.past)[index % 2]
 
 
-def parameters_of(made: CompiledDecoder, index: int) -> Parameters:
+def parameters_of(program: CompiledDecoder, index: int) -> Parameters:
     """Parameters of the cache with this index."""
-    found = side_of(made, index).parameters
-    assert found is not None
-    return found
+    parameters = side_of(program, index).parameters
+    assert parameters is not None
+    return parameters
 
 
 def _reader(data: bytes) -> Callable[[Region], NDArray[np.uint8]]:
@@ -135,33 +137,35 @@ def _reader(data: bytes) -> Callable[[Region], NDArray[np.uint8]]:
     return read
 
 
-def stored_tokens(made: CompiledDecoder, read: Callable[[str], bytes], index: int, tokens: int) -> Encoded:
+def stored_tokens(program: CompiledDecoder, read: Callable[[str], bytes], index: int, tokens: int) -> Encoded:
     """The encoded tokens of a cache, as they are in DRAM."""
-    tensor = made.compiled.graph.tensors[made.decoder.caches[index].past]
+    tensor = program.compiled.graph.tensors[program.decoder.caches[index].past]
     return tensor.encoded(0).encoded(_reader(read(tensor.id)), tokens)
 
 
-def numbers_of(made: CompiledDecoder, read: Callable[[str], bytes], past: str, tokens: int) -> Values:
+def numbers_of(program: CompiledDecoder, read: Callable[[str], bytes], past: str, tokens: int) -> Values:
     """The numbers in a cache, shape (1, heads, tokens, size)."""
-    index = next(at for at, cache in enumerate(made.decoder.caches) if cache.past == past)
-    tensor = made.compiled.graph.tensors[past]
+    index = next(at for at, cache in enumerate(program.decoder.caches) if cache.past == past)
+    tensor = program.compiled.graph.tensors[past]
     cache = tensor.encoded(0)
-    return cache.read(_reader(read(past)), tokens, parameters_of(made, index)).astype(np.float64)[None]
+    return cache.read(_reader(read(past)), tokens, parameters_of(program, index)).astype(np.float64)[None]
 
 
-def measured(made: CompiledDecoder, read: Callable[[str], bytes], tokens: int, page_bytes: int) -> list[dict[str, Any]]:
+def measured(
+    program: CompiledDecoder, read: Callable[[str], bytes], tokens: int, page_bytes: int
+) -> list[dict[str, Any]]:
     """For each layer and side: tokens, outliers and bits of an element, counted in what is stored."""
-    found = []
-    for index, cache in enumerate(made.decoder.caches):
-        encoded = stored_tokens(made, read, index, tokens)
+    rows = []
+    for index, cache in enumerate(program.decoder.caches):
+        encoded = stored_tokens(program, read, index, tokens)
         elements = tokens * cache.heads * cache.head_dim
-        codec = side_of(made, index).codec
+        codec = side_of(program, index).codec
         where = EncodedCache(0, cache.heads, tokens, cache.head_dim, codec)
         streams = where.stream_bytes(encoded.counts).sum(axis=0).tolist()
         held = pages(where, tokens, streams, page_bytes)
         waiting = 2 * (tokens - codec.coded(tokens)) * cache.heads * cache.head_dim
         payload = encoded.payload + waiting
-        found.append(
+        rows.append(
             {
                 "layer": index // 2, "side": "kv"[index % 2], "elements": elements,
                 "p_out": len(encoded.sparse) / max(1, codec.entry_bytes) / elements, "b_eff": 8 * payload / elements,
@@ -172,22 +176,22 @@ def measured(made: CompiledDecoder, read: Callable[[str], bytes], tokens: int, p
                 "pages": held.dense + held.sparse + held.meta, "bursts": held.bursts,
             }
         )  # fmt: skip
-    return found
+    return rows
 
 
-def compared(made: CompiledDecoder, wanted: Mapping[str, Values]) -> list[dict[str, Any]]:
+def compared(program: CompiledDecoder, wanted: Mapping[str, Values]) -> list[dict[str, Any]]:
     """Each method on the reference's keys and values: bits of an element, relative error of keys and of values, of all
     layers together, then of each."""
-    found = []
-    layers = len(made.decoder.caches) // 2
+    rows = []
+    layers = len(program.decoder.caches) // 2
     for method, one in METHODS.items():
         squared, bits = np.zeros((layers, 2, 2)), np.zeros((layers, 2))
-        for index, cache in enumerate(made.decoder.caches):
+        for index, cache in enumerate(program.decoder.caches):
             at = divmod(index, 2)
             x = tokens_by_channels(np.asarray(wanted[cache.past], np.float32))
-            side, running = "kv"[at[1]], side_of(made, index)
+            side, running = "kv"[at[1]], side_of(program, index)
             same = one.codecs is not None and one.codecs[at[1]] is running.codec
-            parameters = parameters_of(made, index) if same else one.calibrate(x, side, cache.head_dim)
+            parameters = parameters_of(program, index) if same else one.calibrate(x, side, cache.head_dim)
             got = one.read_back(x, side, cache.head_dim, parameters)
             squared[at] = np.square(got - x, dtype=np.float64).sum(), np.square(x, dtype=np.float64).sum()
             bits[at] = one.stored_bits(x, side, cache.head_dim, parameters)
@@ -195,56 +199,56 @@ def compared(made: CompiledDecoder, wanted: Mapping[str, Values]) -> list[dict[s
             own = squared.sum(axis=0) if layer == ALL else squared[int(layer)]
             errors = np.sqrt(own[:, 0] / np.maximum(own[:, 1], np.finfo(float).tiny))
             mean = float(bits.mean() if layer == ALL else bits[int(layer)].mean())
-            found.append(
+            rows.append(
                 {"method": method, "layer": layer, "bits": mean, "error_k": float(errors[0]),
                  "error_v": float(errors[1])}
             )  # fmt: skip
-    return found
+    return rows
 
 
-def counts_of(made: CompiledDecoder, read: Callable[[str], bytes]) -> dict[str, NDArray[np.uint8]]:
+def counts_of(program: CompiledDecoder, read: Callable[[str], bytes]) -> dict[str, NDArray[np.uint8]]:
     """Past -> (T_max, chunks): entries of all tokens in memory."""
-    found = {}
-    for cache in made.decoder.caches:
-        where = made.compiled.graph.tensors[cache.past].encoded(0)
+    counts = {}
+    for cache in program.decoder.caches:
+        where = program.compiled.graph.tensors[cache.past].encoded(0)
         at, size = where.address("counts") if where.chunks else 0, where.chunks * where.t_max
-        found[cache.past] = np.frombuffer(read(cache.past)[at : at + size], np.uint8).reshape(where.t_max, -1)
-    return found
+        counts[cache.past] = np.frombuffer(read(cache.past)[at : at + size], np.uint8).reshape(where.t_max, -1)
+    return counts
 
 
-def tables(made: CompiledDecoder, counts: Mapping[str, NDArray[np.uint8]]) -> dict[int, bytes]:
-    """What a run without values has in memory, by address: the counts of tokens (tokens, chunks) of each cache, for the
+def tables(program: CompiledDecoder, counts: Mapping[str, NDArray[np.uint8]]) -> dict[int, bytes]:
+    """Memory of a run without values, by address: the counts of tokens (tokens, chunks) of each cache, for the
     sizes of transfers, and parameter blocks that name the codecs."""
-    found, graph = {}, made.compiled.graph
-    for cache in made.decoder.caches:
-        base = made.address(cache.past)
+    contents, graph = {}, program.compiled.graph
+    for cache in program.decoder.caches:
+        base = program.address(cache.past)
         where = graph.tensors[cache.past].encoded(base)
         if where.chunks:
-            found[where.address("counts")] = counts[cache.past].tobytes()
+            contents[where.address("counts")] = counts[cache.past].tobytes()
     for layer in graph.layers:
         if any(graph.tensors[name].dtype is DataType.ENCODED for name in (*layer.inputs, *layer.outputs)):
             for name in layer.inputs:
                 if name in graph.constants and graph.tensors[name].dtype is DataType.INT32:
                     block = without_values(graph.constants[name].tobytes())
-                    found |= {made.address(name): block} if any(block) else {}
-    return found
+                    contents |= {program.address(name): block} if any(block) else {}
+    return contents
 
 
-def allocated(made: CompiledDecoder, config: KvQuantConfig) -> dict[int, int]:
+def allocated(program: CompiledDecoder, config: KvQuantConfig) -> dict[int, int]:
     """Layer -> bytes of the pages of T_max tokens with the outliers that runs without values assume."""
-    found: dict[int, int] = {}
-    for index, cache in enumerate(made.decoder.caches):
-        where = made.compiled.graph.tensors[cache.past].encoded(0)
+    sizes: dict[int, int] = {}
+    for index, cache in enumerate(program.decoder.caches):
+        where = program.compiled.graph.tensors[cache.past].encoded(0)
         streams = where.expected(where.coded(where.t_max), config.p_out_permille).sum(axis=0).tolist()
         held = pages(where, where.t_max, streams, config.page_bytes).bytes
-        found[index // 2] = found.get(index // 2, 0) + held
-    return found
+        sizes[index // 2] = sizes.get(index // 2, 0) + held
+    return sizes
 
 
 def used(rows: Iterable[Mapping[str, Any]]) -> dict[int, int]:
     """Layer -> bytes that were `measured`, counts of chunks included."""
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for row in rows:
         parts = sum(row[name] for name in ("dense_bytes", "sparse_bytes", "meta_bytes", "tail_bytes", "count_bytes"))
-        found[row["layer"]] = found.get(row["layer"], 0) + parts
-    return found
+        sizes[row["layer"]] = sizes.get(row["layer"], 0) + parts
+    return sizes

@@ -91,8 +91,8 @@ class LayerTimes:
         if key not in self._known:
             self.runs += 1
             chunk = Chunk(tokens, context)
-            made = self._simulator.run([chunk], Parts.ATTENTION, 1, self.kv, resident)
-            self._known[key] = Attention(*made.attention(0))
+            run = self._simulator.run([chunk], Parts.ATTENTION, 1, self.kv, resident)
+            self._known[key] = Attention(*run.attention(0))
         return self._known[key]
 
     def _between(self, tokens: int, context: int, resident: bool, at: int) -> int:
@@ -110,7 +110,7 @@ class LayerTimes:
         return self._sums[key]
 
     def cycles(self, chunks: Sequence[tuple[int, int]], resident: bool, beside: bool) -> int:
-        """Of a step: (tokens, context) of each request; `beside`: whether the requests attend side by side."""
+        """Cycles of a layer in a step with (tokens, context) of each request; `beside`: they attend side by side."""
         cycles = self.products.layer(sum(tokens for tokens, _ in chunks))
         if beside:
             return cycles + sum(self._batch(len(chunks), context, resident) for _, context in chunks) // len(chunks)
@@ -128,11 +128,11 @@ class LayerTimes:
             full = self._beside
             if requests > 2 * full:  # every further round is as long as the second
                 one, two = (self._batch(rounds * full, context, resident) for rounds in (1, 2))
-                made = one + (requests - full) * (two - one) // full
+                cycles = one + (requests - full) * (two - one) // full
             else:
                 counts = [*(at for at in ROUND if at < full), full, 2 * full]
-                made = between(counts, requests, lambda count: self._context(count, context, resident))
-            self._sums_of_batches[key] = made
+                cycles = between(counts, requests, lambda count: self._context(count, context, resident))
+            self._sums_of_batches[key] = cycles
         return self._sums_of_batches[key]
 
     def _context(self, requests: int, context: int, resident: bool) -> int:
@@ -145,8 +145,8 @@ class LayerTimes:
         if key not in self._batches:
             self.runs += 1
             chunks = [Chunk(1, context)] * requests
-            made = self._simulator.run(chunks, Parts.ATTENTION, 1, self.kv, resident, self._beside)
-            self._batches[key] = sum(made.attention(0))
+            run = self._simulator.run(chunks, Parts.ATTENTION, 1, self.kv, resident, self._beside)
+            self._batches[key] = sum(run.attention(0))
         return self._batches[key]
 
 
@@ -189,14 +189,14 @@ class StepTimes:
         return self.runs + self._all.total - self._began
 
     def cycles(self, chunks: Sequence[tuple[int, int]]) -> int:
-        """Of a step: (tokens, context) of each request, as composed."""
+        """Cycles of a step with (tokens, context) of each request, as composed."""
         rows, beside = sum(tokens for tokens, _ in chunks), self._side_by_side(chunks) > 1
         resident = self.parts.resident(rows, len(chunks))
         layers = sum(count * layer.cycles(chunks, resident, beside) for layer, count in self.kinds)
         return self.parts.edge(rows, len(chunks)) + layers
 
     def _side_by_side(self, chunks: Sequence[tuple[int, int]]) -> int:
-        """How many requests of a step attend at the same time: a step of generation, or one that takes turns."""
+        """Requests of a step that attend at the same time: a step of generation, or one that takes turns."""
         return self._beside if all(tokens == 1 for tokens, _ in chunks) else 1
 
     def swap(self, tokens: int, out: bool, block_size: int) -> int:

@@ -117,12 +117,12 @@ def _unchanged(index: int, x: Values) -> StoredTokens:
 
 def likelihoods(logits: Values, targets: Sequence[int]) -> Values:
     """Log likelihood, nats, of each target under the logits before it."""
-    found = np.empty(len(targets))
+    values = np.empty(len(targets))
     for row, target in enumerate(targets):
         wide = logits[row].astype(np.float64)
         top = wide.max()
-        found[row] = wide[target] - top - math.log(np.exp(wide - top).sum())
-    return found
+        values[row] = wide[target] - top - math.log(np.exp(wide - top).sum())
+    return values
 
 
 def scores(
@@ -183,12 +183,12 @@ def _step_cycles(
         kind = {"kv_element": method.element} if method.element in FLOAT8 else {"kv_bits": lambda layer, head: bits}
         options = {**kind, "token_scales": method.scaled}
     count = len(stored[0].numbers)
-    made = compile_decoder(decoder, target_of(npu), 0, count + 1, kv_blocks=blocks, **options)
-    memory = {made.address(POSITION): count.to_bytes(4, "little")}
+    program = compile_decoder(decoder, target_of(npu), 0, count + 1, kv_blocks=blocks, **options)
+    memory = {program.address(POSITION): count.to_bytes(4, "little")}
     if blocks:
         counts = {cache.past: one.counts for cache, one in zip(decoder.caches, stored, strict=True)}
-        memory |= encoded_kv.tables(made, counts)
-    return run_commands(made.step(0), npu, "CA_HYBRID", memory=memory).cycles
+        memory |= encoded_kv.tables(program, counts)
+    return run_commands(program.step(0), npu, "CA_HYBRID", memory=memory).cycles
 
 
 HEADS = ("method", "bits", "perplexity", "log likelihood to fp32", "same choice", "cycles", "tokens/s")

@@ -122,11 +122,11 @@ class Step:
         absorbed = self._products(f"{name}.absorbed", apart, heads, latent)
         width = (heads + 1) * dim
         qk = self._tensor(f"{name}.qk", (rows, width))
-        for part, made, sizes, steps, first in (
+        for part, source, sizes, steps, first in (
             ("q_rotary", q, (rows, heads, rotary), (heads * shape.head_dim, rotary, 1), 0),
             ("q_latent", absorbed, (rows, heads, latent), (latent, rows * latent, 1), rotary),
         ):  # fmt: skip
-            self._moved(f"{name}.{part}", made, sizes, steps, 0, qk, (width, dim, 1), first)
+            self._moved(f"{name}.{part}", source, sizes, steps, 0, qk, (width, dim, 1), first)
         key = self._view(qk, (rows, dim), heads * dim, width)
         down = self._product(f"{name}.kv_down", self._normed, dim)
         normed = self._norm(f"{name}.kv_norm", self._view(down, (rows, latent), rotary, dim))
@@ -148,7 +148,7 @@ class Step:
             (rows, heads * dim), m=self.tokens, n=heads * dim, heads=heads, kv_heads=1, t_max=job.t_max,
             scale=shape.head_dim**-0.5, window=shape.window_of(index), batch=job.requests,
         )  # fmt: skip
-        seen = self._moved(
+        mix = self._moved(
             f"{name}.seen",
             attended,
             (heads, rows, latent),
@@ -157,7 +157,7 @@ class Step:
             self._tensor(f"{name}.seen.out", (heads * rows, latent)),
             (rows * latent, latent, 1),
         )
-        values = self._products(f"{name}.values", seen, heads, value)
+        values = self._products(f"{name}.values", mix, heads, value)
         joined = self._moved(
             f"{name}.joined",
             values,

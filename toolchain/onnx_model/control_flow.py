@@ -40,7 +40,7 @@ class Shared:
         self._nodes = nodes
         self._tensors: dict[bytes, str] = {}
         self._made: dict[bytes | None, tuple[list[str], int, Any]] = {}
-        """What the outputs are called, how many nodes there were with it, and the last of them, by `key`."""
+        """Names of the outputs, how many nodes there were with it, and the last of them, by `key`."""
 
     def tensor(self, tensor: Any, name: str) -> str:
         """The name of an equal tensor before it, or its own."""
@@ -61,7 +61,7 @@ class Shared:
         return hashlib.sha256(plain.SerializeToString()).digest()
 
     def find(self, key: bytes | None) -> Sequence[str] | None:
-        """What the outputs of an equal node are called."""
+        """Names of the outputs of an equal node."""
         if key not in self._made:
             return None
         outputs, count, last = self._made[key]

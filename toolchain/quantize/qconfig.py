@@ -276,10 +276,10 @@ def _group(made: QConfig, key: str, value: Any) -> QConfig:
     return replace(made, group=value)
 
 
-def _rounding(made: QConfig, key: str, value: Any) -> QConfig:
+def _rounding(config: QConfig, key: str, value: Any) -> QConfig:
     if value not in ROUNDINGS:
         raise QConfigError(key, f"{value}: must be {' or '.join(ROUNDINGS)}", "E_ROUNDING", value)
-    return replace(made, rounding=value)
+    return replace(config, rounding=value)
 
 
 _VECTORS = {"d": (VQ_VECTOR, VQ_VECTOR), "codebook_bits": (8, 8), "codebooks": (1, 1024), "seed": (0, (1 << 32) - 1)}

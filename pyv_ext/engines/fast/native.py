@@ -157,7 +157,7 @@ class Native:
                 return
 
     def _proceed(self) -> None:
-        """Let native code go on, up to the next event."""
+        """Run native code, up to the next event."""
         machine = self._machine
         machine.leave = False
         machine.limit = min(machine.next, machine.until)

@@ -85,9 +85,9 @@ class Boundary:
         self._reset_at = 0
         """When the latest reset left the core."""
         self._laps: dict[int, Submission] = {}
-        """By address of its slot, what the ring has handed over since the last reset."""
+        """Descriptors by the address of their slot that the ring has handed over since the last reset."""
         self._old: dict[Submission, Submission | None] = {}
-        """What was not stored into since its slot was handed over by another, or at all."""
+        """Slots not stored into since its slot was handed over by another, or at all."""
         self._restored = False
         self._doorbells: dict[int, list[Submission]] = {}
         """By tail, what each of the latest doorbells has handed over."""

@@ -103,7 +103,7 @@ class SubmissionChecks:
             self._notebook.add(Rule.OUTSIDE, owner.side, owner.side, beyond, region.end - beyond, opcode_of(owner))
 
     def _check_written(self, holding: Holding) -> None:
-        """What a command reads must have been written, or be the output of an older one."""
+        """Check that a command reads what has been written, or is the output of an older one."""
         region, owner = holding.region, holding.owner
         low, size = region.address, region.end - region.address
         written = self._shadow.written(low, region.end)
