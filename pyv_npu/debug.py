@@ -157,7 +157,7 @@ def queue_text(npu: "NpuDevice") -> str:
         unit = "" if command.unit == FRONTEND else f" on {Kind(unit_kind(command.unit)).name}{unit_index(command.unit)}"
         entry = npu.entry(command)
         waits = f", hazards: {entry.hazards}" if entry.hazards else ""
-        waits += f", barriers: {entry.gates}" if entry.gates else ""
+        waits += f", barriers: {entry.barriers_pending}" if entry.barriers_pending else ""
         lines.append(
             f"  ticket {command.ticket}: {command.opcode.name} stream {command.stream} prio {command.prio} "
             f"{state.name.lower()}{unit}{waits}"

@@ -22,6 +22,7 @@ from pyv_npu.workloads.model_file import Choices, inspect
 from toolchain.examples import DECODERS, EXAMPLES
 from toolchain.onnx_frontend.table import OPERATORS
 from toolchain.onnx_model.opset import OLDEST
+from toolchain.quantize.precision import CALIBRATED
 
 MOST_WEIGHTS = 1 << 18
 """Bytes of the weights of a window."""
@@ -408,7 +409,7 @@ def onnx_models(chance: random.Random, folder: Path) -> bool:
         if generates:
             Generation(path, GenerationRequest(prompt=(1, 2), new=2)).prepare(config)
             return True
-        choices = Choices(precision=precision, calibration_runs=1)
+        choices = Choices(precision=precision, **({"calibration_runs": 1} if precision in CALIBRATED else {}))
         found = inspect(config, path, choices)
         if found.refusal:
             if "\n" in found.refusal or not found.refusal.strip():

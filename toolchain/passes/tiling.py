@@ -5,10 +5,12 @@ A layer that runs alone has all of the scratchpad. Where commands of one layer, 
 the same time, each has half of it; so have layers for the same engines where that saves time.
 """
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from itertools import accumulate, pairwise, product
 from math import prod
 from typing import NamedTuple
@@ -216,18 +218,30 @@ class BlockedTile(NamedTuple):
 
 
 def blocked_tiles(graph: Graph, layer: LayerIR, target: Target, sizes: TileSizes) -> Iterator[BlockedTile]:
-    """Tiles of a product in each order over blocks, in the largest block that fits."""
-    m, n, k = whole(layer)
+    """Tiles of a product in each order over blocks, in the largest block that fits: a smaller one needs no more."""
+    extent = whole(layer)
     for tile in _products(layer, target, graph.tensors[layer.inputs[0]].dtype):
         if not whole_vectors(layer, tile):
             continue
-        for order, blocks in _blocks(tile, (m, n, k), layer.op_type == "CONV2D_T"):
-            for block in blocks:
-                loops = decode_loops(order, block, (tile[0], tile[1], tile[2]), (m, max(n, tile[1]), k))
-                demand = sizes.demand(tile, loops)
-                if sizes.need(demand, AHEAD, loops) <= target.workspace:
-                    yield BlockedTile(tile, order, block, loops, demand)
-                    break
+        for order, blocks in _blocks(tile, extent, layer.op_type == "CONV2D_T"):
+            candidate = partial(_blocked_tile, sizes, extent, tile, order)
+            at = bisect_left(blocks, True, key=partial(_fits, sizes, target.workspace, candidate))
+            if at < len(blocks):
+                yield candidate(blocks[at])
+
+
+def _blocked_tile(sizes: TileSizes, extent: Tile, tile: Tile, order: int, block: tuple[int, int, int]) -> BlockedTile:
+    m, n, k = extent
+    loops = decode_loops(order, block, (tile[0], tile[1], tile[2]), (m, max(n, tile[1]), k))
+    return BlockedTile(tile, order, block, loops, sizes.demand(tile, loops))
+
+
+def _fits(
+    sizes: TileSizes, workspace: int, candidate: Callable[[tuple[int, int, int]], BlockedTile],
+    block: tuple[int, int, int],
+) -> bool:  # fmt: skip
+    blocked = candidate(block)
+    return sizes.need(blocked.demand, AHEAD, blocked.loops) <= workspace
 
 
 def _bare_order(layer: LayerIR) -> LayerIR:

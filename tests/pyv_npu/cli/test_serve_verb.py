@@ -38,6 +38,7 @@ def test_a_report_holds_requests_steps_and_charts(tmp_path: Path, capsys: pytest
     assert "requests that wait" in page and "Machine and parameters" in page and "npu.dram.bytes_per_second" in page
 
 
+@pytest.mark.slow
 def test_a_served_workload_is_a_result_like_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +130,7 @@ def test_ways_to_serve_are_compared_on_one_page(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().err.splitlines()[-1].startswith("pyv-npu: error: --compare colour: must be a key of")
 
 
+@pytest.mark.slow
 def test_more_load_than_capacity_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     job = (
         "serve",
