@@ -15,6 +15,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, num
 from onnx.backend.test.case.node import collect_testcases
 
 from pyv_npu.config import load as load_config
+from pyv_npu.workloads.data import RUNS
 from pyv_npu.workloads.decoder import Generation
 from pyv_npu.workloads.generation import GenerationRequest
 from pyv_npu.workloads.model import Model
@@ -409,7 +410,7 @@ def onnx_models(chance: random.Random, folder: Path) -> bool:
         if generates:
             Generation(path, GenerationRequest(prompt=(1, 2), new=2)).prepare(config)
             return True
-        choices = Choices(precision=precision, **({"calibration_runs": 1} if precision in CALIBRATED else {}))
+        choices = Choices(precision=precision, calibration_runs=1 if precision in CALIBRATED else RUNS)
         found = inspect(config, path, choices)
         if found.refusal:
             if "\n" in found.refusal or not found.refusal.strip():
