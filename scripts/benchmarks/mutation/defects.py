@@ -108,7 +108,8 @@ DEFECTS = (
     ),
     Defect(
         "a NOP that another frees completes before its own READY", "npu_device/reservation/scheduler.py",
-        "if not entry.ready or not entry.in_window:", "if not entry.in_window or entry.hazards or entry.barriers_pending:",
+        "if not entry.ready or not entry.in_window:",
+        "if not entry.in_window or entry.hazards or entry.barriers_pending:",
         ORDER + "test_a_nop_freed_by_another_is_ready_first_while_a_third_waits_for_its_stream",
     ),
     Defect(
