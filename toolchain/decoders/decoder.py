@@ -310,7 +310,7 @@ def compile_decoder(
     a scale for each head and token, made when it is appended, instead. `kv_element`: type of elements instead of bits.
     """
     if not 0 <= prompt <= t_max:
-        raise ModelError(f"{decoder.name}: a prompt of {prompt} tokens: must be 1..{t_max}, the caches' t_max")
+        raise ModelError(f"{decoder.name}: a prompt of {prompt} tokens: must be 0..{t_max}, the caches' t_max")
     first = decoder.model(max(1, prompt))
     step = first if prompt < 2 else decoder.model(1)
     shared = _shared(decoder, first, t_max, kv_bits, kv_scales or {}, kv_blocks, kv_element)
