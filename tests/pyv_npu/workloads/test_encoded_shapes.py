@@ -170,7 +170,7 @@ def test_what_cannot_be(arguments: tuple[str, ...], said: str, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("half", "said"),
     [
-        (KvHalf((0, 0, 0, 0), policy=99), "policy 99 at 0x40: must be 1..9"),
+        (KvHalf((0, 0, 0, 0), policy=99), "policy 99 at 0x40: must be 1..13"),
         (KvHalf((0, 0, 0, 0), outlier_code=2), "outlier_code 2 at 0x40: must be 0, 1"),
         (KvHalf((0, 0, 0, 0), chunk=32), "chunk 32 at 0x40: must be 64"),
         (KvHalf((0, 0, 0, 0), table=64), "table 64 at 0x40: must be the distance of the codec's table; 0: none"),
