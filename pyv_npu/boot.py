@@ -318,7 +318,7 @@ def _words(program: Program) -> Iterator[int]:
 
 
 def implied_arguments(config: Config, needs: Requirements, *, values: bool = True) -> dict[str, int]:
-    """What the driver has to know of the platform; a program with its own driver may do without most of it. `values`:
+    """Facts of the platform that the driver needs; a program with its own driver may do without most of it. `values`:
     whether the NPU computes results."""
     implied = {}
     takes = {argument.name for argument in needs.arguments}

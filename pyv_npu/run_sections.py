@@ -35,7 +35,7 @@ FIGURES = ("n", "p50", "p95", "p99", "p99_9", "p99_99", "min", "max", "mean")
 RATIOS = {"t_submit_p50": "t_submit P50", "t_submit_p99": "t_submit P99", "core_busy_p50": "core_busy P50"}
 WHOLE = {"cycles": "whole run"}
 RATIOS_PREBUILT = {"t_submit_prebuilt_p50": "t_submit_prebuilt P50"}
-"""Where every descriptor lay in memory, as those of a model do."""
+"""Text for runs whose descriptors all lay in memory, as those of a model do."""
 TITLES = {
     "t_submit": "T_submit",
     "core_per_command": "Core time of a submission",

@@ -91,7 +91,7 @@ class OverTime(NamedTuple):
     """Runs on one time axis, as page/gantt.js draws them."""
 
     charts: Mapping[str, Any]
-    """By the name of the run, as `pyv_npu.report.figures.gantt_chart` returns them."""
+    """Charts by the name of the run, as `pyv_npu.report.figures.gantt_chart` returns them."""
 
 
 Part = Note | Heading | Verdict | Facts | Chart | Table | Details | OverTime
@@ -120,14 +120,14 @@ class Layout(NamedTuple):
     """A table as all renderers show it."""
 
     units: Sequence[str]
-    """Of the columns, with their prefixes."""
+    """Units of the columns, with their prefixes."""
     rows: Sequence[Sequence[Cell]]
     text: Sequence[bool]
     """Columns of text."""
     heads: Sequence[str]
-    """With the units."""
+    """Headers with the units."""
     bare: Sequence[str]
-    """With the units of the values of cells, as a copy of the table has them."""
+    """Headers with the units of the values of cells, as a copy of the table has them."""
 
 
 def layout(table: Table) -> Layout:

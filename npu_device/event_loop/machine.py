@@ -188,7 +188,7 @@ class Machine:
         return list(self.storage.loop.free_units)
 
     def set_stuck(self, code: int, stuck: bool) -> None:
-        """Let a unit take no command, or take them again."""
+        """Suspend a unit, or resume it."""
         self.storage.units[code].stuck = stuck
 
     @property

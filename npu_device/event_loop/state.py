@@ -19,7 +19,7 @@ NOT_YET = -1
 """In place of a cycle."""
 
 MAX_RUNS = 192
-"""At most, besides one for each outstanding transfer and engine."""
+"""Limit, besides one for each outstanding transfer and engine."""
 MAX_LANES = 16
 MAX_ROW_BANKS = 64
 MAX_LINKS = MAX_DRAM_CHANNELS + MAX_NOC_LINKS

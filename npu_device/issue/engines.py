@@ -91,7 +91,7 @@ class Engines:
         self.machine.set_stuck(unit, True)
 
     def free_stuck(self, command: Command) -> bool:
-        """Let the unit that is stuck with a command take commands again; False: none is."""
+        """Resume the unit that is stuck with a command; False: none is."""
         if self._stuck.get(command.unit) is not command:
             return False
         del self._stuck[command.unit]

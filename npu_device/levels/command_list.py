@@ -302,7 +302,7 @@ class _LastWriters:
         return {tile for tile in tiles if tile is not None}
 
     def write(self, region: Region, tile: _Tile | None) -> set[_Tile]:
-        """Let a region belong to a tile: the tiles that it held bytes of."""
+        """Assign a region to a tile: the tiles that it held bytes of."""
         before = self.read(region)
         for low in range(region.address, region.end, region.stride):
             first, last = self._cut(low), self._cut(low + region.row_bytes)

@@ -309,7 +309,7 @@ class Bus:
             ram.watched[address - ram.base >> PAGE_BITS] = watched
 
     def add_shadow(self, shadow: "Shadow") -> None:
-        """Let a sanitizer look on, before the program runs."""
+        """Attach a sanitizer, before the program runs."""
         self.shadow = shadow
         self._fill_memories()
 

@@ -155,7 +155,7 @@ class Shadow:
             np.frombuffer(table.written, np.uint8)[first:end] = written
 
     def written(self, low: int, end: int) -> NDArray[np.uint8] | None:
-        """For each byte of low..end-1, as far as one memory has it, whether anything has written it; None where that
+        """Flags of bytes low..end-1, as far as one memory has them: whether anything has written them; None where that
         is not tracked."""
         table = self.table_at(low)
         if table is None or table.written is None:

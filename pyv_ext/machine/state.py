@@ -194,7 +194,7 @@ class NativeState:
     space: int = 0
     """Words of the current `engines.fast.space.Space`."""
     custom: int = 0
-    """For each custom instruction, cycles from its begin to the last one of its issue."""
+    """Cycles of each custom instruction from its begin to the last one of its issue."""
     marked: int = 0
     """Entries of marked instructions (`engines.fast.entries.MarkedEntries`)."""
     marked_pc: int = 0

@@ -54,7 +54,7 @@ class Trial(NamedTuple):
 
 
 def kv_storage(name: str, outliers: int = OUTLIERS) -> KvMethod:
-    """How keys and values are stored. UsageError: a method that there is not."""
+    """Method that stores keys and values. UsageError: a method that there is not."""
     if not 1 <= outliers <= 1000:
         raise UsageError(f"--outliers {outliers}: must be 1..1000 permille")
     if name not in METHODS:

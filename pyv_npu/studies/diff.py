@@ -98,7 +98,7 @@ ENERGY = {"energy.units_pj": "energy by unit, pJ (estimate)", "energy.roles_pj":
 COUNTED = ("cycles_parts", "explanation.causes", "latency.reasons", "latency.reasons_prebuilt", *ENERGY)
 """Tables of numbers in a run."""
 INTERVALS = "ci95"
-"""Of a stage: intervals of its percentiles, which are not compared."""
+"""Columns of a stage: intervals of its percentiles, which are not compared."""
 LISTED = ("npu.te_busy", "npu.ve_busy", "npu.dma_busy", "npu.bank_conflict_stall")
 COUNTS = ("cycles", "npu.completed")
 WORDS = ("mode", "sim_level", "program")

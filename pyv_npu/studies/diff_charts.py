@@ -91,7 +91,7 @@ def _table(loaded: Loaded) -> dict[str, dict[str, Steps]]:
 def _curves(
     loaded: Loaded, table: Mapping[str, Mapping[str, Steps]], name: str
 ) -> dict[str, tuple[str, Sequence[tuple[float, float]]]]:
-    """By stage: the number of submissions, and (cycles, per cent of the submissions that take at most that).
+    """Distributions by stage: number of submissions, and (cycles, per cent of the submissions that take at most that).
 
     Where a result has no folder, the order statistics of its JSON object.
     """

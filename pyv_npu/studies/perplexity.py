@@ -41,7 +41,7 @@ class Score(NamedTuple):
 
     method: str
     bits: float
-    """Of an element of keys and values, counted."""
+    """Bits of an element of keys and values, counted."""
     perplexity: float
     difference: float
     """Mean difference of the log likelihood of a token to that of the model, nats."""
@@ -50,7 +50,7 @@ class Score(NamedTuple):
     agreement: float
     """Share of the tokens where the largest logit is that of the model."""
     cycles: int
-    """Of the next token, at CA_HYBRID."""
+    """Core cycles of the next token, at CA_HYBRID."""
     tokens_per_second: float
 
 

@@ -70,7 +70,7 @@ class Request(NamedTuple):
     granularity: str = "macro"
     """tile: attention is tile commands too, which serve the position of this phase only."""
     kv: str = ""
-    """How keys and values are stored: a name of `METHODS`; empty: as integers of `kv_bits`."""
+    """Method that stores keys and values: a name of `METHODS`; empty: as integers of `kv_bits`."""
     qconfig: QConfig = QConfig()
     """What else it says: widths of activations and by layer, packing, alignment, rows, scratchpad."""
 

@@ -64,13 +64,13 @@ class GenerationRequest(NamedTuple):
     submit: str = FIRMWARE_SUBMITS
     """Who submits the commands: the firmware that goes through them, or code that is generated for them."""
     kv: str = ""
-    """How keys and values are stored: a name of `METHODS`; empty: as the model has them, or as integers of bits."""
+    """Method that stores keys and values: a name of `METHODS`; empty: as the model has them, or as integers of bits."""
     thresholds: Path | None = None
     """A file of thresholds of oaken; None: they are profiled on `calibration`, or on random prompts."""
 
     @property
     def method(self) -> KvMethod:
-        """How keys and values are stored, of a request that names it."""
+        """Method that stores keys and values, of a request that names it."""
         return METHODS[self.kv or FP16.name]
 
     @property

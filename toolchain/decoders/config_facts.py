@@ -245,7 +245,7 @@ def _checked(shape: Shape, where: str) -> Shape:
 
 
 def derived(shape: Shape) -> dict[str, Any]:
-    """What follows from a shape: parameters, bytes of 16-bit weights, bytes of keys and values of a token, facts."""
+    """Figures of a shape: parameters, bytes of 16-bit weights, bytes of keys and values of a token, facts."""
     facts = {field.name: getattr(shape, field.name) for field in fields(Shape)}
     kept = {field.name for field in fields(Shape) if facts[field.name] != field.default}
     return {

@@ -36,10 +36,10 @@ class Shape:
     """RMS, or LAYER, which has a bias, too."""
     qkv_bias: bool = False
     output_bias: bool = False
-    """Of the matrix behind attention."""
+    """Bias of the matrix after attention."""
     ffn_bias: bool = False
     head_bias: bool = False
-    """Of the output matrix."""
+    """Bias of the output matrix."""
     tied: bool = False
     """The embedding is the output matrix, too."""
     experts: int = 1
@@ -62,9 +62,9 @@ class Shape:
     parallel: bool = False
     """Attention and feed-forward network read the same input, and their sum is added to it."""
     shared_norm: bool = False
-    """Of a parallel block: both read the same normalization."""
+    """Whether both parts of a parallel block read the same normalization."""
     post_norm: bool = False
-    """What attention and the feed-forward network give is normalized, too."""
+    """Whether results of attention and of the feed-forward network are normalized, too."""
     qk_norm: bool = False
     """Queries and keys are normalized by head."""
     latent: int = 0

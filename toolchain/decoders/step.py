@@ -236,7 +236,7 @@ class Step:
         self.graph.tensors[name] = TensorIR(name, Role.KV, dims, group.kind, is_kv_head_split=split, codec=codec)
 
     def _kv_parameters(self, name: str, group: HeadGroup, side: int | None = None) -> list[str]:
-        """What `scale` of a command points to, about keys (0), values (1) or both: the parameter block of encoded ones,
+        """Target of `scale` of a command, about keys (0), values (1) or both: the parameter block of encoded ones,
         the scales of integers, one per head."""
         if group.kind in FLOATS:
             return []
@@ -253,7 +253,7 @@ class Step:
         return pack_block([Side(codec, None) for codec in codecs], group.heads, self.shape.head_dim)
 
     def _feed_forward(self, name: str, source: str, x: str) -> str:
-        """What the feed-forward network makes of `source`, added to x."""
+        """Result of the feed-forward network for `source`, added to x."""
         shape = self.shape
         normed = self._normed if shape.shared_norm else self._norm(f"{name}.norm", source)
         if shape.experts == 1:

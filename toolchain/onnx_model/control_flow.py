@@ -414,7 +414,7 @@ class ControlFlow(OpenRows):
         return made
 
     def _advice(self, name: str) -> str:
-        """Which inputs of the model, without weights, decide a value."""
+        """Inputs of the model, without weights, that decide a value."""
         inputs, worklist, seen = set[str](), [name], set[str]()
         while worklist:
             tensor = worklist.pop()

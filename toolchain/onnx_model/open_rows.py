@@ -107,7 +107,7 @@ class OpenRows(OpenShapes):
         return ValidRows(count, axis)
 
     def _mask(self, name: str) -> str:
-        """Which rows count: a tensor of bools that is broadcast to the tensor."""
+        """Mask of the rows that count: a tensor of bools that is broadcast to the tensor."""
         count, axis = self.rows[name].number, self.rows[name].axis
         shape = self.info[name].shape
         places = np.arange(shape[axis]).reshape([-1, *[1] * (len(shape) - 1 - axis)])

@@ -46,7 +46,7 @@ class Tiles:
     last_uses: Column | None = None
     """Tiles after whose computation the buffer of each move is free, one column each."""
     common: bool = False
-    """It moves for all lanes, into the buffers of none."""
+    """Whether it moves for all lanes, into the buffers of none."""
 
     @property
     def _owner(self) -> Column:

@@ -24,7 +24,7 @@ BIAS = 1 << 31
 
 
 class Exit:
-    """Why native code returned."""
+    """Reason for which native code returned."""
 
     BUDGET: Final = 0
     """No cycles are left for the next instruction, or something else comes before it."""
@@ -39,7 +39,7 @@ class Exit:
 
 
 class Left:
-    """Why a region returned to the interpreter."""
+    """Reason for which a region returned to the interpreter."""
 
     JUMP: Final = 0
     """The next instruction is in no block of the region."""

@@ -104,7 +104,7 @@ def of_platform(platform: "Platform", label: str = "") -> Callable[[], str]:
 
 
 def _commands(platform: "Platform") -> Callable[[], int]:
-    """How many commands there will be: those of a model's image, or the word that a program writes at `TOTAL`; 0 where
+    """Number of commands to come: those of a model's image, or the word that a program writes at `TOTAL`; 0 where
     it is unknown."""
     from pyv_npu import boot
 

@@ -366,7 +366,7 @@ def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "list[Bu
 
 
 def _storage(args: argparse.Namespace) -> str:
-    """How keys and values are stored, empty: as integers of --qbits-kv bits. UsageError for both."""
+    """Method that stores keys and values, empty: as integers of --qbits-kv bits. UsageError for both."""
     if args.kv is not None and args.qbits_kv is not None:
         raise UsageError(f"--qbits-kv: --kv {args.kv} says how keys and values are stored; drop one of them")
     return args.kv or ""

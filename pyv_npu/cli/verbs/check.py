@@ -34,7 +34,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def _check_shape(args: argparse.Namespace) -> int:
-    """What a decoder without numbers needs: parameters, bytes, and whether one request fits the DRAM."""
+    """Needs of a decoder without numbers: parameters, bytes, and whether one request fits the DRAM."""
     from pyv_npu.config.shape_file import shape_of
     from pyv_npu.workloads.built_in import BuiltIn, Request
     from toolchain.decoders.config_facts import derived

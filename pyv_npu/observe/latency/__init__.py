@@ -23,7 +23,7 @@ class Stage(NamedTuple):
     first: str
     last: str
     prebuilt: bool | None
-    """Of which submissions: those whose descriptor lay in memory already, the others, or all."""
+    """Submissions that count: those whose descriptor lay in memory already, the others, or all."""
 
 
 STAGES = {

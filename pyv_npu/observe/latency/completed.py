@@ -21,7 +21,7 @@ def stamping(batch: Batch) -> Batch:
 
 
 class Evidence:
-    """What was noted besides the rows, ready to complete them."""
+    """Notes besides the rows, ready to complete them."""
 
     def __init__(self, validate: int, external: Table, handlers: Table, seen_all: Table, seen_one: Table) -> None:
         """Columns as in `StampBook`; rows that come later are not seen."""
@@ -49,7 +49,7 @@ class Evidence:
         return rows
 
     def _complete_reasons(self, column: dict[str, Integers]) -> None:
-        """What the message took on its way, and in the front end."""
+        """Cycles of the message on its way, and in the front end."""
         arrival, fetch_start = column["arrival"], column["fetch_start"]
         way, tight = arrival - column["leave"], column["tight"] != 0
         column[Reason.ISSUE][tight], column[Reason.BUS][~tight] = way[tight], way[~tight]

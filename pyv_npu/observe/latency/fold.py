@@ -20,14 +20,14 @@ class Fold:
     errors: int = 0
     stages: dict[str, Counter[int]] = field(default_factory=lambda: {name: Counter() for name in STAGES})
     reasons: dict[str, Integers] = field(default_factory=dict)
-    """By stage: cycles summed, in the order of `Reason`; of t_submit and t_submit_prebuilt."""
+    """Cycles summed by stage, in the order of `Reason`; of t_submit and t_submit_prebuilt."""
     first: int | None = None
     """Start of the first submission, those that warm up or end in an error included, as in the next two."""
     last: int = NONE
     """The last completion."""
     unfinished: bool = False
     sites: dict[int, Counter[int]] = field(default_factory=dict)
-    """By call site: cycles from t0 to t2."""
+    """Cycles from t0 to t2 by call site."""
 
     def add(self, rows: Integers, warmup: int) -> None:
         """Adds a chunk, whose first `warmup` rows warm up."""

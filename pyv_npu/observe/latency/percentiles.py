@@ -40,7 +40,7 @@ class Distribution:
         self._counts = dict(sorted(Counter(values).items()))
         self._values = list(self._counts)
         self._ranks = list(accumulate(self._counts.values()))
-        """Of each value, how many samples are at most that."""
+        """Samples that are at most a value, by value."""
 
     def __len__(self) -> int:
         return self._ranks[-1] if self._ranks else 0

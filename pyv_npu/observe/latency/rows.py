@@ -92,7 +92,7 @@ _FLAGS = ("prebuilt", "tight")
 _ORDER, _HOLDS = WIDTH, WIDTH + 1
 SLOT = WIDTH + 2
 _BLANK = array("q", [*(NONE if name in STAMPS else 0 for name in COLUMNS[len(_GIVEN) :]), NONE, 1]).tobytes()
-"""What follows the given facts in a slot."""
+"""Columns of a slot behind the facts of acceptance."""
 CHUNK = 4096
 """Finished rows that are spilled together."""
 
@@ -175,7 +175,7 @@ class Rows:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps. Who holds a slot says so again after `load_state`."""
+        """State for a snapshot. Who holds a slot says so again after `load_state`."""
         return {
             "slots": self.data.tobytes(),
             "accepted": self.accepted,

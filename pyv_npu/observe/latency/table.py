@@ -58,7 +58,7 @@ class Latency:
 
     @property
     def warmup(self) -> int:
-        """How many submissions warmed up."""
+        """Number of submissions that warmed up."""
         return sum(warmup for _, warmup in self._chunks()) if self._warmup else 0
 
     @property

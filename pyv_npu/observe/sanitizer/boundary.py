@@ -81,9 +81,9 @@ class Boundary:
         self._tail = 0
         """Of the last doorbell that has left the core."""
         self._rung = 0
-        """When it arrives; before that the device's tail is older."""
+        """Cycle in which it arrives; before that the device's tail is older."""
         self._reset_at = 0
-        """When the latest reset left the core."""
+        """Cycle in which the latest reset left the core."""
         self._laps: dict[int, Submission] = {}
         """Descriptors by the address of their slot that the ring has handed over since the last reset."""
         self._old: dict[Submission, Submission | None] = {}
