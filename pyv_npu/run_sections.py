@@ -25,7 +25,7 @@ MEANING = {
     "response": "arrival to accepted",
     "arrival_wait": "arrival to start",
     "t_submit": "start of npu_submit to accepted",
-    "t_submit_prebuilt": "the same, descriptor in memory",
+    "t_submit_prebuilt": "as t_submit, of a descriptor in memory",
     "core_busy": "start of npu_submit to core free",
     "queue_wait": "accepted to started",
     "execute": "started to done",
@@ -98,7 +98,7 @@ def sections_of(
         Section("tokens", "Tokens", _tokens(runs)),
         Section("faults", "Injected faults, against the run without them", _faults(runs)),
         Section("energy", "Energy and area, an estimate", _energy(runs)),
-        Section("latency", "Submission latency", _stages(runs)),
+        Section("latency", "Submission latency, core cycles", _stages(runs)),
         Section("stages", "Core cycles of a submission by reason", _reasons(runs)),
         Section("outside", "External engines", _external(runs)),
         Section("errors", "Error tickets", _errors(runs)),
@@ -316,7 +316,7 @@ def _stages(runs: Runs) -> list[Part]:
         interval = (stage.get("ci95") or {}).get("p95")
         within = MISSING if interval is None else " to ".join(map(number, interval))
         rows.append([name, mode, *(stage.get(figure) for figure in FIGURES), Cell(within)])
-    heads = ("stage", "mode", *FIGURES, "p95 within")
+    heads = ("stage", "mode", *FIGURES, "p95 95% CI")
     table = Table(heads, rows, file="stages.csv", figures="{1}.{0}.{head}")
     legend = "; ".join(f"{name}: {MEANING[name]}" for name in dict.fromkeys(str(row[0]) for row in rows))
     parts: list[Part] = [table, Note(legend, "muted")] if rows else []

@@ -22,7 +22,7 @@ def page(found: Difference) -> str:
     """Writes the document: the same, with the distributions of the submission latency and both runs over time."""
     settings, causes, changes = _sections(found)
     charts = [
-        Section("latency", "Submission latency", latency_parts(found)),
+        Section("latency", "Submission latency, core cycles", latency_parts(found)),
         Section("time", "Over time", time_parts(found)),
     ]
     return render_page("Difference of two results", _head(found), (), [settings, causes, *charts, changes])

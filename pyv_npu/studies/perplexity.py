@@ -59,8 +59,10 @@ def read_tokens(path: Path) -> list[int]:
     try:
         check_input(path, MAX_TEXT)
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"--tokens {path}: {error}") from None
+    except OSError as error:
+        raise BadInputError(f"--tokens {path}: {error.strerror}; give a file of token ids") from None
+    except UnicodeDecodeError:
+        raise BadInputError(f"--tokens {path}: is no text; give a file of token ids") from None
     words = re.split(r"[\s,]+", text.strip().strip("[]").strip())
     for word in words:
         if not (word.isdecimal() and len(word) < 10):

@@ -76,8 +76,10 @@ def recorded(path: str, count: int) -> list[int]:
     try:
         check_input(file, MAX_TEXT)
         lines = file.read_text(encoding="utf-8").split()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"load.file = {path}: {error}") from None
+    except OSError as error:
+        raise UsageError(f"load.file = {path}: {error.strerror}; give a file with a cycle a line") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"load.file = {path}: is no text; give a file with a cycle a line") from None
     found: list[int] = []
     for number, line in enumerate(lines[:count], 1):
         digits = line.isascii() and line.isdigit() and len(line) <= len(str(_LONGEST))

@@ -118,6 +118,8 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         read_tokens(path)
     path.write_text("[3, 1]\n")
     assert read_tokens(path) == [3, 1]
+    with pytest.raises(BadInputError, match="none: No such file or directory; give a file of token ids"):
+        read_tokens(tmp_path / "none")
     with pytest.raises(UsageError, match="--kv kiwi: must be one of fp32, fp16"):
         methods_of("kiwi")
     with pytest.raises(UsageError, match="is there twice"):
