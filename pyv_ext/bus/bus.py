@@ -186,7 +186,7 @@ class Bus:
 
     def load(self, address: int, size: int, start: int) -> tuple[int, int] | None:
         """(value, cycles) of a load that starts in cycle `start`; None where it traps."""
-        value = self.access(accesses.load, address, size, start)
+        value = self.access(accesses.load, address, size, start, 0)
         return None if self.fault else (value, self.cycles)
 
     def store(self, address: int, size: int, value: int, start: int) -> int | None:

@@ -79,7 +79,7 @@ def _register(core: Core, instruction: Instruction, value: int) -> int:
 def _load(core: Core, instruction: Instruction) -> After | None:
     hart, bus = core.hart, core.bus
     address = hart.x[instruction.rs1] + instruction.imm & core.isa.mask
-    value = bus.access(accesses.load, address, instruction.row.size, hart.cycle)
+    value = bus.access(accesses.load, address, instruction.row.size, hart.cycle, 0)
     if bus.fault:
         return core.trap(bus.fault, address)
     hart.x[instruction.rd or SINK] = _register(core, instruction, value)

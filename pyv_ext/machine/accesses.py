@@ -105,18 +105,9 @@ def store_memory(machine: Machine, memory: Memory, address: int, size: int, valu
 # -- loads and stores --------------------------------------------------------------------------------------------------
 
 
-def load(machine: Machine, address: int, size: int, start: int) -> int:
-    """Value of a load that starts in a cycle, zero-extended; 0 where it traps."""
-    return load_from(machine, address, size, start, 0)
-
-
-def load_again(machine: Machine, address: int, size: int, start: int) -> int:
-    """The same by native code: a stable register is not read again as long as nothing changes."""
-    return load_from(machine, address, size, start, 1)
-
-
-def load_from(machine: Machine, address: int, size: int, start: int, reuse: int) -> int:
-    """Value of a load; `reuse`: of a stable register it may be the last one."""
+def load(machine: Machine, address: int, size: int, start: int, reuse: int) -> int:
+    """Value of a load that starts in a cycle, zero-extended; 0 where it traps. `reuse`: of a stable register it may be
+    the last one, as long as nothing has changed."""
     memory = memory_at(machine, address, size)
     if address & size - 1 and not (memory is not None and machine.misaligned):
         machine.fault = Cause.MISALIGNED_LOAD

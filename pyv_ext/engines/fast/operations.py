@@ -226,7 +226,7 @@ class Operations:
         self._next(next_pc, after, row.length)
         ir.block(elsewhere)
         wide, register = self._extend(address), self._slot(entries.RD)
-        answer, later = self._call_access(accesses.load_again, wide, (wide, row.size))
+        answer, later = self._call_access(accesses.load, wide, (wide, row.size), (1,))
         if row.size == 8:
             ir.store("i64", answer, register)
         else:
@@ -269,8 +269,8 @@ class Operations:
         if row.kind is Kind.LR:
             answer, later = self._call_access(accesses.load_reserved, wide, (wide, row.size))
         elif row.kind is Kind.SC:
-            given, cost = (wide, row.size, self._extend(operand)), row.cost(self._timing)
-            answer, later = self._call_access(accesses.store_conditional, wide, given, (cost,))
+            arguments, cost = (wide, row.size, self._extend(operand)), row.cost(self._timing)
+            answer, later = self._call_access(accesses.store_conditional, wide, arguments, (cost,))
         else:
             answer, _ = self._call_access(accesses.load_atomic, wide, (wide, row.size, 1))
             operands = {"a": address, "b": operand, "old": ir.value(f"trunc i64 {answer} to i32")}
@@ -280,14 +280,14 @@ class Operations:
         self._unless_disturbed(next_pc, later, row.length)
 
     def _call_access(
-        self, function: Definition, address: str, given: Sequence[str | int], more: Sequence[str | int] = ()
+        self, function: Definition, address: str, arguments: Sequence[str | int], rest: Sequence[str | int] = ()
     ) -> tuple[str, str]:
         """Access a device, or memory that the bus has to see: (value, progress after the instruction). What is called
-        may change the code, and with it this entry. `given` are the function's arguments before the cycle."""
+        may change the code, and with it this entry. `arguments`: those before the cycle, `rest`: those after it."""
         ir = self._ir
         start, fault = records.cycle_of(ir, self._progress), ("fault", (self._pc, self._progress))
         records.write_hart(ir, self._pc, self._progress)
-        answer = records.call(ir, function, *given, start, *more)
+        answer = records.call(ir, function, *arguments, start, *rest)
         records.unless_raised(ir, fault)
         traps = "access_trap", (self._pc, self._progress, address)
         ir.unless(ir.value(f"icmp eq i64 {records.get(ir, 'fault')}, 0"), traps)
