@@ -142,7 +142,7 @@ def _fence_i(core: Core, instruction: Instruction) -> After:
 def _csr(core: Core, pc: int, instruction: Instruction) -> Step:
     """Cached: which register it is."""
     csrs, address = core.hart.csrs, instruction.csr
-    writes = instruction.row.kind is Kind.CSR_WRITE or bool(instruction.word >> 15 & 31)
+    writes = instruction.writes_csr
     if writes and address >> 10 == 3:
         return partial(_illegal, core, instruction)
     window = csrs.windows.get(address)
@@ -266,7 +266,7 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
     hart, clock, peek, custom, word = core.hart, core.bus.clock, core.peek, instruction.row.custom, instruction.word
     assert custom is not None and custom.handler is not None  # rows of this kind have one
     x, rs1, rs2, rd, mask = hart.x, word >> 15 & 31, word >> 20 & 31, instruction.rd or SINK, core.isa.mask
-    later = acts_after(core, instruction)
+    later = instruction.row.issue_cycles(hart.timing) - 1
     ready, acted = custom.ready, clock.follow(custom.device)
     handler: Any = custom.handler  # gives an Outcome, or an integer of NumPy
     looks, changes = custom.touches != "nothing", custom.touches == "devices"
@@ -287,7 +287,7 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
         if isinstance(outcome, Value):
             value, cycles = outcome
         elif isinstance(outcome, Trap | Stall | Retry):
-            return unfinished(core, outcome, start if waiting is None else waiting.start, acts)
+            return trap_or_wait(core, outcome, start if waiting is None else waiting.start, acts)
         else:
             value, cycles = int(outcome), 0
         x[rd] = value & mask
@@ -296,22 +296,19 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
     return step
 
 
-def acts_after(core: Core, instruction: Instruction) -> int:
-    """Cycles from the begin of a custom instruction to the last one of its issue."""
-    custom = instruction.row.custom
-    issue = None if custom is None else custom.issue
-    return max(core.hart.timing.custom if issue is None else issue, 1) - 1
-
-
-def unfinished(core: Core, outcome: Trap | Stall | Retry, start: int, acts: int) -> After | None:
+def trap_or_wait(core: Core, outcome: Trap | Stall | Retry, start: int, acts: int) -> After | None:
     """Trap, or wait: a custom instruction that began in cycle `start` was asked in cycle `acts` and does not retire."""
     if isinstance(outcome, Trap):
         return core.trap(outcome.cause, outcome.value, acts - core.hart.cycle)
+    return core.wait(Wait(start, *repetition(outcome, acts)), acts + 1)
+
+
+def repetition(outcome: Stall | Retry, acts: int) -> tuple[int, int]:
+    """(first, last) cycle in which a custom instruction that was asked in cycle `acts` is asked again, as in `Wait`."""
     if isinstance(outcome, Stall):
-        until = NEVER if outcome.until is None else max(outcome.until, acts + 1)
-        return core.wait(Wait(start, acts + 1, until), acts + 1)
+        return acts + 1, NEVER if outcome.until is None else max(outcome.until, acts + 1)
     again = acts + max(outcome.cycles, 1)
-    return core.wait(Wait(start, again, again), acts + 1)
+    return again, again
 
 
 _CACHED: dict[Kind, Callable[[Core, int, Instruction], Step]] = {

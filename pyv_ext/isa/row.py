@@ -90,11 +90,15 @@ class Row:
 
     def cost(self, timing: CoreTiming) -> int:
         """Cycles that it takes, without those of `extra`; a taken branch costs `taken` instead."""
+        more = 0 if self.custom is None else self.custom.cycles
+        return self.issue_cycles(timing) + (more if isinstance(more, int) else 0)
+
+    def issue_cycles(self, timing: CoreTiming) -> int:
+        """Cycles of its issue, in the last of which a custom instruction acts."""
         cycles: int = getattr(timing, self.timing)
         if self.custom is None:
             return cycles
-        issue, more = self.custom.issue, self.custom.cycles
-        return max(cycles if issue is None else issue, 1) + (more if isinstance(more, int) else 0)
+        return max(cycles if self.custom.issue is None else self.custom.issue, 1)
 
     @property
     def extra(self) -> str:
@@ -133,6 +137,11 @@ class Instruction(NamedTuple):
     def level(self) -> int:
         """Privilege mode in the name of an XRET, bits 29:28 of the word: 3 of MRET, 1 of SRET."""
         return self.word >> 28 & 3
+
+    @property
+    def writes_csr(self) -> bool:
+        """Whether an instruction that accesses a CSR writes it."""
+        return self.row.kind is Kind.CSR_WRITE or bool(self.word >> 15 & 31)
 
     @property
     def length(self) -> int:

@@ -80,8 +80,7 @@ class Fetch(IFStage):
     def _system(self, pc: int, word: int, instruction: Instruction) -> SystemWork | None:
         kind = instruction.row.kind
         if kind in (Kind.CSR_WRITE, Kind.CSR_UPDATE):
-            writes = kind is Kind.CSR_WRITE or bool(word >> 15 & 31)
-            if not self._csrs.accessible(instruction.csr, writes):
+            if not self._csrs.accessible(instruction.csr, instruction.writes_csr):
                 return SystemWork(Duty.TRAP, pc, instruction, TrapRequest(Cause.ILLEGAL, word))
             return SystemWork(Duty.CSR_WINDOW, pc, instruction) if instruction.csr in self._csrs.windows else None
         if kind is Kind.EBREAK and self._hart.semihosting is not None:

@@ -13,7 +13,7 @@ from pyv.port import Input, Output
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.protection import load_port
-from pyv_ext.engines.steps import A0, semihosting_answer
+from pyv_ext.engines.steps import A0, repetition, semihosting_answer
 from pyv_ext.hart.hart import Hart, Wait
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.expressions import evaluator
@@ -91,8 +91,7 @@ class SystemUnit(Module, Clocked):
         assert custom is not None and custom.handler is not None  # rows of this kind have one
         acts = hart.cycle
         if hart.waiting is None:
-            issue = hart.timing.custom if custom.issue is None else custom.issue
-            acts += max(issue, 1) - 1
+            acts += instruction.row.issue_cycles(hart.timing) - 1
         clock.advance(acts)
         word = instruction.word
         rs1, rs2 = hart.x[word >> 15 & 31], hart.x[word >> 20 & 31]
@@ -108,11 +107,8 @@ class SystemUnit(Module, Clocked):
     def _answer(self, instruction: Instruction, outcome: Outcome, acts: int) -> None:
         if isinstance(outcome, Trap):
             self.trap_o.write(TrapRequest(outcome.cause, outcome.value))
-        elif isinstance(outcome, Stall):
-            self._stall(acts + 1, NEVER if outcome.until is None else max(outcome.until, acts + 1))
-        elif isinstance(outcome, Retry):
-            again = acts + max(outcome.cycles, 1)
-            self._stall(again, again)
+        elif isinstance(outcome, Stall | Retry):
+            self._stall(*repetition(outcome, acts))
         else:
             value, cycles = outcome if isinstance(outcome, Value) else (outcome, 0)
             self.cycles += cycles
@@ -136,7 +132,7 @@ class SystemUnit(Module, Clocked):
         operand = hart.x[instruction.rs1] if instruction.row.format.rs1 else instruction.imm
         clock.advance(now)
         old = window.read(instruction.csr, now) if instruction.rd or not always else 0
-        if always or instruction.word >> 15 & 31:
+        if instruction.writes_csr:
             value = self._evaluate(instruction, operand, old)
             window.write(instruction.csr, value, now, operand & value)
         clock.changed(now + 1)

@@ -87,7 +87,7 @@ def _written(instruction: Instruction) -> tuple[int, ...]:
     if kind is Kind.XRET:
         written = ADDRESSES["mstatus"], ADDRESSES["mstatush"]
         return written if instruction.level == MACHINE else written[:1]
-    writes = kind is Kind.CSR_WRITE or (kind is Kind.CSR_UPDATE and instruction.word >> 15 & 31)
+    writes = kind in (Kind.CSR_WRITE, Kind.CSR_UPDATE) and instruction.writes_csr
     return (instruction.csr,) if writes and instruction.csr not in _SILENT else ()
 
 

@@ -35,16 +35,11 @@ def accesses_csr(instruction: Instruction) -> bool:
     return instruction.row.kind in (Kind.CSR_WRITE, Kind.CSR_UPDATE) and instruction.csr in REGISTERS
 
 
-def writes_csr(instruction: Instruction) -> bool:
-    """Whether an instruction that accesses a CSR writes it."""
-    return instruction.row.kind is Kind.CSR_WRITE or bool(instruction.word >> 15 & 31)
-
-
 def disturbs(instruction: Instruction) -> bool:
     """Whether it writes a CSR so that an interrupt may come right after it, or PMP forbid something."""
     address = instruction.csr
     protects = PMPCFG <= address < PMPADDR + ENTRIES
-    return accesses_csr(instruction) and writes_csr(instruction) and (address in _ENABLES or protects)
+    return accesses_csr(instruction) and instruction.writes_csr and (address in _ENABLES or protects)
 
 
 class Block(NamedTuple):

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from pyv_ext.engines.core import Core
-from pyv_ext.engines.steps import acts_after, unfinished
+from pyv_ext.engines.steps import trap_or_wait
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.machine.slots import SINK
 from pyv_ext.protocols import Operands, Retry, Stall, Trap, Value
@@ -20,9 +20,6 @@ MOST_CYCLES = 1 << 29
 Call = Callable[[int, int, int], int]
 """`call(cycle in which it acts, rs1, rs2) -> cycles beyond its issue << 32 | rd`, or a number below 0: then
 `CustomCalls.finish` finishes it."""
-
-Finish = Callable[[int, Any], int]
-"""`finish(cycle in which it has acted, what its handler has returned)` -> the same."""
 
 
 class CustomCalls:
@@ -52,23 +49,17 @@ class CustomCalls:
             return None
         number = self._numbers.get((pc, word), len(self._calls))
         if number == len(self._calls) < MOST:
-            finish = _finish(self._core, self, instruction)
-            self._calls.append(_call(self._core, pc, instruction, custom.handler, finish, self))
+            self._calls.append(_call(self._core, pc, instruction, custom.handler, self))
             self._numbers[pc, word] = number
-            self.delays[number] = acts_after(self._core, instruction)
+            self.delays[number] = instruction.row.issue_cycles(self._core.hart.timing) - 1
         return number if number < MOST else None
 
 
 def _call(
-    core: Core,
-    pc: int,
-    instruction: Instruction,
-    handler: Callable[[Operands], Any],
-    finish: Finish,
-    calls: CustomCalls,
+    core: Core, pc: int, instruction: Instruction, handler: Callable[[Operands], Any], calls: CustomCalls
 ) -> Call:
     """The call of an instruction; one that looks at memory sees it as it is in the last cycle of its issue."""
-    word = instruction.word
+    word, mask = instruction.word, core.isa.mask
     clock, peek = core.bus.clock, core.peek
     looks = instruction.row.custom is not None and instruction.row.custom.touches == "memory"
 
@@ -76,29 +67,22 @@ def _call(
         if looks and clock.next <= acts:
             calls.finish = calls.execute_slow
             return LEAVE
-        return finish(acts, handler(Operands(pc, word, a, b, acts, peek, False)))
-
-    return call
-
-
-def _finish(core: Core, calls: CustomCalls, instruction: Instruction) -> Finish:
-    mask = core.isa.mask
-
-    def finish(acts: int, outcome: Any) -> int:
+        outcome = handler(Operands(pc, word, a, b, acts, peek, False))
         if isinstance(outcome, Trap | Stall | Retry):
-            calls.finish = partial(_unfinished, core, outcome, acts)
+            calls.finish = partial(_trap_or_wait, core, outcome, acts)
             return LEAVE
         value, cycles = outcome if isinstance(outcome, Value) else (int(outcome), 0)
         if 0 <= cycles < MOST_CYCLES:
             return cycles << 32 | value & mask
-        calls.finish = partial(_retire, core, instruction, value & mask, acts_after(core, instruction) + 1 + cycles)
+        total = instruction.row.issue_cycles(core.hart.timing) + cycles
+        calls.finish = partial(_retire, core, instruction, value & mask, total)
         return LEAVE
 
-    return finish
+    return call
 
 
-def _unfinished(core: Core, outcome: Trap | Stall | Retry, acts: int) -> None:
-    unfinished(core, outcome, core.hart.cycle, acts)
+def _trap_or_wait(core: Core, outcome: Trap | Stall | Retry, acts: int) -> None:
+    trap_or_wait(core, outcome, core.hart.cycle, acts)
 
 
 def _retire(core: Core, instruction: Instruction, value: int, cycles: int) -> None:

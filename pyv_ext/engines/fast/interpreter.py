@@ -14,7 +14,7 @@ from pyv_ext.engines.fast.access import Pointers, RamAccess
 from pyv_ext.engines.fast.decoder import decoder
 from pyv_ext.engines.fast.entries import Numbers
 from pyv_ext.engines.fast.operations import Operations, Step
-from pyv_ext.engines.fast.records import BIAS, Exit, HartFunctions, Left
+from pyv_ext.engines.fast.records import BIAS, Exit, HartFunctions, RegionExit
 from pyv_ext.engines.lowering import declarations
 from pyv_ext.isa import Isa
 from pyv_ext.machine import bus, hart, log
@@ -119,8 +119,8 @@ class Interpreter:
         where = ir.value(f"extractvalue {{i64, i64}} {answer}, 1")
         there = ir.value(f"trunc i64 {where} to i32")
         reason = ir.value(f"lshr i64 {where}, 32")
-        others = ((Left.STEP, "fetch"), (Left.INTERRUPT, "arrive"))
-        ir.switch("i64", reason, others, ("head", (there, after)), there, after)
+        exits = ((RegionExit.STEP, "fetch"), (RegionExit.INTERRUPT, "arrive"))
+        ir.switch("i64", reason, exits, ("head", (there, after)), there, after)
 
         ir.block("count")
         heat = ir.value(f"add i16 {ir.load('i16', entry, entries.HEAT)}, 1")
@@ -187,10 +187,10 @@ class Interpreter:
         pc, progress = ir.block("budget", WORD, "i64")
         end = records.cycle_of(ir, progress)
         records.write_hart(ir, pc, progress)
-        left = records.call(ir, bus.proceed, end)
+        cycles = records.call(ir, bus.proceed, end)
         records.unless_raised(ir, ("fault", (pc, progress)))
         on = records.go_on(ir, progress, end)
-        ir.branch(ir.value(f"icmp ne i64 {left}, 0"), ("arrive", (pc, on)), ("over", (pc, on)))
+        ir.branch(ir.value(f"icmp ne i64 {cycles}, 0"), ("arrive", (pc, on)), ("over", (pc, on)))
 
     def _slow(self) -> None:
         """The next instruction takes the slow path, or it is a WFI that waits."""

@@ -38,7 +38,7 @@ class Exit:
     """A WFI goes on waiting."""
 
 
-class Left:
+class RegionExit:
     """Reason for which a region returned to the interpreter."""
 
     JUMP: Final = 0
@@ -105,7 +105,7 @@ def advance(cycles: int, instructions: int = 1) -> int:
     return (instructions << 32) - cycles
 
 
-def with_left(ir: Ir, progress: str, cycles: str) -> str:
+def with_cycles(ir: Ir, progress: str, cycles: str) -> str:
     """Emit progress with another number of cycles left (an i64)."""
     done = ir.value(f"and i64 {progress}, {-1 << 32}")
     return ir.value(f"or i64 {done}, {ir.value(f'add i64 {cycles}, {BIAS}')}")
@@ -131,7 +131,7 @@ def point(ir: Ir, progress: str) -> tuple[str, str]:
 def go_on(ir: Ir, progress: str, end: str) -> str:
     """Emit progress at cycle `end`, up to what comes next now."""
     limit = _extend_deadline(ir, end)
-    return with_left(ir, progress, ir.value(f"sub i64 {limit}, {end}"))
+    return with_cycles(ir, progress, ir.value(f"sub i64 {limit}, {end}"))
 
 
 def _extend_deadline(ir: Ir, cycle: str) -> str:
@@ -148,7 +148,7 @@ def read_hart(ir: Ir) -> tuple[str, str]:
     pc, cycle = ir.value(f"trunc i64 {get(ir, 'hart.pc')} to i32"), get(ir, "hart.cycle")
     put(ir, "native.first", get(ir, "hart.instret"))
     limit = _extend_deadline(ir, cycle)
-    return pc, with_left(ir, "0", ir.value(f"sub i64 {limit}, {cycle}"))
+    return pc, with_cycles(ir, "0", ir.value(f"sub i64 {limit}, {cycle}"))
 
 
 def write_hart(ir: Ir, pc: str, progress: str) -> None:

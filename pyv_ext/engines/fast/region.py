@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from pyv_ext.engines.fast import floating, records
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
-from pyv_ext.engines.fast.blocks import ATOMIC, SYSTEM, Block, accesses, disturbs, ends, target_of, writes_csr
+from pyv_ext.engines.fast.blocks import ATOMIC, SYSTEM, Block, accesses, disturbs, ends, target_of
 from pyv_ext.engines.fast.floating import Floating
 from pyv_ext.engines.fast.flow import NOTHING, Handed, handed, returns
 from pyv_ext.engines.fast.interpreter import WORD
-from pyv_ext.engines.fast.records import BIAS, HartFunctions, Left, advance
+from pyv_ext.engines.fast.records import BIAS, HartFunctions, RegionExit, advance
 from pyv_ext.engines.lowering import Lowering, declarations
 from pyv_ext.isa import Instruction, Isa, Kind, Row
 from pyv_ext.isa.formats import F0
@@ -76,7 +76,7 @@ class _Safe(NamedTuple):
 
 
 def region_text(isa: Isa, timing: CoreTiming, access: RamAccess, blocks: Sequence[Block], *, fused: bool) -> str:
-    """A module with `region(machine, progress, number of block) -> (progress, Left << 32 | pc)`; `fused`: see
+    """A module with `region(machine, progress, number of block) -> (progress, RegionExit << 32 | pc)`; `fused`: see
     `floating`."""
     return _Region(isa, timing, access, blocks, fused=fused).text()
 
@@ -335,7 +335,7 @@ class _Region:
             self._unless_disturbed(ir.value(f"trunc i64 {target} to i32"), after)
             ir.goto("dispatch", (ir.value(f"trunc i64 {target} to i32"), after))
             return
-        writes = writes_csr(instruction)
+        writes = instruction.writes_csr
         old = functions.call(csr.load_csr, instruction.csr, int(writes), cycle, retired)
         ir.unless(ir.value(f"icmp ne i64 {old}, {csr.ABSENT}"), leave)
         operands = {"a": x[instruction.rs1], "b": str(instruction.imm), "old": ir.value(f"trunc i64 {old} to i32")}
@@ -410,7 +410,7 @@ class _Region:
 
     def _exits(self) -> None:
         ir = self._ir
-        for label, code in (("jump", Left.JUMP), ("step", Left.STEP), ("interrupt", Left.INTERRUPT)):
+        for label, code in (("jump", RegionExit.JUMP), ("step", RegionExit.STEP), ("interrupt", RegionExit.INTERRUPT)):
             pc, progress = ir.block(label, WORD, "i64")
             where = ir.value(f"or i64 {ir.value(f'zext i32 {pc} to i64')}, {code << 32}")
             both = ir.value(f"insertvalue {{i64, i64}} poison, i64 {progress}, 0")

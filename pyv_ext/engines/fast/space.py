@@ -23,7 +23,6 @@ from pyv_ext.engines.fast.blocks import (
     misdirected,
     places_of,
     words_of,
-    writes_csr,
 )  # fmt: skip
 from pyv_ext.engines.fast.custom import CustomCalls
 from pyv_ext.engines.fast.entries import STEP, Entries, MarkedEntries, Numbers, VolatileEntries, entry_of
@@ -315,7 +314,7 @@ class Space:
     def _system_operation(self, instruction: Instruction) -> str | None:
         """The operation of `entries.SYSTEM` that the instruction is, if native code executes it."""
         if accesses_csr(instruction):
-            return instruction.name.removesuffix("i") if writes_csr(instruction) else entries.CSR_READ
+            return instruction.name.removesuffix("i") if instruction.writes_csr else entries.CSR_READ
         kind = instruction.row.kind
         return None if self._shadowed and kind is Kind.XRET else _SYSTEM.get(kind)
 
