@@ -91,7 +91,7 @@ class Bench:
         if machine is None or machine.program is None or not machine.npu.error_log:
             return []
         from pyv_npu.result import error_rows
-        from pyv_npu.run_sections import error_lines
+        from pyv_npu.run_sections.findings import error_lines
 
         return error_lines(error_rows(machine.npu.error_log, machine.result(), machine.program))
 

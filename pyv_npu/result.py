@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from pyv_npu.sections import Section
     from toolchain.codegen import Command
 
+Run = Mapping[str, Any]
+Runs = Mapping[str, Run]
+"""Run objects of the JSON schema, by the name of the run: its mode, without a core its level."""
+
 SCHEMA = 1
 SHOWN_ERRORS = 10
 """Tickets in error that a result lists; `latency.n_errors` counts all."""
@@ -334,7 +338,12 @@ class Result(Generic[D]):
         return self.core
 
 
-def checks(run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def stage_of(run: Run, stage: str) -> Mapping[str, Any]:
+    """Order statistics of a stage of `STAGES`, of a run object; empty where it has no samples."""
+    return (run["latency"] or {"stages": {}})["stages"].get(stage) or {}
+
+
+def checks(run: Run) -> Iterator[Mapping[str, Any]]:
     """Everything in a run object that was compared with the ONNX reference: outputs of a model or steps of a decoder,
     and codes. `ok` None: only reported."""
     model, generated = run.get("model", {}), run.get("generate", {})
@@ -343,13 +352,13 @@ def checks(run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield from (part["codes"] for part in (model, generated) if part.get("codes"))
 
 
-def submission_of(run: Mapping[str, Any]) -> Mapping[str, Any]:
+def submission_of(run: Run) -> Mapping[str, Any]:
     """What generated code saves (docs/mlir.md), of a run object; empty where firmware submits."""
     found: Mapping[str, Any] = run.get("model", {}).get("submission") or run.get("generate", {}).get("submission") or {}
     return found
 
 
-def agrees(run: Mapping[str, Any]) -> bool:
+def agrees(run: Run) -> bool:
     """Whether nothing that was compared differs."""
     return all(check["ok"] is not False for check in checks(run))
 

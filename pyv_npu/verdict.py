@@ -4,16 +4,13 @@ Made from the run objects of docs/results.md, "JSON". Times are core cycles.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pyv_npu.config import Config
 from pyv_npu.observe.analysis.metrics import roofline
 from pyv_npu.observe.analysis.model import Analysis
+from pyv_npu.result import Run, Runs, stage_of
 from pyv_npu.units import duration, number, quantity
-
-Run = Mapping[str, Any]
-Runs = Mapping[str, Run]
-"""By mode."""
 
 SAME = 0.005
 """Modes whose figures differ by a smaller share are called equal. Chosen by us."""
@@ -129,7 +126,7 @@ def _winner(loose: Run, tight: Run) -> str:
     """Over the whole run, and in the median of the stages of a submission."""
     pairs = [("over the whole run", loose["cycles"], tight["cycles"])]
     for name, text in COMPARED.items():
-        stages = [(run["latency"] or {"stages": {}})["stages"].get(name) for run in (loose, tight)]
+        stages = [stage_of(run, name) for run in (loose, tight)]
         if all(stages):
             pairs.append((f"{text} (P50)", *(stage["p50"] for stage in stages)))
     won: dict[str, list[str]] = {"tight": [], "loose": [], "neither": []}
@@ -237,17 +234,13 @@ def key_figures(
     return list(_of_firmware(mode, run, hertz))[:4]
 
 
-def _stage(run: Run, stage: str) -> Mapping[str, Any]:
-    return (run["latency"] or {"stages": {}})["stages"].get(stage) or {}
-
-
 def _of_comparison(comparison: Run, runs: Runs, hertz: float) -> Iterator[KeyFigure]:
     """Ratios of loose over tight, with both in cycles and in time."""
     spread = (comparison.get("phases") or {}).get("spread", {})
-    written = any(_stage(run, "t_submit") for run in runs.values())
+    written = any(stage_of(run, "t_submit") for run in runs.values())
     for stage, figure in SUBMISSION if written else (("t_submit_prebuilt", "p50"),):
         key = f"{stage}_{figure}"
-        both = [_stage(run, stage).get(figure) for run in runs.values()]
+        both = [stage_of(run, stage).get(figure) for run in runs.values()]
         if comparison["ratio"].get(key) is None or None in both:
             continue
         times = " / ".join(duration(cycles, hertz) for cycles in both)
@@ -298,7 +291,7 @@ def _of_model(mode: str, run: Run, analysis: Analysis, config: Config) -> Iterat
 
 def _of_firmware(mode: str, run: Run, hertz: float) -> Iterator[KeyFigure]:
     for stage, figure in (*SUBMISSION, ("t_submit_prebuilt", "p50"), ("t_submit_prebuilt", "p95")):
-        cycles = _stage(run, stage).get(figure)
+        cycles = stage_of(run, stage).get(figure)
         if cycles is not None:
             text = f"{STAGE_TEXTS[stage]} {figure.upper()}, {cycles:,} cycles"
             yield KeyFigure(f"{mode}.{stage}.{figure}.time", duration(cycles, hertz), text)

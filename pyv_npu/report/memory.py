@@ -6,7 +6,7 @@ from typing import Any
 from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.observe.analysis.traffic import ROLES
 from pyv_npu.report.charts import Line, lines
-from pyv_npu.run_sections import Runs
+from pyv_npu.result import Runs
 from pyv_npu.sections import Cell, Heading, Note, Part, Table, Value
 from pyv_npu.units import number, scale_of
 

@@ -15,7 +15,8 @@ from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.observe.latency.table import Latency
 from pyv_npu.report.charts import Line, Point, Range, distributions, heat, lines, ranges, roofline, rounded, stacked
 from pyv_npu.report.figures import Series
-from pyv_npu.run_sections import Runs, headline, stages_of
+from pyv_npu.result import Runs
+from pyv_npu.run_sections.latency import headline, stages_of
 from pyv_npu.sections import Chart
 from pyv_npu.units import quantity
 

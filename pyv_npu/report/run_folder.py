@@ -19,7 +19,7 @@ from pyv_npu.config.render import render
 from pyv_npu.errors import BadInputError
 from pyv_npu.report.folder import RECORD_FILE, ReportFolder
 from pyv_npu.report.page import render as render_page
-from pyv_npu.run_sections import provenance
+from pyv_npu.run_sections.parameters import provenance
 from pyv_npu.sections import Note
 from pyv_npu.text import as_json
 from pyv_npu.versions import versions

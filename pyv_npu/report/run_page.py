@@ -8,7 +8,8 @@ from pyv_npu.config.schema import flatten, keys_of
 from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.report import layers, memory, page, pictures
-from pyv_npu.run_sections import Runs, counters
+from pyv_npu.result import Runs
+from pyv_npu.run_sections.totals import counters
 from pyv_npu.sections import Chart, Details, Heading, Note, OverTime, Part, Section, Table, Tile, Value, Verdict
 from pyv_npu.verdict import key_figures, sentences
 

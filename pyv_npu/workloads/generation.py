@@ -17,7 +17,7 @@ from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.errors import UsageError
 from pyv_npu.kv_quant import encoded_kv, engines
 from pyv_npu.result import Detail, Result
-from pyv_npu.run_sections import token_steps
+from pyv_npu.run_sections.latency import token_steps
 from pyv_npu.sections import Cell, Facts, Section, Table, Value
 from pyv_npu.workloads.checks import check, check_codes, codes_row, float_rows
 from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, listing, submission_row

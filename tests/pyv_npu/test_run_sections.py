@@ -4,7 +4,8 @@ import synthetic
 
 from pyv_npu.config import load
 from pyv_npu.notebook import as_html
-from pyv_npu.run_sections import provenance, queues, sections_of
+from pyv_npu.run_sections import sections_of
+from pyv_npu.run_sections.parameters import provenance, queues
 from pyv_npu.sections import Cell, Facts, Section, Table, as_text, layout
 from pyv_npu.text import columns
 

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from pyv_npu.cli.main import main
-from pyv_npu.run_sections import token_steps
+from pyv_npu.run_sections.latency import token_steps
 from toolchain.examples.decoder_kv import decoder_kv
 
 TOKENS = ["--prompt", "3,1,4", "--generate", "4"]

@@ -1,0 +1,82 @@
+"""Sections of a run or of a comparison, from the JSON objects of docs/results.md. Cycles are core cycles."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyv_npu.config import Config
+from pyv_npu.result import Comparison, Result, Runs, agrees
+from pyv_npu.run_sections import findings, latency, parameters, sweeps, totals
+from pyv_npu.sections import Facts, Note, Part, Section, as_text
+
+
+def run_sections(result: Result[Any]) -> list[Section]:
+    """Returns the sections of a run."""
+    sections = sections_of({result.name: result.json}, result.config, {result.name: result.without_firmware})
+    return _with_details(sections, result.detail.sections(result))
+
+
+def comparison_sections(both: Comparison, config: Config) -> list[Section]:
+    """Returns the sections of a comparison; `config`: that of both runs."""
+    alone = dict.fromkeys(both.runs, both.tight.without_firmware)  # a device without firmware has no mode
+    runs = {mode: run.json for mode, run in both.runs.items()}
+    details = both.loose.detail.compared(both.loose, both.tight)[1]
+    return _with_details(sections_of(runs, config, alone, both.json), details)
+
+
+def summary(result: Result[Any]) -> str:
+    """Formats a run for a terminal."""
+    return as_text(run_sections(result))
+
+
+def _with_details(sections: list[Section], details: Sequence[Section]) -> list[Section]:
+    """Puts the sections of the workload behind the first."""
+    return [*sections[:1], *details, *sections[1:]]
+
+
+def sections_of(
+    runs: Runs, config: Config, alone: Mapping[str, int | None] | None = None,
+    comparison: Mapping[str, Any] | None = None,
+) -> list[Section]:  # fmt: skip
+    """Returns the sections of one run or two. `alone`: cycles of the commands without firmware, by mode; `comparison`:
+    the JSON object of both."""
+    sections = [
+        Section("run", _head(runs, config), [*_problems(runs, comparison), *totals.totals(runs, comparison)]),
+        Section("host", "", [] if comparison is not None else totals.host(runs)),
+        Section("cycles", "Core cycles by phase", totals.cycles(runs, config, alone or {})),
+        Section("tokens", "Tokens", latency.tokens(runs)),
+        Section("faults", "Injected faults, against the run without them", findings.faults(runs)),
+        Section("energy", "Energy and area, an estimate", totals.energy_estimate(runs)),
+        Section("latency", "Submission latency, core cycles", latency.stages(runs)),
+        Section("stages", "Core cycles of a submission by reason", latency.reasons(runs)),
+        Section("outside", "External engines", totals.external_engines(runs)),
+        Section("errors", "Error tickets", findings.errors(runs)),
+        Section("sanitizer", "Sanitizer", findings.sanitizer(runs)),
+        Section("sweeps", "Sweeps and break-even",
+                [part for sweep in (comparison or {}).get("sweeps", ()) for part in sweeps.sweep_parts(sweep)]),
+    ]  # fmt: skip
+    if any(run["core"] is not None for run in runs.values()):
+        facts = Facts(parameters.latency_parameters(config))
+        sections.append(Section("parameters", f"Parameters: preset {config.preset}", [facts]))
+    return [section for section in sections if section.parts]
+
+
+def _head(runs: Runs, config: Config) -> str:
+    run = next(iter(runs.values()))
+    core = "timing only" if run["core"] is None and run["cycles"] is not None else f"core {run['core'] or 'none'}"
+    modes = run["mode"] if len(runs) == 1 else " against ".join(runs)
+    words = [*([modes] if modes else []), core, run["sim_level"], f"{config.npu.clock_hz / 1e6:g} MHz"]
+    return f"{run['program']}: {', '.join(words)}"
+
+
+def _problems(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
+    """Warnings about runs that were cut and results that are wrong."""
+    parts: list[Part] = [
+        Note(f"{name} did not come to its end ({run['stop_reason']}): its figures are those up to cycle "
+             f"{run['cycles']:,}.", "warning")
+        for name, run in runs.items() if run["stop_reason"] != "exit" and run["cycles"] is not None
+    ]  # fmt: skip
+    parts += [Note(f"{mode}: the outputs differ from the ONNX reference", "warning")
+              for mode, run in runs.items() if not agrees(run)]  # fmt: skip
+    if comparison is not None and comparison["same_results"] is False:
+        parts.append(Note("the modes left different results", "warning"))
+    return parts

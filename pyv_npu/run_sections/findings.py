@@ -1,0 +1,110 @@
+"""Errors of runs: tickets, findings of the sanitizer, and the effect of injected faults."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyv_npu.result import SHOWN_ERRORS, Runs
+from pyv_npu.sections import Facts, Heading, Note, Part, Table, Value
+
+SHOWN_FINDINGS = 10
+SHOWN_FIRINGS = 5
+
+
+def error_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Formats the first `SHOWN_ERRORS` of a run's `npu.error_log`, a line each, and how many more there are."""
+    lines = [
+        f"ticket {row['ticket']}, {row['opcode'] or 'no opcode'}, cycle {row['cycle']:,}: {row['reason']}; "
+        f"submitted at {row['submitted_at'] or 'an unknown place'}"
+        for row in rows[:SHOWN_ERRORS]
+    ]
+    more = len(rows) - len(lines)
+    return [*lines, *([f"and {more:,} more"] if more else [])]
+
+
+def errors(runs: Runs) -> list[Part]:
+    """The first error tickets of each run with their reasons, and how many more there are."""
+    rows: list[list[Value]] = []
+    parts: list[Part] = []
+    for mode, run in runs.items():
+        npu = run["npu"] or {}
+        log = npu.get("error_log", ())
+        rows += [
+            [str(row["ticket"]), mode, row["opcode"] or "none", row["cycle"], row["name"], row["reason"],
+             row["submitted_at"] or "an unknown place"]
+            for row in log[:SHOWN_ERRORS]
+        ]  # fmt: skip
+        more = max(npu.get("errors", 0), len(log)) - len(log[:SHOWN_ERRORS]) if log else 0
+        parts += [Note(f"{mode}: and {more:,} more", "muted")] if more else []
+    heads = ("ticket", "mode", "operation", "cycle", "code", "reason", "submitted at")
+    return [Table(heads, rows), *parts] if rows else []
+
+
+def sanitizer(runs: Runs) -> list[Part]:
+    """Findings, each with its sides; a note where a run was checked and has none."""
+    parts = list[Part]()
+    for name, run in runs.items():
+        findings = (run.get("sanitizer") or {}).get("findings", ())
+        if "sanitizer" in run:
+            parts.append(Note(f"{name}: {findings_headline(run['sanitizer'])}"))
+        for at, each in enumerate(findings[:SHOWN_FINDINGS], 1):
+            times = f" ({each['count']:,} times)" if each["count"] > 1 else ""
+            end = each["address"] + each["bytes"]
+            where = f"{each['address']:#010x}..{end:#010x}" + (f" ({each['symbol']})" if each["symbol"] else "")
+            facts = [(side["what"], _side(side)) for side in (each["first"], each["second"])]
+            facts += [("bytes", where), ("note", each["note"] or ""), ("remedy", each["remedy"])]
+            parts += [Heading(f"{at}. {each['rule']}: {each['text']}{times}"),
+                      Facts([fact for fact in dict.fromkeys(facts) if fact[1]])]  # fmt: skip
+        if len(findings) > SHOWN_FINDINGS:
+            parts.append(Note(f"{len(findings) - SHOWN_FINDINGS:,} more in result.json and in --json", "muted"))
+    return parts
+
+
+def findings_headline(sanitizer: Mapping[str, Any]) -> str:
+    """Formats the number of findings of each rule."""
+    findings, rules = sanitizer["findings"], dict[str, int]()
+    for each in findings:
+        rules[each["rule"]] = rules.get(each["rule"], 0) + each["count"]
+    listed = ", ".join(f"{rule} {count}" for rule, count in rules.items())
+    dropped = f"; {sanitizer['dropped']} more not kept" if sanitizer["dropped"] else ""
+    count = f"{len(findings)} finding{'s' * (len(findings) != 1)} ({listed})" if findings else "no findings"
+    return f"sanitizer: {count}{dropped}"
+
+
+def _side(side: Mapping[str, Any]) -> str:
+    pc = "" if side["pc"] is None else f", pc {side['pc']:#010x}"
+    place = f" ({side['place']})" if side["place"] else ""
+    ticket = "" if side["ticket"] is None else f", ticket {side['ticket']}"
+    caller = f", called from {side['caller']}" if side["caller"] else ""
+    return f"cycle {side['cycle']}{pc}{place}{ticket}{caller}"
+
+
+def faults(runs: Runs) -> list[Part]:
+    """The effect of injected faults, and when they acted."""
+    parts: list[Part] = []
+    for name, run in runs.items():
+        effect = run.get("faults")
+        if effect is None:
+            continue
+        facts = [("outcome", f"{effect['outcome']}: {effect['meaning']}")]
+        if effect["detected_by"]:
+            facts.append(("noticed by", ", ".join(effect["detected_by"])))
+        if effect["cycles_lost"] is not None:
+            facts.append(("cycles lost", f"{effect['cycles_lost']:,} of {effect['cycles_without']:,}"))
+        rows: list[tuple[int, str, str]] = []
+        for each in effect["injected"]:
+            facts.append(("fault", f"{each['name']}: {each['fault']}" if each["name"] else each["fault"]))
+            fired = each["fired"]
+            rows += [
+                (firing["cycle"], each["name"] or each["fault"], firing["what"]) for firing in fired[:SHOWN_FIRINGS]
+            ]
+            if len(fired) > SHOWN_FIRINGS or not fired:
+                more = f"and {len(fired) - SHOWN_FIRINGS:,} times more" if fired else "it never acted"
+                facts.append(("", more))
+        for entry in effect["recovered"]:
+            waited = entry["cycle"] - entry["since"]
+            rows.append((entry["cycle"], "driver", f"{entry['text']}, after {waited:,} cycles without progress"))
+        if effect["recoveries"] > len(effect["recovered"]):
+            facts.append(("", f"and {effect['recoveries'] - len(effect['recovered']):,} recoveries more"))
+        shown = [(f"{cycle:,}", *words) for cycle, *words in sorted(rows)]
+        parts += [Heading(name), Facts(facts), Table(("core cycle", "fault or driver", "event"), shown)]
+    return parts

@@ -1,0 +1,113 @@
+"""Submissions of runs: order statistics of their stages, reasons of their cycles, and tokens."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyv_npu.result import Runs, stage_of
+from pyv_npu.sections import Cell, Note, Part, Table, Value
+from pyv_npu.text import MISSING
+from pyv_npu.units import number
+
+COMPARED = ("t_submit", "t_submit_prebuilt", "core_busy", "queue_wait", "execute", "notify")
+OPEN_LOOP = ("response", "arrival_wait")
+"""Lead the table where work arrived by itself (docs/latency.md)."""
+MEANING = {
+    "response": "arrival to accepted",
+    "arrival_wait": "arrival to start",
+    "t_submit": "start of npu_submit to accepted",
+    "t_submit_prebuilt": "as t_submit, of a descriptor in memory",
+    "core_busy": "start of npu_submit to core free",
+    "queue_wait": "accepted to started",
+    "execute": "started to done",
+    "notify": "done to firmware knows",
+}
+FIGURES = ("n", "p50", "p95", "p99", "p99_9", "p99_99", "min", "max", "mean")
+
+
+def stages_of(runs: Runs) -> Iterable[tuple[str, str, Mapping[str, Any]]]:
+    """Yields (stage, run, order statistics) of the stages that have samples."""
+    for name in (*OPEN_LOOP, *COMPARED):
+        for mode, run in runs.items():
+            if stage := stage_of(run, name):
+                yield name, mode, stage
+
+
+def stages(runs: Runs) -> list[Part]:
+    if all(run["latency"] is None for run in runs.values()):
+        return []
+    rows: list[list[Value]] = []
+    for name, mode, stage in stages_of(runs):
+        interval = (stage.get("ci95") or {}).get("p95")
+        within = MISSING if interval is None else " to ".join(map(number, interval))
+        rows.append([name, mode, *(stage.get(figure) for figure in FIGURES), Cell(within)])
+    heads = ("stage", "mode", *FIGURES, "p95 95% CI")
+    table = Table(heads, rows, file="stages.csv", figures="{1}.{0}.{head}")
+    legend = "; ".join(f"{name}: {MEANING[name]}" for name in dict.fromkeys(str(row[0]) for row in rows))
+    parts: list[Part] = [table, Note(legend, "muted")] if rows else []
+    return [*parts, *(Note(note, "muted") for note in notes(runs))]
+
+
+def notes(runs: Runs) -> list[str]:
+    """Returns sentences about submissions that are not in the table, and about its gaps."""
+    notes = []
+    for mode, run in runs.items():
+        latency = run["latency"]
+        if latency is None:
+            notes.append(f"{mode}: nothing was submitted")
+            continue
+        vanished = latency.get("n_lost", 0)
+        lost = f"; {vanished} more were never accepted (soft reset, or an ignored doorbell)" if vanished else ""
+        warmup = f", {latency['n_warmup']} left out as warm-up" if latency.get("n_warmup") else ""
+        source = {"symbol": "the symbol npu_submit", "first_store": "the first store into the descriptor"}
+        notes.append(
+            f"{mode}: {latency['n_rejected']} rejected and {latency['n_errors']} with errors are not in the table"
+            f"{warmup}{lost}; t0 is found by {source.get(latency['t0_source'], latency['t0_source'])}"
+        )
+    if any(stage["p99"] is None for _, _, stage in stages_of(runs)):
+        notes.append("P99 needs at least 100 submissions")
+    return notes
+
+
+def headline(runs: Runs) -> tuple[str, str]:
+    """Returns (stage, key of its reasons) that describe the runs: those of written descriptors, if there are any."""
+    written = any(stage_of(run, "t_submit") for run in runs.values())
+    return ("t_submit", "reasons") if written else ("t_submit_prebuilt", "reasons_prebuilt")
+
+
+def reasons(runs: Runs) -> list[Part]:
+    """A row for each reason; none where no submission has a beginning."""
+    stage, key = headline(runs)
+    spent = {mode: run["latency"][key] for mode, run in runs.items() if stage_of(run, stage)}
+    counts = {mode: stage_of(runs[mode], stage)["n"] for mode in spent}
+    names = dict.fromkeys(name for cycles in spent.values() for name in cycles)
+    rows = [[name, *(cycles.get(name, 0) / counts[mode] for mode, cycles in spent.items()),
+             *(cycles.get(name, 0) for cycles in spent.values())]
+            for name in names if any(cycles.get(name) for cycles in spent.values())]  # fmt: skip
+    heads = ("reason", *(f"{mode}, mean" for mode in spent), *(f"{mode}, cycles" for mode in spent))
+    text = f"The reasons add up to {stage}: their mean for a submission, and their cycles summed over submissions."
+    return [Table(heads, rows, file="reasons.csv", figures="reasons.{0}.{head}"), Note(text, "muted")] if rows else []
+
+
+def tokens(runs: Runs) -> list[Part]:
+    """A row for the prompt and each token of a conversation."""
+    timed = [name for name, run in runs.items() if run.get("cycles_by_step")]
+    rows: list[list[Value]] = []
+    for step in token_steps(runs):
+        cycles = [step[name] for name in timed]
+        rows.append([step["step"], str(step["makes"]), *cycles, *([cycles[0] / cycles[1]] if cycles[1:] else [])])
+    heads = ("step", "makes token", *(f"{name} cycles" for name in timed), *([" / ".join(timed)] if timed[1:] else []))
+    return [Table(heads, rows, file="tokens.csv", figures="{0}.{head}")] if rows else []
+
+
+def token_steps(runs: Runs) -> list[dict[str, Any]]:
+    """Returns the steps of runs of one conversation: its prompt, and each token behind it, with the cycles of the runs
+    that have time."""
+    timed = {name: run for name, run in runs.items() if "generate" in run and run.get("cycles_by_step")}
+    generated = next((run["generate"] for run in timed.values()), None)
+    if generated is None:
+        return []
+    count = len(generated["prompt"])
+    names = [f"prompt of {count}", *(f"token {at}" for at in range(count, len(generated["tokens"]) - 1))]
+    cycles = zip(*(run["cycles_by_step"] for run in timed.values()), strict=True)
+    return [{"step": name, "makes": makes, **dict(zip(timed, step, strict=True))}
+            for name, makes, step in zip(names, generated["tokens"][count:], cycles, strict=True)]  # fmt: skip

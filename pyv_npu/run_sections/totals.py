@@ -1,0 +1,189 @@
+"""Totals of runs: counters, cycles by phase, ratios of a comparison, energy and external engines."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyv_npu.config import Config
+from pyv_npu.result import SAME_RESULTS, Run, Runs, agrees, checks, submission_of
+from pyv_npu.sections import Cell, Details, Facts, Heading, Note, Part, Table, Value, Verdict
+from pyv_npu.text import MISSING
+from pyv_npu.units import duration, number, quantity
+
+if TYPE_CHECKING:
+    from pyv_npu.verdict import Line
+
+RATIOS = {"t_submit_p50": "t_submit P50", "t_submit_p99": "t_submit P99", "core_busy_p50": "core_busy P50"}
+WHOLE = {"cycles": "whole run"}
+RATIOS_PREBUILT = {"t_submit_prebuilt_p50": "t_submit_prebuilt P50"}
+"""Text for runs whose descriptors all lay in memory, as those of a model do."""
+BUSY = {"te_busy": "TE busy", "ve_busy": "VE busy", "dma_busy": "DMA busy"}
+COUNTERS = (
+    ("commands submitted", "submitted"), ("commands accepted", "accepted"), ("commands completed", "completed"),
+    ("commands with errors", "errors"), ("commands rejected", "rejected"), ("queue depth, at most", "queue_depth_max"),
+    ("cycles of waiting for barriers", "barrier_wait"), ("DRAM read (bytes)", "dram_bytes_read"),
+    ("DRAM written (bytes)", "dram_bytes_written"),
+)  # fmt: skip
+L2 = (("L2 hits (lines)", "hits"), ("L2 misses (lines)", "misses"), ("L2 write-backs (lines)", "write_backs"),
+      ("L2 reads of stale lines", "stale"))  # fmt: skip
+PARTS = {"units_pj": "unit", "roles_pj": "role", "area_mm2": "area", "layers_pj": "layer"}
+"""Keys of the `energy` object of a run -> groups of rows."""
+
+
+class _Total(NamedTuple):
+    """A row of the table of totals."""
+
+    name: str
+    values: Sequence[Value]
+
+
+def totals(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
+    """A column for each run; figures that no run has are left out, and those of an NPU to which nothing was sent."""
+    used = any((run["npu"] or {}).get("submitted") or (run["npu"] or {}).get("completed") for run in runs.values())
+    rows = [_Total("stopped", [None if run["core"] is None else _stop(run) for run in runs.values()])]
+    for name, key in (("cycles", "cycles"), ("instructions", "instret")):
+        rows.append(_Total(name, [run[key] for run in runs.values()]))
+    rows.append(_Total("instructions per cycle",
+                       [None if run["instret"] is None else run["instret"] / run["cycles"] if run["cycles"] else None
+                        for run in runs.values()]))  # fmt: skip
+    for name, key in COUNTERS if used else COUNTERS[:1]:
+        rows.append(_Total(name, [(run["npu"] or {}).get(key) for run in runs.values()]))
+    l2 = [(run["npu"] or {}).get("l2") or {} for run in runs.values()]
+    for name, key in L2 if any(l2) else ():
+        rows.append(_Total(name, [each.get(key) for each in l2]))
+    for key, name in BUSY.items() if used else ():
+        rows.append(_Total(f"{name} (%)", [_busy(run, key) for run in runs.values()]))
+    if any(check["ok"] is not None for run in runs.values() for check in checks(run)):
+        rows.append(_Total("outputs as the reference", ["yes" if agrees(run) else "NO" for run in runs.values()]))
+    saved = [(submission_of(run) or {}).get("saved_per_command") for run in runs.values()]
+    rows.append(_Total("cycles saved per submission by generated code", saved))
+    shown = [[row.name, *row.values] for row in rows if any(value is not None for value in row.values)]
+    parts: list[Part] = [Table(["", *runs], shown, figures="{head}.{0}")]
+    if comparison is not None:
+        parts.append(Facts([*_ratios(comparison["ratio"], comparison.get("phases")),
+                            ("same results in both modes", SAME_RESULTS[comparison["same_results"]])]))  # fmt: skip
+    return parts
+
+
+def host(runs: Runs) -> list[Part]:
+    """CPU time of the host, which differs from run to run: for terminals only."""
+    host = next(iter(runs.values())).get("host") or {}
+    texts = (("cpu_s", "CPU seconds"), ("mips", "million instructions per CPU second"))
+    shown = [f"{number(host[key])} {text}" for key, text in texts if host.get(key) is not None]
+    return [Facts([("host", ", ".join(shown))])] if shown else []
+
+
+def _stop(run: Run) -> str:
+    return run["stop_reason"] + ("" if run["exit_code"] is None else f", exit code {run['exit_code']}")
+
+
+def _busy(run: Run, key: str) -> str | None:
+    """Formats the utilization of each engine of a kind in per cent."""
+    busy, cycles = (run["npu"] or {}).get(key), run["cycles"]
+    return " ".join(f"{100 * each / cycles:.1f}" for each in busy) if busy and cycles else None
+
+
+def counters(runs: Runs) -> Details:
+    """Returns every counter of the NPU, and the hash of the events."""
+    counted = {mode: run["npu"] or {} for mode, run in runs.items()}
+    names = [name for name in next(iter(counted.values())) if name != "error_log"]
+    rows: list[list[Value]] = [
+        ["events_sha256", *(Cell(run["events_sha256"] or MISSING, kind="hash") for run in runs.values())]
+    ]
+    rows += [[name, *(_counter(each.get(name)) for each in counted.values())] for name in names]
+    return Details(f"every counter ({len(rows)})", Table(["", *runs], rows, figures="{head}.npu.{0}"))
+
+
+def _counter(value: Any) -> Value:
+    if isinstance(value, list):
+        return " ".join(map(number, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {number(each)}" for name, each in value.items())
+    return value if isinstance(value, int | float) else None
+
+
+def _ratios(ratio: Mapping[str, float | None], phases: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Rows of loose over tight: above 1 loose takes longer."""
+    rows = []
+    for key, text in ratios(ratio).items():
+        spread = (
+            "" if phases is None else f"; over {len(phases['args']) + 1} phases {spread_text(phases['spread'][key])}"
+        )
+        rows.append((f"loose / tight, {text}", (MISSING if ratio[key] is None else f"{ratio[key]:.2f}") + spread))
+    return rows
+
+
+def ratios(ratio: Mapping[str, float | None]) -> dict[str, str]:
+    """Returns the keys of `ratio` that describe the runs, with their texts."""
+    written = any(ratio.get(key) is not None for key in RATIOS)
+    prebuilt = any(ratio.get(key) is not None for key in RATIOS_PREBUILT)
+    return {**(RATIOS_PREBUILT if prebuilt and not written else RATIOS), **WHOLE}
+
+
+def spread_text(spread: Sequence[float] | None) -> str:
+    """Formats the lowest and the highest ratio of the phases, and which way they point."""
+    if spread is None:
+        return MISSING
+    low, high = spread
+    way = "loose longer" if low > 1 else "tight longer" if high < 1 else "neither longer in all"
+    return f"{low:.2f} to {high:.2f} ({way})"
+
+
+def cycles(runs: Runs, config: Config, alone: Mapping[str, int | None]) -> list[Part]:
+    """Core cycles and their time; nothing where nothing was submitted."""
+    if not any(run.get("cycles_parts") for run in runs.values()):
+        return []
+    from pyv_npu.verdict import cycles_table, sentences
+
+    lines = cycles_table(runs, {mode: alone.get(mode) for mode in runs})
+    verdict = sentences(runs, {}) if not any(alone.values()) else []
+    heads = ("", *runs, *(f"{mode}, time" for mode in runs))
+    note = "The phases add up to the whole run. Without firmware: the NPU has all commands in cycle 0."
+    table = Table(heads, [_cycles_row(line, runs, config) for line in lines], figures="{head}.cycles.{0}")
+    parts: list[Part] = [Verdict(verdict)] if verdict else []
+    return [*parts, table, Note(note, "muted")] if lines else parts
+
+
+def _cycles_row(line: "Line", runs: Runs, config: Config) -> list[Value]:
+    times = [line.cycles[mode] for mode in runs]
+    texts = [Cell(duration(cycles, config.npu.clock_hz), value=cycles) for cycles in times]
+    return [Cell(line.name, kind=f"depth{line.depth}" if line.depth else ""), *times, *texts]
+
+
+def energy_estimate(runs: Runs) -> list[Part]:
+    """Energy by unit, tensor role and layer, and area; nothing where commands are not known."""
+    energies = {mode: run["energy"] for mode, run in runs.items() if run.get("energy")}
+    if not energies:
+        return []
+    from pyv_npu.observe.analysis import energy  # with NumPy, which most firmware does without
+
+    parts: list[Part] = []
+    for mode, each in energies.items():
+        parts += [*([Heading(mode)] if len(energies) > 1 else []), Facts(energy.lines(each))]
+    tables = {mode: energy.tables(each) for mode, each in energies.items()}
+    rows: list[list[Value]] = []
+    for key, group in {"totals": "total", **PARTS}.items():
+        for name in dict.fromkeys(name for each in tables.values() for name in each[key]):
+            values = {mode: each[key].get(name, (0.0, "")) for mode, each in tables.items()}
+            cells = (Cell(quantity(*value), f"{mode}.energy.{key}.{name}", value=value[0])
+                     for mode, value in values.items())  # fmt: skip
+            rows.append([group, Cell(name, kind="text"), *cells])
+    text = "Counts of events times a table: an estimate, no measurement. Layers: without leakage, core and descriptors."
+    table = Table(("", "part", *energies), rows, tools=True)
+    return [*parts, Note(text, "muted"), Details(f"every unit, role, part and layer ({len(rows)})", table)]
+
+
+def external_engines(runs: Runs) -> list[Part]:
+    """Engines in place of tensor engines, and the host time of the link; nothing below CA_FULL."""
+    rows: list[list[Value]] = []
+    notes = list[Part]()
+    for name, run in runs.items():
+        engine, host = run.get("external"), run.get("host") or {}
+        if engine is not None:
+            checked = "checked against the numpy kernels" if engine["checked"] else "not checked"
+            notes.append(Note(f"{name}: external engines, {engine['engines']} x {engine['name']}: "
+                              f"{engine['steps']:,} steps, {engine['cycles']:,} cycles, {checked}"))  # fmt: skip
+            figures = [engine[key] for key in ("engines", "rows", "columns", "steps", "cycles")]
+            rows.append([name, engine["name"], *figures, host["link_round_trips"], host["link_seconds"]])
+    heads = ("run", "engine", "engines", "rows", "columns", "steps", "cycles", "round trips", "host seconds")
+    note = "Cycles are those of the engine, of all steps. Host seconds are those of waiting for answers of the link."
+    return [*notes, Table(heads, rows, figures="{0}.external.{head}"), Note(note, "muted")] if rows else []
