@@ -20,12 +20,12 @@ from npu_device.kv_quant.methods import FLOAT8, METHODS, KvMethod
 from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.kv_quant import encoded_kv
+from pyv_npu.kv_quant.text_logits import text_logits
 from pyv_npu.report.charts import Line, lines
 from pyv_npu.sections import Cell, Chart, Table
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import run_commands
 from toolchain.decoders.decoder import Decoder, compile_decoder
-from toolchain.decoders.reference import text_logits
 from toolchain.onnx_operators.attention import POSITION
 
 BASELINE = "fp32"

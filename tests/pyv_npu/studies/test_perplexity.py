@@ -16,11 +16,11 @@ from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.kv_quant import encoded_kv
+from pyv_npu.kv_quant.text_logits import text_logits
 from pyv_npu.studies.perplexity import Score, _unchanged, likelihoods, methods_of, read_tokens, scores
 from pyv_npu.workloads.decoder import Generation
 from pyv_npu.workloads.generation import GenerationRequest
 from toolchain.decoders.decoder import LOG, make_decoder
-from toolchain.decoders.reference import text_logits
 from toolchain.examples.decoder_kv import decoder_kv
 
 ESSAY = Path(__file__).parents[3] / "pyv_npu" / "examples" / "essay.tokens"
