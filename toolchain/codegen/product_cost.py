@@ -20,7 +20,7 @@ from npu_device.operations.loops import AXES, MAX_SHARERS, Loops
 from npu_device.operations.macro.workspace import Reserved, Site
 from npu_device.operations.windows import all_pixels
 from toolchain.codegen.commands import Target
-from toolchain.codegen.tiles import SUM_BYTES, Tile, TileSizes, bytes_of, groups_of, loops_of, padded, whole
+from toolchain.codegen.tiles import SUM_BYTES, Tile, TileSizes, bytes_in, bytes_of, groups_of, loops_of, padded, whole
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import channels_of, macs, windows_of
 
@@ -216,8 +216,8 @@ class ProductCost:
             most = min(most, MAX_SHARERS)
             shared = {name: buffer for name, buffer in buffers.items() if name in (loops.common, "sums")}
             buffers = {name: buffer for name, buffer in buffers.items() if name not in shared}
-            room -= _bytes(shared)
-        need = _bytes(buffers)
+            room -= bytes_in(shared)
+        need = bytes_in(buffers)
         lanes = max(1, min(most, chains, room // max(1, need)))
         return Nest(blocks, tiles_m, tiles_n, tiles_k, depth, chains, by_columns, lanes, loops)
 
@@ -368,10 +368,6 @@ class ProductCost:
                 if name == nest.loops.common and "sums" in demand:  # those of an engine lie beside it
                     uses[-1] += nest.steps // nest.lanes * ceil_div(tile[0] * tile[1] * SUM_BYTES, self._target.port)
         return sum(uses)
-
-
-def _bytes(buffers: Buffers) -> int:
-    return sum(padded(size) * copies for size, copies in buffers.values())
 
 
 @lru_cache(maxsize=1 << 16)

@@ -1,6 +1,6 @@
 """Tiles that fit: what one tile of a layer needs in the scratchpad, and where its buffers lie."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NoReturn
 
 from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
@@ -60,11 +60,14 @@ def block_of(layer: LayerIR) -> tuple[int, int, int]:
 
 
 def loops_of(layer: LayerIR, tile: Tile) -> Loops:
-    """The loops of a product over tiles of this size, as the device decodes them."""
-    m, n, k = whole(layer)
-    return decode_loops(
-        layer.integer("loop_order"), block_of(layer), (tile[0], tile[1], tile[2]), (m, max(n, tile[1]), k)
-    )
+    """The loops of a product over tiles of this size."""
+    return loops_over(whole(layer), tile, layer.integer("loop_order"), block_of(layer))
+
+
+def loops_over(extent: Tile, tile: Tile, order: int, block: tuple[int, int, int]) -> Loops:
+    """Loops over tiles of a product of this extent, as the device decodes them."""
+    m, n, k = extent
+    return decode_loops(order, block, (tile[0], tile[1], tile[2]), (m, max(n, tile[1]), k))
 
 
 def finishes(layer: LayerIR) -> bool:
@@ -118,7 +121,7 @@ class TileSizes:
 
     def need(self, demand: dict[str, int], ahead: int, loops: Loops = PLAIN) -> int:
         """Bytes of the scratchpad for a tile, by its `demand`, in each of the layer's parts of it."""
-        return self._shares * sum(padded(size) * copies for size, copies in self.buffers(demand, ahead, loops).values())
+        return self._shares * bytes_in(self.buffers(demand, ahead, loops))
 
     def demand(self, tile: Tile, loops: Loops | None = None) -> dict[str, int]:
         """Operand -> bytes in the scratchpad for one tile. `loops`: of a product, if not those of the layer."""
@@ -205,6 +208,11 @@ def _attention(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
     for name, tensor in zip(("new_keys", "new_values"), appended(layer), strict=False):
         moved[name] = layer.integer("m") * bytes_of(size, graph.tensors[tensor].dtype)
     return moved | {"out": bytes_of(covered, q), "scores": rows * keys_of(layer) * SUM_BYTES}
+
+
+def bytes_in(buffers: Mapping[str, tuple[int, int]]) -> int:
+    """Bytes of `TileSizes.buffers`."""
+    return sum(padded(size) * copies for size, copies in buffers.values())
 
 
 def padded(size: int) -> int:

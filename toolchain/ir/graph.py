@@ -132,6 +132,11 @@ class LayerIR:
         """The layer with attributes added or replaced."""
         return replace(self, attributes={**self.attributes, **attributes})
 
+    def without(self, *attributes: str) -> "LayerIR":
+        """The layer with attributes removed."""
+        rest = {name: value for name, value in self.attributes.items() if name not in attributes}
+        return replace(self, attributes=rest)
+
 
 class Swapped(NamedTuple):
     """Where the values of a tensor are that no layer makes any more."""

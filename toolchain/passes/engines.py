@@ -57,7 +57,7 @@ def run(graph: Graph, target: Target) -> Graph:
             if key not in known:
                 best = _best(graph, group, concurrent, target)
                 known[key] = [{name: one.attributes[name] for name in CHOSEN if name in one.attributes} for one in best]
-            group = [_bare(one).having(**chosen) for one, chosen in zip(group, known[key], strict=True)]
+            group = [one.without(*CHOSEN).having(**chosen) for one, chosen in zip(group, known[key], strict=True)]
         layers += group
     return replace(graph, layers=layers)
 
@@ -180,7 +180,7 @@ def _clear(graph: Graph, layer: LayerIR, target: Target) -> bool:
 def _on(graph: Graph, layer: LayerIR, target: Target, count: int, buffers: int) -> LayerIR:
     """The layer as for a device with so many engines, one of so many that share the scratchpad."""
     fewer = target._replace(engines=count)
-    tiled = fastest(graph, _bare(layer), fewer, buffers).layer
+    tiled = fastest(graph, layer.without(*CHOSEN), fewer, buffers).layer
     if "prefetch" in layer.attributes:
         tiled = tiled.having(prefetch=distance(graph, tiled, fewer))
     return tiled.having(engines=count) if count < target.engines else tiled
@@ -190,7 +190,7 @@ def candidates(graph: Graph, layer: LayerIR, target: Target) -> Iterator[LayerIR
     """A product with the mappings that are the fastest by estimate, `SEARCHED` at most, which differ in more than the
     depth of the tile."""
     forms = set[Hashable]()
-    for choice in ranked(graph, _bare(layer).having(buffers=layer.integer("buffers", 1)), target):
+    for choice in ranked(graph, layer.without(*CHOSEN).having(buffers=layer.integer("buffers", 1)), target):
         candidate = choice.layer
         form = candidate.integers("tile")[:2], candidate.integer("loop_order")
         if form not in forms:
@@ -198,11 +198,6 @@ def candidates(graph: Graph, layer: LayerIR, target: Target) -> Iterator[LayerIR
             yield candidate.having(prefetch=distance(graph, candidate, target))
         if len(forms) == SEARCHED:
             return
-
-
-def _bare(layer: LayerIR) -> LayerIR:
-    """The layer without a mapping."""
-    return replace(layer, attributes={name: value for name, value in layer.attributes.items() if name not in CHOSEN})
 
 
 def _form(graph: Graph, group: Sequence[LayerIR], target: Target, count: int) -> Hashable:

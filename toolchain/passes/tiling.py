@@ -7,10 +7,9 @@ the same time, each has half of it; so have layers for the same engines where th
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
-from functools import partial
 from itertools import accumulate, pairwise, product
 from math import prod
 from typing import NamedTuple
@@ -20,11 +19,22 @@ from numpy.typing import NDArray
 
 from npu_device.abi.extended import Residence
 from npu_device.abi.opcodes import BITS, DataType, LoopOrder
-from npu_device.operations.loops import Loops, decode_loops
+from npu_device.operations.loops import Loops
 from toolchain.codegen.commands import Objective, Target
 from toolchain.codegen.estimate import SHARES, Estimate
 from toolchain.codegen.product_cost import computing
-from toolchain.codegen.tiles import SLOT, SUM_BYTES, Tile, TileSizes, fit, limited, smaller, whole, whole_vectors
+from toolchain.codegen.tiles import (
+    SLOT,
+    SUM_BYTES,
+    Tile,
+    TileSizes,
+    fit,
+    limited,
+    loops_over,
+    smaller,
+    whole,
+    whole_vectors,
+)
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS, channels_of, keys_of
@@ -168,7 +178,7 @@ def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:
     """The best tile, of a product in the best order of its loops."""
     if layer.op_type not in PRODUCTS:
         return _in_order(graph, layer, target)
-    layer = _bare_order(layer)
+    layer = layer.without("loop_order", "block")
     decided = target.mapping.loop_order
     weight = layer.having(loop_order=int(LoopOrder.WEIGHT))
     if decided is LoopOrder.WEIGHT:
@@ -224,29 +234,26 @@ def blocked_tiles(graph: Graph, layer: LayerIR, target: Target, sizes: TileSizes
         if not whole_vectors(layer, tile):
             continue
         for order, blocks in _blocks(tile, extent, layer.op_type == "CONV2D_T"):
-            candidate = partial(_blocked_tile, sizes, extent, tile, order)
-            at = bisect_left(blocks, True, key=partial(_fits, sizes, target.workspace, candidate))
-            if at < len(blocks):
-                yield candidate(blocks[at])
+            candidate = _in_largest_block(sizes, target.workspace, extent, tile, order, blocks)
+            if candidate is not None:
+                yield candidate
 
 
-def _blocked_tile(sizes: TileSizes, extent: Tile, tile: Tile, order: int, block: tuple[int, int, int]) -> BlockedTile:
-    m, n, k = extent
-    loops = decode_loops(order, block, (tile[0], tile[1], tile[2]), (m, max(n, tile[1]), k))
-    return BlockedTile(tile, order, block, loops, sizes.demand(tile, loops))
+def _in_largest_block(
+    sizes: TileSizes, workspace: int, extent: Tile, tile: Tile, order: int, blocks: Sequence[tuple[int, int, int]]
+) -> BlockedTile | None:
+    """The tile in the first of the blocks, the largest first, that fits."""
 
+    def in_block(block: tuple[int, int, int]) -> BlockedTile:
+        loops = loops_over(extent, tile, order, block)
+        return BlockedTile(tile, order, block, loops, sizes.demand(tile, loops))
 
-def _fits(
-    sizes: TileSizes, workspace: int, candidate: Callable[[tuple[int, int, int]], BlockedTile],
-    block: tuple[int, int, int],
-) -> bool:  # fmt: skip
-    blocked = candidate(block)
-    return sizes.need(blocked.demand, AHEAD, blocked.loops) <= workspace
+    def fits(block: tuple[int, int, int]) -> bool:
+        candidate = in_block(block)
+        return sizes.need(candidate.demand, AHEAD, candidate.loops) <= workspace
 
-
-def _bare_order(layer: LayerIR) -> LayerIR:
-    without = {name: value for name, value in layer.attributes.items() if name not in ("loop_order", "block")}
-    return replace(layer, attributes=without)
+    at = bisect_left(blocks, True, key=fits)
+    return in_block(blocks[at]) if at < len(blocks) else None
 
 
 STAY = Residence.IN0 | Residence.IN1 | Residence.SHARED
