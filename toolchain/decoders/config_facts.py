@@ -87,9 +87,9 @@ class Config:
         """ModelError for fields that nothing asked for."""
         unknown = sorted(set(self.data) - self.used - UNUSED)
         if unknown:
-            known = did_you_mean(unknown[0], [*self.used, *UNUSED])
+            hint = did_you_mean(unknown[0], [*self.used, *UNUSED])
             raise ModelError(
-                f"{self.where}: {', '.join(unknown)}: not known of {MODEL_TYPE} {self.data[MODEL_TYPE]}{known}; remove "
+                f"{self.where}: {', '.join(unknown)}: not known of {MODEL_TYPE} {self.data[MODEL_TYPE]}{hint}; remove "
                 "it, or describe the model in YAML (pyv-npu docs llm)"
             )
 
@@ -123,9 +123,9 @@ def _mixtral(c: Config) -> dict[str, Any]:
 
 
 def _phi3(c: Config) -> dict[str, Any]:
-    made = _mistral(c)
-    rotary = int(c.share("partial_rotary_factor") * made["head_dim"])
-    return made | {"rotary": 0 if rotary == made["head_dim"] else rotary}
+    facts = _mistral(c)
+    rotary = int(c.share("partial_rotary_factor") * facts["head_dim"])
+    return facts | {"rotary": 0 if rotary == facts["head_dim"] else rotary}
 
 
 def _qwen2(c: Config) -> dict[str, Any]:
@@ -135,14 +135,14 @@ def _qwen2(c: Config) -> dict[str, Any]:
 
 
 def _qwen3(c: Config) -> dict[str, Any]:
-    made, attention = _qwen2(c), c.flag("attention_bias")
-    return made | {"qkv_bias": attention, "output_bias": attention, "qk_norm": True}
+    facts, attention = _qwen2(c), c.flag("attention_bias")
+    return facts | {"qkv_bias": attention, "output_bias": attention, "qk_norm": True}
 
 
 def _gemma(c: Config) -> dict[str, Any]:
-    made = _common(c) | {"tied": c.flag("tie_word_embeddings", True), "qkv_bias": c.flag("attention_bias")}
+    facts = _common(c) | {"tied": c.flag("tie_word_embeddings", True), "qkv_bias": c.flag("attention_bias")}
     activation = c.activation("hidden_activation", "hidden_act", otherwise="gelu_pytorch_tanh")
-    return made | {"activation": "GELU_TANH" if activation == "GELU" else activation, "output_bias": made["qkv_bias"]}
+    return facts | {"activation": "GELU_TANH" if activation == "GELU" else activation, "output_bias": facts["qkv_bias"]}
 
 
 def _gemma2(c: Config) -> dict[str, Any]:
@@ -150,17 +150,17 @@ def _gemma2(c: Config) -> dict[str, Any]:
 
 
 def _phi(c: Config) -> dict[str, Any]:
-    made = _common(c)
-    rotary = int(c.share("partial_rotary_factor") * made["head_dim"])
+    facts = _common(c)
+    rotary = int(c.share("partial_rotary_factor") * facts["head_dim"])
     biases = dict.fromkeys(("qkv_bias", "output_bias", "ffn_bias", "head_bias", "parallel", "shared_norm"), True)
-    return made | biases | {"gated": False, "norm": "LAYER", "rotary": rotary,
-                            "activation": c.activation("hidden_act", otherwise="gelu_new")}  # fmt: skip
+    return facts | biases | {"gated": False, "norm": "LAYER", "rotary": rotary,
+                             "activation": c.activation("hidden_act", otherwise="gelu_new")}  # fmt: skip
 
 
 def _gpt_neox(c: Config) -> dict[str, Any]:
-    made, bias = _common(c), c.flag("attention_bias", True)
-    rotary = int(c.share("rotary_pct", "partial_rotary_factor") * made["head_dim"])
-    return made | {
+    facts, bias = _common(c), c.flag("attention_bias", True)
+    rotary = int(c.share("rotary_pct", "partial_rotary_factor") * facts["head_dim"])
+    return facts | {
         "gated": False, "norm": "LAYER", "rotary": rotary, "qkv_bias": bias, "output_bias": bias, "ffn_bias": True,
         "parallel": c.flag("use_parallel_residual", True), "activation": c.activation("hidden_act", otherwise="gelu"),
     }  # fmt: skip
@@ -192,8 +192,8 @@ def from_config(data: Mapping[str, Any], name: str, where: str) -> Shape:
     """The shape of a Hugging Face configuration. ModelError."""
     family = str(data.get(MODEL_TYPE))
     if family not in FAMILIES:
-        known = did_you_mean(family, FAMILIES)
-        raise ModelError(f"{where}: {MODEL_TYPE} {family!r}: must be one of {', '.join(FAMILIES)}{known}")
+        hint = did_you_mean(family, FAMILIES)
+        raise ModelError(f"{where}: {MODEL_TYPE} {family!r}: must be one of {', '.join(FAMILIES)}{hint}")
     config = Config(data, where)
     facts = FAMILIES[family](config)
     config.check()
@@ -246,9 +246,7 @@ def _checked(shape: Shape, where: str) -> Shape:
 
 def derived(shape: Shape) -> dict[str, Any]:
     """Figures of a shape: parameters, bytes of 16-bit weights, bytes of keys and values of a token, facts."""
-    facts = {field.name: getattr(shape, field.name) for field in fields(Shape)}
-    kept = {field.name for field in fields(Shape) if facts[field.name] != field.default}
     return {
         "parameters": shape.parameters, "weight_bytes": shape.weight_bytes(), "kv_bytes_per_token": shape.kv_bytes(1),
-        **{name: value for name, value in facts.items() if name in kept},
+        **{field.name: value for field in fields(Shape) if (value := getattr(shape, field.name)) != field.default},
     }  # fmt: skip

@@ -104,13 +104,13 @@ class Decoder:
         nodes, attended = self.proto.graph.node, set(self.attended)
         makers = {name: node for node in nodes for name in node.output}
         tensors = {tensor.name: tensor for tensor in self.proto.graph.initializer}
-        found = []
+        positions = []
         for node in nodes:
             if node.op_type == "Attention" and node.output[0] in attended:
                 maker = makers.get(node.input[1])
                 turns = maker is not None and maker.op_type == "RotaryEmbedding" and len(maker.input) > 3
-                found.append(self._rotary(maker, tensors) if turns else NO_POSITIONS)
-        return tuple(found)
+                positions.append(self._rotary(maker, tensors) if turns else NO_POSITIONS)
+        return tuple(positions)
 
     def _rotary(self, node: Any, tensors: Mapping[str, Any]) -> Rotary:
         """Positions of a RotaryEmbedding whose tables are constants."""
@@ -122,7 +122,7 @@ class Decoder:
             if values.ndim != 2 or len(values) < 2:
                 return NO_POSITIONS
             tables.append(values[1].astype(np.float64))
-        neighbours = any(one.name == "interleaved" and one.i for one in node.attribute)
+        neighbours = any(attribute.name == "interleaved" and attribute.i for attribute in node.attribute)
         return Rotary(np.arctan2(tables[1], tables[0]).astype(np.float32), neighbours)
 
     @property
@@ -346,8 +346,8 @@ def _shared(
             graph.tensors[encoded.id] = encoded
             continue
         held = cache if element is None else replace(cache, kind=element)
-        for one in _stored(held, t_max, [bits(index // 2, head) for head in range(cache.heads)]):
-            graph.tensors[one.id] = one
+        for tensor in _stored(held, t_max, [bits(index // 2, head) for head in range(cache.heads)]):
+            graph.tensors[tensor.id] = tensor
     code = next(value.type.tensor_type.elem_type for value in model.graph.output if value.name == LOGITS)
     logits = _kind(decoder.name, LOGITS, type_name(code), FLOATS)
     parts = _log_parts(decoder)

@@ -181,10 +181,10 @@ class _MixedStep(Step):
             kv_heads=group.heads, t_max=t_max, scale=dim**-0.5, window=shape.window_of(index), batch=1, **own,
         )  # fmt: skip
 
-    def _feed_forward(self, name: str, source: str, x: str) -> str:
-        last = name.startswith(f"layer{self.job.layers - 1}.")
+    def _feed_forward(self, name: str, index: int, source: str, x: str) -> str:
+        last = index == self.job.layers - 1
         whole = self.parts in (Parts.ALL, Parts.PRODUCTS) or (self.parts is Parts.BETWEEN and not last)
-        return super()._feed_forward(name, source, x) if whole else x
+        return super()._feed_forward(name, index, source, x) if whole else x
 
     def _head(self, x: str) -> None:
         if self.parts not in (Parts.ATTENTION, Parts.BETWEEN):

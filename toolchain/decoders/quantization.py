@@ -31,11 +31,11 @@ def in_int8(
     `toolchain.quantize.post_training.quantized`.
     """
     samples = [step_feeds(decoder, prompt, empty_past(decoder)) for prompt in prompts]
-    made = quantized(decoder.model(len(prompts[0])), samples, config, method=method, open_shapes=True)
-    _free(made.proto, decoder)
-    attended = [node_name(node) for node in made.proto.graph.node if node.op_type == "Attention"]
-    floats = {**made.floats, **dict.fromkeys(attended, f"Attention: converted are {', '.join(PRODUCTS)}")}
-    return replace(make_decoder(made.proto, decoder.name), original=decoder, floats=floats)
+    model = quantized(decoder.model(len(prompts[0])), samples, config, method=method, open_shapes=True)
+    _free(model.proto, decoder)
+    attended = [node_name(node) for node in model.proto.graph.node if node.op_type == "Attention"]
+    floats = {**model.floats, **dict.fromkeys(attended, f"Attention: converted are {', '.join(PRODUCTS)}")}
+    return replace(make_decoder(model.proto, decoder.name), original=decoder, floats=floats)
 
 
 def _free(proto: Any, decoder: Decoder) -> None:

@@ -51,7 +51,7 @@ class Step:
         for index in range(job.layers):
             self._kind = job.weight_kind(index)
             attended = self._attention(f"layer{index}.attention", index, x)
-            x = self._feed_forward(f"layer{index}.ffn", x if self.shape.parallel else attended, attended)
+            x = self._feed_forward(f"layer{index}.ffn", index, x if self.shape.parallel else attended, attended)
         self._head(x)
         self.graph.inputs, self.graph.outputs = (POSITION, IDS), (IDS,)
 
@@ -207,8 +207,8 @@ class Step:
         shape = self.shape
         if not shape.post_norm:
             return self._product(name, x, shape.width, residual=residual, bias=bias)
-        made = self._norm(f"{name}.post", self._product(name, x, shape.width, bias=bias))
-        return self._eltwise(f"{name}.sum", "ADD", residual, made)
+        normed = self._norm(f"{name}.post", self._product(name, x, shape.width, bias=bias))
+        return self._eltwise(f"{name}.sum", "ADD", residual, normed)
 
     def _caches(self, name: str, index: int, group: HeadGroup, qkv: str) -> list[str]:
         """Append the keys and values of a group of heads: what attention reads behind the queries."""
@@ -252,13 +252,13 @@ class Step:
         """Parameter block of a run without values."""
         return pack_block([Side(codec, None) for codec in codecs], group.heads, self.shape.head_dim)
 
-    def _feed_forward(self, name: str, source: str, x: str) -> str:
+    def _feed_forward(self, name: str, index: int, source: str, x: str) -> str:
         """Result of the feed-forward network for `source`, added to x."""
         shape = self.shape
         normed = self._normed if shape.shared_norm else self._norm(f"{name}.norm", source)
         if shape.experts == 1:
             return self._expert(name, normed, x)
-        if int(name.removeprefix("layer").partition(".")[0]) < shape.dense_layers:
+        if index < shape.dense_layers:
             return self._expert(name, normed, x, shape.dense_ffn)
         if shape.shared_ffn:
             x = self._expert(f"{name}.shared", normed, x, shape.shared_ffn)
