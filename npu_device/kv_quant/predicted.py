@@ -1,7 +1,9 @@
-"""Compressed codes (docs/kv-cache.md, "Compression"): run lengths, differences and zeros as counted streams.
+"""Compressed codes (docs/kv-cache.md, "Compression"): repeat flags, differences to the token before, and zeros:
+uniform quantization with lossless coding behind it, whose size depends on the data.
 
-A channel has a middle and a reach offline, and integers between them. Each integer is predicted; its difference to the
-prediction takes a few bits in the dense stream, and an integer beyond their range is an entry of a byte.
+Each channel has an offset (middle) and a scale (half its range) from calibration, and its elements are quantized to
+integers. Each integer is predicted; the residual takes a few bits in the dense stream. A residual beyond their range
+is escaped: the integer itself is a byte in the sparse stream.
 """
 
 from collections.abc import Sequence
@@ -34,14 +36,14 @@ Integers = NDArray[np.int16]
 
 @dataclass(frozen=True)
 class PredictedCodec(KvCodec):
-    """Integers of channels as differences to predictions."""
+    """Predictive coding of the quantized integers of each channel."""
 
     entry_bytes = 1
     passes = 1
     max_integer: ClassVar[int]
-    """Reach of a channel, as an integer."""
+    """Largest magnitude of a quantized integer."""
     assumed: ClassVar[int]
-    """Permille of entries in runs without values: of independent normal numbers."""
+    """Escaped elements per 1,000 that timing-only runs assume: those of independent normal numbers."""
 
     def check(self, heads: int, head_dim: int) -> None:
         super().check(heads, head_dim)
@@ -110,7 +112,8 @@ class PredictedCodec(KvCodec):
 
 @dataclass(frozen=True)
 class RunCodec(PredictedCodec):
-    """Run lengths along the tokens of a channel: a bit says whether the integer of the token before goes on."""
+    """Repeat flags along the tokens of a channel: the integer of the token before repeats, or a new one follows
+    as a byte in the sparse stream."""
 
     policy = KvPolicy.RUNS
     bits: int = 1
@@ -132,8 +135,8 @@ class DifferenceCodec(PredictedCodec):
 
 @dataclass(frozen=True)
 class NonzeroCodec(PredictedCodec):
-    """A bit map of elements away from the middle of their channel, and these as bytes. The nearer half of a channel's
-    elements, offline, is stored as the middle."""
+    """A bitmap of integers that are not zero, and these as bytes. Elements nearer to the middle of their channel than
+    the median distance at calibration are zero."""
 
     policy = KvPolicy.NONZERO
     bits: int = 1

@@ -1,7 +1,9 @@
-"""Loads, stores, atomics and fences of the hart in the native subset.
+"""Loads, stores, atomics and fences of the hart, in the subset of Python that is also compiled to machine code
+(docs/native-subset.md).
 
 An access sets `Machine.cycles`, the core cycles that it takes, and `Machine.fault`, the cause of its trap; 0 is none.
-Engines keep accesses of the RAM of their fast path to themselves, as long as nothing observes or forbids them.
+Execution engines (`fast`, `reference`) access the first RAM inline; accesses come here where a watchpoint, a sanitizer,
+PMP or tracked code is concerned, and for all other memory and devices.
 """
 
 from pyv_ext.machine.bus import load_register, register_at, store_register
@@ -13,15 +15,15 @@ from pyv_native.arena import callback
 from pyv_native.intrinsics import load_i64, load_u8, load_u16, load_u32, store_i64, store_u8, store_u16, store_u32
 
 WATCHED_LOADS = 1
-"""Content of a page in `Ram.watched`."""
+"""Value in `Ram.watched` of a page whose loads are reported."""
 O_BEFORE = 0x40
 W_BEFORE_O = 0x14
-"""Bits of a fence's immediate: o among its predecessors; w among them, and o among its successors."""
+"""Bits of the immediate of FENCE: O in the predecessor set; W in the predecessor and O in the successor set."""
 
 
 @callback
 def before_access(machine: Machine, address: int, size: int, write: int, start: int) -> int:
-    """Report an access to debuggers, which may prevent it, and of memory to a sanitizer."""
+    """Call watchpoints, which may stop an access, and for writable RAM the sanitizer, before it."""
     raise NotImplementedError
 
 
@@ -33,13 +35,13 @@ def after_load(machine: Machine, address: int, size: int, value: int, start: int
 
 @callback
 def after_store(machine: Machine, address: int, size: int, start: int) -> int:
-    """Drop code that a store has overwritten, and report a store to a watched page of memory."""
+    """Invalidate decoded code that a store has overwritten, and report a store to a watched page of memory."""
     raise NotImplementedError
 
 
 @callback
 def refuse_access(machine: Machine, address: int, size: int, write: int, start: int) -> int:
-    """Report an access fault to the device at an address."""
+    """Tell the device that decodes an address, if any, that an access was refused; the caller raises the fault."""
     raise NotImplementedError
 
 
@@ -106,8 +108,8 @@ def store_memory(machine: Machine, memory: Memory, address: int, size: int, valu
 
 
 def load(machine: Machine, address: int, size: int, start: int, reuse: int) -> int:
-    """Value of a load that starts in a cycle, zero-extended; 0 where it traps. `reuse`: of a stable register it may be
-    the last one, as long as nothing has changed."""
+    """Value of a load that starts in a cycle, zero-extended; 0 where it traps. `reuse`: a register that is declared
+    stable returns its last value while no device has changed."""
     memory = memory_at(machine, address, size)
     if address & size - 1 and not (memory is not None and machine.misaligned):
         machine.fault = Cause.MISALIGNED_LOAD
@@ -135,7 +137,7 @@ def load(machine: Machine, address: int, size: int, start: int, reuse: int) -> i
 
 
 def store(machine: Machine, address: int, size: int, value: int, start: int) -> None:
-    """Store that starts in a cycle."""
+    """Execute a store whose first cycle is `start`."""
     memory = memory_at(machine, address, size)
     if address & size - 1 and not (memory is not None and machine.misaligned):
         machine.fault = Cause.MISALIGNED_STORE
@@ -195,7 +197,7 @@ def load_reserved(machine: Machine, address: int, size: int, start: int) -> int:
 
 
 def store_conditional(machine: Machine, address: int, size: int, value: int, start: int, cycles: int) -> int:
-    """SC, which takes so many cycles where it stores nothing: 1 then, else 0."""
+    """SC: 0 on success, 1 on failure or trap. `cycles`: cost of one that fails."""
     memory = atomic_memory(machine, address, size, 1, start)
     if memory is None:
         return 1

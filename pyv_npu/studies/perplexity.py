@@ -29,10 +29,10 @@ from toolchain.decoders.decoder import Decoder, compile_decoder
 from toolchain.onnx_operators.attention import POSITION
 
 BASELINE = "fp32"
-"""The model as it is."""
+"""The model with keys and values in fp32."""
 MAX_COUNT = 1 << 14
 CALIBRATION = 512
-"""Tokens before the scored ones that calibrate, at most."""
+"""Tokens right before the scored ones that calibrate, at most."""
 Values = Any
 
 
@@ -44,14 +44,15 @@ class Score(NamedTuple):
     """Bits of an element of keys and values, counted."""
     perplexity: float
     difference: float
-    """Mean difference of the log likelihood of a token to that of the model, nats."""
+    """Mean over tokens of the log likelihood with the method less that with fp32, nats: negative is worse."""
     error: float
     """Standard error of that mean."""
     agreement: float
-    """Share of the tokens where the largest logit is that of the model."""
+    """Top-1 agreement: share of the positions with the same argmax as fp32."""
     cycles: int
     """Core cycles of the next token, at CA_HYBRID."""
     tokens_per_second: float
+    """Decode rate of one sequence: clock / cycles."""
 
 
 def read_tokens(path: Path) -> list[int]:
@@ -78,7 +79,7 @@ def check_tokens(tokens: Sequence[int], decoder: Decoder, where: str) -> None:
 
 
 def methods_of(text: str) -> list[str]:
-    """Names of a list of methods. UsageError for one that is none, or is there twice."""
+    """Names of a list of methods. UsageError for an unknown name, or one that is there twice."""
     names = text.split(",")
     for name in names:
         if name not in METHODS and name != BASELINE:
@@ -131,8 +132,9 @@ def scores(
     decoder: Decoder, npu: NpuConfig, tokens: Sequence[int], count: int, names: Sequence[str],
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Score]:  # fmt: skip
-    """Scores of the model and of methods on the last `count` tokens. Those before calibrate what is made offline; where
-    there are none, the scored ones do. UsageError: too few tokens."""
+    """Scores of the fp32 model and of methods on the last `count` tokens, whose context begins one token before them.
+    At most `CALIBRATION` earlier tokens, which are not in the context, calibrate the offline tables; the scored
+    ones where there are none. UsageError: too few tokens."""
     if not 1 <= count <= min(MAX_COUNT, len(tokens) - 1):
         limit = min(MAX_COUNT, len(tokens) - 1)
         raise UsageError(f"--count {count}: must be 1..{limit}: one token less than the file has")
@@ -207,7 +209,7 @@ def table(rows: Sequence[Score]) -> Table:
 
 
 def chart(rows: Sequence[Score], of: str) -> Chart:
-    """Perplexity by bits; the Pareto front has what no method with as few bits is below."""
+    """Perplexity by bits. The Pareto front: no method with at most as many bits has a lower perplexity."""
     front = sorted(
         (row.bits, row.perplexity) for row in rows
         if not any(other.bits <= row.bits and other.perplexity < row.perplexity for other in rows)

@@ -1,7 +1,8 @@
-"""Rounding of weights that carries the error of each row of a matrix to the rows after it (arXiv 2210.17323).
+"""GPTQ (arXiv 2210.17323): weights are rounded row by row, and later rows compensate the error of each row.
 
-The error that counts is that of the product. It is a square form of the error of the weights, with the second moments
-of the activations: a row takes over what is correlated with the rows before it.
+Weights are [k, n], the transpose of the paper's W: a row here is an input channel. The error of the product is
+minimized, a quadratic form in the error of the weights with the Hessian X^T X of the calibration activations. Rows
+are taken in order (no act-order).
 """
 
 import numpy as np
@@ -10,14 +11,15 @@ from toolchain.ir.graph import Values
 from toolchain.quantize.scales import least_squares_scales
 
 DAMPING = 0.01
-"""Part of the mean second moment that is added to each, as in the paper: few samples leave directions without any."""
+"""Fraction of the mean diagonal of the Hessian that is added to its diagonal, as in the paper: few samples leave it
+singular."""
 BLOCK = 128
-"""Rows between two updates of all rows after them, as in the paper."""
+"""Rows between two updates of all later rows, as in the paper; with `group`, a group is that interval."""
 
 
 def gptq(weights: Values, moments: Values, top: int, group: int = 0) -> list[tuple[Values, Values]]:
-    """Round weights [k, n] to codes of -top..top with a scale for each column of `group` rows, 0: of all. `moments`:
-    [k, k], sums of products of the activations. Return (codes as INT8 [rows, n], scales as FP32 [n]) of each group."""
+    """Quantize weights [k, n] to integers -top..top, with one scale per column and `group` consecutive rows; 0: one per
+    column. `moments`: X^T X [k, k]. Return (integers as INT8 [rows, n], scales as FP32 [n]) of each group."""
     rows = len(weights)
     size, step = group or rows, group or BLOCK
     mean = np.trace(moments) / rows

@@ -31,7 +31,7 @@ def unpacked(state: object, width: int) -> "array[int]":
 
 
 def check_cycles(numbers: "array[int]") -> None:
-    """StateError for an integer that is no cycle, level or ticket."""
+    """StateError for an integer outside 0..LATEST."""
     if any(not 0 <= number <= LATEST for number in numbers):
         raise StateError(f"a number is not within 0..{LATEST}")
 
@@ -75,7 +75,7 @@ class Table:
         return Segments(*self._spilled, Spool().append(self._tail.tobytes()))
 
     def load_state(self, state: object, check: "Callable[[array[int]], None]" = check_cycles) -> None:
-        """Takes on a state, of this process or from a file, whose integers `check` judges."""
+        """Restores a state: that of this process (`Segments`) as it is, one from a file after `check` (StateError)."""
         if isinstance(state, Segments):
             *self._spilled, tail = state.parts
             self._tail = unpacked(tail.read(), self._width)
