@@ -5,7 +5,7 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from npu_device.memory.bitwidth import pack_factor
 from pyv_ext.elf import Program, Segment, parse_elf
 from pyv_native.files import write_bytes
 from pyv_npu.config import Config, with_values
-from pyv_npu.config.energy_table import read_table
 from pyv_npu.config.tree import CORE_LEVELS, EnergyConfig, tile_sizes
 from pyv_npu.errors import UsageError
 from pyv_npu.result import Result
@@ -34,6 +33,7 @@ from toolchain.program_image import WEIGHTS, constants, weights_file
 from toolchain.quantize.qconfig import QConfig
 
 if TYPE_CHECKING:
+    from pyv_npu.observe.analysis.energy import Prices
     from toolchain.compiler import Compiled  # which imports onnx: built-in models need none of it
 
 FIRMWARE_SUBMITS, GENERATED = "firmware", "generated"
@@ -66,7 +66,7 @@ def energy_model(config: Config) -> EnergyModel:
     """Returns the energy of the events that a mapping decides."""
     from pyv_npu.observe.analysis.energy import PICO, Prices  # rarely needed
 
-    prices, (core, own) = Prices.of(config), config.npu.clock_ratio
+    prices, (core, own) = Prices.of(config.npu, config.energy), config.npu.clock_ratio
     scratchpad = prices.each(Count(Event.SPM_READ))
     moved = sum(prices.each(Count(event)) for event in (Event.DRAM_READ, Event.NOC)) + scratchpad
     idle = prices.leakage / PICO / config.npu.clock_hz * core / own
@@ -80,14 +80,18 @@ class _Events:
     npu: NpuConfig
     energy: EnergyConfig
 
+    @cached_property
+    def _prices(self) -> "Prices":
+        from pyv_npu.observe.analysis.energy import Prices  # rarely needed
+
+        return Prices.of(self.npu, self.energy)
+
     def __call__(self, commands: Sequence[Command]) -> float:
         from npu_device.levels.runner import Listed  # rarely needed
-        from pyv_npu.observe.analysis.energy import Prices
         from pyv_npu.observe.analysis.work import works
 
-        prices = Prices(self.npu, read_table(self.energy.table), self.energy.dram, self.energy.multiplier)
         listed = [Listed(command.descriptor, 0, command.block) for command in commands]
-        return sum(sum(prices.energy(work.counts).values()) for work in works(listed, self.npu))
+        return sum(sum(self._prices.energy(work.counts).values()) for work in works(listed, self.npu))
 
 
 def target_of(npu: NpuConfig, mapping: MappingOptions = AUTOMATIC) -> Target:

@@ -13,6 +13,7 @@ from npu_device.cost.counts import SUM_BITS, Count, Counts, Event
 from npu_device.memory.bitwidth import expanded
 from pyv_npu.config import Config
 from pyv_npu.config.energy_table import EnergyTable, read_table
+from pyv_npu.config.tree import EnergyConfig
 from pyv_npu.observe.analysis.work import Work
 from pyv_npu.units import quantity
 
@@ -37,12 +38,12 @@ class Prices:
     def __init__(self, config: NpuConfig, table: EnergyTable, dram: str, multiplier: str) -> None:
         self.config, self.table, self._multiplier = config, table, multiplier
         self._dram = table.dram(dram)
+        self._events: dict[Count, float] = {}
 
     @classmethod
-    def of(cls, config: Config) -> "Prices":
+    def of(cls, npu: NpuConfig, energy: EnergyConfig) -> "Prices":
         """The prices that a configuration names. BadInputError as `read_table`."""
-        own = config.energy
-        return cls(config.npu, read_table(own.table), own.dram, own.multiplier)
+        return cls(npu, read_table(energy.table), energy.dram, energy.multiplier)
 
     @cached_property
     def area(self) -> dict[str, float]:
@@ -83,6 +84,11 @@ class Prices:
 
     def each(self, count: Count) -> float:
         """pJ of an event."""
+        if count not in self._events:
+            self._events[count] = self._event(count)
+        return self._events[count]
+
+    def _event(self, count: Count) -> float:
         npu, table = self.config, self.table
         match count.event:
             case Event.MAC:
@@ -182,7 +188,7 @@ def estimate(
 ) -> Estimate:  # fmt: skip
     """Energy of a run of commands. `names`: the layer of each; `counters`: the `npu` object of results; `instructions`
     of the core; `descriptors`: bytes of them that were fetched."""
-    prices, seconds = Prices.of(config), cycles / config.npu.clock_hz
+    prices, seconds = Prices.of(config.npu, config.energy), cycles / config.npu.clock_hz
     shares = _dram_shares(works, counters, descriptors) if config.npu.l2.enabled and counters else {}
     layers: dict[str, float] = {}
     parts: dict[tuple[str, str], float] = {}
@@ -216,9 +222,9 @@ def _others(
         yield ("DRAM", "descriptors"), descriptors * prices.each(Count(Event.DRAM_READ))
         yield ("NoC", "descriptors"), descriptors * prices.each(Count(Event.NOC))
     if l2:
-        own = prices.config.l2
-        moved = own.line * (l2["hits"] + 2 * l2["misses"] + l2["write_backs"])
-        yield ("L2", "L2"), moved * prices.table.sram(own.bytes // own.ways)
+        l2_config = prices.config.l2
+        moved = l2_config.line * (l2["hits"] + 2 * l2["misses"] + l2["write_backs"])
+        yield ("L2", "L2"), moved * prices.table.sram(l2_config.bytes // l2_config.ways)
 
 
 def _dram_shares(works: Sequence[Work], counters: Mapping[str, Any], descriptors: int) -> dict[Event, float]:

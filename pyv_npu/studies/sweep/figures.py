@@ -39,7 +39,7 @@ def costs(config: Config) -> dict[str, int | float]:
         "spm_bytes": npu.clusters * npu.spm.size,
         "macs": npu.clusters * npu.te.count * npu.te.rows * npu.te.columns,
         "queue_bytes": DESCRIPTOR_SIZE * (npu.device_queue + (npu.queue.size if npu.mode == "loose" else 0)),
-        "area": sum(Prices.of(config).area.values()),
+        "area": sum(Prices.of(config.npu, config.energy).area.values()),
     }
 
 

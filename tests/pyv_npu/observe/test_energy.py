@@ -300,8 +300,9 @@ def test_a_wrong_table_is_one_line(text: str, error: str, tmp_path: Path, capsys
 
 
 def test_a_standard_that_the_table_lacks_is_refused() -> None:
+    config = load([], None, {"energy.dram": "hbm9"}).config
     with pytest.raises(BadInputError, match=r"energy\.dram = hbm9: must be one of ddr4, lpddr4, hbm2, gddr6"):
-        Prices.of(load([], None, {"energy.dram": "hbm9"}).config)
+        Prices.of(config.npu, config.energy)
 
 
 @pytest.mark.parametrize("name", data_files("energy_tables"))
