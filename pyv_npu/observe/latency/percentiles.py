@@ -13,8 +13,6 @@ from pyv_npu.text import MISSING, html_table
 
 P99_SAMPLES = 100
 """Below so many samples the nearest rank of P99 is the maximum: it is refused."""
-
-
 TAILS = {"p99_9": (999, 1000), "p99_99": (9999, 10_000)}
 """Percentiles beyond P99 as parts of a whole, which is the number of samples that they need."""
 NORMAL = 1.96
@@ -28,8 +26,8 @@ def nearest_rank(ordered: Sequence[int], percent: int) -> int:
     return ordered[_rank(percent, len(ordered)) - 1]
 
 
-def _rank(percent: int, count: int) -> int:
-    return (percent * count + 99) // 100
+def _rank(part: int, count: int, whole: int = 100) -> int:
+    return -(-part * count // whole)
 
 
 class Distribution:
@@ -64,8 +62,8 @@ class Distribution:
             raise UsageError(f"P{percent} of {count} samples would be their maximum: take at least {P99_SAMPLES}")
         return self._at(percent)
 
-    def _at(self, percent: int) -> int:
-        return self._values[bisect_left(self._ranks, _rank(percent, len(self)))]
+    def _at(self, part: int, whole: int = 100) -> int:
+        return self._of_rank(_rank(part, len(self), whole))
 
     def _of_rank(self, rank: int) -> int:
         return self._values[bisect_left(self._ranks, rank)]
@@ -127,10 +125,7 @@ class Distribution:
             "p50": self._at(50),
             "p95": self._at(95),
             "p99": self._at(99) if count >= P99_SAMPLES else None,
-            **{
-                name: self._of_rank(-(-part * count // whole)) if count >= whole else None
-                for name, (part, whole) in TAILS.items()
-            },
+            **{name: self._at(part, whole) if count >= whole else None for name, (part, whole) in TAILS.items()},
             "ci95": {f"p{percent}": self.interval(percent) for percent in (50, 95, 99)},
             "min": self._values[0],
             "max": self.max,
