@@ -182,7 +182,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
             number, count = self.rows[name].number, f"{name}{on_core.COUNT}"
             if number != count:
                 self._plain("Identity", [number], count)
-            self._given_out(count)
+            self._add_output(count)
 
     def _most_nodes(self) -> int:
         return MAX_NODES

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
@@ -39,7 +39,7 @@ class Shared:
     def __init__(self, nodes: list[Any]) -> None:
         self._nodes = nodes
         self._tensors: dict[bytes, str] = {}
-        self._made: dict[bytes | None, tuple[list[str], int, Any]] = {}
+        self._entries: dict[bytes | None, tuple[list[str], int, Any]] = {}
         """Names of the outputs, how many nodes there were with it, and the last of them, by `key`."""
 
     def tensor(self, tensor: Any, name: str) -> str:
@@ -62,15 +62,15 @@ class Shared:
 
     def find(self, key: bytes | None) -> Sequence[str] | None:
         """Names of the outputs of an equal node."""
-        if key not in self._made:
+        if key not in self._entries:
             return None
-        outputs, count, last = self._made[key]
+        outputs, count, last = self._entries[key]
         return outputs if count <= len(self._nodes) and self._nodes[count - 1] is last else None
 
     def add(self, key: bytes | None, outputs: list[str], before: int) -> None:
         """A node that is among the nodes now, of which there were so many before it."""
         if key is not None and len(self._nodes) > before:
-            self._made[key] = outputs, len(self._nodes), self._nodes[-1]
+            self._entries[key] = outputs, len(self._nodes), self._nodes[-1]
 
 
 class ControlFlow(OpenRows):
@@ -89,10 +89,6 @@ class ControlFlow(OpenRows):
     _shared: Shared
     _steps: Mapping[str, int]
     _version: int
-
-    @abstractmethod
-    def _add(self, proto: Any) -> None:
-        """A node with the names of the graph."""
 
     @abstractmethod
     def _constant(self, tensor: Any, name: str = "") -> None:
@@ -126,12 +122,9 @@ class ControlFlow(OpenRows):
         condition, prefix = proto.input[0], self._prefix(proto)
         made = [self._inlined(_branch(proto, yes), f"{prefix}{yes}/", dict(names)) for yes in (True, False)]
         self._in_one_shape(made, prefix)
-        one, scalar = f"{prefix}condition", f"{prefix}shape"
-        empty = numpy_helper.from_array(np.zeros(0, np.int64))
-        self._add(helper.make_node("Constant", [], [scalar], value=empty))
-        self._add(helper.make_node("Reshape", [condition, scalar], [one]))
+        flag = self._flag(f"{prefix}condition", condition)
         for yes, no, outer in zip(*made, proto.output, strict=True):
-            if outer and not self._choose(one, yes, no, outer):
+            if outer and not self._choose(flag, yes, no, outer):
                 raise self._refuse(
                     proto, f"its branches make different shapes, so that its condition must be known before the run"
                     f"{self._advice(condition)}"
@@ -145,8 +138,8 @@ class ControlFlow(OpenRows):
             if len(shapes) < len(names) or shapes[0] == shapes[1] or any(np.prod(shape) != 1 for shape in shapes):
                 continue
             less, more = sorted((0, 1), key=lambda branch: len(shapes[branch]))
-            shape = self._number(f"{prefix}{less}/{index}/shape", np.array(shapes[more], np.int64))
-            made[less][index] = self._made("Reshape", [names[less], shape], f"{prefix}{less}/{index}/reshaped")
+            shape = self._constant_of(f"{prefix}{less}/{index}/shape", np.array(shapes[more], np.int64))
+            made[less][index] = self._node("Reshape", [names[less], shape], f"{prefix}{less}/{index}/reshaped")
 
     def _loop(self, proto: Any, names: Names) -> None:
         """Its steps, one behind the other; what each step leaves is joined at the end."""
@@ -166,9 +159,7 @@ class ControlFlow(OpenRows):
             here = f"{prefix}{step}/"
             inside = dict(names)
             for inner, values in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
-                inside[inner.name] = here + inner.name
-                tensor = numpy_helper.from_array(values)
-                self._add(helper.make_node("Constant", [], [inside[inner.name]], value=tensor))
+                inside[inner.name] = self._constant_of(here + inner.name, values)
             inside |= {inner.name: name for inner, name in zip(body.input[2:], state, strict=True)}
             condition, *left = self._inlined(body, here, inside)
             if condition not in self.known:
@@ -215,9 +206,8 @@ class ControlFlow(OpenRows):
             inside = dict(names) | {inner.name: name for inner, name in zip(body.input, state, strict=False)}
             for inner, name, axis, back in zip(body.input[count:], given, axes, backwards, strict=True):
                 inside[inner.name] = here + inner.name
-                at = numpy_helper.from_array(np.array(steps - 1 - step if back else step, np.int64))
-                self._add(helper.make_node("Constant", [], [f"{here}{inner.name}/at"], value=at))
-                self._add(helper.make_node("Gather", [name, f"{here}{inner.name}/at"], [inside[inner.name]], axis=axis))
+                at = self._constant_of(f"{here}{inner.name}/at", steps - 1 - step if back else step)
+                self._add(helper.make_node("Gather", [name, at], [inside[inner.name]], axis=axis))
             made = self._inlined(body, here, inside)
             state = made[:count]
             left.append([self._own(name, f"{here}{index}/left") for index, name in enumerate(made[count:])])
@@ -254,11 +244,10 @@ class ControlFlow(OpenRows):
         return own
 
     def _stacked(self, slices: Sequence[str], outer: str, axis: int, prefix: str) -> None:
-        place = numpy_helper.from_array(np.array([axis], np.int64))
-        self._add(helper.make_node("Constant", [], [f"{prefix}{outer}/axis"], value=place))
+        place = self._constant_of(f"{prefix}{outer}/axis", [axis])
         rows = [f"{name}/row" for name in slices]
         for name, row in zip(slices, rows, strict=True):
-            self._add(helper.make_node("Unsqueeze", [name, f"{prefix}{outer}/axis"], [row]))
+            self._add(helper.make_node("Unsqueeze", [name, place], [row]))
         self._add(helper.make_node("Concat", rows, [outer], axis=axis))
 
     def _trips(self, given: Sequence[str]) -> tuple[int | None, bool]:
@@ -277,7 +266,7 @@ class ControlFlow(OpenRows):
         given, prefix = list(proto.input), self._prefix(proto)
         most, limit = self._most(proto, given), given[0] if given[0] and given[0] not in self.known else ""
         state, going = given[2:], self._flag(f"{prefix}going", given[1])
-        count = self._number(f"{prefix}count", np.array([0]))
+        count = self._constant_of(f"{prefix}count", [0])
         scans: list[list[str]] = [[] for _ in body.output[1 + len(state) :]]
         next_state, second = state, 0
         for step in range(most):
@@ -286,7 +275,7 @@ class ControlFlow(OpenRows):
             certain = going in self.known and bool(self.known[going])
             inside = dict(names)
             for inner, values in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
-                inside[inner.name] = self._number(here + inner.name, values)
+                inside[inner.name] = self._constant_of(here + inner.name, values)
             inside |= {inner.name: name for inner, name in zip(body.input[2:], next_state, strict=True)}
             condition, *left = self._inlined(body, here, inside)
             for old, new in zip(state, left, strict=False):
@@ -298,13 +287,13 @@ class ControlFlow(OpenRows):
             for index, (all_of, row) in enumerate(zip(scans, left[len(state) :], strict=True)):
                 all_of.append(self._row(going, row, f"{here}{index}/"))
             state = [
-                new if certain else self._made("Where", [going, new, old], f"{here}{index}/state")
+                new if certain else self._node("Where", [going, new, old], f"{here}{index}/state")
                 for index, (old, new) in enumerate(zip(state, left, strict=False))
             ]
             next_state = [new if new in self.known else chosen for chosen, new in zip(state, left, strict=False)]
-            counts = self._made("Cast", [going], f"{here}counts", to=onnx.TensorProto.INT64)
-            count = self._made("Add", [count, counts], f"{here}count")
-            going = self._made("And", [going, self._flag(f"{here}condition", condition)], f"{here}going")
+            counts = self._node("Cast", [going], f"{here}counts", to=onnx.TensorProto.INT64)
+            count = self._node("Add", [count, counts], f"{here}count")
+            going = self._node("And", [going, self._flag(f"{here}condition", condition)], f"{here}going")
             if step == 1:
                 self._room_for(proto, most, len(self._nodes) - second)
             second = len(self._nodes)
@@ -317,9 +306,9 @@ class ControlFlow(OpenRows):
                 self._begin(outer, 0, count)
         if node_name(proto) in self._steps:
             going = self._below(going, most, limit, f"{prefix}behind/")
-            flag = self._made("Cast", [going], f"{prefix}behind/number", to=onnx.TensorProto.INT64)
-            one = self._number(f"{prefix}behind/one", np.array([1]))
-            self._given_out(self._made("Reshape", [flag, one], f"{node_name(proto)}{UNFINISHED}"))
+            flag = self._node("Cast", [going], f"{prefix}behind/number", to=onnx.TensorProto.INT64)
+            one = self._constant_of(f"{prefix}behind/one", [1])
+            self._add_output(self._node("Reshape", [flag, one], f"{node_name(proto)}{UNFINISHED}"))
 
     def _room_for(self, proto: Any, most: int, each: int) -> None:
         """ModelError: as many steps of so many nodes are too many. What follows has the room of a step or more."""
@@ -334,8 +323,8 @@ class ControlFlow(OpenRows):
     def _most(self, proto: Any, given: Sequence[str]) -> int:
         """The steps that there can be."""
         bound = self._bound(given[0]) if given[0] else None
-        known = MAX_STEPS + 1 if bound is None else bound
-        most = min(self._steps.get(node_name(proto), known), known)
+        bound = MAX_STEPS + 1 if bound is None else bound
+        most = min(self._steps.get(node_name(proto), bound), bound)
         if not 0 < most <= MAX_STEPS:
             where = given[0] if given[0] not in self.known else given[1] or given[0]
             raise self._refuse(
@@ -348,15 +337,15 @@ class ControlFlow(OpenRows):
         """Whether a step is made: those before went on, and there are so many."""
         if not limit:
             return going
-        at = self._number(f"{prefix}step", np.array(step, np.int64))
-        less = self._made("Less", [at, self._flag(f"{prefix}limit", limit)], f"{prefix}less")
-        return self._made("And", [going, less], f"{prefix}made")
+        at = self._constant_of(f"{prefix}step", np.array(step, np.int64))
+        less = self._node("Less", [at, self._flag(f"{prefix}limit", limit)], f"{prefix}less")
+        return self._node("And", [going, less], f"{prefix}made")
 
     def _flag(self, name: str, source: str) -> str:
         """One element as a scalar; without a source it is true."""
         if not source:
-            return self._number(name, np.array(True))
-        return self._made("Reshape", [source, self._number(f"{name}/shape", np.zeros(0, np.int64))], name)
+            return self._constant_of(name, True)
+        return self._node("Reshape", [source, self._constant_of(f"{name}/shape", np.zeros(0, np.int64))], name)
 
     def _row(self, going: str, row: str, prefix: str) -> str:
         """What a step leaves, or -1 where it does not count, as a row."""
@@ -364,26 +353,16 @@ class ControlFlow(OpenRows):
         kind = np.dtype(np.float32) if info is None else helper.tensor_dtype_to_np_dtype(
             onnx.TensorProto.DataType.Value(info.type)
         )  # fmt: skip
-        fill = self._number(f"{prefix}fill", np.array(-1).astype(kind))
-        chosen = self._made("Where", [going, row, fill], f"{prefix}chosen")
-        return self._made("Unsqueeze", [chosen, self._zero(prefix)], f"{prefix}row")
+        fill = self._constant_of(f"{prefix}fill", np.array(-1).astype(kind))
+        chosen = self._node("Where", [going, row, fill], f"{prefix}chosen")
+        return self._node("Unsqueeze", [chosen, self._zero(prefix)], f"{prefix}row")
 
-    def _number(self, name: str, values: Values) -> str:
-        return self._made("Constant", [], name, value=numpy_helper.from_array(values))
-
-    def _made(self, operator: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
-        self._add(helper.make_node(operator, inputs, [name], name, **attributes))
-        return name
-
-    def _given_out(self, name: str) -> None:
-        """A number that becomes an output of the model."""
+    def _add_output(self, name: str) -> None:
+        """Let a number be an output of the model."""
         self._graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [1]))
 
     def _zero(self, prefix: str) -> str:
-        name = f"{prefix}axis"
-        if name not in self.known:
-            self._add(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.array([0], np.int64))))
-        return name
+        return self._constant_of(f"{prefix}axis", [0])
 
     def _inlined(self, graph: Any, prefix: str, names: dict[str, str]) -> list[str]:
         """The nodes of a subgraph in the place of the node that has it; what its outputs are called."""

@@ -44,6 +44,10 @@ class OpenShapes(ABC):
         self._limits: dict[str, Limits] = {}
 
     @abstractmethod
+    def _add(self, proto: Any) -> None:
+        """Add a node by the rules of its operator and operands."""
+
+    @abstractmethod
     def _append(self, proto: Any) -> None:
         """Add a node as it is."""
 
@@ -165,6 +169,11 @@ class OpenShapes(ABC):
             self._plain("Concat", parts, name, axis=0)
         else:
             self._plain("Reshape", [parts[0], self._constant_of(f"{name}/shape", np.array(shape, np.int64))], name)
+
+    def _node(self, operator: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
+        """Add a node with one output by rules; the name of that."""
+        self._add(helper.make_node(operator, inputs, [name], name, **attributes))
+        return name
 
     def _plain(self, operator: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
         self._append(helper.make_node(operator, inputs, [name], name, **attributes))

@@ -1,7 +1,5 @@
 """A Slice to an end that the run computes: all rows up to the last there can be, and how many of them count."""
 
-from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,14 +32,6 @@ class OpenSlices(OpenRows):
     known: dict[str, Values]
     _makers: dict[str, Any]
 
-    @abstractmethod
-    def _made(self, operator: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
-        """A node with one output; the name of that."""
-
-    @abstractmethod
-    def _number(self, name: str, values: Values) -> str:
-        """A constant; its name."""
-
     def _open_slice(self, proto: Any) -> bool:
         """Whether a node is a Slice from known starts, of which one dimension has an end that is not known; then nodes
         are added that make all rows which there can be, -1 in those behind the end, and an output of the model with
@@ -69,41 +59,41 @@ class OpenSlices(OpenRows):
             return False
         places, name = taken[index], proto.output[0]
         if len(firsts) > 1 or places != range(shape[axis]):
-            bounds = [self._number(f"{name}/{what}", np.array(values, np.int64))
+            bounds = [self._constant_of(f"{name}/{what}", np.array(values, np.int64))
                       for what, values in (("start", firsts), ("end", whole), ("axis", along), ("by", every))
                       ]  # fmt: skip
-            kept = self._made("Slice", [data, *bounds], f"{name}/rows")
+            kept = self._node("Slice", [data, *bounds], f"{name}/rows")
         else:
             kept = data
         span = self._span(name, end, places, shape[axis])
         aside = np.arange(len(places)).reshape([-1, *[1] * (len(shape) - 1 - axis)]) * abs(places.step)
-        before = self._made("Less", [self._number(f"{name}/places", aside), span], f"{name}/before")
+        before = self._node("Less", [self._constant_of(f"{name}/places", aside), span], f"{name}/before")
         kind = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(self.info[data].type))
-        fill = self._number(f"{name}/fill", np.array(-1).astype(kind))
-        self._made("Where", [before, kept, fill], name)
+        fill = self._constant_of(f"{name}/fill", np.array(-1).astype(kind))
+        self._node("Where", [before, kept, fill], name)
         self._begin(name, axis, self._count(name, span, abs(places.step)))
         return True
 
     def _span(self, name: str, end: str, places: range, size: int) -> str:
         """How far the computed end is from the first place, at least 0, of a dimension of `size` rows: [1], INT64."""
         last = size if places.step > 0 else -1
-        numbers = {text: self._number(f"{name}/{text}", np.array([value], np.int64))
+        numbers = {text: self._constant_of(f"{name}/{text}", np.array([value], np.int64))
                    for text, value in (("zero", 0), ("size", size), ("begin", places.start), ("vector", 1),
                                        ("behind", last))}  # fmt: skip
-        wide = self._made("Cast", [end], f"{name}/wide", to=onnx.TensorProto.INT64)
-        given = self._made("Reshape", [wide, numbers["vector"]], f"{name}/given")
-        backwards = self._made("Less", [given, numbers["zero"]], f"{name}/backwards")
-        counted = self._made("Add", [given, numbers["size"]], f"{name}/counted")
-        given = self._made("Where", [backwards, counted, given], f"{name}/last")
-        given = self._made("Min" if places.step > 0 else "Max", [given, numbers["behind"]], f"{name}/least")
-        order = [given, numbers["begin"]] if places.step > 0 else [numbers["begin"], given]
-        return self._made("Max", [self._made("Sub", order, f"{name}/many"), numbers["zero"]], f"{name}/span")
+        wide = self._node("Cast", [end], f"{name}/wide", to=onnx.TensorProto.INT64)
+        bound = self._node("Reshape", [wide, numbers["vector"]], f"{name}/given")
+        backwards = self._node("Less", [bound, numbers["zero"]], f"{name}/backwards")
+        counted = self._node("Add", [bound, numbers["size"]], f"{name}/counted")
+        bound = self._node("Where", [backwards, counted, bound], f"{name}/last")
+        bound = self._node("Min" if places.step > 0 else "Max", [bound, numbers["behind"]], f"{name}/least")
+        order = [bound, numbers["begin"]] if places.step > 0 else [numbers["begin"], bound]
+        return self._node("Max", [self._node("Sub", order, f"{name}/many"), numbers["zero"]], f"{name}/span")
 
     def _count(self, name: str, span: str, step: int) -> str:
         """How many rows lie within a span: [1], INT64."""
         if step > 1:
-            up = self._made("Add", [span, self._number(f"{name}/up", np.array([step - 1]))], f"{name}/wider")
-            span = self._made("Div", [up, self._number(f"{name}/step", np.array([step]))], f"{name}/rounded")
+            up = self._node("Add", [span, self._constant_of(f"{name}/up", np.array([step - 1]))], f"{name}/wider")
+            span = self._node("Div", [up, self._constant_of(f"{name}/step", np.array([step]))], f"{name}/rounded")
         return span
 
 
