@@ -10,7 +10,6 @@ from npu_device.cost.plan import MAX_AFTER
 from npu_device.cost.topology import MAX_HOPS, MAX_NOC_LINKS
 from npu_device.dram.state import Request, TimedDram
 from npu_device.trace.events import Kind
-from npu_device.trace.records import RECORD
 from pyv_native.records import REFERENCE, array, items, record, records
 from pyv_native.state import LATEST
 
@@ -24,7 +23,6 @@ MAX_LANES = 16
 MAX_ROW_BANKS = 64
 MAX_LINKS = MAX_DRAM_CHANNELS + MAX_NOC_LINKS
 
-EVENT_WORDS = RECORD.itemsize // 8
 MAX_EVENTS = 8192
 """Events that are kept until the event stream takes them."""
 EVENTS_PER_CYCLE = 4096

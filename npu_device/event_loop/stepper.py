@@ -12,7 +12,6 @@ from npu_device.event_loop.state import (
     CLASSES,
     DMA,
     DRAINING,
-    EVENT_WORDS,
     EVENTS_PER_CYCLE,
     FOREVER,
     LATENCY,
@@ -39,7 +38,7 @@ from npu_device.event_loop.transfers import (
     report_moved,
     request_data,
 )
-from npu_device.trace.events import CACHED, What
+from npu_device.trace.events import CACHED, EVENT_WORDS, What
 
 IDLE, COMPLETE, UNIT_FREE, FULL, BEGUN = range(5)
 """Answers of `advance`."""

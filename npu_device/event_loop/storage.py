@@ -9,7 +9,8 @@ import numpy as np
 from npu_device.cost.plan import Column
 from npu_device.event_loop import cache, sharing, stepper
 from npu_device.event_loop.encoding import Encoded, PieceImage
-from npu_device.event_loop.state import EVENT_WORDS, MAX_EVENTS, EventLoop, Step
+from npu_device.event_loop.state import MAX_EVENTS, EventLoop, Step
+from npu_device.trace.events import EVENT_WORDS
 from pyv_native.arena import Arena
 from pyv_native.module import NativeModule, interpreted
 from pyv_native.records import WORD, layout

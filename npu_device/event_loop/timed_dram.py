@@ -138,11 +138,6 @@ def _load_segment(dram: Any, index: int, entry: Any, requests: list[Any]) -> Non
     number, burst, count, since = row(
         entry, (0, len(requests) - 1), (0, LATEST), (1, times.row_bytes >> times.shift), _COUNT
     )
-    segment = new_segment(dram)
-    segment.request, segment.burst, segment.count, segment.write = (
-        requests[number],
-        burst,
-        count,
-        requests[number].write,
-    )
+    segment, request = new_segment(dram), requests[number]
+    segment.request, segment.burst, segment.count, segment.write = request, burst, count, request.write
     append_segment(dram, index, segment, since)

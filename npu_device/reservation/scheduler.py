@@ -4,8 +4,8 @@ The queue holds accepted commands that have not started. The scheduler looks at 
 class of units has a leftist heap of ready commands.
 """
 
-from npu_device.reservation.state import EVENT_WORDS, MAX_EVENTS, NO_UNIT, RELEASE, RUNNING, START, Entry, Issue
-from npu_device.trace.events import FRONTEND, Cause, What
+from npu_device.reservation.state import MAX_EVENTS, NO_UNIT, RELEASE, RUNNING, START, Entry, Issue
+from npu_device.trace.events import EVENT_WORDS, FRONTEND, Cause, What
 from pyv_native.arena import callback
 from pyv_native.intrinsics import i32
 

@@ -5,9 +5,11 @@ Records come from free lists, which the station extends between calls.
 
 from npu_device.abi.memory_map import MAX_CLUSTERS
 from npu_device.memory.region import OPERAND_WORDS
+from npu_device.trace.events import EVENT_WORDS
 from pyv_native.records import REFERENCE, array, items, record, records
+from pyv_native.state import LATEST
 
-FOREVER = 1 << 62
+FOREVER = LATEST
 STREAMS = 16
 SCOPES = 3
 """Scopes of barriers: stream (tile), cluster, device."""
@@ -25,7 +27,6 @@ START, RELEASE = 1, 2
 """Requests of a function for its cycle: that commands start, that commands become ready."""
 MAX_OPERANDS = 64
 """Operands that are passed at once."""
-EVENT_WORDS = 4
 MAX_EVENTS = 64
 """Events that are kept until the event stream takes them."""
 

@@ -179,6 +179,7 @@ ENDS = frozenset((What.DMA_END, What.TE_END, What.VE_END))
 
 PACKED = struct.Struct("<QHHIIQI")
 """One event: cycle, unit, what, ticket, tile, bytes, aux; 32 bytes, little endian, no padding."""
+EVENT_WORDS = PACKED.size // 8
 BATCH = 4096
 """Events that a stream hands over at once."""
 Record = tuple[int, ...]
