@@ -283,24 +283,24 @@ class Timing:
         config = self._config
         payload = sum(region.payload for region in piece.writes)
         if piece.kind is Kind.TE:
-            made = product_of(config.te, piece)
+            cost = product_of(config.te, piece)
         elif config.ve.ideal:
-            made = Product(0)
+            cost = Product(0)
         else:
             rate = vector_rate(config.ve, piece.bits_a if config.ve.speed == "by_bits" else 8)
-            made = Product(compute_cycles(piece.operations, rate, config.ve.latency))
-        cycles = self.core_cycles(made.cycles)
+            cost = Product(compute_cycles(piece.operations, rate, config.ve.latency))
+        cycles = self.core_cycles(cost.cycles)
         unpack = self._unpack[piece.kind]
         widths = piece.bits_a, piece.bits_w or piece.bits_a
         accesses = [
-            Access(region, False, made.reads[min(i, 1)] * unpack.get(widths[min(i, 1)], 1))
+            Access(region, False, cost.reads[min(i, 1)] * unpack.get(widths[min(i, 1)], 1))
             for i, region in enumerate(piece.reads)
         ]
-        own = demands([*accesses, *(Access(region, True, made.writes) for region in piece.writes)], config.spm)
+        own = demands([*accesses, *(Access(region, True, cost.writes) for region in piece.writes)], config.spm)
         ports, stalls = _own_stalls(own, cycles)
         cycles = max(cycles, ports)
-        drain, cold = self.core_cycles(made.drain), self.core_cycles(made.cold)
-        stalls = (*stalls, *self._lost(made.lost))
+        drain, cold = self.core_cycles(cost.drain), self.core_cycles(cost.cold)
+        stalls = (*stalls, *self._lost(cost.lost))
         return Cost(piece.kind, False, cycles, cycles, drain, cold, payload, 0, piece.aux, own, stalls)
 
     def _lost(self, lost: Sequence[tuple[Cause, int]]) -> Iterator[tuple[int, Cause, int]]:

@@ -40,8 +40,8 @@ class Rates:
         lowest = min((rate for rate in (one, noc) if rate is not None), default=None)
         timed = config.dram.model == "timed"
         limits = (channel, lowest) if self.uniform and not timed else (channel, one, noc)
-        known = [rate for rate in limits if rate is not None]
-        self.per_byte = lcm(*(rate.denominator for rate in known)) if known else 1
+        rates = [rate for rate in limits if rate is not None]
+        self.per_byte = lcm(*(rate.denominator for rate in rates)) if rates else 1
         least = MIN_CREDITS if self.uniform else MIN_CREDITS * max(16, self._channels)
         if lowest is not None and lowest * self.per_byte < least:
             self.per_byte *= least

@@ -315,8 +315,8 @@ def _order_resident(stream: Stream, read: Column, compute: Column, after: _After
         for users in stream.last_uses.T:
             after.add_once(read[stream.tile], np.where(users == NONE, NONE, compute[users]))
     if stream.source is not None:
-        others = stream.source != np.arange(len(compute))
-        after.add(compute[others], read[stream.source[others]])
+        waiters = stream.source != np.arange(len(compute))
+        after.add(compute[waiters], read[stream.source[waiters]])
 
 
 def _order_early(nest: Nest, index: int, step: Column, tiles: Column, after: _After) -> None:

@@ -142,15 +142,15 @@ def share_route(loop: EventLoop, unit: Unit) -> int:
                 if i % loop.ports == port:
                     size += piece.channel_bytes[i]
         if size:
-            whole = part(size, piece.aligned)
+            share = part(size, piece.aligned)
             route = loop.routes[unit.cluster * loop.ports + port]
             hops = max(hops, route.hops)
             if piece.step_class == WRITE:
                 for link in route.writes:
-                    unit.share[link] = min(WHOLE, unit.share[link] + whole)
+                    unit.share[link] = min(WHOLE, unit.share[link] + share)
             else:
                 for link in route.reads:
-                    unit.share[link] = min(WHOLE, unit.share[link] + whole)
+                    unit.share[link] = min(WHOLE, unit.share[link] + share)
     return hops
 
 

@@ -175,8 +175,8 @@ class SmoothAttentionCodec(HeadTokenCodec):
 
     def make_table(self, samples: Sequence[Floats], head_dim: int, rotary: Rotary = NO_POSITIONS) -> bytes:
         top = np.max([np.abs(x).max(axis=0) for x in samples], axis=0).reshape(-1, 2, head_dim // 2)
-        both = np.broadcast_to(top.max(axis=1, keepdims=True), top.shape)
-        return (np.maximum(both, np.float32(1e-3)).reshape(-1) ** SMOOTHING).astype(np.float16).tobytes()
+        pair_top = np.broadcast_to(top.max(axis=1, keepdims=True), top.shape)
+        return (np.maximum(pair_top, np.float32(1e-3)).reshape(-1) ** SMOOTHING).astype(np.float16).tobytes()
 
     def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
         return super().encode(x / fp16_table(parameters, x.shape[1])[: x.shape[1]], head_dim, parameters)

@@ -354,9 +354,9 @@ class _Walk:
             noc = timing.core_cycles(config.noc.latency)
             return (Blocker.NOC, noc + hops), (Blocker.L2, timing.hit_latency - noc)
         dram = timing.core_cycles(config.dram_latency)
-        both = timing.core_cycles(config.dram_latency + config.noc.latency)
-        whole = timing.latency if way is Way.DRAM else timing.miss_latency
-        return (Blocker.DRAM_LATENCY, dram), (Blocker.NOC, both - dram + hops), (Blocker.L2, whole - both)
+        memory = timing.core_cycles(config.dram_latency + config.noc.latency)
+        total = timing.latency if way is Way.DRAM else timing.miss_latency
+        return (Blocker.DRAM_LATENCY, dram), (Blocker.NOC, memory - dram + hops), (Blocker.L2, total - memory)
 
     def _take(self, step: _Step, blocker: Blocker, cycles: int, left: int) -> int:
         taken = max(0, min(cycles, left))

@@ -46,8 +46,8 @@ class Held:
         kind = Kind(unit_kind(unit))
         count, index = self._counts[kind], unit_index(unit)
         low = index - index % count
-        others = [unit_code(kind, index) for index in range(low, low + count)]
-        free = sum(other not in own and self._free(other, begin, end) for other in others)
+        codes = [unit_code(kind, index) for index in range(low, low + count)]
+        free = sum(code not in own and self._free(code, begin, end) for code in codes)
         free = min(free, wanted)
         return cycles * free // (len(own) + free)
 

@@ -150,7 +150,7 @@ class AttentionMacro(Macro):
     @property
     def sampled(self) -> Hashable:
         policies = (self.k.fetched.policy, self.v.fetched.policy) if self.known else ()
-        return policies, tuple(one.digest for one in self.known or ())
+        return policies, tuple(part.digest for part in self.known or ())
 
     def at(self, position: int) -> Self:
         return replace(self, position=position, keys=position + self.queries)
@@ -179,8 +179,8 @@ class AttentionMacro(Macro):
             if self.new is None:
                 return read_tokens(encoded, read, stored, cache.half), ()
             appended = values(read, self.new[which]).astype(np.float32)
-            writes, seen = append_tokens(encoded, read, stored, appended, cache.half, seen=True)
-            return seen, writes
+            writes, tokens = append_tokens(encoded, read, stored, appended, cache.half, with_stored=True)
+            return tokens, writes
         if (table := self.token_table) is not None:
             return self._scaled_by_token(read, which, table)
         if self.new is None:

@@ -102,14 +102,14 @@ def read_tokens(cache: EncodedCache, read: Read, count: int, half: int) -> Value
 
 
 def append_tokens(
-    cache: EncodedCache, read: Read, first: int, rows: Values, half: int, seen: bool = False
+    cache: EncodedCache, read: Read, first: int, rows: Values, half: int, with_stored: bool = False
 ) -> tuple[tuple[tuple[Region, Bytes], ...], Values]:
-    """(writes, fp32 of all tokens as they will be read where `seen`) of tokens behind the first ones, rows (tokens, C).
-    DescriptorError."""
+    """(writes, fp32 as they will be read) of tokens behind the first ones, rows (tokens, C); `with_stored`: numbers of
+    all tokens. DescriptorError."""
     parameters = require_parameters(cache, read, half)
     try:
         writes, latest = cache.append(read, first, rows, parameters)
-        if seen:
+        if with_stored:
             latest = np.concatenate((cache.decoded(read, first, parameters), latest), axis=1)
     except NpuDeviceError as error:
         raise DescriptorError(TicketError.KV_DATA, str(error)) from None
@@ -169,11 +169,11 @@ class Transfers:
     """The transfers of the streams of one cache, between DRAM and the buffers `slots`."""
 
     def __init__(
-        self, of: Operands, name: str, slots: Slots, cache: EncodedCache, known: Sizes, word: str, *, write: bool,
+        self, of: Operands, name: str, slots: Slots, cache: EncodedCache, lengths: Sizes, word: str, *, write: bool,
         combine: bool = False,
     ) -> None:  # fmt: skip
         """`combine`: a buffer for each stream fills whole accesses, so that none is widened for what lies beside."""
-        self._of, self._name, self._slots, self._cache, self._known = of, name, slots, cache, known
+        self._of, self._name, self._slots, self._cache, self._lengths = of, name, slots, cache, lengths
         self._word, self._write = word, write
         self._opcode = Opcode.KV_APPEND if write else Opcode.KV_READ
         self._uncoded = Operands(of.slots, of.lane, {word: 1}) if combine else of
@@ -215,7 +215,7 @@ class Transfers:
             return ()
         column = np.full_like(head, first)
         tokens = Tokens(head, column, np.zeros_like(head), column, np.full_like(head, count))
-        read = Transfers(self._of, self._name, self._slots, self._cache, self._known, self._word, write=False)
+        read = Transfers(self._of, self._name, self._slots, self._cache, self._lengths, self._word, write=False)
         tails = read._tail(tokens, moves)
         return tuple(part for tiles in tails for part in tiles.stream(Role.KV, Opcode.KV_READ, inside=ENGINE_BYTES))
 
@@ -229,7 +229,7 @@ class Transfers:
         stream = cache.streams["sparse"]
         share = cache.heads // stream.rows
         row = head // share
-        at, size = self._known.between(row, tokens.coded, tokens.coded_count)
+        at, size = self._lengths.between(row, tokens.coded, tokens.coded_count)
         matrix = make_matrix(cache.address("sparse"), stream.rows, cache.pitch(stream), DataType.UINT8)
         moved = moves[(head[moves] % share == 0) & (size[moves] > 0)]
         yield self._tiles(self._uncoded, matrix, (row, np.ones_like(row), at, size), moved)
