@@ -180,9 +180,9 @@ class KvCodec(ABC):
     has_thresholds: ClassVar[bool] = False
     """Whether its offline knowledge is a file of thresholds."""
 
-    @abstractmethod
     def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
         """(rows, bytes of a group of tokens in a row) of the metadata; (1, 0): none."""
+        return 1, 0
 
     @abstractmethod
     def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
@@ -205,6 +205,11 @@ class KvCodec(ABC):
         for sample in samples:
             check_values("calibration", sample)
         return Parameters(table=self.make_table(samples, head_dim, rotary) if self.offline else b"")
+
+    @property
+    def max_code(self) -> int:
+        """Largest signed code."""
+        return (1 << self.bits - 1) - 1
 
     @property
     def offline(self) -> bool:
@@ -301,6 +306,12 @@ def check_values(name: str, x: NDArray[Any]) -> None:
         raise NpuDeviceError(
             f"{name}: token {token} has an element that is NaN, infinite or beyond fp16: must be finite"
         )
+
+
+def chunk_counts(outlier: NDArray[np.bool_]) -> Bytes:
+    """(tokens, chunks): entries of each chunk of elements, which are flagged (tokens, C)."""
+    counts: Bytes = outlier.reshape(len(outlier), -1, KV_CHUNK).sum(axis=2, dtype=np.uint8)
+    return counts
 
 
 def round_to_fp16(x: NDArray[Any]) -> Floats:

@@ -27,6 +27,7 @@ from npu_device.kv_quant.codec import (
     asymmetric,
     check_table,
     check_values,
+    chunk_counts,
     fp16_table,
     from_asymmetric,
     meta_bytes,
@@ -236,8 +237,7 @@ class LevelsCodec(KvCodec):
         codes[outlier] = 0
         token, channel = np.nonzero(outlier)
         entries = np.stack((channel.astype("<u2"), x[token, channel].astype("<f2").view("<u2")), axis=1)
-        counts = outlier.reshape(len(x), -1, KV_CHUNK).sum(axis=2).astype(np.uint8)
-        return Encoded(pack(codes, 4), counts, entries.reshape(-1).view(np.uint8), meta)
+        return Encoded(pack(codes, 4), chunk_counts(outlier), entries.reshape(-1).view(np.uint8), meta)
 
     @staticmethod
     def _decoded(encoded: Encoded, numbers: Floats) -> NDArray[np.float16]:
@@ -258,9 +258,6 @@ class ChannelLevelsCodec(LevelsCodec):
 
     policy = KvPolicy.CHANNEL_LEVELS
     passes = 1
-
-    def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
-        return 1, 0
 
     def table_bytes(self, heads: int, head_dim: int) -> int:
         return FP16_BYTES * (LEVELS + 2 * heads * head_dim) + len(NO_POSITIONS.pack(head_dim))
@@ -347,14 +344,6 @@ class ChannelShiftsCodec(KvCodec):
     policy = KvPolicy.CHANNEL_SHIFTS
     passes = 1
 
-    @property
-    def _max_code(self) -> int:
-        """Largest signed code."""
-        return (1 << self.bits - 1) - 1
-
-    def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
-        return 1, 0
-
     def table_bytes(self, heads: int, head_dim: int) -> int:
         return FP16_BYTES * (1 + 3 * heads * head_dim)
 
@@ -366,14 +355,14 @@ class ChannelShiftsCodec(KvCodec):
         shift = np.clip(np.floor(np.log2(top / reach)), 0, SHIFTS - 1).astype(np.uint16)
         by_head = shift.reshape(-1, head_dim)
         order = np.argsort(by_head, axis=1, kind="stable") + np.arange(len(by_head))[:, None] * head_dim
-        scale = np.array([top / self._max_code], np.float16).view(np.uint16)
+        scale = np.array([top / self.max_code], np.float16).view(np.uint16)
         words = scale, order.reshape(-1).astype(np.uint16), shift, middle.astype(np.float16).view(np.uint16)
         return np.concatenate(words).astype("<u2").tobytes()
 
     def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
         check_values("keys or values", x)
         scale, order, middle = self._table(parameters, x.shape[1])
-        top = np.float32(self._max_code)
+        top = np.float32(self.max_code)
         codes = np.clip(np.rint((x - middle) / scale), -top, top) + top
         return dense_only(pack(codes.astype(np.uint8)[:, order], self.bits), np.zeros((len(x), 0), np.uint8))
 
@@ -382,7 +371,7 @@ class ChannelShiftsCodec(KvCodec):
         scale, order, middle = self._table(parameters, permuted.shape[1])
         codes = np.empty_like(permuted)
         codes[:, order] = permuted
-        return to_fp16((codes.astype(np.float32) - np.float32(self._max_code)) * scale + middle)
+        return to_fp16((codes.astype(np.float32) - np.float32(self.max_code)) * scale + middle)
 
     @staticmethod
     def _table(parameters: Parameters, width: int) -> tuple[Floats, NDArray[np.int64], Floats]:

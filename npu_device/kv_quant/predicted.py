@@ -24,6 +24,7 @@ from npu_device.kv_quant.codec import (
     Parameters,
     Rotary,
     check_values,
+    chunk_counts,
     fp16_table,
     middle_and_reach,
     pack,
@@ -50,9 +51,6 @@ class PredictedCodec(KvCodec):
         if heads * head_dim % KV_CHUNK:
             raise NpuDeviceError(f"a token-vector of {heads * head_dim} elements: must be a multiple of {KV_CHUNK}")
 
-    def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
-        return 1, 0
-
     def entries(self, permille: int) -> int:
         return self.assumed
 
@@ -66,20 +64,21 @@ class PredictedCodec(KvCodec):
 
     def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
         check_values("keys or values", x)
-        integers, low = self._integers(x, parameters), -((1 << self.bits - 1) - 1)
+        integers, top = self._integers(x, parameters), self.max_code
         difference = integers - self._predict(integers)
-        escape = (difference < low) | (difference > -low)
-        codes = np.where(escape, (1 << self.bits) - 1, difference - low).astype(np.uint8)
+        escape = np.abs(difference) > top
+        codes = np.where(escape, (1 << self.bits) - 1, difference + top).astype(np.uint8)
         entries = (integers[escape] + self.max_integer).astype(np.uint8)
-        counts = escape.reshape(len(x), -1, KV_CHUNK).sum(axis=2).astype(np.uint8)
-        return Encoded(pack(codes, self.bits), counts, entries, np.zeros((len(x) // self.group, 0), np.uint8))
+        return Encoded(
+            pack(codes, self.bits), chunk_counts(escape), entries, np.zeros((len(x) // self.group, 0), np.uint8)
+        )
 
     def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
-        codes, low = unpack(encoded.dense, self.bits), -((1 << self.bits - 1) - 1)
+        codes = unpack(encoded.dense, self.bits)
         escape = codes == (1 << self.bits) - 1
-        if not np.array_equal(escape.reshape(len(codes), -1, KV_CHUNK).sum(axis=2), encoded.counts):
+        if not np.array_equal(chunk_counts(escape), encoded.counts):
             raise NpuDeviceError("counts of chunks ask for other entries than the codes")
-        stored = np.where(escape, 0, codes.astype(np.int16) + low).astype(np.int16)
+        stored = np.where(escape, 0, codes.astype(np.int16) - self.max_code).astype(np.int16)
         stored[escape] = encoded.sparse.astype(np.int16) - self.max_integer
         middle, reach, _ = _channels(parameters, codes.shape[1])
         integers = self._restore(stored, escape).astype(np.float32)
