@@ -8,7 +8,7 @@ from npu_device.event_loop.state import DMA, FOREVER, NOT_YET, READ, WRITE, Step
 from npu_device.event_loop.storage import Storage
 from npu_device.event_loop.transfers import request_step
 from pyv_native.records import layout
-from pyv_native.state import LATEST, Fields, StateError, inside, listed, row
+from pyv_native.state import LATEST, Fields, StateError, inside, integer, integers, listed, row
 
 _TICK = (-LATEST, LATEST)
 _COUNT = (0, LATEST)
@@ -72,27 +72,16 @@ def load_timed(storage: Storage, state: Any) -> None:
         with inside("requests", index):
             requests.append(_load_request(storage, item))
     waiters = set[int]()
-    for index, (channel, item) in enumerate(
-        zip(dram.channels, fields.listed("queues", len(dram.channels)), strict=True)
-    ):
+    for index, item in enumerate(fields.listed("queues", len(dram.channels))):
         with inside("queues", index):
             rank, queue, waiting = listed(item, 3)
-            (rank,) = row([rank], (-1, len(dram.ranks) - 1))
-            channel.rank = None if rank < 0 else dram.ranks[rank]
+            rank = integer(rank, -1, len(dram.ranks) - 1)
+            dram.channels[index].rank = None if rank < 0 else dram.ranks[rank]
             if len(listed(queue)) > dram.times.depth:
                 raise StateError("more row segments than the queue holds")
             for entry in queue:
                 _load_segment(dram, index, entry, requests)
-            last = None
-            for (number,) in (row([each], (0, len(requests) - 1)) for each in listed(waiting)):
-                if number in waiters or is_queued(requests[number]):
-                    raise StateError(f"request {number} does not wait here")
-                waiters.add(number)
-                if last is None:
-                    channel.waiting = requests[number]
-                else:
-                    last.next = requests[number]
-                last = requests[number]
+            _load_waiting(dram.channels[index], integers(waiting, 0, len(requests) - 1), requests, waiters)
         update_choice(dram, index)
     for number, request in enumerate(requests):
         served = not request.queued and is_queued(request)
@@ -130,6 +119,21 @@ def _load_request(storage: Storage, item: Any) -> Any:
     request.bursts = bursts
     step.request = request
     return request
+
+
+def _load_waiting(channel: Any, numbers: list[int], requests: list[Any], waiters: set[int]) -> None:
+    """Let requests wait for room in the queue of a channel, in this order; `waiters`: those that wait at all."""
+    last = None
+    for number in numbers:
+        request = requests[number]
+        if number in waiters or is_queued(request):
+            raise StateError(f"request {number} does not wait here")
+        waiters.add(number)
+        if last is None:
+            channel.waiting = request
+        else:
+            last.next = request
+        last = request
 
 
 def _load_segment(dram: Any, index: int, entry: Any, requests: list[Any]) -> None:
