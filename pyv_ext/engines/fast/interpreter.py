@@ -5,7 +5,7 @@ It is exact at every budget: an instruction begins only while cycles are left. W
 branch or from outside, it goes on in translated code if there is some, and else counts, so that the hot addresses get
 translated.
 
-pc, cycle and count of instructions are in the hart's record between records.
+pc, cycle and count of instructions are in the hart's record between calls.
 """
 
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
