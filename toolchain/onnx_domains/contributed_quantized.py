@@ -145,7 +145,7 @@ _STORED = {2: ml_dtypes.uint4, 4: ml_dtypes.uint4, 8: np.uint8}
 
 
 def matmul_nbits(parts: Parts) -> None:
-    """Weights in blocks along K, with a scale and a zero point of each; they stay codes (`passes.quantization`). At
+    """Weights in blocks along K, with a scale and a zero point of each; they stay codes (`passes.weight_groups`). At
     accuracy level 4 activations are rounded to 127 steps of the largest of their block, as onnxruntime does."""
     node = parts.node
     size, rows, columns, bits = (int(node.attribute(name)) for name in ("block_size", "K", "N", "bits"))

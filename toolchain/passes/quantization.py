@@ -9,7 +9,7 @@ With the width `vq` weights of floats become codes of vectors, and codebooks
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,11 +17,19 @@ import numpy as np
 from npu_device.abi.opcodes import BITS, VQ_ENTRIES, VQ_EXPANDED, VQ_VECTOR, DataType
 from npu_device.memory.bitwidth import tensor_bytes
 from toolchain.codegen.commands import Target
-from toolchain.codegen.tiles import bytes_of
 from toolchain.errors import ModelError, RuleError
-from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, Values
-from toolchain.ir.operations import PRODUCTS, epilogue_of
+from toolchain.ir.graph import Graph, LayerIR, TensorIR, Values
+from toolchain.ir.operations import PRODUCTS
 from toolchain.ir.reference import Execution
+from toolchain.passes.weight_groups import (
+    TYPES,
+    add_constant,
+    by_groups,
+    has_blocks,
+    in_blocks,
+    rows_in_order,
+    saves_traffic,
+)
 from toolchain.quantize.codebook import VQ_BITS, coded
 from toolchain.quantize.gptq import gptq
 from toolchain.quantize.qconfig import GPTQ, NEAREST, QConfig
@@ -29,7 +37,6 @@ from toolchain.quantize.scales import least_squares_scales
 
 CODES = (DataType.INT8, DataType.UINT8)
 FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
-TYPES = {8: DataType.INT8, 4: DataType.INT4, 2: DataType.INT2}
 
 
 def run(graph: Graph, target: Target) -> Graph:
@@ -42,8 +49,8 @@ def run(graph: Graph, target: Target) -> Graph:
         raise ModelError("QConfig: the model has no product with constant weights to quantize: leave weights out")
     moments = _moments(graph, numbers, target) if config.rounding == GPTQ else {}
     pieces = {
-        index: _in_blocks(graph, layer) for index, layer in enumerate(graph.layers)
-        if _has_blocks(graph, layer) and _saves_traffic(graph, layer)
+        index: in_blocks(graph, layer) for index, layer in enumerate(graph.layers)
+        if has_blocks(graph, layer) and saves_traffic(graph, layer)
     }  # fmt: skip
     for index, number in numbers.items():
         bits, layer = config.weight_bits(number), graph.layers[index]
@@ -94,7 +101,7 @@ def _numbers(graph: Graph) -> dict[int, int]:
     found: dict[int, int] = {}
     numbers = Counter[int]()
     for index, layer in enumerate(graph.layers):
-        if _quantizable(graph, layer) and not _has_blocks(graph, layer):
+        if _quantizable(graph, layer) and not has_blocks(graph, layer):
             found[index] = numbers[layer.integer("phase")]
             numbers[layer.integer("phase")] += 1
     return found
@@ -153,7 +160,7 @@ def _narrowed(graph: Graph, layer: LayerIR, number: int, bits: int, config: QCon
         )
     if config.packing == "unpacked_byte":
         return layer
-    _constant(graph, f"{name}.as_int{bits}", codes, TYPES[bits])
+    add_constant(graph, f"{name}.as_int{bits}", codes, TYPES[bits])
     return replace(layer, inputs=(layer.inputs[0], f"{name}.as_int{bits}", *layer.inputs[2:]))
 
 
@@ -166,7 +173,7 @@ def _moments(graph: Graph, numbers: Mapping[int, int], target: Target) -> dict[i
     wanted = {
         index for index, number in numbers.items()
         if config.weight_bits(number) in (4, 2) and graph.layers[index].op_type == "GEMM_T"
-        and _rows_in_order(graph.layers[index])
+        and rows_in_order(graph.layers[index])
     }  # fmt: skip
     for sample in target.samples:
         run = Execution(graph)
@@ -183,11 +190,6 @@ def _moments(graph: Graph, numbers: Mapping[int, int], target: Target) -> dict[i
     return {index: moment for index, moment in moments.items() if np.isfinite(moment).all()}
 
 
-def _rows_in_order(layer: LayerIR) -> bool:
-    """Whether the rows of a product follow each other in its first operand."""
-    return layer.integer("batch") == 1 or layer.integer("step0") == layer.integer("m") * layer.integer("k")
-
-
 def _quantized(graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments: Values | None) -> LayerIR:
     """The product with codes, and their scales behind what its epilogue has. `moments`: of `_moments`, for gptq."""
     name = layer.inputs[1]
@@ -202,8 +204,8 @@ def _quantized(graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments
         ((codes, scales),) = gptq(matrix, moments, (1 << bits - 1) - 1)
         codes = np.ascontiguousarray(codes.T if turned else codes).reshape(values.shape)
     kind = TYPES[8 if config.packing == "unpacked_byte" else bits]
-    _constant(graph, f"{name}.int{bits}", codes, kind)
-    _constant(graph, f"{name}.int{bits}.scale", scales, DataType.FP32)
+    add_constant(graph, f"{name}.int{bits}", codes, kind)
+    add_constant(graph, f"{name}.int{bits}.scale", scales, DataType.FP32)
     epilogue = "+".join(filter(None, (layer.text("epilogue"), "scale")))
     inputs = (layer.inputs[0], f"{name}.int{bits}", *layer.inputs[2:], f"{name}.int{bits}.scale")
     return LayerIR(layer.id, layer.op_type, inputs, layer.outputs, {**layer.attributes, "epilogue": epilogue})
@@ -230,8 +232,8 @@ def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> L
     if f"{name}.vq" not in graph.constants:  # another phase has the same product
         made = coded(matrix, how)
         codes = np.repeat(made.codes, VQ_VECTOR, axis=1)[:, : matrix.shape[1]].reshape(values.shape)
-        _constant(graph, f"{name}.vq", codes, DataType.VQ8)
-        _constant(graph, f"{name}.vq.codebook", made.vectors.reshape(-1, VQ_VECTOR), VQ_EXPANDED)
+        add_constant(graph, f"{name}.vq", codes, DataType.VQ8)
+        add_constant(graph, f"{name}.vq.codebook", made.vectors.reshape(-1, VQ_VECTOR), VQ_EXPANDED)
     inputs = (layer.inputs[0], f"{name}.vq", *layer.inputs[2:], f"{name}.vq.codebook")
     return LayerIR(layer.id, layer.op_type, inputs, layer.outputs, {**layer.attributes, "codebooks": how.codebooks})
 
@@ -283,11 +285,6 @@ def _restored(graph: Graph, layer: LayerIR) -> Values:
     return last[book[:, None] * VQ_ENTRIES + matrix, within].reshape(codes.shape)
 
 
-def _constant(graph: Graph, name: str, values: Values, kind: DataType) -> None:
-    graph.tensors[name] = TensorIR(name, Role.WEIGHT, values.shape, kind)
-    graph.constants[name] = values
-
-
 def _codes(values: Values, bits: int, *, rows: bool) -> tuple[Values, Values]:
     """(codes as INT8, scale per output channel as FP32); channels are the first axis (`rows`), else the last one."""
     top = (1 << bits - 1) - 1
@@ -308,7 +305,7 @@ def _in_groups(
 ) -> list[LayerIR]:  # fmt: skip
     """A product as one of each group of rows of its weights, with scales of its own. `moments`: of `_moments`."""
     n, k, size = layer.integer("n"), layer.integer("k"), config.group
-    if not _rows_in_order(layer):
+    if not rows_in_order(layer):
         raise ModelError(f"QConfig group_size {config.group}: the rows of {layer.id} lie apart: group_size: 0")
     values = graph.constant(layer.inputs[1])
     assert values is not None
@@ -318,101 +315,4 @@ def _in_groups(
     else:
         groups = gptq(matrix, moments, (1 << bits - 1) - 1, size)
     kind = TYPES[8 if config.packing == "unpacked_byte" else bits]
-    return _by_groups(graph, layer, groups, size, kind)
-
-
-def _has_blocks(graph: Graph, layer: LayerIR) -> bool:
-    """Whether a product reads weights that the model has as codes in blocks."""
-    if layer.op_type != "GEMM_T" or layer.inputs[1] not in graph.blocks or layer.integer("in1_nk"):
-        return False
-    blocks = graph.blocks[layer.inputs[1]]
-    fits = blocks.zeros is None or not layer.integer("k") % blocks.size
-    return (
-        _rows_in_order(layer)
-        and fits
-        and not layer.integer("step1")
-        and graph.tensors[layer.inputs[0]].dtype is DataType.FP32
-    )
-
-
-def _saves_traffic(graph: Graph, layer: LayerIR) -> bool:
-    """Whether codes save more DRAM traffic than the sums of blocks are, each of which is written and read again: with
-    few tokens."""
-    blocks, (k, n) = graph.blocks[layer.inputs[1]], (layer.integer("k"), layer.integer("n"))
-    sums = layer.integer("batch") * layer.integer("m") * n * (len(blocks.scales) - 1)
-    saved = bytes_of(k * n, DataType.FP32) - bytes_of(k * n, TYPES[blocks.bits])
-    return 2 * bytes_of(sums, DataType.FP32) < saved
-
-
-def _in_blocks(graph: Graph, layer: LayerIR) -> list[LayerIR]:
-    """The product with these codes. What their zeros are apart from 0 is a product of the sums of each block of
-    activations, which is added first."""
-    name, (k, n) = layer.inputs[1], (layer.integer("k"), layer.integer("n"))
-    blocks = graph.blocks[name]
-    starts = range(0, k, blocks.size)
-    groups = [(blocks.codes[at : at + blocks.size], row) for at, row in zip(starts, blocks.scales, strict=True)]
-    layers, first = list[LayerIR](), ""
-    if blocks.zeros is not None:
-        rows, count, source = layer.integer("batch") * layer.integer("m"), len(groups), layer.inputs[0]
-        sums, first = f"{layer.id}.sums", f"{layer.id}.zeros"
-        graph.tensors[sums] = TensorIR(sums, Role.ACTIVATION, (rows, count), DataType.FP32)
-        graph.tensors[first] = TensorIR(first, Role.ACTIVATION, (rows, n), DataType.FP32)
-        zeros = np.ascontiguousarray(-blocks.zeros * blocks.scales, np.float32)
-        _constant(graph, f"{name}.zeros", zeros, DataType.FP32)
-        layers.append(LayerIR(f"{layer.id}.sums", "REDUCE", (source,), (sums,),
-                              {"function": "SUM", "m": rows * count, "n": k // count}))  # fmt: skip
-        usual: dict[str, Attribute] = {"batch": 1, "m": rows, "n": n, "k": count, "step0": 0, "step1": 0}
-        layers.append(LayerIR(f"{layer.id}.zeros", "GEMM_T", (sums, f"{name}.zeros"), (first,), usual))
-    return layers + _by_groups(graph, layer, groups, blocks.size, TYPES[blocks.bits], first)
-
-
-def _by_groups(
-    graph: Graph, layer: LayerIR, groups: Sequence[tuple[Values, Values]], size: int, kind: DataType, first: str = ""
-) -> list[LayerIR]:
-    """A product as one of each group of rows of its weights, (codes, scales); each adds the one before it, the last is
-    the product. Its rows lie group by group. `first`: a tensor that is added to it."""
-    m, n, k, batch = (layer.integer(name) for name in ("m", "n", "k", "batch"))
-    rows = batch * m
-    source, out = graph.tensors[layer.inputs[0]], graph.tensors[layer.outputs[0]]
-    layers = list[LayerIR]()
-    if rows > 1 and len(groups) > 1:
-        source = TensorIR(f"{layer.id}.rows", Role.ACTIVATION, (k * rows,), source.dtype)
-        graph.tensors[source.id] = source
-        for start, count in ((0, k // size), (k - k % size, 1)):
-            width = size if not start else k % size
-            if width:
-                walk: dict[str, Attribute] = {
-                    "dims": (count, rows, width), "from": (size, k, 1), "to": (size * rows, width, 1),
-                    "at_in": start, "at_out": start * rows,
-                }  # fmt: skip
-                layers.append(LayerIR(f"{layer.id}.rows{start}", "COPY", (layer.inputs[0],), (source.id,), walk))
-    parts = epilogue_of(layer)
-    residual = parts.get("residual", "")
-    if first and residual:
-        total = f"{layer.id}.first"
-        graph.tensors[total] = TensorIR(total, Role.ACTIVATION, (rows, n), out.dtype)
-        both: dict[str, Attribute] = {"function": "ADD", "m": 1, "n": rows * n, "broadcast": "FULL"}
-        layers.append(LayerIR(total, "ELTWISE", (first, residual), (total,), both))
-    else:
-        total = first or residual
-    for index, (codes, scales) in enumerate(groups):
-        start, width = index * size, len(codes)
-        last = index == len(groups) - 1
-        name, view = f"{layer.inputs[1]}.int{BITS[kind]}.group{index}", f"{layer.id}.rows.group{index}"
-        _constant(graph, name, np.ascontiguousarray(codes), kind)
-        _constant(graph, f"{name}.scale", np.ascontiguousarray(scales), DataType.FP32)
-        begin, stored = source.offset + start * rows, source.view_of or source.id
-        graph.tensors[view] = TensorIR(view, source.role, (rows, width), source.dtype, stored, offset=begin)
-        target = layer.outputs[0] if last else f"{layer.id}.sum{index}"
-        if not last:
-            graph.tensors[target] = TensorIR(target, Role.ACTIVATION, (rows, n), out.dtype)
-        end = {key: tensor for key, tensor in parts.items() if last and key != "residual"}
-        end |= {"residual": total} if total else {}
-        attributes = {**layer.attributes, "batch": 1, "m": rows, "k": width, "step0": 0, "step1": 0, "in1_nk": 0,
-                      "epilogue": "+".join((*end, "scale"))}  # fmt: skip
-        if not last:
-            attributes.pop("activation", None)
-        label = layer.id if last else f"{layer.id}.group{index}"
-        layers.append(LayerIR(label, "GEMM_T", (view, name, *end.values(), f"{name}.scale"), (target,), attributes))
-        total = target
-    return layers
+    return by_groups(graph, layer, groups, size, kind)
