@@ -9,7 +9,6 @@ import numpy as np
 
 from npu_device.abi.opcodes import BITS, VQ_ENTRIES, VQ_EXPANDED, VQ_VECTOR, DataType
 from npu_device.kv_quant.block import Side, pack_block
-from npu_device.kv_quant.codec import KvCodec
 from toolchain.backend import Program
 from toolchain.decoders.shapes import HeadGroup, Job
 from toolchain.ir.data_types import FLOATS
@@ -148,25 +147,13 @@ class Step:
             (rows, heads * dim), m=self.tokens, n=heads * dim, heads=heads, kv_heads=1, t_max=job.t_max,
             scale=shape.head_dim**-0.5, window=shape.window_of(index), batch=job.requests,
         )  # fmt: skip
-        mix = self._moved(
-            f"{name}.seen",
-            attended,
-            (heads, rows, latent),
-            (dim, heads * dim, 1),
-            rotary,
-            self._tensor(f"{name}.seen.out", (heads * rows, latent)),
-            (rows * latent, latent, 1),
-        )
+        mix = self._moved(f"{name}.seen", attended, (heads, rows, latent), (dim, heads * dim, 1), rotary,
+                          self._tensor(f"{name}.seen.out", (heads * rows, latent)),
+                          (rows * latent, latent, 1))  # fmt: skip
         values = self._products(f"{name}.values", mix, heads, value)
-        joined = self._moved(
-            f"{name}.joined",
-            values,
-            (rows, heads, value),
-            (value, rows * value, 1),
-            0,
-            self._tensor(f"{name}.joined.out", (rows, heads * value)),
-            (heads * value, value, 1),
-        )
+        joined = self._moved(f"{name}.joined", values, (rows, heads, value), (value, rows * value, 1), 0,
+                             self._tensor(f"{name}.joined.out", (rows, heads * value)),
+                             (heads * value, value, 1))  # fmt: skip
         return self._added(f"{name}.output", joined, x, shape.output_bias)
 
     def _moved(
@@ -237,20 +224,16 @@ class Step:
 
     def _kv_parameters(self, name: str, group: HeadGroup, side: int | None = None) -> list[str]:
         """Target of `scale` of a command, about keys (0), values (1) or both: the parameter block of encoded ones,
-        the scales of integers, one per head."""
+        the scales of integers, one per head, all without values."""
         if group.kind in FLOATS:
             return []
         codecs = self.job.storage.codecs
         if codecs is None:
             return [self._weight(f"{name}.scale", ((2 if side is None else 1) * group.heads,), DataType.FP32)]
-        block = self._block(codecs if side is None else (codecs[side],), group)
-        words = np.frombuffer(block, np.int32)
+        sides = [Side(codec, None) for codec in (codecs if side is None else (codecs[side],))]
+        words = np.frombuffer(pack_block(sides, group.heads, self.shape.head_dim), np.int32)
         self.graph.constants[f"{name}.scale"] = words
         return [self._weight(f"{name}.scale", words.shape, DataType.INT32)]
-
-    def _block(self, codecs: tuple[KvCodec, ...], group: HeadGroup) -> bytes:
-        """Parameter block of a run without values."""
-        return pack_block([Side(codec, None) for codec in codecs], group.heads, self.shape.head_dim)
 
     def _feed_forward(self, name: str, index: int, source: str, x: str) -> str:
         """Result of the feed-forward network for `source`, added to x."""

@@ -351,8 +351,8 @@ def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
         results = evaluate(proto, feeds, node.model.proto.opset_import)
     except Exception as error:
         node.refuse(f"cannot be evaluated at compile time: {' '.join(str(error).split())}")
-    if proto.op_type == "DequantizeLinear" and (made := _blocks(node, feeds)) is not None:
-        node.graph.blocks[proto.output[0]] = made
+    if proto.op_type == "DequantizeLinear" and (blocks := _blocks(node, feeds)) is not None:
+        node.graph.blocks[proto.output[0]] = blocks
     return dict(zip((name for name in proto.output if name), results, strict=True))
 
 

@@ -63,7 +63,7 @@ def without_batchnorm(model: OnnxModel) -> Any:
 def with_resizes_as_products(model: OnnxModel) -> OnnxModel:
     """The model with linear and cubic Resizes as the products that they become on the device, for which they have
     scales then; itself where there is none."""
-    proto, nodes, found = onnx.ModelProto(), list[Any](), False
+    proto, nodes, products = onnx.ModelProto(), list[Any](), 0
     proto.CopyFrom(model.proto)
     for node in model.proto.graph.node:
         parts = Parts(NodeView(node, model.name, model.opset, model.info, model.initializers))
@@ -72,10 +72,10 @@ def with_resizes_as_products(model: OnnxModel) -> OnnxModel:
                 resize(parts)
         except ModelError:  # said when the model is compiled
             parts.nodes = []
-        found |= bool(parts.nodes)
+        products += len(parts.nodes)
         nodes += parts.nodes or [node]
-        proto.graph.initializer.extend(numpy_helper.from_array(one, name) for name, one in parts.constants.items())
-    if not found:
+        proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in parts.constants.items())
+    if not products:
         return model
     del proto.graph.node[:]
     proto.graph.node.extend(nodes)
