@@ -179,28 +179,28 @@ def measured(
     return rows
 
 
-def compared(program: CompiledDecoder, wanted: Mapping[str, Values]) -> list[dict[str, Any]]:
+def compared(program: CompiledDecoder, references: Mapping[str, Values]) -> list[dict[str, Any]]:
     """Each method on the reference's keys and values: bits of an element, relative error of keys and of values, of all
     layers together, then of each."""
     rows = []
     layers = len(program.decoder.caches) // 2
-    for method, one in METHODS.items():
+    for name, method in METHODS.items():
         squared, bits = np.zeros((layers, 2, 2)), np.zeros((layers, 2))
         for index, cache in enumerate(program.decoder.caches):
             at = divmod(index, 2)
-            x = tokens_by_channels(np.asarray(wanted[cache.past], np.float32))
+            x = tokens_by_channels(np.asarray(references[cache.past], np.float32))
             side, running = "kv"[at[1]], side_of(program, index)
-            same = one.codecs is not None and one.codecs[at[1]] is running.codec
-            parameters = parameters_of(program, index) if same else one.calibrate(x, side, cache.head_dim)
-            got = one.read_back(x, side, cache.head_dim, parameters)
-            squared[at] = np.square(got - x, dtype=np.float64).sum(), np.square(x, dtype=np.float64).sum()
-            bits[at] = one.stored_bits(x, side, cache.head_dim, parameters)
+            same = method.codecs is not None and method.codecs[at[1]] is running.codec
+            parameters = parameters_of(program, index) if same else method.calibrate(x, side, cache.head_dim)
+            decoded = method.read_back(x, side, cache.head_dim, parameters)
+            squared[at] = np.square(decoded - x, dtype=np.float64).sum(), np.square(x, dtype=np.float64).sum()
+            bits[at] = method.stored_bits(x, side, cache.head_dim, parameters)
         for layer in (ALL, *range(layers)):
-            own = squared.sum(axis=0) if layer == ALL else squared[int(layer)]
-            errors = np.sqrt(own[:, 0] / np.maximum(own[:, 1], np.finfo(float).tiny))
+            sums = squared.sum(axis=0) if layer == ALL else squared[int(layer)]
+            errors = np.sqrt(sums[:, 0] / np.maximum(sums[:, 1], np.finfo(float).tiny))
             mean = float(bits.mean() if layer == ALL else bits[int(layer)].mean())
             rows.append(
-                {"method": method, "layer": layer, "bits": mean, "error_k": float(errors[0]),
+                {"method": name, "layer": layer, "bits": mean, "error_k": float(errors[0]),
                  "error_v": float(errors[1])}
             )  # fmt: skip
     return rows

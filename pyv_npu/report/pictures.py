@@ -120,11 +120,11 @@ def _banks(name: str, title: str, caption: str, run: Series, rows: Mapping[str, 
 
 def cumulative(latencies: Mapping[str, Latency], program: str) -> list[Chart]:
     """Shares of the submissions that took at most so many cycles."""
-    known = distribution_steps(latencies)
-    written = any(stage == "t_submit" for _, stage, _ in known)
+    rows = distribution_steps(latencies)
+    written = any(stage == "t_submit" for _, stage, _ in rows)
     curves = [
         Line(mode, [(cycles, 100 * rank / steps[-1][1]) for cycles, rank in steps], stage)
-        for mode, stage, steps in known if not (written and stage == "t_submit_prebuilt")
+        for mode, stage, steps in rows if not (written and stage == "t_submit_prebuilt")
     ]  # fmt: skip
     title = "Submission latency: cumulative distribution"
     return [distributions("latency_cdf", title, program, curves)] if curves else []

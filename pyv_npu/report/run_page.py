@@ -27,12 +27,12 @@ class Observed(NamedTuple):
     over_time: Sequence[Chart]
 
 
-def extended(sections: Sequence[Section], seen: Observed, sweeps: Mapping[str, Sequence[Part]]) -> list[Section]:
+def extended(sections: Sequence[Section], observed: Observed, sweeps: Mapping[str, Sequence[Part]]) -> list[Section]:
     """Adds to the sections of a result the charts and tables that only its page has; `sweeps`: charts by key."""
-    run, config = next(iter(seen.runs.values())), next(iter(seen.configs.values()))
+    run, config = next(iter(observed.runs.values())), next(iter(observed.configs.values()))
     charts: dict[str, Sequence[Part]] = {
-        "latency": seen.distributions,
-        "stages": [*pictures.stages(seen.runs), *pictures.reasons(seen.runs)],
+        "latency": observed.distributions,
+        "stages": [*pictures.stages(observed.runs), *pictures.reasons(observed.runs)],
     }
     total, *rest = (each for each in sections if each.name != "host")
     shown = [each._replace(parts=[*charts.get(each.name, ()), *_below_headings(each.parts, sweeps)]) for each in rest]
@@ -40,17 +40,17 @@ def extended(sections: Sequence[Section], seen: Observed, sweeps: Mapping[str, S
         (at for at, each in enumerate(shown) if each.name in ("tokens", "faults", "energy", "latency")), len(shown)
     )
     shown[front:front] = [
-        *layers.of_model(seen.analyses, config, run["program"]),
-        Section("traffic", "Traffic", memory.traffic(seen.runs, seen.analyses)),
-        Section("kv", "Keys and values", memory.keys_and_values(seen.runs)),
+        *layers.of_model(observed.analyses, config, run["program"]),
+        Section("traffic", "Traffic", memory.traffic(observed.runs, observed.analyses)),
+        Section("kv", "Keys and values", memory.keys_and_values(observed.runs)),
     ]
     end = next((at for at, each in enumerate(shown) if each.name == "parameters"), len(shown))
-    title = "The run" if len(seen.runs) == 1 else "The runs"
+    title = "The run" if len(observed.runs) == 1 else "The runs"
     shown[end:end] = [
-        Section("sites", "Call sites", _sites(seen.sites)),
-        Section("time", "Over time", [OverTime(seen.gantts)]),
-        Section("series", "Engines, queue and scratchpad", seen.over_time),
-        total._replace(title=title, parts=[*total.parts, counters(seen.runs)]),
+        Section("sites", "Call sites", _sites(observed.sites)),
+        Section("time", "Over time", [OverTime(observed.gantts)]),
+        Section("series", "Engines, queue and scratchpad", observed.over_time),
+        total._replace(title=title, parts=[*total.parts, counters(observed.runs)]),
     ]
     return shown
 
@@ -64,25 +64,25 @@ def _below_headings(parts: Sequence[Part], charts: Mapping[str, Sequence[Part]])
 
 
 def write_page(
-    sections: Sequence[Section], seen: Observed, effective: Effective, comparison: Mapping[str, Any] | None
+    sections: Sequence[Section], observed: Observed, effective: Effective, comparison: Mapping[str, Any] | None
 ) -> str:
     """Writes the document; `sections`: those of `extended`; `comparison` has `ratio`, None for one run."""
-    run = next(iter(seen.runs.values()))
+    run = next(iter(observed.runs.values()))
     subtitle = (
         f"preset {run['preset']}, core {run['core'] or 'none'}, {run['sim_level']}, "
         f"{effective.config.npu.clock_hz / 1e6:g} MHz; cycles are core cycles"
     )
-    causes = {name: layers.causes(analysis) for name, analysis in seen.analyses.items()}
-    said = sentences(seen.runs, causes)
+    causes = {name: layers.causes(analysis) for name, analysis in observed.analyses.items()}
+    verdict = sentences(observed.runs, causes)
     total = next(each for each in sections if each.name == "run")
     warnings = [part for part in total.parts if isinstance(part, Note) and part.kind == "warning"]
-    head: list[Part] = [Note(subtitle, "muted"), *warnings, *([Verdict(said)] if said else [])]
+    head: list[Part] = [Note(subtitle, "muted"), *warnings, *([Verdict(verdict)] if verdict else [])]
     body = [each._replace(parts=[part for part in each.parts if part not in head and not isinstance(part, Verdict)])
             for each in sections if each.name != "parameters"]  # fmt: skip
-    known = [part for each in sections if each.name == "parameters" for part in each.parts]
-    body.append(Section("parameters", "Parameters", [*known, *_differences(seen.configs), parameters(effective)]))
-    tiles = [Tile(*figure) for figure in key_figures(seen.runs, seen.configs, seen.analyses, comparison)]
-    return page.render(f"{run['program']}: {' against '.join(seen.runs)}", head, tiles, body)
+    entries = [part for each in sections if each.name == "parameters" for part in each.parts]
+    body.append(Section("parameters", "Parameters", [*entries, *_differences(observed.configs), parameters(effective)]))
+    tiles = [Tile(*figure) for figure in key_figures(observed.runs, observed.configs, observed.analyses, comparison)]
+    return page.render(f"{run['program']}: {' against '.join(observed.runs)}", head, tiles, body)
 
 
 def _sites(sites: Mapping[str, Sequence[tuple[str, Distribution]]]) -> list[Part]:

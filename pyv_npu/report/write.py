@@ -100,7 +100,7 @@ def write_report(
     binned = {result.name: _series(result) for result in results}
     latencies = {result.name: result.core.latency for result in results if result.core is not None}
     config, run = results[0].config, results[0].json
-    seen = Observed(
+    observed = Observed(
         {result.name: result.json for result in results},
         {result.name: result.config for result in results},
         {result.name: result.analysis for result in results if result.analysis is not None},
@@ -109,14 +109,14 @@ def write_report(
         cumulative(latencies, f"{run['program']}, preset {run['preset']}"),
         over_time(binned, config.npu.spm.size * config.npu.clusters),
     )
-    shown = extended(sections, seen, sweep_charts or {})
+    shown = extended(sections, observed, sweep_charts or {})
     for name, table in csv_tables(shown).items():
         write_csv(folder / name, table.heads, [list(map(plain, row)) for row in table.rows])
     _write_cdf(folder / "latency_cdf.csv", latencies)
     write_series_csv(folder / "series.csv", binned)
     _write_sweeps(folder / "sweeps.csv", (comparison or {}).get("sweeps", ()))
     _write_metrics(folder / "metrics.csv", results)
-    write_text(folder / "report.html", write_page(shown, seen, effective, comparison))
+    write_text(folder / "report.html", write_page(shown, observed, effective, comparison))
 
 
 def _sites(run: Result[Any]) -> list[tuple[str, Distribution]]:

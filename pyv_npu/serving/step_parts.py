@@ -158,7 +158,7 @@ class ProductTimes:
     _heads: dict[int, int] = field(default_factory=dict)
     _around: dict[tuple[int, int], int] = field(default_factory=dict)
     _products: dict[int, int] = field(default_factory=dict)
-    _others: "dict[Shape, ProductTimes]" = field(default_factory=dict)
+    _by_shape: "dict[Shape, ProductTimes]" = field(default_factory=dict)
     _inside: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     @property
@@ -194,12 +194,12 @@ class ProductTimes:
         products = replace(shape, window=0)
         if products == replace(self.simulator.shape, window=0, window_every=1):
             return self
-        return self._others.setdefault(products, ProductTimes(replace(self.simulator, shape=products)))
+        return self._by_shape.setdefault(products, ProductTimes(replace(self.simulator, shape=products)))
 
     @property
     def total(self) -> int:
         """Simulations of all kinds of layers."""
-        return self.simulated + sum(other.simulated for other in self._others.values())
+        return self.simulated + sum(other.simulated for other in self._by_shape.values())
 
     def of(self, rows: int, requests: int) -> tuple[int, int]:
         """(cycles around the layers, cycles of the products of a layer) of a step."""

@@ -70,30 +70,30 @@ class LayerTimes:
         self.products, self.shape, self.kv, self._beside = products, shape, kv, beside
         self._simulator = replace(products.simulator, shape=shape)
         self.runs = 0
-        self._known: dict[tuple[int, int, bool], Attention] = {}
+        self._attentions: dict[tuple[int, int, bool], Attention] = {}
         self._sums: dict[tuple[int, int, bool], Attention] = {}
         self._sums_of_batches: dict[tuple[int, int, bool], int] = {}
         self._batches: dict[tuple[int, int, bool], int] = {}
 
     def table(self) -> list[list[int]]:
         """Attention that was simulated, to be kept."""
-        return [[*key[:2], int(key[2]), *one] for key, one in sorted(self._known.items())]
+        return [[*key[:2], int(key[2]), *one] for key, one in sorted(self._attentions.items())]
 
     def restore(self, rows: Sequence[Sequence[int]]) -> None:
         """Take on what `table` gave."""
         for tokens, context, resident, *parts in rows:
-            self._known[tokens, context, bool(resident)] = Attention(*parts)
+            self._attentions[tokens, context, bool(resident)] = Attention(*parts)
 
     def _attention_at(self, tokens: int, context: int, resident: bool) -> Attention:
         if self.shape.cache_window and tokens == 1 and context > 2 * self.shape.cache_window:
             return self._attention_at(1, 2 * self.shape.cache_window, resident)
         key = tokens, context, resident
-        if key not in self._known:
+        if key not in self._attentions:
             self.runs += 1
             chunk = Chunk(tokens, context)
             run = self._simulator.run([chunk], Parts.ATTENTION, 1, self.kv, resident)
-            self._known[key] = Attention(*run.attention(0))
-        return self._known[key]
+            self._attentions[key] = Attention(*run.attention(0))
+        return self._attentions[key]
 
     def _between(self, tokens: int, context: int, resident: bool, at: int) -> int:
         def value(points: int, place: int) -> int:
@@ -218,9 +218,9 @@ class StepTimes:
         key = tuple(chunks), layers
         if key not in self._whole:
             self._runs += 1
-            made = [Chunk(*one) for one in chunks]
+            parts = [Chunk(*one) for one in chunks]
             beside = self._side_by_side(chunks)
-            self._whole[key] = self.parts.simulator.run(made, Parts.ALL, layers, self.kv, beside=beside)
+            self._whole[key] = self.parts.simulator.run(parts, Parts.ALL, layers, self.kv, beside=beside)
         return self._whole[key]
 
     def check(self, step: int, chunks: Sequence[tuple[int, int]], most: int = 2) -> Check:
@@ -228,19 +228,19 @@ class StepTimes:
         the others take as long as the last of their turn."""
         turn = self.shape.window_every
         layers = min(most if len(self.kinds) == 1 else self.shape.dense_layers + 2 * turn, self.layers)
-        made = self._run(chunks, layers)
-        lengths = [end - begin for begin, end in pairwise((0, *made.ends))][-turn:]
-        whole = made.cycles + sum(lengths[index % len(lengths)] for index in range(self.layers - layers))
+        run = self._run(chunks, layers)
+        lengths = [end - begin for begin, end in pairwise((0, *run.ends))][-turn:]
+        cycles = run.cycles + sum(lengths[index % len(lengths)] for index in range(self.layers - layers))
         tokens = sum(tokens for tokens, _ in chunks)
-        return Check(step, len(chunks), tokens, layers, whole, self.cycles(chunks))
+        return Check(step, len(chunks), tokens, layers, cycles, self.cycles(chunks))
 
     def linearity(self, chunks: Sequence[tuple[int, int]]) -> float | None:
         """How far the layers behind the second of a step of `MOST` are from as long as that; relative to the step. None
         for a model of two layers, and of layers that differ."""
         if len(self.kinds) > 1:
             return None
-        made = self._run(chunks, min(MOST, self.layers))
-        if len(made.ends) < 3:
+        run = self._run(chunks, min(MOST, self.layers))
+        if len(run.ends) < 3:
             return None
-        first, second, *_, last = made.ends
-        return ((len(made.ends) - 2) * (second - first) - (last - second)) / made.cycles
+        first, second, *_, last = run.ends
+        return ((len(run.ends) - 2) * (second - first) - (last - second)) / run.cycles

@@ -89,16 +89,16 @@ def outcome_sections(campaigns: Sequence[Campaign]) -> list[Section]:
 
 
 def _chart(one: Campaign) -> list[Chart]:
-    shares = {do: {str(outcome): 100 * found[outcome] / found.total() for outcome in Outcome if found[outcome]}
-              for do, found in one.kinds().items()}  # fmt: skip
+    shares = {do: {str(outcome): 100 * counts[outcome] / counts.total() for outcome in Outcome if counts[outcome]}
+              for do, counts in one.kinds().items()}  # fmt: skip
     title = f"Outcomes by action, {one.mode}"
     return [stacked(f"outcomes_{one.mode}", title, "shares of the runs", shares, "% of the runs")] if shares else []
 
 
 def _outcomes(one: Campaign) -> list[Part]:
     total, count = one.total(), len(one.counted)
-    rows: list[list[Value]] = [[do, found.total(), *(found[outcome] for outcome in Outcome)]
-                               for do, found in one.kinds().items()]  # fmt: skip
+    rows: list[list[Value]] = [[do, counts.total(), *(counts[outcome] for outcome in Outcome)]
+                               for do, counts in one.kinds().items()]  # fmt: skip
     rows.append(["all", count, *(total[outcome] for outcome in Outcome)])
     rows.append(["share, %", None, *(100 * total[outcome] / max(count, 1) for outcome in Outcome)])
     ends = [interval(total[outcome], count) for outcome in Outcome]

@@ -63,13 +63,13 @@ def _of_run(table: Mapping[str, Any], name: str) -> Any:
     return table.get(name) if name else next(iter(table.values()), None)
 
 
-def latency_parts(found: Difference) -> list[Part]:
+def latency_parts(difference: Difference) -> list[Part]:
     """Draws a chart for each run and stage that both results have."""
     parts: list[Part] = []
-    tables = [_table(loaded) for loaded in (found.before, found.after)]
-    for name in found.common:
+    tables = [_table(loaded) for loaded in (difference.before, difference.after)]
+    for name in difference.common:
         both = [_curves(loaded, table, name)
-                for loaded, table in zip((found.before, found.after), tables, strict=True)]  # fmt: skip
+                for loaded, table in zip((difference.before, difference.after), tables, strict=True)]  # fmt: skip
         for stage in both[0]:
             if stage in both[1]:
                 end = max(curves[stage][1][-1][0] for curves in both)  # where the slower run has all of its submissions
@@ -109,11 +109,11 @@ def _curves(
     }  # fmt: skip
 
 
-def time_parts(found: Difference) -> list[Part]:
+def time_parts(difference: Difference) -> list[Part]:
     """Shows every run of both results that a page shows over time, on one axis; A above B."""
     charts: dict[str, Any] = {}
-    pages = [_gantts(loaded) for loaded in (found.before, found.after)]
-    for name in found.common:
+    pages = [_gantts(loaded) for loaded in (difference.before, difference.after)]
+    for name in difference.common:
         for side, gantts in zip(SIDES, pages, strict=True):
             chart = _of_run(gantts, name)
             if chart is not None:

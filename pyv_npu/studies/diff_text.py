@@ -13,34 +13,34 @@ HEADS = ("A", "B", "change", "of A")
 UNITS = ("", "", "", "", "share")
 
 
-def render(found: Difference) -> str:
+def render(difference: Difference) -> str:
     """Formats the difference for a terminal."""
-    return as_text([Section("head", "", _head(found)), *_sections(found)], SHOWN)
+    return as_text([Section("head", "", _head(difference)), *_sections(difference)], SHOWN)
 
 
-def page(found: Difference) -> str:
+def page(difference: Difference) -> str:
     """Writes the document: the same, with the distributions of the submission latency and both runs over time."""
-    settings, causes, changes = _sections(found)
+    settings, causes, changes = _sections(difference)
     charts = [
-        Section("latency", "Submission latency, core cycles", latency_parts(found)),
-        Section("time", "Over time", time_parts(found)),
+        Section("latency", "Submission latency, core cycles", latency_parts(difference)),
+        Section("time", "Over time", time_parts(difference)),
     ]
-    return render_page("Difference of two results", _head(found), (), [settings, causes, *charts, changes])
+    return render_page("Difference of two results", _head(difference), (), [settings, causes, *charts, changes])
 
 
-def _head(found: Difference) -> list[Part]:
-    names = [f"{side}: {loaded.name}" for side, loaded in (("A", found.before), ("B", found.after))]
-    return [Verdict([found.sentence]), *(Note(text, "muted") for text in names)]
+def _head(difference: Difference) -> list[Part]:
+    names = [f"{side}: {loaded.name}" for side, loaded in (("A", difference.before), ("B", difference.after))]
+    return [Verdict([difference.sentence]), *(Note(text, "muted") for text in names)]
 
 
-def _sections(found: Difference) -> list[Section]:
-    settings = [(f"{each.kind} {each.name}", _plain(each.before), _plain(each.after)) for each in found.settings]
+def _sections(difference: Difference) -> list[Section]:
+    settings = [(f"{each.kind} {each.name}", _plain(each.before), _plain(each.after)) for each in difference.settings]
     causes = [
         Table((_name(each.run, each.name), *HEADS),
               [*(_row(part, part.figure) for part in each.parts), _row(each.total, "total")], units=UNITS)
-        for each in found.breakdowns
+        for each in difference.breakdowns
     ]  # fmt: skip
-    ranked = sorted(found.changes, key=lambda each: -abs(each.share if each.share is not None else 1e9))
+    ranked = sorted(difference.changes, key=lambda each: -abs(each.share if each.share is not None else 1e9))
     changes = [_row(each, _name(each.run, each.figure)) for each in ranked]
     return [
         Section("settings", "Settings that differ", [Table(("setting", "A", "B"), settings)] if settings else []),

@@ -105,11 +105,11 @@ def _evaluate(
 ) -> _Evaluation:  # fmt: skip
     stored: list[StoredTokens] = []
 
-    def recorded(index: int, x: Values) -> StoredTokens:
+    def record(index: int, x: Values) -> StoredTokens:
         stored.append(store(index, x))
         return stored[-1]
 
-    logits = text_logits(decoder, tokens, recorded)
+    logits = text_logits(decoder, tokens, record)
     return _Evaluation(likelihoods(logits, targets), logits.argmax(axis=1), stored)
 
 
@@ -190,7 +190,7 @@ def _step_cycles(
     program = compile_decoder(decoder, target_of(npu), 0, count + 1, kv_blocks=blocks, **options)
     memory = {program.address(POSITION): count.to_bytes(4, "little")}
     if blocks:
-        counts = {cache.past: one.counts for cache, one in zip(decoder.caches, stored, strict=True)}
+        counts = {cache.past: tokens.counts for cache, tokens in zip(decoder.caches, stored, strict=True)}
         memory |= encoded_kv.tables(program, counts)
     return run_commands(program.step(0), npu, "CA_HYBRID", memory=memory).cycles
 

@@ -42,16 +42,16 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     decoder = load_decoder(model_file(args.model))
     check_tokens(tokens, decoder, f"--tokens {args.tokens}")
     rows = list(scores(decoder, effective.config.npu, tokens, args.count, names, call.progress.say))
-    found = [row._asdict() for row in rows]
+    methods = [row._asdict() for row in rows]
     of = f"{decoder.name}, the last {args.count} tokens of {args.tokens.name}"
     if args.report is not None:
         try:
             args.report.mkdir(parents=True, exist_ok=True)
-            write_bytes(args.report / "perplexity.csv", csv_of(found))
+            write_bytes(args.report / "perplexity.csv", csv_of(methods))
             section = Section("perplexity", "Accuracy of keys and values", [chart(rows, of), table(rows)])
             write_text(args.report / "report.html", render(of, [], [], [section]))
         except OSError as error:
             raise UsageError(f"--report {args.report}: {error.strerror}: choose another place") from None
     text = f"{of}\n\n" + as_text([Section("methods", "", [table(rows)])], len(rows))
-    show(as_json({"schema": 1, "count": args.count, "methods": found}) if args.json else text)
+    show(as_json({"schema": 1, "count": args.count, "methods": methods}) if args.json else text)
     return OK

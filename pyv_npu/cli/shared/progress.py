@@ -114,6 +114,6 @@ def _commands(platform: "Platform") -> Callable[[], int]:
     symbol = program.symbols.get(TOTAL)
     if symbol is not None:
         return lambda: int.from_bytes(platform.bus.peek(symbol.address, 4) or b"", "little")
-    known = {argument.name: argument.default for argument in boot.requirements(program).arguments}
-    commands = known.get("commands", 0) if "descriptors" in known else 0
+    defaults = {argument.name: argument.default for argument in boot.requirements(program).arguments}
+    commands = defaults.get("commands", 0) if "descriptors" in defaults else 0
     return lambda: commands

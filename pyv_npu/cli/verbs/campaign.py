@@ -71,19 +71,19 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     check_writable(args.csv, "--csv")
     folder = None if args.output is None else CampaignFolder(args.output)
     modes = [config.npu.mode] if options.MODE in dict(args.settings) else ["loose", "tight"]
-    found = []
+    outcomes = []
     for mode in modes:
         call.progress.say(f"preparing {config.run.program}")
         chosen = with_values(config, {options.MODE: mode})
         prepared = workload.prepare(chosen)
-        found.append(campaign.run_campaign(prepared, chosen, plan, args.n, config.run.seed, call.progress.say))
+        outcomes.append(campaign.run_campaign(prepared, chosen, plan, args.n, config.run.seed, call.progress.say))
     if args.csv is not None:
-        write_file(args.csv, "--csv", campaign.csv(found))
-    result = {"schema": 1, "program": config.run.program, "modes": campaign.to_json(found)}
-    call.show(result, as_text(outcome_sections(found)), as_json=args.json)
+        write_file(args.csv, "--csv", campaign.csv(outcomes))
+    result = {"schema": 1, "program": config.run.program, "modes": campaign.to_json(outcomes)}
+    call.show(result, as_text(outcome_sections(outcomes)), as_json=args.json)
     if folder is not None:
         read = [config.run.program, *files_beside(config.run.program), str(args.faults), *args.config]
-        folder.write(config.run.program, found, _run_of(args, call.command_line), fingerprints(read))
+        folder.write(config.run.program, outcomes, _run_of(args, call.command_line), fingerprints(read))
         diagnose(f"the page is in {folder.place / PAGE}")
     return OK
 

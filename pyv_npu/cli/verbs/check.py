@@ -28,9 +28,9 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         raise UsageError(f"{args.program}: check takes {', '.join(MODEL_SUFFIXES)}: `pyv-npu run` takes other programs")
     config = options.effective(args).config
     call.progress.say(f"compiling {args.program}")
-    found = inspect(config, model_file(args.program), work.choices(args))
-    show(as_json(found.json) if args.json else found.text)
-    return BAD_INPUT if found.refusal else OK
+    report = inspect(config, model_file(args.program), work.choices(args))
+    show(as_json(report.json) if args.json else report.text)
+    return BAD_INPUT if report.refusal else OK
 
 
 def _check_shape(args: argparse.Namespace) -> int:
@@ -39,9 +39,9 @@ def _check_shape(args: argparse.Namespace) -> int:
     from pyv_npu.workloads.built_in import BuiltIn, Request
     from toolchain.decoders.config_facts import derived
 
-    found = derived(shape_of(args.program))
+    values = derived(shape_of(args.program))
     config = options.effective(args).with_defaults(BuiltIn.defaults, BuiltIn.needs).config
     BuiltIn(Request(args.program, layers=1)).prepare(config)
-    rows = [(name, f"{value:,}" if type(value) is int else str(value)) for name, value in found.items()]
-    show(as_json({"schema": 1, **found}) if args.json else lines_of(f"{args.program}: compiles", rows))
+    rows = [(name, f"{value:,}" if type(value) is int else str(value)) for name, value in values.items()]
+    show(as_json({"schema": 1, **values}) if args.json else lines_of(f"{args.program}: compiles", rows))
     return OK

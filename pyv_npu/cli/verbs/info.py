@@ -52,9 +52,9 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         from pyv_npu.config.shape_file import shape_of
         from toolchain.decoders.config_facts import derived
 
-        found = derived(shape_of(args.program))
-        rows = [(name, f"{value:,}" if type(value) is int else str(value)) for name, value in found.items()]
-        show(as_json({"schema": 1, **found}) if args.what == "json" else lines_of(args.program, rows))
+        values = derived(shape_of(args.program))
+        rows = [(name, f"{value:,}" if type(value) is int else str(value)) for name, value in values.items()]
+        show(as_json({"schema": 1, **values}) if args.what == "json" else lines_of(args.program, rows))
     elif args.what == "schema":
         from pyv_npu.config.json_schema import schema
 

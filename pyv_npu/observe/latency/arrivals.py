@@ -37,12 +37,12 @@ def distances(process: str, interval: int, group: int, count: int, seed: int) ->
     import random
 
     draw = random.Random(seed)
-    found: list[int] = []
+    arrivals: list[int] = []
     at = 0
-    while len(found) < count:
+    while len(arrivals) < count:
         at += interval if process == "periodic" else round(-interval * math.log(1.0 - draw.random()))
-        found += [at] * min(group, count - len(found))
-    return found
+        arrivals += [at] * min(group, count - len(arrivals))
+    return arrivals
 
 
 def bursty(load: LoadConfig, seed: int) -> list[int]:
@@ -56,16 +56,16 @@ def bursty(load: LoadConfig, seed: int) -> list[int]:
     gaps = calm, calm / load.burst_ratio
     sojourns = load.burst_cycles * (1 - share) / share, float(load.burst_cycles)
     state, at, change = 0, 0.0, draw.expovariate(1 / sojourns[0])
-    found: list[int] = []
-    while len(found) < load.count:
+    arrivals: list[int] = []
+    while len(arrivals) < load.count:
         gap = draw.expovariate(1 / gaps[state])
         if at + gap < change:
             at += gap
-            found += [round(at)] * min(load.group, load.count - len(found))
+            arrivals += [round(at)] * min(load.group, load.count - len(arrivals))
         else:  # the exponential gap has no memory: it is drawn anew in the next state
             at, state = change, 1 - state
             change += draw.expovariate(1 / sojourns[state])
-    return found
+    return arrivals
 
 
 def recorded(path: str, count: int) -> list[int]:
@@ -80,17 +80,17 @@ def recorded(path: str, count: int) -> list[int]:
         raise UsageError(f"load.file = {path}: {error.strerror}; give a file with a cycle a line") from None
     except UnicodeDecodeError:
         raise UsageError(f"load.file = {path}: is no text; give a file with a cycle a line") from None
-    found: list[int] = []
+    arrivals: list[int] = []
     for number, line in enumerate(lines[:count], 1):
         digits = line.isascii() and line.isdigit() and len(line) <= len(str(_LONGEST))
-        if not digits or int(line) >= _LONGEST or (found and int(line) < found[-1]):
+        if not digits or int(line) >= _LONGEST or (arrivals and int(line) < arrivals[-1]):
             raise UsageError(
                 f"load.file = {path}: arrival {number} is {line[:40]!r}; give ascending cycles below 2^31, one a line"
             )
-        found.append(int(line))
-    if len(found) < count:
-        raise UsageError(f"load.count = {count}: {path} has {len(found)} arrivals; ask for fewer")
-    return found
+        arrivals.append(int(line))
+    if len(arrivals) < count:
+        raise UsageError(f"load.count = {count}: {path} has {len(arrivals)} arrivals; ask for fewer")
+    return arrivals
 
 
 def install(config: Config, program: Program, bus: Bus) -> list[int]:
@@ -112,24 +112,24 @@ def install(config: Config, program: Program, bus: Bus) -> list[int]:
     if load.count > room:
         raise UsageError(f"load.count = {load.count}: {SYMBOL} of {program.name} has room for {room}; ask for fewer")
     if load.arrivals == "recorded":
-        found = recorded(load.file, load.count)
+        arrivals = recorded(load.file, load.count)
     elif load.arrivals == "mmpp":
-        found = bursty(load, config.run.seed)
+        arrivals = bursty(load, config.run.seed)
     else:
-        found = distances(load.arrivals, load.interval, load.group, load.count, config.run.seed)
-    if found and found[-1] >= _LONGEST:
+        arrivals = distances(load.arrivals, load.interval, load.group, load.count, config.run.seed)
+    if arrivals and arrivals[-1] >= _LONGEST:
         raise UsageError(
             f"load.interval = {load.interval}: the last of {load.count} arrives after 2^31 cycles; shorten it"
         )
-    bus.poke(symbol.address, struct.pack(f"<{len(found) + 2}I", 0, len(found), *found))
-    return found
+    bus.poke(symbol.address, struct.pack(f"<{len(arrivals) + 2}I", 0, len(arrivals), *arrivals))
+    return arrivals
 
 
-def assign(submissions: "Submissions", refused: "Table", epoch: int, found: Sequence[int]) -> "Submissions":
+def assign(submissions: "Submissions", refused: "Table", epoch: int, distances: Sequence[int]) -> "Submissions":
     """The submissions with their t_arr. The i-th to begin from the epoch on serves arrival i; `refused` holds t0 of
     those that were turned away, which served theirs too. An epoch of 0: the program never got ready.
     """
-    if not (found and epoch and len(submissions)):
+    if not (distances and epoch and len(submissions)):
         return submissions
     import numpy as np
 
@@ -139,9 +139,9 @@ def assign(submissions: "Submissions", refused: "Table", epoch: int, found: Sequ
     which = np.arange(len(begins))
     which[len(submissions) :] = NONE
     order = np.lexsort((which, begins))
-    order = order[begins[order] >= epoch][: len(found)]
+    order = order[begins[order] >= epoch][: len(distances)]
     accepted = which[order] != NONE
-    t_arr = epoch + np.array(found[: len(order)], dtype=np.int64)
+    t_arr = epoch + np.array(distances[: len(order)], dtype=np.int64)
     arrivals = np.full(len(submissions), NONE)
     arrivals[which[order][accepted]] = t_arr[accepted]
 

@@ -68,14 +68,14 @@ class Evidence:
     def _complete_notices(self, column: dict[str, Integers]) -> None:
         """t7: the end of the first read that told firmware. A handler that was running by then is not the t6."""
         t4, t6, t7 = column["t4"], column["t6"], column["t7"]
-        told_all = _at(self._ends, np.searchsorted(self._looks, t4))
-        found = np.stack([t7, told_all, self._told(column["ticket"], t4)])
-        first = np.where(found == NONE, _NEVER, found).min(axis=0)
+        register_reads = _at(self._ends, np.searchsorted(self._looks, t4))
+        reads = np.stack([t7, register_reads, self._ticket_reads(column["ticket"], t4)])
+        first = np.where(reads == NONE, _NEVER, reads).min(axis=0)
         done = t4 != NONE
         t7[done] = np.where(first == _NEVER, NONE, first)[done]
         t6[done & (t7 != NONE) & (t6 > t7)] = NONE
 
-    def _told(self, ticket: Integers, t4: Integers) -> Integers:
+    def _ticket_reads(self, ticket: Integers, t4: Integers) -> Integers:
         """The end of the first read from t4 on that showed this ticket done."""
         keys = np.searchsorted(self._names, ticket) * self._cycles + np.minimum(t4, self._cycles - 1)
         at = np.searchsorted(self._keys, keys)

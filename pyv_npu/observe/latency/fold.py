@@ -51,10 +51,10 @@ class Fold:
             if name in ("t_submit", "t_submit_prebuilt"):
                 self.reasons[name] = self.reasons.get(name, 0) + rows[chosen][:, REASONS].sum(axis=0)
         start, end, site = column_of(rows, "t0"), column_of(rows, "t2"), column_of(rows, "call_site")
-        seen = (start != NONE) & (end != NONE)
-        for address in value_counts(site[seen]):
-            here = seen & (site == address)
-            self.sites.setdefault(address, Counter()).update(value_counts((end - start)[here]))
+        timed = (start != NONE) & (end != NONE)
+        for address in value_counts(site[timed]):
+            site_rows = timed & (site == address)
+            self.sites.setdefault(address, Counter()).update(value_counts((end - start)[site_rows]))
 
 
 def value_counts(values: Integers) -> dict[int, int]:

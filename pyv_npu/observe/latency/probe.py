@@ -88,8 +88,8 @@ class LatencyProbe:
         if self._arrivals:
             epoch = int.from_bytes(self._bus.peek(self._epoch, 4) or b"", "little")
             accepted = assign(accepted, self.recorder.refused, epoch, self._arrivals)
-        found = accepted if self._rows.accepted else None
-        return Latency(found, self.recorder.rejected, self.t0_source, warmup, self.stamps.overwritten)
+        submissions = accepted if self._rows.accepted else None
+        return Latency(submissions, self.recorder.rejected, self.t0_source, warmup, self.stamps.overwritten)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 

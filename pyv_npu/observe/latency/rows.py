@@ -77,8 +77,8 @@ class Submission(NamedTuple):
 
 NONE = -1
 STAMPS = ("t_arr", "t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7")
-_GIVEN = ("descriptor", "prebuilt", "leave", "arrival", "tight", "stream", "call_site")
-_FACTS = (*_GIVEN, "number", "ticket", "error")
+_SUBMITTED = ("descriptor", "prebuilt", "leave", "arrival", "tight", "stream", "call_site")
+_FACTS = (*_SUBMITTED, "number", "ticket", "error")
 """Of each submission, as in `Submission`; the first ones are known when it leaves the core."""
 COLUMNS = (*_FACTS, "fetch_start", "interrupting", *STAMPS, *(reason.value for reason in Reason))
 """`fetch_start`: when the front end took it up. `interrupting`: whether it asks for an interrupt."""
@@ -91,7 +91,7 @@ _REASONS = tuple(Reason)
 _FLAGS = ("prebuilt", "tight")
 _ORDER, _HOLDS = WIDTH, WIDTH + 1
 SLOT = WIDTH + 2
-_BLANK = array("q", [*(NONE if name in STAMPS else 0 for name in COLUMNS[len(_GIVEN) :]), NONE, 1]).tobytes()
+_BLANK = array("q", [*(NONE if name in STAMPS else 0 for name in COLUMNS[len(_SUBMITTED) :]), NONE, 1]).tobytes()
 """Columns of a slot behind the facts of acceptance."""
 CHUNK = 4096
 """Finished rows that are spilled together."""
@@ -226,11 +226,11 @@ def _check(rows: "array[int]", width: int) -> None:
     matrix = np.array(rows, np.int64).reshape(-1, width)
     first = 1 if width == 1 + WIDTH else 0
     columns = matrix[:, first : first + WIDTH]
-    given = np.delete(columns, [*map(COLUMN.__getitem__, STAMPS), *range(REASONS.start, REASONS.stop)], axis=1)
+    facts = np.delete(columns, [*map(COLUMN.__getitem__, STAMPS), *range(REASONS.start, REASONS.stop)], axis=1)
     stamps = columns[:, COLUMN[STAMPS[0]] : COLUMN[STAMPS[-1]] + 1]
     flags = columns[:, [COLUMN[name] for name in (*_FLAGS, "interrupting")]]
-    others = np.delete(matrix, np.arange(first, first + WIDTH), axis=1)
-    if (given < 0).any() or (stamps < NONE).any() or (flags > 1).any() or (others < NONE).any():
+    margins = np.delete(matrix, np.arange(first, first + WIDTH), axis=1)
+    if (facts < 0).any() or (stamps < NONE).any() or (flags > 1).any() or (margins < NONE).any():
         raise StateError("a stamp or a fact of a submission is negative")
     if (np.abs(matrix) > LATEST).any():
         raise StateError(f"a number is beyond {LATEST}")

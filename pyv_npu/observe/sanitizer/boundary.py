@@ -236,18 +236,18 @@ class Boundary:
         if not count or count > ring.size:
             return
         self._tail, self._rung = value, start + cycles + self._bus.timing.mmio_one_way
-        made = []
+        submissions = []
         for step in range(count):
             index = (tail + step) & _MASK
             address = ring.slot(index)
             data = self._bus.peek(address, DESCRIPTOR_SIZE)
             if data is not None:
-                made.append(self._hand_over(side, address, index, data))
-                self._check_lap(made[-1])
-        self._doorbells[value] = made
+                submissions.append(self._hand_over(side, address, index, data))
+                self._check_lap(submissions[-1])
+        self._doorbells[value] = submissions
         if len(self._doorbells) > ring.size:
             del self._doorbells[next(iter(self._doorbells))]
-        for submission in made:
+        for submission in submissions:
             self._checks.check_fence(submission)
 
     def _check_lap(self, submission: Submission) -> None:
@@ -255,8 +255,8 @@ class Boundary:
         between, or the program's file has content for it."""
         address, older = submission.address, self._laps.get(submission.address)
         since = 0 if older is None else older.side.cycle
-        known = older is not None or not (self._restored or self._checks.is_loaded(address))
-        if known and self._shadow.latest(address, address + DESCRIPTOR_SIZE, since) is None:
+        tracked = older is not None or not (self._restored or self._checks.is_loaded(address))
+        if tracked and self._shadow.latest(address, address + DESCRIPTOR_SIZE, since) is None:
             self._old[submission] = older
         self._laps[address] = submission
 

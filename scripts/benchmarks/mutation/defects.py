@@ -87,8 +87,8 @@ DEFECTS = (
     ),
     Defect(
         "submissions that a soft reset takes count as rejected", "pyv_npu/observe/latency/probe.py",
-        "Latency(found, self.recorder.rejected, self.t0_source, warmup, self.stamps.overwritten)",
-        "Latency(found, self.recorder.rejected + self.stamps.overwritten, self.t0_source, warmup)",
+        "Latency(submissions, self.recorder.rejected, self.t0_source, warmup, self.stamps.overwritten)",
+        "Latency(submissions, self.recorder.rejected + self.stamps.overwritten, self.t0_source, warmup)",
         UNTOUCHED + "test_what_a_soft_reset_takes_from_the_ring_is_lost_and_not_rejected",
     ),
     Defect(
