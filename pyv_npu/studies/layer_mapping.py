@@ -81,7 +81,10 @@ class LayerMapping(NamedTuple):
         run, layer = self.chosen, self.chosen.layer
         kinds = [self.graph.tensors[name].dtype.name.lower() for name in layer.inputs[:2]]
         groups = f", {_groups(layer)} groups" if _groups(layer) > 1 else ""
-        share = f"{100 * run.bounds[run.limit] / run.cycles:.1f} %" if run.cycles else "-"
+        bounds = [
+            (name, f"{cycles:,}", f"{100 * cycles / run.cycles:.1f} %" if run.cycles else "-")
+            for name, cycles in sorted(run.bounds.items(), key=lambda bound: -bound[1])
+        ]
         rows = [
             (
                 *_mapping_cells(other.layer),
@@ -98,11 +101,12 @@ class LayerMapping(NamedTuple):
             "",
             *self._nest(),
             "",
-            f"alone {run.cycles:,} cycles; the largest lower bound is {run.limit}, {run.bounds[run.limit]:,} ({share})",
-            *(f"  {name:<12}{cycles:>14,}" for name, cycles in run.bounds.items()),
+            f"simulated alone: {run.cycles:,} core cycles, limited by {run.limit}",
+            "",
+            columns(("lower bound", "cycles", "of simulated"), bounds),
             "",
             columns(heads, rows),
-            "the first is the one that runs, the others the best that were simulated beside it",
+            "the first mapping is that of the model, the others are the best of those simulated",
         ])  # fmt: skip
 
     def _nest(self) -> list[str]:
@@ -110,8 +114,8 @@ class LayerMapping(NamedTuple):
         layer, order = self.chosen.layer, self.chosen.order
         tile, extent = layer.integers("tile"), whole(layer)
         sizes = TileSizes(self.graph, layer, self.target)
-        wanted = sizes.demand(tile)
-        moved = sizes.staged(wanted)
+        demand = sizes.demand(tile)
+        moved = sizes.staged(demand)
         groups = groups_of(layer, tile)
         steps = dict(zip("mnk", zip(extent, tile, strict=True), strict=True))
         steps["n"] = extent[1], min(tile[1], extent[1])
@@ -122,21 +126,23 @@ class LayerMapping(NamedTuple):
         blocks = {axis: size * steps[axis][1] for axis, size in zip("mnk", loops.block, strict=True)}
         if not loops.plain:
             for axis in order.axes:
-                lines.append(f"{'  ' * len(lines)}for {axis} in 0 .. {steps[axis][0]} step {blocks[axis]}")
-                steps[axis] = min(blocks[axis], steps[axis][0]), steps[axis][1]
+                block = min(blocks[axis], steps[axis][0])
+                lines.append(f"{'  ' * len(lines)}for {axis} in 0 .. {steps[axis][0]} step {block}")
+                steps[axis] = block, steps[axis][1]
         for axis in order.axes:
             whole_extent, step = steps[axis]
-            lines.append(f"{'  ' * len(lines)}for {axis} in 0 .. {whole_extent} step {step}")
-        stays = loops.resident or ("in1" if order is LoopOrder.WEIGHT else "out",)
+            lines.append(f"{'  ' * len(lines)}for {axis} in 0 .. {whole_extent} step {min(step, whole_extent)}")
+        stationary = loops.resident or ("in1" if order is LoopOrder.WEIGHT else "out",)
         inner = "  " * len(lines)
-        for name, size in wanted.items():
-            resident = "" if name in moved else ", stays in the scratchpad"
-            lines.append(f"{inner}{name:<10}{size:,} bytes{resident}{' <- kept' if name in stays else ''}")
-        lines.append(
-            f"buffers {sizes.need(wanted, layer.integer('prefetch'), loops):,} of "
-            f"{self.target.workspace:,} bytes of the scratchpad"
-        )
-        return [*lines, *(f"moved {size:,} bytes of {role}" for role, size in self.chosen.traffic.items() if size)]
+        for name, size in demand.items():
+            resident = "" if name in moved else ", in the scratchpad for the whole layer"
+            lines.append(f"{inner}{name:<9}{size:>9,} bytes{resident}{', stationary' if name in stationary else ''}")
+        buffers = sizes.need(demand, layer.integer("prefetch"), loops)
+        traffic = ", ".join(f"{role} {size:,} bytes" for role, size in self.chosen.traffic.items() if size)
+        return [
+            *lines, "", f"scratchpad: buffers of {buffers:,} of {self.target.workspace:,} bytes",
+            f"DRAM traffic: {traffic or 'none'}",
+        ]  # fmt: skip
 
 
 def _groups(layer: LayerIR) -> int:
@@ -161,7 +167,7 @@ def _attributes(layer: LayerIR) -> dict[str, Any]:
     }  # fmt: skip
 
 
-MAPPING_HEADS = ("tile", "loops", "ahead", "engines")
+MAPPING_HEADS = ("tile", "loops", "prefetch", "engines")
 
 
 def _mapping_cells(layer: LayerIR) -> tuple[str, ...]:

@@ -169,7 +169,7 @@ def test_an_explanation_shows_what_runs() -> None:
     lines = mapping.text.splitlines()
     assert lines[0] == "mm: GEMM_T of 1024 x 1024 x 1024 (M x N x K), fp16 x fp16"
     assert [line.split()[1] for line in lines if line.lstrip().startswith("for ")] == [*"mnk", *"mnk"]
-    assert any("in0" in line and "kept" in line for line in lines)
+    assert any("in0" in line and "stationary" in line for line in lines)
     with pytest.raises(BadInputError, match="--layer nm: the model has no such product"):
         layer_mapping(program, Config(npu=npu), "nm")
 
