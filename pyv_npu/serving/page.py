@@ -171,10 +171,11 @@ def sentences(run: "ServedWorkload", label: str = "") -> list[str]:
         limit += "preemptions): more DRAM or narrower keys and values (--kv) first"
     elif figures["overload"]:
         limit = "the load exceeds the capacity: fewer requests per second, or a faster device"
-    elif figures["busy"] >= BUSY:
-        limit = f"steps take {quantity(figures['busy'], 'share')} of the time: it is near its capacity"
     else:
-        limit = f"steps take {quantity(figures['busy'], 'share')} of the time: it could answer more requests"
+        waiting = figures["most_waiting"]
+        limit = f"up to {waiting:,} of them wait at a time" if waiting else "none of them waits for another"
+        if offered is not None and run.capacity is None:
+            limit += "; --find-rate says how many it could answer"
     sentences = [f"{of}{met}", f"{of}{answered} requests/s are answered{load}; {limit}."]
     if run.capacity is not None:
         sentences.append(f"{of}the capacity within these limits is {number(run.capacity)} requests/s.")
