@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from npu_device.decode.command import Command
     from npu_device.decode.decoder import Uses
     from npu_device.event_loop.l2 import L2
+    from npu_device.event_loop.timeline import Timeline
     from npu_device.external.link import External
     from npu_device.host.command_port import CommandPort
     from npu_device.host.host_side import HostSide
     from npu_device.host.registers import CsrWindow, RegisterFile
     from npu_device.host.ring import Ring
     from npu_device.issue.injection import Injector
+    from npu_device.issue.interrupts import Interrupts
     from npu_device.issue.plans import Plans
     from npu_device.issue.retirement import ErrorEntry
 
@@ -72,6 +74,9 @@ class NpuDevice:
         self._core_bytes = config.dram.core_bytes
         self._counters = Counters(config, events)
         self._host: HostSide | None = None
+        self._timeline: Timeline | None = None
+        self._interrupts: Interrupts | None = None
+        self._injector: Injector | None = None
         self.on_use: Callable[[], None] | None = None
         """Called when the device is about to be used for the first time."""
 
@@ -87,6 +92,7 @@ class NpuDevice:
                 self._config, self._memory, self._events, self._counters, self._caps,
                 values=self._values, analytic=self._analytic, external=self._external, interpreted=self._interpreted,
             )  # fmt: skip
+            self._timeline, self._interrupts = made.timeline, made.interrupts
             if self.on_use is not None:
                 self.on_use()
         return made
@@ -122,7 +128,10 @@ class NpuDevice:
     @property
     def irq(self) -> bool:
         """The level of the interrupt line."""
-        return False if self._host is None else self._host.irq
+        interrupts = self._interrupts
+        return interrupts is not None and (
+            interrupts.level if self._injector is None else self._injector.line(interrupts.level)
+        )
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         """Whether such an access is legal (pure); reading and writing do not differ."""
@@ -149,12 +158,12 @@ class NpuDevice:
 
     def next_event(self) -> int | None:
         """The cycle at whose start the device next changes by itself, or None."""
-        return None if self._host is None else self._host.timeline.next_event()
+        return None if self._timeline is None else self._timeline.next_event()
 
     def advance(self, now: int) -> None:
         """Do everything that is due at the start of cycle `now` or earlier."""
-        if self._host is not None:
-            self._host.timeline.advance(now)
+        if self._timeline is not None:
+            self._timeline.advance(now)
 
     def use_plans(self, plans: "Plans") -> None:
         """Have plans in common with other devices of its configuration: those of commands that such a device had before
@@ -183,6 +192,7 @@ class NpuDevice:
 
     def inject(self, injector: "Injector | None") -> None:
         """Let faults act on the device; None: none do."""
+        self._injector = injector
         self.host.inject(injector)
 
     def resume(self, cycle: int, command: "Command") -> None:

@@ -293,6 +293,10 @@ class Arena:
         index = next(index for index, span in enumerate(self._spans) if span[0] == offset)
         del self._spans[index]
 
+    def free_all(self) -> None:
+        """Give all allocations back."""
+        self._spans.clear()
+
     # -- links and errors ----------------------------------------------------------------------------------------------
 
     def link(self, slot: int, address: int, owner: Any) -> None:
@@ -306,9 +310,9 @@ class Arena:
         An exception of it, or an answer that is no 64-bit integer, ends the native call: `raise_error` raises it.
         """
 
-        parameters = [name for name in declaration.__annotations__ if name != "return"][1:]
+        hints = [hint for name, hint in declaration.__annotations__.items() if name != "return"]
         self.callbacks[declaration] = call
-        guarded = Guarded(self, declaration.__name__, call, len(parameters))
+        guarded = Guarded(self, declaration.__name__, call, sum(hint is not self._root for hint in hints))
         self.link(slot, guarded.address, guarded)
 
     def raise_error(self) -> None:
@@ -384,15 +388,18 @@ def _property(name: str, offset: int, shape: Shape) -> property:
 
 
 def callback(declaration: Callable[..., int]) -> Callable[..., int]:
-    """Decorator of a callback's declaration: a function of the root record and integers without a body.
+    """Decorator of a callback's declaration: a function of a record and integers without a body. The root record is not
+    passed.
 
     `Arena.link_callback` says per machine which Python function is behind it.
     """
 
     @wraps(declaration)
-    def interpreted(root: RecordView, *arguments: Any) -> int:
-        integers = [argument.offset if isinstance(argument, RecordView) else argument for argument in arguments]
-        return answered(interpreted.__name__, root.arena.callbacks[interpreted](*integers))
+    def interpreted(first: RecordView, *arguments: Any) -> int:
+        arena = first.arena
+        passed = arguments if first is arena.root else (first, *arguments)
+        integers = [argument.offset if isinstance(argument, RecordView) else argument for argument in passed]
+        return answered(interpreted.__name__, arena.callbacks[interpreted](*integers))
 
     interpreted.__dict__["is_callback"] = True
     return interpreted

@@ -151,6 +151,8 @@ class Command:
 
     entry: int = 0
     """Offset of its entry of the reservation station."""
+    piece: int = 0
+    """Tile command: offset of the work of its step."""
     unit_class: UnitClass | None = None
     """Which units may execute it."""
     unit: int = FRONTEND

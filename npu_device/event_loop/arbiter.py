@@ -3,11 +3,20 @@
 A part of the event loop, in the native subset (`pyv_native`).
 """
 
+from npu_device.cost.piece_record import BankAccess
 from npu_device.dram.controller import earliest_end as earliest_data
 from npu_device.event_loop.sharing import flowed_at
-from npu_device.event_loop.state import DMA, DRAINING, MOVING, WAITING, Bank, BankAccess, EventLoop, Unit
+from npu_device.event_loop.state import (
+    DMA,
+    DRAINING,
+    MOVING,
+    WAITING,
+    Bank,
+    EventLoop,
+    Unit,
+)
+from npu_device.reservation.scheduler import emit_step
 from npu_device.trace.events import Cause, What
-from pyv_native.intrinsics import i32
 
 FRACTION_BITS = 16
 """Of a port cycle, while demands are added up."""
@@ -15,10 +24,8 @@ WHOLE = 1 << FRACTION_BITS
 
 
 def emit(loop: EventLoop, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
-    """One event, laid out as `records.RECORD` is."""
-    loop.events.extend(
-        (cycle, unit | what << 16 | i32(ticket) << 32, tile | i32(size) << 32, size >> 32 | i32(aux) << 32)
-    )
+    """Emit an event, laid out as `records.RECORD` is."""
+    emit_step(loop.issue, cycle, unit, what, ticket, tile, size, aux)
 
 
 def use_banks(loop: EventLoop, unit: Unit, t: int) -> None:

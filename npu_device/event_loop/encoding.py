@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.cost.durations import REMEMBERED, Cost, Timing
+from npu_device.cost.piece_record import Piece
 from npu_device.cost.plan import NONE, Column, Plan, Transfer
 from npu_device.cost.plan import Piece as Work
 from npu_device.event_loop.state import (
@@ -15,7 +16,6 @@ from npu_device.event_loop.state import (
     TENSOR,
     VECTOR,
     WRITE,
-    Piece,
     Step,
 )
 from npu_device.trace.events import Kind

@@ -8,13 +8,18 @@ from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Piece
 from npu_device.cost.rates import WHOLE
 from npu_device.cost.topology import network_of
+from npu_device.decode.command import units_by_class
 from npu_device.dram import power_up as dram_power_up
-from npu_device.event_loop import cache, snapshot, stepper
+from npu_device.event_loop import cache, sharing, snapshot, stepper
 from npu_device.event_loop.encoding import Encoded, Pieces
 from npu_device.event_loop.state import FOREVER, MAX_ROW_BANKS, MAX_RUNS
 from npu_device.event_loop.storage import Storage, compiled_calls, interpreted_calls
+from npu_device.reservation.buffer import CLASS_LISTS, LINKAGE, IssueBuffer
+from npu_device.reservation.scheduler import take_events
+from npu_device.reservation.state import Entry
 from npu_device.trace.events import Kind, What, unit_code, unit_counts
 from npu_device.trace.stream import EventStream
+from pyv_native.emitter import Definition
 from pyv_native.state import Fields
 
 UNKNOWN = -1
@@ -38,13 +43,9 @@ class Begun(NamedTuple):
     """Which of its plan."""
 
 
-def request_bit(unit_class: tuple[int, ...]) -> int:
-    """Bit of the units of a class (kind, cluster, ...) in `EventLoop.requested`."""
-    kind, cluster, *_ = unit_class
-    return 1 << 16 * kind + cluster
-
-
-def power_up(config: NpuConfig, timing: Timing, analytic: bool = False, external: Collection[int] = ()) -> Storage:
+def power_up(
+    config: NpuConfig, timing: Timing, events: EventStream, analytic: bool = False, external: Collection[int] = ()
+) -> Storage:
     """The records of a device on which nothing has run. `external`: codes of the external units."""
     dram, l2, rates = config.dram, config.l2, timing.rates
     lines = l2.bytes // l2.line if l2.enabled else 0
@@ -54,12 +55,12 @@ def power_up(config: NpuConfig, timing: Timing, analytic: bool = False, external
     runs = MAX_RUNS + units + counts[Kind.DMA] * config.dma.outstanding
     capacities = {
         "units": units, "begun": units, "free_units": units, "banks": banks, "runs": runs, "active": runs,
-        "completed": runs, "routes": config.clusters * noc.ports,
-    }  # fmt: skip
+        "completed": runs, "running": runs, "routes": config.clusters * noc.ports,
+    } | dict.fromkeys((f"issue.{name}" for name in CLASS_LISTS), 1 + len(units_by_class(config)))  # fmt: skip
     timed = dram.model == "timed"
     if timed:
         capacities |= {f"dram.{name}": count for name, count in dram_power_up.capacities(config).items()}
-    storage = Storage(lines, capacities)
+    storage = Storage(events, lines, capacities)
     loop = storage.arena.root
     loop.uniform, loop.analytic, loop.external = int(rates.uniform), int(analytic), int(bool(external))
     loop.total_rate, loop.dma_rate, loop.priority_rate = rates.shared_total, rates.channel, rates.first
@@ -108,6 +109,7 @@ def power_up(config: NpuConfig, timing: Timing, analytic: bool = False, external
         cache_record.hit_latency, cache_record.miss_latency = timing.hit_latency, timing.miss_latency
         cache_record.line_credits = l2.line * rates.per_byte
         cache_record.tags.fill([0] * lines)
+    loop.running.fill([None] * runs)
     storage.bind()
     return storage
 
@@ -134,34 +136,39 @@ class Machine:
             self._calls = compiled_calls(timing.rates.uniform, analytic, bool(external), timed, CHECKED)
         self.on_dropped: Callable[[Iterable[int]], None] | None = None
         """Receives the tags of watched lines that no longer differ from DRAM in the L2."""
-        self.reset()
+        self.storage = power_up(config, timing, events, analytic, self._external)
+        arena = self.storage.arena
+        arena.link_callback(LINKAGE.slots[take_events], take_events, self._take_events)
+        self.storage.keep_power_up()
+        self._begin()
 
     def reset(self) -> None:
         """Everything idle, token buckets and rows as after power-up."""
-        self._use(self._power_up())
+        self.storage.power_up()
+        self._begin()
 
-    def _power_up(self) -> Storage:
-        return power_up(self._config, self._timing, self._analytic, self._external)
-
-    def _use(self, storage: Storage) -> None:
-        self.storage = storage
+    def _begin(self) -> None:
+        self.issue = IssueBuffer(self.storage.arena, self._calls, self.storage.allocate)
         self._next = UNKNOWN
         """The next cycle in which something happens."""
+
+    def _take_events(self, _: int) -> int:
+        self._events.flush()
+        return 0
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps, plain data. All events have been emitted."""
+        """What a snapshot keeps, plain data."""
         return snapshot.state_of(self.storage)
 
     def load_state(self, state: Any, plan_of: snapshot.PlanOf) -> None:
-        """Go on from what `state` gave."""
+        """Restore the value of `state`, after a reset."""
         fields = Fields(
             state, "time", "wake", "rates_due", "rates_since", "runs", "units", "banks", "channels", "tags", "dram"
         )  # fmt: skip
-        storage = self._power_up()
-        snapshot.load(storage, fields, self._pieces, plan_of)
-        self._use(storage)
+        snapshot.load(self.storage, fields, self._pieces, plan_of)
+        self._next = UNKNOWN
 
     def numbers(self) -> dict[int, int]:
         """Acceptance numbers of the commands in flight, by slot."""
@@ -177,29 +184,14 @@ class Machine:
 
     # -- units -------------------------------------------------------------------------------------------------
 
-    def find_unit(self, kind: int, cluster: int, index: int) -> int | None:
-        """Code of the free unit that the next command goes to, as `stepper.find_units`."""
-        code = self._calls.find_units(self.storage.arena, kind, cluster, index)
-        return None if code == stepper.NO_UNIT else code
-
     def free_units(self, kind: int, cluster: int, index: int) -> list[int]:
-        """Codes of all of them."""
-        self.find_unit(kind, cluster, index)
+        """Codes of the free units of a class, as `stepper.find_units`."""
+        self._calls[stepper.find_units](self.storage.arena, kind, cluster, index)
         return list(self.storage.loop.free_units)
 
     def set_stuck(self, code: int, stuck: bool) -> None:
         """Suspend a unit, or resume it."""
         self.storage.units[code].stuck = stuck
-
-    @property
-    def requested(self) -> int:
-        """Units that commands wait for, as `request_bit` says."""
-        requested: int = self.storage.loop.requested
-        return requested
-
-    def request(self, units: int) -> None:
-        """Commands wait for these units: `advance` stops when one is free."""
-        self.storage.loop.requested = units
 
     def take_begun(self) -> list[Begun]:
         """Steps that have begun on external units since the last call."""
@@ -231,38 +223,51 @@ class Machine:
 
     # -- plans -------------------------------------------------------------------------------------------------
 
-    def begin_one(self, piece: Piece, dram: int, number: int, ticket: int, unit: int, cycle: int) -> int:
-        """Start a plan of one step (a tile command) on a unit that is free in this cycle: its slot."""
-        storage, slot = self.storage, self._free_slot()
-        step = storage.place_single(self._pieces.single(piece, dram), slot)
-        self._next = self._calls.begin_single(
-            storage.arena, storage.runs[slot].offset, step, dram, number, ticket, storage.units[unit].offset, cycle
-        )
-        self._emit()
-        return slot
+    def place_piece(self, step: tuple[Piece, int]) -> int:
+        """Place the piece of a tile command, work and its DRAM address: its offset."""
+        offset = self.storage.placed(step)
+        return self.storage.place_piece(self._pieces.single(*step), step) if offset is None else offset
 
-    def add(self, plan: Encoded, number: int, ticket: int, units: Sequence[int], cluster: int, cycle: int = 0) -> int:
+    def add(
+        self, plan: Encoded, number: int, ticket: int, units: Sequence[int], cluster: int, cycle: int = 0,
+        entry: int = 0,
+    ) -> int:  # fmt: skip
         """Make a plan ready to start in `cycle` for the command that holds `units`, one for each lane: its slot.
 
-        A plan without steps is over in that cycle.
+        A plan without steps is over in that cycle. `entry`: of the command, 0: none.
         """
         count, storage, slot = len(plan.plan), self.storage, self._free_slot()
         heads = storage.place_plan(plan, slot)
         run, arena = storage.runs[slot], storage.arena
-        self._calls.admit(arena, run.offset, number, ticket, cluster, count, cycle)
+        self._calls[stepper.admit](arena, run.offset, number, ticket, cluster, count, cycle)
         run.heads.fill_offsets(heads)
         for unit in units if count else ():
-            self._calls.hold(arena, run.offset, storage.units[unit].offset)
+            self._calls[stepper.hold](arena, run.offset, storage.units[unit].offset)
         self._next = UNKNOWN
+        self.run_entry(slot, entry)
         return slot
 
-    def completed(self) -> list[int]:
-        """Slots of the commands that completed in this cycle; they are given back."""
-        slots = self.storage.take_completed()
-        for slot in slots:
-            self.storage.runs[slot].number = 0
-            self.storage.release(slot)
-        return slots
+    def run_entry(self, slot: int, entry: int) -> None:
+        """The run of a slot is that of the command with this entry."""
+        if entry:
+            view = self.storage.arena.view(Entry, entry)
+            self.storage.loop.running[slot], view.slot = view, slot
+
+    def release(self, slot: int) -> None:
+        """Give back the plan of a run that is over."""
+        self.storage.release(slot)
+
+    # -- commands ----------------------------------------------------------------------------------------------
+
+    def dispatch(self, function: Definition, *arguments: int) -> int:
+        """Call a function of `dispatch`, for the offset of the command of which the device decides, or
+        0."""
+        arena = self.storage.arena
+        entry = self._calls[function](arena, *arguments)
+        self._next = UNKNOWN if entry else arena.words[self.storage.next_at]
+        if self.on_dropped is not None:
+            self._tell_dropped()
+        return entry
 
     # -- stepping ----------------------------------------------------------------------------------------------
 
@@ -280,45 +285,29 @@ class Machine:
     def next_cycle(self) -> int | None:
         """The next cycle in which something happens here."""
         if self._next == UNKNOWN:
-            self._next = self._calls.next_cycle(self.storage.arena)
+            self._next = self._calls[stepper.next_cycle](self.storage.arena)
         return None if self._next >= FOREVER else self._next
 
-    def advance(self, limit: int) -> int:
-        """As `stepper.advance`, with the events emitted; never FULL."""
-        self._next = UNKNOWN
-        while True:
-            answer = self._calls.advance(self.storage.arena, limit)
-            self._emit()
-            if answer != stepper.FULL:
-                return answer
-
-    def ends(self, cycle: int) -> None:
-        """As `stepper.end_steps`; `start` is to follow in this cycle."""
-        self._calls.end_steps(self.storage.arena, cycle)
-        self._next = UNKNOWN
-        self.storage.loop.wake = FOREVER  # which `start` finds anew: nothing else is to wake for it
-        self._emit()
-
     def start(self, cycle: int) -> None:
-        """As `stepper.start`, with the events emitted."""
+        """As `stepper.start`, with lines that were dropped."""
         if not self.idle:
-            self._next = self._calls.start(self.storage.arena, cycle)
-            self._emit()
+            self._next = self._calls[stepper.start](self.storage.arena, cycle)
+            self._tell_dropped()
 
     def priority_access(self, cycle: int, address: int, size: int, write: bool = False) -> int:
         """As `sharing.priority_access`."""
         self._next = UNKNOWN
-        return self._calls.priority_access(self.storage.arena, cycle, address, size, int(write))
+        return self._calls[sharing.priority_access](self.storage.arena, cycle, address, size, int(write))
 
     def maintain(self, cycle: int, line: int, operation: int) -> None:
-        """As `cache.maintain`, with its events emitted."""
+        """As `cache.maintain`."""
         self._next = UNKNOWN
-        self._calls.maintain(self.storage.arena, cycle, line, operation)
-        self._emit()
+        self._calls[cache.maintain](self.storage.arena, cycle, line, operation)
+        self._tell_dropped()
 
     def mark(self, line: int, flags: int) -> int:
         """As `cache.mark`."""
-        return self._calls.mark(self.storage.arena, line, flags)
+        return self._calls[cache.mark](self.storage.arena, line, flags)
 
     def slow_down(self, factor: int) -> None:
         """Bytes cross the DRAM `factor` times as slowly until the machine is reset; what has no limit has none."""
@@ -347,11 +336,7 @@ class Machine:
         """The lowest slot that no run has."""
         return next(slot for slot, run in enumerate(self.storage.runs) if not run.number)
 
-    def _emit(self) -> None:
-        if self.on_dropped is not None:
-            dropped = self.storage.take_dropped()
-            if dropped:
-                self.on_dropped(dropped)
-        events = self.storage.take_events()
-        if events:
-            self._events.extend(events)
+    def _tell_dropped(self) -> None:
+        """Give the tags of dropped lines to who wants them."""
+        if self.on_dropped is not None and (dropped := self.storage.take_dropped()):
+            self.on_dropped(dropped)

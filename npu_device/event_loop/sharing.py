@@ -4,9 +4,17 @@ A transfer moves its bytes at one rate, in the order of their addresses: of its 
 that its bytes have there. A part of the event loop, in the native subset (`pyv_native`).
 """
 
+from npu_device.cost.piece_record import Piece
 from npu_device.cost.rates import FRACTION_BITS, WHOLE
 from npu_device.dram.controller import access_directly, core_cycle_of, dram_cycle_of
-from npu_device.event_loop.state import FOREVER, MOVING, WAITING, DramChannel, EventLoop, Piece, Unit
+from npu_device.event_loop.state import (
+    FOREVER,
+    MOVING,
+    WAITING,
+    DramChannel,
+    EventLoop,
+    Unit,
+)
 
 NO_RATE = -2
 """In `Unit.rate`, while rates are shared."""

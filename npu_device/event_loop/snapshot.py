@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npu_device.cost.piece_record import Piece
 from npu_device.cost.plan import Piece as Work
 from npu_device.cost.plan import Plan
 from npu_device.event_loop.cache import DIRTY, FLAGS, STALE, WATCHED
@@ -27,7 +28,6 @@ from npu_device.event_loop.state import (
     VE,
     VECTOR,
     WRITE,
-    Piece,
     Step,
 )
 from npu_device.event_loop.storage import Storage
@@ -35,8 +35,8 @@ from npu_device.event_loop.timed_dram import load_timed, timed_state
 from pyv_native.records import WORD, layout
 from pyv_native.state import LATEST, Fields, StateError, inside, listed, row
 
-_RELEASED, _DONE, _ISSUED, _DRAM, _PIECE = (
-    layout(Step).fields[name].offset // WORD for name in ("released", "done", "issued", "dram", "piece")
+_RELEASED, _DONE, _ISSUED, _PIECE = (
+    layout(Step).fields[name].offset // WORD for name in ("released", "done", "issued", "piece")
 )
 """Words of a step."""
 _KIND_OF = {READ: DMA, WRITE: DMA, TENSOR: TE, VECTOR: VE}
@@ -156,8 +156,9 @@ def _load_run(storage: Storage, fields: Fields, pieces: Pieces, plan_of: PlanOf)
     ticket, cluster, plan, single = plan_of(number, codes)
     if single is not None:
         work, dram = single
-        storage.place_single(pieces.single(work, dram), slot)
-        storage.columns(slot)[0, _DRAM] = dram
+        piece = storage.place_piece(pieces.single(work, dram))
+        step = storage.runs[slot].single
+        step.piece, step.dram = storage.arena.view(Piece, piece), dram
     elif plan is not None:
         storage.place_plan(encode(plan, pieces), slot)
     run = storage.runs[slot]

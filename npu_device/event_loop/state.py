@@ -6,9 +6,11 @@ Cycles are core cycles. A credit is 1/den of a byte (`cost.rates`).
 from dataclasses import field
 
 from npu_device.config import MAX_DRAM_CHANNELS
+from npu_device.cost.piece_record import Piece
 from npu_device.cost.plan import MAX_AFTER
 from npu_device.cost.topology import MAX_HOPS, MAX_NOC_LINKS
 from npu_device.dram.state import Request, TimedDram
+from npu_device.reservation.state import Entry, Issue
 from npu_device.trace.events import Kind
 from pyv_native.records import REFERENCE, array, items, record, records
 from pyv_native.state import LATEST
@@ -23,11 +25,6 @@ MAX_LANES = 16
 MAX_ROW_BANKS = 64
 MAX_LINKS = MAX_DRAM_CHANNELS + MAX_NOC_LINKS
 
-MAX_EVENTS = 8192
-"""Events that are kept until the event stream takes them."""
-EVENTS_PER_CYCLE = 4096
-"""Room for events that a cycle begins with."""
-
 TE, VE, DMA = int(Kind.TE), int(Kind.VE), int(Kind.DMA)
 READ, WRITE, TENSOR, VECTOR = range(4)
 """Classes of steps. Those of one class start in the order of the plan."""
@@ -40,64 +37,6 @@ WAITING = -1
 """Value of `Unit.rate` while older transfers take all that there is."""
 
 # -- plans -------------------------------------------------------------------------------------------------------------
-
-
-@record
-class BankAccess:
-    """What a step needs of one port of one bank."""
-
-    bank: int = 0
-    port: int = 0
-    cycles: int = 0
-
-
-@record
-class OwnStall:
-    """What a step loses by itself, without contention."""
-
-    bank: int = 0
-    """Negative: the engine that it is on."""
-    cause: int = 0
-    cycles: int = 0
-
-
-@record
-class Piece:
-    """What equal steps of a plan share."""
-
-    step_class: int = READ
-    cycles: int = 0
-    """Computation: cycles on the engine. Transfer: cycles that its data takes at least (bursts, ports)."""
-    drain: int = 0
-    """Cycles from there to the result."""
-    cold: int = 0
-    """More cycles when the engine's pipeline has run empty."""
-    payload: int = 0
-    """Bytes, for events."""
-    aligned: int = 0
-    """Bytes on NoC and DRAM."""
-    credits: int = 0
-    aux: int = 0
-    bank_mask: int = 0
-    """Banks modulo 32 of its accesses."""
-    row_count: int = 0
-    """Transfer: its rows in DRAM."""
-    row_bytes: int = 0
-    row_stride: int = 0
-    alignment: int = 1
-    """Bytes that rows are widened to in DRAM."""
-    accesses: list[BankAccess] = records()
-    own_stalls: list[OwnStall] = records()
-    channel_bytes: list[int] = items()
-    """Transfer: aligned bytes on each DRAM channel."""
-    converting: int = 0
-    """Transfer: busy cycles of the KV engine of its channel; 0: it has no work, and the next ones mean nothing."""
-    lead: int = 0
-    """Cycles of these before the first byte of a write."""
-    tail: int = 0
-    """Of these, behind the last byte."""
-    bare: int = 0
-    """`cycles` without the engine."""
 
 
 @record
@@ -141,6 +80,8 @@ class Run:
     """Steps that are not over."""
     finish: int = 0
     """Latest result of its steps."""
+    single: Step = field(default_factory=Step)
+    """The step of a plan that has no other."""
 
 
 # -- hardware ----------------------------------------------------------------------------------------------------------
@@ -352,8 +293,12 @@ class EventLoop:
     """Runs in flight, by acceptance number."""
     completed: list[int] = items()
     """Slots of the runs that completed in this cycle."""
+    ending: int = 0
+    """Index of the next of them whose command is to end."""
     free_units: list[int] = items()
     """Codes of the units that `find_units` has found."""
+    free_unit: Unit = REFERENCE
+    """The first of them."""
     begun: list[int] = items()
     """Codes of the external units on which a step has begun, until the device takes them."""
     banks: list[Bank] = records()
@@ -371,5 +316,17 @@ class EventLoop:
     per_byte: int = 1
     """Credits of a byte."""
     dram: TimedDram = field(default_factory=TimedDram)
-    events: list[int] = items()
-    """Events that the stream has not been given yet, laid out as `records.RECORD`."""
+    issue: Issue = field(default_factory=Issue)
+    """The issue stage."""
+    running: list[Entry | None] = items()
+    """Commands by the slots of their runs."""
+    enabled: int = 0
+    """Whether commands may start."""
+    started: int = 0
+    """Commands that left the queue, until the device takes their number."""
+    requests: int = 0
+    """START and RELEASE for cycle `time`, until the device takes them."""
+    ended_steps: int = 0
+    """Whether steps ended in this cycle; others may start instead."""
+    next_at: int = 0
+    """The next cycle in which something happens here, after commands started or time passed; FOREVER: none."""

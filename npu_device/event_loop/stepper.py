@@ -4,6 +4,7 @@ Written in the native subset (`pyv_native`). In a cycle, steps end first, then s
 All choices are by acceptance number and index, so they depend on nothing else.
 """
 
+from npu_device.cost.piece_record import Piece
 from npu_device.dram.controller import dram_cycle_of, earliest_end, serve_next, serve_segments
 from npu_device.event_loop.arbiter import emit, use_banks
 from npu_device.event_loop.fluid import flow, foresee
@@ -12,10 +13,8 @@ from npu_device.event_loop.state import (
     CLASSES,
     DMA,
     DRAINING,
-    EVENTS_PER_CYCLE,
     FOREVER,
     LATENCY,
-    MAX_EVENTS,
     MOVING,
     NOT_YET,
     READ,
@@ -38,9 +37,9 @@ from npu_device.event_loop.transfers import (
     report_moved,
     request_data,
 )
-from npu_device.trace.events import CACHED, EVENT_WORDS, What
+from npu_device.trace.events import CACHED, What
 
-IDLE, COMPLETE, UNIT_FREE, FULL, BEGUN = range(5)
+IDLE, COMPLETE, UNIT_FREE, BEGUN = range(4)
 """Answers of `advance`."""
 NO_UNIT = -1
 
@@ -310,17 +309,21 @@ def hold(loop: EventLoop, run: Run, unit: Unit) -> None:
         unit.holder = run
 
 
-def begin_single(loop: EventLoop, run: Run, step: Step, dram: int, number: int, ticket: int, unit: Unit, t: int) -> int:
-    """A run of one step begins on a unit: the next cycle in which something happens."""
+def begin_single(
+    loop: EventLoop, run: Run, piece: Piece, dram: int, number: int, ticket: int, unit: Unit, t: int
+) -> None:
+    """Begin a run of one step on a unit."""
+    step = run.single
+    step.piece = piece
     step.dram = dram
     step.released = NOT_YET
     step.done = NOT_YET
     step.issued = NOT_YET
     step.request = None
     admit(loop, run, number, ticket, unit.cluster, 1, t)
-    run.heads[step.piece.step_class] = step
+    run.heads[piece.step_class] = step
     hold(loop, run, unit)
-    return start(loop, t)
+    start_steps(loop, t)
 
 
 # -- time --------------------------------------------------------------------------------------------------------------
@@ -374,6 +377,8 @@ def find_units(loop: EventLoop, kind: int, cluster: int, index: int) -> int:
                     (not index or index == position) and not unit.stuck and takes_run(loop, unit)
                     and (unit.assigned or unit.busy) == load
                 ):  # fmt: skip
+                    if not loop.free_units:
+                        loop.free_unit = unit
                     loop.free_units.append(unit.code)
     return loop.free_units[0] if loop.free_units else NO_UNIT
 
@@ -406,8 +411,8 @@ def advance(loop: EventLoop, limit: int) -> int:
     """Step through cycles below `limit` until one concerns the rest of the device.
 
     IDLE: nothing happens below `limit`. COMPLETE: commands completed in cycle `time`, whose starts are still to come
-    and set `wake` anew. UNIT_FREE: the starts of cycle `time` left a unit that a command waits for. FULL: the events
-    must be taken first. BEGUN: the starts of cycle `time` were the last before a step on an external unit.
+    and set `wake` anew. UNIT_FREE: the starts of cycle `time` left a unit that a command waits for. BEGUN: the starts
+    of cycle `time` were the last before a step on an external unit.
     """
     while True:
         t = next_event(loop)
@@ -417,8 +422,6 @@ def advance(loop: EventLoop, limit: int) -> int:
             return IDLE
         if loop.analytic and begin_bank_accesses(loop, t - 1):
             continue
-        if len(loop.events) > (MAX_EVENTS - EVENTS_PER_CYCLE) * EVENT_WORDS:
-            return FULL
         end_steps(loop, t)
         if loop.completed:
             loop.wake = FOREVER

@@ -1,17 +1,22 @@
 """The records of one event loop in their buffer: the state, its events, and behind them the plans that run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache as memoized
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npu_device.cost.plan import Column
-from npu_device.event_loop import cache, sharing, stepper
+from npu_device.event_loop import cache, dispatch, sharing, stepper
 from npu_device.event_loop.encoding import Encoded, PieceImage
-from npu_device.event_loop.state import MAX_EVENTS, EventLoop, Step
+from npu_device.event_loop.state import EventLoop, Step
+from npu_device.reservation import buffer
+from npu_device.reservation.buffer import Calls
+from npu_device.reservation.state import ISSUE_CAPACITIES, MAX_EVENTS, Issue
 from npu_device.trace.events import EVENT_WORDS
-from pyv_native.arena import Arena
+from npu_device.trace.stream import EventStream
+from pyv_native.arena import ROOT, Arena
+from pyv_native.emitter import Definition
 from pyv_native.module import NativeModule, interpreted
 from pyv_native.records import WORD, layout
 
@@ -20,32 +25,18 @@ UNIFORM = {"EventLoop.uniform": 1, "Cache.line": 0}
 STEP_WORDS = layout(Step).size // WORD
 
 
-class Calls(NamedTuple):
-    """Functions of the event loop, interpreted or compiled: `f(arena, *arguments)`; records are offsets."""
-
-    advance: Callable[..., int]
-    end_steps: Callable[..., int]
-    start: Callable[..., int]
-    admit: Callable[..., int]
-    hold: Callable[..., int]
-    begin_single: Callable[..., int]
-    next_cycle: Callable[..., int]
-    priority_access: Callable[..., int]
-    maintain: Callable[..., int]
-    mark: Callable[..., int]
-    find_units: Callable[..., int]
-
-
-FUNCTIONS = (
-    stepper.advance, stepper.end_steps, stepper.start, stepper.admit, stepper.hold, stepper.begin_single,
-    stepper.next_cycle, sharing.priority_access, cache.maintain, cache.mark, stepper.find_units,
+FUNCTIONS: tuple[Definition, ...] = (
+    dispatch.start_commands, dispatch.begin_command, dispatch.fail_command, dispatch.step_commands,
+    dispatch.end_command, dispatch.resume_command, stepper.start, stepper.admit,
+    stepper.hold, stepper.next_cycle, stepper.find_units, sharing.priority_access, cache.maintain, cache.mark,
+    *buffer.FUNCTIONS,
 )  # fmt: skip
 
 
 @memoized
 def interpreted_calls() -> Calls:
     """The event loop as CPython runs it: for lock-step and debugging."""
-    return Calls(*(interpreted(function, EventLoop) for function in FUNCTIONS))
+    return {function: interpreted(function, EventLoop) for function in FUNCTIONS}
 
 
 @memoized
@@ -55,8 +46,9 @@ def compiled_calls(uniform: bool, analytic: bool, external: bool, timed: bool, c
     constants = {
         "EventLoop.analytic": int(analytic), "EventLoop.external": int(external), "EventLoop.timed": int(timed),
     }  # fmt: skip
-    module = NativeModule(FUNCTIONS, EventLoop, constants=constants | (UNIFORM if uniform else {}), checked=checked)
-    return Calls(*(module.entry(function) for function in FUNCTIONS))
+    constants |= UNIFORM if uniform else {}
+    module = NativeModule(FUNCTIONS, EventLoop, linkage=buffer.LINKAGE, constants=constants, checked=checked)
+    return {function: module.entry(function) for function in FUNCTIONS}
 
 
 class PlanSpan(NamedTuple):
@@ -67,25 +59,43 @@ class PlanSpan(NamedTuple):
     steps: int
 
 
-class SingleSpan(NamedTuple):
-    """Bytes that a slot keeps for plans of one step."""
-
-    base: int
-    size: int
-    image: PieceImage | None
-    """The piece that stands there."""
+MAX_STEPS = 1024
+"""Steps of tile commands that are remembered."""
+MIN_PIECES = 256
+"""Pieces of tile commands that are placed before unused ones are dropped."""
 
 
 class Storage:
     """The buffer of one event loop. Views and offsets that it gives are good until the next plan is placed."""
 
-    def __init__(self, lines: int, capacities: Mapping[str, int]) -> None:
-        """`lines`: of the L2. `capacities`: of other lists."""
-        sizes = {"events": MAX_EVENTS * EVENT_WORDS, "l2.tags": lines, "l2.dropped": lines}
+    def __init__(self, events: EventStream, lines: int, capacities: Mapping[str, int]) -> None:
+        """`events`: its records stand in this buffer. `lines`: of the L2. `capacities`: of other lists."""
+        self._stream = events
+        sizes = {"issue.events": MAX_EVENTS * EVENT_WORDS, "l2.tags": lines, "l2.dropped": lines}
+        sizes |= {f"issue.{name}": capacity for name, capacity in ISSUE_CAPACITIES.items()}
         self.arena = Arena(EventLoop, sizes | dict(capacities))
         self._spans: dict[int, PlanSpan] = {}
-        """Steps of plans, by slot; plans of one step are apart."""
-        self._single_spans: dict[int, SingleSpan] = {}
+        """Steps of plans, by slot; tile commands have theirs in the run."""
+        self._steps: dict[int, tuple[object, int]] = {}
+        """Steps of tile commands and the offsets of their pieces, by identity."""
+        self._max_pieces = MIN_PIECES
+        self._pieces: dict[int, tuple[PieceImage, int]] = {}
+        """Pieces of tile commands and their offsets, by identity."""
+
+    def keep_power_up(self) -> None:
+        """Keep the present content as that of `power_up`."""
+        self._power_up = bytes(self.arena.buffer)
+
+    def power_up(self) -> None:
+        """Return to the content after power-up, but for records of the event stream; nothing is allocated."""
+        self._stream.detach()
+        self.arena.bytes[ROOT : len(self._power_up)] = self._power_up[ROOT:]
+        self.arena.free_all()
+        self._spans.clear()
+        self._pieces.clear()
+        self._steps.clear()
+        self._max_pieces = MIN_PIECES
+        self.bind()
 
     def bind(self) -> None:
         """Take views anew, of a buffer that has moved or whose lists have been filled."""
@@ -93,14 +103,18 @@ class Storage:
         self.units: dict[int, Any] = {unit.code: unit for unit in self.loop.units}
         """Units by their codes in events."""
         self.runs: Sequence[Any] = list(self.loop.runs)
-        self._events = self.loop.events
-        self._event_bytes = self._events.reserved()
-        self._event_count, self._active, self._completed = (
-            items.offset // WORD for items in (self._events, self.loop.active, self.loop.completed)
+        events = self.loop.issue.events
+        self._stream.attach(events.reserved(), self.arena.words, events.offset // WORD)
+        self.next_at, self.started, self.requests = (
+            (self.loop.offset + layout(EventLoop).fields[name].offset) // WORD
+            for name in ("next_at", "started", "requests")
         )
+        self.retired = (self.loop.issue.offset + layout(Issue).fields["retired"].offset) // WORD
+        """Words of these fields."""
+        self._active = self.loop.active.offset // WORD
         self._dropped = self.loop.l2.dropped
 
-    def _allocate(self, size: int) -> int:
+    def allocate(self, size: int) -> int:
         buffer = self.arena.buffer
         offset = self.arena.allocate(size)
         if self.arena.buffer is not buffer:
@@ -113,28 +127,42 @@ class Storage:
 
     # -- plans ---------------------------------------------------------------------------------------------------------
 
-    def place_single(self, image: PieceImage, slot: int) -> int:
-        """Place a plan of one step: the offset of the step."""
-        span = self._single_spans.get(slot)
-        if span is not None and span.image is image:
-            return span.base
-        step_size = STEP_WORDS * WORD
-        size = step_size + len(image.image)
-        if span is None or span.size < size:
-            if span is not None:
-                self.arena.free(span.base)
-            base = self._allocate(size)
-            self.arena.initialize(Step, base, {})
-            self.words(base + layout(Step).fields["piece"].offset, 1)[0] = base + step_size
-            span = SingleSpan(base, size, None)
-        self.arena.bytes[span.base + step_size : span.base + size] = image.image
-        self._single_spans[slot] = span._replace(image=image)
-        return span.base
+    def placed(self, step: object) -> int | None:
+        """The offset of the piece that was placed for this very step."""
+        place = self._steps.get(id(step))
+        return None if place is None else place[1]
+
+    def place_piece(self, image: PieceImage, step: object = None) -> int:
+        """Place the piece of a tile command, which stays until `drop_pieces`: its offset. `step`: of the command."""
+        placed = self._pieces.get(id(image))
+        if placed is None:
+            offset = self.allocate(len(image.image))
+            self.arena.bytes[offset : offset + len(image.image)] = image.image
+            placed = self._pieces[id(image)] = image, offset
+        if step is not None:
+            if len(self._steps) >= MAX_STEPS:
+                self._steps.clear()
+            self._steps[id(step)] = step, placed[1]
+        return placed[1]
+
+    @property
+    def crowded(self) -> bool:
+        """Whether unused pieces are to be dropped."""
+        return len(self._pieces) > self._max_pieces
+
+    def drop_pieces(self, used: Collection[int]) -> None:
+        """Drop the pieces of tile commands but those at the offsets `used`."""
+        self._steps.clear()
+        for key, (_, offset) in tuple(self._pieces.items()):
+            if offset not in used:
+                self.arena.free(offset)
+                del self._pieces[key]
+        self._max_pieces = max(MIN_PIECES, 2 * len(self._pieces))
 
     def place_plan(self, plan: Encoded, slot: int) -> Sequence[int]:
         """Place a plan of many steps: the offset of the first step of each class, or 0."""
         size = plan.size()
-        base = self._allocate(size * WORD) if size else 0
+        base = self.allocate(size * WORD) if size else 0
         self._spans[slot] = PlanSpan(base, len(plan.plan))
         return plan.write(self.words(base, size), base)
 
@@ -147,7 +175,7 @@ class Storage:
     def span(self, slot: int) -> PlanSpan:
         """The steps of the plan of a slot."""
         span = self._spans.get(slot)
-        return PlanSpan(self._single_spans[slot].base, 1) if span is None else span
+        return PlanSpan(self.runs[slot].single.offset, 1) if span is None else span
 
     def columns(self, slot: int) -> Column:
         """Shape (steps, words of a step): the steps of a slot's plan as an array that writes to them."""
@@ -156,37 +184,18 @@ class Storage:
 
     def step_index(self, step: Any) -> int:
         """Index of a step in its plan."""
-        for base, count in (
-            *self._spans.values(),
-            *(PlanSpan(single.base, 1) for single in self._single_spans.values()),
-        ):
+        for base, count in (*self._spans.values(), *(PlanSpan(run.single.offset, 1) for run in self.runs)):
             if base <= step.offset < base + count * layout(Step).size:
                 return int(step.offset - base) // layout(Step).size
         raise AssertionError(f"no plan has a step at {step.offset}")
 
-    # -- events --------------------------------------------------------------------------------------------------------
-
-    def take_events(self) -> "bytes | memoryview":
-        """Events since the last call; they are overwritten by later ones."""
-        words = self.arena.words
-        count = words[self._event_count]
-        if not count:
-            return b""
-        words[self._event_count] = 0
-        return self._event_bytes[: WORD * count]
+    # -- state ---------------------------------------------------------------------------------------------------------
 
     @property
     def active(self) -> int:
         """Number of runs in flight."""
         count: int = self.arena.words[self._active]
         return count
-
-    def take_completed(self) -> list[int]:
-        """Slots of the runs that completed since the last call."""
-        words, at = self.arena.words, self._completed
-        slots = list(words[at + 1 : at + 1 + words[at]])
-        words[at] = 0
-        return slots
 
     def take_dropped(self) -> list[int]:
         """Tags of watched lines that no longer differ from DRAM since the last call."""

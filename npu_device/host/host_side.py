@@ -143,12 +143,6 @@ class HostSide:
         are not made again. To be called before the first command. Nothing else changes."""
         self._plans = plans
 
-    @property
-    def irq(self) -> bool:
-        """The level of the interrupt line."""
-        level = self.interrupts.level
-        return level if self._injector is None else self._injector.line(level)
-
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
@@ -196,8 +190,9 @@ class HostSide:
         for name, part in parts:
             fields.load(name, part)
         with inside("tickets"):
-            promised = ((ticket, TicketState.QUEUED) for ticket in self._frontend.promised())
-            self._tickets.load_in_flight([*(() if made is None else made.execution.stages()), *promised])
+            accepted = [] if made is None else made.execution.in_flight()
+            self._tickets.load_in_flight((command.ticket, command) for command in accepted)
+            self._tickets.load_in_flight((ticket, None) for ticket in self._frontend.promised())
         with inside("counters"):
             busy = [] if made is None else made.execution.engines.machine.busy_units()
             self._counters.load_state(fields["counters"], busy)
@@ -224,7 +219,7 @@ class HostSide:
         """Commands that were accepted and have not retired, oldest first."""
         if self._acceptance is None:
             return []
-        return [(command, self._tickets.in_flight[command.ticket]) for command in self.execution.in_flight()]
+        return [(command, TicketState(self._tickets.status(command.ticket))) for command in self.execution.in_flight()]
 
     # -- CTRL --------------------------------------------------------------------------------------------------
 

@@ -42,9 +42,9 @@ class CommandQueue:
         self._reserved -= 1
         self._leave(cycle, cycle)
 
-    def leave(self, cycle: int) -> None:
-        """A command starts. Fetches of this cycle came before, its entry is for later ones."""
-        self.depth -= 1
+    def leave(self, cycle: int, count: int) -> None:
+        """Commands start. Fetches of this cycle came before, their entries are for later ones."""
+        self.depth -= count
         self._leave(cycle, cycle + 1)
 
     def _leave(self, cycle: int, room: int) -> None:

@@ -15,6 +15,7 @@ from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.issue.plans import Plans
 from npu_device.memory.arrays import Read
 from npu_device.operations.macro.base import Macro, setting_of
+from npu_device.reservation.state import Entry
 from npu_device.trace.events import Kind
 from npu_device.trace.stream import EventStream
 from pyv_native.state import LATEST, Fields, StateError, inside
@@ -22,8 +23,6 @@ from pyv_native.state import LATEST, Fields, StateError, inside
 if TYPE_CHECKING:
     from npu_device.external.link import End, External
     from npu_device.issue.mmu import Mmu
-
-Ended = Callable[[int, Command], None]
 
 
 class Engines:
@@ -37,16 +36,16 @@ class Engines:
         config: NpuConfig,
         timeline: Timeline,
         events: EventStream,
-        ended: Ended,
-        request_start: Callable[[int], None],
+        command_of: Callable[[int], Command],
+        advance: Callable[[int], None],
         analytic: bool = False,
         external: "External | None" = None,
         plans: Plans | None = None,
         interpreted: bool = False,
     ) -> None:
-        """`ended(cycle, command)` is called in phase END; `request_start(cycle)` has `start` called in phase START.
-        `plans`: those that devices of this configuration have in common; of another one they are not looked at.
-        `interpreted`: CPython runs the event loop."""
+        """`command_of`: the command of an entry. `advance(cycle)` is called in phase END of cycles in which something
+        happens. `plans`: those that devices of this configuration have in common; of another one they are not looked
+        at. `interpreted`: CPython runs the event loop."""
         if external is not None:
             config = external.adopted
         outside = () if external is None else external.units
@@ -57,33 +56,24 @@ class Engines:
         )
         self._config, self._events = config, events
         self._mmu: Mmu | None = None
-        self._timeline = timeline
-        self._ended = ended
-        self._request_start = request_start
+        self._command_of = command_of
         self._units = units_by_class(config)
         self._setting = setting_of(config)
-        self._running: dict[int, Command] = {}
-        """By slot of the machine."""
         self._stuck: dict[int, Command] = {}
         """Units that have taken a command and do not begin it, by an injected fault."""
-        self._requested = 0
-        self._ended_steps = False
-        """Steps ended in this cycle; others may start instead."""
-        self._step = Agenda(timeline, "step", Phase.END, self._advance)
+        self._step = Agenda(timeline, "step", Phase.END, advance)
         self._grant = Agenda(timeline, "grant", Phase.END, self._grant_time)
         self.agendas = self._step, self._grant
         self._tensor_steps: dict[int, Column] = {}
         """With engines outside: by slot, how many tensor steps stand before each step of its plan."""
 
-    def find(self, unit_class: UnitClass) -> int | None:
-        """The lowest free unit of those that `unit_class` names: its code, or None."""
-        return self.machine.find_unit(*unit_class)
-
-    def request(self, units: int) -> None:
-        """Ready commands wait for these units."""
-        if units != self._requested:
-            self._requested = units
-            self.machine.request(units)
+    def running(self) -> dict[int, Command]:
+        """Commands on units, by the slots of their runs."""
+        return {
+            slot: self._command_of(entry.offset)
+            for slot, entry in enumerate(self.machine.storage.loop.running)
+            if entry is not None
+        }
 
     def hold(self, unit: int, command: Command) -> None:
         """A unit has taken a command and does not begin it, by an injected fault."""
@@ -98,27 +88,22 @@ class Engines:
         self.machine.set_stuck(command.unit, False)
         return True
 
-    def begin(self, cycle: int, command: Command) -> None:
-        """Start `command` on the free unit `command.unit`; in macro form on as many free ones as it can use.
+    def begin(self, cycle: int, command: Command, macro: Macro) -> None:
+        """Start a command in macro form on as many free units as it can use.
 
         Steps that can start now do. `schedule` is to follow in this cycle.
         """
-        machine, macro, unit_class = self.machine, command.macro, command.unit_class
-        if unit_class is None or macro is None:
-            assert command.order.step is not None, "what runs on a unit has a step"
-            slot = machine.begin_one(*command.order.step, command.number, command.ticket, command.unit, cycle)
-            self._running[slot] = command
-        else:
-            units = machine.free_units(*unit_class)
-            units = units[: macro.lanes(len(units))]
-            plan = self._planned(macro, len(units))
-            slot = machine.add(plan, command.number, command.ticket, units, command.descriptor.cluster, cycle)
-            self._running[slot] = command
-            if self._external is not None:
-                self._tensor_steps[slot] = _tensor_steps(plan.plan)
-            machine.start(cycle)
+        machine, unit_class = self.machine, command.unit_class
+        assert unit_class is not None
+        units = machine.free_units(*unit_class)
+        units = units[: macro.lanes(len(units))]
+        plan = self._planned(macro, len(units))
+        slot = machine.add(
+            plan, command.number, command.ticket, units, command.descriptor.cluster, cycle, command.entry
+        )
         if self._external is not None:
-            self._begun(self._external, cycle)
+            self._tensor_steps[slot] = _tensor_steps(plan.plan)
+        machine.start(cycle)
 
     def _planned(self, macro: Macro, lanes: int) -> Encoded:
         """What a command does on so many units."""
@@ -136,14 +121,6 @@ class Engines:
 
             self._mmu = Mmu(self._config, self._events)
         return self._mmu
-
-    def start(self, cycle: int) -> None:
-        """Steps that can start now do, before further commands. `schedule` is to follow in this cycle."""
-        if self._ended_steps:
-            self._ended_steps = False
-            self.machine.start(cycle)
-            if self._external is not None:
-                self._begun(self._external, cycle)
 
     def schedule(self) -> None:
         """Act when something happens next."""
@@ -163,7 +140,7 @@ class Engines:
         self.machine.slow_down(factor)
         self.machine.start(cycle)
         if self._external is not None:
-            self._begun(self._external, cycle)
+            self.take_begun(self._external, cycle)
         self.schedule()
 
     def dram_at(self, cycle: int, slowdown: int) -> None:
@@ -171,7 +148,7 @@ class Engines:
         self.machine.dram_at(slowdown)
         self.machine.start(cycle)
         if self._external is not None:
-            self._begun(self._external, cycle)
+            self.take_begun(self._external, cycle)
         self.schedule()
 
     def reset(self) -> None:
@@ -179,8 +156,6 @@ class Engines:
         self._stuck.clear()
         self.machine.reset()
         self._mmu = None
-        self._running.clear()
-        self._requested, self._ended_steps = 0, False
         self._step.reset()
         self._grant.reset()
         self._tensor_steps.clear()
@@ -189,10 +164,10 @@ class Engines:
 
     # -- engines outside ---------------------------------------------------------------------------------------
 
-    def _begun(self, external: "External", cycle: int) -> None:
-        """Steps that have begun in this cycle on engines outside are given to these."""
+    def take_begun(self, external: "External", cycle: int) -> None:
+        """Give steps that have begun in this cycle on engines outside to these."""
         for unit, slot, step in self.machine.take_begun():
-            command, steps = self._running[slot], self._tensor_steps.get(slot)
+            command, steps = self.running()[slot], self._tensor_steps.get(slot)
             tensor = 0 if steps is None else int(steps[step])
             end = external.begin(unit, cycle, command, tensor, len(self.machine.storage.runs[slot].units))
             self._grant_unit(external, unit, cycle, end)
@@ -222,12 +197,13 @@ class Engines:
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps. References to commands are their numbers."""
+        loop = self.machine.storage.loop
         return {
-            "requested": self._requested,
-            "ended_steps": self._ended_steps,
+            "requested": loop.requested,
+            "ended_steps": bool(loop.ended_steps),
             "machine": self.machine.state(),
             "mmu": None if self._mmu is None else self._mmu.state(),
-            "external": None if self._external is None else self._external.state(self._running.values()),
+            "external": None if self._external is None else self._external.state(self.running().values()),
         }
 
     def load_state(self, state: Any, running: Mapping[int, Command], read: Read) -> None:
@@ -240,8 +216,9 @@ class Engines:
         if outside is not (self._external is not None):
             raise StateError("was taken with engines outside" if outside else "was taken without", "external")
         self._stuck.clear()
-        self._requested = fields.integer("requested", 0, LATEST)
-        self._ended_steps = fields.flag("ended_steps")
+        loop = self.machine.storage.loop
+        loop.requested = fields.integer("requested", 0, LATEST)
+        loop.ended_steps = int(fields.flag("ended_steps"))
 
         def plan_of(number: int, units: tuple[int, ...]) -> CommandPlan:
             command = running.get(number)
@@ -251,13 +228,14 @@ class Engines:
 
         with inside("machine"):
             self.machine.load_state(fields["machine"], plan_of)
-            self._running = {slot: running[number] for slot, number in self.machine.numbers().items()}
-            if len(self._running) != len(running) or len(set(self._running.values())) != len(running):
+            slots = {slot: running[number] for slot, number in self.machine.numbers().items()}
+            if len(slots) != len(running) or len(set(slots.values())) != len(running):
                 raise StateError("these are not the commands that run", "runs")
-        self.machine.request(self._requested)
+        for slot, command in slots.items():
+            self.machine.run_entry(slot, command.entry)
         if self._external is not None:
             self._tensor_steps.clear()
-            for slot, command in self._running.items():
+            for slot, command in slots.items():
                 if command.macro is not None:
                     lanes = len(self.machine.storage.runs[slot].units)
                     self._tensor_steps[slot] = _tensor_steps(self._planned(command.macro, max(1, lanes)).plan)
@@ -280,27 +258,11 @@ class Engines:
             raise StateError("are not those of the command", "units")
         return CommandPlan(ticket, cluster, plan, None)
 
-    def _advance(self, cycle: int) -> None:
-        machine, limit = self.machine, self._timeline.horizon()
-        if limit <= cycle:  # the rest of the device acts in this cycle too: its turn is between ends and starts
-            if machine.next_cycle() != cycle:
-                return self.schedule()
-            machine.ends(cycle)
-        elif machine.advance(limit):
-            cycle = machine.now
-        else:
-            return self.schedule()
-        if self._external is not None:
-            self._begun(self._external, cycle)
-        self._complete(cycle)
-        if not machine.idle:
-            self._ended_steps = True
-            self._request_start(cycle)
-
-    def _complete(self, cycle: int) -> None:
-        for slot in self.machine.completed():
-            self._tensor_steps.pop(slot, None)
-            self._ended(cycle, self._running.pop(slot))
+    def release(self, command: Command) -> None:
+        """Give back what a command in macro form had while it ran."""
+        slot = self.machine.storage.arena.view(Entry, command.entry).slot
+        self._tensor_steps.pop(slot, None)
+        self.machine.release(slot)
 
 
 def _tensor_steps(plan: Plan) -> Column:

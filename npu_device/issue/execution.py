@@ -1,13 +1,14 @@
 """From acceptance to completion: hazards and barriers, start, end, retirement in the order of each stream."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from npu_device.abi.errors import TicketError
-from npu_device.abi.opcodes import Opcode, TicketState
+from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
 from npu_device.decode.command import AccumulatorSum, Command
 from npu_device.decode.decoder import Decoder
+from npu_device.event_loop import dispatch
 from npu_device.event_loop.l2 import L2
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.issue.command_queue import CommandQueue
@@ -17,10 +18,10 @@ from npu_device.issue.in_flight import InFlight, command_of, state_of
 from npu_device.issue.plans import Plans
 from npu_device.issue.results import Results
 from npu_device.issue.retirement import Completion, Tickets
+from npu_device.issue.station import Station
 from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
 from npu_device.reservation.state import ENDED, RELEASE, RUNNING, START, WAITING
-from npu_device.reservation.station import Station
 from npu_device.trace.events import CORE, FRONTEND, What
 from npu_device.trace.stream import EventStream
 from pyv_native.state import LATEST, WORD32, Fields, StateError, inside
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Execution:
-    """Everything behind the front end. `enabled` mirrors CTRL.enable: while False nothing starts."""
+    """Everything behind the front end."""
 
     def __init__(
         self,
@@ -50,8 +51,8 @@ class Execution:
     ) -> None:
         """`values`: whether results are computed; without them all memory but status words stays as it is. `plans`,
         `interpreted`: as of `Engines`."""
-        self.enabled = False
         self.injector: Injector | None = None
+        self._timeline = timeline
         self._memory = memory
         self._values = values
         self._external = external
@@ -60,20 +61,33 @@ class Execution:
         self._tickets = tickets
         self._completion = completion
         self.engines = Engines(
-            config, timeline, events, self._ended, self.request_start, analytic, external, plans, interpreted
-        )
-        self.station = Station(config, events, self.engines.find, self._retire, interpreted)
+            config, timeline, events, lambda entry: self.station.command(entry), self._advance, analytic, external,
+            plans, interpreted,
+        )  # fmt: skip
+        self._machine = self.engines.machine
+        self.station = Station(config, self._machine, self._write_status)
         self.l2 = L2(config, memory, self.engines.machine, events) if config.l2.enabled else None
         self._results = Results(memory, self.l2 if self.l2 is not None and self.l2.incoherent else None)
+        tickets.waits = lambda command: self.station.entry(command).stage == WAITING
         self._release = Agenda(timeline, "release", Phase.RELEASE, self._release_commands)
         self._start = Agenda(timeline, "start", Phase.START, self._start_ready)
         self.agendas = self._release, self._start, *self.engines.agendas
+
+    @property
+    def enabled(self) -> bool:
+        """Mirrors CTRL.enable: while False nothing starts."""
+        return bool(self._machine.storage.loop.enabled)
+
+    @enabled.setter
+    def enabled(self, enabled: bool) -> None:
+        self._machine.storage.loop.enabled = int(enabled)
 
     def accept(self, cycle: int, command: Command) -> None:
         """A valid command, with ticket and number, takes its reserved entry of the queue."""
         if command.kind is not None:
             command.unit_class = (command.kind, command.descriptor.cluster, command.affinity)
         self._queue.enter()
+        self._tickets.accept(command.ticket, command)
         if command.opcode is Opcode.CORE:
             self._core_worked(cycle, command)
         self._request(cycle, self.station.accept(cycle, command))
@@ -107,7 +121,8 @@ class Execution:
         self.enabled = False
         for command in self.in_flight():
             code, opcode = TicketError.RESET, command.opcode
-            self._completion.error(cycle, command.ticket, code, reason, None, command.number, opcode, command.unit)
+            unit = self.station.entry(command).unit
+            self._completion.error(cycle, command.ticket, code, reason, None, command.number, opcode, unit)
         if self.l2 is not None:
             self.l2.flush(cycle)
         self.engines.reset()
@@ -117,12 +132,6 @@ class Execution:
         self._release.reset()
 
     # -- snapshots ---------------------------------------------------------------------------------------------
-
-    def stages(self) -> Iterable[tuple[int, TicketState]]:
-        """The ticket of each command in flight, oldest first, and how far it is."""
-        for command in self.in_flight():
-            waits = self.station.entry(command).stage == WAITING
-            yield command.ticket, TicketState.QUEUED if waits else TicketState.RUNNING
 
     def state(self, sums: Sequence[AccumulatorSum]) -> dict[str, Any]:
         """What a snapshot keeps. `sums`: what commands refer to by number."""
@@ -144,7 +153,6 @@ class Execution:
     def load_state(self, state: Any, decoder: Decoder, sums: Sequence[AccumulatorSum]) -> None:
         """Take on a state."""
         fields = Fields(state, "enabled", "barriers", "commands", "freed", "engines")
-        self.enabled = fields.flag("enabled")
         restored: list[InFlight] = []
         for index, item in enumerate(fields.listed("commands")):
             with inside("commands", index):
@@ -152,6 +160,8 @@ class Execution:
                 if index and restored[index].command.number <= restored[index - 1].command.number:
                     raise StateError("must be more than that of the command before", "number")
         station = self.station
+        self._machine.reset()
+        self.enabled = fields.flag("enabled")
         station.reset()
         with inside("barriers"):
             station.load_barriers(fields["barriers"])
@@ -206,29 +216,56 @@ class Execution:
 
     # -- start -------------------------------------------------------------------------------------------------
 
+    @property
+    def _sampled(self) -> bool:
+        """Whether this class takes part in the start and end of each command with operands."""
+        return (
+            self._values or self.injector is not None or self._external is not None
+            or (self.l2 is not None and self.l2.on_use is not None)
+        )  # fmt: skip
+
+    def _settle(self, cycle: int) -> None:
+        """Take what the native functions of this cycle left: commands that started, that retired, requests."""
+        words, storage = self._machine.storage.arena.words, self._machine.storage
+        if started := words[storage.started]:
+            words[storage.started] = 0
+            self._queue.leave(cycle, started)
+        if words[storage.retired]:
+            self._take_retired(cycle)
+        if requests := words[storage.requests]:
+            words[storage.requests] = 0
+            self._request(cycle, requests)
+
     def _start_ready(self, cycle: int) -> None:
-        self.engines.start(cycle)
-        while self.enabled:
-            choice = self.station.start_next()
-            if choice is None:
-                break
-            command, unit = choice
-            self._queue.leave(cycle)
-            if unit is not None and not self._sample(cycle, command):
-                unit = None
-            self._tickets.start(command.ticket)
-            if unit is None:
-                self._ended(cycle, command)
-                continue
-            command.unit = unit
-            if self.l2 is not None and self.l2.on_use is not None:
-                self.l2.on_use((*command.reads(), *command.writes()))
-            if self.injector is not None and self.injector.takes(cycle, command):
-                self.engines.hold(unit, command)
-                continue
-            self.engines.begin(cycle, command)
+        dispatched, sampled = self._machine.dispatch, self._sampled
+        entry = dispatched(dispatch.start_commands, cycle, sampled)
+        self._settle(cycle)
+        if self._external is not None:
+            self.engines.take_begun(self._external, cycle)
+        while entry:
+            command = self.station.command(entry)
+            if not self._sample(cycle, command):
+                entry = dispatched(dispatch.fail_command, entry, cycle, sampled)
+            elif self._takes(cycle, command):
+                entry = dispatched(dispatch.start_commands, cycle, sampled)
+            elif command.macro is not None:
+                self.engines.begin(cycle, command, command.macro)
+                entry = dispatched(dispatch.start_commands, cycle, sampled)
+            else:
+                entry = dispatched(dispatch.begin_command, entry, cycle, sampled)
+            self._settle(cycle)
+            if self._external is not None:
+                self.engines.take_begun(self._external, cycle)
         self.engines.schedule()
-        self.engines.request(self.station.requested() if self.enabled else 0)
+
+    def _takes(self, cycle: int, command: Command) -> bool:
+        """A command starts on its unit: whether this is stuck with it, by an injected fault."""
+        if self.l2 is not None and self.l2.on_use is not None:
+            self.l2.on_use((*command.reads(), *command.writes()))
+        if self.injector is None or not self.injector.takes(cycle, command):
+            return False
+        self.engines.hold(command.unit, command)
+        return True
 
     def _release_commands(self, cycle: int) -> None:
         self._request(cycle, self.station.release(cycle))
@@ -237,12 +274,19 @@ class Execution:
         """The unit that was stuck with a command begins it, unless a reset came first."""
         if not self.engines.free_stuck(command):
             return
-        self.engines.begin(cycle, command)
+        if command.macro is None:
+            self._machine.dispatch(dispatch.resume_command, command.entry, cycle)
+        else:
+            self.engines.begin(cycle, command, command.macro)
+        if self._external is not None:
+            self.engines.take_begun(self._external, cycle)
         self.engines.schedule()
         self.request_start(cycle)
 
     def _sample(self, cycle: int, command: Command) -> bool:
         """Take the inputs, at the start: False when they do not allow the command to run."""
+        view = self.station.entry(command)
+        command.unit = view.unit
         try:
             if command.macro is not None:
                 command.macro = command.macro.start(self._results.read)
@@ -257,11 +301,30 @@ class Execution:
                 self.injector.sampled(cycle, command)
         except DescriptorError as failure:
             command.failure = failure
+            command.unit = view.unit = FRONTEND
+            view.failure = failure.code
         return command.failure is None
 
     # -- end and retirement ------------------------------------------------------------------------------------
 
-    def _ended(self, cycle: int, command: Command) -> None:
+    def _advance(self, cycle: int) -> None:
+        """Step until something concerns the rest of the device, and end commands."""
+        machine, sampled = self._machine, self._sampled
+        entry = machine.dispatch(dispatch.step_commands, cycle, self._timeline.horizon(), sampled)
+        cycle = machine.now
+        if self._external is not None:
+            self.engines.take_begun(self._external, cycle)
+        self._settle(cycle)
+        while entry:
+            self._ended(self.station.command(entry))
+            entry = machine.dispatch(dispatch.end_command, entry, sampled)
+            self._settle(cycle)
+        self.engines.schedule()
+
+    def _ended(self, command: Command) -> None:
+        """A command ends that has run: park its results."""
+        if command.macro is not None:
+            self.engines.release(command)
         if self._external is not None and command.products is not None:
             made = self._external.over(command)
             command.result = command.result if made is None else self._results.sampled(made)
@@ -271,19 +334,18 @@ class Execution:
             if result.accumulator is not None:
                 _accumulator(command).value = result.accumulator
         command.result = None
-        self._request(cycle, self.station.end(cycle, command))
 
-    def _retire(self, cycle: int, command: Command) -> None:
+    def _take_retired(self, cycle: int) -> None:
+        """Publish results of commands that have retired, and complete their tickets."""
+        for command in self.station.take_retired():
+            self._results.publish(command.number)
+            self._completion.retire(cycle, command)
+
+    def _write_status(self, cycle: int, command: Command) -> None:
+        """A command with a status word retires: outputs are in memory before it."""
+        self._take_retired(cycle)
         self._results.publish(command.number)
-        failure = command.failure
-        if failure is None:
-            irq = bool(command.descriptor.irq)
-            self._completion.done(cycle, command.ticket, command.unit, command.status_address, irq)
-        else:
-            self._completion.error(
-                cycle, command.ticket, failure.code, failure.reason, command.status_address, command.number,
-                command.opcode,
-            )  # fmt: skip
+        self._completion.write_status(cycle, command)
 
 
 def _accumulator(command: Command) -> AccumulatorSum:

@@ -48,8 +48,9 @@ class Results:
 
     def publish(self, number: int) -> None:
         """The command retires: its outputs, if it has some here, go to memory."""
-        for region, data in self._parked.pop(number, ()):
-            self._memory.write(region, data)
+        if self._parked:
+            for region, data in self._parked.pop(number, ()):
+                self._memory.write(region, data)
 
     def read(self, region: Region) -> Bytes:
         """Rows of a region as a later command sees them; a view of memory when nothing there is parked."""

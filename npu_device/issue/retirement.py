@@ -1,11 +1,12 @@
 """Tickets, and how the end of a command becomes visible (docs/interface.md, "Order and visibility" and "Tickets")."""
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import StatusWord, TicketState
+from npu_device.issue.history import History
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.memory.memory import Memory
 from npu_device.trace.events import FRONTEND, What
@@ -13,6 +14,7 @@ from npu_device.trace.stream import EventStream
 from pyv_native.state import LATEST, Fields, StateError, inside, listed, row
 
 if TYPE_CHECKING:
+    from npu_device.decode.command import Command
     from npu_device.issue.injection import Injector
 
 MODULUS = 1 << 31
@@ -27,9 +29,11 @@ class Tickets:
         """Descriptors taken up so far: the accept count from which the device's own tickets are made."""
         self.completed = 0
         """Completions, errors included."""
-        self.in_flight: dict[int, TicketState] = {}
-        """Ticket -> QUEUED or RUNNING, in the order in which they were given."""
-        self._ended: OrderedDict[int, int] = OrderedDict()
+        self.in_flight: dict[int, Command | None] = {}
+        """Commands by ticket, in the order in which these were given; None: the descriptor was not accepted yet."""
+        self.waits: Callable[[Command], bool] = lambda command: True
+        """Whether a command has not started."""
+        self._ended = History(history)
         self._history = history
 
     def take(self) -> int:
@@ -53,19 +57,18 @@ class Tickets:
         return True
 
     def _enter(self, ticket: int) -> None:
-        self._ended.pop(ticket, None)
-        self.in_flight[ticket] = TicketState.QUEUED
+        self._ended.discard(ticket)
+        self.in_flight[ticket] = None
 
-    def start(self, ticket: int) -> None:
-        self.in_flight[ticket] = TicketState.RUNNING
+    def accept(self, ticket: int, command: "Command") -> None:
+        """A ticket in flight is that of a command."""
+        self.in_flight[ticket] = command
 
     def finish(self, ticket: int, code: int = 0) -> None:
         """The ticket is done, or with a code it ended in an error."""
         del self.in_flight[ticket]
         self.completed += 1
-        self._ended[ticket] = code
-        if len(self._ended) > self._history:
-            self._ended.popitem(last=False)
+        self._ended.add(ticket, code)
 
     def result(self, ticket: int) -> int | None:
         """0 for a ticket that is done, its code for one that failed, None for one in flight or unknown."""
@@ -73,9 +76,9 @@ class Tickets:
 
     def status(self, ticket: int) -> int:
         """As in TICKET_STATUS: state in [7:0], error code from bit 8."""
-        state = self.in_flight.get(ticket)
-        if state is not None:
-            return state
+        if ticket in self.in_flight:
+            command = self.in_flight[ticket]
+            return TicketState.QUEUED if command is None or self.waits(command) else TicketState.RUNNING
         code = self._ended.get(ticket)
         if code is None:
             return TicketState.UNKNOWN
@@ -85,21 +88,23 @@ class Tickets:
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps; which tickets are in flight follows from the commands."""
-        ended = [[ticket, int(code)] for ticket, code in self._ended.items()]
+        ended = [list(entry) for entry in self._ended]
         return {"taken": self.taken, "completed": self.completed, "ended": ended}
 
     def load_state(self, state: Any) -> None:
         fields = Fields(state, "taken", "completed", "ended")
         self.taken, self.completed = (fields.integer(name, 0, LATEST) for name in ("taken", "completed"))
-        self._ended = OrderedDict(fields.table("ended", (1, MODULUS - 1), (0, max(TicketError))))
+        self._ended = History(self._history)
+        for ticket, code in fields.table("ended", (1, MODULUS - 1), (0, max(TicketError))).items():
+            self._ended.add(ticket, code)
         self.in_flight = {}
 
-    def load_in_flight(self, tickets: Iterable[tuple[int, TicketState]]) -> None:
-        """The tickets in flight, and how far each is."""
-        for ticket, state in tickets:
+    def load_in_flight(self, tickets: "Iterable[tuple[int, Command | None]]") -> None:
+        """The tickets in flight, and their commands."""
+        for ticket, command in tickets:
             if ticket in self.in_flight:
                 raise StateError(f"ticket {ticket} is in flight twice")
-            self.in_flight[ticket] = state
+            self.in_flight[ticket] = command
 
 
 LOG_SIZE = 1024
@@ -138,24 +143,37 @@ class Completion:
         self.error_ticket = 0
         self.error_code = 0
 
-    def done(self, cycle: int, ticket: int, unit: int, status_address: int | None, irq: bool) -> None:
-        if status_address is not None:
-            self._write_status(cycle, status_address, StatusWord.DONE, ticket)
-        self._finish(ticket)
-        self._events.emit(cycle, unit, What.DONE, ticket)
-        if irq:
-            self._interrupts.set(cycle, Irq.DONE)
+    def write_status(self, cycle: int, command: "Command") -> None:
+        """Write the status word of a command that retires."""
+        assert command.status_address is not None
+        failure = command.failure
+        status = StatusWord.DONE if failure is None else StatusWord.ERROR | failure.code << 8
+        self._write_status(cycle, command.status_address, status, command.ticket)
+
+    def retire(self, cycle: int, command: "Command") -> None:
+        """Complete the ticket of a command, after its status word and its event."""
+        failure = command.failure
+        if failure is None:
+            self._finish(command.ticket)
+            if command.descriptor.irq:
+                self._interrupts.set(cycle, Irq.DONE)
+        else:
+            self._fail(cycle, command.ticket, failure.code, failure.reason, command.number, command.opcode)
 
     def error(
         self, cycle: int, ticket: int, code: TicketError, reason: str, status_address: int | None, number: int,
         opcode: int = UNKNOWN, unit: int = FRONTEND,
     ) -> None:  # fmt: skip
+        """End a ticket that is of no command in flight, with an error."""
         if status_address is not None:
             self._write_status(cycle, status_address, StatusWord.ERROR | code << 8, ticket)
+        self._events.emit(cycle, unit, What.ERROR, ticket, aux=code)
+        self._fail(cycle, ticket, code, reason, number, opcode)
+
+    def _fail(self, cycle: int, ticket: int, code: TicketError, reason: str, number: int, opcode: int) -> None:
         self._finish(ticket, code)
         self.error_ticket, self.error_code = ticket, code
         self.log.append(ErrorEntry(cycle, ticket, code, reason, number, opcode))
-        self._events.emit(cycle, unit, What.ERROR, ticket, aux=code)
         self._interrupts.set(cycle, Irq.ERROR)
 
     def state(self) -> dict[str, Any]:

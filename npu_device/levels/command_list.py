@@ -30,7 +30,7 @@ from npu_device.memory.bitwidth import (
 from npu_device.memory.kv import valid_elements
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError
-from npu_device.reservation.station import Dependencies
+from npu_device.reservation.buffer import Dependencies
 from npu_device.trace.records import Batch
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.stream import EventStream, records

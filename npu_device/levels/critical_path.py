@@ -22,8 +22,8 @@ from npu_device.issue.results import Results
 from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.base import setting_of
+from npu_device.reservation.buffer import Dependencies
 from npu_device.reservation.state import STREAMS
-from npu_device.reservation.station import Dependencies
 from npu_device.trace.events import Kind
 
 if TYPE_CHECKING:

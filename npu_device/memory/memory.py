@@ -21,6 +21,10 @@ def sparse(size: int) -> mmap.mmap:
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
 
 
+MAX_VIEWS = 1024
+"""Regions whose views are kept."""
+
+
 class _Window(NamedTuple):
     name: str
     base: int
@@ -37,6 +41,7 @@ class Memory:
     def __init__(self, regions: Iterable[tuple[str, int, Any]], written: Callable[[int, int], None] | None = None):
         """`regions`: (name, base address, writable buffer). NpuDeviceError when one is read-only or two overlap."""
         self._windows: list[_Window] = []
+        self._views: dict[Region, tuple[Bytes, Bytes]] = {}
         self._written = written
         for name, base, buffer in regions:
             data = memoryview(buffer).cast("B")
@@ -58,18 +63,24 @@ class Memory:
 
     def rows(self, region: Region) -> "Bytes":
         """A view that cannot be written, shape (rows, row_bytes). NpuDeviceError outside memory."""
-        view = self._rows(region)
-        view.setflags(write=False)
-        return view
+        views = self._views.get(region)
+        return (self._make_views(region) if views is None else views)[0]
 
-    def _rows(self, region: Region) -> "Bytes":
+    def _make_views(self, region: Region) -> "tuple[Bytes, Bytes]":
+        """Views of rows that cannot and that can be written; the last ones are kept, as commands repeat regions."""
         import numpy as np
 
         address, rows, row_bytes, stride = region
         end = address + (rows - 1) * stride + row_bytes
         for _, base, top, data in self._windows:
             if base <= address and end <= top:
-                return np.ndarray((rows, row_bytes), np.uint8, data, address - base, (stride, 1))
+                written = np.ndarray((rows, row_bytes), np.uint8, data, address - base, (stride, 1))
+                read = written.view()
+                read.setflags(write=False)
+                if len(self._views) >= MAX_VIEWS:
+                    self._views.clear()
+                self._views[region] = read, written
+                return read, written
         raise _no_memory(region.address, region.end)
 
     def arrays(self) -> "list[Bytes]":
@@ -89,7 +100,8 @@ class Memory:
         """Store `data`, of as many bytes as the region's payload. NpuDeviceError outside memory."""
         if region.rows == 1:
             return self.write_bytes(region.address, data.reshape(-1).data)
-        self._rows(region)[:] = data.reshape(region.rows, region.row_bytes)
+        views = self._views.get(region) or self._make_views(region)
+        views[1][:] = data.reshape(region.rows, region.row_bytes)
         if self._written is not None:
             self._written(region.address, region.end - region.address)
 

@@ -5,27 +5,37 @@ Functions return what they ask for in their cycle: START, RELEASE or both.
 """
 
 from npu_device.abi.opcodes import Scope
+from npu_device.cost.piece_record import Piece
 from npu_device.reservation.barriers import accept_barrier, complete, domain_of, enter
 from npu_device.reservation.hazards import add_hazards, end_hazards, retire_hazards
-from npu_device.reservation.scheduler import announce, enqueue, make_eligible
+from npu_device.reservation.scheduler import announce, emit, enqueue, make_eligible
 from npu_device.reservation.state import ENDED, NO_UNIT, SCOPES, START, WAITING, Entry, Issue
+from npu_device.trace.events import FRONTEND, What
 from pyv_native.arena import callback
 
 
 @callback
-def retire(issue: Issue, entry: Entry, cycle: int) -> int:
-    """Publish the results of a command, and complete its ticket."""
+def write_status(issue: Issue, entry: Entry, cycle: int) -> int:
+    """Write the status word of a command that retires, after its results."""
     raise NotImplementedError
 
 
-def fill_entry(entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int) -> None:
-    """Fill an entry with a command that waits."""
+def fill_entry(
+    entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int, piece: Piece | None,
+    dram: int, status: int,
+) -> None:  # fmt: skip
+    """Fill an entry with a command that waits. `piece`, `dram`: of a tile command. `status`: whether it writes one."""
     entry.number = number
     entry.ticket = ticket
     entry.stream = stream
     entry.cluster = cluster
     entry.unit_class = unit_class
     entry.key = key
+    entry.piece = piece
+    entry.dram = dram
+    entry.status = status != 0
+    entry.unit = FRONTEND
+    entry.failure = 0
     entry.stage = WAITING
     entry.barriers_pending = 0
 
@@ -43,10 +53,10 @@ def append_to_stream(issue: Issue, entry: Entry) -> None:
 
 def accept(
     issue: Issue, entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int,
-    scope: int, cycle: int,
+    piece: Piece | None, dram: int, status: int, scope: int, cycle: int,
 ) -> int:  # fmt: skip
     """Accept a command, whose operands are `issue.operands`; `scope`: of a BARRIER, else NO_SCOPE."""
-    fill_entry(entry, number, ticket, stream, cluster, unit_class, key)
+    fill_entry(entry, number, ticket, stream, cluster, unit_class, key, piece, dram, status)
     entry.accepted = cycle
     entry.hazards_clear = cycle
     entry.barriers_clear = cycle
@@ -59,8 +69,13 @@ def accept(
     return announce(issue, entry, cycle)
 
 
-def restore(issue: Issue, entry: Entry, stream_epoch: int, cluster_epoch: int, device_epoch: int) -> None:
-    """A command of a snapshot, whose fields are there; its epochs are counted from the oldest of each domain."""
+def restore(
+    issue: Issue, entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int,
+    piece: Piece | None, dram: int, status: int, stage: int, stream_epoch: int, cluster_epoch: int, device_epoch: int,
+) -> None:  # fmt: skip
+    """Restore a command of a snapshot; its epochs are counted from the oldest of each domain."""
+    fill_entry(entry, number, ticket, stream, cluster, unit_class, key, piece, dram, status)
+    entry.stage = stage
     append_to_stream(issue, entry)
     if entry.stage == WAITING:
         enqueue(issue, entry)
@@ -79,6 +94,22 @@ def restore(issue: Issue, entry: Entry, stream_epoch: int, cluster_epoch: int, d
     add_hazards(issue, entry)
 
 
+def retire(issue: Issue, entry: Entry, cycle: int) -> None:
+    """Retire a command: its status word, DONE or ERROR; then the device takes it."""
+    if entry.status:
+        write_status(issue, entry, cycle)
+    if entry.failure:
+        emit(issue, cycle, FRONTEND, What.ERROR, entry.ticket, 0, entry.failure)
+    else:
+        emit(issue, cycle, entry.unit, What.DONE, entry.ticket, 0, 0)
+    entry.next = None
+    if issue.last_retired is None:
+        issue.retired = entry
+    else:
+        issue.last_retired.next = entry
+    issue.last_retired = entry
+
+
 def end(issue: Issue, entry: Entry, cycle: int) -> int:
     """A command has ended. It and what waits behind it retire as far as its stream's order allows."""
     requests = START if issue.oldest is not None and entry.unit_class != NO_UNIT else 0
@@ -92,9 +123,6 @@ def end(issue: Issue, entry: Entry, cycle: int) -> int:
         stream.first = first.next_in_stream
         retire(issue, first, cycle)
         requests = requests | retire_hazards(issue, first, cycle) | complete(issue, first, cycle)
-        first.next = issue.free_entries
-        issue.free_entries = first
-        issue.spare_entries += 1
         first = stream.first
     if first is None:
         stream.last = None

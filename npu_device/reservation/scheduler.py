@@ -4,12 +4,10 @@ The queue holds accepted commands that have not started. The scheduler looks at 
 class of units has a leftist heap of ready commands.
 """
 
-from npu_device.reservation.state import MAX_EVENTS, NO_UNIT, RELEASE, RUNNING, START, Entry, Issue
+from npu_device.reservation.state import MAX_EVENTS, NO_UNIT, RELEASE, START, Entry, Issue
 from npu_device.trace.events import EVENT_WORDS, FRONTEND, Cause, What
 from pyv_native.arena import callback
 from pyv_native.intrinsics import i32
-
-NO_FREE_UNIT = -1
 
 
 @callback
@@ -18,17 +16,18 @@ def take_events(issue: Issue) -> int:
     raise NotImplementedError
 
 
-@callback
-def find_unit(issue: Issue, unit_class: int) -> int:
-    """Code of the lowest free unit of a class, or NO_FREE_UNIT."""
-    raise NotImplementedError
-
-
-def emit(issue: Issue, cycle: int, unit: int, what: int, ticket: int, size: int, aux: int) -> None:
+def emit_step(issue: Issue, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
     """Emit an event, laid out as `records.RECORD` is."""
     if len(issue.events) == EVENT_WORDS * MAX_EVENTS:
         take_events(issue)
-    issue.events.extend((cycle, unit | what << 16 | i32(ticket) << 32, i32(size) << 32, size >> 32 | i32(aux) << 32))
+    issue.events.extend(
+        (cycle, unit | what << 16 | i32(ticket) << 32, tile | i32(size) << 32, size >> 32 | i32(aux) << 32)
+    )
+
+
+def emit(issue: Issue, cycle: int, unit: int, what: int, ticket: int, size: int, aux: int) -> None:
+    """Emit an event that is of no tile."""
+    emit_step(issue, cycle, unit, what, ticket, 0, size, aux)
 
 
 # -- ready commands ----------------------------------------------------------------------------------------------------
@@ -175,28 +174,3 @@ def dequeue(issue: Issue, entry: Entry) -> None:
         issue.window_count += 1
         issue.window_end = following
         make_eligible(issue, following)
-
-
-def start_next(issue: Issue) -> Entry | None:
-    """Take the command that starts now out of the queue; None: nothing can start. `issue.unit` is for it."""
-    best = issue.heaps[NO_UNIT]
-    issue.unit = NO_FREE_UNIT
-    if best is None:
-        for unit_class in range(1, len(issue.heaps)):
-            first = issue.heaps[unit_class]
-            if first is not None and (best is None or starts_before(first, best)):
-                unit = find_unit(issue, unit_class)
-                if unit != NO_FREE_UNIT:
-                    best = first
-                    issue.unit = unit
-    if best is None:
-        issue.requested = 0
-        for unit_class in range(1, len(issue.heaps)):
-            if issue.ready[unit_class]:
-                issue.requested = issue.requested | issue.request_bits[unit_class]
-        return None
-    issue.heaps[best.unit_class] = meld(best.left, best.right)
-    issue.ready[best.unit_class] -= 1
-    best.stage = RUNNING
-    dequeue(issue, best)
-    return best

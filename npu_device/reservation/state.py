@@ -4,8 +4,9 @@ Records come from free lists, which the station extends between calls.
 """
 
 from npu_device.abi.memory_map import MAX_CLUSTERS
+from npu_device.cost.piece_record import Piece
 from npu_device.memory.region import OPERAND_WORDS
-from npu_device.trace.events import EVENT_WORDS
+from npu_device.trace.events import BATCH
 from pyv_native.records import REFERENCE, array, items, record, records
 from pyv_native.state import LATEST
 
@@ -27,8 +28,8 @@ START, RELEASE = 1, 2
 """Requests of a function for its cycle: that commands start, that commands become ready."""
 MAX_OPERANDS = 64
 """Operands that are passed at once."""
-MAX_EVENTS = 64
-"""Events that are kept until the event stream takes them."""
+MAX_EVENTS = BATCH
+"""Events that stand in the buffer until the event stream hands them over."""
 
 
 @record
@@ -148,7 +149,19 @@ class Entry:
     rank: int = 0
     """Length of the path to the nearest leaf of that heap."""
     next: "Entry | None" = REFERENCE
-    """The next command that is to become ready; of the free list."""
+    """The next command that is to become ready; that has retired; of the free list."""
+    unit: int = 0
+    """Code of the unit that executes it, of the first of several."""
+    piece: Piece | None = REFERENCE
+    """Tile command: work of its one step."""
+    dram: int = 0
+    """Tile command: first DRAM address."""
+    slot: int = 0
+    """Slot of its run in the event loop."""
+    failure: int = 0
+    """Code of the error with which it ends; 0: none."""
+    status: bool = False
+    """Whether a status word is written when it retires."""
 
 
 @record
@@ -175,12 +188,12 @@ class Issue:
     """Result of a search."""
     reporting: bool = False
     """Whether dependencies are reported as they are found."""
-    operands: list[int] = items(OPERAND_WORDS * MAX_OPERANDS)
+    operands: list[int] = items()
     """Words of the command that is accepted."""
 
     clusters: int = 1
-    domains: list[Domain] = records(DOMAINS)
-    streams: list[Stream] = records(STREAMS)
+    domains: list[Domain] = records()
+    streams: list[Stream] = records()
     released: Entry | None = REFERENCE
     """Commands that are to become ready, oldest first."""
     last_released: Entry | None = REFERENCE
@@ -197,12 +210,19 @@ class Issue:
     """Ready commands in the window, by unit class."""
     ready: list[int] = items()
     """Ready commands in the queue, by unit class."""
+    kinds: list[int] = items()
+    """Kind of the units of each class."""
+    unit_clusters: list[int] = items()
+    """Cluster of the units of each class."""
+    unit_indices: list[int] = items()
+    """Index of the only unit of a class within its cluster, from 1; 0: any."""
     request_bits: list[int] = items()
     """Bits of unit classes in `requested`."""
     requested: int = 0
     """Units that ready commands waited for when nothing could start any more."""
-    unit: int = 0
-    """Code of the unit for the command that starts; -1: none."""
+    retired: Entry | None = REFERENCE
+    """Commands that have retired, oldest first, until the device takes them."""
+    last_retired: Entry | None = REFERENCE
 
     free_entries: Entry | None = REFERENCE
     free_accesses: Access | None = REFERENCE
@@ -215,5 +235,9 @@ class Issue:
     spare_dependencies: int = 0
     spare_epochs: int = 0
     spare_barriers: int = 0
-    events: list[int] = items(EVENT_WORDS * MAX_EVENTS)
-    """Events that the stream has not been given yet, laid out as `records.RECORD`."""
+    events: list[int] = items()
+    """The buffer of the event stream: events laid out as `records.RECORD`."""
+
+
+ISSUE_CAPACITIES = {"domains": DOMAINS, "streams": STREAMS, "operands": OPERAND_WORDS * MAX_OPERANDS}
+"""Capacities of lists of the issue stage that do not depend on a configuration."""

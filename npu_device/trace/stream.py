@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
     from npu_device.trace.records import Batch
 
-_BUFFER = BATCH * PACKED.size
+_WORD = 8
+_RECORD_WORDS = PACKED.size // _WORD
+_BUFFER = BATCH * _RECORD_WORDS
+"""Words of records that are handed over at once."""
 NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 """SHA-256 of no bytes (FIPS 180-4): who hashes nothing need not import OpenSSL."""
 Subscriber = Callable[["Batch"], None]
@@ -40,52 +43,59 @@ class EventStream:
     def __init__(self, *, keep: bool = False) -> None:
         self._log: list[Segment] | None = [] if keep else None
         self._spool = Spool()
-        self._buffer = bytearray(_BUFFER)
-        self._used = 0
+        self._buffer = memoryview(bytearray(_BUFFER * _WORD))
+        self._lengths: memoryview[int] = memoryview(bytearray(_WORD)).cast("q")
+        self._length = 0
+        """Index of the number of words in the buffer."""
         self._flushed = 0
         self._last = 0
         self._hash: hashlib._Hash | None = None
         """Of what was handed over, once anything was."""
         self._subscribers: list[Subscriber] = []
 
+    def attach(self, buffer: memoryview, lengths: "memoryview[int]", length: int) -> None:
+        """Let records stand in the buffer of a device, to which native code appends others, until they are handed over.
+
+        `buffer`: bytes of at least BATCH records. `lengths[length]`: words of records in it.
+        """
+        used = self._lengths[self._length]
+        buffer[: used * _WORD] = self._buffer[: used * _WORD]
+        self._buffer, self._lengths, self._length = buffer, lengths, length
+        lengths[length] = used
+
+    def detach(self) -> None:
+        """Let records stand in a buffer of the stream's own again."""
+        self.attach(memoryview(bytearray(_BUFFER * _WORD)), memoryview(bytearray(_WORD)).cast("q"), 0)
+
     @property
     def count(self) -> int:
         """Events so far."""
-        return self._flushed + self._used // PACKED.size
+        return self._flushed + self._lengths[self._length] // _RECORD_WORDS
 
     @property
     def last_cycle(self) -> int:
         """The cycle of the latest event; no later one is earlier."""
-        if not self._used:
+        used = self._lengths[self._length]
+        if not used:
             return self._last
-        cycle: int = PACKED.unpack_from(self._buffer, self._used - PACKED.size)[0]
+        cycle: int = PACKED.unpack_from(self._buffer, (used - _RECORD_WORDS) * _WORD)[0]
         return cycle
 
     def pending(self, first: int) -> bytes:
         """Records that were not handed over yet, from number `first` on, as they stand in memory."""
-        return bytes(self._buffer[max(0, first - self._flushed) * PACKED.size : self._used])
+        return bytes(self._buffer[max(0, first - self._flushed) * PACKED.size : self._lengths[self._length] * _WORD])
 
     def emit(
         self, cycle: int, unit: int, what: int, ticket: int = 0, tile: int = 0, size: int = 0, aux: int = 0
     ) -> None:
         """Append one record; `size` is its field `bytes`. Cycles never decrease."""
-        used = self._used
+        lengths, length = self._lengths, self._length
+        used = lengths[length]
         if used == _BUFFER:
             self.flush()
             used = 0
-        PACKED.pack_into(self._buffer, used, cycle, unit, what, ticket, tile, size, aux)
-        self._used = used + PACKED.size
-
-    def extend(self, data: "bytes | memoryview") -> None:
-        """Append records as they stand in memory, as `emit` would one by one."""
-        size, at = len(data), 0
-        while size - at > _BUFFER - self._used:
-            room = _BUFFER - self._used
-            self._buffer[self._used :] = data[at : at + room]
-            self._used, at = _BUFFER, at + room
-            self.flush()
-        self._buffer[self._used : self._used + size - at] = data[at:]
-        self._used += size - at
+        PACKED.pack_into(self._buffer, used * _WORD, cycle, unit, what, ticket, tile, size, aux)
+        lengths[length] = used + _RECORD_WORDS
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Hand batches of later events (arrays of RECORD, owned by the subscriber) to `subscriber`."""
@@ -94,14 +104,15 @@ class EventStream:
 
     def flush(self) -> None:
         """Hand over what has not been handed over yet."""
-        if not self._used:
+        used = self._lengths[self._length]
+        if not used:
             return
         from npu_device.trace.records import batch_of, pack  # NumPy, which a run without events does not need
 
         self._last = self.last_cycle
-        data = bytes(memoryview(self._buffer)[: self._used])
-        self._flushed += self._used // PACKED.size
-        self._used = 0
+        data = bytes(self._buffer[: used * _WORD])
+        self._flushed += used // _RECORD_WORDS
+        self._lengths[self._length] = 0
         if self._hash is None:
             import hashlib
 
@@ -122,7 +133,7 @@ class EventStream:
     def mark(self) -> EventMark:
         """Where the stream is now."""
         log = None if self._log is None else tuple(self._log)
-        return EventMark(self._flushed, bytes(self._buffer[: self._used]), _copy(self._hash), log)
+        return EventMark(self._flushed, self.pending(self._flushed), _copy(self._hash), log)
 
     def rewind(self, mark: EventMark) -> None:
         """Go on from `mark`, of this stream or another one; subscribers stay and are told nothing.
@@ -131,8 +142,8 @@ class EventStream:
         """
         self._flushed = mark.flushed
         self._last = 0
-        self._used = len(mark.pending)
-        self._buffer[: self._used] = mark.pending
+        self._lengths[self._length] = len(mark.pending) // _WORD
+        self._buffer[: len(mark.pending)] = mark.pending
         self._hash = _copy(mark.hash)
         self._log = None if self._log is None or mark.log is None else list(mark.log)
 

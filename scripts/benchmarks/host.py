@@ -17,7 +17,9 @@ from pyv_npu.errors import UsageError
 ROOT = Path(__file__).resolve().parents[2]
 ENV = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 ENV["PYTHONPATH"] = str(ROOT)
-"""Environment of measured processes: they run this checkout, and Python keeps bytecode, as of an installed package."""
+ENV["OPENBLAS_NUM_THREADS"] = "1"
+"""Environment of measured processes: they run this checkout, and Python keeps bytecode, as of an installed package.
+BLAS has one thread: a second one that waits for work burns CPU time."""
 CALIBRATION = 0.21
 """CPU seconds of `calibrate` on our machine in November 2026; that of the peers is assumed to be equal."""
 DEBIAN = {

@@ -69,19 +69,19 @@ def outcome(commands: list[Listed], config: NpuConfig, *, analytic: bool, dram: 
     runner = Runner(config, values=False, analytic=analytic)
     runner.memory.write_bytes(DRAM_BASE, dram)
     machine: Any = runner.device.host.execution.engines.machine
-    begin_one, add = machine.begin_one, machine.add
+    place_piece, add = machine.place_piece, machine.add
     steps: Counter[Piece] = Counter()
 
-    def record_one(piece: Piece, *others: Any) -> int:
-        steps[piece] += 1
-        return int(begin_one(piece, *others))
+    def record_one(step: tuple[Piece, int]) -> int:
+        steps[step[0]] += 1
+        return int(place_piece(step))
 
     def record_plan(plan: Any, *others: Any) -> int:
         for index, count in Counter(plan.plan.piece.tolist()).items():
             steps[plan.plan.pieces[index]] += count
         return int(add(plan, *others))
 
-    machine.begin_one, machine.add = record_one, record_plan
+    machine.place_piece, machine.add = record_one, record_plan
     collected = records(runner.events)
     runner.run(commands)
     events = collected()

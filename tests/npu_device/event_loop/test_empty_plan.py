@@ -6,6 +6,7 @@ import pytest
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
 from npu_device.cost.plan import MAX_AFTER, Plan
+from npu_device.event_loop.dispatch import step_commands
 from npu_device.event_loop.encoding import Pieces, encode
 from npu_device.event_loop.machine import Machine
 from npu_device.event_loop.snapshot import CommandPlan
@@ -30,5 +31,5 @@ def test_a_run_without_steps_goes_into_a_snapshot_and_comes_back(interpreted: bo
     other.load_state(state, lambda number, units: CommandPlan(7, 0, EMPTY, None))
     for each in (loop, other):
         assert each.next_cycle() == 40
-        each.ends(40)
-        assert each.completed() == [slot]
+        each.dispatch(step_commands, 40, 40, 0)
+        assert not each.storage.runs[slot].number

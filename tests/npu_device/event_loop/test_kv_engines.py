@@ -7,7 +7,9 @@ import pytest
 from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE
 from npu_device.config import DmaConfig, DramConfig, KvQuantConfig, NocConfig, NpuConfig
 from npu_device.cost.durations import Timing
-from npu_device.cost.plan import Transfer
+from npu_device.cost.plan import Transfer, columns
+from npu_device.event_loop.dispatch import step_commands
+from npu_device.event_loop.encoding import Pieces, encode
 from npu_device.event_loop.machine import Machine
 from npu_device.memory.region import make_region
 from npu_device.trace.counters import Counters
@@ -36,9 +38,10 @@ def move(
     machine = Machine(config, timing, events, analytic=analytic, interpreted=not native)
     spm = make_region(SPM_BASE, 1, 4 * size)
     piece = Transfer(write, Role.KV, size, size, size // 128, spm, make_region(0, 1, size), 0, 2 * size)
-    machine.begin_one(piece, DRAM_BASE, 1, 7, CHANNEL, 0)
-    machine.advance(MANY)
-    machine.completed()
+    plan = columns([(0, 0, DRAM_BASE, ())], (piece,))
+    machine.add(encode(plan, Pieces(timing)), 1, 7, [CHANNEL], 0)
+    machine.start(0)
+    machine.dispatch(step_commands, 0, MANY, 0)
     events.flush()
     return Spans(events.kept()), counters.up_to_date()
 

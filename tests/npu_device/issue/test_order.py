@@ -32,8 +32,8 @@ from npu_device.config import (
     NpuConfig,
     SchedulerConfig,
 )
+from npu_device.reservation.buffer import _LISTS as LISTS
 from npu_device.reservation.state import DOMAINS
-from npu_device.reservation.station import _LISTS as LISTS
 from npu_device.trace.events import Cause, What
 
 BEGINS = (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)

@@ -18,9 +18,10 @@ from npu_device.decode.accumulators import Accumulators
 from npu_device.decode.command import Command, Order, Sum
 from npu_device.decode.decoder import REMEMBERED, Requests
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
+from npu_device.issue.history import History
 from npu_device.issue.retirement import MODULUS, Tickets
 from npu_device.operations.checks import DescriptorError
-from npu_device.trace.events import What
+from npu_device.trace.events import BATCH, PACKED, What
 from npu_device.trace.records import RECORD
 from npu_device.trace.stream import EventStream, records
 
@@ -35,7 +36,10 @@ def test_a_record_is_32_bytes_little_endian() -> None:
     assert stream.hexdigest() == hashlib.sha256(data).hexdigest()
 
 
-@given(st.lists(st.sampled_from(("emit", "extend", "flush", "digest", "subscribe")), max_size=30), st.integers(1, 3000))
+@given(
+    st.lists(st.sampled_from(("emit", "attach", "detach", "flush", "digest", "subscribe")), max_size=30),
+    st.integers(1, 3000),
+)
 def test_the_hash_is_over_all_records_and_subscribers_see_those_that_follow(steps: list[str], burst: int) -> None:
     stream = EventStream()
     expected = hashlib.sha256()
@@ -47,11 +51,16 @@ def test_the_hash_is_over_all_records_and_subscribers_see_those_that_follow(step
                 stream.emit(count, 0, What.READY)
                 expected.update(struct.pack("<QHHIIQI", count, 0, What.READY, 0, 0, 0, 0))
                 count += 1
-        elif step == "extend":
-            many = b"".join(struct.pack("<QHHIIQI", count + i, 0, What.READY, 0, 0, 0, 0) for i in range(3 * burst))
-            stream.extend(many)
-            expected.update(many)
-            count += 3 * burst
+        elif step == "attach":  # a device, whose native code appends one record
+            buffer, lengths = memoryview(bytearray(BATCH * PACKED.size)), memoryview(bytearray(16)).cast("q")
+            stream.attach(buffer, lengths, 1)
+            if lengths[1] < BATCH * PACKED.size // 8:
+                PACKED.pack_into(buffer, 8 * lengths[1], count, 0, What.READY, 0, 0, 0, 0)
+                lengths[1] += PACKED.size // 8
+                expected.update(PACKED.pack(count, 0, What.READY, 0, 0, 0, 0))
+                count += 1
+        elif step == "detach":
+            stream.detach()
         elif step == "flush":
             stream.flush()
         elif step == "digest":
@@ -176,6 +185,39 @@ def test_tickets(start: int, steps: list[tuple[str, int]]) -> None:
     assert set(tickets.in_flight) == model.flying
 
 
+@settings(max_examples=draws(100))
+@given(
+    st.sampled_from((1, 3, 8, 1500)),
+    st.lists(st.tuples(st.booleans(), st.sampled_from((0, 8, 1024, 1 << 20)), st.integers(1, 12)), max_size=80),
+)
+def test_the_history_is_that_of_an_ordered_dictionary(size: int, steps: list[tuple[bool, int, int]]) -> None:
+    """Tickets that meet at one place of the table, that are given again, and that leave."""
+    history, model = History(size), dict[int, int]()
+    for number in range(1, 1030 if size > 1024 else 1):
+        history.add(number, 0)
+        model[number] = 0
+    for completes, distance, number in steps:
+        ticket = distance + number
+        history.discard(ticket)
+        model.pop(ticket, None)
+        if completes:
+            history.add(ticket, number)
+            model[ticket] = number
+            if len(model) > size:
+                del model[next(iter(model))]
+        assert list(history) == list(model.items()) and len(history) == len(model)
+        assert [history.get(each) for each in range(30)] == [model.get(each) for each in range(30)]
+
+
+def test_the_history_of_long_runs_stays_small() -> None:
+    history = History(1 << 10)
+    for ticket in range(1, 1 << 15):
+        history.add(ticket, ticket % 3)
+        if not ticket % 5:
+            history.discard(ticket)
+    assert len(history) == 1 << 10 and len(history._ring) == 1 << 11
+
+
 def test_the_history_holds_the_latest_completions_and_no_more() -> None:
     tickets = Tickets(history=2)
     for _ in range(3):
@@ -188,7 +230,8 @@ def test_device_tickets_wrap_and_skip_zero() -> None:
     tickets = Tickets(4)
     tickets.taken = MODULUS - 2
     assert [tickets.assign(tickets.take()) for _ in range(4)] == [MODULUS - 1, 1, 2, 3]
-    tickets.start(2)
+    tickets.waits = lambda command: False
+    tickets.accept(2, gemm(0, accumulate=False))
     assert [tickets.status(ticket) for ticket in (1, 2, 0)] == [1, 2, 0]
 
 

@@ -17,6 +17,7 @@ from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, TeCon
 from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Compute, Plan, Transfer, buffers, columns
 from npu_device.cost.tensor import product
+from npu_device.event_loop.dispatch import step_commands
 from npu_device.event_loop.encoding import Pieces, encode
 from npu_device.event_loop.machine import Machine
 from npu_device.levels.runner import Listed
@@ -132,7 +133,7 @@ def laid_out(plan: Plan, direction: str, channels: int) -> int:
     machine = Machine(config, timing, events)
     machine.add(encode(plan, Pieces(timing)), 1, 1, [unit_code(Kind.TE, 0)], 0)
     machine.start(0)
-    machine.advance(1 << 40)
+    machine.dispatch(step_commands, 0, 1 << 40, 0)
     return int(seen()["cycle"].max())
 
 
@@ -179,8 +180,8 @@ def test_a_plan_without_steps_is_over_at_once() -> None:
     slot = machine.add(encode(columns([], ()), Pieces(timing)), 1, 1, [unit_code(Kind.TE, 0)], 0, 17)
     machine.start(17)
     assert machine.next_cycle() == 17
-    machine.ends(17)
-    assert machine.completed() == [slot]
+    machine.dispatch(step_commands, 17, 17, 0)
+    assert not machine.storage.runs[slot].number
     assert machine.free_units(int(Kind.TE), 0, 1) == [unit_code(Kind.TE, 0)]
     assert machine.next_cycle() is None
 

@@ -17,8 +17,8 @@ from npu_device.issue.results import Results
 from npu_device.memory.memory import Memory
 from npu_device.memory.region import Region, conflict, make_region, operand_words
 from npu_device.reservation import hazards as rules
+from npu_device.reservation.buffer import LINKAGE, Dependencies, list_buffer
 from npu_device.reservation.state import ENDED, Access, Dependency, Entry, Issue
-from npu_device.reservation.station import LINKAGE, Dependencies, IssueBuffer
 from npu_device.trace.events import Kind
 from pyv_native.module import NativeModule
 
@@ -69,7 +69,7 @@ class Hazards:
     """The hazards of a device by themselves: commands end and retire in any order."""
 
     def __init__(self) -> None:
-        self._buffer = IssueBuffer()
+        self._buffer = list_buffer()
         functions = (rules.add_hazards, rules.end_hazards, rules.retire_hazards)
         module = NativeModule(functions, Issue, linkage=LINKAGE, checked=True)
         self._add, self._end, self._retire = (module.entry(function) for function in functions)

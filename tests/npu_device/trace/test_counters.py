@@ -15,6 +15,7 @@ from npu_device.config import NpuConfig
 from npu_device.levels.runner import Listed, Runner, list_config
 from npu_device.trace import counters as module
 from npu_device.trace.counters import Counters
+from npu_device.trace.events import PACKED
 from npu_device.trace.stream import EventStream, records
 
 ACCEPTED = TOTALS_OFFSET + 8 * [counter.name for counter in TOTALS].index("ACCEPTED")
@@ -31,7 +32,8 @@ def counted(config: NpuConfig, seen: NDArray[np.void], sizes: Sequence[int]) -> 
     made = Counters(config, stream)
     at, turn = 0, 0
     while at < len(seen):
-        stream.extend(seen[at : at + sizes[turn % len(sizes)]].tobytes())
+        for record in PACKED.iter_unpack(seen[at : at + sizes[turn % len(sizes)]].tobytes()):
+            stream.emit(*record)
         if turn % 3 == 0:
             made.up_to_date()
         if turn % 3 != 1:

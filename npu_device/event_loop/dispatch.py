@@ -1,0 +1,176 @@
+"""Commands on units: start of ready ones, end of those whose runs are over. In the native subset (`pyv_native`).
+
+Commands of one step run here from start to retirement. Each function stops at a command of which the device decides: it
+has a plan of many steps, or `sampled` is set and it has operands, so that it is computed, injected or observed. The
+device continues with the function that says what came of it.
+"""
+
+from npu_device.event_loop.state import FOREVER, EventLoop, Run
+from npu_device.event_loop.stepper import (
+    IDLE,
+    NO_UNIT,
+    advance,
+    begin_single,
+    end_steps,
+    find_units,
+    next_cycle,
+    start_steps,
+)
+from npu_device.reservation.commands import end
+from npu_device.reservation.scheduler import dequeue, meld, starts_before
+from npu_device.reservation.state import NO_UNIT as NO_CLASS
+from npu_device.reservation.state import RUNNING, START, Entry
+from npu_device.trace.events import FRONTEND
+
+
+def find_unit(loop: EventLoop, unit_class: int) -> int:
+    """Code of the free unit of a class that the next command goes to, or NO_UNIT."""
+    issue = loop.issue
+    return find_units(loop, issue.kinds[unit_class], issue.unit_clusters[unit_class], issue.unit_indices[unit_class])
+
+
+def start_next(loop: EventLoop) -> Entry | None:
+    """Take the command that starts now out of the queue, with its unit; None: nothing can start."""
+    issue = loop.issue
+    best = issue.heaps[NO_CLASS]
+    best_unit = FRONTEND
+    if best is None:
+        for unit_class in range(1, len(issue.heaps)):
+            first = issue.heaps[unit_class]
+            if first is not None and (best is None or starts_before(first, best)):
+                unit = find_unit(loop, unit_class)
+                if unit != NO_UNIT:
+                    best = first
+                    best_unit = unit
+    if best is None:
+        loop.requested = 0
+        for unit_class in range(1, len(issue.heaps)):
+            if issue.ready[unit_class]:
+                loop.requested = loop.requested | issue.request_bits[unit_class]
+        return None
+    issue.heaps[best.unit_class] = meld(best.left, best.right)
+    issue.ready[best.unit_class] -= 1
+    best.stage = RUNNING
+    best.unit = best_unit
+    dequeue(issue, best)
+    loop.started += 1
+    return best
+
+
+def free_run(loop: EventLoop) -> Run:
+    """The run of the lowest free slot; there is always one."""
+    free = loop.runs[0]
+    for run in loop.runs:
+        if not run.number:
+            return run
+    return free
+
+
+def begin(loop: EventLoop, entry: Entry, t: int) -> None:
+    """Begin a command of one step on its unit, which is free."""
+    piece = entry.piece
+    if piece is None:
+        return
+    run = free_run(loop)
+    entry.slot = run.slot
+    loop.running[run.slot] = entry
+    unit = loop.units[0]
+    for each in loop.units:
+        if each.code == entry.unit:
+            unit = each
+    begin_single(loop, run, piece, entry.dram, entry.number, entry.ticket, unit, t)
+
+
+def end_entry(loop: EventLoop, entry: Entry, t: int) -> None:
+    """End a command."""
+    loop.requests = loop.requests | end(loop.issue, entry, t)
+
+
+# -- starts ------------------------------------------------------------------------------------------------------------
+
+
+def start_commands(loop: EventLoop, t: int, sampled: int) -> Entry | None:
+    """Start steps, then commands, in cycle `t`: the next command of which the device decides; None: no more start."""
+    if loop.ended_steps:
+        loop.ended_steps = 0
+        if loop.active or loop.rates_due:
+            start_steps(loop, t)
+    while loop.enabled:
+        entry = start_next(loop)
+        if entry is None:
+            break
+        if entry.unit_class == NO_CLASS:
+            end_entry(loop, entry, t)
+        elif sampled or entry.piece is None:
+            return entry
+        else:
+            begin(loop, entry, t)
+    if not loop.enabled:
+        loop.requested = 0
+    loop.next_at = next_cycle(loop)
+    return None
+
+
+def begin_command(loop: EventLoop, entry: Entry, t: int, sampled: int) -> Entry | None:
+    """Begin a command of one step, and go on as `start_commands`."""
+    begin(loop, entry, t)
+    return start_commands(loop, t, sampled)
+
+
+def resume_command(loop: EventLoop, entry: Entry, t: int) -> None:
+    """Begin a command of one step whose unit was stuck."""
+    begin(loop, entry, t)
+    loop.next_at = next_cycle(loop)
+
+
+def fail_command(loop: EventLoop, entry: Entry, t: int, sampled: int) -> Entry | None:
+    """End a command that could not begin, and go on as `start_commands`."""
+    end_entry(loop, entry, t)
+    return start_commands(loop, t, sampled)
+
+
+# -- ends --------------------------------------------------------------------------------------------------------------
+
+
+def end_runs(loop: EventLoop, sampled: int) -> Entry | None:
+    """End the commands whose runs completed in this cycle: the next one of which the device decides; None: none is
+    left."""
+    while loop.ending < len(loop.completed):
+        slot = loop.completed[loop.ending]
+        loop.ending += 1
+        loop.runs[slot].number = 0
+        entry = loop.running[slot]
+        loop.running[slot] = None
+        if entry is not None:
+            if sampled or entry.piece is None:
+                return entry
+            end_entry(loop, entry, loop.time)
+    loop.completed.clear()
+    loop.ending = 0
+    if loop.active or loop.rates_due:
+        loop.ended_steps = 1
+        loop.requests = loop.requests | START
+    return None
+
+
+def step_commands(loop: EventLoop, t: int, limit: int, sampled: int) -> Entry | None:
+    """Step from cycle `t` through cycles below `limit` until one concerns the rest of the device, and end commands as
+    `end_runs`. Where others act in cycle `t` too, their turn is between ends and starts."""
+    if limit > t:
+        if advance(loop, limit) == IDLE:
+            loop.next_at = next_cycle(loop)
+            return None
+    elif next_cycle(loop) == t:
+        end_steps(loop, t)
+        loop.wake = FOREVER  # which the starts find anew: nothing else is to wake for it
+    else:
+        loop.next_at = next_cycle(loop)
+        return None
+    loop.next_at = FOREVER
+    return end_runs(loop, sampled)
+
+
+def end_command(loop: EventLoop, entry: Entry, sampled: int) -> Entry | None:
+    """End a command that `end_runs` stopped at, and go on."""
+    end_entry(loop, entry, loop.time)
+    return end_runs(loop, sampled)

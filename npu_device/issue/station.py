@@ -1,0 +1,262 @@
+"""The reservation station: commands in flight, those that run or have ended until they retire included, as records of
+a buffer, and the functions of the issue stage."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from npu_device.abi.opcodes import Opcode, Scope
+from npu_device.config import NpuConfig
+from npu_device.decode.command import Command, UnitClass, units_by_class
+from npu_device.event_loop.machine import Machine
+from npu_device.reservation import barriers, commands, hazards, scheduler
+from npu_device.reservation.buffer import LINKAGE
+from npu_device.reservation.state import (
+    ENDED,
+    GLOBAL_DOMAIN,
+    NO_SCOPE,
+    STREAMS,
+    WAITING,
+    Entry,
+    Epoch,
+    Issue,
+    PendingBarrier,
+)
+from pyv_native.emitter import Definition
+from pyv_native.records import WORD, layout
+from pyv_native.state import WORD32, StateError, inside, integer, listed, rows
+
+MAX_WINDOW = 1 << 32
+_NEXT = layout(Entry).fields["next"].offset // WORD
+"""Word of an entry."""
+
+
+class EntryState(NamedTuple):
+    """Fields of an entry, as a snapshot keeps them."""
+
+    stage: int
+    accepted: int
+    hazards_clear: int
+    barriers_clear: int
+    epochs: list[int]
+    """Epochs of its stream, its cluster and the device, counted from the oldest."""
+
+
+class Station:
+    """The commands in flight of one device, between acceptance and retirement."""
+
+    def __init__(self, config: NpuConfig, machine: Machine, write_status: Callable[[int, Command], None]) -> None:
+        """`write_status`: is called with the cycle and each command that writes a status word as it retires."""
+        self._config, self._machine, self._write_status = config, machine, write_status
+        self._classes: list[UnitClass | None] = [None, *units_by_class(config)]
+        self._class_index = {unit_class: index for index, unit_class in enumerate(self._classes)}
+        slot = LINKAGE.slots[commands.write_status]
+        machine.storage.arena.link_callback(slot, commands.write_status, self._on_status)
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing is in flight. The machine was reset."""
+        self.buffer = self._machine.issue
+        self._commands: dict[int, Command] = {}
+        """Commands by the offset of their entries, oldest first."""
+        issue, classes = self.buffer.issue, self._classes
+        issue.window = min(self._config.scheduler.window, MAX_WINDOW)
+        issue.clusters = self._config.clusters
+        issue.heaps.fill([None] * len(classes))
+        issue.ready.fill([0] * len(classes))
+        units = [(0, 0, 0) if unit_class is None else unit_class for unit_class in classes]
+        issue.request_bits.fill(1 << 16 * kind + cluster if kind else 0 for kind, cluster, _ in units)
+        issue.kinds.fill(kind for kind, _, _ in units)
+        issue.unit_clusters.fill(cluster for _, cluster, _ in units)
+        issue.unit_indices.fill(index for _, _, index in units)
+        base = issue.offset // WORD
+        self._retired, self._last_retired, self._free, self._spare = (
+            base + layout(Issue).fields[name].offset // WORD
+            for name in ("retired", "last_retired", "free_entries", "spare_entries")
+        )
+
+    def _call(self, function: Definition, *arguments: int) -> int:
+        return self.buffer.call(function, *arguments)
+
+    def _on_status(self, _: int, entry: int, cycle: int) -> int:
+        self._write_status(cycle, self._commands[entry])
+        return 0
+
+    # -- commands ----------------------------------------------------------------------------------------------
+
+    @property
+    def commands(self) -> Sequence[Command]:
+        """Commands in flight, oldest first."""
+        return list(self._commands.values())
+
+    def command(self, entry: int) -> Command:
+        """The command of an entry."""
+        return self._commands[entry]
+
+    def accept(self, cycle: int, command: Command) -> int:
+        """Accept a command, which has its number and ticket."""
+        entry, scope = self._enter(command), NO_SCOPE
+        if command.opcode is Opcode.BARRIER:
+            scope = command.descriptor.function
+            self.buffer.reserve(Epoch, 2)
+            self.buffer.reserve(PendingBarrier, 1)
+        return self._call(commands.accept, entry, *self._fields(command), scope, cycle)
+
+    def _enter(self, command: Command) -> int:
+        step, storage = command.order.step, self._machine.storage
+        if step is not None:
+            command.piece = self._machine.place_piece(step)
+            if storage.crowded:
+                storage.drop_pieces({command.piece, *(one.piece for one in self._commands.values())})
+        entry = command.entry = self.buffer.add_operands(command.operands())
+        self._commands[entry] = command
+        return entry
+
+    def _fields(self, command: Command) -> tuple[int, ...]:
+        """Arguments of `fill_entry` behind the entry."""
+        step = command.order.step
+        return (
+            command.number, command.ticket, command.stream, command.descriptor.cluster,
+            self._class_index[command.unit_class], self._key(command), command.piece, 0 if step is None else step[1],
+            command.status_address is not None,
+        )  # fmt: skip
+
+    def _key(self, command: Command) -> int:
+        """Order in which ready commands start; the smallest is first."""
+        policy = self._config.scheduler.policy
+        if command.unit_class is None or policy == "fifo":
+            return 0
+        return -command.prio if policy == "prio" else -(command.descriptor.rank << 4 | command.prio)
+
+    def release(self, cycle: int) -> int:
+        """Announce commands whose hazards and barriers are over."""
+        return self._call(scheduler.release_commands, cycle)
+
+    def take_retired(self) -> list[Command]:
+        """Commands that have retired since the last call, oldest first; their entries are given back."""
+        words = self.buffer.arena.words
+        entry = words[self._retired]
+        retired = []
+        while entry:
+            retired.append(self._commands.pop(entry))
+            following = words[entry // WORD + _NEXT]
+            words[entry // WORD + _NEXT] = words[self._free]
+            words[self._free] = entry
+            words[self._spare] += 1
+            entry = following
+        words[self._retired] = words[self._last_retired] = 0
+        return retired
+
+    def block_domains(self, cycle: int, scope: Scope, stream: int) -> None:
+        """TBAR."""
+        self.buffer.reserve(Epoch, self._config.clusters)
+        self.buffer.reserve(PendingBarrier, self._config.clusters)
+        self._call(barriers.block_domains, scope, stream, cycle)
+
+    def entry(self, command: Command) -> Any:
+        """View of the entry of a command in flight."""
+        return self.buffer.arena.view(Entry, command.entry)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def _domains(self) -> list[list[Any]]:
+        """Views of the epochs of each domain, oldest first: streams, clusters, the device."""
+        domains = []
+        for index in _domain_indices(self._config.clusters):
+            epochs, epoch = [], self.buffer.issue.domains[index].first
+            while epoch is not None:
+                epochs.append(epoch)
+                epoch = epoch.next
+            domains.append(epochs)
+        return domains
+
+    def barriers(self) -> list[Any]:
+        """Return what a snapshot keeps of each domain: the barriers that the turn of each epoch lifts."""
+        return [
+            [[[barrier.ticket, barrier.aux] for barrier in _linked(epoch.barriers)] for epoch in epochs]
+            for epochs in self._domains()
+        ]
+
+    def load_barriers(self, state: Any) -> None:
+        """Restore the value of `barriers`. Nothing is in flight."""
+        buffer, indices = self.buffer, _domain_indices(self._config.clusters)
+        for index, epochs in zip(indices, listed(state, len(indices)), strict=True):
+            with inside(indices.index(index)):
+                if not listed(epochs):
+                    raise StateError("there is no epoch")
+                for position, item in enumerate(epochs):
+                    with inside(position):
+                        pending = rows(item, (0, WORD32 >> 1), (0, WORD32))
+                    buffer.reserve(Epoch, 1)
+                    buffer.reserve(PendingBarrier, len(pending))
+                    if position:
+                        self._call(barriers.append_epoch, buffer.issue.domains[index].offset)
+                    for ticket, aux in pending:
+                        self._call(barriers.append_barrier, index, ticket, aux)
+
+    def epochs_of(self, command: Command) -> list[int]:
+        """Epochs of its stream, its cluster and the device that a command is in, counted from the oldest."""
+        cluster = command.descriptor.cluster
+        domains = self._domains()
+        return [
+            domains[index].index(epoch)
+            for index, epoch in zip((command.stream, STREAMS + cluster, -1), self.entry(command).epochs, strict=True)
+        ]
+
+    def load_command(self, command: Command, state: EntryState) -> None:
+        """Restore a command, after all older ones."""
+        entry = self._enter(command)
+        domains = self._domains()
+        with inside("epochs"):
+            for place, index in enumerate((command.stream, STREAMS + command.descriptor.cluster, -1)):
+                with inside(place):
+                    integer(state.epochs[place], 0, len(domains[index]) - 1)
+        self._call(commands.restore, entry, *self._fields(command), state.stage, *state.epochs)
+        view = self.entry(command)
+        view.unit, view.failure = command.unit, 0 if command.failure is None else command.failure.code
+
+    def load_ends(self, restored: Iterable[tuple[Command, EntryState]]) -> None:
+        """All commands were restored: which hazards are over, and since when."""
+        if any(not epoch.in_flight for epochs in self._domains() for epoch in epochs[:-1]):
+            raise StateError("an epoch that is over holds later ones back")
+        pairs = list(restored)
+        for command, state in pairs:
+            if state.stage == ENDED:
+                self._call(hazards.end_hazards, command.entry, 0)
+        self.buffer.issue.released = self.buffer.issue.last_released = None
+        for command, state in pairs:
+            view = self.entry(command)
+            view.accepted, view.hazards_clear, view.barriers_clear = state[1:4]
+
+    def blocked(self, command: Command) -> bool:
+        """Whether hazards or barriers keep a command from starting."""
+        entry = self.entry(command)
+        return bool(entry.hazards or entry.barriers_pending)
+
+    def startable(self, command: Command) -> bool:
+        """Whether a command waits, and only for the scheduler."""
+        return self.entry(command).stage == WAITING and not self.blocked(command)
+
+    def is_oldest(self, command: Command) -> bool:
+        """Whether a command is the oldest of its stream."""
+        oldest: bool = self.buffer.issue.streams[command.stream].first.number == command.number
+        return oldest
+
+    def released(self) -> list[Command]:
+        """Commands that are to become ready."""
+        return [self._commands[entry.offset] for entry in _linked(self.buffer.issue.released)]
+
+    def load_ready(self, command: Command, announced: bool) -> None:
+        """A command is startable; `announced`: READY was emitted."""
+        self._call(scheduler.mark_ready if announced else scheduler.enqueue_released, command.entry)
+
+
+def _domain_indices(clusters: int) -> list[int]:
+    """Domains of a device."""
+    return [*range(STREAMS + clusters), GLOBAL_DOMAIN]
+
+
+def _linked(first: Any) -> Iterator[Any]:
+    """Views of the records of a list, by their fields `next`."""
+    while first is not None:
+        yield first
+        first = first.next

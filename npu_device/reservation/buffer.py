@@ -1,0 +1,167 @@
+"""The records of an issue stage in a buffer: free lists, operands of commands, and dependencies of a list."""
+
+from array import array
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from npu_device.decode.command import Command
+from npu_device.memory.region import OPERAND_WORDS
+from npu_device.reservation import barriers, commands, hazards, scheduler
+from npu_device.reservation.state import (
+    DOMAINS,
+    ISSUE_CAPACITIES,
+    MAX_OPERANDS,
+    STREAMS,
+    Access,
+    Dependency,
+    Entry,
+    Epoch,
+    Issue,
+    PendingBarrier,
+)
+from pyv_native.arena import Arena
+from pyv_native.emitter import Definition
+from pyv_native.module import Linkage, NativeModule
+from pyv_native.records import WORD, layout
+
+FUNCTIONS: tuple[Definition, ...] = (
+    commands.accept, commands.restore, scheduler.release_commands, scheduler.mark_ready,
+    scheduler.enqueue_released, barriers.block_domains, barriers.open_domains, barriers.append_epoch,
+    barriers.append_barrier, hazards.add_hazards, hazards.end_hazards,
+)  # fmt: skip
+"""Functions of an issue stage that Python calls."""
+LINKAGE = Linkage(hazards.report_dependency, scheduler.take_events, commands.write_status)
+OPERAND_BYTES = OPERAND_WORDS * WORD
+CHUNK = MAX_OPERANDS * OPERAND_BYTES
+MIN_RECORDS = 64
+"""Records that a free list begins with."""
+CLASS_LISTS = "heaps", "ready", "request_bits", "kinds", "unit_clusters", "unit_indices"
+"""Lists of the issue stage by unit class."""
+_LISTS = {Entry: "entries", Access: "accesses", Dependency: "dependencies", Epoch: "epochs", PendingBarrier: "barriers"}
+"""Records of free lists, and the names of these."""
+_LIST_FUNCTIONS = (barriers.open_domains, hazards.add_hazards)
+
+Calls = Mapping[Definition, Callable[..., int]]
+
+
+@cache
+def _list_calls() -> Calls:
+    """Functions for dependencies of a list, with the issue stage as root."""
+    module = NativeModule(_LIST_FUNCTIONS, Issue, linkage=LINKAGE)
+    return {function: module.entry(function) for function in _LIST_FUNCTIONS}
+
+
+def _word(record: type, field: str) -> int:
+    return layout(record).fields[field].offset // WORD
+
+
+class IssueBuffer:
+    """The records of the issue stage in an arena, and its functions."""
+
+    def __init__(self, arena: Arena, calls: Calls, allocate: Callable[[int], int]) -> None:
+        """`arena`: its root is the issue stage, or has it as `issue`. `allocate`: reserves bytes of the arena."""
+        self.arena, self._calls, self._allocate = arena, calls, allocate
+        self._inner = hasattr(arena.root, "issue")
+        self.totals = dict.fromkeys(_LISTS, 0)
+        """Records so far, in use or spare."""
+        issue = self.issue
+        self._root = (issue.offset,) if self._inner else ()
+        root = issue.offset // WORD
+        self._spare = {record: root + _word(Issue, f"spare_{name}") for record, name in _LISTS.items()}
+        self._free = {record: root + _word(Issue, f"free_{name}") for record, name in _LISTS.items()}
+        """Words of the root: how many records a free list has, and the first."""
+        self._operands = issue.operands.offset
+        issue.domains.resize(DOMAINS)
+        issue.streams.resize(STREAMS)
+        self._extend(Epoch, DOMAINS)
+        self.call(barriers.open_domains)
+
+    def call(self, function: Definition, *arguments: int) -> int:
+        """Call a function of the issue stage."""
+        return self._calls[function](self.arena, *self._root, *arguments)
+
+    @property
+    def issue(self) -> Any:
+        """View of the issue stage."""
+        return self.arena.root.issue if self._inner else self.arena.root
+
+    def reserve(self, record: type, count: int) -> None:
+        """Make sure that a free list has so many records."""
+        if self.arena.words[self._spare[record]] < count:
+            self._extend(record, count)
+
+    def _extend(self, record: type, count: int) -> None:
+        """Add at least `count` records to a free list, and as many as there are."""
+        count = max(count, self.totals[record], MIN_RECORDS)
+        self.totals[record] += count
+        size = layout(record).size
+        first = self._allocate(size * count)
+        self.arena.bytes[first : first + size * count] = bytes(size * count)
+        words, head = self.arena.words, self._free[record]
+        links = array("q", range(first + size, first + size * count + 1, size))
+        links[-1] = words[head]
+        words[head] = first
+        begin = first // WORD + _word(record, "next")
+        words[begin : begin + (count - 1) * size // WORD + 1 : size // WORD] = memoryview(links)
+        words[self._spare[record]] += count
+
+    def add_operands(self, words: bytes) -> int:
+        """Reserve the records of a command with these operands, and an entry, which gets all but the operands that
+        remain in `issue.operands`: its offset."""
+        count = len(words) // OPERAND_BYTES
+        words_of, spare = self.arena.words, self._spare
+        if (
+            words_of[spare[Entry]] < 1 or words_of[spare[Access]] < count
+            or words_of[spare[Dependency]] < 2 * hazards.LISTED * count
+        ):  # fmt: skip
+            self.reserve(Entry, 1)
+            self.reserve(Access, count)
+            self.reserve(Dependency, 2 * hazards.LISTED * count)
+        arena, head, first = self.arena, self._free[Entry], self._operands + WORD
+        entry = arena.words[head]
+        arena.words[head] = arena.words[entry // WORD + _NEXT]
+        arena.words[self._spare[Entry]] -= 1
+        for at in range(0, len(words), CHUNK):
+            if at:
+                self.call(hazards.add_hazards, entry)
+            part = words[at : at + CHUNK]
+            arena.bytes[first : first + len(part)] = part
+            arena.words[self._operands // WORD] = len(part) // WORD
+        return entry
+
+
+_NEXT = _word(Entry, "next")
+
+
+def list_buffer() -> IssueBuffer:
+    """An issue stage by itself, for dependencies of a list."""
+    arena = Arena(Issue, ISSUE_CAPACITIES)
+    return IssueBuffer(arena, _list_calls(), arena.allocate)
+
+
+class Dependencies:
+    """Dependencies between commands of a list, none of which retires."""
+
+    def __init__(self) -> None:
+        self._buffer = list_buffer()
+        self._waits: tuple[set[int], set[int]] = set(), set()
+        slot = LINKAGE.slots[hazards.report_dependency]
+        self._buffer.arena.link_callback(slot, hazards.report_dependency, self._report)
+        self._buffer.issue.reporting = True
+
+    def _report(self, number: int, at_end: int) -> int:
+        self._waits[not at_end].add(number)
+        return 0
+
+    def add(self, command: Command) -> tuple[set[int], set[int]]:
+        """Numbers of the earlier commands whose end, and whose retirement, a command waits for.
+
+        Of several to the same bytes it names the latest, which has waited for the others.
+        """
+        self._waits = set(), set()
+        buffer = self._buffer
+        entry = buffer.add_operands(command.operands())
+        buffer.arena.view(Entry, entry).number = command.number
+        buffer.call(hazards.add_hazards, entry)
+        return self._waits
