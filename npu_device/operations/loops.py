@@ -73,20 +73,24 @@ class Loops(NamedTuple):
         return {LoopOrder.OUTPUT: m * n, LoopOrder.WEIGHT: all_m * n, LoopOrder.INPUT: m * all_n}[self.order]
 
 
+_ORDERS = {int(order): order for order in LoopOrder}
+_SHARED = int(Residence.SHARED)
+_RESIDENT_BITS = (("in0", int(Residence.IN0)), ("in1", int(Residence.IN1)))
+_LOOP_ORDER_BITS = ORDER_MASK | sum(map(int, Residence))
+
+
 def decode_loops(
     word: int, block: tuple[int, int, int], tile: tuple[int, int, int], extent: tuple[int, int, int]
 ) -> Loops:
     """The loops of a `loop_order` with a block of M, N and K, 0: one tile. DescriptorError: an order that does not
     exist, nothing that engines could have in common, a block that cuts a tile."""
-    orders = {int(order): order for order in LoopOrder}
-    order = orders.get(word & ORDER_MASK)
+    order = _ORDERS.get(word & ORDER_MASK)
     if order is None:
-        raise DescriptorError(TicketError.FUNCTION, f"loop_order {word}: [3:0] must be {', '.join(map(str, orders))}")
-    if word & ~(ORDER_MASK | sum(Residence)):
+        raise DescriptorError(TicketError.FUNCTION, f"loop_order {word}: [3:0] must be {', '.join(map(str, _ORDERS))}")
+    if word & ~_LOOP_ORDER_BITS:
         raise DescriptorError(TicketError.RESERVED, f"loop_order {word:#x}: bits above [6] must be 0")
-    bits = (("in0", Residence.IN0), ("in1", Residence.IN1))
-    resident = tuple(name for name, bit in bits if word & bit)
-    common = ("in1" if order is LoopOrder.WEIGHT else "in0") if word & Residence.SHARED else ""
+    resident = tuple(name for name, bit in _RESIDENT_BITS if word & bit)
+    common = ("in1" if order is LoopOrder.WEIGHT else "in0") if word & _SHARED else ""
     if common and common not in resident:
         raise DescriptorError(TicketError.RESERVED, f"loop_order {word:#x}: [6] shares {common}, which does not stay")
     sizes = list[int]()
