@@ -173,3 +173,18 @@ print(*sys.modules)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     heavy = {"numpy", "importlib.metadata", "npu_device.issue.execution"}
     assert not heavy & set(done.stdout.split())
+
+
+THREADS = "OPENBLAS_NUM_THREADS"
+
+
+@pytest.mark.parametrize("chosen", [None, "3"])
+def test_products_take_one_thread_unless_the_user_says_otherwise(chosen: str | None) -> None:
+    """Two threads take ten times as long as one for tiles of 128 beside other processes."""
+    environment = {name: value for name, value in os.environ.items() if name != THREADS}
+    program = f"import pyv_npu.__main__, os; print(os.environ[{THREADS!r}])"
+    process = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60,
+        env=environment | ({} if chosen is None else {THREADS: chosen}),
+    )  # fmt: skip
+    assert process.stdout.strip() == (chosen or "1")
