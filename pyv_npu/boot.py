@@ -100,7 +100,7 @@ def program_data(name: str) -> bytes:
 
 
 def is_example(name: str) -> bool:
-    """Whether a name means an example model: no file and no shipped program has it."""
+    """Check whether a name is that of an example model: neither a file nor a shipped program has it."""
     if not name.isidentifier() or os.path.isfile(name) or name in shipped_programs():
         return False
     from toolchain.examples import DECODERS, EXAMPLES
@@ -113,7 +113,7 @@ _EXAMPLES = "models"
 
 
 def model_name(path: "Path") -> str:
-    """What a model is called: its path; an example model by its name."""
+    """Return the name of a model in messages: its path, or the plain name of an example model."""
     from pyv_native.code_cache import code_cache
 
     cache = code_cache()
@@ -179,7 +179,7 @@ class BesideFile(NamedTuple):
 
 
 class Requirements(NamedTuple):
-    """What `.note.pyvnpu` says; zero means anything will do."""
+    """Requirements of a program, from its note `.note.pyvnpu`; zero means no requirement."""
 
     slot: int | None
     dram_bytes: int
@@ -233,7 +233,8 @@ def requirements(program: Program) -> Requirements:
 
 
 def content(program: Program, file: BesideFile) -> bytes:
-    """What a file holds. BadInputError when it is not there, or not the one that the program was made with."""
+    """Return the content of a file beside the program. BadInputError for a file that is missing or belongs to another
+    image."""
     path = os.path.join(os.path.dirname(program.name), file.name)
     if file.name in program.sidecars:
         return program.sidecars[file.name]

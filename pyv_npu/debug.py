@@ -73,7 +73,7 @@ def debug(
 
 
 def tasks_of(platform: Platform, file: Path | None = None) -> Callable[[Read], Tasks | None]:
-    """How the tasks of the program are found, by a description in `file` or by one that ships."""
+    """Return a finder of the program's RTOS tasks, by a description in `file` or a shipped description."""
     program = platform.program
     rtos = None if program is None else find_rtos(program, file)
     if program is None or rtos is None:
@@ -119,7 +119,7 @@ def _register(platform: Platform, register: NpuRegister) -> Register:
 
 
 def monitors(platform: Platform, files: Path | None = None) -> list[Monitor]:
-    """What `monitor` can be asked for."""
+    """Return the subcommands of the debugger's `monitor`."""
     return [
         Monitor("npu queue", "the ring, and the commands that have not completed", lambda _: queue_text(platform.npu)),
         Monitor("npu regs", "registers and counters of the NPU", lambda _: registers_text(platform)),
@@ -166,7 +166,7 @@ def queue_text(npu: "NpuDevice") -> str:
 
 
 def registers_text(platform: Platform) -> str:
-    """Every register with its fields, then the counters."""
+    """Return the text of all registers with their fields, and of the counters."""
     peek = platform.npu.registers.peek
     lines = []
     for register in SHOWN:

@@ -47,7 +47,7 @@ def write(folder: Path, what: str, inputs: Mapping[str, str], files: "list[str] 
 
 
 def files_of(folder: Path) -> set[str]:
-    """All files in a folder and below it, by their paths in it; links count as files."""
+    """Return all files in a folder and below it, by their relative paths; links count as files."""
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
 
 

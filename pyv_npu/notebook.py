@@ -1,4 +1,4 @@
-"""How a run shows itself in a notebook: what limits it, where its cycles lie, and its tables as pandas' data frames."""
+"""Notebook display of a run: what limits it, where its cycles lie, and its tables as pandas' data frames."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -114,7 +114,7 @@ def _layers(result: Result[Any]) -> dict[str, list[Any]]:
 
 
 def _submissions(result: Result[Any]) -> dict[str, list[Any]]:
-    """As latency.csv: a stamp that was not seen is None."""
+    """Returns the columns of latency.csv; a missing stamp is None."""
     core = result.on_core("submissions")
     return dict(zip(LATENCY_COLUMNS, latency_columns(core.latency.submissions, core.program), strict=True))
 

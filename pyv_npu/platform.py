@@ -318,7 +318,7 @@ class Platform:
         return {} if self._probe is None else self._probe.stamps.completion_order()
 
     def is_status(self, address: int) -> bool:
-        """Whether a command has asked for its status word at `address`."""
+        """Check whether a command has asked for its status word at `address`."""
         return self._probe is not None and self._probe.stamps.is_status(address)
 
     def run(self, until: int | None = None) -> Stop:
@@ -369,7 +369,7 @@ class Platform:
             self._semihosting.finish()
 
     def step(self) -> Stop | None:
-        """One instruction or trap."""
+        """Execute an instruction or trap."""
         return self.engine.step()
 
     def inject(self, *faults: "Fault | Mapping[str, Any]") -> "Injection":
@@ -425,7 +425,7 @@ class Platform:
             self.sanitizer.restored()
 
     def is_at(self, snapshot: "Snapshot") -> bool:
-        """Whether the platform, which took `snapshot`, has the future that it had then.
+        """Check whether the platform, which took `snapshot`, has the future that it had then.
 
         The latency probe and `outputs` may remember another past: they only report, but for `is_status`.
         """
@@ -443,8 +443,8 @@ class Platform:
         return self._machine
 
     def _parts(self) -> dict[str, Stateful]:
-        """Everything whose state a snapshot keeps, in the order in which states are taken on: the clock looks at the
-        devices, the latency probe at bus and engine."""
+        """Return all parts of a snapshot, in the order of restoring: the clock reads the devices, the latency probe bus
+        and engine."""
         own: dict[str, Stateful] = {
             "hart": self.hart,
             "bus": self.bus,

@@ -16,7 +16,7 @@ from pyv_npu.errors import BadInputError
 
 
 class Parts(NamedTuple):
-    """What plugins add to a platform."""
+    """Devices and instructions that plugins add to a platform."""
 
     devices: tuple[Placed, ...] = ()
     instructions: tuple[CustomInstruction, ...] = ()

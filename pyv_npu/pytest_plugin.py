@@ -77,7 +77,7 @@ class Bench:
     def load_assembly(
         self, text: str, *, devices: "Sequence[Placed]" = (), instructions: Sequence[Any] = (), **configuration: Any
     ) -> "Platform":
-        """As `load`, for assembly text."""
+        """Load assembly text, like `load`."""
         from pyv_npu.platform import Platform
 
         program = self.assemble(text, instructions=instructions, **configuration)
@@ -149,7 +149,7 @@ class Npu:
 
 
 class Uart:
-    """What the guest of the last platform printed."""
+    """Text that the guest of the last platform printed."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench

@@ -1,4 +1,4 @@
-"""What a run of a workload gives: one typed object, from which JSON, summary, report and tests are made.
+"""Result of a workload: a typed object, the source of JSON, summary, report and tests.
 
 docs/results.md describes the keys of the JSON objects. Times are core cycles.
 """
@@ -47,7 +47,7 @@ SAME_RESULTS = {True: "yes", False: "NO", None: "unknown"}
 
 
 class Detail:
-    """What one kind of workload adds to a result; firmware adds nothing."""
+    """Part of a result that depends on the workload type; empty for firmware."""
 
     difference: ClassVar[str] = ""
     """What is said where the run differs from its reference."""
@@ -75,7 +75,7 @@ E = TypeVar("E", bound=Detail)
 
 @dataclass(frozen=True)
 class CoreRun:
-    """What the core and its firmware left."""
+    """Final state of the core and its firmware."""
 
     program: Program
     stop: Stop
@@ -145,7 +145,7 @@ def error_rows(log: "Sequence[ErrorEntry]", latency: Latency, program: Program) 
 
 @dataclass(frozen=True)
 class Result(Generic[D]):
-    """One run."""
+    """Result of a run."""
 
     program: str
     config: Config
@@ -190,12 +190,12 @@ class Result(Generic[D]):
 
     @property
     def correct(self) -> bool:
-        """Whether everything that was compared with a reference agrees with it."""
+        """True if all compared values agree with their reference."""
         return agrees(self.json)
 
     @property
     def findings_fail(self) -> bool:
-        """Whether a sanitizer has found something, and that makes the run a failure."""
+        """True if findings of a sanitizer make the run a failure."""
         return "error" in self.config.run.sanitize and self.core is not None and bool(self.core.findings)
 
     @property
@@ -217,14 +217,14 @@ class Result(Generic[D]):
 
     @cached_property
     def spans(self) -> "Spans":
-        """What began and ended during the run. UsageError where there is no time."""
+        """Spans of the run. UsageError where there is no time."""
         from npu_device.trace.run_spans import Spans  # a report asks
 
         return Spans(self.batches, self.cycles)
 
     @cached_property
     def traffic(self) -> "Traffic | None":
-        """What the DMA moved, by role; None where nothing has time."""
+        """Traffic of the DMA by role; None where there is no time."""
         from pyv_npu.observe.analysis.traffic import traffic_of
 
         return self.moved if self.moved is not None or self.core is None else traffic_of(self.batches)
@@ -264,7 +264,7 @@ class Result(Generic[D]):
 
     @cached_property
     def analysis(self) -> "Analysis | None":
-        """Where the time of a model went; None where it is not known what the commands are."""
+        """Analysis of a model's time by layer; None where the commands are unknown."""
         from pyv_npu.observe.analysis.model import analyse
 
         if not self.commands or self.cycles is None:
@@ -286,7 +286,7 @@ class Result(Generic[D]):
 
     @cached_property
     def json(self) -> dict[str, Any]:
-        """What `pyv-npu run --json` prints."""
+        """JSON object of `pyv-npu run --json`."""
         return self.to_json()
 
     def to_json(self) -> dict[str, Any]:
@@ -332,7 +332,7 @@ class Result(Generic[D]):
         return replace(cast("Result[Any]", self), detail=detail, commands=commands, memory=memory or {})
 
     def on_core(self, what: str) -> CoreRun:
-        """What the core left. UsageError names what there is only with a core."""
+        """Returns the core's part. UsageError, for the figure `what`, in a run without a core."""
         if self.core is None:
             raise UsageError(f"no {what}: nothing is submitted at {self.config.run.sim_level}; run at CA_HYBRID")
         return self.core
@@ -344,8 +344,8 @@ def stage_of(run: Run, stage: str) -> Mapping[str, Any]:
 
 
 def checks(run: Run) -> Iterator[Mapping[str, Any]]:
-    """Everything in a run object that was compared with the ONNX reference: outputs of a model or steps of a decoder,
-    and codes. `ok` None: only reported."""
+    """Yields all checks against the ONNX reference in a run object: outputs of a model or steps of a decoder, and
+    codes. `ok` None: only reported."""
     model, generated = run.get("model", {}), run.get("generate", {})
     yield from model.get("checks", {}).values()
     yield from generated.get("steps", ())
@@ -353,13 +353,13 @@ def checks(run: Run) -> Iterator[Mapping[str, Any]]:
 
 
 def submission_of(run: Run) -> Mapping[str, Any]:
-    """What generated code saves (docs/mlir.md), of a run object; empty where firmware submits."""
+    """Returns the savings of generated submission code (docs/mlir.md) in a run object; empty where firmware submits."""
     found: Mapping[str, Any] = run.get("model", {}).get("submission") or run.get("generate", {}).get("submission") or {}
     return found
 
 
 def agrees(run: Run) -> bool:
-    """Whether nothing that was compared differs."""
+    """Checks whether all comparisons of a run object agree."""
     return all(check["ok"] is not False for check in checks(run))
 
 
@@ -400,7 +400,7 @@ class Comparison:
 
     @property
     def same_results(self) -> bool | None:
-        """Whether exit codes, the NPU's outputs and the order of completion agree; None where a run was cut."""
+        """True if exit codes, the NPU's outputs and the order of completion agree; None where a run was cut."""
         if any(run.stop.reason in CUT for run in self.runs.values()):
             return None
         loose, tight = (run.on_core("comparison") for run in self.runs.values())
@@ -410,7 +410,7 @@ class Comparison:
 
     @cached_property
     def json(self) -> dict[str, Any]:
-        """What `pyv-npu compare --json` prints."""
+        """JSON object of `pyv-npu compare --json`."""
         return {
             "schema": SCHEMA,
             **{mode: run.json for mode, run in self.runs.items()},

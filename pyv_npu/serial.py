@@ -78,7 +78,7 @@ class Terminal(Line):
         return bytes(byte for byte in data if self._passes(byte))
 
     def _passes(self, byte: int) -> bool:
-        """Whether a byte is for the program, and not a command."""
+        """Check whether a byte is for the program, and not a command."""
         if not self._escaped:
             self._escaped = byte == ESCAPE
             return not self._escaped

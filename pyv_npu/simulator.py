@@ -226,7 +226,7 @@ class Simulation:
 
     @property
     def json(self) -> dict[str, Any]:
-        """What `pyv-npu run --json` prints."""
+        """JSON object of `pyv-npu run --json`."""
         return self._result.json
 
     @property
@@ -236,12 +236,12 @@ class Simulation:
 
     @property
     def correct(self) -> bool:
-        """Whether every output is as near to the ONNX reference as its type allows."""
+        """True if every output is as near to the ONNX reference as its type allows."""
         return self._result.correct
 
     @property
     def cycles(self) -> int:
-        """From the first cycle to the last. UsageError at IA, where there is no time."""
+        """Core cycles of the run. UsageError at IA, where there is no time."""
         if self._result.cycles is None:
             raise UsageError(f"no cycles: {self._result.name} has no time; run at IA_TIMING or CA_HYBRID")
         return self._result.cycles
@@ -273,7 +273,7 @@ class Simulation:
         return to_dataframe(self._result, table)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """What Jupyter shows: what limits the run, where its cycles lie, its layers."""
+        """Return the display for Jupyter: what limits the run, where its cycles lie, its layers."""
         return mimebundle(self._result)
 
     def report(self, folder: str | Path) -> Path:

@@ -1,4 +1,4 @@
-"""What a run comes to in words and in one small table: where its cycles lie, what limits it, and which mode wins.
+"""Summary of a run in words and a small table: where its cycles lie, what limits it, and which mode wins.
 
 Made from the run objects of docs/results.md, "JSON". Times are core cycles.
 """
@@ -42,7 +42,7 @@ ADVICE = {
 
 
 class Line(NamedTuple):
-    """One line of the table of cycles."""
+    """Line of the table of cycles."""
 
     name: str
     key: str
@@ -53,9 +53,9 @@ class Line(NamedTuple):
 
 
 def cycles_table(runs: Runs, alone: Mapping[str, int | None]) -> list[Line]:
-    """Which cycles of a run are counted by which figure. `alone`: what its commands take without firmware, by mode.
+    """Returns the table of cycles by figure. `alone`: cycles of the commands without firmware, by mode.
 
-    Empty where nothing was submitted.
+    Empty without submissions.
     """
     parts = {mode: run.get("cycles_parts") for mode, run in runs.items()}
     if not any(parts.values()):
@@ -101,7 +101,7 @@ def _sum(first: Mapping[str, int | None], second: Mapping[str, int | None], sign
 
 
 def sentences(runs: Runs, causes: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Which mode wins by what, where there are two that came to their end, and what limits each run.
+    """Returns the winning mode, where both runs ended, and what limits each run.
 
     `causes`: of the NPU's makespan by mode, in words, with the cycles that each takes; they add up to it.
     """
@@ -145,7 +145,7 @@ def _winner(loose: Run, tight: Run) -> str:
 
 
 def _by_cause(run: Run, causes: Mapping[str, int]) -> str:
-    """What the whole run consists of, the largest first, where every cycle of the NPU has a cause."""
+    """Returns the breakdown of the whole run, the largest cause first, where every cycle of the NPU has a cause."""
     cycles = run["cycles"]
     parts = run.get("cycles_parts")
     if parts is None:
@@ -168,7 +168,7 @@ def _by_cause(run: Run, causes: Mapping[str, int]) -> str:
 
 
 def _advice(ranked: list[tuple[str, int]]) -> str:
-    """What to change first, where the largest cause has an answer."""
+    """Returns the advice for the largest cause, or ""."""
     change = ADVICE.get(ranked[0][0].split(": ")[-1])
     return f" Try {change} first." if change else ""
 
@@ -220,7 +220,7 @@ STAGE_TEXTS = {"t_submit": "T_submit", "t_submit_prebuilt": "T_submit, prebuilt"
 def key_figures(
     runs: Runs, configs: Mapping[str, Config], analyses: Mapping[str, Analysis], comparison: Run | None = None
 ) -> list[KeyFigure]:
-    """At most four figures: of a decoder, a model, a comparison or firmware."""
+    """Returns at most four figures: of a decoder, a model, a comparison or firmware."""
     mode, run = next(iter(runs.items()))
     analysis, hertz = analyses.get(mode), configs[mode].npu.clock_hz
     if comparison is not None:

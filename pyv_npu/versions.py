@@ -1,4 +1,4 @@
-"""Which versions of what took part in a run."""
+"""Versions of all components that took part in a run."""
 
 import platform
 import re

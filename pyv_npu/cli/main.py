@@ -97,7 +97,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see {self.prog} --help")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Of a verb, or an option with choices."""
+        """Reject an unknown verb or choice with a hint."""
         if action.choices is not None and value not in action.choices:
             names = [str(choice) for choice in action.choices]
             hint = did_you_mean(str(value), names)
@@ -248,7 +248,8 @@ def module_of(verb: str) -> ModuleType:
 
 
 def parser(line: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """Of all verbs; of one only where `line` begins with it: making all takes longer than many runs."""
+    """Build the parser of all verbs, or only of the verb that `line` begins with: building all takes longer than many
+    runs."""
     top = _Parser(
         prog="pyv-npu",
         description="Co-simulation of bare-metal RISC-V firmware and an NPU on one clock.",

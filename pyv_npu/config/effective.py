@@ -1,4 +1,4 @@
-"""From layers to one effective configuration that knows where each value came from.
+"""Effective configuration: the merge of all layers, with the origin of each value.
 
 A layer is a list of settings. Later settings win; within a layer its preset comes first (docs/configuration.md). So
 `--preset` on the command line replaces the timing of a file, and a file's own keys replace its preset's.
@@ -31,7 +31,7 @@ QUEUE_SIZE = "queue_size"
 
 
 class Setting(NamedTuple):
-    """One value that a layer sets."""
+    """Value that a layer sets."""
 
     path: str
     value: object

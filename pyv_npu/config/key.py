@@ -1,4 +1,4 @@
-"""One key of the configuration: its type, its rule, and the one place where a value is checked against them."""
+"""Configuration key: its type, its rule, and the check of a value against both."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Shape(Enum):
 
 @dataclass(frozen=True)
 class Form:
-    """What values of a key look like, taken from the annotation of its field."""
+    """Form of a key's values, from the annotation of its field."""
 
     scalar: type
     """int, bool or str."""

@@ -18,7 +18,8 @@ _COLUMN = 44
 
 
 def render(effective: Effective, record: Mapping[str, object] | None = None) -> str:
-    """Every key with its value; `record` (what was run, with what) becomes the section that marks a run.yaml."""
+    """Returns YAML text of every key with its value; `record` (what was run, with what) becomes the section of a
+    run.yaml."""
     values = flatten(effective.config)
     lines: list[str] = []
     if record is not None:

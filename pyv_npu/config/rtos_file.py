@@ -77,7 +77,7 @@ def _below(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _wrong(entry: "Entry") -> str:
-    """What is wrong with an entry, and what to do; empty: nothing."""
+    """Return the fault of an entry and its remedy; empty for a valid entry."""
     path, value, _ = entry
     section, _, key = path.partition(".")
     if section == "lists" and key:

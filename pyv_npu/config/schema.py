@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @cache
 def keys_of(cls: type) -> dict[str, Key]:
-    """Every leaf of a tree of dataclasses by its dotted path, in the order of declaration."""
+    """Returns every leaf of a tree of dataclasses by its dotted path, in the order of declaration."""
     return {key.path: key for key in _keys(cls, "")}
 
 
@@ -29,7 +29,7 @@ def _keys(cls: type, prefix: str) -> Iterator[Key]:
 
 @cache
 def sections_of(cls: type) -> frozenset[str]:
-    """Every dotted path that holds keys, not a value."""
+    """Returns the dotted paths that hold keys, not a value."""
     return frozenset(path[:at] for path in keys_of(cls) for at, letter in enumerate(path) if letter == ".")
 
 

@@ -18,7 +18,7 @@ class Spec(NamedTuple):
 
     @property
     def live(self) -> bool:
-        """Whether its input comes at a time of the host."""
+        """True if input arrives in host time."""
         return self.kind not in ("file", "none")
 
 
@@ -46,7 +46,7 @@ def check(texts: Sequence[str]) -> None:
 
 
 def is_live(texts: Sequence[str]) -> bool:
-    """Whether any of the lines has input at a time of the host."""
+    """Checks whether input of any line arrives in host time."""
     return any(parse(text).live for text in texts)
 
 

@@ -107,7 +107,7 @@ class PlatformConfig:
 
 @dataclass(frozen=True)
 class SemihostingConfig:
-    """What a program may use of the host besides ending the run; off unless `console` or `folder` is set."""
+    """Semihosting services of a program besides its exit; off unless `console` or `folder` is set."""
 
     console: bool = _key(False, "console, clock and command line of the host are there", source=SEMIHOSTING)
     folder: str | None = _key(None, "folder whose files programs may open; with it, the console is there too",
@@ -224,7 +224,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that decides what a run does. `Config()` alone has the timing of preset `pyv`; `load` starts from
+    """Complete configuration of a run. `Config()` alone has the timing of preset `pyv`; `load` starts from
     `soc-axi`."""
 
     preset: str = _key(

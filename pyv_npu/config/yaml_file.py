@@ -42,7 +42,7 @@ of aliases may stand for more nodes than any memory holds."""
 
 
 class Entry(NamedTuple):
-    """One value of a file."""
+    """Value of a file."""
 
     path: str
     """Dotted."""
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
 
 
 def read_entries(path: "str | Path", sections: Container[str]) -> list[Entry]:
-    """Every value of a YAML file; mappings at a path of `sections` are descended into, `a.b: 1` is `a: {b: 1}`.
+    """Read the values of a YAML file; mappings at a path of `sections` are descended into, `a.b: 1` is `a: {b: 1}`.
 
     BadInputError names file and line: not readable, not YAML, not a mapping, a key given twice.
     """

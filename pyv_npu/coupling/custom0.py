@@ -103,7 +103,7 @@ class ObservedCsrs:
 
 
 class _Handlers:
-    """One method per instruction, named as in `--isa`."""
+    """Handlers of the custom instructions, methods named as in `--isa`."""
 
     def __init__(self, device: NpuDevice, response: int, holds: Callable[[int, int], bool]) -> None:
         self._device = device

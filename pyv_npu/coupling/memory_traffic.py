@@ -77,7 +77,7 @@ class Outputs:
             self._ranges[address, size] = None
 
     def state(self) -> list[list[int]]:
-        """What a snapshot keeps."""
+        """Returns the state of a snapshot."""
         return [list(written) for written in self._ranges]
 
     def load_state(self, state: Any) -> None:

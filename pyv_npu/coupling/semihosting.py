@@ -20,7 +20,7 @@ _ALIGNMENT = 16
 def semihosting(
     config: Config, program: Program, hart: Hart, bus: Bus, console: Console, exits: ExitCalls
 ) -> Semihosting:
-    """What answers the calls of a program that has been loaded. BadInputError for what is not there."""
+    """Returns the semihosting handler of a loaded program. BadInputError for a missing folder or input file."""
     asked, memory = config.semihosting, bus.rams[0]
     folder = None if asked.folder is None else Path(asked.folder)
     if folder is not None and not folder.is_dir():

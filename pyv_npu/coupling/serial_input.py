@@ -55,7 +55,7 @@ class SerialInput:
             self._held.clear()
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         return {"held": bytes(self._held), "due": self._due}
 
     def load_state(self, state: Any) -> None:

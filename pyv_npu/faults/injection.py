@@ -1,4 +1,4 @@
-"""What the faults of a plan do to core, bus and NPU of one machine, when their triggers have come."""
+"""Injection of a plan's faults into core, bus and NPU of a machine, when their triggers fire."""
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
@@ -29,7 +29,7 @@ class Injection(Triggers):
 
     @property
     def over(self) -> bool:
-        """Whether the faults do nothing any more, and what they have done is in the state of the machine."""
+        """True if no fault is active or pending: all effects are part of the machine's state."""
         ends = max(self._masked_until, self._raised_until, self._full_until)
         waiting = (self._queue, self._between, self._refused, self._masked, self._again)
         return (

@@ -1,4 +1,4 @@
-"""What can go wrong and when: the tables of actions and triggers, and the YAML files that name them."""
+"""Fault plans: the tables of actions and triggers, and the YAML files that name them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ CSRS = sorted(NAMES[address] for address in WRITABLE)
 
 
 class Point(StrEnum):
-    """What an action acts on: the first of these from its trigger on."""
+    """Target of an action: the first of these from its trigger on."""
 
     NOW = "the moment itself"
     INTERRUPT = "a rise of the NPU's interrupt line"
@@ -38,7 +38,7 @@ class Point(StrEnum):
 
 
 class Rule(NamedTuple):
-    """What a parameter of an action may be."""
+    """Rule for a parameter of an action."""
 
     kind: str
     """int, address (a number, symbol or symbol+offset), or names."""
@@ -125,7 +125,7 @@ COUNTED = ("symbol", "pc", "opcode", "address")
 
 
 class Trigger(NamedTuple):
-    """When a fault acts."""
+    """Trigger of a fault."""
 
     kind: str
     value: Any
@@ -149,7 +149,7 @@ def _hex(value: int | str) -> str:
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault of a plan."""
+    """Fault of a plan."""
 
     do: str
     """A key of ACTIONS."""
@@ -167,12 +167,12 @@ class Fault:
 
     @property
     def lasts(self) -> bool:
-        """Whether what it does goes on without end, and no snapshot has it."""
+        """True if the effect has no end and is not part of a snapshot."""
         return self.do in ("dram_slow", "clock_ratio") or (self.do == "unit_stuck" and self.values["cycles"] == 0)
 
     @property
     def plain(self) -> dict[str, Any]:
-        """As it stands in a file."""
+        """Fault in the form of a plan file."""
         made: dict[str, Any] = {"do": self.do}
         if self.at is not None:
             kind, value, nth = self.at

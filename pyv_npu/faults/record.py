@@ -1,4 +1,4 @@
-"""What a run with injected faults leaves: what acted, and what the driver wrote down about its recovery."""
+"""Record of a run with injected faults: the faults that acted, and the driver's notes of its recovery."""
 
 import struct
 from collections.abc import Sequence
@@ -34,12 +34,12 @@ class Recovered(NamedTuple):
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Description for people."""
         return RECOVERY_TEXT[Recovery(self.what)] if self.what in list(Recovery) else f"recovery {self.what}"
 
 
 class Record(NamedTuple):
-    """Everything about the faults of one run."""
+    """Record of the faults of a run."""
 
     injected: Sequence[Injected] = ()
     recovered: Sequence[Recovered] = ()
@@ -66,7 +66,7 @@ class Ran(Protocol):
 
 
 def record_of(platform: Ran, injection: Injection, program: Program) -> Record:
-    """What is known at the end of a run; the driver's part where the program has one."""
+    """Returns the record at the end of a run; the driver's part only for a program that has one."""
     injected = tuple(Injected(one.asked, tuple(one.fired)) for one in injection.armed)
     symbol = program.symbols.get(SYMBOL)
     content = None if symbol is None else platform.bus.peek(symbol.address, WORD + RECOVERIES * _ENTRY)

@@ -1,4 +1,4 @@
-"""When the faults of a plan act on one machine: its clock, doorbells, commands, program counter and accesses.
+"""Triggers of a plan's faults on a machine: its clock, doorbells, commands, program counter and accesses.
 
 The triggers are a device on the clock, which acts at cycles, with a guard of the bus and hooks in the engine as far as
 faults ask for them. What changes the core's registers happens between two instructions: the engine is stopped with
@@ -55,7 +55,7 @@ class Machine(Protocol):
 
 
 class Firing(NamedTuple):
-    """One time that a fault acted."""
+    """Firing of a fault."""
 
     cycle: int
     ticket: int
@@ -147,7 +147,7 @@ class Triggers(Injector):
         self._machine.clock.changed(self._machine.clock.now)
 
     def _resolved(self, fault: Fault) -> Fault:
-        """With addresses in place of symbols."""
+        """Return the fault with addresses in place of symbols."""
         values = {
             name: self._address(value) if fault.action.parameters[name].kind == "address" else value
             for name, value in fault.values.items()
@@ -239,7 +239,7 @@ class Triggers(Injector):
                     self._undo.append(lambda page=page: bus.unwatch_stores(page, _nothing))  # type: ignore[misc]
 
     def _count(self, one: Armed, cycle: int, access: tuple[int, bool] | None = None) -> None:
-        """What triggers a fault has been once more."""
+        """Count an occurrence of a fault's trigger; from its `nth` on, trigger the fault."""
         one.seen += 1
         if one.fault.at is not None and one.seen >= one.fault.at.nth and one.left > 0:
             if access is None or one.fault.action.point is not Point.ACCESS:
@@ -254,7 +254,7 @@ class Triggers(Injector):
             raise AccessStopped(BETWEEN)
 
     def _number(self, kind: str, cycle: int) -> None:
-        """One more doorbell or command."""
+        """Count a doorbell or command, and trigger the faults of that number."""
         count = self._counts[kind] = self._counts[kind] + 1
         for one in self._by_trigger[kind]:
             if one.fault.at is not None and count == one.fault.at.value:

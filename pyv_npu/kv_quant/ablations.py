@@ -1,5 +1,5 @@
-"""What each part of Oaken brings: its groups, their ratios, the group shift, the granularity of extremes, on given keys
-and values (docs/oaken.md, "Ablations").
+"""Ablations of Oaken: its groups, their ratios, the group shift, the granularity of extremes, on given keys and values
+(docs/oaken.md, "Ablations").
 
 A layer is a pair of keys and values (tokens, C). Thresholds are order statistics of the first half of its tokens.
 """
@@ -25,7 +25,7 @@ SCALE_BITS = 32
 
 
 class Row(NamedTuple):
-    """Of a variant: bits of an element, relative errors in the Euclidean norm over all layers."""
+    """Ablation of a variant: bits of an element, relative errors in the Euclidean norm over all layers."""
 
     variant: str
     bits: float
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """One point of the sweep over ratios."""
+    """Point of the sweep over ratios."""
 
     outer: float
     middle: float
@@ -48,7 +48,7 @@ class Ratio(NamedTuple):
 
 
 def parameters(x: Floats, ratios: Sequence[float] = RATIOS) -> Parameters:
-    """Of the first half of the tokens. NpuDeviceError for NaN and infinities."""
+    """Returns parameters of the first half of the tokens. NpuDeviceError for NaN and infinities."""
     return OAKEN.calibrate([x[: max(1, len(x) // 2)]], 1, ratios)
 
 
@@ -88,7 +88,7 @@ def grouped(
 
 
 def _bits(x: Floats, t: Thresholds, outer: bool, inner: bool) -> float:
-    """Of an element: a byte for each outlier, min and step of each group."""
+    """Returns bits of an element: a byte for each outlier, min and step of each group."""
     is_outer = _outer(x, t) & outer
     outliers = float((is_outer | (_inner(x, t) & inner)).mean())
     return 4 + 8 * outliers + SCALE_BITS * (1 + outer + inner) / x.shape[1]
@@ -121,7 +121,7 @@ of theirs tells: they are compared with "side known"."""
 
 
 def ablations(layers: Sequence[Layer], head_dim: int) -> list[Row]:
-    """Of all variants. NpuDeviceError for numbers that cannot be encoded."""
+    """Returns a row for each variant. NpuDeviceError for numbers that cannot be encoded."""
     made = []
     for name in VARIANTS:
         squares = np.zeros((2, 2, 2))  # all or inner elements, keys or values, of errors or of numbers

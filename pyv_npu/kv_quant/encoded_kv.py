@@ -59,7 +59,7 @@ def profiled(
 
 
 def read_thresholds(path: Path, layers: int) -> list[LayerThresholds]:
-    """Of the layers of a decoder from a file. BadInputError names file, layer, value and rule."""
+    """Reads the thresholds of a decoder's layers from a file. BadInputError names file, layer, value and rule."""
     try:
         check_input(path, MAX_TEXT)
         thresholds = parse(path.read_text(encoding="utf-8"), str(path))
@@ -154,7 +154,7 @@ def numbers_of(program: CompiledDecoder, read: Callable[[str], bytes], past: str
 def measured(
     program: CompiledDecoder, read: Callable[[str], bytes], tokens: int, page_bytes: int
 ) -> list[dict[str, Any]]:
-    """For each layer and side: tokens, outliers and bits of an element, counted in what is stored."""
+    """Returns tokens, outliers and bits of an element for each layer and side, counted in the stored bytes."""
     rows = []
     for index, cache in enumerate(program.decoder.caches):
         encoded = stored_tokens(program, read, index, tokens)
@@ -180,8 +180,8 @@ def measured(
 
 
 def compared(program: CompiledDecoder, references: Mapping[str, Values]) -> list[dict[str, Any]]:
-    """Each method on the reference's keys and values: bits of an element, relative error of keys and of values, of all
-    layers together, then of each."""
+    """Compares all methods on the reference's keys and values: bits of an element, relative errors of keys and of
+    values, over all layers, then for each."""
     rows = []
     layers = len(program.decoder.caches) // 2
     for name, method in METHODS.items():

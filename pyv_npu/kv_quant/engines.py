@@ -37,7 +37,7 @@ def figures(counted: Mapping[str, int], cycles: int, npu: NpuConfig, without: in
 
 
 def sentence(made: Mapping[str, Any]) -> str:
-    """What is said of the object in a line."""
+    """Returns the summary line of the KV engines' figures."""
     share = f"{made['quantize_share']:.2%} and {made['dequantize_share']:.2%}"
     longer = f"{made['quantize_exposed']:,} and {made['dequantize_exposed']:,}"
     run = f"; the run {made['exposed_cycles']:,} cycles longer" if "exposed_cycles" in made else ""

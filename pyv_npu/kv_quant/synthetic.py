@@ -41,7 +41,7 @@ def values(random: np.random.Generator, tokens: int = TOKENS, width: int = HEADS
 
 
 class Errors(NamedTuple):
-    """Of a method: bits of an element, relative errors in the Euclidean norm."""
+    """Errors of a method: bits of an element, relative errors in the Euclidean norm."""
 
     method: str
     bits: float
@@ -54,7 +54,7 @@ def relative(got: Any, want: Any) -> float:
 
 
 def errors(seed: int = 0, ratios: Sequence[float] = RATIOS) -> list[Errors]:
-    """Of all methods."""
+    """Returns the errors of all methods."""
     both = dict(zip("kv", layer(seed), strict=True))
     made = []
     for name, one in METHODS.items():

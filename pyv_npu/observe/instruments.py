@@ -1,4 +1,4 @@
-"""What can be learnt of a run besides its results: a commit log, every instruction, a profile, a test's signature."""
+"""Instruments of a run: a commit log, every instruction, a profile, a test's signature."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +20,7 @@ FOLDED, SPEEDSCOPE, LINES = "profile.folded", "profile.speedscope.json", "profil
 
 @dataclass
 class Instruments:
-    """Which are wanted; files are None where they are not. None of them changes the run."""
+    """Selection of instruments; files are None where they are off. No instrument changes the run."""
 
     commits: Path | None = None
     """Spike's commit log."""

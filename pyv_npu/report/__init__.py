@@ -1,1 +1,1 @@
-"""What `--report DIR` writes: files that other tools read, each complete or absent."""
+"""Report of `--report DIR`: files that other tools read, each complete or absent."""

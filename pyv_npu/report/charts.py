@@ -197,7 +197,7 @@ def line_view(
 
 
 def linked(views: Sequence[Mapping[str, Any]]) -> Spec:
-    """One specification of several views with shared parameters: legend and zoom act on all of them."""
+    """Returns a specification of several views with shared parameters: legend and zoom act on all of them."""
     names = [view["name"] for view in views]
     parameters = {param["name"]: {**param, "views": names} for view in views for param in view.get("params", ())}
     bare = [{key: value for key, value in view.items() if key != "params"} for view in views]

@@ -1,4 +1,4 @@
-"""What a report shows of the table of spans: time series in equal bins, and the lanes of a Gantt chart, packed."""
+"""Figures of a report from the table of spans: time series in equal bins, and the lanes of a Gantt chart, packed."""
 
 import base64
 import csv
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Series:
-    """One value for each bin [edges[i], edges[i + 1]) of the run, in core cycles."""
+    """Time series of a run: a value for each bin [edges[i], edges[i + 1]), in core cycles."""
 
     edges: Integers
     depth_mean: Floats
@@ -102,7 +102,7 @@ class _Works:
         self._end = reach[np.append(opens[1:], True)[: len(reach)]]
 
     def before(self, moments: Integers) -> Integers:
-        """How much of it has passed at each moment."""
+        """Returns the cycles of work before each moment."""
         weight = np.ones(len(self._start), dtype=np.int64)
         return _passed(self._start, weight, moments) - _passed(self._end, weight, moments)
 
@@ -136,7 +136,7 @@ def _deepest(rows: Table, edges: Integers) -> Integers:
 
 
 def write_series_csv(path: Path, runs: Mapping[str, Series]) -> None:
-    """One line per mode and bin."""
+    """Writes a line per mode and bin."""
     names = list(dict.fromkeys(name for run in runs.values() for name in run.columns))
     with replacing(path) as file:
         rows = csv.writer(file, lineterminator="\n")
@@ -215,7 +215,7 @@ def gantt_chart(
 
 
 def _tracks(run: Series) -> list[dict[str, Any]]:
-    """What is known in bins only, as page/gantt.js reads it; nothing that is zero all the time."""
+    """Returns tracks of values known only in bins, for page/gantt.js, without tracks that are zero throughout."""
     tracks = [
         _track("barrier wait", "commands", run.barrier, 1 / 64),
         *(_track(name, "%", values, 1 / 255, heat=True, most=1) for name, values in run.banks.items()),

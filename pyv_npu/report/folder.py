@@ -19,7 +19,7 @@ RECORD_FILE = "run.yaml"
 
 
 class ReportFolder:
-    """Where a report is written (`draft`), and where it goes (`final`). UsageError where that place is taken."""
+    """Folder of a report: written in `draft`, renamed to `final`. UsageError where the target is taken."""
 
     def __init__(self, final: Path) -> None:
         self.final = final
@@ -36,7 +36,7 @@ class ReportFolder:
 
     @property
     def taken(self) -> bool:
-        """Whether there is an earlier report in the place."""
+        """True if the target has an earlier report."""
         return self._place.is_dir() and any(self._place.iterdir())
 
     def put(self) -> None:
@@ -58,11 +58,11 @@ class ReportFolder:
 
     @property
     def placed(self) -> bool:
-        """Whether it has taken its place."""
+        """True if the report is in its target."""
         return not self.draft.exists()
 
     def discard(self) -> None:
-        """There is no report: nothing has happened."""
+        """Delete the draft; the target stays as it is."""
         shutil.rmtree(self.draft, ignore_errors=True)
 
 

@@ -38,7 +38,7 @@ class Type(IntEnum):
 
 
 class Event(NamedTuple):
-    """One TrackEvent; in file order by cycle, ends before begins."""
+    """TrackEvent; in file order by cycle, ends before begins."""
 
     cycle: int
     order: int
@@ -197,7 +197,8 @@ def _submissions(tracks: Tracks, submissions: Sequence[Submission]) -> Iterator[
 
 
 def _notices(track: int, submissions: Sequence[Submission]) -> Iterator[Event]:
-    """One slice for each handler, from its first instruction to the last ticket it learns of; else an instant."""
+    """Yields a slice for each handler, from its first instruction to its last ticket, and an instant for each
+    ticket."""
     ends: dict[int, int] = {}
     for s in submissions:
         if s.t6 is not None and s.t7 is not None:
@@ -228,5 +229,5 @@ def _engines(tracks: Tracks, spans: Spans, submissions: Sequence[Submission]) ->
 
 
 def _counter(track: int, rows: Table) -> Iterable[Event]:
-    """How many rows are open, at each change."""
+    """Returns the number of open rows at each change."""
     return [Event(cycle, 1, track, Type.COUNTER, value=value) for cycle, value in open_rows(rows)]

@@ -175,7 +175,7 @@ def blocks(layers: Sequence[Layer]) -> dict[str, list[Layer]] | None:
 
 
 def layers_under_roofs(analyses: Analyses, config: Config, program: str) -> list[Chart]:
-    """Every layer as a point under the ceilings of the device; nothing when no layer both computed and moved data."""
+    """Returns the roofline chart with a point for each layer; [] when no layer both computed and moved data."""
     points = [
         Point(layer.name, name, layer.ops / layer.bytes, layer.rate, layer.active)
         for name, analysis in analyses.items()

@@ -82,8 +82,8 @@ class RunFolder:
         self.finished = True
 
     def put(self) -> str:
-        """All files are written: the report takes its place, and an earlier one there goes, unless the run was cut by
-        Ctrl-C. What happened, in words."""
+        """Complete the report and rename it to its place. It replaces an earlier report, unless Ctrl-C cut the run.
+        Return a message."""
         if self.cut and self._report.taken:
             self.discard()
             return f"the earlier report stays in {self.place}: this run was interrupted"
@@ -127,7 +127,7 @@ class RunFolder:
         return f"a report that says so is in {place}"
 
     def _keep_inputs(self) -> None:
-        """What the run has read from the earlier report in its place stays in the new one."""
+        """Copy inputs that the run has read from the earlier report in its place."""
         place = self.place.resolve()
         inputs = self._record["inputs_sha256"]
         assert isinstance(inputs, dict)

@@ -50,7 +50,7 @@ _ONLY = {Kind.FRONTEND: "frontend", Kind.CORE: "core", Kind.L2: "l2"}
 
 
 class Row(NamedTuple):
-    """One thing that a unit did."""
+    """Work of a unit between two cycles."""
 
     unit: str
     what: str
@@ -121,7 +121,7 @@ class Timeline:
 
     @property
     def open(self) -> int:
-        """How many spans are open."""
+        """Number of open spans."""
         return self._spans.open
 
     def events(self, batch: Batch) -> None:

@@ -14,7 +14,7 @@ from pyv_npu.sections import Cell, Chart, Note, Section, Table, csv_tables, plai
 
 
 class Width(NamedTuple):
-    """One run of a comparison."""
+    """Run of a comparison of widths."""
 
     qbits_kv: int
     kv_bytes_moved: int | None

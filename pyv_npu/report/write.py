@@ -29,7 +29,7 @@ NOTE = "the note of the ELF"
 
 
 def write_run(folder: RunFolder, result: Result[Any], text: str) -> None:
-    """Everything that the report of a run holds; `text` is its summary."""
+    """Writes the report of a run; `text` is its summary."""
     used = _used(folder, result)
     folder.finish(result.json, text, used)
     _write_files(folder.folder, result)
@@ -39,7 +39,7 @@ def write_run(folder: RunFolder, result: Result[Any], text: str) -> None:
 
 
 def write_comparison(folder: RunFolder, both: Comparison, text: str, charts: Mapping[str, Sequence[Part]]) -> None:
-    """Everything that the report of a comparison holds; `charts`: of its sweeps, by key."""
+    """Writes the report of a comparison; `charts`: of its sweeps, by key."""
     used = _used(folder, both.loose)
     folder.finish(both.json, text, used)
     _write_files(folder.folder, both.loose)
@@ -67,7 +67,7 @@ def _used(folder: RunFolder, run: Result[Any]) -> Effective:
 
 
 def _write_files(folder: Path, run: Result[Any]) -> None:
-    """What the workload has of its own."""
+    """Writes the workload's own files."""
     for name, data in run.detail.files(run).items():
         write_bytes(folder / name, data)
 

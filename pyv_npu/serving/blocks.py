@@ -62,7 +62,7 @@ class BlockPool:
         return made
 
     def idle(self, blocks: Sequence[int]) -> int:
-        """How many of some blocks are in the free queue."""
+        """Return the number of these blocks in the free queue."""
         return sum(not self._users[block] for block in blocks)
 
     def share(self, blocks: Sequence[int]) -> None:

@@ -18,7 +18,7 @@ from toolchain.errors import ModelError
 
 @dataclass(frozen=True)
 class Point:
-    """One way to serve."""
+    """Serving configuration of a comparison."""
 
     values: Mapping[str, str]
     args: argparse.Namespace
@@ -31,7 +31,7 @@ class Point:
 
 @dataclass
 class Comparison:
-    """What came of each way."""
+    """Results of all serving configurations."""
 
     workload: str
     made: dict[str, ServedWorkload] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Comparison:
         return "\n".join(lines) + "\n"
 
     def files(self) -> dict[str, str]:
-        """One page, and the tables of each way by its number."""
+        """Return the report page, and the tables of each configuration by its index."""
         made = {"report.html": page(list(self.made.values()), list(self.made), self.failed)}
         for index, run in enumerate(self.made.values(), 1):
             kv = run.serving.kv_bytes

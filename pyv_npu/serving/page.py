@@ -156,7 +156,7 @@ def _checked(run: "ServedWorkload") -> str:
 
 
 def sentences(run: "ServedWorkload", label: str = "") -> list[str]:
-    """Whether the limits are met, what limits the server, and what to change."""
+    """Returns whether the limits are met, what limits the server, and what to change."""
     figures, of = run.figures, f"{label}: " if label else ""
     good, count = figures["good_requests"], figures["requests"]
     limits = ", ".join(f"{name.upper()} {quantity(value / 1e9, 's')}" for name, value in figures["slo_ns"].items())

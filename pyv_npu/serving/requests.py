@@ -1,4 +1,4 @@
-"""What is asked of a server, and when each request arrives."""
+"""Requests to a server, with their arrival times."""
 
 import heapq
 from collections import deque
@@ -148,7 +148,7 @@ class Arrivals:
         heapq.heappush(self._due, (cycle, request.id, request))
 
     def next_cycle(self) -> int | None:
-        """When the next known request arrives; None: none is known."""
+        """Returns the arrival of the next known request, in cycles; None without one."""
         return self._due[0][0] if self._due else None
 
     def due(self, now: int) -> list[tuple[int, Request]]:

@@ -1,4 +1,4 @@
-"""Which tokens of which requests a step takes: the semantics of vLLM's scheduler, version 1.
+"""Scheduler: the tokens of each step, with the semantics of vLLM's scheduler, version 1.
 
 A request has `num_tokens` (prompt and what was generated) and `computed` of them in its caches. Each step lets
 `computed` catch up under a budget of tokens; prompts and generated tokens are not distinguished. Requests that run are
@@ -109,7 +109,7 @@ class Entry:
 
 
 class Scheduled(NamedTuple):
-    """What a request brings to a step."""
+    """Tokens of a request in a step."""
 
     entry: Entry
     tokens: int
@@ -125,7 +125,7 @@ class Swap(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step takes."""
+    """Decision of the scheduler for a step."""
 
     scheduled: list[Scheduled]
     preempted: list[Entry]
@@ -156,7 +156,7 @@ class Scheduler:
         return len(self._fcfs) + len(self._heap)
 
     def refusal(self, request: Request) -> str:
-        """Why a request can never be served; empty where it can."""
+        """Return the reason why a request can never be served; empty where it can."""
         config, kept = self.config, request.total - 1
         if request.total > config.max_model_len:
             return f"{request.total} tokens: --max-model-len is {config.max_model_len}"
@@ -221,7 +221,7 @@ class Scheduler:
             self._continue(step, budget)
 
     def _continue(self, step: Step, budget: int) -> int:
-        """Those that run already; the budget that is left."""
+        """Schedule running requests; return the remaining budget."""
         running, index = self.running, 0
         while index < len(running) and budget > 0:
             entry = running[index]

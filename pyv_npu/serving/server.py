@@ -73,7 +73,7 @@ class LedgerRow(NamedTuple):
 
     @property
     def decisions(self) -> tuple[object, ...]:
-        """What the scheduler decided: scheduled tokens, preempted, finished, blocks in use, swapped."""
+        """Decision of the scheduler: scheduled tokens, preempted, finished, blocks in use, swapped."""
         return self.scheduled, self.preempted, self.finished, self.blocks, self.swapped
 
     @property
@@ -85,7 +85,7 @@ class LedgerRow(NamedTuple):
 
 @dataclass(slots=True)
 class Served:
-    """What came of a request; times in cycles."""
+    """Outcome of a request; times in cycles."""
 
     request: Request
     arrival: int
@@ -103,7 +103,7 @@ class Served:
 
 @dataclass
 class Run:
-    """What came of a workload."""
+    """Outcome of a workload."""
 
     served: list[Served]
     """By request, in the order of the workload; those that were refused are not in it."""

@@ -16,7 +16,7 @@ LENGTHS = ("N", "uniform:LOW,HIGH", "lognormal:MEDIAN,SIGMA")
 
 
 class Drawn(NamedTuple):
-    """How requests are drawn."""
+    """Parameters of drawn requests."""
 
     arrivals: str
     requests: int
@@ -28,7 +28,7 @@ class Drawn(NamedTuple):
 
 
 def is_synthetic(text: str) -> bool:
-    """Whether a workload is a kind of arrivals and no file."""
+    """Checks whether a workload names an arrival process and no file."""
     name = text.partition(":")[0]
     return name in {one.partition(":")[0] for one in ARRIVALS} and not Path(text).is_file()
 

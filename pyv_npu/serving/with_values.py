@@ -176,7 +176,7 @@ class DecoderServer:
 
     @property
     def kv_bytes(self) -> KvBytes:
-        """Of a token in all caches."""
+        """Bytes of a token in all caches."""
         token = sum(cache.token_bytes for cache in self.made.caches)
         return KvBytes(token, token, 0)
 

@@ -30,7 +30,7 @@ ORDERED = (list, tuple, deque)
 def parts_of(
     devices: Iterable[Device], instructions: Iterable[CustomInstruction], wiring: Collection[object]
 ) -> dict[str, Stateful]:
-    """What a snapshot keeps of the devices and instructions of a user, by name; see `part_of`."""
+    """Return the snapshot parts of a user's devices and instructions, by name; see `part_of`."""
     owners: dict[str, Any] = {f"device {device.name}": device for device in devices}
     for instruction in instructions:
         owner = getattr(instruction.handler, "__self__", None)
@@ -40,16 +40,16 @@ def parts_of(
 
 
 def part_of(owner: Any, label: str, wiring: Collection[object]) -> Stateful:
-    """What a snapshot keeps of an object of a user. `wiring`: parts of the machine that it may refer to."""
+    """Return the snapshot part of a user's object. `wiring`: parts of the machine that it may refer to."""
     if _has_protocol(owner):
         return _ByProtocol(owner, label)
     return _ByAttributes(owner, label, wiring)
 
 
 def _has_protocol(value: object) -> bool:
-    """Whether a class has the methods of `pyv_ext.protocols.Stateful` for its own attributes.
+    """Check whether a class has the methods of `pyv_ext.protocols.Stateful` for its own attributes.
 
-    A subclass of one of the devices of `pyv_ext` inherits them, which know nothing of what it adds.
+    A subclass of a device of `pyv_ext` inherits methods that do not cover its additions.
     """
     kind = type(value)
     owners = [cls for cls in kind.__mro__ if "state" in cls.__dict__ or "load_state" in cls.__dict__]
@@ -58,7 +58,7 @@ def _has_protocol(value: object) -> bool:
 
 
 class _ByProtocol:
-    """Its `state` and `load_state`, whose data may hold tuples and keys of any plain kind."""
+    """State of an object by its `state` and `load_state`, whose data may hold tuples and keys of any plain type."""
 
     def __init__(self, owner: Any, label: str) -> None:
         self._owner = owner
@@ -79,7 +79,7 @@ class _ByProtocol:
 
 
 class _ByAttributes:
-    """Its attributes, but those that hold functions or parts of the machine."""
+    """State of an object by its attributes, except those that hold functions or parts of the machine."""
 
     def __init__(self, owner: Any, label: str, wiring: Collection[object]) -> None:
         self._owner = owner
@@ -136,7 +136,7 @@ def _names(slots: Any) -> tuple[str, ...]:
 
 
 def is_code(value: object) -> bool:
-    """Something to be called, or a container of nothing else: how objects are connected, which is no state."""
+    """Check whether a value is a callable or a container of callables: wiring between objects, not state."""
     if callable(value) or isinstance(value, ModuleType):
         return True
     if isinstance(value, dict):

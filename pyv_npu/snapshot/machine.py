@@ -77,8 +77,8 @@ class Machine:
                 fields.load(name, part)
 
     def is_at(self, snapshot: Snapshot, cycle: int, aside: Collection[str] = ()) -> bool:
-        """Whether the machine, on which `snapshot` was taken, has the future that it had then; `cycle`: where the hart
-        is. `aside`: parts that are not looked at. Events, of which nothing but reports comes, are not either."""
+        """Checks whether the machine, on which `snapshot` was taken, has the future that it had then; `cycle`: the
+        hart's cycle. Parts of `aside` are ignored, and so are events, which only reports read."""
         return (
             cycle == snapshot.cycle
             and all(
@@ -114,7 +114,7 @@ def refused() -> Iterator[None]:
 
 
 def _identity(config: Config, program: Program, rams: Sequence[Ram], parts: Mapping[str, Stateful]) -> dict[str, Any]:
-    """What the machine was made from: only its like can be restored."""
+    """Returns the identity of a machine: a snapshot is restored only on a machine with the same identity."""
     image, info = hashlib.sha256(), hashlib.sha256()
     for segment in program.segments:
         image.update(f"{segment.address:x}:{len(segment.data):x}:".encode() + segment.data)

@@ -31,7 +31,7 @@ def put(ram: Ram, pages: Pages) -> None:
 
 
 def holds(ram: Ram, pages: Pages) -> bool:
-    """Whether the memory holds these pages and nothing else."""
+    """Check whether the memory holds these pages and nothing else."""
     touched = ram.touched()
     return pages.keys() <= set(touched) and all(
         ram.data[number * PAGE : (number + 1) * PAGE] == pages.get(number, ZERO) for number in touched

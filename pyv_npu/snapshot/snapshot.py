@@ -40,7 +40,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """What `Platform.save` gives and `Platform.restore` takes."""
+    """Snapshot of a machine, from `Platform.save` to `Platform.restore`."""
 
     cycle: int
     """Where the hart was."""

@@ -16,7 +16,7 @@ SHOWN = 10
 
 
 class Baseline:
-    """One file: a list with an object for each call of `check`."""
+    """Baseline file: a list with an object for each call of `check`."""
 
     def __init__(self, path: Path, update: bool) -> None:
         self._path = path

@@ -1,5 +1,5 @@
-"""What the report of a comparison sweeps by itself: loose against tight over the values of one key, and where the order
-turns. `pyv-npu sweep` is for all else."""
+"""Sweeps in the report of a comparison: loose against tight over the values of a key, with the break-even points. For
+all other sweeps use `pyv-npu sweep`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,7 +70,8 @@ def run_sweep(config: Config, program: str | Program, sweep: Sweep) -> dict[str,
 
 
 def break_even(points: Sequence[Mapping[str, Any]], figure: str) -> list[float]:
-    """Where loose and tight cost the same, by straight lines between the values; [] where one is always cheaper."""
+    """Return the values where loose and tight cost the same, by linear interpolation; [] where one is always
+    cheaper."""
     return crossings(
         [
             (point["value"], point["loose"][figure], point["tight"][figure])

@@ -27,7 +27,7 @@ Z95 = 1.959964
 
 
 class Run(NamedTuple):
-    """One run of a campaign."""
+    """Run of a campaign."""
 
     number: int
     fault: Fault
@@ -38,7 +38,7 @@ class Run(NamedTuple):
 
 
 class Campaign(NamedTuple):
-    """All runs in one mode."""
+    """Campaign of fault injection in one mode."""
 
     mode: str
     seed: int
@@ -49,7 +49,7 @@ class Campaign(NamedTuple):
     """Actions that found no point to act on in this program and mode."""
 
     def kinds(self) -> dict[str, Counter[Outcome]]:
-        """How often each action led to each outcome."""
+        """Returns the counts of outcomes by action."""
         found: dict[str, Counter[Outcome]] = {}
         for run in self.counted:
             found.setdefault(run.fault.do, Counter())[run.verdict.outcome] += 1
@@ -198,7 +198,7 @@ def rows(one: Campaign) -> Iterator[Mapping[str, Any]]:
 
 
 def csv(campaigns: Sequence[Campaign]) -> str:
-    """All runs, a line each."""
+    """Returns a CSV line for each run."""
     heads = ("mode", "run", "do", "at", "parameters", "acted", "outcome", "detected_by", "cycles_lost")
     rows = list[list[str]]()
     for one in campaigns:

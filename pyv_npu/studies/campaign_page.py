@@ -52,7 +52,7 @@ class CampaignFolder:
 
 
 def name_of(mode: str, run: Run) -> str:
-    """Of its file of faults, which is JSON and so YAML."""
+    """Returns the name of a run's file of faults, which is JSON and so YAML."""
     return f"{mode}-{run.number}.yaml"
 
 

@@ -1,4 +1,4 @@
-"""What differs between two results, and what the difference consists of."""
+"""Difference between two results, with its breakdown."""
 
 import csv
 import json
@@ -199,7 +199,7 @@ def _rows(folder: Path) -> Iterator[tuple[str, Run]]:
 
 
 def _metrics(path: Path) -> dict[str, dict[str, dict[str, int]]]:
-    """What the makespan of each run consists of: causes, and layers on the critical chain."""
+    """Reads the breakdown of each run's makespan from metrics.csv: causes, and layers on the critical chain."""
     found: dict[str, dict[str, dict[str, int]]] = {}
     if path.exists():
         check_input(path, MAX_RESULT)
@@ -219,7 +219,7 @@ REASONS = {"reasons": "t_submit by reason, summed", "reasons_prebuilt": "t_submi
 
 
 class Change(NamedTuple):
-    """One figure in both results."""
+    """Change of a figure between both results."""
 
     run: str
     figure: str
@@ -232,7 +232,7 @@ class Change(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """Of what it was; None where that was nothing."""
+        """Change relative to the value before; None where that was 0."""
         return self.delta / self.before if self.before else None
 
     @property
@@ -266,7 +266,7 @@ def _number(value: Number, sign: str = "") -> str:
 
 
 def breakdowns(before: Loaded, after: Loaded) -> list[Breakdown]:
-    """Where the difference of each run comes from; only totals that changed, or whose parts did."""
+    """Returns the breakdown of each changed total, or of a total whose parts changed."""
     found = []
     for name in _common(before, after):
         pairs = [_parts(one, name) for one in (before, after)]
@@ -278,7 +278,7 @@ def breakdowns(before: Loaded, after: Loaded) -> list[Breakdown]:
 
 
 def _parts(loaded: Loaded, name: str) -> dict[str, Mapping[str, Number]]:
-    """Everything in a run that adds up to something."""
+    """Returns all breakdowns of a run by the name of their total."""
     run = loaded.runs[name]
     found: dict[str, Mapping[str, Number]] = {}
     if run.get("cycles_parts"):
@@ -300,7 +300,7 @@ def _breakdown(run: str, name: str, before: Mapping[str, Number], after: Mapping
 
 
 def changes(before: Loaded, after: Loaded) -> list[Change]:
-    """Every number of the results that both have and that differs, in the order of the results."""
+    """Returns the changed numbers that both results have, in the order of the results."""
     found = []
     for name in _common(before, after):
         old, new = dict(_leaves(before.runs[name])), dict(_leaves(after.runs[name]))
@@ -325,7 +325,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Number]]:
 
 
 class Setting(NamedTuple):
-    """Something that was not the same when the results were made."""
+    """Setting in which the two runs differ."""
 
     kind: str
     """key, version, input, or run: a run that only one of them has."""
@@ -352,7 +352,7 @@ def settings(before: Loaded, after: Loaded) -> list[Setting]:
 
 
 class Difference:
-    """Everything that is said about two results."""
+    """Difference between two results."""
 
     def __init__(self, before: Loaded, after: Loaded) -> None:
         self.before, self.after = before, after
@@ -367,7 +367,7 @@ class Difference:
 
     @property
     def sentence(self) -> str:
-        """Where the difference comes from: the run whose cycles changed most, and what its change consists of."""
+        """Main difference: the run whose cycles changed most, with the breakdown of its change."""
         changed = [one for one in self.changes if one.figure == "cycles"]
         if not changed:
             return "no cycle differs" + ("" if self.changes else ", and no other figure")
@@ -377,7 +377,7 @@ class Difference:
         return next((one.sentence for one in own), f"{head}cycles {most.text}")
 
     def to_json(self, beyond: Sequence[tuple[str, Change]]) -> dict[str, Any]:
-        """What `pyv-npu diff --json` prints."""
+        """Returns the JSON object of `pyv-npu diff --json`."""
         return {
             "schema": 1,
             "a": self.before.name,
@@ -420,7 +420,7 @@ class Threshold(NamedTuple):
     """`share` of what it was, `delta` to what it was, or `value` as it is."""
 
     def holds(self, change: Change) -> bool:
-        """Whether the figure is beyond the limit."""
+        """Checks whether the figure is beyond the limit."""
         if self.kind == "value":
             found: float | None = change.after
         else:
@@ -446,7 +446,7 @@ def threshold(text: str, runs: Sequence[str] = ()) -> Threshold:
 
 
 def failures(before: Loaded, after: Loaded, limits: Sequence[Threshold]) -> list[tuple[Threshold, Change]]:
-    """What is beyond its limit. UsageError for a figure that no run of both results has."""
+    """Returns changes beyond their limit. UsageError for a figure that no run of both results has."""
     found = []
     for limit in limits:
         known = [change for name in _common(before, after) if limit.run in (None, name)

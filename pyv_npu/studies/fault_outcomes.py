@@ -1,4 +1,4 @@
-"""What injected faults led to: a run with them against the same run without (docs/reliability.md)."""
+"""Outcomes of injected faults: a run with them against the same run without (docs/reliability.md)."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +77,7 @@ def bounded(config: Config, reference: int) -> Config:
 
 
 class Evidence(NamedTuple):
-    """What a run is judged by."""
+    """Evidence to judge a run by."""
 
     stop: Stop
     cycles: int
@@ -89,7 +89,7 @@ class Evidence(NamedTuple):
 
 
 def evidence_of(run: Result[Any]) -> Evidence:
-    """That of a run with `Session.faults`."""
+    """Return the evidence of a run with `Session.faults`."""
     core = run.on_core("faults")
     return Evidence(core.stop, run.cycles or 0, said(core.uart, core.program), len(core.log), record_of(run))
 
@@ -124,7 +124,7 @@ def judge(reference: Evidence, run: Evidence) -> Verdict:
 
 
 def record_of(run: Result[Any]) -> Record:
-    """What a run with `Session.faults` has kept."""
+    """Return the fault record of a run with `Session.faults`."""
     record = run.on_core("faults").record
     if record is None:
         raise UsageError("no record of faults: the run was not asked to keep one")
@@ -177,7 +177,7 @@ def to_json(reference: Result[Any], run: Result[Any], verdict: Verdict) -> dict[
 
 
 def _recovered(record: Record) -> list[dict[str, Any]]:
-    """What the driver wrote down, and what it submitted again, in order."""
+    """Return the driver's recovery notes and the repeated submissions, in order of cycles."""
     noted = [(one.text, one.since, one.found, one.detail) for one in record.recovered]
     again = [(RETRIED, since, cycle, 1) for since, cycle in record.retried[:RECOVERIES]]
     rows = sorted([*noted, *again], key=lambda row: row[2])

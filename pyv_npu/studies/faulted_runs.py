@@ -72,7 +72,7 @@ class FaultedRuns:
         self._begins = [saved.snapshot.cycle for saved in self._saved]
 
     def run(self, fault: Fault) -> Evidence:
-        """What a run with this fault leads to."""
+        """Return the evidence of a run with this fault."""
         begin = max(bisect_right(self._begins, _start(fault)) - 1, 0)
         self._restore(self._saved[begin])
         self._injection.arm((fault,))
@@ -108,7 +108,7 @@ class FaultedRuns:
         return _Saved(platform.save(before), in_spm, *self._past())
 
     def _past(self) -> tuple[int, frozenset[int], tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
-        """What the end of a run is judged by, and the state of the machine does not tell."""
+        """Return evidence that is not part of the machine's state: interrupts, status lines, output ranges."""
         return self._injection.interrupts, self._stamps.status_lines, self._platform.outputs.covered()
 
     def _restore(self, saved: _Saved) -> None:
@@ -118,7 +118,7 @@ class FaultedRuns:
         self._platform.outputs.in_spm = dict(saved.in_spm)
 
     def _is_at(self, saved: _Saved) -> bool:
-        """Whether the run ends as the one without faults does from here."""
+        """Check whether the rest of the run equals that of the run without faults."""
         return self._platform.is_at(saved.snapshot) and self._past() == saved[2:]
 
     # -- what is judged ----------------------------------------------------------------------------------------

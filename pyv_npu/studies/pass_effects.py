@@ -1,4 +1,4 @@
-"""What each pass is worth: the cycles of a model at CA_HYBRID with all chosen passes, and without one at a time.
+"""Effect of each pass: the cycles of a model at CA_HYBRID with all chosen passes, and without one at a time.
 
 No core and no numbers: what the passes change is on the NPU.
 """

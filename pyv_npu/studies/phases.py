@@ -24,7 +24,7 @@ SHARE = 4
 
 
 def arguments(program: Program, config: Config, count: int) -> list[dict[str, int]]:
-    """What each of `count` phases gives the program; none where it takes neither argument, or each is 0."""
+    """Returns the program's arguments in each of `count` phases; [] where it takes neither argument, or each is 0."""
     defaults = {one.name: one.default for one in requirements(program).arguments}
     values = {name: config.run.args.get(name, defaults[name]) for name in JITTERED if name in defaults}
     values = {name: value for name, value in values.items() if value >= SHARE}
@@ -37,7 +37,7 @@ def arguments(program: Program, config: Config, count: int) -> list[dict[str, in
 
 
 def _spread_out(random: Random, low: int, high: int, count: int) -> list[int]:
-    """One number from each of `count` equal parts of a range, in any order."""
+    """Returns a random number from each of `count` equal parts of a range, in random order."""
     width = high - low + 1
     found = [low + (2 * width * index + random.randrange(2 * width)) // (2 * count) for index in range(count)]
     random.shuffle(found)

@@ -47,7 +47,7 @@ STAGES = ("submit", "send", "wait", "fetch", "validate", "queue", "execute", "no
 
 
 class Order(IntEnum):
-    """Of what happens in one cycle."""
+    """Order of events within a cycle."""
 
     END = 0
     LEAVE = 1
@@ -59,7 +59,7 @@ class Order(IntEnum):
 
 
 class Event(NamedTuple):
-    """Something that happens to a row."""
+    """Event of a row."""
 
     cycle: int
     order: Order

@@ -50,7 +50,7 @@ class Change(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """One signal, and its changes in the order of time."""
+    """Signal with its changes in the order of time."""
 
     scope: str
     name: str
@@ -79,7 +79,7 @@ def write_vcd(folder: Path, result: Result[Any], log: InstructionLog) -> None:
 
 
 def signals(spans: Spans, log: InstructionLog) -> Iterator[Signal]:
-    """All signals of a run."""
+    """Yields all signals of a run."""
     yield Signal("core", "pc", WORD, 0, ((step.start, step.pc) for step in log))
     yield Signal("core", "trap", 1, 0, _traps(log))
     yield Signal("npu", "queue_depth", WORD, 0, open_rows(spans.queue))
@@ -104,7 +104,7 @@ def _register(writer: "VCDWriter", signal: Signal) -> Any:
 
 
 def _changes(index: int, signal: Signal) -> Iterator[Change]:
-    """Of several values in one cycle the last counts."""
+    """Yields the changes of a signal; the last value of a cycle counts."""
     before: tuple[int, Value] | None = None
     for cycle, value in signal.changes:
         if before is not None and before[0] < cycle:

@@ -40,14 +40,14 @@ DRAM_BYTES = 256_000_000_000
 
 
 class Phase(StrEnum):
-    """What of a conversation is run."""
+    """Phase of a conversation."""
 
     PREFILL = "prefill"
     DECODE = "decode"
 
 
 class Request(NamedTuple):
-    """One phase of a built-in model."""
+    """Phase of a built-in model, with its sizes."""
 
     name: str
     phase: Phase = Phase.DECODE
@@ -144,7 +144,7 @@ def build(config: NpuConfig, request: Request, mapping: MappingOptions = AUTOMAT
 
 @dataclass(frozen=True)
 class BuiltIn(Workload["PhaseDetail"]):
-    """One phase of a built-in model: its commands alone, or submitted by firmware."""
+    """Workload of a phase of a built-in model: its commands alone, or submitted by firmware."""
 
     defaults: ClassVar[Mapping[str, object]] = {"npu.dram.size": DRAM_BYTES, **SUBMITTING}
     needs: ClassVar[str] = "default of built-in models"
@@ -262,7 +262,7 @@ class PhaseCommands(Prepared["PhaseDetail"]):
 
 @dataclass(frozen=True)
 class PhaseDetail(Detail):
-    """What a phase of a decoder model took and moved."""
+    """Time and traffic of a phase of a decoder model."""
 
     figures: Mapping[str, Any]
     """The `llm` object of the result."""
@@ -303,7 +303,7 @@ class PhaseDetail(Detail):
 
 
 def _stored(llm: Mapping[str, Any]) -> str:
-    """How keys and values are stored, in words."""
+    """Returns the storage of keys and values in words."""
     if "kv_encoded" not in llm:
         return f"{llm['qbits_kv']} bits"
     found = llm["kv_encoded"]

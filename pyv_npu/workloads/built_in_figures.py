@@ -1,4 +1,4 @@
-"""What is said about a phase of a built-in decoder model: bytes of keys and values, bounds, the figures of a sweep."""
+"""Figures of a phase of a built-in decoder model: bytes of keys and values, bounds, the figures of a sweep."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -52,7 +52,7 @@ def figures(
 
 
 def _stated(job: Job, tokens: int) -> dict[str, Any]:
-    """What the storage of keys and values says of itself, with what was assumed."""
+    """Returns the storage's statement about keys and values, with its assumptions."""
     found = dict(job.storage.stated(job.cache(0, 0), tokens))
     if not found:
         return {}
@@ -102,7 +102,7 @@ def _rate(config: NpuConfig, job: Job, layer: int) -> Fraction:
 
 
 def _sweep(config: NpuConfig, cycles: int, counters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a sweep over bit widths compares (docs/bit-widths.md, R24)."""
+    """Returns the figures that a sweep over bit widths compares (docs/bit-widths.md, R24)."""
     if counters is None:
         return {"dma_cycles": None, "total_latency": cycles, "bw_usage": None}
     moved = counters["dram_bytes_read"] + counters["dram_bytes_written"]

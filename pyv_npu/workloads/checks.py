@@ -1,4 +1,4 @@
-"""How the outputs of a model compare with the ONNX reference (docs/numerics.md)."""
+"""Comparison of a model's outputs with the ONNX reference (docs/numerics.md)."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ MISSING = "more steps would follow those that --shape gives the Loop"
 
 
 class Checks(NamedTuple):
-    """How a run compares with onnx.reference."""
+    """Comparison of a run with onnx.reference."""
 
     outputs: dict[str, dict[str, Any]]
     """By name, as `check` makes them."""
@@ -208,8 +208,8 @@ def _of_rounding(
 
 
 def ties(values: Values, scale: Values, node: Any) -> Values:
-    """Where values that are rounded to codes lie in the middle of two, as near as fp32 computes them: there the order
-    in which a sum is added decides."""
+    """Returns the mask of values that lie between two codes, within fp32's error: there the summation order decides the
+    code."""
     scales = scale.astype(np.float64)
     if scales.size > 1:
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
@@ -305,7 +305,7 @@ def converted_error(
 
 
 def check(got: Values, want: Values, least: float = 0.0, *, steps: bool = False) -> dict[str, Any]:
-    """How a tensor compares with the reference's: the error, its limit, whether it is within. `least`: the smallest
+    """Compares a tensor with the reference's: the error, its limit, and whether it is within. `least`: the smallest
     limit of floats; `steps`: integers are codes of floats, as `check_codes`. Errors of integers are shares."""
     if got.shape != want.shape:
         return {"error": None, "limit": None, "ok": False, "trivial": ""}
@@ -336,7 +336,7 @@ def _overflow(want: Values) -> dict[str, Any]:
 
 
 def trivial(values: Values) -> str:
-    """Why values prove nothing about a run: "all NaN", or "constant", where there are several; else ""."""
+    """Returns why values prove nothing about a run: "all NaN", or "constant" for several elements; else ""."""
     if values.dtype.kind != "b" and values.size and np.isnan(values.astype(np.float64)).all():
         return "all NaN"
     return "constant" if values.size > 1 and (values == values.reshape(-1)[0]).all() else ""
@@ -345,9 +345,9 @@ def trivial(values: Values) -> str:
 def check_codes(
     pairs: Iterable[tuple[Values, Values]], names: Sequence[str] = (), between: Mapping[str, Values] | None = None
 ) -> dict[str, Any]:
-    """How codes compare with the reference's: pairs of tensors, which are seen as one. Floats among them, the scales
-    that a run computes, are within their tolerance. `names` of the tensors; `between`: by name, which of a tensor's
-    elements are ties: one step of theirs is no difference."""
+    """Compares codes with the reference's: pairs of tensors, counted together. Floats among them, the scales that a run
+    computes, are within their tolerance. `names` of the tensors; `between`: masks of a tensor's ties by its name, where
+    a difference of one step is allowed."""
     tensors = elements = differ = largest = tied = most = 0
     near, worst = True, ""
     for index, (got, want) in enumerate(pairs):
@@ -379,7 +379,7 @@ def check_codes(
 
 
 def _within_float(got: Values, want: Values) -> Values:
-    """Where floats of 8 bits are as near as those of 32: their steps near 0 are smaller than the error of a sum."""
+    """Returns the mask of fp8 values as near as fp32 allows: their steps near 0 are smaller than the error of a sum."""
     a, b = got.astype(np.float64), want.astype(np.float64)
     return np.abs(a - b) <= TOLERANCE["float32"] * np.abs(b).max(initial=0.0)
 

@@ -87,7 +87,7 @@ class LoadedList(Prepared["ListDetail"]):
 
 @dataclass(frozen=True)
 class ListDetail(Detail):
-    """What the cycles were spent on."""
+    """Bounds of a command list, and causes of its cycles."""
 
     explanation: Explanation
 

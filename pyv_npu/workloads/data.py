@@ -33,7 +33,7 @@ MASK = "mask"
 
 
 class Interface(Protocol):
-    """What says which inputs there are."""
+    """Interface of a model with its inputs."""
 
     @property
     def model(self) -> OnnxModel: ...
@@ -87,7 +87,7 @@ Read = TypeVar("Read")
 
 
 def _opened(path: Path, kind: str, remedy: str, read: Callable[[Path], Read]) -> Read:
-    """What a library reads from a file. BadInputError where it cannot: what it raises for damage is any exception."""
+    """Reads a file by a library. BadInputError where it cannot: damage raises any exception there."""
     try:
         check_input(path, MAX_DATA)
         return read(path)
@@ -120,8 +120,8 @@ def read_inputs(path: Path) -> dict[str, Values]:
 
 
 def read_input(path: Path, wanted: Values) -> Values:
-    """One input of the shape and type of `wanted`: an array in a .npy file, or a picture (.png, .jpg), whose channels
-    become the dimension of 1 or 3 and whose values 0..1 for floats. BadInputError where there is none."""
+    """Reads an input of the shape and type of `wanted`: an array in a .npy file, or a picture (.png, .jpg), whose
+    channels become the dimension of 1 or 3 and whose values 0..1 for floats. BadInputError for any other file."""
     if path.suffix.lower() == ".npy":
         read = partial(np.load, allow_pickle=False)
         return np.asarray(_opened(path, ".npy", "give what numpy.save wrote", read))
@@ -213,8 +213,8 @@ def calibration_of(given: Sequence[str | Path | int]) -> tuple[tuple[Path, ...],
 
 
 def samples(model: OnnxModel, files: Sequence[Path], seed: int, runs: int = RUNS) -> list[dict[str, Values]]:
-    """One set of inputs per file, or so many random ones. BadInputError for a file that has no arrays, UsageError for
-    arrays that do not fit the model."""
+    """Returns a set of inputs per file, or `runs` random sets. BadInputError for a file that has no arrays, UsageError
+    for arrays that do not fit the model."""
     interface = _Imported(model, import_model(model))
     if files:
         return [complete_inputs(interface, seed, read_inputs(path)) for path in files]

@@ -155,7 +155,8 @@ class Generation(Workload[GenerationDetail]):
         return encoded_kv.blocks(decoder, request.method, config.npu.kv_quant, samples, request.thresholds)
 
     def _of_layers(self, decoder: Decoder, request: GenerationRequest, config: Config) -> "ReadyDecoder":
-        """Of NPU-IR, which has its types, the length of the prompt and that of the caches. UsageError: others."""
+        """Prepare a decoder in NPU-IR, with its own types, prompt length and cache length. UsageError for other
+        values."""
         from toolchain.decoders.layers import LayerDecoder
 
         assert isinstance(decoder, LayerDecoder)
@@ -199,7 +200,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
 
     @property
     def inputs(self) -> dict[str, bytes]:
-        """What is in memory when a run begins."""
+        """Memory contents at the begin of a run."""
         prompt = np.asarray(self.request.prompt, "<i4")
         positions = np.arange(len(prompt), dtype="<i4").tobytes()
         conversation = self.decoder.conversation((*self.request.prompt, *self.request.given), self.request.total)
@@ -226,13 +227,14 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         return build_image(firmware, made.compiled, self.inputs, arguments, apart=apart, bare=bare)
 
     def emitted(self, stage: str) -> bytes:
-        """One stage of the way down (docs/mlir.md)."""
+        """Return a stage of the lowering (docs/mlir.md)."""
         from toolchain.mlir.npu import generated
 
         return generated.emitted(stage, self.compiled, self._functions(), self.slot)
 
     def _functions(self) -> "list[Function]":
-        """Of generated code: the prompt, and a token after it, which has commands of its own where they are tiles."""
+        """Return the functions of generated code: the prompt, and a token after it, with commands by position for
+        tiles."""
         from toolchain.mlir.npu import isa
 
         made = self.decoder
@@ -248,7 +250,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
 
     @property
     def description(self) -> dict[str, Any]:
-        """What model.json says of the request."""
+        """Description of the request in model.json."""
         request, made = self.request, self.decoder
         said = {
             "prompt": list(request.prompt), "given": list(request.given), "new": request.new, "t_max": made.t_max,
@@ -309,7 +311,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         return Decoded(tokens, machine.read, codes, kernels)
 
     def _codes(self) -> tuple[Codes, Codes]:
-        """Of the prompt and of a step: the tensors that both have."""
+        """Return the codes of the prompt and of a step: the tensors that both have."""
         graph = self.decoder.compiled.graph
         decoder = self.decoder.decoder
         names = decoder.rounded if self.request.exact else decoder.attended
@@ -384,7 +386,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         return sum(leave[end - 1] - leave[start] for start, end in itertools.pairwise(bounds))
 
     def _bounds(self) -> list[int]:
-        """How many submissions there are before the prompt, before each token after it, and at the end."""
+        """Return the number of submissions before the prompt, before each token after it, and at the end."""
         first, step = self.decoder.prompt_commands, self.decoder.step_commands
         return [0, *range(first, first + self.request.new * step, step)]
 

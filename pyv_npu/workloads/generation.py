@@ -1,4 +1,4 @@
-"""What a decoder is asked to generate, and its result: tokens, logits, cycles of each step, how they compare."""
+"""Request of a decoder's generation, and its result: tokens, logits, cycles of each step, their comparison."""
 
 import hashlib
 from collections import Counter
@@ -38,7 +38,7 @@ TOKEN_BYTES = 4
 
 
 class GenerationRequest(NamedTuple):
-    """What a decoder generates, and how it is compiled."""
+    """Request for tokens of a decoder, with its compiler options."""
 
     prompt: tuple[int, ...]
     """Empty: `DRAWN` tokens are drawn with the seed of the run."""
@@ -75,8 +75,8 @@ class GenerationRequest(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether numbers are those of the model, so that they are compared with the reference. Narrow weights of a
-        model that an option quantizes are its own."""
+        """True if the numbers are those of the model, so that they are compared with the reference. Narrow weights of a
+        model that an option quantizes count as its own."""
         config = self.weights()
         kept = self.kv_bits is None and not config.names_caches and not self.kv
         return kept and (self.qconfig is None or self.precision == INT8)
@@ -233,7 +233,8 @@ class GenerationDetail(Detail):
     def with_engines(
         self, counted: Iterable[Mapping[str, int]], cycles: int, npu: NpuConfig
     ) -> "GenerationDetail":  # fmt: skip
-        """With what the engines of encoded keys and values did, as counted in the parts of the run."""
+        """Returns the detail with the work of the engines of encoded keys and values, counted in the parts of the
+        run."""
         total: Counter[str] = Counter()
         for one in counted:
             total.update(one)
@@ -336,8 +337,8 @@ def _compared(
     decoder: Decoder, request: GenerationRequest, tokens: Sequence[int], logits: Values,
     codes: Sequence[Mapping[str, Values]],
 ) -> dict[str, Any]:  # fmt: skip
-    """How each token's logits, and all codes, compare with the reference on the same tokens; with other types than the
-    model's the error is reported."""
+    """Compares each token's logits, and all codes, with the reference on the same tokens. For other types than the
+    model's the error is only reported."""
     if not request.exact:
         codes = [{} for _ in codes]
     taken = list(codes[0])
@@ -363,7 +364,7 @@ def _compared(
 def _reference(
     decoder: Decoder, taken: Sequence[str], tokens: Sequence[int], prompt: int, codes: Sequence[Mapping[str, Values]]
 ) -> Iterator[Step]:
-    """By onnx.reference; of NPU-IR, which has no model, by numpy on its layers."""
+    """Returns the steps of the reference: onnx.reference, or numpy on the layers of NPU-IR, which has no model."""
     if decoder.proto is not None:
         return Reference(decoder, taken).steps(tokens, prompt, codes)
     from toolchain.decoders.layers import LayerDecoder

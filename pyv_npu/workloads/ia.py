@@ -60,9 +60,8 @@ class Machine:
         self, commands: Sequence[Command], done: Callable[[str], None] | None = None,
         before: Callable[[int, Memory], None] | None = None,
     ) -> None:  # fmt: skip
-        """One command after the other; `done(layer)` is called behind the last of a layer, `before` with the index of
-        a command that is work of the core, before that. An error of ours when the device would refuse one
-        (`refused`)."""
+        """Execute commands in order. `done(layer)` is called after the last command of a layer; `before`, with the
+        index, before a command of the core. `refused` raises where the device would refuse a command."""
         last = {command.layer: number for number, command in enumerate(commands)}
         for number, command in enumerate(commands):
             if command.block is not None and command.descriptor.opcode == Opcode.CORE:
@@ -115,7 +114,7 @@ class Codes:
 
     @property
     def names(self) -> set[str]:
-        """Those that a run leaves here."""
+        """Names of the tensors that a run stores here."""
         return {name for wanted in self._wanted.values() for name, _ in wanted}
 
     def take(self, read: Callable[[str], bytes], layer: str) -> None:
@@ -124,7 +123,7 @@ class Codes:
             self.values[name] = self._value(read, source)
 
     def stored(self, layer: str, values: Mapping[str, Values]) -> dict[str, Values]:
-        """Such values of what a layer has made, by tensor, in the order of its elements there."""
+        """Return the values that a layer stores, by tensor, in the element order of the tensor."""
         return {
             self._graph.swapped[source].source if source in self._graph.swapped else source:
             self._swapped(values[name], source) for name, source in self._wanted.get(self._stored[layer], ())

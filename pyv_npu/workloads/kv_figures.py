@@ -72,7 +72,7 @@ class KvTraffic:
 
 
 class Encoded(NamedTuple):
-    """What keys and values take that are encoded: less than the addresses of their caches."""
+    """Size of encoded keys and values, less than the addresses of their caches."""
 
     method: str
     layers: Mapping[int, int]
@@ -115,8 +115,8 @@ def kv_figures(
 def kv_capacity(
     caches: Sequence[StoredCache], dram_bytes: int, other_bytes: int, per_token: int, more_per_token: int = 0
 ) -> dict[str, Any]:
-    """How many tokens the caches could hold (docs/bit-widths.md, R26). `other_bytes`: of DRAM, all that does not grow
-    with them; `per_token`: bytes of a token in them; `more_per_token`: what grows besides, such as a log of logits."""
+    """Returns the token capacity of the caches (docs/bit-widths.md, R26). `other_bytes`: DRAM whose size is constant;
+    `per_token`: bytes of a token in them; `more_per_token`: other growth, such as a log of logits."""
     t_max = caches[0].t_max
     room = max(0, dram_bytes - other_bytes)
     return {
@@ -131,8 +131,8 @@ def kv_errors(
     wanted: "Sequence[Step]",
     seen: Sequence[Mapping[str, Values]],
 ) -> list[dict[str, Any]]:
-    """For each layer how far keys, values and what attention makes of them are from those of a reference: the norm of
-    the difference over that of the reference. `wanted`: its steps, `seen`: what attention led to in each of ours."""
+    """Returns, for each layer, the errors of keys, values and attention: the norm of the difference over that of the
+    reference. `wanted`: steps of the reference; `seen`: attention outputs of each of our steps."""
     decoder, found = made.decoder, []
     caches = zip(decoder.caches[::2], decoder.caches[1::2], decoder.attended, strict=True)
     names = (decoder.original or decoder).attended

@@ -142,7 +142,7 @@ class CompiledModel(Prepared["ModelDetail"]):
 
     @property
     def description(self) -> dict[str, Any]:
-        """What model.json says besides what it says of every model."""
+        """Keys of model.json besides those of every model."""
         return {}
 
     @property
@@ -163,7 +163,7 @@ class CompiledModel(Prepared["ModelDetail"]):
         return build_image(program_data(FIRMWARE), self.compiled, data, apart=apart, bare=bare)
 
     def emitted(self, stage: str) -> bytes:
-        """One stage of the way down (docs/mlir.md)."""
+        """Return a stage of the lowering (docs/mlir.md)."""
         from toolchain.mlir.npu import generated
 
         return generated.emitted(stage, self.compiled, generated.submitting(self.compiled), self.slot)
@@ -392,7 +392,7 @@ class TimedCommands(Prepared["TimingDetail"]):
 
 @dataclass(frozen=True)
 class TimingDetail(Detail):
-    """When each layer was done, and what the cycles were spent on where the events are kept."""
+    """Completion of each layer, and causes of the cycles where the events are kept."""
 
     compiled: Compiled
     layers: tuple[Finished, ...]

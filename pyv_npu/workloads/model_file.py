@@ -28,7 +28,7 @@ MLIR = ".mlir"
 
 
 class Choices(NamedTuple):
-    """How a model is compiled."""
+    """Compiler options of a model."""
 
     shapes: Mapping[str, tuple[int, ...]] = {}
     """Of inputs, or a size by the name of a dimension."""
@@ -129,7 +129,7 @@ def compile_loaded(config: Config, model: OnnxModel, choices: Choices) -> Compil
 
 
 class Inspection(NamedTuple):
-    """What was found; `refusal`: why the model does not run, empty where it does."""
+    """Inspection of a model; `refusal`: why it does not run, empty where it does."""
 
     name: str
     rows: list[tuple[str, str]]

@@ -33,7 +33,7 @@ class Finished(NamedTuple):
 
 
 class TimingRun(NamedTuple):
-    """What came of it."""
+    """Result of a timing run."""
 
     cycles: int
     """Core cycle of the last completion."""
@@ -139,7 +139,7 @@ def layer_ends(
 
 
 def _check(ran: Run, commands: Sequence[Command]) -> None:
-    """Every command must have been done."""
+    """Raises the first error that the device logged, with its layer."""
     for entry in ran.device.error_log:
         layer = commands[ran.tickets.index(entry.ticket)].layer
         raise refused(entry.code, entry.reason, f"layer {layer}: {entry.code.name}: {entry.reason}")

@@ -25,7 +25,7 @@ D = TypeVar("D", bound=Detail, covariant=True)
 
 @dataclass(frozen=True)
 class Session:
-    """How a run is driven and observed."""
+    """Control and observation of a run."""
 
     console: Callable[[bytes], None] | None = None
     """Is given the UART's bytes as they come."""
@@ -49,7 +49,7 @@ class Prepared(ABC, Generic[D]):
         """Run at `config.run.sim_level`, on the core in the mode of `config`."""
 
     def program(self) -> Program:
-        """What the core runs. UsageError for work without firmware."""
+        """Return the program of the core. UsageError for work without firmware."""
         raise UsageError("no firmware: this workload runs without a core")
 
 
@@ -63,19 +63,19 @@ class Workload(ABC, Generic[D]):
 
     @property
     def files(self) -> "tuple[Path, ...]":
-        """What it reads besides its program."""
+        """Input files besides the program."""
         return ()
 
     def uses_core(self, config: Config) -> bool:
-        """Whether firmware submits the work, at the level of `config`."""
+        """Check whether firmware submits the work, at the level of `config`."""
         return False
 
     def sees_core(self, config: Config) -> bool:
-        """Whether the core decides figures: firmware runs on it, or kernels of a model are timed on it."""
+        """Check whether the core decides figures: firmware runs on it, or kernels of a model are timed on it."""
         return self.uses_core(config)
 
     def sees(self, config: Config) -> Hashable:
-        """What of the configuration `prepare` looks at: where it is equal, so is what is prepared."""
+        """Return the part of the configuration that `prepare` reads: equal parts have equal preparations."""
         return repr(config.npu)
 
     def check(self, config: Config) -> None:

@@ -45,7 +45,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def listing(program: "Program", isa: "Isa") -> Iterator[str]:
-    """One line for each instruction of the executable segments, headed by the names of functions."""
+    """Yields a line for each instruction of the executable segments, headed by the names of functions."""
     names = {function.address: function.name for function in program.functions}
     for segment in program.segments:
         if not segment.executable:

@@ -59,7 +59,8 @@ def templates() -> dict[Path, str]:
 
 
 def _place(template: Path) -> Path:
-    """Where a template goes; those with `.in` have names that tools would act upon in this package."""
+    """Returns the target path of a template. Templates with `.in` have names that tools would act upon in this
+    package."""
     if template.suffix != ".in":
         return template
     return template.with_name(".gitignore") if template.stem == "gitignore" else template.with_suffix("")

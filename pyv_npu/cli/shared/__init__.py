@@ -1,1 +1,1 @@
-"""What the commands share: options, output, replays, sessions with the core."""
+"""Shared parts of the commands: options, output, replays, sessions with the core."""

@@ -94,7 +94,7 @@ class _Item(argparse.Action):
 
 
 def setting_arguments(parser: argparse.ArgumentParser) -> None:
-    """Only `--set`, `--config` and `--trusted`."""
+    """Add `--set`, `--config` and `--trusted` alone."""
     parser.set_defaults(settings=[])
     _pair_argument(parser, *_PAIRS[-1])
     _config_argument(parser)
@@ -150,7 +150,7 @@ def check_trusted(effective: "Effective", args: argparse.Namespace) -> None:
 
 
 def setting(key: str, value: str) -> tuple[str, str]:
-    """What an option that is another name for a key appends to `settings`."""
+    """Return the pair that an option, another name for a key, appends to `settings`."""
     return key, value
 
 

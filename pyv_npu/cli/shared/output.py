@@ -1,4 +1,4 @@
-"""How a command answers: results and diagnostics on the terminal, the folder of `--report`, the exit code."""
+"""Output of a command: results and diagnostics on the terminal, the folder of `--report`, the exit code."""
 
 import argparse
 import sys
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Call:
-    """One call of the command line."""
+    """Call of the command line."""
 
     def __init__(
         self, command_line: list[str], progress: Progress, parse: Callable[[Sequence[str]], argparse.Namespace]
@@ -141,7 +141,7 @@ def show(text: str) -> None:
 
 
 def diagnose(text: str) -> None:
-    """Something that is not a result, on standard error, after what is already on standard output."""
+    """Write a diagnostic to standard error, after pending standard output."""
     sys.stdout.flush()
     sys.stderr.write(f"pyv-npu: {text}\n")
 

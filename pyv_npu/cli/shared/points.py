@@ -1,4 +1,4 @@
-"""What a point of a sweep is: the same command line of `pyv-npu run`, with one more setting or option for each axis."""
+"""Points of a sweep: the command line of `pyv-npu run` with a setting or option added for each axis."""
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ _OF_COMPILER = frozenset(
 
 
 class Setting(NamedTuple):
-    """What an axis does to a command line at one value."""
+    """Effect of an axis value on a command line."""
 
     settings: Sequence[tuple[str, str]]
     options: Mapping[str, Any]
@@ -89,11 +89,11 @@ class Points:
         return words
 
     def base_with(self, values: Mapping[str, str]) -> None:
-        """What holds at every point, by the names that axes have."""
+        """Sets the values that hold at every point, by axis name."""
         self._base = self._with(values)
 
     def work(self, values: Mapping[str, str]) -> "tuple[Workload[Any], Config]":
-        """What runs at a point. PyvNpuError, one line, where it cannot be."""
+        """Returns workload and configuration of a point. PyvNpuError, one line, for a point that cannot run."""
         args = self._with(values)
         effective = options.effective(args)
         workload = work.workload(args, effective.config, work.RUN, "sweep")
@@ -102,7 +102,8 @@ class Points:
         return workload, config
 
     def both_modes(self, names: Sequence[str], first: Mapping[str, str]) -> bool:
-        """Whether firmware submits the work and nothing says how: then every point runs loose and tight."""
+        """Checks whether every point runs loose and tight: firmware submits the work, and no axis or setting names a
+        mode."""
         if {"mode", options.MODE, "te-mode", "te_mode"} & set(names):
             return False
         args = self._with(first)

@@ -1,4 +1,4 @@
-"""What a command is doing, on one line of standard error that is rewritten: for long work, on a terminal."""
+"""Progress of a command, on a line of standard error that is rewritten: for long work, on a terminal."""
 
 import sys
 import time
@@ -47,7 +47,7 @@ class Progress:
         self.done()
 
     def say(self, state: State) -> None:
-        """From now on this is what is going on; a function is asked again for every look."""
+        """Set the state to show; a function is called for each refresh."""
         self._state = state
 
     def erase(self) -> None:
@@ -57,7 +57,7 @@ class Progress:
                 self._erase()
 
     def done(self) -> None:
-        """Nothing more will be shown: results follow."""
+        """Stop the display: results follow."""
         if self._over is not None:
             self._over.set()
             self.erase()
@@ -87,7 +87,8 @@ def bar(done: int, total: int) -> str:
 
 
 def of_platform(platform: "Platform", label: str = "") -> Callable[[], str]:
-    """How far a run is: the commands of a model, else the cycles up to a limit, else just the cycles."""
+    """Return a function for the progress text of a run: completed commands of a model, cycles up to a limit, or
+    cycles."""
     limit, total = platform.config.run.max_cycles, _commands(platform)
     head = f"{label}: " if label else ""
 

@@ -23,7 +23,7 @@ _VERBS = ("run", "compare", "serve")
 
 
 class Recorded(NamedTuple):
-    """What `record` of a run.yaml says."""
+    """Section `record` of a run.yaml."""
 
     path: Path
     command_line: list[str]
@@ -35,9 +35,9 @@ class Recorded(NamedTuple):
     """Empty: the run did not come to its end."""
 
     def find_inputs(self) -> dict[str, str]:
-        """Where each file that was read is now, by the name that it had. BadInputError for one that is not there.
+        """Return the present path of each input file by its recorded name. BadInputError for a missing or changed file.
 
-        It is looked for by its name from here and from where the run was started, and beside run.yaml, and known by its
+        A file is searched by name from here, from the directory of the run and beside run.yaml, and identified by
         SHA-256.
         """
         from pyv_npu.report.run_folder import fingerprints

@@ -151,7 +151,8 @@ def check_traces(args: argparse.Namespace) -> None:
 
 
 def instruments(args: argparse.Namespace, folder: "Path | None") -> "Instruments | None":
-    """What observes the core, with files in the folder of the report; None where nothing is asked for."""
+    """Return the instruments that observe the core, with files in the folder of the report; None where no option needs
+    them."""
     if not (args.profile or args.signature or args.trace):
         return None
     from pyv_npu.observe.instruments import Instruments
@@ -176,7 +177,7 @@ def with_waveform(args: argparse.Namespace, config: "Config", folder: "Path | No
 
 
 def instruments_of_mode(args: argparse.Namespace) -> "Instruments | None":
-    """What observes the core in one mode of a comparison; None where no trace needs it."""
+    """Return the instruments of a run of a comparison; None where no trace needs them."""
     if KONATA not in (args.trace or ()) and VCD not in (args.trace or ()):
         return None
     from pyv_npu.observe.instruments import Instruments
@@ -187,7 +188,8 @@ def instruments_of_mode(args: argparse.Namespace) -> "Instruments | None":
 def drive(
     args: argparse.Namespace, restore: "Path | None", watch: "Instruments | None", call: Call
 ) -> "Callable[[Platform], Stop]":
-    """How the loaded platform is taken to its end, while the instruments look at it; `restore`: from that snapshot."""
+    """Return the function that runs a loaded platform to its end under the instruments; `restore`: from that
+    snapshot."""
 
     def run(platform: "Platform") -> "Stop":
         if restore is not None:

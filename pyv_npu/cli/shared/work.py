@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
-    """What can be run."""
+    """Workload types of the command line."""
 
     FIRMWARE = "firmware"
     COMMAND_LIST = "command list"
@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its attribute of the parsed arguments."""
+        """Attribute of the option in the parsed arguments."""
         return self.option.removeprefix("--").replace("-", "_")
 
 
@@ -151,7 +151,7 @@ def given(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def workload(args: argparse.Namespace, config: "Config", kinds: Collection[Kind], verb: str) -> "Workload[Any]":
-    """What a command line means. UsageError for an option, or a list, that it does not take."""
+    """Return the workload of a command line. UsageError for an option, or a list, that the workload does not take."""
     made = workloads(args, config, kinds, verb)
     if len(made) > 1:
         raise UsageError(f"--qbits-kv {args.qbits_kv}: {verb} takes one width; `run` takes a list")
@@ -159,7 +159,7 @@ def workload(args: argparse.Namespace, config: "Config", kinds: Collection[Kind]
 
 
 def workloads(args: argparse.Namespace, config: "Config", kinds: Collection[Kind], verb: str) -> "list[Workload[Any]]":
-    """As `workload`; a list of widths of keys and values is several."""
+    """Return the workloads of a command line, like `workload`: a list of KV widths has one for each."""
     program = config.run.program
     kind = _kind(args, program)
     if kind not in kinds:
@@ -232,7 +232,7 @@ def _made(args: argparse.Namespace, program: str, kind: Kind, on_core: bool) -> 
 
 
 def choices(args: argparse.Namespace) -> "Choices":
-    """How the command line wants a model to be compiled; UsageError for a shape that is none."""
+    """Return the compiler options of the command line. UsageError for a malformed shape or constant."""
     from pyv_npu.workloads.model_file import Choices
 
     shapes: dict[str, tuple[int, ...]] = {}
@@ -298,7 +298,7 @@ def _shapes(text: str) -> dict[str, tuple[int, ...]]:
 
 
 def _generations(args: argparse.Namespace, program: str) -> "list[Generation]":
-    """One for each width of keys and values."""
+    """Return a generation for each width of keys and values."""
     from pyv_npu.workloads.decoder import Generation
     from pyv_npu.workloads.generation import GenerationRequest
 
@@ -337,7 +337,7 @@ def _weight_bits(text: str) -> int:
 
 
 def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "list[BuiltIn]":
-    """One for each width of keys and values; on the core also where a mode is named."""
+    """Return a phase for each width of keys and values; on the core also where a mode is named."""
     from pyv_npu.workloads.built_in import BuiltIn, Phase, Request
 
     phase = Phase(args.phase or "decode")

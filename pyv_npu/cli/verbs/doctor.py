@@ -19,7 +19,7 @@ PYTHON = (3, 11)
 
 
 class Check(NamedTuple):
-    """One line of the answer."""
+    """Line of the report of `doctor`."""
 
     name: str
     found: str
@@ -111,7 +111,7 @@ def _version(name: str) -> str:
 
 
 def native_code() -> tuple[str, str]:
-    """Where native code is kept, and how much; else why it is not."""
+    """Returns folder and size of the persistent code cache, or the reason why it is off."""
     cache = code_cache()
     if cache is None:
         return "", f"not kept: {VARIABLE} is {OFF!r}, or there is no home directory: set it to a folder"
@@ -133,7 +133,7 @@ def clear_cache() -> int:
 
 
 def py_v() -> tuple[str, str]:
-    """Where Py-V is, for `--core pyv`; else what to do."""
+    """Returns the path of Py-V for `--core pyv`, or how to install it."""
     missing = loader.missing()
     if missing is not None:
         return "", missing

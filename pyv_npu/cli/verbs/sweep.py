@@ -258,7 +258,7 @@ def _one(args: argparse.Namespace, call: Call, words: list[str], report: Path | 
 
 
 def _options_of_run() -> list[str]:
-    """Its long options, without their dashes."""
+    """Returns the long options of `run` without their dashes."""
     parser = argparse.ArgumentParser()
     run.arguments(parser)
     return [name.removeprefix("--") for name in parser._option_string_actions if name.startswith("--")]

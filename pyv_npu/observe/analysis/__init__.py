@@ -1,1 +1,1 @@
-"""What the spans of a run say about its layers and units: which were busy, with what, and what stalled them."""
+"""Analysis of a run's spans by layer and unit: busy cycles, work and stalls."""

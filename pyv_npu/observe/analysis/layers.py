@@ -17,7 +17,7 @@ ENGINES = tuple(kind.name.lower() for kind in UNITS)
 
 @dataclass
 class Layer:
-    """One layer; cycles are core cycles."""
+    """Layer; cycles are core cycles."""
 
     name: str
     operations: tuple[str, ...]

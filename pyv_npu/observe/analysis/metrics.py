@@ -41,7 +41,7 @@ class Roof(NamedTuple):
 
 
 class Roofline(NamedTuple):
-    """What bounds a layer of some intensity: the lower of the slope and the roofs."""
+    """Bounds of a layer by its intensity: the lower of the slope and the roofs."""
 
     slope: float | None
     """Bytes of DRAM traffic per core cycle; None: no limit."""
@@ -49,7 +49,8 @@ class Roofline(NamedTuple):
 
 
 def roofline(config: NpuConfig, layers: Iterable[Layer]) -> Roofline:
-    """For the element widths that the products of `layers` have; a multiply-accumulate step is two operations."""
+    """Returns slope and roofs for the element widths in the products of `layers`; a multiply-accumulate step is two
+    operations."""
     ratio = Fraction(config.clock_ratio[1], config.clock_ratio[0])
     roofs = []
     widths = sorted({bits for layer in layers for bits in layer.bits})
@@ -74,7 +75,7 @@ def roofline(config: NpuConfig, layers: Iterable[Layer]) -> Roofline:
 
 
 class Metric(NamedTuple):
-    """One figure."""
+    """Figure with its unit."""
 
     scope: str
     """run, engine, bank, latency, bound, cause, roof, layer, or energy, which is an estimate."""
@@ -86,7 +87,7 @@ class Metric(NamedTuple):
 
 
 def metrics(analysis: Analysis, json: Mapping[str, Any], config: Config, spans: Spans) -> Iterator[Metric]:
-    """Those of one run; `json`: its object of the JSON schema."""
+    """Yields the metrics of a run; `json`: its object of the JSON schema."""
     npu, cycles, layers = config.npu, int(json["cycles"]), analysis.layers
     seconds = cycles / npu.clock_hz
     yield Metric("run", "", "cycles", cycles, CYCLES)

@@ -1,4 +1,4 @@
-"""Everything that is known about a model's run beyond the run itself."""
+"""Analysis of a model's run: layers, bounds, critical path, occupancy of the scratchpads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from toolchain.codegen import Command
 
 @dataclass(frozen=True)
 class Analysis:
-    """Of one run of a list of commands."""
+    """Analysis of a run of a list of commands."""
 
     names: Sequence[str]
     """The layer of each command, in the order of acceptance."""

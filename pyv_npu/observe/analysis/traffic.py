@@ -53,7 +53,7 @@ class Traffic:
         self._open.update(zip(unit[last].tolist(), aux[last].tolist(), strict=True))
 
     def join(self, other: "Traffic") -> None:
-        """What another run has moved too."""
+        """Adds the traffic of another run."""
         for role, ways in enumerate(other.moved):
             for way, sizes in enumerate(ways):
                 for size, bytes_ in enumerate(sizes):
@@ -75,7 +75,7 @@ def _count(table: list[list[list[int]]], aux: "Integers", payload: Any, aligned:
 
 
 def traffic_of(batches: "Iterable[Batch]") -> Traffic:
-    """Of the events of a whole run."""
+    """Returns the traffic of a whole run from its events."""
     made = Traffic()
     for batch in batches:
         made.add(batch)

@@ -1,4 +1,4 @@
-"""What the commands of a list do, whenever they do it: operations, and the scratchpad that they use.
+"""Work of commands regardless of time: operations, and the scratchpad that they use.
 
 Work is read from the plans that the device itself makes (`npu_device.cost.plan`).
 """
@@ -31,7 +31,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class Work(NamedTuple):
-    """One command."""
+    """Work of a command."""
 
     operation: str
     counts: Counts
@@ -142,10 +142,10 @@ class _Occupied:
 
 
 def occupied(spans: Spans, works: Sequence[Work]) -> Table:
-    """When how many bytes of the scratchpads were occupied.
+    """Returns the occupancy of the scratchpads: time ranges with their bytes.
 
-    A range is occupied from the moment at which a command begins that writes it until the last command that reads it
-    has ended; buffers of a macro command as long as the command runs. Rewritten, it begins anew.
+    A range is occupied from the begin of the command that writes it until the end of the last command that reads it;
+    buffers of a macro command as long as the command runs. A rewritten range begins anew.
     """
     current: list[_Occupied] = []
     past: list[_Occupied] = []

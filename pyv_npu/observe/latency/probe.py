@@ -81,7 +81,7 @@ class LatencyProbe:
         platform.events.subscribe(self.stamps.events)
 
     def result(self, warmup: int = 0) -> Latency:
-        """Everything so far; call it when the run is over."""
+        """Return the latency so far; call it when the run is over."""
         self._log.read()
         self.recorder.close()
         accepted = self.stamps.accepted()
@@ -94,7 +94,7 @@ class LatencyProbe:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         self._log.read()
         return {
             "completed": self._completed,

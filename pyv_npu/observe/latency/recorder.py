@@ -34,7 +34,7 @@ _BOOLEANS = ("stalled", "following")
 
 
 class Ring(Protocol):
-    """What the recorder asks of the device's ring."""
+    """View of the device's ring for the recorder."""
 
     base: int
     size: int
@@ -185,7 +185,7 @@ class Recorder:
             self._log.clear()
 
     def _release(self, commits: Iterable[int]) -> None:
-        """These rows get no t1 any more."""
+        """Release these rows, which get no t1 any more."""
         for commit in commits:
             self._rows.release(commit)
 
@@ -193,7 +193,7 @@ class Recorder:
         return self._ring.base <= line < self._ring.base + self._ring.size * LINE
 
     def _carry(self, window: Window) -> None:
-        """It was refused: another attempt on the same descriptor goes on with what the first one began."""
+        """Carry a refused window: another attempt on the same descriptor continues with its t0."""
         first = self._carried
         if first is not None and first.descriptor == window.descriptor:
             window.t0, window.refused = first.t0, first.refused
@@ -212,7 +212,7 @@ class Recorder:
             self.refused.add(window.t0)
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps; the rows are kept by themselves."""
+        """Return the state of a snapshot, without the rows, which have their own."""
         state: dict[str, Any] = {name: getattr(self, f"_{name}") for name in (*_NUMBERS, *_BOOLEANS)}
         return state | {
             "rejected": self.rejected,

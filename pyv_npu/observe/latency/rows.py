@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Reason(StrEnum):
-    """Why a cycle between t0 and t2 passed. The first match, in the order of docs/latency.md, "Reasons"."""
+    """Stall category of a cycle between t0 and t2. The first match, in the order of docs/latency.md, "Reasons"."""
 
     INTERRUPTED = "interrupted"
     RETRY = "retry"
@@ -253,7 +253,7 @@ class Submissions(Sequence[Submission]):
         return cls(lambda: [matrix])
 
     def column(self, name: str) -> "Integers":
-        """One of `COLUMNS` of all rows."""
+        """Returns a column of `COLUMNS` over all rows."""
         import numpy as np
 
         return np.concatenate([np.empty(0, np.int64), *(rows[:, COLUMN[name]] for rows in self.chunks())])
@@ -264,7 +264,7 @@ class Submissions(Sequence[Submission]):
 
     @property
     def failed(self) -> "Submissions":
-        """Those that ended in an error."""
+        """Submissions that ended in an error."""
         return self.where(lambda rows: rows[:, COLUMN["error"]] != 0)
 
     def __len__(self) -> int:

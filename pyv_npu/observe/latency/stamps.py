@@ -63,7 +63,7 @@ class StampBook:
         return {"ring": self._ring, "live": self._live, "status_words": self._status_words}
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps; the rows are kept by themselves."""
+        """Return the state of a snapshot, without the rows, which have their own."""
         tables: dict[str, Any] = {name: table.state() for name, table in self._tables().items()}
         rows = {name: [list(item) for item in found.items()] for name, found in self._rows_by().items()}
         return (
@@ -120,7 +120,7 @@ class StampBook:
         self._rows.data[row + _INTERRUPTING] = irq
 
     def expects(self, index: int | None) -> bool:
-        """Whether entry `index` of the ring is committed and, as far as events have told, not accepted."""
+        """Check whether entry `index` of the ring is committed and, by the events so far, not accepted."""
         return index in self._ring
 
     def external(self, cycle: int, level: bool) -> None:
@@ -147,7 +147,7 @@ class StampBook:
             self._rows.release(row)
 
     def is_status(self, address: int) -> bool:
-        """Whether a descriptor that asked for write-back has its status word at `address`."""
+        """Check whether a descriptor that asked for write-back has its status word at `address`."""
         return address - STATUS_WORD in self._status_lines
 
     @property
@@ -205,7 +205,7 @@ class StampBook:
     # -- at the end --------------------------------------------------------------------------------------------
 
     def accepted(self) -> Submissions:
-        """All submissions so far, in the order of acceptance, with everything that is known of them."""
+        """Return all submissions so far, in the order of acceptance, with their stamps."""
         if not self._rows.accepted:
             return Submissions()
         from pyv_npu.observe.latency.completed import Evidence  # NumPy, which other runs do not need

@@ -1,4 +1,4 @@
-"""What the core did while a submission was on its way, and the reason of each cycle (docs/latency.md, "Reasons").
+"""Activity of the core during a submission, and the reason of each cycle (docs/latency.md, "Reasons").
 
 Functions named `npu_submit*` are windows: t0 is the start of their first instruction, t1 the first instruction at
 their return address. Without such symbols t0 is the first store into the 64 bytes and t1 the cycle after the doorbell
@@ -37,7 +37,7 @@ _INTERRUPTED, _RETRY, _DESCRIPTOR_STORE, _FENCE, _MMIO, _BATCH, _SETUP = (
 
 
 class Question(NamedTuple):
-    """Which cycles to explain, and what is known about the submission they belong to."""
+    """Range of cycles to explain, and facts of its submission."""
 
     t0: int
     leave: int
@@ -67,7 +67,7 @@ class Run:
 
 
 class StepLog:
-    """What was executed, in the order of time."""
+    """Log of executed cycles, in the order of time."""
 
     def __init__(self) -> None:
         self._runs: list[Run] = []
@@ -90,7 +90,7 @@ class StepLog:
         runs.append(Run(start, end, depth, window, list(notes)))
 
     def state(self) -> list[Any]:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         return [
             [run.start, run.end, run.depth, run.window, packed(number for note in run.notes for number in note)]
             for run in self._runs
@@ -162,7 +162,7 @@ LINES_KEPT = 1 << 16
 
 
 class Window:
-    """One call of a submit function, or (serial 0) the whole program when it has none."""
+    """Call of a submit function, or (serial 0) the whole program when it has none."""
 
     __slots__ = (
         "attempt", "commits", "depth", "descriptor", "lines", "prebuilt", "refused", "return_pc", "serial", "sp", "t0",
@@ -194,7 +194,7 @@ class Window:
         """Rows of the submissions that left the core in it."""
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         state: dict[str, Any] = {name: getattr(self, name) for name in (*_NUMBERS, *_OPTIONAL, *_BOOLEANS)}
         return state | {
             "lines": packed(number for item in self.lines.items() for number in item), "commits": list(self.commits)
@@ -202,7 +202,7 @@ class Window:
 
     @classmethod
     def of(cls, state: Any, row: Callable[[object], int]) -> "Window":
-        """From its state; `row` checks a reference to a row."""
+        """Build a window from its state; `row` checks a reference to a row."""
         fields = Fields(state, *_NUMBERS, *_OPTIONAL, *_BOOLEANS, "lines", "commits")
         made = cls(0, None)
         for name in _NUMBERS:

@@ -46,12 +46,12 @@ class Latency:
 
     @property
     def any(self) -> bool:
-        """Whether anything was accepted."""
+        """True if a submission was accepted."""
         return self._accepted is not None and self._fold.first is not None
 
     @cached_property
     def accepted(self) -> "Submissions":
-        """All that were, with those that warm up or end in an error."""
+        """All accepted submissions, also those that warm up or end in an error."""
         from pyv_npu.observe.latency.rows import Submissions
 
         return Submissions() if self._accepted is None else self._accepted
@@ -128,9 +128,9 @@ class Latency:
         return {reason.value: total for reason, total in zip(Reason, cycles, strict=True)}
 
     def parts(self, cycles: int) -> dict[str, int] | None:
-        """Where the cycles of a run lie: before its first submission, from there to the last completion, and after it.
+        """Return the cycles of a run before its first submission, from there to the last completion, and after it.
 
-        They add up to `cycles`. None where nothing was accepted.
+        The parts add up to `cycles`. None without an accepted submission.
         """
         if not self.any:
             return None

@@ -1,1 +1,1 @@
-"""Where firmware spends its cycles, by function, source line and call stack (docs/debugging.md, "Profile")."""
+"""Profile of firmware by function, source line and call stack (docs/debugging.md, "Profile")."""

@@ -38,7 +38,7 @@ from pyv_npu.observe.profile.stacks import Stacks
 
 
 class Activity(StrEnum):
-    """What a cycle was spent on, in the order of tables."""
+    """Activity of a cycle, in the order of tables."""
 
     EXECUTING = "executing"
     MMIO = "mmio"
@@ -50,7 +50,7 @@ class Activity(StrEnum):
 
 
 class Charge(NamedTuple):
-    """What cycles are counted for."""
+    """Key of the cycle counts: stack, instruction, activity."""
 
     stack: int
     pc: int
@@ -185,7 +185,7 @@ class Profile:
         self._stalled, self._stalled_at = 0, None
 
     def _moved_on(self) -> None:
-        """What comes is no repetition of what was."""
+        """Clear the repeat counter."""
         self._looks.clear()
         self._since = None
 

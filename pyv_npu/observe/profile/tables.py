@@ -30,7 +30,7 @@ _SHORT = {Activity.EXECUTING: "executing", Activity.MMIO: "MMIO", Activity.CUSTO
 
 
 class Share(NamedTuple):
-    """What one function or line took itself."""
+    """Self time of a function or line."""
 
     function: str
     line: Line | None
@@ -57,7 +57,7 @@ class Profiled:
         return found
 
     def functions(self) -> list[Share]:
-        """By function, those with most cycles first, equal ones by name."""
+        """Returns shares by function, most cycles first, then by name."""
         cycles: Counter[int] = Counter()
         for charge, count in self.profile.cycles.items():
             cycles[charge.pc] += count
@@ -70,7 +70,7 @@ class Profiled:
         return self._shares(keys)
 
     def lines(self) -> list[Share]:
-        """By source line and function, those with most cycles first."""
+        """Returns shares by source line and function, most cycles first."""
         return self._shares({pc: (name, self.program.line_of(pc)) for pc, name in self._names.items()})
 
     def _shares(self, keys: Mapping[int, tuple[str, Line | None]]) -> list[Share]:
@@ -86,7 +86,8 @@ class Profiled:
     # -- text and tables ---------------------------------------------------------------------------------------
 
     def text(self) -> str:
-        """What each function took itself, the source lines that took most, and how often each instruction retired."""
+        """Returns the tables: self time of each function, the hottest source lines, and retired instructions by
+        mnemonic."""
         profile = self.profile
         cycles, instructions = profile.cycles.total(), profile.instructions.total()
         totals: Counter[Activity] = Counter()

@@ -346,7 +346,7 @@ class Boundary:
             self._flagged.append((table.flags, *table.flag(region.address, region.end, bits)))
 
     def _clean(self) -> None:
-        """Nothing is in flight: no access need be told."""
+        """Clear all flags when no submission is in flight: accesses need no check then."""
         if self._ledger.idle and self._flagged:
             for flags, first, after in self._flagged:
                 flags[first:after] = bytes(after - first)
@@ -355,7 +355,7 @@ class Boundary:
                 known.clear()
 
     def _touched(self, address: int, size: int) -> list[Holding]:
-        """What the device has of these bytes; a line that it has nothing of is not told any more."""
+        """Return the device's holdings of these bytes, and update the flags of their line."""
         self._settle()
         found = self._ledger.holdings.at(address, size)
         line, table = address & -DESCRIPTOR_SIZE, self._shadow.table_at(address)

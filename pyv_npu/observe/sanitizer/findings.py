@@ -1,4 +1,4 @@
-"""What a sanitizer has found: rule, both sides with source lines, the bytes, and the remedy (docs/reliability.md)."""
+"""Findings of a sanitizer: rule, both sides with source lines, the bytes, and the remedy (docs/reliability.md)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ RA = 1
 
 
 class Side(NamedTuple):
-    """One of the two accesses that are not in order."""
+    """Access, one of the two that are not in order."""
 
     what: str
     """For people: `store`, `doorbell`, `load`, `ENQCMD_T`."""
@@ -98,7 +98,7 @@ class Side(NamedTuple):
 
 @dataclass
 class Finding:
-    """One rule broken at one pair of places."""
+    """Violation of a rule by a pair of accesses."""
 
     rule: Rule
     first: Side
@@ -112,7 +112,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Findings:
-    """All that was found in one run of a program."""
+    """Findings of a run of a program."""
 
     program: Program
     found: Sequence[Finding]
@@ -200,11 +200,11 @@ class Notebook:
             self._found[key] = Finding(rule, first, second, address, size, note)
 
     def findings(self) -> Findings:
-        """Everything so far, in the order in which it was found."""
+        """Return all findings so far, in the order of their discovery."""
         return Findings(self._program, tuple(self._found.values()), self._dropped)
 
     def _functions(self, side: Side) -> "_Where":
-        """Where the function of a side begins, and that of its caller; without one, where the side is."""
+        """Return the functions of a side and of its caller; the address itself where no function is known."""
         return self._function(side.pc), self._function(_call(self._program, side))
 
     def _function(self, pc: int | None) -> int | None:

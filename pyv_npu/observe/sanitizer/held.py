@@ -14,7 +14,7 @@ _WIDE = 64
 
 
 class Role(Enum):
-    """What a range is to its submission."""
+    """Role of a range for its submission."""
 
     SLOT = "descriptor in the ring"
     DESCRIPTOR = "descriptor"
@@ -26,7 +26,7 @@ class Role(Enum):
 
 
 class Submission:
-    """One descriptor that was handed over."""
+    """Submitted descriptor, with the ranges that it owns."""
 
     __slots__ = (
         "address", "all_before", "cluster", "cluster_before", "descriptor", "ended", "held", "index", "number",
@@ -65,7 +65,7 @@ class Holding(NamedTuple):
     owner: Submission
 
     def touches(self, address: int, size: int) -> bool:
-        """Whether some of these bytes are among `size` bytes at an address."""
+        """Checks whether the range overlaps `size` bytes at an address."""
         start, rows, row_bytes, stride = self.region
         if address + size <= start or address >= self.region.end:
             return False
@@ -76,7 +76,7 @@ class Holding(NamedTuple):
 
 
 class Holdings:
-    """All ranges that belong to the device."""
+    """Ranges that belong to the device."""
 
     def __init__(self) -> None:
         self._pages: dict[int, dict[Holding, None]] = {}
@@ -91,7 +91,7 @@ class Holdings:
             bucket.pop(holding, None)
 
     def at(self, address: int, size: int) -> list[Holding]:
-        """Those that have some of these bytes, oldest first within a page."""
+        """Returns holdings that overlap these bytes, oldest first within a page."""
         pages = range(address >> PAGE_BITS, (address + size - 1 >> PAGE_BITS) + 1)
         found = dict.fromkeys(one for page in pages for one in self._pages.get(page, ()))
         return [one for one in (*found, *self._wide) if one.touches(address, size)]

@@ -87,7 +87,7 @@ class Ledger:
         queue.append(submission)
 
     def barrier(self, scope: int, clusters: Iterable[int]) -> None:
-        """What is handed over from now on waits for what was handed over before, in that scope."""
+        """Record a barrier: later submissions wait for earlier ones in its scope."""
         if scope == Scope.GLOBAL:
             self._all_before = self.submissions
         elif scope == Scope.CLUSTER:
@@ -156,13 +156,13 @@ class Ledger:
                     self._observe(other)
 
     def saw_running(self, submission: Submission) -> None:
-        """It has started: its inputs have been read."""
+        """Release the inputs of a submission that has started."""
         for holding in [one for one in submission.held if one.role in (Role.INPUT, Role.BLOCK)]:
             submission.held.remove(holding)
             self.holdings.remove(holding)
 
     def saw_head(self, head: int) -> None:
-        """All entries of the ring before `head` have been fetched."""
+        """Mark all entries of the ring before `head` as fetched."""
         slots = self._slots
         while slots:
             index = slots[0].index
@@ -200,13 +200,13 @@ class Ledger:
             self._observe(submission)
 
     def drop(self, holding: Holding) -> None:
-        """These bytes have another owner now."""
+        """Remove a holding: its bytes have another owner now."""
         if holding in holding.owner.held:
             holding.owner.held.remove(holding)
             self.holdings.remove(holding)
 
     def clear(self) -> None:
-        """Nothing is known of what is in flight."""
+        """Forget all submissions in flight."""
         self._seen = self._events.count
         for submission in tuple(self._in_flight.values()):
             self._observe(submission)
@@ -225,11 +225,11 @@ class Ledger:
 
     @property
     def resetting(self) -> bool:
-        """Whether a reset is on its way, as far as firmware knows."""
+        """True if a reset is pending, as far as firmware knows."""
         return bool(self._reset_after)
 
     def reset_arrived(self) -> list[Region]:
-        """Nothing that was handed over before the reset is in flight; returns outputs, which hold anything."""
+        """Remove all submissions before the reset; return their outputs, whose contents are undefined."""
         ended = [one for one in self._in_flight.values() if one.number <= self._reset_after]
         outputs = [holding.region for one in ended for holding in one.held if holding.role is Role.OUTPUT]
         for submission in ended:
@@ -240,7 +240,7 @@ class Ledger:
 
     @property
     def idle(self) -> bool:
-        """Whether firmware knows that nothing is in flight."""
+        """True if firmware knows that no submission is in flight."""
         return not self._in_flight
 
     def in_flight(self) -> Iterable[Submission]:
@@ -249,12 +249,12 @@ class Ledger:
 
 
 def _unheard(submission: Submission) -> None:
-    """Nothing is told."""
+    """Ignore the notification."""
 
 
 def _ignored(tail: int) -> None:
-    """Nothing is told."""
+    """Ignore the notification."""
 
 
 def _nothing(cycle: int, ticket: int, address: int, size: int) -> None:
-    """Nothing is told."""
+    """Ignore the notification."""

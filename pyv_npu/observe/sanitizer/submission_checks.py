@@ -1,4 +1,4 @@
-"""What is wrong with a submission at the moment when it is handed over, or in the stack frame that it uses."""
+"""Checks of a submission when it is handed over, and of the stack frame that it uses."""
 
 from npu_device.abi.descriptor import TICKET_OFFSET
 from npu_device.abi.opcodes import Opcode
@@ -39,12 +39,12 @@ class SubmissionChecks:
         """Streams."""
 
     def clear(self) -> None:
-        """Nothing is in flight."""
+        """Clear all records: no submission is in flight."""
         self._framed.clear()
         self._asked_by.clear()
 
     def idle(self) -> None:
-        """All completions are observed."""
+        """Clear the requesters: all completions are observed."""
         self._asked_by.clear()
 
     def handed_over(self, submission: Submission, ticket: int) -> None:
@@ -63,11 +63,11 @@ class SubmissionChecks:
                     self._check_order(holding)
 
     def is_loaded(self, address: int) -> bool:
-        """Whether the program's file has content for an address."""
+        """Check whether the program's file has content for an address."""
         return any(low <= address < end for low, end in self._loaded)
 
     def check_fence(self, submission: Submission) -> None:
-        """Everything that the device reads must have been stored before the last fence of its kind."""
+        """Check that all bytes that the device reads were stored before the last fence of their type."""
         since = self._shadow.fenced
         for holding in submission.held:
             if holding.role is Role.OUTPUT:
@@ -167,6 +167,6 @@ def rows_of(region: Region) -> range:
 
 
 def opcode_of(submission: Submission) -> str:
-    """Its name, as far as it has one."""
+    """Return the name of a submission's opcode, or its number if it has none."""
     opcode = submission.descriptor.opcode
     return Opcode(opcode).name if opcode in list(Opcode) else f"opcode {opcode}"

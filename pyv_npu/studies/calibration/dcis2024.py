@@ -1,4 +1,4 @@
-"""One multiplier behind several couplings of a NEORV32 at 100 MHz: the published table, run again.
+"""Calibration on a multiplier behind several couplings of a NEORV32 at 100 MHz: the published table, run again.
 
 Source: DCIS 2024, DOI 10.1109/DCIS62603.2024.10769177. The multiplier is a user's custom instruction and a user's
 device, made with the public extension protocols; the timing is preset `neorv32-2024`, fitted to this table.

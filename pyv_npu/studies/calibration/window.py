@@ -34,7 +34,7 @@ class Window(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One window, measured."""
+    """Measurement of a window."""
 
     name: str
     instructions: tuple[str, ...]
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """All windows of a publication."""
+    """Measurement of all windows of a publication."""
 
     preset: str
     source: str
@@ -53,7 +53,7 @@ class Measurement(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether every window takes the published cycles."""
+        """True if every window takes the published cycles."""
         return all(row.cycles == row.published for row in self.rows)
 
 

@@ -41,7 +41,7 @@ PAPER = {"length": 256, "engines": 8, "chained_over_plain": "about 3", "mask_ski
 
 
 class Case(NamedTuple):
-    """One length on one number of engines, by form of the dataflow."""
+    """Sequence length on a number of engines, by form of the dataflow."""
 
     length: int
     engines: int
@@ -53,7 +53,7 @@ class Case(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """Of the mask skip over the chain."""
+        """Speed-up of the mask skip over the chain."""
         return self.work["tile"].cycles / self.work["dataflow"].cycles
 
     def utilization(self, form: str) -> float:
@@ -181,7 +181,7 @@ def grid(npu: NpuConfig, shape: Shape, length: int) -> list[Grid]:
 
 
 def _attention(shape: Shape, length: int) -> Listed:
-    """All heads of a layer as one command."""
+    """Returns all heads of a layer as a command."""
     q, kv = (heads * shape.head_dim * length * BITS[KIND] // 8 for heads in (shape.heads, shape.kv_heads))
     at = [SPM_BASE, SPM_BASE + q, SPM_BASE + q + kv, SPM_BASE + q + 2 * kv]
     workspace = -(-(at[3] + q) // 64) * 64

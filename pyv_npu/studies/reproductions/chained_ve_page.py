@@ -156,7 +156,7 @@ def _gain(json: Mapping[str, Any], drawn: Mapping[str, Chart]) -> list[Part]:
 
 
 def _figures(sweep: Rows, kind: str) -> Details:
-    """All lengths and engines of one figure of the sweep."""
+    """Returns all lengths and engines of a figure of the sweep."""
     rows = [(f"{row['length']:,} x {row['engines']}", *(row[f"{kind}_{form}"] for form in FORMS)) for row in sweep]
     text = kind.replace("_", " ") + (", bytes of a chain" if kind == "buffer_bytes" else "")
     return Details(text, Table(("length x engines", *FORMS.values()), rows))

@@ -28,7 +28,7 @@ Values = Mapping[str, str]
 
 
 class Axis(NamedTuple):
-    """Something that is varied, by its name on the command line, and its values in their order."""
+    """Varied setting, by its name on the command line, with its values in order."""
 
     name: str
     values: tuple[str, ...]
@@ -46,7 +46,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Plan:
-    """Which points a sweep has."""
+    """Points of a sweep."""
 
     axes: tuple[Axis, ...] = ()
     together: tuple[tuple[str, ...], ...] = ()
@@ -63,7 +63,7 @@ class Plan:
         )
 
     def points(self) -> list[Values]:
-        """Every point once, in a fixed order: the last axis moves fastest. UsageError where there are too many."""
+        """Returns every point once, in a fixed order: the last axis moves fastest. UsageError for too many points."""
         groups = self._groups()
         count = prod(len(group) for group in groups) if groups else 0
         drawn = min(count, self.sample.count) if self.sample is not None else count
@@ -77,7 +77,7 @@ class Plan:
         return list(unique.values())
 
     def _groups(self) -> list[Sequence[Values]]:
-        """What crosses each other: single axes, and axes that advance together."""
+        """Returns the factors of the cross product: single axes, and groups of axes that advance together."""
         by_name = {axis.name: axis for axis in self.axes}
         done: set[str] = set()
         groups: list[Sequence[Values]] = []
@@ -189,7 +189,7 @@ def checked(made: Plan) -> Plan:
 
 
 class SweepFile(NamedTuple):
-    """What a SWEEP.yaml says."""
+    """Contents of a SWEEP.yaml."""
 
     program: str
     plan: Plan

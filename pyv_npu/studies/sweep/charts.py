@@ -90,9 +90,8 @@ def heat(table: Table, down: str, across: str, figure: str) -> Chart:
 def front(
     table: Table, chosen: Sequence[str], axes: Sequence[str], figures: Sequence[str], links: Mapping[int, str]
 ) -> Chart:
-    """Every point and those that no other beats in the chosen figures, of which the third, if there is one, is the size
-    of a point; below, each point as a line through its axes and figures. A range of points that is chosen in one of
-    both is chosen in the other."""
+    """Returns the Pareto chart of the chosen figures, all points included; a third figure is the size of a point.
+    Below, each point is a line through its axes and figures. A selection in either chart applies to both."""
     x, y, *third = chosen
     rows = [row for row in table.good if all(isinstance(row[name], int | float) for name in chosen)][:MAX_LINES]
     best = {row[POINT] for row in pareto(table, *chosen)}
@@ -189,7 +188,7 @@ def _parallel(rows: Sequence[Mapping[str, Cell]], names: Sequence[str], points: 
 
 
 def _places(values: Sequence[Cell]) -> dict[Cell, float]:
-    """Each value's place from 0 to 1; words by their order."""
+    """Returns each value's position from 0 to 1; words by their order."""
     known = list(dict.fromkeys(values))
     if all(isinstance(value, int | float) for value in known):
         known.sort(key=lambda value: float(value))  # type: ignore[arg-type]

@@ -62,7 +62,7 @@ def run_on_cluster(
 
 
 def run_batch(jobs: Sequence[Job]) -> list[Record]:
-    """On a worker: the records of jobs. What the last task has compiled is there for the next."""
+    """Run jobs on a worker and return their records. The next task reuses what this one has compiled."""
     from distributed import get_worker
 
     worker = get_worker()
@@ -71,7 +71,7 @@ def run_batch(jobs: Sequence[Job]) -> list[Record]:
 
 
 def versions_here() -> tuple[str, str]:
-    """On a worker: the code of this package, and the folder in which files are looked for."""
+    """Return a worker's hash of this package's code, and its working directory."""
     return code(), os.getcwd()
 
 
@@ -102,7 +102,7 @@ def _client(scheduler: str) -> "Iterator[Client]":
 
 
 def _check_workers(client: "Client", scheduler: str, code: str) -> int:
-    """How many workers there are. UsageError where there are none, or they have other code or another folder."""
+    """Return the number of workers. UsageError for none, other code or another folder."""
     try:
         client.wait_for_workers(1, timeout=PATIENCE)
     except (TimeoutError, OSError):

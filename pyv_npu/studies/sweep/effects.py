@@ -1,4 +1,4 @@
-"""What a sweep shows: the effect of each axis, the Pareto front of two figures, where loose and tight break even."""
+"""Effects in a sweep: main effect of each axis, the Pareto front of two figures, the break-even of loose and tight."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -25,7 +25,7 @@ def main_effect(table: Table, axis: str, figure: str) -> list[tuple[Cell, float]
 
 
 class Effect(NamedTuple):
-    """How much an axis moves a figure."""
+    """Effect of an axis on a figure."""
 
     axis: str
     low: float
@@ -96,7 +96,8 @@ def default_front(table: Table) -> tuple[str, ...]:
 
 
 def crossings(points: Sequence[tuple[int, float, float]]) -> list[float]:
-    """Where two figures are equal, by straight lines between the points (x, one, other); [] where they never are."""
+    """Returns the x where two figures are equal, by linear interpolation between points (x, one, other); [] for
+    none."""
     found: list[float] = []
     rows = sorted((x, Fraction(str(one)) - Fraction(str(other))) for x, one, other in points)
     for (x, here), (y, there) in pairwise(rows):

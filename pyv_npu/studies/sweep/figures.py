@@ -23,7 +23,7 @@ class Figure(NamedTuple):
 
 
 def derived(run: Result[Any]) -> dict[str, Any]:
-    """What a record has besides the JSON object of its run: figures of all submissions."""
+    """Returns a record's figures besides the JSON object of its run, those of all submissions."""
     found: dict[str, Any] = {
         "clock_hz": run.config.npu.clock_hz,
         "correct": run.correct,
@@ -33,7 +33,7 @@ def derived(run: Result[Any]) -> dict[str, Any]:
 
 
 def costs(config: Config) -> dict[str, int | float]:
-    """What stands for the cost of a device."""
+    """Returns the cost figures of a device."""
     npu = config.npu
     return {
         "spm_bytes": npu.clusters * npu.spm.size,

@@ -51,7 +51,7 @@ class SweepFolder:
             yield
 
     def has(self, address: str) -> bool:
-        """Whether a point was run before."""
+        """Checks whether the folder has the record of a point."""
         return self.record(address) is not None
 
     def keep(self, address: str, record: Record) -> None:

@@ -77,7 +77,7 @@ def best_of(points: Points, figure: str) -> tuple[str, dict[str, Figure], float]
 
 
 def sentences(points: Points, figure: str) -> Iterator[str]:
-    """What is best, which axis to change, and which mode wins."""
+    """Yields sentences: the best point, the axis to change, and the mode that wins."""
     unit = points.figures[figure].unit
     word, row, value = best_of(points, figure)
     settings = ", ".join(f"{axis} = {row[axis]}" for axis in points.axes)

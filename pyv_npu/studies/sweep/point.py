@@ -40,7 +40,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """Something to run."""
+    """Run of a sweep."""
 
     address: str
     """The hash of all that decides its figures."""
@@ -78,7 +78,7 @@ class Runner:
 
 
 def kept(run: Result[Any]) -> Record:
-    """What is kept of a run."""
+    """Returns the record of a run. KeyboardInterrupt for an interrupted run."""
     if run.stop.reason is StopReason.INTERRUPTED:
         raise KeyboardInterrupt
     result = {name: value for name, value in run.json.items() if name not in DROPPED}
@@ -91,7 +91,7 @@ def failed(text: str) -> Record:
 
 
 def reason(error: Exception) -> str:
-    """One line of an error."""
+    """Returns an error as a single line."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return "; ".join(str(error).splitlines()) or type(error).__name__
@@ -176,7 +176,7 @@ def batches_for(jobs: Sequence[Job], workers: int) -> list[list[Job]]:
 
 
 def run_serially(jobs: Sequence[Job], done: Callable[[Job, Record], None]) -> None:
-    """Every job in this process, one after the other."""
+    """Runs every job in this process, in order."""
     runner = Runner()
     for batch in batches(jobs, max(len(jobs), 1)):
         for job in batch:

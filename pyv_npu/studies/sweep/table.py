@@ -16,7 +16,7 @@ SHORT = 16
 
 @dataclass(frozen=True)
 class Row:
-    """One point of a sweep."""
+    """Point of a sweep."""
 
     point: int
     """Its number, counted from 1: that of `--point`."""
@@ -88,7 +88,7 @@ def table(
 
 
 def _error(record: Record) -> str | None:
-    """Why the figures of a row are missing, or not to be trusted."""
+    """Return the reason why the figures of a row are missing or not to be trusted; None for a good row."""
     if "error" in record:
         return str(record["error"])
     result: Mapping[str, Any] = record["result"]
