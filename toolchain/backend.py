@@ -1,4 +1,4 @@
-"""From layers to commands in DRAM: what models, built-in decoders and benchmarks have in common."""
+"""Backend from layers to commands in DRAM, shared by models, built-in decoders and benchmarks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -50,7 +50,7 @@ class Program:
 
     @property
     def last_kernel(self) -> int:
-        """How many commands there are up to the last that is work of the core."""
+        """Number of commands up to the last kernel of the core."""
         return max(
             (at for at, command in enumerate(self.commands, 1) if command.descriptor.opcode == Opcode.CORE), default=0
         )
@@ -74,7 +74,7 @@ class Program:
         yield from command_lines(self.graph, self.commands, self.memory.commands, self.target)
 
     def address(self, tensor: str) -> int:
-        """Where a tensor is."""
+        """Return the address of a tensor."""
         return self.memory.address(self.graph, tensor)
 
 

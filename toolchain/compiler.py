@@ -1,4 +1,4 @@
-"""From an ONNX model to commands in DRAM."""
+"""Compiler from an ONNX model to commands in DRAM."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -24,7 +24,7 @@ BOTH = (LOOSE, TIGHT)
 
 
 class Application(NamedTuple):
-    """One program. Paths are relative to the folder of the firmware."""
+    """Program of the firmware. Paths are relative to the folder of the firmware."""
 
     name: str
     text: str
@@ -119,7 +119,8 @@ class Architecture(NamedTuple):
 
     @classmethod
     def of(cls, march: str) -> "Architecture":
-        """From text like `rv32imac_zba`. ToolchainError for what is no 32-bit instruction set."""
+        """Return the architecture of text like `rv32imac_zba`. ToolchainError for any other than a 32-bit instruction
+        set."""
         if not _MARCH.fullmatch(march):
             raise ToolchainError(f"--march {march}: must be a 32-bit instruction set, for example rv32imac or {MARCH}")
         base, *extensions = march.split("_")
@@ -132,7 +133,7 @@ class Architecture(NamedTuple):
 
 
 def compile_flags(march: str = MARCH, slot: int = DEFAULT_SLOT) -> list[str]:
-    """With which `riscv64-unknown-elf-gcc` compiles a source for the runtime of this package in another build system.
+    """Return the flags with which `riscv64-unknown-elf-gcc` compiles a source for this runtime in another build system.
     ToolchainError for a wrong instruction set or slot."""
     folder = firmware_folder()
     options = _options(folder, slot, True, portable=False)
@@ -140,7 +141,7 @@ def compile_flags(march: str = MARCH, slot: int = DEFAULT_SLOT) -> list[str]:
 
 
 def link_flags(march: str = MARCH) -> list[str]:
-    """With which it links: the objects of `runtime_sources` belong to every program."""
+    """Return the flags with which it links: the objects of `runtime_sources` belong to every program."""
     script = f"-T{LINKER_SCRIPT}"
     found = [f"-T{link_script()}" if flag == script else flag for flag in LINK_FLAGS]
     return [*Architecture.of(march).link, *found]
@@ -186,7 +187,7 @@ def find_compiler() -> Compiler:
 
 
 def firmware_folder() -> Path:
-    """Where the sources and the prebuilt programs of this package are."""
+    """Return the folder of the firmware's sources and prebuilt programs."""
     return Path(FOLDER)
 
 
@@ -244,7 +245,7 @@ def build_program(
 
 
 class _Job(NamedTuple):
-    """One run of the tools. Sources of the package are named relative to `folder`: no path gets into the bytes."""
+    """Run of the tools. Sources of the package are named relative to `folder`: no path gets into the bytes."""
 
     compiler: Compiler
     folder: Path
@@ -303,7 +304,7 @@ def _known(name: str) -> Application:
 
 
 def manifest(compiler: Compiler, folder: Path, elfs: Sequence[Path]) -> dict[str, Any]:
-    """What the programs were made with and from."""
+    """Return the manifest of the programs: compiler, flags, hashes of sources and programs."""
     return {
         "compiler": compiler.version,
         "compile_flags": [*ISA.compile, *COMPILE_FLAGS],
@@ -330,7 +331,7 @@ def find_tool(name: str, packages: str, purpose: str) -> str:
 
 
 def run_tool(command: Sequence[str], folder: Path | None = None, data: bytes = b"") -> bytes:
-    """What a program prints that reads `data`. CompilerError: its exit code, and its own message."""
+    """Run a tool on `data`; return its output. CompilerError: its exit code, and its own message."""
     done = subprocess.run(command, cwd=folder, input=data, capture_output=True, check=False)
     if done.returncode:
         text = done.stderr.decode(errors="replace").strip()

@@ -93,7 +93,7 @@ def with_pieces(firmware: bytes, content: Iterable[Piece], end: int, arguments: 
 
 
 def pieces(compiled: Program, inputs: Mapping[str, bytes], *, apart: bool = False) -> Iterator[Piece]:
-    """What of the model is in memory when the run begins; `apart`: without the constants."""
+    """Yield the memory contents of the model at the begin of a run; `apart`: without the constants."""
     for name, data in inputs.items():
         yield Piece(compiled.memory.address(compiled.graph, name), data)
     yield Piece(compiled.memory.commands, compiled.code())

@@ -19,7 +19,7 @@ _TYPES = ("type_in0", "type_in1", "type_out", "type_kv")
 
 
 def tensor_lines(graph: Graph) -> Iterator[str]:
-    """One JSON object per tensor."""
+    """Yields a JSON object per tensor."""
     for one in graph.tensors.values():
         line: dict[str, Any] = {
             "stage": TENSORS, "id": one.id, "role": one.role, "shape": one.shape, "dtype": one.dtype.name.lower(),
@@ -32,7 +32,7 @@ def tensor_lines(graph: Graph) -> Iterator[str]:
 
 
 def command_lines(graph: Graph, commands: Sequence[Command], base: int, target: Target) -> Iterator[str]:
-    """One JSON object per instruction: WAIT for the tickets that a layer depends on, each operation with its
+    """Yields a JSON object per instruction: WAIT for the tickets that a layer depends on, each operation with its
     submission, ENQCMD_T, and at the end TWAIT for the last ticket. Descriptors lie from `base` on; tickets count from
     1."""
     last = {command.layer: index + 1 for index, command in enumerate(commands)}

@@ -20,7 +20,7 @@ _MOST_ALIGN = 1 << 16
 
 
 class Directives:
-    """What each directive does to an assembler. ValueError with the reason where it cannot."""
+    """Directives of an assembler. ValueError with the reason where a directive cannot be applied."""
 
     def __init__(self, to: Layout) -> None:
         self._to = to

@@ -1,4 +1,4 @@
-"""One instruction in words as a word of the machine, by the instruction table."""
+"""Encoding of an instruction in words as a machine word, by the instruction table."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Where everything lies: sections, symbols, and what expressions are worth."""
+"""Layout of a program: sections, symbols, and values of expressions."""
 
 from collections import defaultdict
 from collections.abc import Callable

@@ -134,7 +134,7 @@ class _Assembler:
         return bytes_at
 
     def _distance(self, label: str, order: int, address: int) -> int:
-        """Of the %pcrel_hi of the auipc at a label."""
+        """Returns the distance to the target of the auipc with %pcrel_hi at a label."""
         place = self.layout.place(label, order)
         about = self.halves.get((place.section, place.offset))
         if about is None:

@@ -72,7 +72,7 @@ MEMORY = frozenset(("lb", "lbu", "lh", "lhu", "lw", "sb", "sh", "sw"))
 
 
 class Simple(NamedTuple):
-    """One real instruction, in words."""
+    """Real instruction, in words."""
 
     name: str
     operands: tuple[str, ...]
@@ -81,9 +81,9 @@ class Simple(NamedTuple):
 
 
 def expanded(name: str, operands: tuple[str, ...], is_register: bool) -> list[Simple]:
-    """What an instruction stands for; itself, where it is none of the rows.
+    """Returns the expansion of a pseudo instruction; any other instruction itself.
 
-    `is_register`: whether its last operand is a register, by which some names are told apart.
+    `is_register`: whether its last operand is a register, which distinguishes some forms.
     """
     if name in WITH_IMMEDIATE and operands and not is_register:
         name = WITH_IMMEDIATE[name]

@@ -19,7 +19,7 @@ class AssemblyError(ToolchainError):
 
 
 class Statement(NamedTuple):
-    """One statement of a line."""
+    """Statement of a line."""
 
     line: int
     labels: tuple[str, ...]

@@ -24,7 +24,7 @@ _FP32 = DataType.FP32
 
 
 class _Sizes(NamedTuple):
-    """Of one KV head at one position."""
+    """Sizes of a KV head at one position."""
 
     tokens: int
     """New ones, which are the queries."""
@@ -237,7 +237,7 @@ class _Attention:
 
 
 def _scales(graph: Graph, layer: LayerIR, stored: DataType) -> list[list[float]]:
-    """Of the keys and values of each head; 1 where only shapes are known."""
+    """Return the scales of the keys and values of each head; 1 where only shapes are known."""
     heads = layer.integer("kv_heads")
     values = None if stored in FLOATS else graph.constant(layer.inputs[4])
     if values is None:

@@ -83,7 +83,7 @@ def _move(d: Descriptor, opcode: Opcode, target: Target) -> dict[str, Any]:
 
 
 def _by_width(d: Descriptor) -> bool:
-    """Whether the list can name the types of a transfer: it names them by their bits, which is enough for a copy."""
+    """Checks whether the list can name a transfer's types, which it names by their bits: enough for a copy."""
     kinds = [DataType(kind) for kind in (d.type_in0, d.type_out, d.type_kv) if kind]
     return not d.type_kv or all(MOVED_AS[BITS[kind]] is kind for kind in kinds)
 

@@ -1,4 +1,4 @@
-"""All commands of a graph, in the order of its layers."""
+"""Code generation: all commands of a graph, in the order of its layers."""
 
 from toolchain.codegen import attention_tiles, core_form, macro_form, tile_form
 from toolchain.codegen.commands import Command, Target

@@ -1,5 +1,5 @@
-"""One layer's macro commands as they are written: the addresses, types and pitches of its operands, the tile, and the
-share of the scratchpad that each command works in."""
+"""Emitter of a layer's macro commands: addresses, types and pitches of the operands, the tile, and the share of the
+scratchpad that each command works in."""
 
 from typing import Any
 

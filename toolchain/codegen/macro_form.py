@@ -47,7 +47,7 @@ def _tile(e: Emitter) -> dict[str, int]:
 
 
 def gemm(e: Emitter) -> None:
-    """One command per product of the list. A bias per row follows it, in place."""
+    """Emit a command per product of the list. A bias per row follows it, in place."""
     layer = e.layer
     m, n, k = (layer.integer(name) for name in "mnk")
     words = _finish(e)
@@ -212,7 +212,7 @@ def gather(e: Emitter) -> None:
 
 
 def rope(e: Emitter) -> None:
-    """One command per batch. The tables have a row for each row of x, or begin with position 0."""
+    """Emit a command per batch. The tables have a row for each row of x, or begin with position 0."""
     layer = e.layer
     m, n, heads = (layer.integer(name) for name in ("m", "n", "heads"))
     own = {
@@ -257,7 +257,7 @@ def _append(
 
 
 def attention(e: Emitter) -> None:
-    """One command per batch. With a position the queries from there on see all keys up to their own."""
+    """Emit a command per batch. With a position the queries from there on see all keys up to their own."""
     layer = e.layer
     m, n, heads, kv_heads, t_max = (layer.integer(name) for name in ("m", "n", "heads", "kv_heads", "t_max"))
     size = n // heads
@@ -284,8 +284,8 @@ def attention(e: Emitter) -> None:
 
 
 def _new_tokens(e: Emitter) -> tuple[int, DataType, int, int]:
-    """Of the keys and values that an ATTN_T appends: address of the keys, type, bytes to the values, bytes from row to
-    row. ModelError where the values are too far away."""
+    """Return address of the appended keys, type, bytes to the values, bytes from row to row, for an ATTN_T that
+    appends. ModelError where the values are too far away."""
     if not appended(e.layer):
         return 0, DataType.NONE, 0, 0
     (first, second), kind, layer = e.inputs[-2:], e.kinds[-1], e.layer
@@ -326,7 +326,7 @@ FORMS: dict[str, Callable[[Emitter], None]] = {
 
 
 def alone(layer: LayerIR) -> bool:
-    """Whether a layer has nothing but a macro form: tables, zero points, scales that are tensors, codebooks, some
+    """Check whether a layer has a macro form only: tables, zero points, scales that are tensors, codebooks, some
     windows."""
     if layer.integer("codebooks"):
         return True

@@ -1,5 +1,5 @@
-"""How long layers take when they run alone: their commands on the device's own model of time, which `Target.measured`
-brings. An estimate ranks tiles; where a choice must not lose, it is measured."""
+"""Measurement of layers that run alone: their commands on the device's own timing model, from `Target.measured`. An
+estimate ranks tiles; where a choice must not lose, it is measured."""
 
 from collections.abc import Sequence
 from dataclasses import replace

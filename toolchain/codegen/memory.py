@@ -1,4 +1,4 @@
-"""Where every tensor is in DRAM (docs/bit-widths.md, R5, R6, R25, R26).
+"""DRAM layout: the address of every tensor (docs/bit-widths.md, R5, R6, R25, R26).
 
 A tensor begins at a multiple of what the device widens accesses to: rows that straddle two of them would move one more.
 Weights have addresses of their own. A tensor that the run writes has its range from the first layer that writes it to
@@ -39,13 +39,13 @@ class DramMap(NamedTuple):
     """Behind the constants, and what only the device touches where that comes behind them."""
 
     def address(self, graph: Graph, tensor: str) -> int:
-        """Of a tensor or a view."""
+        """Return the address of a tensor or a view."""
         one = graph.tensors[tensor]
         return self.addresses[one.view_of or tensor] + offset_bytes(one.offset, one.qbits)
 
     @property
     def beyond(self) -> bool:
-        """Whether the constants lie where the core does not see them."""
+        """True if the constants lie beyond the core's address space."""
         return self.weights[0] >= BEYOND
 
 
@@ -70,7 +70,7 @@ class Operands:
         """Whether one of them has an alignment of its own."""
 
     def at(self, address: int) -> Stored:
-        """What lies at an address; an activation of the device's alignment where no operand does."""
+        """Return the operand at an address; without one an activation with the device's alignment."""
         for one in self._stored:
             if one.start <= address < one.end:
                 return one

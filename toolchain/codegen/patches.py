@@ -1,5 +1,5 @@
-"""What has no tile form, in terms of what has one: a convolution as the product of patches, a reduction over the middle
-of three dimensions as one over rows.
+"""Lowering of layers without a tile form: a convolution as the product of patches, a reduction over the middle of three
+dimensions as a reduction over rows.
 
 The patches of a group are rows of pixels, kernel positions and channels (docs/npu-timing.md, F9). A convolution with
 zero points or scales stays as it is.
@@ -31,7 +31,7 @@ def lowered(graph: Graph) -> Graph:
 
 
 def _macro(layer: LayerIR) -> bool:
-    """Whether a convolution keeps its macro form."""
+    """Checks whether a convolution keeps its macro form."""
     return (
         "scale" in layer.text("epilogue")
         or bool(layer.integer("codebooks"))
@@ -40,7 +40,7 @@ def _macro(layer: LayerIR) -> bool:
 
 
 class _Lowering:
-    """One layer under work: the layers and tensors that take its place."""
+    """Lowering of a layer: the layers and tensors that replace it."""
 
     def __init__(self, graph: Graph, layer: LayerIR) -> None:
         self.graph = graph

@@ -309,7 +309,8 @@ def _finish(e: Emitter, spm: SpmAddresses, block: Block, at: int) -> tuple[DataT
 
 
 def _residual(e: Emitter, spm: SpmAddresses, block: Block, source: int, step: Callable[..., None]) -> None:
-    """Its part of the tile, in the type of the sum; what is narrower arrives where the result goes later."""
+    """Loads the residual's part of the tile, in the type of the sum; a narrower residual is first loaded to the place
+    of the result, then cast."""
     arrives = spm["residual" if e.sum is e.kind else "final"]
     e.load(source, arrives, block.rows, block.columns, e.kind, e.layer.integer("n") * BITS[e.kind] // 8)
     if e.sum is not e.kind:

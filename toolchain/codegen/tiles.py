@@ -71,13 +71,13 @@ def loops_over(extent: Tile, tile: Tile, order: int, block: tuple[int, int, int]
 
 
 def finishes(layer: LayerIR) -> bool:
-    """Whether a product has an epilogue."""
+    """Checks whether a product has an epilogue."""
     return bool(layer.text("epilogue") or layer.text("activation"))
 
 
 class TileSizes:
-    """What tiles of a layer need in the scratchpad. What does not depend on the tile is looked up once: thousands of
-    tiles are tried."""
+    """Scratchpad demand of a layer's tiles. Values that do not depend on the tile are computed once: thousands of tiles
+    are tried."""
 
     def __init__(self, graph: Graph, layer: LayerIR, target: Target) -> None:
         self._graph, self._layer = graph, layer
@@ -102,7 +102,7 @@ class TileSizes:
         """Operands that stay in the scratchpad."""
 
     def staged(self, demand: dict[str, int]) -> dict[str, int]:
-        """Of `demand`, what needs buffers: operands that stay in the scratchpad are read and written where they are."""
+        """Returns the part of `demand` that needs buffers: operands in the scratchpad are read and written in place."""
         return {name: size for name, size in demand.items() if name not in self._in_place}
 
     def buffers(
@@ -286,14 +286,14 @@ def _whole_bytes(kind: DataType) -> int:
 
 
 def fits(graph: Graph, layer: LayerIR, tile: Tile, target: Target, ahead: int) -> bool:
-    """Whether a tile fits the scratchpad while so many others are loaded ahead."""
+    """Checks whether a tile fits the scratchpad while `ahead` more tiles are loaded."""
     sizes = TileSizes(graph, layer, target)
     loops = loops_of(layer, tile) if layer.op_type in PRODUCTS else PLAIN
     return whole_vectors(layer, tile) and sizes.need(sizes.demand(tile), ahead, loops) <= target.workspace
 
 
 def whole_vectors(layer: LayerIR, tile: Tile) -> bool:
-    """Whether a tile of weights begins and ends where vectors of its codebook do; True where it has none."""
+    """Checks whether a tile of weights begins and ends at vectors of its codebook; True without a codebook."""
     if not layer.integer("codebooks"):
         return True
     axis = 2 if layer.integer("in1_nk") else 1
@@ -366,7 +366,7 @@ def whole_rows(graph: Graph, layer: LayerIR, tile: Tile, target: Target) -> Tile
 
 
 def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, ahead: int) -> NoReturn:
-    """What needs most, how much there is, and a legal tile."""
+    """Raises the error for a tile that does not fit: largest demand, scratchpad size, and a legal tile."""
     sizes = TileSizes(graph, layer, target)
     demand = sizes.staged(sizes.demand(tile))
     need = sizes.need(demand, ahead, loops_of(layer, tile) if layer.op_type in PRODUCTS else PLAIN)

@@ -36,7 +36,7 @@ class CompiledShape:
         return {self.program.address(POSITION): row.to_bytes(4, "little"), **blocks_of(self.program)}
 
     def conversation(self, tokens: Sequence[int] = ()) -> bytes:
-        """What firmware needs to know to submit the commands once; `tokens`: those that are known."""
+        """Return the words by which firmware submits the commands once; `tokens`: known tokens."""
         ids = self.program.address(IDS)
         return conversation(
             self.program.address(POSITION), ids, ids, ids, prompt=self.tokens, total=self.tokens, tokens=tokens

@@ -1,4 +1,4 @@
-"""Where the keys and values of each layer of a decoder are, in whatever form its commands have (docs/kv-cache.md)."""
+"""Addresses of the keys and values of each decoder layer, in any form of its commands (docs/kv-cache.md)."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ class StoredCache(NamedTuple):
 
 
 def caches_of(program: Program) -> tuple[StoredCache, ...]:
-    """All caches, by address."""
+    """Returns all caches, by address."""
     graph, found = program.graph, dict[str, StoredCache]()
     for layer in graph.layers:
         for side, name in enumerate(_written(layer)):
@@ -67,7 +67,8 @@ def _written(layer: LayerIR) -> tuple[str, ...]:
 
 
 def touched(commands: Sequence[Command], caches: Sequence[StoredCache]) -> Iterator[tuple[int, ...]]:
-    """For each command the indices of the caches that it moves elements of: none, one, or keys and values alike."""
+    """Yields for each command the indices of the caches whose elements it moves: none, one, or keys and values
+    alike."""
     starts = [one.start for one in caches]
 
     def holding(address: int) -> tuple[int, ...]:

@@ -92,7 +92,7 @@ class Decoder:
 
     @property
     def attended(self) -> tuple[str, ...]:
-        """What the Attention of each layer leads to."""
+        """Output of each layer's Attention."""
         keys = {cache.present for cache in self.caches[::2]}
         links = _Links(self.proto, (), keys)
         nodes = (node for node in self.proto.graph.node if node.op_type == "Attention" and len(node.output) > 1)
@@ -161,7 +161,7 @@ class CompiledDecoder:
 
     @property
     def step_commands(self) -> int:
-        """How many take one token."""
+        """Number of commands for a token."""
         return (len(self.compiled.commands) - self.prompt_commands) // max(1, self.tiled)
 
     def step(self, index: int) -> tuple[Command, ...]:
@@ -196,7 +196,7 @@ class CompiledDecoder:
         return self.compiled.memory.address(self.compiled.graph, tensor)
 
     def conversation(self, tokens: Sequence[int], total: int) -> bytes:
-        """What firmware needs to know, with the tokens that are known, of `total`."""
+        """Returns the words for firmware, with the known tokens, of `total`."""
         last = self.address(PROMPT + NEXT) + 4 * (self.prompt_tokens - 1)
         return conversation(
             self.address(POSITION), self.address(IDS), last, self.address(NEXT), prompt=self.prompt_tokens, total=total,
@@ -335,7 +335,7 @@ def _shared(
     decoder: Decoder, model: OnnxModel, t_max: int, bits: KvBits, scales: Mapping[str, Values],
     blocks: Sequence[Values], element: DataType | None,
 ) -> Graph:  # fmt: skip
-    """What both graphs have: caches, the log of logits, and scales."""
+    """Returns the graph that prompt and step share: caches, the log of logits, and scales."""
     graph = Graph(decoder.name)
     for index, cache in enumerate(decoder.caches):
         if blocks:

@@ -38,13 +38,14 @@ _AXES = (2, -2)
 
 
 def is_exported(proto: Any) -> bool:
-    """Whether a model has a cache in one of these forms."""
+    """Checks whether a model has a cache in a form of an exporter."""
     pasts = {value.name for value in proto.graph.input if len(value.type.tensor_type.shape.dim) == 4}
     return any(_appends(node) and pasts.intersection(node.input) for node in all_nodes(proto.graph))
 
 
 def _appends(node: Any) -> bool:
-    """Whether a node appends to a cache otherwise than an Attention of three dimensions with the causal mask alone."""
+    """Checks whether a node appends to a cache in another form than an Attention of three dimensions with the causal
+    mask alone."""
     if node.op_type == "Attention":
         masked = len(node.input) > 3 and bool(node.input[3])
         return masked or not any(one.name == "q_num_heads" for one in node.attribute)
@@ -90,7 +91,7 @@ def _check_free(values: Iterable[Any], name: str) -> None:
 
 
 def feeds(proto: Any, tokens: int, seen: int) -> dict[str, Values]:
-    """What an exported model has beside tokens and caches: a mask of ones, positions, the branch with a past."""
+    """Returns an exported model's inputs besides tokens and caches: a mask of 1, positions, the branch with a past."""
     names = {value.name: value.type.tensor_type.elem_type for value in proto.graph.input}
     made = {
         MASK: np.ones((1, seen + tokens)), POSITIONS: np.arange(seen, seen + tokens)[None], BRANCH: np.ones(1)
@@ -146,7 +147,7 @@ class _Form:
             value.type.tensor_type.ClearField("shape")
 
     def _known(self, past: int, first: int, tokens: int = _TOKENS) -> Known:
-        """What is known at a length of the past, with positions from `first`."""
+        """Returns the known tensors at a length of the past, with positions from `first`."""
         copy = onnx.ModelProto()
         copy.CopyFrom(self.proto)
         inputs = {value.name for value in copy.graph.input}
@@ -172,8 +173,8 @@ class _Form:
     # -- attention -----------------------------------------------------------------------------------------------------
 
     def attention(self) -> dict[str, int]:
-        """Each attention over a cache becomes an Attention; the windows of those that have one, by the node's name.
-        ModelError: a cache without attention."""
+        """Replaces each attention over a cache by an Attention; returns the windows by node name. ModelError: a cache
+        without attention."""
         pasts = {key for key in self._inputs if key not in (IDS, POSITIONS, MASK, BRANCH)}
         self._pass_on(pasts)
         appends = {
@@ -239,7 +240,8 @@ class _Form:
     # -- the length of the past ----------------------------------------------------------------------------------------
 
     def positions(self) -> None:
-        """What depends on the length of the past becomes a function of the positions. ModelError: what is none."""
+        """Replaces tensors that depend on the length of the past by functions of the positions. ModelError where that
+        is impossible."""
         if POSITIONS not in {value.name for value in self.graph.input}:
             self.graph.input.append(helper.make_tensor_value_info(POSITIONS, _INT64, [1, "tokens"]))
         near, far, moved = (self._known(past, first) for past, first in zip((*_PASTS, _PASTS[1]), (*_PASTS, _PASTS[0]),
@@ -348,8 +350,8 @@ def _width(proto: Any, tensor: str, name: str, external: Mapping[str, Values]) -
 
 
 def _without_grouped(proto: Any, name: str) -> dict[str, int]:
-    """Each GroupQueryAttention over caches becomes RotaryEmbedding and Attention, in place. The windows of those that
-    have one, by the node's name."""
+    """Replaces each GroupQueryAttention over caches by RotaryEmbedding and Attention, in place; returns the windows by
+    node name."""
     graph, windows = proto.graph, dict[str, int]()
     inputs = {value.name: value for value in graph.input}
     if not any(_grouped(node, inputs) for node in graph.node):

@@ -58,7 +58,7 @@ class Heads(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the node that takes its place."""
+        """Name of the node that replaces the attention."""
         return f"{self.end.output[0]}/attention"
 
 
@@ -73,7 +73,7 @@ class Finder:
         self._random = np.random.default_rng(0)
 
     def all(self) -> Iterator[Heads]:
-        """Each Attention, in the order of the nodes."""
+        """Yields each Attention, in the order of the nodes."""
         for node in self._known.nodes:
             heads = None
             try:
@@ -278,7 +278,7 @@ def _last_axis(softmax: Any, rank: int) -> bool:
 
 
 def _by_head(shape: tuple[int, ...]) -> bool:
-    """Whether a tensor of one request has rows of each head."""
+    """Checks whether a tensor of a single request has rows of each head."""
     return len(shape) == 3 or (len(shape) == 4 and shape[0] == 1)
 
 
@@ -333,5 +333,5 @@ def as_operator(
 
 
 def turns(node: Any) -> bool:
-    """Whether a node changes between a row per token and rows of each head."""
+    """Checks whether a node changes between a row per token and rows of each head."""
     return node.op_type == "Transpose" and [list(one.ints) for one in node.attribute] == [_TURN]

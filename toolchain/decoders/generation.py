@@ -1,5 +1,5 @@
-"""What generation needs besides commands: two graphs as one that runs both as two phases, and the words that
-firmware/apps/generate.c and the host share: where a step reads and writes, and the tokens."""
+"""Generation besides commands: the graphs of prompt and step merged as two phases, and the words that
+firmware/apps/generate.c and the host share: addresses of a step, and the tokens."""
 
 import struct
 from collections.abc import Collection, Sequence
@@ -29,7 +29,7 @@ def conversation(
 
 
 def tokens_of(words: bytes) -> list[int]:
-    """All tokens that a run left there, the prompt's first."""
+    """Returns all tokens of a run, the prompt's first."""
     total = HEAD.unpack_from(words)[-1]
     return [int(token) for token in np.frombuffer(words, "<u4", total, HEAD.size)]
 

@@ -24,7 +24,7 @@ _FLOATS = (DataType.FP32, DataType.FP16, DataType.BF16)
 
 @dataclass(frozen=True)
 class LayerDecoder(Decoder):
-    """Its reference is numpy on the layers."""
+    """Decoder in NPU-IR; its reference is numpy on the layers."""
 
     graph: Graph = field(default_factory=lambda: Graph(""))
 

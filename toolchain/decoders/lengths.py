@@ -1,4 +1,4 @@
-"""What an exported decoder makes of its lengths alone: shapes, positions and masks, at one length of the past.
+"""Evaluation of an exported decoder's lengths: shapes, positions and masks, at one length of the past.
 
 A tensor is known where it depends on shapes, on `attention_mask` and `position_ids` only, and not on the numbers of
 tokens, keys or values. Two lengths of the past tell which known tensors change with it.
@@ -50,7 +50,7 @@ class Known:
         return self.values[name] if name in self.values else self.model.initializers[name]
 
     def is_data(self, name: str) -> bool:
-        """Whether a tensor depends on the numbers of tokens, keys or values."""
+        """Checks whether a tensor depends on the numbers of tokens, keys or values."""
         return bool(name) and name not in self.values and name not in self.model.initializers
 
     def span(self, name: str, ends: Callable[[Any], bool]) -> Span | None:
@@ -110,7 +110,7 @@ class Known:
             return evaluate(node, feeds, self._opsets)
 
     def _begins(self, node: Any) -> bool:
-        """Whether a node's outputs are known: weights alone say nothing."""
+        """Checks whether a node's outputs are known: inputs that are weights alone do not count, unless small."""
         if "Random" in node.op_type or any(map(self.is_data, node.input)):
             return False
         known = [self._number(name) for name in node.input if name]
@@ -122,12 +122,12 @@ class Known:
 
 
 def different(one: Values | None, other: Values | None) -> bool:
-    """Whether a tensor that is known twice has other values."""
+    """Checks whether two known values of a tensor differ."""
     return one is not None and other is not None and not same(one, other)
 
 
 def same(one: Values, other: Values | None) -> bool:
-    """Whether a tensor that is known twice has one shape and the same values."""
+    """Checks whether two known values of a tensor have the same shape and elements."""
     return other is not None and one.shape == other.shape and np.array_equal(one, other)
 
 

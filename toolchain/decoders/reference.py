@@ -16,7 +16,7 @@ Values = Any
 
 
 class Step(NamedTuple):
-    """What a step leads to."""
+    """Result of a step."""
 
     logits: Values
     """Of its tokens, shape (tokens, vocabulary)."""
@@ -114,5 +114,5 @@ def head_scales(decoder: Decoder, prompt: Sequence[int], bits: KvBits) -> dict[s
 
 
 def _contributed(proto: Any) -> bool:
-    """Whether a model has operators that onnx.reference does not know."""
+    """Checks whether a model has operators that onnx.reference does not know."""
     return proto is not None and any(map(is_foreign, proto.graph.node))

@@ -31,7 +31,7 @@ class CacheRun(NamedTuple):
 
 
 def runs_of(caches: Iterable[StoredCache]) -> list[CacheRun]:
-    """Of caches of one request, whose elements are whole bytes."""
+    """Return the runs of the caches of a request, whose elements are whole bytes."""
     made = []
     for cache in caches:
         token = cache.token_bytes // cache.heads

@@ -84,7 +84,7 @@ def _rotated(g: _Graph, x: str, cos: str, sin: str, size: int) -> str:
 
 
 def _repeated(g: _Graph, x: str, heads: int, kv_heads: int, size: int) -> str:
-    """Each head of keys or values for its share of the queries; one head is repeated by MatMul itself."""
+    """Repeats each head of keys or values for its share of the queries; MatMul itself repeats a single head."""
     if kv_heads in (1, heads):
         return x
     share, batch, length = heads // kv_heads, g.size(x, 0), g.size(x, 2)

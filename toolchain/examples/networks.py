@@ -9,7 +9,7 @@ from toolchain.examples.builder import Builder
 
 
 def gemm(m: int = 256, n: int = 256, k: int = 256, kind: str = "float16") -> Any:
-    """One product with a bias."""
+    """Returns the model of a product with a bias."""
     b = Builder(kind)
     return b.model("gemm", [m, k], b.node("Gemm", "x", b.weight(k, n), b.weight(n)), [m, n])
 

@@ -40,7 +40,7 @@ def in_int8(make: Make) -> Make:
 
 
 def decoder_in_int8(make: Make, *, caches: bool = False) -> Make:
-    """As `in_int8`, of a decoder with a key/value cache: calibrated on random prompts. `caches`: these too."""
+    """Returns the maker of an int8 decoder, like `in_int8`: calibrated on random prompts. `caches`: in int8 too."""
 
     def made(**options: Any) -> Any:
         proto = make(kind="float32", **options)

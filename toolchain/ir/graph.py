@@ -18,7 +18,7 @@ Values = NDArray[Any]
 
 
 class Role(StrEnum):
-    """What a tensor is for: it decides alignment and how traffic is counted (docs/bit-widths.md, R6)."""
+    """Role of a tensor: it decides alignment and how traffic is counted (docs/bit-widths.md, R6)."""
 
     ACTIVATION = "activation"
     WEIGHT = "weight"
@@ -97,7 +97,7 @@ class TensorIR:
 
 @dataclass(frozen=True)
 class LayerIR:
-    """One operation of the NPU on whole tensors. `toolchain.ir.operations` says what each takes."""
+    """Operation of the NPU on whole tensors. `toolchain.ir.operations` lists operands and attributes."""
 
     id: str
     op_type: str
@@ -139,7 +139,7 @@ class LayerIR:
 
 
 class Swapped(NamedTuple):
-    """Where the values of a tensor are that no layer makes any more."""
+    """Source of a tensor's values after its COPY was removed."""
 
     source: str
     size: tuple[int, int, int]
@@ -183,12 +183,12 @@ class Graph:
         return self.tensors[tensor].view_of or tensor
 
     def part(self, tensor: str) -> bool:
-        """Whether a tensor is a view of a part of what it shares."""
+        """Checks whether a tensor is a view of a part of the storage that it shares."""
         one = self.tensors[tensor]
         return bool(one.pitch) or self.tensors[self.storage(tensor)].elements != one.elements
 
     def resident(self, tensor: str) -> bool:
-        """Whether the bytes of a tensor stay in the scratchpad."""
+        """Checks whether the bytes of a tensor stay in the scratchpad."""
         return self.tensors[self.storage(tensor)].storage_class == SPM
 
     def constant(self, tensor: str) -> Values | None:

@@ -1,4 +1,4 @@
-"""What each operation of NPU-IR takes.
+"""Operations of NPU-IR.
 
 Every tensor is seen as a matrix, or as a list of matrices, that the attributes describe:
 
@@ -43,7 +43,7 @@ from toolchain.ir.graph import Graph, LayerIR
 
 
 class LayerOp(NamedTuple):
-    """One operation: how many tensors it reads and which attributes it has."""
+    """Operation: numbers of its tensors, and its attributes."""
 
     opcode: Opcode
     inputs: range

@@ -261,7 +261,7 @@ def _filters(cut: _Cutter) -> Parts:
 
 
 def _channels(layer: LayerIR) -> tuple[int, int]:
-    """Of the image and of the result."""
+    """Returns the channels of the image and of the result."""
     if layer.op_type == "POOL":
         return layer.integer("channels"), layer.integer("channels")
     return layer.integer("cin"), layer.integer("cout")

@@ -1,4 +1,4 @@
-"""What a graph computes, by numpy: the definition of each layer on whole tensors, in fp64 between two roundings.
+"""Reference of a graph in numpy: the definition of each layer on whole tensors, in fp64 between two roundings.
 
 It knows neither tiles nor commands nor the kernels of the device. It is the reference of graphs that come
 from no model of ONNX (docs/mlir.md, "NPU-IR as a module"), and of those whose weights a QConfig narrows

@@ -116,7 +116,7 @@ def _read_layer(graph: Graph, line: str) -> None:
 
 
 def json_lines(graph: Graph, stage: str) -> Iterator[str]:
-    """One JSON object per layer; `stage` names the pass after which it looks so."""
+    """Yields a JSON object per layer; `stage` names the pass before it."""
     for layer in graph.layers:
         tensor = graph.tensors[layer.outputs[0]]
         yield json.dumps(

@@ -1,4 +1,4 @@
-"""Which layers read and which make the bytes of a tensor, while a pass replaces layers one by one."""
+"""Readers and writers of each tensor's bytes, while a pass replaces layers."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from toolchain.ir.graph import Graph, LayerIR
 
 
 class Uses:
-    """Which layers read and which make the bytes of a tensor."""
+    """Readers and writers of each tensor's bytes."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph

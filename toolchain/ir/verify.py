@@ -1,4 +1,4 @@
-"""Whether a graph is one: run around every pass."""
+"""Verifier of a graph, run around every pass."""
 
 import math
 
@@ -159,7 +159,7 @@ def _shape(graph: Graph, layer: LayerIR) -> None:
 
 
 def _caches(graph: Graph, layer: LayerIR) -> None:
-    """What is appended to is a cache [B, H, T_max, D] in DRAM, and takes rows of its heads (docs/bit-widths.md, R11 to
+    """Checks that each cache is [B, H, T_max, D] in DRAM, and takes rows of its heads (docs/bit-widths.md, R11 to
     R13)."""
     attends = layer.op_type == "ATTN_T"
     caches = layer.outputs[1:] if attends else layer.outputs

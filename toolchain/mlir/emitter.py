@@ -1,4 +1,4 @@
-"""What an operation of MLIR becomes: nodes of ONNX.
+"""Emitter of ONNX nodes for the operations of MLIR.
 
 The operator table, the passes and the reference of ONNX models therefore hold for modules too. Constants that only
 change their shape are computed here.
@@ -40,7 +40,7 @@ class Tensor(NamedTuple):
         return len(self.shape)
 
     def equals(self, value: float) -> bool:
-        """Whether all its elements are known to have a value."""
+        """Check whether all elements are known to equal a value."""
         found = None if self.values is None else splat(self.values)
         return found is not None and bool(found == value)
 

@@ -32,7 +32,7 @@ _NUMBERS = ("arith.maxnumf", "arith.minnumf")
 
 
 class Space(NamedTuple):
-    """Where an operand's dimensions lie: dimensions of the iteration space, None for one element that all see."""
+    """Indexing map of an operand: dimensions of the iteration space, None for a broadcast element."""
 
     dims: tuple[int | None, ...]
 
@@ -116,7 +116,7 @@ def aligned(e: Emitter, tensor: Tensor, space: Space, order: Sequence[int]) -> T
 def elementwise(
     e: Emitter, block: Block, operands: Sequence[Tensor], spaces: Sequence[Space], sizes: tuple[int, ...]
 ) -> list[Tensor]:
-    """All dimensions are parallel: the body on whole tensors."""
+    """Applies the body to whole tensors; all dimensions are parallel."""
     count = len(e.op.results)
     order = spaces[-1].used
     for space in spaces[-count:]:
@@ -148,7 +148,7 @@ class Reduction(NamedTuple):
     reduced: Sequence[int]
 
     def yielded(self, at: int) -> SSAValue | None:
-        """What the body yields for a result, counted from the last, which is -1."""
+        """Returns the value that the body yields for a result, counted from the last, which is -1."""
         last = self.block.last_op
         return None if last is None or len(last.operands) < -at else last.operands[at]
 
@@ -189,7 +189,7 @@ def _elements(e: Emitter, how: Reduction, value: SSAValue, out: Space) -> Tensor
 
 
 def _joined(e: Emitter, how: Reduction, at: int, uses: int) -> Tensor:
-    """One result."""
+    """Reduces a result."""
     name, value = _combiner(e, how, at, uses)
     operator, join, neutral = COMBINERS[name]
     out, start = how.spaces[at], how.operands[at]
@@ -207,7 +207,7 @@ def _joined(e: Emitter, how: Reduction, at: int, uses: int) -> Tensor:
 
 
 def _neutral(start: Tensor, join: str, neutral: float) -> bool:
-    """Whether what a result starts from changes nothing."""
+    """Checks whether the initial value of a result is neutral."""
     return start.equals(neutral) or (join == "Max" and lowest(start)) or (join == "Min" and lowest(start, top=True))
 
 
@@ -245,7 +245,7 @@ def _position(e: Emitter, how: Reduction) -> Tensor | None:
 
 
 def lowest(tensor: Tensor, *, top: bool = False) -> bool:
-    """Whether all elements are the smallest, or largest, number of their type."""
+    """Checks whether all elements are the smallest, or largest, number of their type."""
     if tensor.values is None:
         return False
     kind = tensor.values.dtype

@@ -173,7 +173,7 @@ def _function(source: Source) -> FuncOp:
 
 
 def _lowered(e: Emitter, op: Operation) -> list[Tensor]:
-    """What an operation makes."""
+    """Lower an operation; return its results."""
     dialect, _, name = op_name(op).partition(".")
     if op_name(op) == "linalg.generic":
         if len(op.results) == 0:

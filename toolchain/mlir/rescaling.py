@@ -20,7 +20,7 @@ INT32 = np.iinfo(np.int32)
 
 
 class Scale(NamedTuple):
-    """What a tosa.rescale says; multipliers and shifts are one, or one per channel."""
+    """Parameters of a tosa.rescale: one multiplier and shift, or one per channel."""
 
     multipliers: tuple[int, ...]
     shifts: tuple[int, ...]
@@ -146,7 +146,7 @@ def _narrowed(e: Emitter, x: Tensor, scale: Scale, kind: str) -> Tensor:
 
 
 def _one_below(steps: Values, floats: Any, how: Any) -> bool:
-    """Whether a guess is the code or one below it, at both ends of the values of each code."""
+    """Checks whether a guess is the code or the next lower code, at both ends of the values of each code."""
     codes = np.arange(1, CODES)
     at, below = np.minimum(steps, INT32.max), np.maximum(steps - 1, INT32.min)
     first, last = floats(at, how), floats(below, how)

@@ -244,7 +244,7 @@ def evaluate(
 
 
 def apply(e: Emitter, name: str, operands: list[Tensor]) -> Tensor:
-    """One operation of arith or math."""
+    """Applies an operation of arith or math."""
     lower = SCALARS.get(name)
     if lower is None:
         e.refuse(f"this operation is not supported; supported of its dialect are {', '.join(_like(name))}")

@@ -25,7 +25,7 @@ def _static(e: Emitter, count: int) -> list[Tensor]:
 
 
 def _empty(e: Emitter) -> Tensor:
-    """Its elements may be anything: zeros, that take no memory until they are read."""
+    """Returns undefined elements as zeros, which take no memory until they are read."""
     _static(e, 0)
     kind, shape = e.typed(e.op.results[0].type)
     return e.expand(e.scalar(0, kind), shape)

@@ -30,7 +30,7 @@ def result(e: Emitter) -> tuple[str, tuple[int, ...]]:
 
 
 def zero_points(e: Emitter, given: Sequence[Tensor], *names: str) -> list[int]:
-    """From operands, or from quantization_info or attributes by name; 0 where they are not said."""
+    """Returns zero points of operands, or of quantization_info or attributes by name; 0 by default."""
     if given:
         return [int(np.asarray(e.needed(one, "a zero point")).reshape(-1)[0]) for one in given]
     told = e.attribute("quantization_info")

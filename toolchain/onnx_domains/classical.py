@@ -125,7 +125,7 @@ def binarizer(parts: Parts) -> None:
 
 
 def _keyed(parts: Parts, keys: Sequence[float]) -> str:
-    """Each element of the input compared with all keys, along a new last dimension."""
+    """Compares each element of the input with all keys, along a new last dimension."""
     wide = parts.reshaped(parts.input(0), *parts.node.shape(0), 1)
     return parts.make("Equal", wide, parts.constant(np.array(keys, parts.kind)))
 

@@ -14,7 +14,7 @@ _MASKED = -10000.0
 
 
 class Sizes(NamedTuple):
-    """Of a batch: queries, keys without those of the past, tokens of the past."""
+    """Sizes of a batch: queries, keys without those of the past, tokens of the past."""
 
     batch: int
     queries: int
@@ -43,9 +43,9 @@ def _causal(parts: Parts, sizes: Sizes, window: int = -1) -> str:
 
 
 def _padding(parts: Parts, index: int, sizes: Sizes, what: str) -> str:
-    """What a mask of the keys adds to the scores: (batch, 1, 1 or queries, keys).
+    """Returns the bias that a mask of the keys adds to the scores: (batch, 1, 1 or queries, keys).
 
-    The mask has 1 for each key that counts, (batch, keys) or (batch, queries, keys), or the number of those in front.
+    The mask has 1 for each key that counts, (batch, keys) or (batch, queries, keys), or the number of leading keys.
     """
     node, shape, kind = parts.node, parts.node.shape(index), parts.kind
     filled = float(node.attribute("mask_filter_value", _MASKED))
@@ -65,7 +65,7 @@ def _padding(parts: Parts, index: int, sizes: Sizes, what: str) -> str:
 
 
 def _sum(parts: Parts, terms: list[str]) -> str:
-    """What is added to the scores; "": nothing."""
+    """Adds up the biases of the scores; "" for none."""
     total = terms[0] if terms else ""
     for term in terms[1:]:
         total = parts.make("Add", total, term)

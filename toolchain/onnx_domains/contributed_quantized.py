@@ -14,7 +14,7 @@ from toolchain.onnx_nodes.parts import Compose, Parts
 
 
 def _numbers(parts: Parts, index: int, **attributes: int) -> str:
-    """What the codes of an input mean; behind it are their scale and zero point."""
+    """Dequantizes the codes of an input; the next two inputs are their scale and zero point."""
     zero = [parts.input(index + 2)] if parts.node.has(index + 2) else []
     return parts.make("DequantizeLinear", parts.input(index), parts.input(index + 1), *zero, **attributes)
 

@@ -23,7 +23,7 @@ _OWN = {**ON_CORE, "SimplifiedLayerNormalization": contributed.CONTRIBUTED["Simp
 
 
 def is_foreign(proto: Any) -> bool:
-    """Whether a node is of another domain whose operators become those of ONNX."""
+    """Checks whether a node is of a foreign domain whose operators are rewritten to those of ONNX."""
     return proto.domain in DOMAINS or (proto.domain in ("", "ai.onnx") and proto.op_type in _OWN)
 
 
@@ -51,5 +51,5 @@ def decomposed(
 
 
 def _is_default(node: NodeView, name: str) -> bool:
-    """Whether an attribute says what is so without it: exporters write out zeros, -1 and NONE."""
+    """Checks whether an attribute has its default: exporters write out zeros, -1 and NONE."""
     return node.attribute(name) in (0, -1, "NONE", "")

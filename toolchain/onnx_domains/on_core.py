@@ -51,7 +51,7 @@ _SUPPRESSION = ("boxes", "scores", "most", "overlap", "least")
 
 
 def functions(opset: int) -> list[Any]:
-    """Of the nodes of DOMAIN, for a model of an operator set."""
+    """Returns the functions of DOMAIN's nodes, for a model of an operator set."""
     suppression = _function(opset, "NonMaxSuppression", _SUPPRESSION, 0, "center_point_box")
     return [_function(opset, "NonZero", ["x"], 1), suppression]
 

@@ -200,7 +200,7 @@ def _forest(parts: Parts, kind: str) -> tuple[Forest, list[int], dict[tuple[int,
 
 
 def _weights(node: NodeView, of: str, forest: Forest, number: dict[tuple[int, int], int], targets: int) -> Any:
-    """What each node adds to each target."""
+    """Returns the weights of each node for each target."""
     table = np.zeros((len(forest.feature), targets), np.float32)
     keys = (node.attribute(f"{of}_{name}", []) for name in ("treeids", "nodeids", "ids"))
     for tree, leaf, target, weight in zip(*keys, _numbers(node, f"{of}_weights"), strict=True):
@@ -213,7 +213,7 @@ def _weights(node: NodeView, of: str, forest: Forest, number: dict[tuple[int, in
 
 
 def _aggregated(parts: Parts, leaves: str, table: Any, trees: int, how: str) -> str:
-    """What the trees say of each target."""
+    """Aggregates the trees' weights for each target."""
     if how not in _AGGREGATES:
         parts.node.refuse(f"attribute aggregate_function={how}: supported are {', '.join(_AGGREGATES)}")
     said = parts.make("Gather", parts.constant(table), leaves)
@@ -333,10 +333,10 @@ def classifier(parts: Parts) -> None:
 def _of_two_classes(
     parts: Parts, scores: str, labels: Sequence[int], scored: Sequence[int], *, positive: bool
 ) -> None:  # fmt: skip
-    """As onnxruntime has it: exporters give the weights of the second class alone, as those of class 0. Where none is
-    negative they are probabilities, else the score of the first class is the opposite. Where both have weights the
-    label is that of the larger score, as the operator's definition says; onnxruntime's is 1 or -1, whatever the labels
-    are."""
+    """Computes labels and scores of two classes like onnxruntime: exporters give the weights of the second class alone,
+    as those of class 0. Without negative weights they are probabilities, else the first class has the opposite score.
+    If both classes have weights, the larger score decides the label, by the operator's definition; onnxruntime's is 1
+    or -1, whatever the labels are."""
     node, how = parts.node, parts.node.attribute("post_transform", "NONE")
     base = _numbers(node, "base_values")
     if len(base) > 1:

@@ -114,7 +114,7 @@ def _floats(parts: Parts, name: str) -> Any:
 
 
 def _between(coefficients: Any, each: list[int], pairs: list[tuple[int, int]]) -> Any:
-    """What each support vector adds to the decision between the classes of each pair: vectors x pairs."""
+    """Returns the coefficients of each support vector in the decision of each pair of classes: vectors x pairs."""
     ends = np.cumsum([0, *each])
     table = np.zeros((ends[-1], len(pairs)), np.float32)
     for at, (first, second) in enumerate(pairs):
@@ -125,7 +125,7 @@ def _between(coefficients: Any, each: list[int], pairs: list[tuple[int, int]]) -
 
 
 def _votes(parts: Parts, decided: str, classes: int, pairs: list[tuple[int, int]]) -> str:
-    """How many decisions are for each class: rows x classes."""
+    """Counts the decisions for each class: rows x classes."""
     first, second = (np.eye(classes, dtype=np.float32)[[pair[at] for pair in pairs]] for at in (0, 1))
     positive = parts.cast(parts.make("Greater", decided, _number(parts, 0)), np.float32)
     return parts.make("Add", parts.make("MatMul", positive, parts.constant(first - second)),
@@ -133,7 +133,7 @@ def _votes(parts: Parts, decided: str, classes: int, pairs: list[tuple[int, int]
 
 
 def _kernels(parts: Parts, x: str, count: int, vectors: Any) -> str:
-    """Each row with each support vector."""
+    """Computes the kernel of each row with each support vector."""
     node, how = parts.node, parts.node.attribute("kernel_type", "LINEAR")
     gamma, offset, degree = node.attribute("kernel_params", [0.0, 0.0, 0.0])
     if how == "RBF":
@@ -160,7 +160,7 @@ def _kernels(parts: Parts, x: str, count: int, vectors: Any) -> str:
 def _probabilities(
     parts: Parts, decided: str, sigmoid: tuple[Any, Any], sizes: tuple[int, int], pairs: list[tuple[int, int]]
 ) -> str:  # fmt: skip
-    """Of all classes, from those of pairs: a row stays as it is once it is near enough."""
+    """Computes the probabilities of all classes from those of pairs: a row stays fixed once it is near enough."""
     count, classes = sizes
     if classes > MAX_CLASSES:
         parts.node.refuse(f"probabilities of {classes} classes: supported are up to {MAX_CLASSES}")
@@ -197,7 +197,7 @@ def _probabilities(
 
 
 def _placed(classes: int, pairs: list[tuple[int, int]]) -> Any:
-    """Where products and squares of the probabilities of pairs are in the matrix of all classes."""
+    """Returns the matrix that scatters products and squares of pair probabilities to the matrix of all classes."""
     table = np.zeros((3, len(pairs), classes, classes), np.float32)
     for at, (first, second) in enumerate(pairs):
         table[0, at, first, second] = table[0, at, second, first] = 1

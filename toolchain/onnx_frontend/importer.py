@@ -115,7 +115,7 @@ class Refusals:
                 node.graph.tensors[name] = TensorIR(name, Role.ACTIVATION, info.shape, ONNX[info.type])
 
     def behind(self, node: Node) -> bool:
-        """Whether a node reads an output of a refused one, whose shape is unknown: nothing can be said of it."""
+        """Checks whether a node reads an output of a refused node, whose shape is unknown; then it is skipped."""
         if self._unknown.isdisjoint(node.proto.input):
             return False
         self._unknown.update(node.proto.output)
@@ -190,8 +190,8 @@ def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = N
 
 
 def weights(nodes: list[Any]) -> set[str]:
-    """What operators need as constants, weights of products, and what those are made of: exporters leave the division
-    of weights by their norm in the graph."""
+    """Returns the names of constant operands, weights of products, and all inputs that they are computed from:
+    exporters leave the division of weights by their norm in the graph."""
     wanted = set[str]()
     for proto in reversed(nodes):
         if proto.domain not in ("", "ai.onnx") or proto.op_type in RANDOM:
@@ -305,7 +305,7 @@ def _without_elements(node: Node) -> dict[str, Values]:
 
 
 def _reads_elements(node: Node, index: int) -> bool:
-    """Whether a node needs an element of an input. Lists of dimensions may be empty."""
+    """Checks whether a node needs an element of an input. Lists of dimensions may be empty."""
     if node.proto.op_type == "Attention" and index in _PASTS:
         return False
     return node.proto.op_type not in ("Concat", "Resize") and node.info(index).type != "INT64"

@@ -48,7 +48,7 @@ class LastAxis(NamedTuple):
 
 
 class Op(NamedTuple):
-    """What an operator makes of its inputs; attributes that are not named have their defaults."""
+    """Pattern of an operator; attributes that are not named have their defaults."""
 
     operator: str
     inputs: "tuple[Pattern, ...]"
@@ -56,7 +56,7 @@ class Op(NamedTuple):
 
 
 class Either(NamedTuple):
-    """One of several."""
+    """Pattern with alternatives."""
 
     patterns: "tuple[Pattern, ...]"
 
@@ -66,7 +66,7 @@ Pattern = Tensor | Number | Row | LastAxis | Op | Either
 
 @dataclass(frozen=True)
 class Rule:
-    """What a pattern becomes: inputs and attributes are names of what it has found, or numbers."""
+    """Rewrite rule of a pattern: inputs and attributes are names bound by the match, or numbers."""
 
     pattern: Pattern
     operator: str
@@ -109,7 +109,7 @@ _TANH = _op("Add", _op("Tanh", _op("Mul", _SUM, Number(math.sqrt(2 / math.pi))))
 
 
 def _normalized(x: Pattern) -> Either:
-    """By the root of the mean square of the columns."""
+    """Returns the pattern of a division by the root mean square of the columns."""
     square = _either(_op("Pow", x, Number(2)), _op("Mul", x, x))
     root = _op("Sqrt", _op("Add", _op("ReduceMean", square, LastAxis("x")), Number(name="epsilon")))
     inverse = _either(_op("Reciprocal", root), _op("Div", _ONE, root))
@@ -174,14 +174,14 @@ class _Matcher:
         return [made.get(id(node), node) for node in self._nodes if id(node) not in gone]
 
     def _closed(self, found: _Found, root: Any, taken: Collection[int]) -> bool:
-        """Whether no other node, and not the user, reads an inner tensor."""
+        """Checks whether inner tensors have no other reader: neither a node nor a model output."""
         nodes = {id(node): node for node in found.nodes}
         used = Counter(name for node in nodes.values() for name in node.input)
         inner = [name for node in nodes.values() if node is not root for name in node.output if name]
         return not nodes.keys() & taken and all(self._readers[name] == used[name] for name in inner)
 
     def _match(self, pattern: Pattern, name: str, found: _Found) -> Iterator[_Found]:
-        """Every way in which a tensor is what a pattern says."""
+        """Yields every match of a pattern at a tensor."""
         if isinstance(pattern, Either):
             for one in pattern.patterns:
                 yield from self._match(one, name, found)
@@ -213,7 +213,7 @@ class _Matcher:
             yield from self._all(patterns[1:], names[1:], one)
 
     def _constant(self, pattern: Number | Row | LastAxis, name: str, found: _Found) -> Mapping[str, Any] | None:
-        """What a constant is known as from here on; None: it is not the one of the pattern."""
+        """Returns the bindings of a constant; None where it does not match."""
         values = self._constants.get(name)
         if values is None:
             return None
@@ -236,7 +236,7 @@ def _roots(pattern: Pattern) -> frozenset[str]:
 
 
 def _has_attributes(node: Any, wanted: Mapping[str, float]) -> bool:
-    """Whether a node has these attributes, which ONNX holds in fp32, and else its defaults."""
+    """Checks whether a node has these attributes, which ONNX holds in fp32, and defaults for all others."""
     given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
     return all(
         name in DEFAULTS and np.float32(given.get(name, DEFAULTS[name])) == np.float32(wanted.get(name, DEFAULTS[name]))

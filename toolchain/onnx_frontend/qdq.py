@@ -150,8 +150,8 @@ class _Fusion:
         )  # fmt: skip
 
     def _obstacle(self, node: Any, a: Factor, b: Factor, kinds: set[str]) -> str:
-        """Why a product of two quantized tensors, of types `kinds`, has no integer form; empty: it has one. Scales per
-        channel have to lie along the columns."""
+        """Returns why a product of two quantized tensors, of types `kinds`, has no integer form; empty: it has one.
+        Scales per channel have to lie along the columns."""
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         info = self._model.info[b.name]
         constant, rank = b.name in self._model.initializers, len(info.shape)

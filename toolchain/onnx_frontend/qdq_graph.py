@@ -32,7 +32,7 @@ class Factor(NamedTuple):
     axis: int
 
     def same_grid(self, other: "Factor") -> bool:
-        """Whether both have one scale, the same, and the same zero point."""
+        """Checks whether both have a single scale, the same, and the same zero point."""
         return self.scale.size == other.scale.size == 1 and (self.scale, self.zero) == (other.scale, other.zero)
 
 
@@ -56,7 +56,7 @@ class QdqGraph:
         return [node for node in nodes if node.op_type != "DequantizeLinear" or wanted.intersection(node.output)]
 
     def readers(self, name: str) -> int:
-        """How many nodes, and outputs of the model, read a tensor."""
+        """Returns the number of nodes and model outputs that read a tensor."""
         return len(self._readers.get(name, ())) + (name in self._outputs)
 
     def only_reader(self, name: str) -> Any | None:
@@ -76,14 +76,14 @@ class QdqGraph:
         return self._quantity(node, attributes.get("axis", 1), node.input[0], len(info.shape))
 
     def target(self, node: Any) -> Factor | None:
-        """What a QuantizeLinear with one constant scale makes."""
+        """Returns the output of a QuantizeLinear with a single constant scale."""
         info = self.model.info.get(node.output[0])
         found = self._quantity(node, 0, node.output[0], 1)
         return found if info is not None and info.type in BYTES and found and found.scale.size == 1 else None
 
     def implied(self, clip: Any) -> bool:
-        """Whether the QuantizeLinear that alone reads a Clip with constant limits makes the same codes without it: its
-        codes end where the limits are, or before."""
+        """Checks whether a QuantizeLinear, the only reader of a Clip with constant limits, makes the same codes without
+        it: its codes end at or before the limits."""
         quantizer = self.only_reader(clip.output[0])
         if quantizer is None or quantizer.op_type != "QuantizeLinear" or (made := self.target(quantizer)) is None:
             return False

@@ -34,7 +34,7 @@ _ONNX = ("", "ai.onnx")
 
 
 def has_control_flow(nodes: Any) -> bool:
-    """Whether a node branches, loops, or has a list of tensors."""
+    """Check whether a node branches, loops, or has a list of tensors."""
     return any(node.op_type in (*_CONTROL, *SEQUENCES) and node.domain in _ONNX for node in nodes)
 
 
@@ -191,7 +191,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
         return ModelError(f"{self._name}: node {node_name(proto)} ({proto.op_type}, opset {self._version}): {what}")
 
     def _constant(self, tensor: Any, name: str = "") -> None:
-        """What is known of an initializer."""
+        """Record type, shape and small values of an initializer."""
         self._tensors[name or tensor.name] = tensor
         self.info[name or tensor.name] = TensorInfo(type_name(tensor.data_type), tuple(tensor.dims))
         if np.prod(tensor.dims) <= MAX_FOLDED:

@@ -74,8 +74,8 @@ class Shared:
 
 
 class ControlFlow(OpenRows):
-    """What becomes of such nodes in a graph that is made node by node. `info` and `known`: what is known of tensors;
-    `_makers`: the node of each; `_shared`: what subgraphs have in common; `_steps`: the most steps of a Loop, by its
+    """Expansion of control flow in a graph that is rebuilt node by node. `info` and `known`: facts of tensors;
+    `_makers`: the node of each; `_shared`: common parts of subgraphs; `_steps`: the maximum of steps of a Loop, by its
     name."""
 
     info: dict[str, TensorInfo]
@@ -92,11 +92,11 @@ class ControlFlow(OpenRows):
 
     @abstractmethod
     def _constant(self, tensor: Any, name: str = "") -> None:
-        """What is known of an initializer."""
+        """Records type, shape and small values of an initializer."""
 
     @abstractmethod
     def _most_nodes(self) -> int:
-        """Of a model without control flow."""
+        """Returns the maximum of nodes of a model without control flow."""
 
     @abstractmethod
     def _refuse(self, proto: Any, what: str) -> ModelError: ...
@@ -131,8 +131,8 @@ class ControlFlow(OpenRows):
                 )  # fmt: skip
 
     def _in_one_shape(self, made: Sequence[list[str]], prefix: str) -> None:
-        """One element has the shape of the branch with more dimensions, where they differ: exporters of PaddlePaddle
-        write a scalar in one branch and a vector of one element in the other. `made`: the results of each branch."""
+        """Reshapes a single element to the branch with more dimensions, where they differ: exporters of PaddlePaddle
+        write a scalar in one branch and a vector in the other. `made`: the results of each branch."""
         for index, names in enumerate(zip(*made, strict=True)):
             shapes = [info.shape for name in names if (info := self.info.get(name)) is not None]
             if len(shapes) < len(names) or shapes[0] == shapes[1] or any(np.prod(shape) != 1 for shape in shapes):
@@ -142,7 +142,7 @@ class ControlFlow(OpenRows):
             made[less][index] = self._node("Reshape", [names[less], shape], f"{prefix}{less}/{index}/reshaped")
 
     def _loop(self, proto: Any, names: Names) -> None:
-        """Its steps, one behind the other; what each step leaves is joined at the end."""
+        """Unrolls the steps of a Loop; joins the outputs of all steps at the end."""
         body = next(one.g for one in proto.attribute if one.name == "body")
         given, kept, counted = list(proto.input), len(self._nodes), len(self._graph.output)
         if any(name and name not in self.known for name in given[:2]):
@@ -183,7 +183,8 @@ class ControlFlow(OpenRows):
                 self._add(helper.make_node("Concat", all_of, [outer], axis=0))
 
     def _scan(self, proto: Any, names: Names) -> None:
-        """Its steps: each takes a slice of what is scanned, and leaves a slice of each output behind the state."""
+        """Unrolls a Scan: each step takes a slice of the scanned inputs, and returns the state and a slice of each
+        output."""
         attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
         body, scanned = attributes["body"], int(attributes["num_scan_inputs"])
         if self._version < 9:
@@ -222,7 +223,8 @@ class ControlFlow(OpenRows):
                 self._stacked(slices[::-1] if orders[index] else slices, outer, axis, prefix)
 
     def _scan_at_once(self, proto: Any, body: Any, names: Names, attributes: Mapping[str, Any]) -> bool:
-        """Whether a Scan over rows, first to last, is one step on whole tensors; then that is added."""
+        """Adds a Scan over rows, first to last, as a single step on whole tensors; returns False where that is
+        impossible."""
         if any(any(value) for name, value in attributes.items() if name.startswith("scan_")):
             return False
         count = len(proto.input) - int(attributes["num_scan_inputs"])
@@ -334,7 +336,7 @@ class ControlFlow(OpenRows):
         return most
 
     def _below(self, going: str, step: int, limit: str, prefix: str) -> str:
-        """Whether a step is made: those before went on, and there are so many."""
+        """Returns the condition of a step: all before it continued, and the limit is not reached."""
         if not limit:
             return going
         at = self._constant_of(f"{prefix}step", np.array(step, np.int64))
@@ -342,13 +344,13 @@ class ControlFlow(OpenRows):
         return self._node("And", [going, less], f"{prefix}made")
 
     def _flag(self, name: str, source: str) -> str:
-        """One element as a scalar; without a source it is true."""
+        """Returns an element as a scalar; true without a source."""
         if not source:
             return self._constant_of(name, True)
         return self._node("Reshape", [source, self._constant_of(f"{name}/shape", np.zeros(0, np.int64))], name)
 
     def _row(self, going: str, row: str, prefix: str) -> str:
-        """What a step leaves, or -1 where it does not count, as a row."""
+        """Returns the row of a step, or -1 where the step does not count."""
         info = self.info.get(row)
         kind = np.dtype(np.float32) if info is None else helper.tensor_dtype_to_np_dtype(
             onnx.TensorProto.DataType.Value(info.type)

@@ -37,7 +37,8 @@ def bind(model: Any, name: str, shapes: Shapes, external: Collection[str], array
 
 
 def given_inputs(model: Any, external: Collection[str]) -> dict[str, Any]:
-    """What a user gives, by name: inputs of an onnx.ModelProto that have no values, neither in it nor in `external`."""
+    """Return the user's inputs by name: inputs of an onnx.ModelProto without values, neither in it nor in
+    `external`."""
     fixed = {*(tensor.name for tensor in model.graph.initializer), *external}
     return {value.name: value for value in model.graph.input if value.name not in fixed}
 
@@ -129,7 +130,7 @@ def shape_text(value: Any) -> str:
 
 
 def _options(values: Collection[Any]) -> Iterator[str]:
-    """What gives the values their shapes: dimensions by name where all that are open have one, else whole shapes."""
+    """Yield options for the open shapes: dimensions by name where all that are open have one, else whole shapes."""
     for value in values:
         opened = [dim for dim in _dims(value) if not known_size(dim)]
         if opened and all(map(dimension_name, opened)):

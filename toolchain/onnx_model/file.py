@@ -119,7 +119,7 @@ def external_files(path: Path) -> list[Path]:
 
 
 def one_line(error: Exception) -> str:
-    """What an error of the onnx package says."""
+    """Return the text of an error of the onnx package on a single line."""
     text = " ".join(str(error).split())
     return text[:200] or type(error).__name__
 
@@ -138,8 +138,8 @@ def _parsed(path: Path, data: bytes) -> Any:
 
 
 def _inner(model: Any) -> Iterator[Any]:
-    """All tensors of a model but the initializers of its graph: those of sparse ones and of nodes, in subgraphs and
-    functions too."""
+    """Yield all tensors of a model but the initializers of its graph: those of sparse tensors and of nodes, in
+    subgraphs and functions too."""
     yield from _of_sparse(model.graph.sparse_initializer)
     yield from _of_nodes(model.graph.node)
     for function in model.functions:

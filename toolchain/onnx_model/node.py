@@ -1,4 +1,4 @@
-"""One ONNX node while it is lowered: its inputs, its outputs, its refusals.
+"""Lowering context of an ONNX node: its inputs, its outputs, its refusals.
 
 Its constants are evaluated by ONNX's own definition.
 """

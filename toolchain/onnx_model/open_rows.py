@@ -51,8 +51,8 @@ class OpenRows(OpenShapes):
         self.rows: dict[str, ValidRows] = {}
 
     def _open_rows(self, proto: Any) -> bool:
-        """Whether a node reads such tensors, or makes one of a shape that the run decides; then what it becomes is
-        added. ModelError: it has no such form."""
+        """Rewrites a node that reads or makes a tensor of a shape known only at run time; returns False for any other
+        node. ModelError: the node has no such form."""
         try:
             return self._follow_rows(proto)
         except LookupError:  # types and shapes are not those of the operator
@@ -463,8 +463,8 @@ class OpenRows(OpenShapes):
         return True
 
     def _choose(self, condition: str, yes: str, no: str, name: str) -> bool:
-        """Whether results of two branches can be one tensor, which is added: they have one shape, or differ in how many
-        rows count."""
+        """Adds the choice between the results of two branches: of one shape, or of different row counts. Returns False
+        where they cannot be one tensor."""
         results = yes, no
         infos = [self.info.get(result) for result in results]
         if infos[0] is None or infos[1] is None or infos[0].type != infos[1].type:

@@ -116,8 +116,7 @@ class OpenShapes(ABC):
         return [size for size in most if size is not None], at, str(values[at])
 
     def _vector(self, proto: Any) -> bool:
-        """Whether a node takes elements of a shape of which the run decides others, or chooses among such; then these
-        are added."""
+        """Add a node on elements of a shape that is partly known only at run time; return False for any other node."""
         rule = _ON_ELEMENTS.get(proto.op_type)
         if rule is None:
             return False
@@ -186,7 +185,7 @@ class OpenShapes(ABC):
 
 
 def _within(operator: str, limits: Iterable[Limits]) -> bool:
-    """Whether the results at limits are those of integers without end."""
+    """Check whether results at the limits equal those of unbounded integers."""
     values = [end for pair in limits for end in pair]
     if any(end.size > MAX_FOLDED for end in values):
         return False
@@ -196,7 +195,7 @@ def _within(operator: str, limits: Iterable[Limits]) -> bool:
 
 
 def _same(before: Values, after: Values) -> bool:
-    """Whether a Cast has kept numbers but for their fraction."""
+    """Check whether a Cast has kept numbers but for their fraction."""
     return bool((np.abs(after.astype(np.float64) - before.astype(np.float64)) < 1).all())
 
 

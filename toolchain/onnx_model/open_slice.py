@@ -15,7 +15,7 @@ _REST = np.iinfo(np.int32).max
 
 
 def has_open_slice(graph: Any) -> bool:
-    """Whether the end of a Slice follows from values of an input, not from shapes only."""
+    """Checks whether the end of a Slice follows from values of an input, not from shapes only."""
     given = {value.name for value in graph.input}
     for node in graph.node:
         if node.op_type == "Slice" and len(node.input) > 2 and node.input[2] in given:
@@ -26,16 +26,15 @@ def has_open_slice(graph: Any) -> bool:
 
 
 class OpenSlices(OpenRows):
-    """What becomes of such nodes in a graph that is made node by node."""
+    """Rewriting of Slice with a computed end, in a graph that is rebuilt node by node."""
 
     info: dict[str, TensorInfo]
     known: dict[str, Values]
     _makers: dict[str, Any]
 
     def _open_slice(self, proto: Any) -> bool:
-        """Whether a node is a Slice from known starts, of which one dimension has an end that is not known; then nodes
-        are added that make all rows which there can be, -1 in those behind the end, and an output of the model with
-        the number of those before it."""
+        """Rewrites a Slice from known starts with a single unknown end; returns False for any other node. The result
+        has all possible rows, -1 in those after the end; the number of rows before it is a model output."""
         if proto.op_type != "Slice" or len(proto.input) < 3:
             return False
         data, starts, ends, axes, steps = [*proto.input, "", ""][:5]
@@ -75,7 +74,8 @@ class OpenSlices(OpenRows):
         return True
 
     def _span(self, name: str, end: str, places: range, size: int) -> str:
-        """How far the computed end is from the first place, at least 0, of a dimension of `size` rows: [1], INT64."""
+        """Returns the distance from the first place to the computed end, at least 0, of a dimension of `size` rows:
+        [1], INT64."""
         last = size if places.step > 0 else -1
         numbers = {text: self._constant_of(f"{name}/{text}", np.array([value], np.int64))
                    for text, value in (("zero", 0), ("size", size), ("begin", places.start), ("vector", 1),
@@ -90,7 +90,7 @@ class OpenSlices(OpenRows):
         return self._node("Max", [self._node("Sub", order, f"{name}/many"), numbers["zero"]], f"{name}/span")
 
     def _count(self, name: str, span: str, step: int) -> str:
-        """How many rows lie within a span: [1], INT64."""
+        """Returns the number of rows within a span: [1], INT64."""
         if step > 1:
             up = self._node("Add", [span, self._constant_of(f"{name}/up", np.array([step - 1]))], f"{name}/wider")
             span = self._node("Div", [up, self._constant_of(f"{name}/step", np.array([step]))], f"{name}/rounded")
@@ -98,7 +98,7 @@ class OpenSlices(OpenRows):
 
 
 def _places(first: int, last: int, step: int, size: int) -> range:
-    """What a Slice takes of a dimension: it begins at a place that there is, or none."""
+    """Returns the indices that a Slice takes of a dimension, from a valid index on; or none."""
     begin = min(max(first + (size if first < 0 else 0), 0), size - (step < 0))
     end = last + (size if last < 0 else 0)
     return range(begin, min(max(end, 0), size) if step > 0 else min(max(end, -1), size - 1), step)

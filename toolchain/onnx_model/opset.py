@@ -73,7 +73,7 @@ class Draft:
 
 
 class Rule(NamedTuple):
-    """How a node of an operator set below `version` becomes one of that set."""
+    """Rewrite rule for nodes of an operator set below `version`."""
 
     version: int
     rewrite: Callable[[Draft], None]

@@ -46,7 +46,7 @@ def constants_late(nodes: Sequence[Any], constants: Collection[str]) -> list[Any
 
 
 def _reads(node: Any) -> set[str]:
-    """What a node and its subgraphs read."""
+    """Return the names that a node and its subgraphs read."""
     names = {*node.input}
     for graph in subgraphs(node):
         names |= {name for inner in all_nodes(graph) for name in inner.input}

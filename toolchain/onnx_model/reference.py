@@ -44,13 +44,13 @@ class RoundToSingle(OpRun):
 
 
 class RoundToHalf(RoundToSingle):
-    """As fp16 has them."""
+    """Rounding to fp16."""
 
     narrow = FLOATS[onnx.TensorProto.FLOAT16]
 
 
 class RoundToBfloat(RoundToSingle):
-    """As bf16 has them."""
+    """Rounding to bf16."""
 
     narrow = FLOATS[onnx.TensorProto.BFLOAT16]
 
@@ -75,7 +75,8 @@ def exact(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
 
 
 def in_single(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """As `exact`, but what each node makes is rounded once, to its type: as near as that comes to it."""
+    """Executes a model like `exact`, with each node's result rounded once, to its type: the best possible in that
+    type."""
     changed = in_double(model.proto)
     nodes = list(changed.graph.node)
     del changed.graph.node[:]

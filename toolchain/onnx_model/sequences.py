@@ -17,7 +17,7 @@ from toolchain.onnx_nodes.evaluation import TensorInfo
 
 
 class Sequences(ABC):
-    """What becomes of their operators in a graph that is made node by node."""
+    """Expansion of sequence operators in a graph that is rebuilt node by node."""
 
     info: dict[str, TensorInfo]
     known: dict[str, Values]
@@ -34,8 +34,7 @@ class Sequences(ABC):
     def _refuse(self, proto: Any, what: str) -> ModelError: ...
 
     def _sequence(self, proto: Any) -> bool:
-        """Whether a node works on sequences; then they are followed, and nothing is left of it but copies of
-        tensors."""
+        """Expands a node on sequences to copies of tensors; returns False for any other node."""
         inputs = [name for name in proto.input if name]
         attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
         match proto.op_type:

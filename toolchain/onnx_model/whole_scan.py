@@ -34,8 +34,8 @@ class WholeScan:
         """Tensors that each step has one of; they have a first dimension of all steps."""
 
     def made(self, body: Any, scanned: Sequence[str], state: int, outputs: Sequence[str]) -> bool:
-        """Whether there is such a form: `state` of the first inputs stay what they are, `scanned` names are those that
-        are sliced by rows, and rows of them make `outputs`."""
+        """Builds the whole form; returns False where none exists. The first `state` inputs stay constant, `scanned`
+        names are sliced by rows, and their rows make `outputs`."""
         for name in scanned:
             if name not in self._info or not self._info[name].shape:
                 return False
@@ -62,7 +62,7 @@ class WholeScan:
         self.nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(values)))
 
     def _follow(self, node: Any) -> bool:
-        """Whether a node of the body is one that whole tensors can go through."""
+        """Applies a node of the body to whole tensors; returns False where that is impossible."""
         if node.op_type == "Identity":
             self._names[node.output[0]] = self._names.get(node.input[0], node.input[0])
             return True

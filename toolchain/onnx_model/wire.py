@@ -1,8 +1,8 @@
-"""Where the values of initializers lie in the bytes of an ONNX file, by the encoding of protobuf
+"""Locations of initializer values in the bytes of an ONNX file, by the encoding of protobuf
 (https://protobuf.dev/programming-guides/encoding/).
 
-A parsed protobuf holds all values once more, and gives no memory back. What is read here are keys and lengths, so that
-values stay where they are: in the file, which can be mapped.
+A parsed protobuf holds all values once more, and gives no memory back. This module reads keys and lengths only, so that
+values stay in the file, which can be mapped.
 """
 
 from collections.abc import Iterator

@@ -10,7 +10,7 @@ from toolchain.onnx_nodes.view import NodeView
 
 
 def open_limits(node: NodeView) -> bool:
-    """Whether a limit of Clip is computed by the run."""
+    """Checks whether a limit of Clip is computed by the run."""
     return any(node.has(index) and node.constant(index) is None for index in (1, 2))
 
 
@@ -24,8 +24,8 @@ def _line(node: NodeView) -> tuple[float, float]:
 
 
 def not_by_sixths(node: NodeView) -> bool:
-    """Whether a HardSigmoid is another than that of SIXTHS, as the type of its input has the factor between the two. A
-    factor of two steps, as Paddle's slope of 0.1666667 is, shows where a gate is nearly closed."""
+    """Checks whether a HardSigmoid differs from that of SIXTHS, as the type of its input has the factor between the
+    two. A factor of two steps, as Paddle's slope of 0.1666667 is, shows where a gate is nearly closed."""
     alpha, beta = _line(node)
     return bool(beta != SIXTHS["beta"] or np.array(6 * alpha, node.numpy_type(0)) != 1)
 
@@ -43,7 +43,7 @@ def hard_sigmoid(parts: Parts) -> None:
 
 
 def not_plain(node: NodeView) -> bool:
-    """Whether a Swish has a factor."""
+    """Checks whether a Swish has a factor."""
     return bool(node.attribute("alpha", 1.0) != 1)
 
 
@@ -56,7 +56,7 @@ def swish(parts: Parts) -> None:
 
 
 def clip(parts: Parts) -> None:
-    """With computed limits; the upper one wins."""
+    """Composes Clip with computed limits; the upper limit wins."""
     x = parts.input(0)
     if parts.node.has(1):
         x = parts.make("Max", x, parts.input(1))
@@ -66,7 +66,7 @@ def clip(parts: Parts) -> None:
 
 
 def sign(parts: Parts) -> None:
-    """Of 0 and of what is no number, itself."""
+    """Composes Sign; 0 and NaN stay themselves."""
     x, zero = parts.input(0), parts.number(0)
     above, below = (parts.make(name, x, zero) for name in ("Greater", "Less"))
     if np.dtype(parts.kind).kind != "f":
@@ -97,12 +97,12 @@ def xor(parts: Parts) -> None:
 
 
 def by_divisor(node: NodeView) -> bool:
-    """Whether a Mod has the sign of the divisor."""
+    """Checks whether a Mod has the sign of the divisor."""
     return not node.attribute("fmod", 0)
 
 
 def modulo(parts: Parts) -> None:
-    """With the sign of the divisor: where the remainder has another, the divisor is added."""
+    """Composes Mod with the sign of the divisor: it is added to a remainder of another sign."""
     a, b, zero = parts.input(0), parts.input(1), parts.number(0)
     if np.dtype(parts.kind).kind == "f":
         parts.node.refuse("attribute fmod=0 with floats: supported is 1")
@@ -214,7 +214,7 @@ def reduce_product(parts: Parts) -> None:
 
 
 def mean(parts: Parts) -> None:
-    """Of elements at the same place of all inputs."""
+    """Composes the mean of all inputs, by element."""
     count = len(parts.node.proto.input)
     total = parts.make("Sum", *(parts.input(index) for index in range(count)))
     parts.result("Mul", total, parts.number(1 / count))
@@ -234,7 +234,7 @@ def lp_normalization(parts: Parts) -> None:
 
 
 def log_sum_exp(parts: Parts) -> None:
-    """Of what is left when the largest is taken out, where that is finite."""
+    """Composes ReduceLogSumExp of the differences from the largest element, where that is finite."""
     x, axes = parts.input(0), _axes(parts.node)
     if axes is None:
         parts.result("Identity", x)
@@ -256,7 +256,7 @@ def log_softmax(parts: Parts) -> None:
 
 
 def hardmax(parts: Parts) -> None:
-    """One at the first of the largest."""
+    """Composes Hardmax: 1 at the first of the largest, else 0."""
     node, shape = parts.node, parts.node.shape(0)
     axis = node.axis(len(shape), -1)
     found = parts.make("ArgMax", parts.input(0), axis=axis)
@@ -341,7 +341,7 @@ def _full(parts: Parts, index: int, term: str, sizes: dict[str, int]) -> str:
 
 
 def _diagonal(parts: Parts, x: str, term: str, sizes: dict[str, int]) -> tuple[str, str]:
-    """Of letters that are twice in a term one: the elements at the same place of both dimensions."""
+    """Extracts the diagonal of letters that occur twice in a term: elements at the same index of both dimensions."""
     while twice := next((letter for letter in term if term.count(letter) > 1), ""):
         first, second = term.index(twice), term.rindex(twice)
         others, size = [at for at in range(len(term)) if at not in (first, second)], sizes[twice]
@@ -413,7 +413,7 @@ def determinant(parts: Parts) -> None:
 
 
 def zeros_differ(node: NodeView) -> bool:
-    """Whether the columns of the second matrix of a MatMulInteger have zero points of their own."""
+    """Checks whether the columns of the second matrix of a MatMulInteger have different zero points."""
     zeros = node.constant(3) if node.has(3) else None
     return zeros is not None and np.unique(zeros).size > 1
 

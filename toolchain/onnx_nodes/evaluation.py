@@ -30,7 +30,7 @@ def type_name(code: int) -> str:
 
 
 def known_size(dim: Any) -> bool:
-    """Whether a dimension has a value; some exporters write -1 where it has none."""
+    """Checks whether a dimension has a value; some exporters write -1 for none."""
     return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 

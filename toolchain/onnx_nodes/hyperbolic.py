@@ -62,7 +62,7 @@ class _Terms:
         return self("Add", self("Log", x), math.log(2))
 
     def arc_sine(self, size: str) -> str:
-        """Of 0..1."""
+        """Computes asin for 0..1."""
         near = self.odd(size, ASIN)
         far = self.odd(self("Sqrt", self("Mul", self("Sub", 1.0, size), 0.5)), ASIN)
         return self.where(self("Greater", size, 0.5), self("Sub", math.pi / 2, self("Mul", far, 2.0)), near)

@@ -119,7 +119,7 @@ def _scales(node: NodeView, shape: Sequence[int], target: Sequence[int], axes: S
 
 
 def _coordinates(node: NodeView, size: int, length: int, scale: float, region: tuple[float, float]) -> Values:
-    """Where in the image each pixel of the result comes from."""
+    """Returns the coordinate in the image of each pixel of the result."""
     mode = node.attribute("coordinate_transformation_mode", "half_pixel")
     x = np.arange(length, dtype=np.float64)
     match mode:
@@ -255,7 +255,7 @@ _MAX_CHANNELS = (1 << 16) - 1
 def _transposed_pads(
     node: NodeView, image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """What is cut of the whole result at the begin and at the end; negative: what is added."""
+    """Returns the pads that are cut from the whole result at the begin and at the end; negative: added."""
     rank, output = len(image), node.out_info().shape[2:]
     more = list(node.attribute("output_padding", [0] * rank))
     pads = list(node.attribute("pads", [0] * 2 * rank))
@@ -323,7 +323,7 @@ def local_response(parts: Parts) -> None:
 
 
 def instance_normalization(parts: Parts) -> None:
-    """Each channel of each image on its own."""
+    """Composes InstanceNormalization, by channel of each image."""
     node = parts.node
     batch, channels, *spatial = node.shape(0)
     pixels = parts.reshaped(parts.input(0), batch, channels, math.prod(spatial))

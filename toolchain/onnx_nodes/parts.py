@@ -65,7 +65,7 @@ class Parts:
         return self.several(1, operator, *inputs, **attributes)[0]
 
     def several(self, count: int, operator: str, *inputs: str, **attributes: Any) -> list[str]:
-        """As `make`, of a node with several outputs."""
+        """Adds a node with several outputs, like `make`."""
         names = [f"{self._prefix}/{len(self.nodes)}.{index}" for index in range(count)]
         self._add(operator, inputs, names, attributes)
         return names
@@ -103,7 +103,7 @@ class Parts:
         return names[0] if len(names) == 1 else self.make("Concat", *names, axis=axis)
 
     def row(self, index: int, at: int) -> str:
-        """One row of an input, made by the compiler where that is constant."""
+        """Returns a row of an input; the compiler computes it if it is constant."""
         values = self.node.constant(index)
         if values is not None:
             return self.constant(values[at])
@@ -114,8 +114,8 @@ Compose = Callable[[Parts], None]
 
 
 class Row(NamedTuple):
-    """What an operator of another domain becomes, as a cell of docs/onnx-coverage.md and as a function, and which
-    attributes act."""
+    """Rewrite of an operator of another domain, as a cell of docs/onnx-coverage.md and as a function, with the
+    attributes in effect."""
 
     becomes: str
     compose: Compose

@@ -36,7 +36,7 @@ def _windows(node: NodeView) -> tuple[list[int], list[int], list[int], list[int]
 
 
 def gives_places(node: NodeView) -> bool:
-    """Whether a MaxPool says where it has found the largest."""
+    """Checks whether a MaxPool returns the indices of the largest."""
     return node.gives(1)
 
 
@@ -71,7 +71,7 @@ def maximum_with_places(parts: Parts) -> None:
 
 
 def _steps(node: NodeView, image: Sequence[int]) -> list[int]:
-    """From a pixel to the next along each axis, in the numbers of MaxPool's places."""
+    """Returns the index step from a pixel to the next along each axis, in MaxPool's indices."""
     sizes = list(image)
     if node.attribute("storage_order", 0):
         return [math.prod(sizes[:axis]) for axis in range(len(sizes))]

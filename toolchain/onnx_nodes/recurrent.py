@@ -43,7 +43,7 @@ class _Function(NamedTuple):
 
 
 class _Direction(NamedTuple):
-    """What the steps of one direction use."""
+    """Operands of the steps of one direction."""
 
     gates: list[str]
     """Of each step, in the order of time: the inputs' part of all gates, batch x (gates x hidden)."""
@@ -101,7 +101,7 @@ class _Layer:
                 )
 
     def _alive(self) -> list[str] | None:
-        """For each step, which sequences of the batch still last; None: all of them."""
+        """Returns, for each step, the mask of sequences that still last; None: all last to the end."""
         if not self.node.has(4):
             return None
         parts, lengths = self.parts, self.node.constant(4)

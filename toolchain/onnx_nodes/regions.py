@@ -94,7 +94,7 @@ def _clipped(parts: Parts, at: str, pixels: int) -> str:
 
 
 def _weights(parts: Parts, bins: _Bins, sampling: int) -> str:
-    """What each row of pixels has in the mean of a bin: regions x bins x pixels."""
+    """Computes the weight of each row of pixels in the mean of a bin: regions x bins x pixels."""
     pixel = parts.constant(np.arange(bins.pixels, dtype=np.float32).reshape(1, 1, 1, bins.pixels))
     if sampling:
         which = parts.constant(np.arange(sampling, dtype=np.float32).reshape(1, 1, sampling, 1))
@@ -123,7 +123,7 @@ def _near(parts: Parts, bins: _Bins, pixel: str) -> str:
 
 
 def _largest(parts: Parts, down: _Bins, along: _Bins, sizes: tuple[int, int, int], sampling: int) -> None:
-    """Of what each of the four pixels around each sample adds to it."""
+    """Computes the maximum over the contributions of the four pixels around each sample."""
     (images, channels, height, width), (count, rows, columns) = parts.node.shape(0), sizes
     pixels = parts.make("Transpose", parts.input(0), perm=[0, 2, 3, 1])
     table = parts.reshaped(pixels, images * height * width, channels)

@@ -63,7 +63,7 @@ def _size(tensor: Any) -> int:
 
 
 def _broken_tensor(tensor: Any) -> str:
-    """Why a tensor has no values; empty where it has. Values of files beside the model are not there yet."""
+    """Returns why a tensor has no values; empty where it has. Values of files beside the model are not read yet."""
     if uses_external_data(tensor):
         return ""
     if any(size < 0 for size in tensor.dims):

@@ -43,7 +43,7 @@ class _Axis:
         return self.bounded(self._scaled(back, 1, low))
 
     def inside(self, x: str) -> str:
-        """Whether a pixel is in the image."""
+        """Computes whether a pixel is in the image."""
         return self._parts.make("Equal", x, self.bounded(x))
 
 

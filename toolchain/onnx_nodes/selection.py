@@ -46,7 +46,7 @@ def top_k(parts: Parts) -> None:
 
 
 def _sorted(parts: Parts, axis: int, k: int) -> None:
-    """By kernel TOP_K, which finds the places in rows."""
+    """Sorts by kernel TOP_K, which finds the indices in rows."""
     node, shape, last = parts.node, parts.node.shape(0), len(parts.node.shape(0)) - 1
     order = [at for at in range(last + 1) if at != axis] + [axis]
     back = [order.index(at) for at in range(last + 1)]
@@ -116,7 +116,7 @@ def one_hot(parts: Parts) -> None:
 
 
 def gather_elements(parts: Parts) -> None:
-    """One table of all elements, and the place of each."""
+    """Composes GatherElements as Gather from a table of all elements."""
     node, shape = parts.node, parts.node.shape(0)
     axis = node.axis(len(shape), 0)
     wanted = node.shape(1)
@@ -170,7 +170,8 @@ def gather_nd(parts: Parts) -> None:
 
 
 def scatter_elements(parts: Parts) -> None:
-    """With constant places: each element of the result comes from the data or from the updates."""
+    """Composes ScatterElements; with constant indices each element of the result comes from the data or from the
+    updates."""
     node, shape = parts.node, parts.node.shape(0)
     if reduction := _reduction(node):
         scatter = _compared(parts)
@@ -189,7 +190,7 @@ def scatter_elements(parts: Parts) -> None:
 
 
 class _Reduction(NamedTuple):
-    """How updates of a place, and its element, become one: operator on two, operator on many, what changes nothing."""
+    """Reduction of an element with its updates: operator on two, operator on many, neutral element."""
 
     pair: str
     many: str
@@ -203,7 +204,7 @@ _REDUCTIONS = {
 
 
 def _reduction(node: NodeView) -> _Reduction | None:
-    """That of a node; None: the last update of a place takes it."""
+    """Returns the reduction of a node; None: the last update of an element replaces it."""
     name = str(node.attribute("reduction", "none"))
     if name != "none" and name not in _REDUCTIONS:
         node.refuse(f"attribute reduction={name}: supported are none, {', '.join(_REDUCTIONS)}")
@@ -211,8 +212,7 @@ def _reduction(node: NodeView) -> _Reduction | None:
 
 
 def _reduced(parts: Parts, scatter: "_Compared", reduction: _Reduction) -> str:
-    """Each element of the data with the updates of its place: all places along the axis are compared with each
-    index."""
+    """Reduces each element of the data with its updates: all positions along the axis are compared with each index."""
     neutral, kind = reduction.neutral, np.dtype(parts.kind)
     if math.isinf(neutral) and kind.kind != "f":  # the device has INT32 for INT64
         limits = np.iinfo(np.int32 if kind.itemsize > 4 else kind)
@@ -224,7 +224,7 @@ def _reduced(parts: Parts, scatter: "_Compared", reduction: _Reduction) -> str:
 
 
 def _placed(parts: Parts) -> None:
-    """Each element of the data, or the last update of its place: indices are known in the run only."""
+    """Selects each element of the data, or its last update: indices are known in the run only."""
     scatter = _compared(parts)
     count, width = scatter.indices, scatter.width
     last = _last(parts, scatter.here, count, [1, count, 1])
@@ -311,7 +311,7 @@ def _turned_back(parts: Parts, scatter: _Compared, made: str) -> None:
 
 
 def scatter_nd(parts: Parts) -> None:
-    """As ScatterElements, for rows."""
+    """Composes ScatterND: ScatterElements for rows."""
     node, shape = parts.node, parts.node.shape(0)
     indices, depth, reduction = node.constant(1), node.shape(1)[-1], _reduction(parts.node)
     steps = [math.prod(shape[at + 1 : depth]) for at in range(depth)]
@@ -323,7 +323,7 @@ def scatter_nd(parts: Parts) -> None:
 
 
 def _placed_rows(parts: Parts, steps: list[int], reduction: _Reduction | None) -> None:
-    """As `_placed` and `_reduced`, for rows."""
+    """Composes `_placed` and `_reduced` for rows."""
     node, shape, depth = parts.node, parts.node.shape(0), len(steps)
     size, width, count = math.prod(shape[:depth]), math.prod(shape[depth:]), math.prod(node.shape(1)[:-1])
     _bounded(node, size, count, width if reduction else 1)

@@ -1,4 +1,4 @@
-"""What is known of a node before the run: attributes, types and shapes, values of constants."""
+"""View of a node before the run: attributes, types and shapes, values of constants."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ class NodeView:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """All that are given, as onnx.helper has them."""
+        """Explicit attributes, as onnx.helper has them."""
         return dict(self._attributes)
 
     def attribute(self, name: str, otherwise: Any = None) -> Any:
@@ -61,11 +61,11 @@ class NodeView:
         return given % rank
 
     def has(self, index: int) -> bool:
-        """Whether an optional input is given."""
+        """Checks whether the node has an optional input."""
         return index < len(self.proto.input) and bool(self.proto.input[index])
 
     def gives(self, index: int) -> bool:
-        """Whether an optional output is wanted."""
+        """Checks whether the node has an optional output."""
         return index < len(self.proto.output) and bool(self.proto.output[index])
 
     def info(self, index: int) -> TensorInfo:
@@ -124,7 +124,7 @@ def all_nodes(graph: Any) -> Iterator[Any]:
 
 
 def node_name(proto: Any) -> str:
-    """What a node is called in messages."""
+    """Returns the name of a node in messages."""
     return str(proto.name or f"{proto.op_type}_{''.join(proto.output[:1])}")
 
 

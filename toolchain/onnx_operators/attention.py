@@ -27,7 +27,7 @@ from toolchain.onnx_operators.linear import product
 
 
 class Sizes(NamedTuple):
-    """Of Q, K and V; `keys` are those of the past too."""
+    """Sizes of Q, K and V; `keys` includes those of the past."""
 
     batch: int
     heads: int
@@ -45,20 +45,20 @@ class Sizes(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """How far a query sees before and behind its own position; -1: everything."""
+    """Window of a query before and after its own position; -1: unlimited."""
 
     left: int
     right: int
 
 
 def sight(node: Node) -> Sight:
-    """What is_causal and the windows say."""
+    """Return the window by is_causal and the window sizes."""
     left, right = (int(node.attribute(f"{side}_window_size", -1)) for side in ("left", "right"))
     return Sight(left, 0 if node.attribute("is_causal", 0) else right)
 
 
 def possible(node: Node, s: Sizes) -> bool:
-    """Whether ATTN_T computes it: no mask, heads of one size and type, and an order that it knows."""
+    """Check whether ATTN_T computes it: no mask, heads of equal size and type, and an order that it supports."""
     kinds = [node.kind(node.info(index), node.proto.input[index]) for index in range(3)]
     if node.has(3) or s.width != s.value_width:
         return False
@@ -103,12 +103,12 @@ _PAST = ((4, 1), (5, 2))
 
 
 def applies(node: Node) -> bool:
-    """Whether the past of an Attention is a cache."""
+    """Check whether the past of an Attention is a cache."""
     return _has_past(node) and node.tensor(4).role is Role.KV
 
 
 def _has_past(node: Node) -> bool:
-    """Whether there are keys and values before the new ones; those of a first step have no element."""
+    """Check whether there are keys and values before the new; those of a first step have no element."""
     return node.has(4) and 0 not in node.info(4).shape
 
 
@@ -271,7 +271,7 @@ def attention(node: Node) -> None:
 
 
 def _sizes(node: Node) -> Sizes:
-    """Of Q, K and V with the past."""
+    """Return the sizes of Q, K and V with the past."""
     (batch, heads, queries, width), (_, kv_heads, new, _), (*_, value_width) = (
         _shape(node, index, name) for index, name in enumerate(("q_num_heads", "kv_num_heads", "kv_num_heads"))
     )
@@ -326,7 +326,7 @@ def _with_past(node: Node, index: int, new: TensorIR) -> TensorIR:
 
 
 def _shared(node: Node, s: Sizes, a: TensorIR, b: TensorIR, out: TensorIR, n: int, k: int, *, nk: bool) -> None:
-    """One product per head of K and V; the heads of Q that share it are rows of it."""
+    """Emit a product per head of K and V; the heads of Q that share it are rows of it."""
     m = s.heads // s.kv_heads * s.queries
     batch = s.batch * s.kv_heads
     product(node, [a, b], out, (m, n, k), batch=batch, step0=m * k, step1=k * n, in1_nk=int(nk))
@@ -429,7 +429,7 @@ def _cast(node: Node, x: TensorIR, kind: DataType) -> TensorIR:
 
 
 def _visible(node: Node, s: Sizes) -> Values:
-    """Which keys each query sees by is_causal and the windows, shape (queries, keys)."""
+    """Return the mask of keys that each query sees by is_causal and the windows, shape (queries, keys)."""
     distance = np.arange(s.queries)[:, None] + s.past - np.arange(s.keys)
     seen = np.ones(distance.shape, np.bool_)
     left, right = sight(node)

@@ -28,7 +28,7 @@ class _Grid(NamedTuple):
 
 
 def _grid(node: Node, shape: tuple[int, ...]) -> _Grid:
-    """Of the whole tensor, of each element of an axis, or of blocks along it."""
+    """Returns the grid of the whole tensor, of each element of an axis, or of blocks along it."""
     scale = node.needed(1, "scale")
     if scale.dtype != np.float32:
         node.refuse(f"scale of type {scale.dtype}: supported is float32")

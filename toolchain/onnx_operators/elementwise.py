@@ -193,7 +193,7 @@ def bitwise_not(node: Node) -> None:
 
 
 def bit_shift(node: Node) -> None:
-    """Of unsigned integers; what INT32 holds of UINT32 and UINT64 has its highest bit filled with 0."""
+    """Lowers BitShift of unsigned integers; UINT32 and UINT64, held in INT32, have their highest bit filled with 0."""
     x, places, out, kind = node.tensor(0), node.tensor(1), node.output(), node.info(0).type
     left = str(node.attribute("direction", "")) == "LEFT"
     if left and kind == "UINT16":

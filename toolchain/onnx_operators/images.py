@@ -78,7 +78,7 @@ def pad_into(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], valu
 
 
 def rows_of_windows(node: Node, x: TensorIR, shape: Windows) -> TensorIR:
-    """All windows of a padded image, one row each: (batch, output..., channels, kernel...)."""
+    """Returns all windows of a padded image, a row each: (batch, output..., channels, kernel...)."""
     take = steps(x.shape)
     inner = [step * distance for step, distance in zip(take[2:], shape.dilations, strict=True)]
     outer = [step * distance for step, distance in zip(take[2:], shape.strides, strict=True)]
@@ -89,7 +89,7 @@ def rows_of_windows(node: Node, x: TensorIR, shape: Windows) -> TensorIR:
 
 
 def patches(node: Node, x: TensorIR, shape: Windows, *, windows_last: bool, border: float = 0) -> TensorIR:
-    """All windows: (batch, channels, kernel..., output...) or, windows first, (batch, channels, output...,
+    """Returns all windows: (batch, channels, kernel..., output...) or, windows first, (batch, channels, output...,
     kernel...)."""
     x = padded(node, x, (0, 0, *shape.before), (0, 0, *shape.after), border)
     batch, channels = x.shape[:2]
@@ -138,7 +138,8 @@ and a quarter of the default scratchpad holds no more. Chosen by us."""
 
 
 def _spread(x: TensorIR, shape: device.Windows) -> bool:
-    """Whether its windows are dilated so widely that a tile of one may not fit: their pixels are collected instead."""
+    """Checks whether windows are dilated so widely that a tile of a window may not fit: their pixels are collected
+    instead."""
     rows = (shape.kh - 1) * shape.dh + 1
     return shape.dh > 1 and rows * shape.w * x.shape[1] * BITS[x.dtype] // 8 > MAX_SPREAD
 
@@ -274,7 +275,7 @@ def device_windows(x: TensorIR, shape: Windows) -> device.Windows | None:
 
 
 def _is_a_row(x: TensorIR, shape: Windows, after: Sequence[int]) -> bool:
-    """Whether an image of two dimensions is one row, and its windows are."""
+    """Checks whether an image of two dimensions is a single row, and its windows are."""
     return x.shape[2] == shape.kernel[0] == shape.output[0] == 1 and not shape.before[0] and not after[0]
 
 
@@ -288,7 +289,7 @@ def channels_last(node: Node, x: TensorIR) -> TensorIR:
 
 
 def _before_channels_first(node: Node, out: TensorIR) -> TensorIR:
-    """Where a layer writes N x pixels x C that `_channels_first` brings to `out`."""
+    """Returns the output of a layer in N x pixels x C, which `_channels_first` transposes to `out`."""
     if _same_either_way(out.shape):
         return out
     return node.temporary((out.shape[0], math.prod(out.shape[2:]), out.shape[1]), out.dtype)

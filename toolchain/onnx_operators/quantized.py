@@ -71,7 +71,7 @@ def matmul_integer(node: Node) -> None:
 
 
 def _column_sums(node: Node, b: TensorIR, zero: int) -> TensorIR:
-    """Of B - zero, INT32."""
+    """Returns the column sums of B - zero, INT32."""
     values, wide = node.constant(1), DataType.INT32
     if values is not None:
         return node.weight((values.astype(np.int64) - zero).sum(axis=0), wide)
@@ -140,7 +140,7 @@ def qlinear_convolution(node: Node) -> None:
 
 
 class _Finish(NamedTuple):
-    """What happens to the sum on its way out; empty: nothing, it is the result."""
+    """Epilogue of a product; empty: the sum is the result."""
 
     scale: TensorIR | None = None
     bias: TensorIR | None = None
@@ -151,7 +151,7 @@ class _Finish(NamedTuple):
     relu: bool = False
 
     def tensors(self, residual: TensorIR | None) -> list[TensorIR]:
-        """In the order of the epilogue; `residual` as the layer sees it."""
+        """Returns the operands in the order of the epilogue; `residual` as the layer sees it."""
         return [tensor for tensor in (self.bias, residual, self.scale) if tensor is not None]
 
     def attributes(self) -> dict[str, Attribute]:
@@ -216,7 +216,7 @@ def fused(node: Node) -> None:
 
 
 def _finish(node: Node, out: TensorIR) -> _Finish:
-    """Of a fused node. The multiplier of a residual stands behind one per channel."""
+    """Returns the epilogue of a fused node. The multiplier of a residual follows those of the channels."""
     scale = np.array(node.attribute("scale"))
     residual = node.tensor(4) if node.has(4) else None
     if residual is not None:

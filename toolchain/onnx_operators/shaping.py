@@ -78,7 +78,7 @@ def tile(node: Node) -> None:
 
 
 def pads_otherwise(node: Node) -> bool:
-    """Whether a Pad repeats the tensor, or cuts it."""
+    """Checks whether a Pad repeats the tensor, or cuts it."""
     return node.attribute("mode", "constant") != "constant" or bool((node.needed(1, "pads") < 0).any())
 
 

@@ -31,7 +31,7 @@ class _Axis(NamedTuple):
         return max(0, (self.windows - 1) * self.step + (self.taps - 1) * self.apart + 1 - size - self.begin)
 
     def tap(self, at: int) -> slice:
-        """What the tap of that number reads of the padded dimension."""
+        """Returns the slice of the padded dimension that tap `at` reads."""
         return slice(at * self.apart, at * self.apart + (self.windows - 1) * self.step + 1, self.step)
 
 
@@ -58,7 +58,7 @@ def _axes(image: Sequence[int], how: dict[str, Any]) -> list[_Axis]:
 
 
 def _taps(x: Any, axes: list[_Axis], fill: Any) -> Iterator[Any]:
-    """For each tap of the window, what all windows have there."""
+    """Yields, for each tap of the window, the elements of all windows."""
     widths = [(axis.begin, axis.beyond(size)) for axis, size in zip(axes, x.shape[2:], strict=True)]
     whole = np.pad(x, [(0, 0), (0, 0), *widths], constant_values=fill)
     for at in itertools.product(*(range(axis.taps) for axis in axes)):

@@ -65,7 +65,7 @@ def _fixed(graph: Graph) -> set[str]:
 
 
 def _seen(graph: Graph, name: str) -> Hashable:
-    """What of an operand decides how a layer is cut."""
+    """Return the properties of an operand that decide how a layer is cut."""
     one = graph.tensors[name]
     return (
         one.dtype,
@@ -108,13 +108,13 @@ def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Cho
 
 
 def _touches(graph: Graph, layer: LayerIR, names: set[str]) -> bool:
-    """Whether a layer has one of some tensors in the scratchpad."""
+    """Check whether a layer has one of some tensors in the scratchpad."""
     own = {name for name in (*layer.inputs, *layer.outputs) if graph.resident(name)}
     return not names.isdisjoint(map(graph.storage, own))
 
 
 def _time(graph: Graph, layers: list[LayerIR], target: Target) -> int | None:
-    """Of layers, each with the tile that is fastest where it runs alone."""
+    """Measure layers, each with the tile that is fastest where it runs alone."""
     made = list[LayerIR]()
     for layer in layers:
         tiled = fastest(graph, layer, target).layer.having(spread=1)

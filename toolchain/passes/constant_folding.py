@@ -29,7 +29,7 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _is_made(layer: LayerIR, values: Values, out: TensorIR) -> bool:
-    """Whether a COPY fills its output, which is not too large."""
+    """Check whether a COPY fills its output, which is not too large."""
     return int(np.prod(layer.integers("dims"))) == out.elements and not values.size < out.elements > MOST_COPIED
 
 

@@ -145,7 +145,7 @@ def _best(
 
 
 def _shares(group: Sequence[LayerIR]) -> bool:
-    """Whether a layer leaves others a part of the scratchpad."""
+    """Check whether a layer leaves others a part of the scratchpad."""
     layer = group[0]
     single = len(group) == 1 and layer.integer("batch", 1) == 1 and len(layer.outputs) == 1
     return single and layer.integer("buffers", 1) > 1
@@ -172,7 +172,7 @@ def _time(graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers |
 
 
 def _clear(graph: Graph, layer: LayerIR, target: Target) -> bool:
-    """Whether one engine less would be slower by its computation alone."""
+    """Check whether an engine less would be slower by its computation alone."""
     about = Estimate(graph, layer, target).cycles(layer.integers("tile"), layer.integer("prefetch"))
     return computing(graph, layer, target, target.engines - 1) * SURE[1] >= about * SURE[0]
 

@@ -65,7 +65,7 @@ def _fused(product: LayerIR, layer: LayerIR, step: str, tensor: str) -> LayerIR:
 
 
 def _bias(graph: Graph, product: LayerIR, layer: LayerIR, operand: int) -> LayerIR | None:
-    """With the bias in fp32, as the sum is. One per row is possible for a single product of m rows."""
+    """Fuse a bias, in fp32 like the sum. A bias per row is possible for a single product of m rows."""
     epilogue = product.text("epilogue")
     if epilogue not in ("", "bias") or layer.text("function") != "ADD" or operand != 0:
         return None

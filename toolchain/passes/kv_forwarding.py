@@ -61,13 +61,13 @@ def _merged(graph: Graph, possible: Callable[[Graph, LayerIR], bool]) -> Graph:
 
 
 def _alike(graph: Graph, layer: LayerIR) -> bool:
-    """Whether the new rows lie as one command can name them."""
+    """Check whether a single command can name the layout of the new rows."""
     keys, values = (graph.tensors[name] for name in layer.inputs[:2])
     return (keys.dtype, keys.pitch) == (values.dtype, values.pitch)
 
 
 def _on_chip(graph: Graph, layer: LayerIR) -> bool:
-    """Whether they are few besides, or in the scratchpad."""
+    """Check whether the new rows are few, or in the scratchpad."""
     resident = all(graph.resident(name) for name in layer.inputs[:2])
     return _alike(graph, layer) and (layer.integer("m") == 1 or resident)
 

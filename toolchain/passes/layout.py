@@ -38,7 +38,7 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def swap_of(graph: Graph, layer: LayerIR) -> Swap | None:
-    """What a COPY swaps, if that is all it does."""
+    """Return the swap of rows and columns that a COPY makes; None for any other COPY."""
     if layer.op_type != "COPY" or layer.integer("at_in") or layer.integer("at_out"):
         return None
     dims, take, put = (layer.integers(name) for name in ("dims", "from", "to"))
@@ -117,7 +117,7 @@ class _Layout:
         return self.swaps.get(self.graph.storage(tensor))
 
     def _changes(self, tensor: str) -> bool:
-        """Whether a tensor has more than one value during a run."""
+        """Check whether a tensor has more than one value during a run."""
         stored = self.graph.storage(tensor)
         return self._writers[stored] + (stored in map(self.graph.storage, self.graph.inputs)) > 1
 

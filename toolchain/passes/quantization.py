@@ -86,7 +86,7 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _check_rows(tensor: TensorIR, config: QConfig) -> None:
-    """What `packing.mode: logical` promises: as many bits as there are (docs/bit-widths.md, R3)."""
+    """Checks the promise of `packing.mode: logical`: tensors without padding bits (docs/bit-widths.md, R3)."""
     size = tensor_bytes(tensor.shape, tensor.qbits)
     if config.packing == "logical" and not tensor.view_of and tensor.size != size:
         raise RuleError(
@@ -97,7 +97,7 @@ def _check_rows(tensor: TensorIR, config: QConfig) -> None:
 
 
 def _numbers(graph: Graph) -> dict[int, int]:
-    """Where products are whose weights may be quantized -> their number. Phases of one model have the same products."""
+    """Returns the index of each quantizable product by its layer index. Phases of a model have the same products."""
     found: dict[int, int] = {}
     numbers = Counter[int]()
     for index, layer in enumerate(graph.layers):
@@ -108,8 +108,8 @@ def _numbers(graph: Graph) -> dict[int, int]:
 
 
 def _split(layer: LayerIR, bits: int, config: QConfig) -> bool:
-    """Whether the weights of a group would end inside a byte, as those of a depthwise convolution do: the device has
-    no such groups, so that these weights keep their width."""
+    """Checks whether the weights of a group would end inside a byte, as those of a depthwise convolution do: the device
+    has no such groups, so that these weights keep their width."""
     groups = layer.integer("groups", 1)
     return groups > 1 and config.packing != "unpacked_byte" and bool(layer.integer("cout") // groups * bits % 8)
 
@@ -262,7 +262,7 @@ def restored(before: Graph, after: Graph) -> Graph:
 
 
 def _restored_weights(after: Graph, product: LayerIR, before: LayerIR) -> Values:
-    """Those of a product, of all its groups."""
+    """Returns the restored weights of a product, of all its groups."""
     layers = {layer.id: layer for layer in after.layers}
     groups = list[Values]()
     while (name := f"{product.id}.group{len(groups)}") in layers:
@@ -296,7 +296,7 @@ def _codes(values: Values, bits: int, *, rows: bool) -> tuple[Values, Values]:
 
 
 def _has_groups(layer: LayerIR, config: QConfig) -> bool:
-    """Whether a product has several groups of rows of weights: those of a convolution are none."""
+    """Checks whether a product has several groups of rows of weights: a convolution has none."""
     return bool(config.group) and layer.op_type == "GEMM_T" and layer.integer("k") > config.group
 
 

@@ -37,8 +37,8 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def dependencies(graph: Graph) -> list[set[int]]:
-    """For each layer the earlier ones that it must come after: they write what it reads or writes, or read what it
-    writes. A writer of a tensor comes after the last one, which came after all others and those that had read them."""
+    """Return for each layer its earlier dependencies: layers that write its operands or outputs, or read its outputs. A
+    writer of a tensor follows the last writer, which followed all others and their readers."""
     writers: dict[str, list[int]] = {}
     readers: dict[str, set[int]] = {}
     """Since the last writer."""

@@ -17,7 +17,7 @@ TYPES = {8: DataType.INT8, 4: DataType.INT4, 2: DataType.INT2}
 
 
 def rows_in_order(layer: LayerIR) -> bool:
-    """Whether the rows of a product follow each other in its first operand."""
+    """Check whether the rows of a product follow each other in its first operand."""
     return layer.integer("batch") == 1 or layer.integer("step0") == layer.integer("m") * layer.integer("k")
 
 
@@ -28,7 +28,7 @@ def add_constant(graph: Graph, name: str, values: Values, kind: DataType) -> Non
 
 
 def has_blocks(graph: Graph, layer: LayerIR) -> bool:
-    """Whether a product reads weights that the model has as codes in blocks."""
+    """Check whether a product reads weights that the model has as codes in blocks."""
     if layer.op_type != "GEMM_T" or layer.inputs[1] not in graph.blocks or layer.integer("in1_nk"):
         return False
     blocks = graph.blocks[layer.inputs[1]]
@@ -42,8 +42,8 @@ def has_blocks(graph: Graph, layer: LayerIR) -> bool:
 
 
 def saves_traffic(graph: Graph, layer: LayerIR) -> bool:
-    """Whether codes save more DRAM traffic than the sums of blocks are, each of which is written and read again: with
-    few tokens."""
+    """Check whether codes save more DRAM traffic than the sums of blocks cost, each written and read again: with few
+    tokens."""
     blocks, (k, n) = graph.blocks[layer.inputs[1]], (layer.integer("k"), layer.integer("n"))
     sums = layer.integer("batch") * layer.integer("m") * n * (len(blocks.scales) - 1)
     saved = bytes_of(k * n, DataType.FP32) - bytes_of(k * n, TYPES[blocks.bits])

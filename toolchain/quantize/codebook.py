@@ -21,7 +21,7 @@ Values = NDArray[Any]
 
 
 class VectorQuantization(NamedTuple):
-    """How weights become codes."""
+    """Parameters of vector quantization."""
 
     codebooks: int = 1
     """Of each product."""

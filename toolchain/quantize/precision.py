@@ -57,7 +57,8 @@ def _changes(tensor: TensorIR, kind: DataType) -> bool:
 
 
 def _rounded(values: Values, kind: DataType) -> Values:
-    """In the type, half to even. What is finite stays finite: masks of large negative numbers go on working."""
+    """Rounds to the type, half to even. Finite values stay finite: masks of large negative numbers keep their
+    effect."""
     with np.errstate(over="ignore"):
         rounded = values.astype(NUMPY[kind])
     overflows = np.isinf(rounded) & np.isfinite(values)

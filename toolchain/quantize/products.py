@@ -209,8 +209,8 @@ class Quantizer:
         return list(names)
 
     def _reads_codes(self, node: Any, index: int) -> bool:
-        """Whether an input of a node that has a scale is read as codes: by products, sums of codes, and what moves them
-        to such. Others read the numbers, which cost no conversion."""
+        """Checks whether an input of a node that has a scale is read as codes: by products, sums of codes, and
+        operators that move codes to such. All others read the numbers, which cost no conversion."""
         name = node.input[index]
         if node.output[0] in self._products:
             return index < 2
@@ -243,7 +243,8 @@ class Quantizer:
         return following.output[0] if following is not None and alone else name
 
     def _limits(self, node: Any) -> bool:
-        """Whether a node is Relu, or a Clip with constant limits: the range of the codes is that of its results."""
+        """Checks whether a node is Relu, or a Clip with constant limits: the range of the codes is that of its
+        results."""
         return node.op_type == "Relu" or (
             node.op_type == "Clip" and all(one in self._weights for one in node.input[1:] if one)
         )

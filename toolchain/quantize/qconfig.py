@@ -86,22 +86,23 @@ class QConfig:
     vectors: VectorQuantization = field(default_factory=VectorQuantization)
 
     def weight_bits(self, layer: int) -> int | None:
-        """Of the weights of a product; None: as they are."""
+        """Returns the bits of a product's weights; None: unchanged."""
         bits = self.override.get(f"layer_{layer}.weight", self.weight)
         return None if bits in KEPT else bits
 
     def kv_bits(self, layer: int, head: int) -> int:
-        """Of the keys and values of a head (R14: head, then layer, then default)."""
+        """Returns the bits of a head's keys and values (R14: head, then layer, then default)."""
         names = (f"layer_{layer}.head_{head}.kv", f"layer_{layer}.kv")
         return next((self.override[name] for name in names if name in self.override), self.kv)
 
     @property
     def names_caches(self) -> bool:
-        """Whether a key says how wide keys and values are."""
+        """True if a key sets the width of keys and values."""
         return self.kv_named or any(name.endswith(".kv") for name in self.override)
 
     def cache_bits(self, layer: int, head: int) -> int | None:
-        """As `kv_bits`, of a decoder that computes: None where no key says, the type of the model."""
+        """Returns the bits like `kv_bits`, for a decoder that computes; None, for the model's type, where no key
+        says."""
         named = {f"layer_{layer}.head_{head}.kv", f"layer_{layer}.kv"} & self.override.keys()
         return self.kv_bits(layer, head) if named or self.kv_named else None
 
@@ -110,7 +111,7 @@ class QConfig:
         return self.alignment.get(role, None if role in ROLE_ALIGNMENT else self.alignment.get("default"))
 
     def product_activation(self, layer: int) -> int | None:
-        """Of what a product with constant weights reads; None: no key says."""
+        """Returns the activation bits of a product with constant weights; None: no key says."""
         return self.override.get(f"layer_{layer}.activation", self.activation)
 
     def precision(self, given: str) -> str:
@@ -142,7 +143,8 @@ class QConfig:
         return precision
 
     def without_weights(self) -> "QConfig":
-        """For layers whose weights have their type already: packing, alignment and scratchpad."""
+        """Returns the configuration for layers whose weights have their type already: packing, alignment and
+        scratchpad."""
         return replace(self, weight=None, override={})
 
     @property
@@ -157,7 +159,7 @@ class QConfig:
 
 
 def read_qconfig(values: Mapping[str, Any]) -> QConfig:
-    """From values by dotted key. QConfigError: an unknown key, a value that its key cannot have."""
+    """Reads values by dotted key. QConfigError: an unknown key, a value that its key cannot have."""
     made = QConfig()
     for key, value in sorted(values.items(), key=lambda item: not item[0].startswith("bitwidths.")):
         read = _KEYS.get(key, _override if key.startswith(("override.", "layer_")) else _unknown)

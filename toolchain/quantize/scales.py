@@ -16,7 +16,7 @@ TINY = float(np.finfo(np.float32).tiny)
 
 
 class Scale(NamedTuple):
-    """Of an activation, one for the whole tensor."""
+    """Scale of an activation, one for the whole tensor."""
 
     scale: np.float32
     kind: type

@@ -121,7 +121,7 @@ def _operation(layer: LayerIR, values: Mapping[str, SSAValue]) -> Operation:
 
 
 def is_graph(source: Source) -> bool:
-    """Whether a module holds NPU-IR."""
+    """Checks whether a module holds NPU-IR."""
     return any(isinstance(op, FuncOp) and "npu.graph" in op.attributes for op in source.module.body.ops)
 
 

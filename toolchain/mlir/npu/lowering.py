@@ -211,7 +211,7 @@ class _Function:
         self._emit(f"llvm.call @{KERNEL}({tail}, {pointer}) : (i32, !llvm.ptr) -> ()")
 
     def _submit(self, one: Data) -> str:
-        """Its ticket."""
+        """Emits a submission; returns its ticket."""
         if _is_kernel(one):
             self._work(one)
         return self._enqueue(one) if self.mode == "tight" else self._publish(one)

@@ -51,7 +51,7 @@ SPACES = {DRAM: "dram", SPM: "spm"}
 
 @irdl_attr_definition
 class Ticket(ParametrizedAttribute, TypeAttribute):
-    """What a submission gives and a wait takes."""
+    """Ticket of a submission, the operand of a wait."""
 
     name = "npu.ticket"
 
@@ -92,7 +92,7 @@ def _no_unknown(op: Operation, known: Sequence[str]) -> None:
 
 
 class LayerOperation(IRDLOperation):
-    """One layer: reads buffers, writes one, or with keys and values several."""
+    """Layer: reads buffers, writes one buffer, or with keys and values several."""
 
     OPERATION: ClassVar[str]
     ins = var_operand_def(b.MemRefType)
@@ -257,7 +257,7 @@ class ExtendedOp(_Data):
 
 @irdl_op_definition
 class AddressOp(IRDLOperation):
-    """Where a descriptor is."""
+    """Address of a descriptor."""
 
     name = "npu.address"
     of = attr_def(b.StringAttr)

@@ -229,7 +229,8 @@ def with_body(op: type[IRDLOperation], parser: Parser) -> Operation:
 def _short_body(
     parser: Parser, name: str, short: str, attributes: dict[str, Any], ins: list[SSAValue], outs: list[SSAValue]
 ) -> Region:
-    """One operation on the elements: of the inputs, and for linalg.reduce of the result and the input."""
+    """Returns a body with a single operation on the elements: of the inputs, and for linalg.reduce of result and
+    input."""
     kinds = [one.type.element_type for one in (*ins, *outs) if isinstance(one.type, builtin.TensorType)]
     if not ins or len(kinds) != len(ins) + len(outs):
         parser.raise_error("operands must be ranked tensors")

@@ -141,7 +141,7 @@ _REMEDY = ": not read in this form: if mlir-opt accepts the module, give what it
 
 
 def _reason(text: str, error: ParseError) -> tuple[str, str]:
-    """What an error says, and the remedy; of an operation that is not known, its name."""
+    """Returns reason and remedy of an error; for an unknown operation, its name."""
     name = _NAME.search(text[: error.span.start])
     if "builtin.unregistered" in error.msg and name is not None:
         return f"{name[0].strip()}: this operation is not supported", ": lower it to those of `pyv-npu docs mlir`"

@@ -60,7 +60,7 @@ def shape_of(kind: Attribute) -> tuple[int, ...] | None:
 
 
 def trouble(kind: Attribute) -> str:
-    """Why a type is not supported; "" where it is."""
+    """Returns why a type is not supported; "" where it is."""
     if isinstance(kind, b.TensorType):
         inside = kind.element_type
         if shape_of(kind) is None:
@@ -77,7 +77,7 @@ def trouble(kind: Attribute) -> str:
 
 
 def outside(kind: Attribute) -> str:
-    """Why the type of an argument or result is not supported; "" where it is."""
+    """Returns why the type of an argument or result is not supported; "" where it is."""
     double = isinstance(getattr(kind, "element_type", kind), b.Float64Type)
     return f"type {kind}: supported are ranked tensors of {SUPPORTED}" if double else trouble(kind)
 
@@ -101,7 +101,7 @@ def constant(value: Attribute, context: Context) -> Values | None:
 
 
 def _stored(inside: Attribute, kind: str) -> np.dtype[Any]:
-    """How xDSL packs an element: i1 as a byte, index as 64 bits."""
+    """Returns the type in which xDSL packs an element: i1 as a byte, index as 64 bits."""
     if isinstance(inside, b.Float64Type):
         return np.dtype(np.float64)
     return np.dtype(np.int8) if kind == "BOOL" else NUMPY[kind]
