@@ -68,11 +68,11 @@ _STATEMENTS: dict[Kind | str, str] = {
 
 
 def leave() -> None:
-    """The closure of everything that always takes the slow path."""
+    """Return None: the closure of every instruction that always takes the slow path."""
 
 
 class Closures:
-    """Makes the closures of one hart."""
+    """Factory of the closures of one hart."""
 
     def __init__(self, isa: Isa, hart: Hart, bus: Bus) -> None:
         self._isa = isa
@@ -81,13 +81,13 @@ class Closures:
         self._factories: dict[str, Callable[..., Step]] = {}
 
     def makes(self, instruction: Instruction) -> bool:
-        """Whether an instruction has a closure; else `leave` is that."""
+        """Check whether an instruction has a closure; any other has `leave`."""
         row = instruction.row
         watched = self._bus.shadow is not None and row.kind in (Kind.LOAD, Kind.STORE)
         return row.kind in _STATEMENTS and not row.floating and not watched
 
     def make(self, instruction: Instruction, pc: int) -> Step:
-        """The closure of the instruction at `pc`, which has one."""
+        """Make the closure of the instruction at `pc`, for which `makes` holds."""
         row = instruction.row
         factory = self._factories.get(row.name)
         if factory is None:
@@ -136,7 +136,7 @@ def _factory_text(row: Row, isa: Isa) -> str:
 
 
 def _python(row: Row, isa: Isa, expr: str) -> str:
-    """Python for an expression of a row."""
+    """Return Python for an expression of a row."""
     if not expr:
         return ""
     b = "x[rs2]" if row.format.rs2 else "imm"
@@ -145,14 +145,14 @@ def _python(row: Row, isa: Isa, expr: str) -> str:
 
 
 def _read_twice(row: Row) -> list[tuple[str, str]]:
-    """The register operands that its expressions mention more than once, with the fields that name them."""
+    """Return the register operands that its expressions mention more than once, with the fields that name them."""
     mentioned = operands(f"{row.expr} {row.extra}")
     registers = [("a", "rs1"), ("b", "rs2")] if row.format.rs2 else [("a", "rs1")]
     return [(name, field) for name, field in registers if mentioned.count(name) > 1]
 
 
 def loaded(row: Row, isa: Isa, cell: str) -> str:
-    """Python for the value that a load puts into its register; `cell` is the memory that it reads, zero-extended."""
+    """Return Python for the register value of a load; `cell` is the memory that it reads, zero-extended."""
     if not row.signed or row.size * 8 == isa.xlen:
         return cell
     sign = 1 << 8 * row.size - 1

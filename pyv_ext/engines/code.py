@@ -1,4 +1,4 @@
-"""Decoded instructions: what has been decoded where, what a write to memory makes stale, and hooked addresses."""
+"""Decode cache: decoded instructions by address, their invalidation by writes to memory, and hooked addresses."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -20,7 +20,7 @@ Hook = Callable[[Hart], Stop | None]
 
 
 class Decoded:
-    """What there is at an address: an instruction, or a trap (`instruction` None)."""
+    """Content of an address: an instruction, or a trap (`instruction` None)."""
 
     __slots__ = ("illegal", "instruction", "slow", "step")
 
@@ -35,7 +35,7 @@ class Decoded:
 
 
 class _Line(NamedTuple):
-    """64 bytes from which instructions were decoded."""
+    """64-byte line from which instructions were decoded."""
 
     memory: memoryview | None
     """The line as it is; None where there is no memory."""
@@ -46,10 +46,10 @@ class _Line(NamedTuple):
 
 
 class _Run:
-    """Instructions one behind the other of which the lines have not been told."""
+    """Run of decoded instructions not yet registered with its cache lines."""
 
     def __init__(self, pc: int, memory: memoryview, ahead: int) -> None:
-        """`ahead`: bytes behind them that count too (see `Code._lines_of`)."""
+        """`ahead`: bytes after the run that belong to its lines (see `Code._lines_of`)."""
         self._pc = pc
         self._memory = memory
         self._content = bytes(memory)
@@ -58,11 +58,11 @@ class _Run:
 
     @property
     def changed(self) -> bool:
-        """Whether memory holds something else by now."""
+        """Check whether memory differs from the bytes that were decoded."""
         return self._memory != self._content
 
     def instructions(self) -> Iterator[tuple[int, int]]:
-        """The address of each, and its bytes."""
+        """Yield the address and the size in bytes of each instruction."""
         content, at = self._content, 0
         while at < len(content):
             size = 4 if content[at] & 3 == 3 else 2
@@ -70,7 +70,7 @@ class _Run:
             at += size
 
     def before(self, base: int, line: bytes) -> bytes:
-        """What the line at `base`, which holds `line` now, held when these were decoded, as far as they are in it."""
+        """Return the line at `base` with the decoded bytes of the run in place of today's; `line`: its bytes today."""
         low, high = max(self._pc - base, 0), min(self._pc + len(self._content) - base, LINE)
         first = base - self._pc
         return line if low >= high else line[:low] + self._content[first + low : first + high] + line[high:]
@@ -84,7 +84,7 @@ MOST_MADE = 1 << 14
 
 
 class Code:
-    """The decoded instructions of one hart."""
+    """Decoded instructions of one hart."""
 
     def __init__(self, core: Core, mark: Hook) -> None:
         """`mark`: the hook that native code calls by itself."""
@@ -120,7 +120,7 @@ class Code:
         core.bus.on_code_write.append(self._written)
 
     def at(self, pc: int) -> Decoded:
-        """The instruction at `pc`; where there is none, the trap."""
+        """Return the instruction at `pc`, or the trap of its fetch or decoding."""
         return self.decoded.get(pc) or self._decode(pc)
 
     def _decode(self, pc: int) -> Decoded:
@@ -140,7 +140,7 @@ class Code:
         return decoded
 
     def word(self, pc: int) -> int | None:
-        """What is at `pc`, of 2 or 4 bytes as its low bits say; None where a part of it is nowhere."""
+        """Return the 2 or 4 bytes at `pc`, by the length in their low bits; None unless all of them are in memory."""
         ram, peek = self._bus.rams[0], self._bus.peek
         if ram.base <= pc <= ram.end - 4 and not pc & 1:
             at = pc - ram.base >> 1
@@ -158,21 +158,21 @@ class Code:
         return word
 
     def cover(self, pc: int, size: int) -> None:
-        """Something is made from the `size` bytes at `pc`, which are not volatile: `on_drop` is to be told when they
-        are overwritten."""
+        """Register an instruction, of `size` bytes at `pc`, with its lines, which are not volatile: `on_drop` is called
+        when it is overwritten."""
         for base in self._lines_of(pc, size):
             sizes = self._sizes(base)
             if sizes is not None:
                 sizes[pc] = size
 
     def _lines_of(self, pc: int, size: int) -> tuple[int, ...]:
-        """The lines that have to do with an instruction: where instructions are fetched ahead, with that of the next
-        one, to which a store must not be fast (`Engine._fetched_before`)."""
+        """Return the addresses of the lines of an instruction. Where instructions are fetched ahead, add the line of
+        the next instruction, to which a store must take the slow path (`Engine._fetched_before`)."""
         first, last = pc & -LINE, pc + (4 if self._core.fetches_ahead else size - 1) & -LINE
         return (first,) if first == last else (first, last)
 
     def cover_all(self, pc: int, size: int) -> None:
-        """The same for the instructions that fill the `size` bytes at `pc`."""
+        """Register the instructions that fill the `size` bytes at `pc`, as `cover` does."""
         ram = self._bus.ram_at(pc, size)
         assert ram is not None  # where else would they be
         run = _Run(pc, ram.u8[pc - ram.base : pc - ram.base + size], 3 if self._core.fetches_ahead else 0)
@@ -183,7 +183,7 @@ class Code:
                 self._bus.mark_code(base)
 
     def _split(self, base: int) -> None:
-        """Tell lines of each instruction that is in runs with the line at `base`."""
+        """Register each instruction of the runs that touch the line at `base` with its lines."""
         for run in tuple(self._runs.get(base, ())):
             del self._whole[run]
             for line in run.lines:
@@ -197,8 +197,8 @@ class Code:
                         sizes[pc] = size
 
     def _sizes(self, base: int, run: _Run | None = None) -> dict[int, int] | None:
-        """Of the instructions that have bytes in a line, which is one of code from now on, or since there is `run`;
-        None: it is volatile."""
+        """Return the sizes of the instructions in a line, by address, and mark it as code; None: it is volatile. `run`:
+        a run that was decoded before; the line then counts as code since its decoding."""
         line = self._lines.get(base)
         if line is None:
             if base in self.volatile_lines:
@@ -235,7 +235,7 @@ class Code:
         self.slow.pop(pc, None)
 
     def executable(self, pc: int, word: int) -> Decoded:
-        """The instruction in the low bits of `word`, as it would be at `pc`."""
+        """Return the instruction in the low bits of `word`, as it would be at `pc`."""
         word &= 0xFFFFFFFF if word & 3 == 3 else 0xFFFF
         made = self._made.get((pc, word))
         if made is None:
@@ -255,7 +255,8 @@ class Code:
         return decoded
 
     def _first(self, pc: int, decoded: Decoded, instruction: Instruction) -> After | None:
-        """Execute an instruction for the first time. Its closure is made now: native code may have come before."""
+        """Execute an instruction for the first time: make its closure, which native code may have made unnecessary
+        until now."""
         first, decoded.step = decoded.step, self._closures.make(instruction, pc)
         for steps in (self.steps, self.plain):
             if steps.get(pc) is first:
@@ -265,7 +266,7 @@ class Code:
     # -- changes -----------------------------------------------------------------------------------------------
 
     def _written(self, address: int, size: int) -> None:
-        """Memory has changed: drop the lines of which an instruction was overwritten; data next to code is ignored."""
+        """Invalidate the lines in which a write has overwritten an instruction; ignore writes to data beside code."""
         end = address + size
         bases: Iterable[int] = range(address & -LINE, end, LINE)
         if size // LINE > len(self._lines) + len(self._runs):
@@ -279,7 +280,7 @@ class Code:
                 self._count(base)
 
     def refresh(self) -> None:
-        """Drop what memory holds no longer, even if it was changed behind the bus's back."""
+        """Invalidate all lines that differ from memory, even by changes that the bus has not seen."""
         for run in tuple(self._whole):
             if run in self._whole and run.changed:
                 self._split(run.lines[0])
@@ -307,15 +308,15 @@ class Code:
     # -- lines that are overwritten often ----------------------------------------------------------------------
 
     def volatile(self, pc: int) -> bool:
-        """Whether what is at `pc` is in a line that was overwritten often. Nothing is kept of those, and they do not
-        count as code: writes are not told, and each execution looks at what is in memory."""
+        """Check whether `pc` is in a self-modifying line, one that was overwritten often. Instructions of such lines
+        are not cached, writes to them are not reported, and each execution reads memory."""
         return bool(self.volatile_lines) and (
             pc & -LINE in self.volatile_lines or pc + 2 & -LINE in self.volatile_lines
         )
 
     def settle(self, pc: int) -> None:
-        """What is at `pc` is volatile and runs often: its lines count as code again where they hold what they held when
-        this was asked last."""
+        """Cache the lines of a hot `pc` again where they are unchanged since the last call; `pc` is in a self-modifying
+        line."""
         for base in {pc & -LINE: None, pc + 2 & -LINE: None}:
             if base in self.volatile_lines:
                 content = self._bus.peek(base, LINE)
@@ -325,7 +326,8 @@ class Code:
                     self.volatile_lines[base] = content
 
     def _count(self, base: int) -> None:
-        """An instruction of the line was overwritten once more. Hooked lines stay, and that at the end of memory."""
+        """Count an overwritten instruction of a line, and mark the line as self-modifying at `OFTEN`. Lines with hooks
+        and the last line of RAM stay cached."""
         times = self._overwritten[base] = self._overwritten.get(base, 0) + 1
         ram = self._bus.rams[0]
         inside = ram.base <= base < ram.end - LINE
@@ -335,7 +337,7 @@ class Code:
             self.volatile_lines[base] = None
 
     def _keep(self, base: int) -> None:
-        """The line is not volatile any more."""
+        """Clear the mark of a self-modifying line and its count."""
         del self.volatile_lines[base]
         self._overwritten[base] = 0
         self._dropped(_places(base))
@@ -355,7 +357,7 @@ class Code:
         self._dropped([pc])
 
     def marked(self, pc: int) -> bool:
-        """Whether the mark is the only hook of the instruction at `pc`."""
+        """Check whether the mark is the only hook of the instruction at `pc`."""
         return self.hooks.get(pc) == [self._mark]
 
     def remove_hook(self, pc: int, hook: Hook) -> None:
@@ -372,5 +374,5 @@ class Code:
 
 
 def _places(base: int) -> range:
-    """Where the instructions of a line may begin."""
+    """Return the addresses at which instructions with bytes in a line may begin."""
     return range(base - 2, base + LINE, 2)

@@ -1,4 +1,4 @@
-"""Interface of an engine: why a run ends, what instructions see of it, its tracer."""
+"""Interface of an engine: reasons for a stop, the core as instructions see it, its tracer."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -22,7 +22,7 @@ class StopReason(StrEnum):
 
 
 class AccessStopped(Exception):  # noqa: N818 - no error: a debugger stops the run
-    """Raised by a guard of the bus: the run stops before the instruction that would make the access."""
+    """Stop that a guard of the bus raises: the run stops before the instruction that would make the access."""
 
     def __init__(self, stop: "Stop") -> None:
         super().__init__(stop)
@@ -30,7 +30,7 @@ class AccessStopped(Exception):  # noqa: N818 - no error: a debugger stops the r
 
 
 class Stop(NamedTuple):
-    """The reason, the guest's exit code where it gave one, and one line for people."""
+    """Reason of a stop, the guest's exit code where it set one, and one line for people."""
 
     reason: StopReason
     code: int | None = None
@@ -38,17 +38,17 @@ class Stop(NamedTuple):
 
 
 class Tracer(Protocol):
-    """Sees every instruction and trap while it is an engine's `tracer`. Cycles are starts."""
+    """Observer of every instruction and trap while it is an engine's `tracer`. Cycles are starts."""
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
-        """An instruction has retired; the next one starts in cycle `end`."""
+        """Handle an instruction that has retired; the next instruction starts in cycle `end`."""
 
     def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
-        """The instruction at `pc` has trapped or was squashed; the handler starts in cycle `end`."""
+        """Handle a trap at `pc`, or an interrupt that squashed its instruction; the handler starts in cycle `end`."""
 
 
 class Core(Protocol):
-    """An engine, as instructions see it."""
+    """Engine, as instructions see it."""
 
     isa: Isa
     hart: Hart
@@ -61,7 +61,7 @@ class Core(Protocol):
 
     @property
     def has_fetched_ahead(self) -> bool:
-        """Whether the next instruction was fetched before a store overwrote it."""
+        """Check whether the next instruction was fetched before a store overwrote it."""
 
     @property
     def stopping(self) -> object | None:
@@ -72,13 +72,13 @@ class Core(Protocol):
         """Observers of instructions and traps."""
 
     def trap(self, cause: int, value: int, delay: int = 0) -> After | None:
-        """Take a synchronous trap that is found `delay` cycles after the hart's. None: nothing retired."""
+        """Take a synchronous trap, detected `delay` cycles after the hart's cycle. Returns None: nothing retired."""
 
     def wait(self, wait: Wait, cycle: int) -> After | None:
-        """Suspend the instruction; the hart has come to `cycle`. None: nothing retired."""
+        """Suspend the instruction; the hart has come to `cycle`. Returns None: nothing retired."""
 
     def stop(self, stop: Stop) -> None:
-        """End the run after the current instruction, or before one whose hook says so."""
+        """End the run after the current instruction, or before the one of a hook that calls it."""
 
     def flush(self) -> None:
         """Drop all decoded instructions."""

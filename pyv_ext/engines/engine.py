@@ -1,8 +1,8 @@
-"""What all engines share: running to a budget, waiting, interrupts, traps, hooks and traces (docs/core-timing.md).
+"""Base of all engines: running to a budget, waiting, interrupts, traps, hooks and traces (docs/core-timing.md).
 
 A burst executes instructions between two events: here by closures, which defines what a program does and when, so this
-class is the engine `reference`. An engine may execute bursts in another way. All that a burst leaves is executed here,
-one instruction at a time.
+class is the engine `reference`. An engine may execute bursts in another way. Instructions that a burst leaves are
+executed here, one at a time.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _TRAPPED = ("trapped_at", "trapped_pc", "trapped_cause", "loop_pc", "loop_cause"
 
 
 class Ahead(NamedTuple):
-    """An instruction that was fetched before a store overwrote it."""
+    """Instruction that was fetched before a store overwrote it."""
 
     pc: int
     word: int
@@ -136,7 +136,7 @@ class Engine:
         return self._stopped()
 
     def _failed(self) -> None:
-        """A device has raised something, and may have done a part of what it was asked for."""
+        """Clean up after an exception of a device, which may have done a part of its work."""
         clock = self.bus.clock
         clock.arena.clear_error()  # of what Ctrl-C came before
         clock.changed(clock.now)
@@ -148,7 +148,8 @@ class Engine:
             self.bus.clock.leave()
 
     def _stopped(self) -> Stop | None:
-        """What has ended the run. A program that has exited stays so: the next run ends at once, with the same."""
+        """Return the reason of the stop, and clear it unless the program has exited: then the next run ends at once as
+        well."""
         self.bus.clock.show_output()
         hart, wait = self.hart, self.hart.waiting
         if wait is not None and max(self.bus.clock.next, wait.not_before) <= hart.cycle < wait.until:
@@ -161,7 +162,7 @@ class Engine:
     def _burst(self, until: int) -> None:
         """Execute at least one instruction, and go on to cycle `until` as long as only instructions change anything.
 
-        May be overridden; what it executes and when must be the same as here, to the cycle.
+        An override must execute the same instructions in the same cycles.
         """
         hart, clock, code = self.hart, self.bus.clock, self.code
         while self.tracer is None:
@@ -177,11 +178,11 @@ class Engine:
                 return
 
     def _guarded(self, until: int) -> None:
-        """Execute at least one instruction while PMP forbids something; may be overridden likewise."""
+        """Execute at least one instruction while PMP forbids something; an override must do the same."""
         self._one()
 
     def _closures(self, limit: int, steps: Mapping[int, Step]) -> None:
-        """Execute `steps` by pc up to cycle `limit`, to an address that has none, or to one of the slow path."""
+        """Execute `steps` by pc until cycle `limit`, an address without a step, or an instruction of the slow path."""
         hart = self.hart
         pc, cycle, instret = hart.pc, hart.cycle, hart.instret
         try:
@@ -198,10 +199,9 @@ class Engine:
             hart.pc, hart.cycle, hart.instret = pc, cycle, instret
 
     def _execute_slow(self, tried: bool = False, hooked: bool = False) -> bool:
-        """Execute the instruction that a burst has come to; whether the burst may go on after it, once the events that
-        are due have happened.
+        """Execute the next instruction of a burst, and return whether the burst may go on after it and the events due.
 
-        `tried`: its closure has been asked, it takes the slow path; `hooked`: its hooks have been called.
+        `tried`: its closure was called and takes the slow path; `hooked`: its hooks have been called.
         """
         hart, x = self.hart, self.hart.x
         if x[GUARDED]:
@@ -235,7 +235,7 @@ class Engine:
         return not x[MIP] & x[MIE] or hart.interrupt() is None
 
     def _execute_guarded(self) -> bool:
-        """The same while PMP forbids something."""
+        """Execute the next instruction of a burst while PMP forbids something; the result as for `_execute_slow`."""
         hart, x = self.hart, self.hart.x
         self._one()
         if hart.waiting is not None or self._ahead is not None or self.stopping is not None or not x[GUARDED]:
@@ -243,7 +243,7 @@ class Engine:
         return not x[MIP] & x[MIE] or hart.interrupt() is None
 
     def _traced(self, until: int) -> None:
-        """A burst while there is a tracer."""
+        """Execute a burst for a tracer."""
         hart, clock, code, tracer = self.hart, self.bus.clock, self.code, self.tracer
         limit = min(until, clock.next)
         while hart.cycle < limit and self.tracer is tracer is not None:
@@ -261,7 +261,7 @@ class Engine:
             self._retired(pc, start, end, instruction)
 
     def _one(self) -> None:
-        """Execute, or ask again, the instruction at pc."""
+        """Execute the instruction at pc, or poll the one that waits there."""
         hart = self.hart
         pc = hart.pc
         decoded = self._fetched(pc)
@@ -323,7 +323,7 @@ class Engine:
             self._tracer.trap(pc, cause, value, start, end, interrupt)
 
     def _hooked(self, pc: int) -> bool:
-        """Call the hooks of the instruction at `pc`; whether it is to be executed now."""
+        """Call the hooks of the instruction at `pc`; return whether it is to be executed now."""
         for hook in tuple(self.code.hooks[pc]):
             stop = hook(self.hart)
             if stop is not None:
@@ -332,23 +332,23 @@ class Engine:
         return True
 
     def _fetched(self, pc: int) -> Decoded:
-        """The instruction at `pc`, as it was when it was fetched."""
+        """Return the instruction at `pc`, as it was when it was fetched."""
         word = self._fetched_ahead(pc)
         return self.code.at(pc) if word is None else self.code.executable(pc, word)
 
     @property
     def has_fetched_ahead(self) -> bool:
-        """Whether the next instruction was fetched before a store overwrote it."""
+        """Check whether the next instruction was fetched before a store overwrote it."""
         return self._ahead is not None
 
     def _fetched_ahead(self, pc: int) -> int | None:
-        """The instruction at `pc`, if it was fetched before the store that has overwritten it."""
+        """Return the instruction word at `pc` if it was fetched before the store that has overwritten it."""
         ahead = self._ahead
         holds = ahead is not None and ahead.pc == pc and self.bus.peek(pc, _WORD) == ahead.overwritten
         return ahead.word if ahead is not None and holds else None
 
     def _fetched_before(self, instruction: Instruction) -> int | None:
-        """The instruction after the one at pc, if that is a store which is about to overwrite it."""
+        """Return the word after the instruction at pc if that instruction is a store about to overwrite it."""
         if instruction.row.kind is not Kind.STORE:
             return None
         hart = self.hart
@@ -361,13 +361,13 @@ class Engine:
     # -- waiting and interrupts --------------------------------------------------------------------------------
 
     def wait(self, wait: Wait, cycle: int) -> After | None:
-        """The instruction at pc cannot retire yet; the hart has come to `cycle`."""
+        """Suspend the instruction at pc, which cannot retire yet; the hart has come to `cycle`."""
         self.hart.waiting = wait
         self.hart.cycle = cycle
         return None
 
     def _ready(self, until: int) -> bool:
-        """Let devices and interrupts have their turn; whether the instruction at pc is to be executed now."""
+        """Deliver device events and interrupts; return whether the instruction at pc is to be executed now."""
         hart, clock = self.hart, self.bus.clock
         wait = hart.waiting
         if wait is not None and not self._roused():
@@ -389,7 +389,7 @@ class Engine:
         return self.stopping is None
 
     def _roused(self) -> bool:
-        """Whether an interrupt that is pending already ends the wait."""
+        """Check whether an interrupt that is pending already ends the wait."""
         csrs = self.hart.csrs
         return bool(csrs.mip & csrs.mie) and (self.hart.interrupt() is not None or self._at_wfi())
 
@@ -398,7 +398,8 @@ class Engine:
         return decoded.instruction is not None and decoded.instruction.row.kind is Kind.WFI
 
     def _interrupted(self) -> bool:
-        """Take the interrupt that squashes the instruction at pc, if one does: a WFI that waits retires before it."""
+        """Take a pending interrupt that squashes the instruction at pc; return whether it was taken. A WFI retires
+        before it."""
         hart = self.hart
         interrupt = hart.interrupt()
         if interrupt is None or (hart.waiting is not None and self._at_wfi()):
@@ -411,7 +412,7 @@ class Engine:
         return True
 
     def trap(self, cause: int, value: int, delay: int = 0) -> After | None:
-        """Take a synchronous trap, found `delay` cycles after the hart's; stop if it repeats without progress."""
+        """Take a synchronous trap, detected `delay` cycles after the hart's cycle; stop in a trap loop."""
         value &= self.isa.mask
         if self._repeats(cause, value):
             return None
@@ -423,7 +424,7 @@ class Engine:
         return None
 
     def _repeats(self, cause: int, value: int) -> bool:
-        """Whether the synchronous trap at pc is the last one again, without progress since: then the run stops."""
+        """Check whether the synchronous trap at pc repeats the last one without progress, and stop the run then."""
         hart, record = self.hart, self.hart.record
         if not hart.records.execute(repeats_trap, hart.pc, cause, value, hart.instret):
             return False
@@ -434,7 +435,7 @@ class Engine:
         return True
 
     def _place(self, pc: int, cause: int, value: int) -> str:
-        """A synchronous trap, as messages show it."""
+        """Return the message text of a synchronous trap."""
         meant = self.isa.meaning(value) if cause == Cause.ILLEGAL else ""
         text = f"pc {pc:#010x}: cause {cause} ({cause_name(cause)}), mtval {value:#010x}"
         return f"{text} ({meant})" if meant else text
@@ -442,13 +443,14 @@ class Engine:
     # -- what the slow path asks for ---------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """FENCE.I: execute what memory holds now."""
+        """Execute FENCE.I: invalidate decoded instructions that differ from memory."""
         self.code.refresh()
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What an engine knows beyond the hart: the last trap, to find loops of traps, a stop to come, a fetch."""
+        """Return the state beyond the hart's: the last trap (to find trap loops), a pending stop, an instruction
+        fetched ahead."""
         stop, ahead, record = self.stopping, self._ahead, self.hart.record
         trapped = record.trapped_at != NEVER
         return {
@@ -458,7 +460,7 @@ class Engine:
         }
 
     def load_state(self, state: Any) -> None:
-        """Take on a state; memory has changed to what it was then."""
+        """Restore a state; memory has been restored before. StateError."""
         fields = Fields(state, "trapped", "stop", "ahead")
         mask, count = self.isa.mask, (0, LATEST)
         word = (0, mask)
@@ -485,7 +487,7 @@ class Engine:
     # -- hooks -------------------------------------------------------------------------------------------------
 
     def mark(self, pc: int) -> int:
-        """Log begin or return of a submit function right before each instruction at `pc`. Always 0."""
+        """Log begin or return of a submit function right before each instruction at `pc`. Returns 0."""
         if self._mark not in self.code.hooks.get(pc, ()):
             self.add_hook(pc, self._mark)
         return 0

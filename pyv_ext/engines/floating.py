@@ -22,7 +22,7 @@ DYNAMIC = 7
 def floating_step(
     hart: Hart, pc: int, instruction: Instruction, access: Step, illegal: Callable[[], After | None]
 ) -> Step:
-    """The step of the instruction at `pc`; `access` executes a load or store but for what is particular to f registers,
+    """Return the step of the instruction at `pc`. `access` executes a load or store but for NaN boxing and mstatus.FS;
     `illegal` takes the trap."""
     if instruction.row.compute is not None:
         return _compute(hart, pc, instruction, illegal)

@@ -41,7 +41,7 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
 
 
 def declarations(xlen: int) -> str:
-    """The intrinsics that lowered expressions use."""
+    """Return declarations of the intrinsics that lowered expressions use."""
     word = f"i{xlen}"
     lines = [f"declare {word} @llvm.{name}.{word}({word}, i1)" for name in ("ctlz", "cttz")]
     lines += [f"declare {word} @llvm.{name}.{word}({word})" for name in ("ctpop", "bswap")]
@@ -50,7 +50,7 @@ def declarations(xlen: int) -> str:
 
 
 class Lowering:
-    """Makes IR for one function. Operands are given by name: IR values of a register's width."""
+    """Lowering of expressions to IR of one function. Operands are IR values of a register's width, by name."""
 
     def __init__(self, ir: Ir, xlen: int) -> None:
         self._ir = ir
@@ -60,18 +60,18 @@ class Lowering:
         self._mask = (1 << xlen) - 1
 
     def value(self, expr: str, given: Mapping[str, str]) -> str:
-        """The value of an expression, as a register holds it."""
+        """Emit the value of an expression, in the width of a register."""
         return self._narrow(_tree(expr), given)
 
     def condition(self, expr: str, given: Mapping[str, str]) -> str:
-        """A comparison, as an i1."""
+        """Emit a comparison, as an i1. ValueError: the expression is none."""
         node = _tree(expr)
         if not isinstance(node, ast.Compare):
             raise _unknown(node)
         return self._flag(node, given)
 
     def _narrow(self, node: ast.expr, given: Mapping[str, str]) -> str:
-        """The low bits of a node's value."""
+        """Emit the low bits of a node's value."""
         ir, word = self._ir, self._word
         match node:
             case ast.Constant(value=int(number)):
@@ -103,7 +103,7 @@ class Lowering:
         return ir.value(f"trunc {self._wide} {self._exact(node, given)} to {word}")
 
     def _exact(self, node: ast.expr, given: Mapping[str, str]) -> str:
-        """A node's value in twice the width of a register."""
+        """Emit a node's value in twice the width of a register."""
         ir, wide = self._ir, self._wide
         match node:
             case ast.Constant(value=int(number)):
@@ -125,7 +125,7 @@ class Lowering:
         raise _unknown(node)
 
     def _division(self, name: str, left: str, right: str) -> str:
-        """Never divides by zero; the width leaves room for the one quotient that would overflow."""
+        """Emit a division that never divides by zero; in the double width no quotient overflows."""
         ir, wide = self._ir, self._wide
         zero = ir.value(f"icmp eq {wide} {right}, 0")
         divisor = ir.value(f"select i1 {zero}, {wide} 1, {wide} {right}")
@@ -136,7 +136,7 @@ class Lowering:
         return ir.value(f"select i1 {zero}, {wide} {by_zero}, {wide} {result}")
 
     def _flag(self, node: ast.Compare, given: Mapping[str, str]) -> str:
-        """Both sides are registers, or both are signed views of registers."""
+        """Emit a comparison of two registers, or of two signed views of registers, as an i1."""
         match node:
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 sign = "s" if _is_signed(left) else "u"
@@ -162,7 +162,7 @@ def _is_signed(node: ast.expr) -> bool:
 
 
 def _signed(value: int, mask: int) -> int:
-    """The constant as LLVM prints it: all ones are -1."""
+    """Return a constant as LLVM prints it: all ones are -1."""
     return value - mask - 1 if value > mask >> 1 else value
 
 

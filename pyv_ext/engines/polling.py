@@ -1,7 +1,7 @@
-"""Loops that wait for a device: time jumps over the turns that change nothing (docs/core-timing.md, "Engines").
+"""Polling loops: time jumps over iterations that change nothing (docs/core-timing.md, "Engines").
 
-A turn that has come back to where it began, with the same registers, and that has only computed, jumped and loaded
-from memory and stable registers, goes the same way until the next event. So it is counted, not executed.
+An iteration that returns to its first pc with the same registers, and that has only computed, jumped and loaded from
+memory and stable registers, repeats until the next event. So it is counted, not executed.
 """
 
 from pyv_ext.engines.code import PLAIN, Code
@@ -20,8 +20,8 @@ WORTH = 1 << 14
 
 
 class PollingDetection:
-    """Finds such a loop where the hart is. Checks back off: each that finds none, or is not possible because something
-    else is due, doubles the interval."""
+    """Detector of a polling loop at the hart's pc. A check that finds none, or is impossible because an event is due,
+    doubles the interval to the next."""
 
     def __init__(self, core: Core, code: Code) -> None:
         self._core = core
@@ -31,7 +31,7 @@ class PollingDetection:
         """Cycles until the next check."""
 
     def executed(self, cycles: int, until: int) -> None:
-        """Instructions have taken so many cycles: check, if it is due, and jump over turns before cycle `until`."""
+        """Count executed cycles; when a check is due, jump over polling iterations up to cycle `until`."""
         self.due -= cycles
         if self.due > 0:
             return
@@ -45,9 +45,9 @@ class PollingDetection:
         self.due = self._interval
 
     def skip(self, limit: int) -> bool:
-        """Execute one turn, and jump over as many as fit before cycle `limit`, no event being due up to there.
+        """Execute one iteration, and jump over as many as fit before cycle `limit`, no event being due up to there.
 
-        False: it was no such turn. A part of it has been executed then, as any other instructions.
+        Returns False for other code, of which a part has been executed then, as any other instructions.
         """
         core, hart = self._core, self._core.hart
         pc, cycle, instret, registers = hart.pc, hart.cycle, hart.instret, self._registers()
@@ -67,12 +67,13 @@ class PollingDetection:
         return turns > 0
 
     def _registers(self) -> tuple[bytes, bytes]:
-        """Words of the hart but for pc, cycle and instret."""
+        """Return the words of the hart without pc, cycle and instret."""
         x = self._core.hart.x
         return x[:PC].tobytes(), x[INSTRET + 1 :].tobytes()
 
     def _step(self) -> bool:
-        """Execute an instruction, if it may be one of such a turn; whether it was."""
+        """Execute an instruction if a polling loop may contain it; return whether it did so and changed nothing
+        else."""
         core, hart = self._core, self._core.hart
         decoded = self._code.at(hart.pc)
         if (

@@ -1,6 +1,6 @@
-"""What PMP says about the instruction at the hart's pc, before it is executed (RISC-V privileged manual, version 1.12).
+"""PMP checks of the instruction at the hart's pc, before it is executed (RISC-V privileged manual, version 1.12).
 
-Fetches are checked by halfwords. To be called while the hart is `guarded`: else everything is permitted.
+Fetches are checked by halfwords. Call these while the hart is `guarded`: else everything is permitted.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,8 @@ _HALFWORD = 2
 
 
 def fault_of(core: Core, instruction: Instruction | None) -> Fault | None:
-    """The access fault of the instruction at pc, by its fetch or its access; `instruction` None: it is none."""
+    """Return the access fault of the instruction at pc, of its fetch or its access; `instruction` None: it is
+    illegal."""
     address = _unfetchable(core)
     if address is not None:
         return Cause.FETCH_FAULT, address
@@ -37,7 +38,7 @@ def fault_of(core: Core, instruction: Instruction | None) -> Fault | None:
 
 
 def load_port(hart: Hart, bus: Bus) -> Callable[[int, int], bytes | None]:
-    """`f(address, size)`: memory as custom instructions may read it, without side effects or cost."""
+    """Return `f(address, size)`: memory as custom instructions may read it, without side effects or cost."""
     x = hart.x
 
     def peek(address: int, size: int) -> bytes | None:
@@ -49,7 +50,8 @@ def load_port(hart: Hart, bus: Bus) -> Callable[[int, int], bytes | None]:
 
 
 def _unfetchable(core: Core) -> int | None:
-    """Where the fetch fails: at pc, or at the second half of an instruction that has one."""
+    """Return the address at which the fetch fails: pc, or the second half of a 4-byte instruction; None where it
+    succeeds."""
     hart = core.hart
     if hart.may_fetch(hart.pc, 2 * _HALFWORD):
         return None

@@ -1,9 +1,8 @@
-"""Instructions by the machine's functions: all that the closures leave, which are accesses of devices, atomics, fences,
-traps, CSRs, waiting, and instructions of users.
+"""Steps of the slow path: accesses of devices, atomics, fences, traps, CSRs, waits, and custom instructions.
 
 A step executes the instruction at the hart's pc, which starts in the hart's cycle, and returns (next pc, cycles) when
-it retires; None when it trapped or waits, which the engine has then done already. CSR and custom instructions have an
-inline cache: their functions make a step that keeps what it has looked up.
+it retires; None when it trapped or waits, which the engine has recorded by then. CSR and custom instructions have an
+inline cache: their functions make a step that holds what they have looked up.
 """
 
 from collections.abc import Callable
@@ -41,7 +40,7 @@ def step_of(core: Core, pc: int, instruction: Instruction) -> Step:
 
 
 def _value(core: Core, instruction: Instruction, old: int = 0) -> int:
-    """The value of the row's expression, with the registers as they are; `old` as the row's kind says."""
+    """Evaluate the row's expression with the current registers; `old` as the row's kind defines."""
     row, hart = instruction.row, core.hart
     b = hart.x[instruction.rs2] if row.format.rs2 else instruction.imm & core.isa.mask
     return evaluator(row.expr, core.isa.xlen)(hart.x[instruction.rs1], b, hart.pc, old)
@@ -56,7 +55,7 @@ def _illegal(core: Core, instruction: Instruction) -> After | None:
 
 
 def _control(core: Core, instruction: Instruction) -> After | None:
-    """A branch or jump to a misaligned target: nothing else of these comes here."""
+    """Execute a branch or jump that its closure has left, because its target is misaligned."""
     if instruction.row.kind is Kind.BRANCH and not _value(core, instruction):
         return _next(core, instruction, core.hart.timing.branch)
     if instruction.row.kind is Kind.BRANCH:
@@ -70,7 +69,7 @@ def _control(core: Core, instruction: Instruction) -> After | None:
 
 
 def _register(core: Core, instruction: Instruction, value: int) -> int:
-    """Value that a load puts into its register."""
+    """Return the register value of a load."""
     row, mask = instruction.row, core.isa.mask
     sign = 1 << 8 * row.size - 1 if row.signed else 0
     return (value ^ sign) - sign & (mask | (1 << 8 * row.size) - 1)
@@ -140,7 +139,7 @@ def _fence_i(core: Core, instruction: Instruction) -> After:
 
 
 def _csr(core: Core, pc: int, instruction: Instruction) -> Step:
-    """Cached: which register it is."""
+    """Return the step of a CSR instruction; its inline cache holds the register."""
     csrs, address = core.hart.csrs, instruction.csr
     writes = instruction.writes_csr
     if writes and address >> 10 == 3:
@@ -152,7 +151,7 @@ def _csr(core: Core, pc: int, instruction: Instruction) -> Step:
         return _window_csr(core, pc, instruction, window, writes)
 
     def missing() -> After | None:
-        """Illegal until a window is added that has the register."""
+        """Trap as illegal until a window with the register is added."""
         return _csr(core, pc, instruction)() if address in csrs.windows else _illegal(core, instruction)
 
     return missing
@@ -177,7 +176,7 @@ def _table_csr(core: Core, pc: int, instruction: Instruction, writes: bool) -> S
 
 
 def _window_csr(core: Core, pc: int, instruction: Instruction, window: CsrWindow, writes: bool) -> Step:
-    """It acts in the last cycle of the instruction."""
+    """Return the step of an access of a window, which takes effect in the last cycle of the instruction."""
     hart, row, clock, address = core.hart, instruction.row, core.bus.clock, instruction.csr
     csrs, x, rs1, rd, imm = hart.csrs, hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm
     acted, declared = clock.follow(getattr(window, "device", None)), getattr(window, "stable", None)
@@ -222,7 +221,8 @@ A0, _A1 = 10, 11
 
 
 def semihosting_answer(hart: Hart, bus: Bus) -> int | None:
-    """What a0 holds after the ebreak at pc, if that is a semihosting call (RISC-V Semihosting 0.4) which is served."""
+    """Return a0 after the ebreak at pc; None unless it is a semihosting call (RISC-V Semihosting 0.4) that is
+    served."""
     if hart.semihosting is None or bus.peek(hart.pc - 4, len(_CALL)) != _CALL:
         return None
     answer = hart.semihosting(int(hart.x[A0]), int(hart.x[_A1]))
@@ -259,9 +259,10 @@ _operands: Callable[[tuple[int, int, int, int, int, Any, bool]], Operands] = par
 
 
 def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
-    """It acts in the last cycle of its issue, or, after it has waited, when it is asked again.
+    """Return the step of a custom instruction; its inline cache holds inputs of its row, and the call that notifies its
+    device.
 
-    Cached: what it needs of its row, and how its device is told.
+    It takes effect in the last cycle of its issue, or, after a wait, in the cycle in which it is polled.
     """
     hart, clock, peek, custom, word = core.hart, core.bus.clock, core.peek, instruction.row.custom, instruction.word
     assert custom is not None and custom.handler is not None  # rows of this kind have one
@@ -297,14 +298,16 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
 
 
 def trap_or_wait(core: Core, outcome: Trap | Stall | Retry, start: int, acts: int) -> After | None:
-    """Trap, or wait: a custom instruction that began in cycle `start` was asked in cycle `acts` and does not retire."""
+    """Trap or wait, for a custom instruction that began in cycle `start` and did not retire when called in cycle
+    `acts`."""
     if isinstance(outcome, Trap):
         return core.trap(outcome.cause, outcome.value, acts - core.hart.cycle)
     return core.wait(Wait(start, *repetition(outcome, acts)), acts + 1)
 
 
 def repetition(outcome: Stall | Retry, acts: int) -> tuple[int, int]:
-    """(first, last) cycle in which a custom instruction that was asked in cycle `acts` is asked again, as in `Wait`."""
+    """Return the (first, last) cycle, as in `Wait`, of the next call of a custom instruction that was called in cycle
+    `acts`."""
     if isinstance(outcome, Stall):
         return acts + 1, NEVER if outcome.until is None else max(outcome.until, acts + 1)
     again = acts + max(outcome.cycles, 1)

@@ -1,6 +1,6 @@
-"""Loads and stores of the RAM of the fast path in LLVM IR.
+"""Loads and stores of the first RAM in LLVM IR.
 
-They leave where the access is another one: translated code to the interpreter, which calls the bus.
+Any other access leaves: translated code to the interpreter, which calls the bus.
 """
 
 from collections.abc import Mapping
@@ -39,12 +39,12 @@ FLAGS, STORE_PCS, STORE_CYCLES, STORE_PAGES, WRITTEN = SHADOW_TABLES = (
 
 
 def _ones(size: int) -> int:
-    """So many bytes of 1."""
+    """Return an integer of `size` bytes, each of them 1."""
     return int.from_bytes(b"\1" * size, "little")
 
 
 class Pointers(NamedTuple):
-    """IR values of one function: where registers are, memory, and the maps that guard it."""
+    """IR values of one function: pointers to registers, memory, and the maps that guard it."""
 
     x: str
     ram: str
@@ -55,7 +55,7 @@ class Pointers(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Of a store, for the shadow: IR values of its pc and of the progress before it, or `done` cycles before it."""
+    """Program point of a store, for the shadow: IR values of its pc and of progress `done` cycles before it."""
 
     pc: str
     progress: str
@@ -63,10 +63,10 @@ class Place(NamedTuple):
 
 
 class RamAccess:
-    """Makes the accesses of harts that have such a bus."""
+    """Generator of the accesses of one hart to the first RAM of its bus."""
 
     def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False, guarded: bool = False) -> None:
-        """`misaligned`: accesses of this memory may be; `guarded`: PMP forbids some."""
+        """`misaligned`: accesses of this memory may be misaligned; `guarded`: PMP forbids some."""
         ram = bus.rams[0]
         self._base = ram.base
         self._load_size = ram.size
@@ -81,7 +81,7 @@ class RamAccess:
 
     @property
     def about(self) -> tuple[object, ...]:
-        """All that the accesses depend on."""
+        """Inputs of the IR of accesses, for its cache key."""
         return (
             self._base, self._load_size, self._store_size, self._word, self._watching, self.misaligned, self.guarded,
             self._shadow,
@@ -89,21 +89,21 @@ class RamAccess:
 
     @property
     def plain(self) -> bool:
-        """Whether nothing looks on at accesses of this memory: `reach` may be used."""
+        """Check whether accesses of this memory are unobserved, so that `reach` may be used."""
         return not (self._watching or self._shadow) and self._store_size > 0
 
     def holds(self, address: int, size: int) -> bool:
-        """Whether an aligned access at the address is one of this memory."""
+        """Check whether an access at the address is aligned and inside this memory."""
         return address % size == 0 and self._base <= address and address + size <= self._base + self._load_size
 
     def offset(self, address: int) -> str:
-        """Where an address that it `holds` lies in it."""
+        """Return the offset in this memory of an address that it `holds`."""
         return str(address - self._base)
 
     def reach(self, ir: Ir, at: Pointers, address: str, reach: Reach, leave: Target) -> str:
-        """The offset in RAM of an address, the lowest of a reach; to `leave` unless all its accesses are aligned, where
-        they must be, in RAM, and its stores not in lines of code, and where PMP forbids something between the first and
-        the last. This memory must be `plain`."""
+        """Emit the checks of a group of accesses, from its lowest address; return its offset in RAM. This memory is
+        `plain`. Branches to `leave` unless all accesses are in RAM, and aligned where they must be, PMP permits the
+        whole range, and no store is in a line of code."""
         for right in RIGHTS[reach.kind] if self.guarded else ():
             _permit(ir, at, right, self._index(ir, address), reach.bytes, leave)
         limit = max(self._load_size - reach.bytes + reach.size, 0)
@@ -117,32 +117,33 @@ class RamAccess:
         return offset
 
     def unless_code(self, ir: Ir, at: Pointers, row: Row, offset: str, leave: Target) -> None:
-        """To `leave` where a store at the offset must go through the bus."""
+        """Emit a branch to `leave` for stores at the offset that must go through the bus."""
         code = self._code(ir, at, offset)
         if self.misaligned and row.size > 1:
             code = ir.value(f"or i8 {code}, {self._code(ir, at, ir.value(f'add i64 {offset}, {row.size - 1}'))}")
         ir.unless(ir.value(f"icmp eq i8 {code}, 0"), leave)
 
     def pointers(self, ir: Ir) -> Pointers:
-        """The pointers, in the function's first block."""
+        """Emit the pointers, in the function's first block."""
         ram, code, load_ok = (records.pointer(ir, f"native.{name}") for name in ("ram", "lines", "load_ok"))
         shadow = {name: records.pointer(ir, f"native.{name}") for name in self._shadow}
         return Pointers(records.registers(ir), ram, code, load_ok, shadow)
 
     def instruction_at(self, ir: Ir, at: Pointers, pc: str) -> str:
-        """The word (an i32) of the instruction at an address well inside of RAM."""
+        """Emit a load of the instruction word (an i32) at an address at least 4 bytes before the end of RAM."""
         place = ir.at(at.ram, self._index(ir, ir.value(f"sub {self._word} {pc}, {self._base}")))
         word = ir.load("i32", place)
         long = ir.value(f"icmp eq i32 {ir.value(f'and i32 {word}, 3')}, 3")
         return ir.value(f"select i1 {long}, i32 {word}, i32 {ir.value(f'and i32 {word}, 65535')}")
 
     def permit(self, ir: Ir, at: Pointers, row: Row, address: str, leave: Target) -> None:
-        """To `leave` where PMP forbids the access."""
+        """Emit a branch to `leave` for accesses that PMP forbids."""
         for right in RIGHTS[row.kind] if self.guarded else ():
             _permit(ir, at, right, self._index(ir, address), row.size, leave)
 
     def load(self, ir: Ir, at: Pointers, row: Row, address: str, leave: Target) -> str:
-        """The register value that a load gives (an i64 for an f register); to `leave` where the bus must do it."""
+        """Emit a load; return its register value (an i64 for an f register). Branches to `leave` where the bus must
+        execute it."""
         offset = self._inside(ir, address, row.size, self._load_size, leave)
         if self._watching:
             page = ir.value(f"lshr {self._word} {address}, {PAGE_BITS}")
@@ -157,7 +158,7 @@ class RamAccess:
         return self.read(ir, at, row, offset)
 
     def read(self, ir: Ir, at: Pointers, row: Row, offset: str) -> str:
-        """What a load gives that is known to be in RAM, at an i64 offset."""
+        """Emit a load that is known to be in RAM, at an i64 offset; return its register value."""
         kind = f"i{8 * row.size}"
         value = ir.load(kind, ir.at(at.ram, offset))
         if row.floating:
@@ -169,7 +170,7 @@ class RamAccess:
     def store(
         self, ir: Ir, at: Pointers, row: Row, address: str, value: str, place: Place, leave: Target
     ) -> None:  # fmt: skip
-        """Store a register's low bytes; to `leave` where the bus must do it."""
+        """Emit a store of a register's low bytes. Branches to `leave` where the bus must execute it."""
         offset = self._inside(ir, address, row.size, self._store_size, leave)
         self.unless_code(ir, at, row, offset, leave)
         kind = f"i{8 * row.size}"
@@ -183,7 +184,7 @@ class RamAccess:
         self.write(ir, at, row, offset, value)
 
     def write(self, ir: Ir, at: Pointers, row: Row, offset: str, value: str) -> None:
-        """A store that is known to be in RAM, at an i64 offset."""
+        """Emit a store that is known to be in RAM, at an i64 offset."""
         kind = f"i{8 * row.size}"
         register = "i64" if row.floating else self._word
         if kind != register:
@@ -192,17 +193,17 @@ class RamAccess:
 
     @staticmethod
     def _code(ir: Ir, at: Pointers, offset: str) -> str:
-        """Not 0 where a store must go through the bus."""
+        """Emit a byte that is not 0 where a store must go through the bus."""
         return ir.load("i8", ir.at(at.code, ir.value(f"lshr i64 {offset}, {LINE_BITS}")))
 
     def _unless_told(self, ir: Ir, at: Pointers, offset: str, bit: int, leave: Target) -> None:
-        """Leave where a sanitizer is told of the access."""
+        """Emit a branch to `leave` for accesses that a sanitizer observes."""
         line = ir.value(f"lshr i64 {offset}, {LINE_BITS}")
         flags = ir.value(f"and i8 {ir.load('i8', ir.at(at.shadow[FLAGS], line))}, {bit}")
         ir.unless(ir.value(f"icmp eq i8 {flags}, 0"), leave)
 
     def _note(self, ir: Ir, at: Pointers, offset: str, place: Place) -> None:
-        """The shadow of a store."""
+        """Emit the shadow update of a store."""
         word = ir.value(f"lshr i64 {offset}, {WORD_BITS}")
         page = ir.value(f"lshr i64 {offset}, {PAGE_BITS}")
         cycle = self._cycle(ir, place)
@@ -219,8 +220,8 @@ class RamAccess:
         return ir.value(f"add i64 {cycle}, {place.done}") if place.done else cycle
 
     def _inside(self, ir: Ir, address: str, size: int, limit: int, leave: Target) -> str:
-        """The offset in RAM (an i64) of an aligned access; rotating the low bits to the top makes one test of two. Made
-        64 bits wide before the test, where the host's instruction does so, it costs nothing."""
+        """Emit the offset in RAM (an i64) of an aligned access; rotating the low bits to the top makes one test of two.
+        Widening to 64 bits before the test costs nothing: the host's instruction does it."""
         word, shift = self._word, size.bit_length() - 1
         offset = ir.value(f"sub {word} {address}, {self._base}")
         wide = self._index(ir, offset)
@@ -236,7 +237,8 @@ class RamAccess:
 
 
 def _permit(ir: Ir, at: Pointers, right: int, address: str, size: int, leave: Target) -> None:
-    """Branch to `leave` unless PMP permits all bytes of an access at an i64 address; compare the last range first."""
+    """Emit a branch to `leave` unless PMP permits all bytes of an access at an i64 address; compare the last range
+    first."""
     first = READABLE if right == pmp.READ else WRITABLE
     low, end = (ir.load("i64", at.x, 8 * word) for word in (first, first + 1))
     above = ir.value(f"icmp uge i64 {address}, {low}")
@@ -260,7 +262,8 @@ def atomic(
     place: Place,
     leave: Target,
 ) -> str:
-    """LR, SC or AMO of the RAM of the fast path, which PMP permits: rd. Nothing has changed where it leaves.
+    """Emit LR, SC or AMO of the first RAM, which PMP permits; return rd. Nothing has changed where it branches to
+    `leave`.
 
     They are aligned even where loads and stores need not be.
     """

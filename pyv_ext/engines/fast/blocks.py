@@ -1,5 +1,4 @@
-"""Which instructions are worth translating together: the hot blocks that can be reached from one place; and which of
-their accesses are checked together."""
+"""Selection of blocks for a translation: the hot blocks reachable from an address, and their accesses by group."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,26 +23,26 @@ _ENABLES = (MSTATUS, MIE, SSTATUS, SIE, SIP, MIP, MIDELEG)
 
 
 def ends(instruction: Instruction) -> bool:
-    """Whether the next instruction may be another one than that behind it, or an interrupt may come before it, or the
-    cycle in which it begins is not known beforehand."""
+    """Check whether an instruction ends its block: control may leave the sequence after it, or its cycles are
+    unknown."""
     row = instruction.row
     return row.kind in CONTROL or row.kind in (Kind.ECALL, Kind.XRET) or bool(row.extra) or disturbs(instruction)
 
 
 def accesses_csr(instruction: Instruction) -> bool:
-    """Whether it accesses a CSR of the hart, other than one of a window."""
+    """Check whether an instruction accesses a CSR of the hart, not of a window."""
     return instruction.row.kind in (Kind.CSR_WRITE, Kind.CSR_UPDATE) and instruction.csr in REGISTERS
 
 
 def disturbs(instruction: Instruction) -> bool:
-    """Whether it writes a CSR so that an interrupt may come right after it, or PMP forbid something."""
+    """Check whether a CSR write may let an interrupt come right after the instruction, or PMP forbid something."""
     address = instruction.csr
     protects = PMPCFG <= address < PMPADDR + ENTRIES
     return accesses_csr(instruction) and instruction.writes_csr and (address in _ENABLES or protects)
 
 
 class Block(NamedTuple):
-    """Instructions that execute one after the other; only the last may be one that `ends` it."""
+    """Basic block: instructions in sequence; only the last may satisfy `ends`."""
 
     pc: int
     instructions: tuple[tuple[int, Instruction], ...]
@@ -57,17 +56,17 @@ Words = tuple[int, int, Sequence[int]]
 
 
 def misdirected(instruction: Instruction, alignment: int) -> bool:
-    """Whether it is a branch or direct jump whose target is misaligned: that traps, on the slow path."""
+    """Check for a branch or direct jump to a misaligned target, which traps on the slow path."""
     return is_direct(instruction.row) and instruction.imm % alignment != 0
 
 
 def target_of(pc: int, instruction: Instruction, mask: int) -> int | None:
-    """Where a branch or direct jump goes; None for all other instructions."""
+    """Return the target of a branch or direct jump; None for all other instructions."""
     return pc + instruction.imm & mask if is_direct(instruction.row) else None
 
 
 def is_direct(row: Row) -> bool:
-    """Whether it goes to an address that is its own plus a constant."""
+    """Check whether a row jumps to its own address plus a constant."""
     return row.kind is Kind.BRANCH or (row.kind is Kind.JUMP and row.format.rs1 is None)
 
 
@@ -79,10 +78,10 @@ def find_blocks(
     hot: Callable[[int], bool],
     limit: int,
 ) -> list[Block]:
-    """The block at `start` and all reached from it through hot addresses, of about `limit` instructions at most.
+    """Find the block at `start` and all reached from it through hot addresses, of about `limit` instructions at most.
 
-    `at` gives what is decoded at an address, `takes` whether it is translated, `hot` whether a place that a block
-    may begin at is worth it. Calls are followed, and so are their return addresses.
+    `at` returns the decoded instruction at an address, `takes` whether it is translated, `hot` whether a block that
+    begins at an address is worth it. Calls are followed, and so are their return addresses.
     """
     found: dict[int, Instruction] = {}
     heads: dict[int, None] = {start: None}
@@ -117,7 +116,7 @@ PROBES = 3
 
 
 class Reach(NamedTuple):
-    """Accesses at fixed distances from each other, of one size where they must be aligned."""
+    """Group of accesses at fixed distances, of one size where they must be aligned."""
 
     size: int
     """What they are aligned to: their size, or 1."""
@@ -132,7 +131,7 @@ class Reach(NamedTuple):
 
 
 class Access(NamedTuple):
-    """A load or store of a block."""
+    """Load or store of a block."""
 
     base: int | None
     """Number of its reach; None where its address is known."""
@@ -143,8 +142,8 @@ class Access(NamedTuple):
 
 
 def accesses(block: Block, mask: int, *, misaligned: bool = False) -> tuple[dict[int, Access], list[Reach]]:
-    """The loads and stores of a block, by their places in it, and what is checked together: where the first access of
-    a reach is, the addresses of all of it are known. `misaligned`: they need not be aligned."""
+    """Return the loads and stores of a block, by index in it, and their groups. A group is checked at its first access:
+    the addresses of all its accesses are known there. `misaligned`: accesses need not be aligned."""
     values: dict[int, tuple[object, int]] = {0: (None, 0)}
     found: dict[int, tuple[int | None, int]] = {}
     groups: list[list[tuple[int, Instruction]]] = []
@@ -223,7 +222,7 @@ def _block(head: int, found: dict[int, Instruction], heads: dict[int, None], mas
 
 
 def words_of(content: bytes) -> list[int]:
-    """The words of instructions that follow each other."""
+    """Split consecutive instructions into their words."""
     words, at = [], 0
     while at < len(content):
         length = 4 if content[at] & 3 == 3 else 2
@@ -233,7 +232,7 @@ def words_of(content: bytes) -> list[int]:
 
 
 def places_of(blocks: Iterable[Words]) -> Iterator[int]:
-    """The addresses of all instructions."""
+    """Yield the addresses of all instructions."""
     for pc, _, words in blocks:
         at = pc
         for word in words:

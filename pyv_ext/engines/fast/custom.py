@@ -1,4 +1,4 @@
-"""Custom instructions that touch no device: native code calls their handlers, and goes on with what they return."""
+"""Custom instructions that touch no device: native code calls their handlers, and goes on with the results."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +23,7 @@ Call = Callable[[int, int, int], int]
 
 
 class CustomCalls:
-    """The calls of one hart, by the numbers that entries have for them."""
+    """Calls of one hart's custom instructions, by the indices that entries hold."""
 
     def __init__(self, core: Core, execute_slow: Callable[[], object]) -> None:
         """`execute_slow()`: executes the instruction at the hart's pc."""
@@ -41,7 +41,7 @@ class CustomCalls:
         return self._calls[number](acts, a, b)
 
     def number(self, pc: int, instruction: Instruction) -> int | None:
-        """The number of an instruction's call; None where it takes the slow path."""
+        """Return the index of an instruction's call; None where it takes the slow path."""
         custom, word = instruction.row.custom, instruction.word
         if instruction.row.kind is not Kind.CUSTOM or custom is None or instruction.length != 4:
             return None
@@ -58,7 +58,7 @@ class CustomCalls:
 def _call(
     core: Core, pc: int, instruction: Instruction, handler: Callable[[Operands], Any], calls: CustomCalls
 ) -> Call:
-    """The call of an instruction; one that looks at memory sees it as it is in the last cycle of its issue."""
+    """Make the call of an instruction; a handler that reads memory sees it as of the last cycle of its issue."""
     word, mask = instruction.word, core.isa.mask
     clock, peek = core.bus.clock, core.peek
     looks = instruction.row.custom is not None and instruction.row.custom.touches == "memory"

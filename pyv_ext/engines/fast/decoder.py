@@ -1,8 +1,8 @@
-"""The decoder as native code, made from the instruction table: it fills the entries of plain instructions that lie one
-behind the other. Whatever else there is, Python decodes.
+"""Native decoder, generated from the instruction table: fills the entries of plain instructions in sequence. All others
+are decoded in Python.
 
-It decodes as `pyv_ext.isa.Isa.decode` does: words are grouped by opcode and funct3, and of the rows of a group the
-first counts that has the word.
+It decodes as `pyv_ext.isa.Isa.decode` does: words are grouped by opcode and funct3, and the first row of a group that
+matches a word decodes it.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from pyv_native.ir import Ir
 
 
 def decoder(isa: Isa, numbers: Numbers) -> str:
-    """The IR of `DECODE`."""
+    """Return the IR of `DECODE`."""
     return _Decoder(isa, numbers).text()
 
 
@@ -60,7 +60,7 @@ class _Decoder:
         return ir.text(f"i64 @{DECODE}(ptr %code, ptr %entries, i64 %size)")
 
     def _groups(self, word: str, length: int, stop: tuple[str, Sequence[str]]) -> list[tuple[str, Sequence[Row], str]]:
-        """To the block of the word's group; those blocks."""
+        """Emit a switch to the block of the word's group; return those blocks."""
         labels: dict[tuple[Row, ...], str] = {}
         cases = []
         for (size, key), rows in self._isa.groups.items():
@@ -71,7 +71,7 @@ class _Decoder:
         return [(label, rows, word) for rows, label in labels.items()]
 
     def _group(self, label: str, rows: Sequence[Row], word: str, stop: tuple[str, Sequence[str]]) -> None:
-        """To the block of the format of the first row that has the word."""
+        """Emit branches to the block of the format of the first row that matches the word."""
         ir = self._ir
         ir.block(label)
         for row in rows:
@@ -94,7 +94,7 @@ class _Decoder:
         ir.goto(*stop)
 
     def _operand(self, bits: Bits | None, word: str) -> str:
-        """What `Bits.extract` makes of a word (an i32)."""
+        """Emit `Bits.extract` of a word (an i32)."""
         ir = self._ir
         value = "0"
         for low, mask, position in () if bits is None else bits.pieces:
@@ -107,7 +107,8 @@ class _Decoder:
         return ir.value(f"add i32 {value}, {bits.base}") if bits.base else value
 
     def _fill(self, label: str, form: Format, length: int, stop: tuple[str, Sequence[str]]) -> None:
-        """Fill the entry of an instruction of the format, unless it is a direct jump to a misaligned address."""
+        """Emit the block that fills the entry of an instruction of the format, unless it jumps directly to a misaligned
+        address."""
         ir = self._ir
         word, number, jump, direct = ir.block(label, "i32", "i16", "i1", "i1")
         values = {name: self._operand(getattr(form, name), word) for name in OPERANDS[:4]}

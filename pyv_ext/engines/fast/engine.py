@@ -1,7 +1,7 @@
-"""The engine `fast`: native code by LLVM, from an interpreter made from the table and translations of what runs often.
+"""Engine `fast`: an interpreter generated from the instruction table, and translations of hot code, compiled by LLVM.
 
-Closures execute the start of a program, so that a short one does not wait for LLVM, unless its last run did; which of
-the three executes an instruction changes nothing but the speed. Time jumps over loops that poll (`PollingDetection`).
+Closures execute the start of a program, so that a short program does not wait for LLVM, unless its last run needed it.
+The choice among the three changes nothing but speed. Time jumps over polling loops (`PollingDetection`).
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ READY = 1 << 10
 
 
 class FastEngine(Engine):
-    """Imports llvmlite when a program has run for a while."""
+    """Engine that imports llvmlite when a program has run for a while."""
 
     def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False) -> None:
         super().__init__(hart, bus, misaligned=misaligned)
@@ -62,7 +62,8 @@ class FastEngine(Engine):
             self._native_now().run(until)
 
     def _native_code(self, until: int) -> "Native | None":
-        """What executes native code; None while the program is young: then closures have executed a part of it."""
+        """Return the native code, made after the warm-up; None: closures have executed a part of the warm-up
+        instead."""
         if self._last is None:
             self._last = LastRun(self)
             if self._last.ready:
@@ -79,7 +80,7 @@ class FastEngine(Engine):
         return self._native_now()
 
     def _native_now(self) -> "Native":
-        """What executes native code as things are."""
+        """Return the native code for the current observers and protection."""
         form = self.bus.watching, self._form[1] or self.hart.guarded
         if self._native is None or form != self._form:
             from pyv_ext.engines.fast.native import Native

@@ -1,4 +1,4 @@
-"""Decoded instructions in the form that the native interpreter reads: one entry for each place where one may begin.
+"""Decoded instructions in the form that the native interpreter reads: one entry for each address where one may begin.
 
 A table has a pointer for each page of the address space; a page that holds code has its entries, allocated when its
 first instruction is decoded, followed by two that lead on to the next page.
@@ -50,7 +50,7 @@ mode in its name, or of a CSR its address << 5 | operand of immediate forms; the
 
 
 class Numbers:
-    """The numbers of the interpreter's operations, in the order in which it has them."""
+    """Numbers of the interpreter's operations, in their order in it."""
 
     def __init__(self, isa: Isa, *, fused: bool) -> None:
         """`fused`: see `floating`."""
@@ -70,12 +70,12 @@ class Numbers:
 
 
 def entry_of(operation: int, rd: int = 0, rs1: int = 0, rs2: int = 0, immediate: int = 0) -> bytes:
-    """The entry of an instruction that has not been executed."""
+    """Pack the entry of an instruction that has not been executed."""
     return FORMAT.pack(operation, rd, rs1, rs2, 0, immediate, 0, 0)
 
 
 class Entries:
-    """The entries of one hart."""
+    """Entries of one hart: a table of pages."""
 
     def __init__(self) -> None:
         self.table = memoryview(mmap.mmap(-1, 8 * (ADDRESS_SPACE >> PAGE_BITS))).cast("Q")  # most of it stays untouched
@@ -87,30 +87,31 @@ class Entries:
         page[at : at + SIZE] = entry
 
     def address(self, pc: int) -> int:
-        """Where the entry of `pc` lies; those behind it follow, up to the end of its page."""
+        """Return the host address of the entry of `pc`; the entries of later addresses follow, up to the end of its
+        page."""
         _, at = self._place(pc)
         return self.table[pc >> PAGE_BITS] + at
 
     def operation(self, pc: int) -> int:
-        """What the entry of `pc` says."""
+        """Return the operation in the entry of `pc`."""
         return self._field(pc, OPERATION)
 
     def heat(self, pc: int) -> int:
-        """How often the interpreter has come to `pc` by a jump, a branch or from outside."""
+        """Return how often the interpreter has come to `pc` other than in sequence."""
         return self._field(pc, HEAT)
 
     def region(self, pc: int) -> int:
-        """The number of the region that has a block at `pc`, or 0."""
+        """Return the index of the region that has a block at `pc`, or 0."""
         return self._field(pc, REGION)
 
     def enter(self, pc: int, region: int, block: int) -> None:
-        """Let native code go on in a block of a region whenever it comes to `pc`; region 0 undoes it."""
+        """Let native code enter a block of a region whenever it comes to `pc`; region 0 undoes it."""
         page, at = self._place(pc)
         struct.pack_into("<H", page, at + REGION, region)
         struct.pack_into("<H", page, at + BLOCK, block)
 
     def forget(self, pc: int) -> None:
-        """Nothing is known about `pc` any more."""
+        """Clear the entry of `pc`."""
         if pc >> PAGE_BITS in self._pages:
             self.put(pc, bytes(SIZE))
 
@@ -145,14 +146,14 @@ MIX_BITS = 32 - (SLOTS.bit_length() - 1)
 
 
 class VolatileEntries:
-    """The entries of what has been in lines that are overwritten often, by word, and by address where that matters.
-    Each is hashed to two slots; the one that was made first leaves."""
+    """Entries of instructions in self-modifying lines, by word, and by address where it matters. Each is hashed to two
+    slots; the older of the two is evicted."""
 
     def __init__(self) -> None:
         self.table = bytearray((bytes(OF_SLOT + SIZE) + 2 * entry_of(NEXT)) * SLOTS)
 
     def put(self, address: int, word: int, entry: bytes) -> None:
-        """Keep the entry of a word at an address, or `ANYWHERE`."""
+        """Store the entry of a word at an address, or `ANYWHERE`."""
         tag = (address | word << 32).to_bytes(8, "little")
         slot = ((word ^ address) * MIX & 0xFFFF_FFFF) >> MIX_BITS
         here, other = slot * SLOT, (slot ^ 1) * SLOT
@@ -176,15 +177,15 @@ ROW = 3 * SIZE
 
 
 class MarkedEntries:
-    """Entries of instructions that are logged first (`pyv_ext.machine.log.mark`); the entries of their addresses have
-    the numbers."""
+    """Entries of instructions that are logged first (`pyv_ext.machine.log.mark`); the entries of their addresses hold
+    their indices."""
 
     def __init__(self) -> None:
         self.table = bytearray((bytes(SIZE) + 2 * entry_of(NEXT)) * MOST_MARKED)
         self._numbers: dict[int, int] = {}
 
     def number(self, pc: int, entry: bytes) -> int | None:
-        """Keep the entry of what is at `pc`; None where there is no room."""
+        """Store the entry of the instruction at `pc`, and return its index; None: the table is full."""
         number = self._numbers.get(pc, len(self._numbers))
         if number == MOST_MARKED:
             return None

@@ -43,7 +43,7 @@ _EXACT = ("fcvt.d.w", "fcvt.d.wu", "fcvt.d.s")
 
 
 class Operation(NamedTuple):
-    """What an instruction does, but for where its operands are."""
+    """Floating-point operation of an instruction, without its registers."""
 
     row: Row
     towards_zero: bool = False
@@ -52,22 +52,23 @@ class Operation(NamedTuple):
 
     @property
     def base(self) -> str:
-        """The name without types."""
+        """Name without types."""
         return self.row.name.partition(".")[0]
 
     @property
     def rounds(self) -> bool:
-        """Whether it depends on the rounding mode in frm."""
+        """Check whether it depends on the rounding mode in frm."""
         return self.row.kind is Kind.FLOAT and self.row.format.imm is not None and not self.towards_zero
 
     @property
     def inexact(self) -> bool:
-        """Whether it may raise NX."""
+        """Check whether it may raise NX."""
         return self.row.format.imm is not None and self.row.kind is Kind.FLOAT and self.row.name not in _EXACT
 
 
 def operations(rows: Iterable[Row], *, fused: bool) -> tuple[Operation, ...]:
-    """Those of an instruction set that have a native form; `fused`: the host has a fused multiply-add."""
+    """Return the operations of an instruction set that have a native form; `fused`: the host has a fused
+    multiply-add."""
     found = []
     for row in rows:
         if row.floating and host_agrees():
@@ -82,7 +83,7 @@ def operations(rows: Iterable[Row], *, fused: bool) -> tuple[Operation, ...]:
 
 
 def operation_of(instruction: Instruction) -> Operation | None:
-    """The operation of an instruction; None where it rounds in a way that none does."""
+    """Return the operation of an instruction; None for RMM and rounding modes that do not exist."""
     row, mode = instruction.row, instruction.imm
     if row.kind is not Kind.FLOAT or row.format.imm is None or mode in (RNE, DYNAMIC):
         return Operation(row)
@@ -92,13 +93,13 @@ def operation_of(instruction: Instruction) -> Operation | None:
 
 
 def host_agrees() -> bool:
-    """Whether this process computes as IEEE 754 says: a library may have changed rounding, or dropped small numbers."""
+    """Check that this process computes by IEEE 754: a library may have changed rounding, or flush subnormal numbers."""
     ulp, least = 2.0**-52, 5e-324
     return 1 + ulp / 2 == 1 and 1 + ulp + ulp / 2 == 1 + 2 * ulp and least + least == 2 * least != 0
 
 
 def has_strict(row: Row, *, fused: bool) -> bool:
-    """Whether `float_functions` has a function of the row on this host."""
+    """Check whether `float_functions` has a function of the row on this host."""
     base = row.name.partition(".")[0]
     supported = base in ROUNDING or base in (*COMPARISONS, "fmin", "fmax", "fcvt")
     return x86_64_linux() and row.kind is Kind.FLOAT and supported and (fused or base not in FUSED)
@@ -109,7 +110,7 @@ def _to_integer(row: Row) -> bool:
 
 
 def declarations() -> str:
-    """The intrinsics that the operations use."""
+    """Return declarations of the intrinsics that the operations use."""
     return "".join(
         f"declare {kind} @llvm.sqrt.{name}({kind})\ndeclare {kind} @llvm.fma.{name}({kind}, {kind}, {kind})\n"
         for kind, name in (("float", "f32"), ("double", "f64"))
@@ -117,7 +118,8 @@ def declarations() -> str:
 
 
 def ready(ir: Ir, x: str, *, rounds: bool, inexact: bool = False) -> str:
-    """An i1: FS is Dirty, and, where they matter, the mode is to nearest even and NX is set. `x`: the registers."""
+    """Emit an i1: FS is Dirty, and, where they matter, the mode is to nearest even and NX is set. `x`: the
+    registers."""
     found = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * FS)}, {DIRTY}")
     if rounds:
         nearest = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * FRM)}, {RNE}")
@@ -131,17 +133,17 @@ def accrued(ir: Ir, x: str) -> str:
 
 
 def sticky(ir: Ir, x: str) -> str:
-    """An i1: NX is set."""
+    """Emit an i1: NX is set."""
     return ir.value(f"trunc i64 {accrued(ir, x)} to i1")  # NX is bit 0
 
 
 def boxed(ir: Ir, word: str) -> str:
-    """The f register (an i64) that holds a single (an i32)."""
+    """Emit the f register (an i64) that holds a single (an i32)."""
     return ir.value(f"or i64 {ir.value(f'zext i32 {word} to i64')}, {_BOX}")
 
 
 class NumberType(NamedTuple):
-    """A format as LLVM knows it."""
+    """Floating-point format with its names in LLVM."""
 
     form: Format
     name: str
@@ -155,10 +157,10 @@ TYPES = {"s": S, "d": D}
 
 
 class Floating:
-    """Makes the operations of one stretch of code without branches: values read in it are known in it."""
+    """Generator of operations in straight-line code: each register value is unpacked once."""
 
     def __init__(self, ir: Ir, flags: Callable[[], str], *, fused: bool, sticky: str | None = None) -> None:
-        """`flags`: emits the load of fflags, as an i64. `sticky`: an i1, whether NX is set; None: it is."""
+        """`flags`: emits the load of fflags, as an i64. `sticky`: an i1, whether NX is set; None: it is set."""
         self._ir = ir
         self._flags = flags
         self._fused = fused
@@ -168,9 +170,9 @@ class Floating:
         self._leave: Target = ("", ())
 
     def value(self, operation: Operation, operands: Sequence[str], leave: Target) -> str:
-        """The value of rd: an i64 where it is an f register, else an i32; so are the operands rs1, rs2 and rs3.
+        """Emit the value of rd: an i64 for an f register, else an i32; so are the operands rs1, rs2 and rs3.
 
-        It goes to `leave` where the slow path must execute the instruction.
+        Branches to `leave` where the slow path must execute the instruction.
         """
         self._leave = leave
         name, base = operation.row.name, operation.base
@@ -193,7 +195,7 @@ class Floating:
     # -- registers ---------------------------------------------------------------------------------------------
 
     def _read(self, register: str, kind: NumberType) -> str:
-        """The number in an f register; what is not boxed is for the slow path."""
+        """Emit the number in an f register; a single that is not boxed leaves for the slow path."""
         ir, number = self._ir, self._numbers.get((register, kind))
         if number is None:
             bits = register
@@ -225,7 +227,7 @@ class Floating:
         return self._ir.value(f"{by} i1 {one}, {other}")
 
     def _field(self, kind: NumberType, number: str, least: int = 0) -> str:
-        """Whether the exponent field of a number is `least` or more, and it is finite."""
+        """Emit whether a number is finite and its exponent field at least `least`."""
         ir, shift = self._ir, kind.form.fraction + 1
         magnitude = ir.value(f"shl {kind.bits} {self._bits(kind, number)}, 1")
         if least:
@@ -235,8 +237,8 @@ class Floating:
     def _prove(
         self, kind: NumberType, result: str, least: int, tiny: Callable[[], str] | None, exact: Callable[[], str]
     ) -> None:
-        """Leave unless the exponent field is `least` or more and the result exact or NX set. A result with a smaller
-        field has to be `tiny`, or finite while UF and NX are set; None: such a result is like any other."""
+        """Emit guards: leave unless the exponent field is at least `least` and the result exact or NX set. A result
+        with a smaller field has to be `tiny`, or finite while UF and NX are set; None: no result is special."""
         ir, done, rounded, odd = self._ir, self._ir.new_label(), self._ir.new_label(), self._ir.new_label()
         normal = self._field(kind, result, least)
         if tiny is None:
@@ -257,7 +259,7 @@ class Floating:
         ir.block(done)
 
     def _no_error(self, kind: NumberType, a: str, b: str, total: str) -> str:
-        """Whether total, which is a + b rounded, is a + b: TwoSum."""
+        """Emit whether `total`, which is a + b rounded, equals a + b: TwoSum."""
         ir, name = self._ir, kind.name
         rest = ir.value(f"fsub {name} {total}, {a}")
         one = ir.value(f"fsub {name} {a}, {ir.value(f'fsub {name} {total}, {rest}')}")
@@ -265,7 +267,7 @@ class Floating:
         return self._is("oeq", kind, ir.value(f"fadd {name} {one}, {other}"))
 
     def _is_product(self, kind: NumberType, a: str, b: str, product: str, guard: str) -> str:
-        """Whether `product` is a . b. The double `guard` is as large as that, nearly."""
+        """Emit whether `product` equals a . b. The double `guard` has about its magnitude."""
         ir = self._ir
         if kind is S:
             a, b, product = map(self._widened, (a, b, product))
@@ -276,7 +278,7 @@ class Floating:
         return self._both(self._is("oeq", D, rest), self._field(D, guard, _TINY))
 
     def _is_fused(self, kind: NumberType, a: str, b: str, c: str, result: str) -> str:
-        """Whether `result` is a . b + c. A product that is not exact counts as none that is."""
+        """Emit whether `result` is proven to equal a . b + c; an inexact product proves nothing."""
         ir = self._ir
         if kind is S:
             a, b, c, result = map(self._widened, (a, b, c, result))
@@ -321,13 +323,13 @@ class Floating:
         return result
 
     def _tiny_product(self, kind: NumberType, a: str, b: str, result: str) -> str:
-        """Whether a result below the normal numbers is a . b: one of doubles only where that is zero."""
+        """Emit whether a result below the normal numbers equals a . b; for doubles only where it is zero."""
         if kind is S:
             return self._is_product(kind, a, b, result, result)
         return self._zero_product(kind, a, b, result)
 
     def _zero_product(self, kind: NumberType, a: str, b: str, result: str) -> str:
-        """Whether a or b is zero and the result a finite number."""
+        """Emit whether a or b is zero and the result finite."""
         zero = self._both(self._is("oeq", kind, a), self._is("oeq", kind, b), "or")
         return self._both(zero, self._field(kind, result))
 
@@ -355,7 +357,7 @@ class Floating:
         return self._ir.value(f"zext i1 {condition} to i32")
 
     def _selection(self, base: str, kind: NumberType, a: str, b: str) -> str:
-        """Of two integers: minimum, maximum, and signs."""
+        """Emit minimum, maximum or sign injection, which select among bits."""
         ir, bits, sign = self._ir, kind.bits, -kind.form.sign
         one, other = self._bits(kind, a), self._bits(kind, b)
         if base in ("fmin", "fmax"):
@@ -373,7 +375,7 @@ class Floating:
         return self._from_bits(kind, ir.value(f"{'xor' if base == 'fsgnjx' else 'or'} {bits} {kept}, {signed}"))
 
     def _class(self, kind: NumberType, number: str) -> str:
-        """See `softfloat.classify`."""
+        """Emit `softfloat.classify`."""
         ir, form = self._ir, kind.form
         bits = self._bits(kind, number)
         magnitude = ir.value(f"and {kind.bits} {bits}, {form.sign - 1}")
@@ -416,7 +418,7 @@ class Floating:
         return result
 
     def _integer(self, double: str, bounds: tuple[int, int], towards_zero: bool) -> str:
-        """An integer from `bounds` (the upper one exclusive), rounded towards zero or to nearest even."""
+        """Emit an integer from `bounds` (the upper one exclusive), rounded towards zero or to nearest even."""
         ir, (low, high) = self._ir, bounds
         rounded = double
         if not towards_zero:
@@ -434,7 +436,7 @@ class Floating:
 
 
 def _constant(number: int) -> str:
-    """A double."""
+    """Return a double as LLVM writes it."""
     return f"0x{struct.pack('>d', number).hex()}"
 
 
@@ -452,13 +454,13 @@ _ASSEMBLY = {
 
 
 def float_functions(rows: Iterable[Row]) -> str:
-    """Functions `strict.NAME(rs1, rs2, rs3, mode, registers) -> rd` of rows, with f registers as they are, modes RNE to
-    RUP, and exceptions accrued."""
+    """Return functions `strict.NAME(rs1, rs2, rs3, mode, registers) -> rd` of rows: f registers as they are, modes RNE
+    to RUP, exceptions accrued."""
     return "".join(_Function(row).text() for row in rows)
 
 
 class _Function:
-    """Writes the function of one row."""
+    """Generator of the function of one row."""
 
     def __init__(self, row: Row) -> None:
         self._ir = Ir()
@@ -484,7 +486,7 @@ class _Function:
         return ir.text(f"internal i64 @strict.{self._name}(i64 %a, i64 %b, i64 %c, i32 %mode, ptr %x)")
 
     def _operand(self, register: str, kind: NumberType) -> str:
-        """Bits of a number; a single that is not boxed is NaN."""
+        """Emit the bits of a number; a single that is not boxed is NaN."""
         ir = self._ir
         if kind is D:
             return register
@@ -511,13 +513,14 @@ class _Function:
         return self._ir.value(f"select i1 {condition}, i32 {_INVALID}, i32 0")
 
     def _register(self, bits: str, kind: NumberType) -> str:
-        """The f register with these bits, or with the canonical NaN where they are any."""
+        """Emit the f register with these bits; any NaN becomes the canonical NaN."""
         ir = self._ir
         value = ir.value(f"select i1 {self._is_nan(bits, kind)}, {kind.bits} {kind.form.nan}, {kind.bits} {bits}")
         return value if kind is D else boxed(ir, value)
 
     def _execute(self, result: str, assembly: str, operands: Sequence[tuple[str, str]]) -> tuple[str, str]:
-        """The result of an instruction of the host under the rounding mode, and the exceptions that it raises.
+        """Emit an instruction of the host under the rounding mode; return its result, and the exceptions that it
+        raises.
 
         For an f register these include NV, UF and NX where they have accrued: it takes the host ten times as long to
         set an exception as to find it set.
@@ -545,11 +548,12 @@ class _Function:
         return answer, self._exceptions(ir.load("i32", control))
 
     def _status(self, instruction: str, place: str) -> None:
-        """Load MXCSR from a place or store it there."""
+        """Emit a load of MXCSR from a place, or a store there."""
         self._ir.do(f'call void asm sideeffect "{instruction} ($0)", "r,~{{memory}}"(ptr {place})')
 
     def _exceptions(self, status: str) -> str:
-        """Fflags of MXCSR: its exceptions from bit 0 on are invalid, denormal, zero, overflow, underflow, inexact."""
+        """Emit fflags from MXCSR: its exceptions from bit 0 on are invalid, denormal, zero, overflow, underflow,
+        inexact."""
         ir = self._ir
         flags = ir.value(f"and i32 {ir.value(f'lshr i32 {status}, 5')}, 1")
         for shift, bit in (("lshr", 2), ("lshr", 4), ("shl", 8), ("shl", 16)):
@@ -622,7 +626,8 @@ class _Function:
         return self._register(ir.value(f"bitcast {kind.name} {number} to {kind.bits}"), kind), flags
 
     def _integer(self, kind: NumberType, bounds: tuple[int, int]) -> tuple[str, str]:
-        """Round to an integer within `bounds`; NaN is the upper one. Beyond 64 bits the host's is the least integer."""
+        """Emit a rounding to an integer within `bounds`; NaN gives the upper bound. The host has the minimum beyond 64
+        bits."""
         ir, (low, high) = self._ir, bounds
         bits = self._operand("%a", kind)
         assembly = f"cvt{'ss' if kind is S else 'sd'}2siq $1, $0"

@@ -1,4 +1,4 @@
-"""How blocks lead to each other: loops, returns, and the registers that one hands on to the next in values."""
+"""Control and data flow among blocks: loops, targets of returns, and live-in registers."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -15,7 +15,8 @@ LOOP_REGISTERS = 12
 
 
 class Handed(NamedTuple):
-    """Registers that blocks are given in values by others, and that need not be in memory between them."""
+    """Live-in registers of blocks, which their predecessors pass as values, so that they need not be in memory
+    between."""
 
     sources: frozenset[int]
     """The heads of the others; of a loop, these are the blocks themselves."""
@@ -28,7 +29,7 @@ NOTHING = Handed(frozenset(), (), frozenset())
 
 
 def loops(blocks: Sequence[Block], mask: int) -> list[Handed]:
-    """The innermost loops among blocks that lead to each other without calls."""
+    """Find the innermost loops among blocks that lead to each other without calls."""
     inside = {block.pc: block for block in blocks if _goes_on(block)}
     edges = {head: [pc for pc in _successors(block, mask) if pc in inside] for head, block in inside.items()}
     backward = sorted(
@@ -51,7 +52,7 @@ def loops(blocks: Sequence[Block], mask: int) -> list[Handed]:
 
 
 def _goes_on(block: Block) -> bool:
-    """Whether it is known where the block leads to, and it is no call."""
+    """Check whether the successors of a block are known, and it ends in no call."""
     last = block.instructions[-1][1]
     jump = last.row.kind is Kind.JUMP and not last.rd and not last.rs1
     return not ends(last) or bool(last.row.extra) or last.row.kind is Kind.BRANCH or jump
@@ -74,8 +75,7 @@ def _reached(start: int, edges: Mapping[int, Sequence[int]]) -> set[int]:
 
 
 def _loop(blocks: Sequence[Block]) -> Handed:
-    """What the blocks of a loop read or write; of much, what one reads before it writes it: results of one block alone
-    would take the place of what goes from one to the next."""
+    """Return the loop-carried registers. If there are too many, only upward-exposed reads are kept."""
     uses = [_uses(block) for block in blocks]
     written = frozenset().union(*(each.written for each in uses))
     registers = written.union(*(each.read for each in uses))
@@ -92,8 +92,8 @@ in the loop."""
 
 
 def handed(blocks: Sequence[Block], points: Mapping[int, Sequence[int]], mask: int) -> dict[int, Handed]:
-    """What blocks are given, by their heads: those of a loop by each other, others by the block that alone leads to
-    them. `points`: where returns may lead (see `returns`)."""
+    """Return the live-in registers of blocks by their heads: those of a loop from each other, others from their only
+    predecessor. `points`: targets of returns (see `returns`)."""
     inside = {block.pc: block for block in blocks}
     found = {head: loop for loop in loops(blocks, mask) for head in loop.sources}
     within = set(found)
@@ -118,7 +118,7 @@ def handed(blocks: Sequence[Block], points: Mapping[int, Sequence[int]], mask: i
 
 
 def _only_sources(inside: Mapping[int, Block], points: Mapping[int, Sequence[int]], mask: int) -> dict[int, int]:
-    """The block that alone leads to another one, and comes before it, by the head of that."""
+    """Return the only predecessor of each block that has one, if it is earlier in order, by head."""
     sources: dict[int, list[int]] = {}
     for head, block in inside.items():
         last = block.instructions[-1][1]
@@ -131,7 +131,7 @@ def _only_sources(inside: Mapping[int, Block], points: Mapping[int, Sequence[int
 
 
 class _Uses(NamedTuple):
-    """The registers that instructions access, without x0."""
+    """Registers that instructions access, without x0."""
 
     read: frozenset[int]
     written: frozenset[int]
@@ -161,8 +161,8 @@ MOST_RETURNS = 3
 
 
 def returns(blocks: Sequence[Block], mask: int) -> dict[int, tuple[int, ...]]:
-    """Where the returns at the end of blocks may lead, by the heads of these: behind the calls that lead to them, the
-    indirect ones where no other does. None for those with too many."""
+    """Return the targets of the returns that end blocks, by heads: the return addresses of calls that reach them, of
+    indirect calls where no other does. Blocks with too many targets are omitted."""
     inside = {block.pc: block for block in blocks}
     edges: dict[int, list[int]] = {}
     calls: dict[int | None, list[int]] = {}

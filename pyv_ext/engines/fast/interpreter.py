@@ -1,9 +1,8 @@
-"""The interpreter: one native function, made from the instruction table, that executes decoded entries. Here is its
-loop; what it does for each entry is in `operations`.
+"""Interpreter loop: one native function, generated from the instruction table, that executes decoded entries. The code
+of each operation is in `operations`.
 
-It is exact at every budget: an instruction begins only while cycles are left. Where control arrives by a jump, a
-branch or from outside, it goes on in translated code if there is some, and else counts, so that the hot addresses get
-translated.
+It is exact at every budget: an instruction begins only while cycles are left. After a jump, a branch or an entry from
+outside it enters translated code, and where that is missing counts the address, so that hot addresses get translated.
 
 pc, cycle and count of instructions are in the hart's record between calls.
 """
@@ -30,7 +29,7 @@ _UNTRANSLATED = LogKind.STORES, LogKind.FENCE, LogKind.TRAP, LogKind.MRET
 
 
 class Interpreter:
-    """Makes the interpreter's IR."""
+    """Generator of the interpreter's IR."""
 
     def __init__(
         self,
@@ -48,7 +47,7 @@ class Interpreter:
         self._access = access
 
     def text(self, threshold: int) -> str:
-        """A module with `interpret(machine) -> Exit`; a place is hot that it has come to `threshold` times."""
+        """Return a module with `interpret(machine) -> Exit`; an address is hot at its `threshold`th visit."""
         ir = self._ir = Ir()
         ir.block("entry")
         pointers = self._access.pointers(ir)
@@ -91,7 +90,7 @@ class Interpreter:
         return declarations(self._isa.xlen) + helpers + ir.text("i64 @interpret(ptr %machine)")
 
     def _entry(self, pc: str, progress: str) -> str:
-        """The entry of a pc; leaves to be decoded if its page has none and there are cycles left for it."""
+        """Emit the entry of a pc; exits to the decoder if its page has none and cycles are left."""
         ir = self._ir
         page = ir.value(f"zext i32 {ir.value(f'lshr i32 {pc}, {PAGE_BITS}')} to i64")
         base = ir.load("ptr", ir.value(f"getelementptr ptr, ptr {self._table}, i64 {page}"))
@@ -101,7 +100,7 @@ class Interpreter:
         return ir.value(f"getelementptr i8, ptr {base}, i64 {offset}")
 
     def _head(self, functions: str, threshold: int) -> None:
-        """Where control arrives: a region, or a count."""
+        """Emit the dispatch of a block head: enter its region, or count the visit."""
         ir = self._ir
         pc, progress = ir.block("head", WORD, "i64")
         entry = self._entry(pc, progress)
@@ -134,7 +133,7 @@ class Interpreter:
         self._ir.goto("step", (pc, progress, self._entry(pc, progress)))
 
     def _step(self, at: Pointers) -> Step:
-        """Execute one entry, if there are cycles left to begin it; its operations follow."""
+        """Emit the dispatch of one entry, if cycles are left to begin it; its operations follow."""
         ir = self._ir
         pc, progress, entry = ir.block("step", WORD, "i64", "ptr")
         self._unless_over(pc, progress)
@@ -151,7 +150,7 @@ class Interpreter:
         return Step(pc, progress, entry)
 
     def _volatile(self, operation: str, pc: str, progress: str, at: Pointers) -> None:
-        """Execute what is in memory now, if it has an entry already."""
+        """Emit the dispatch by the current word in memory, if it has an entry."""
         ir = self._ir
         ir.block("volatile")
         word = self._access.instruction_at(ir, at, pc)
@@ -171,18 +170,18 @@ class Interpreter:
                 ir.block("second")
 
     def _unless_over(self, pc: str, progress: str) -> None:
-        """Something else may come before the instruction where no cycles are left for it."""
+        """Emit an exit to `budget` unless cycles are left for the instruction."""
         left = self._ir.value(f"trunc i64 {progress} to i32")
         self._ir.unless(self._ir.value(f"icmp ugt i32 {left}, {BIAS}"), ("budget", (pc, progress)))
 
     def _nowhere(self) -> None:
-        """No entry has been made in the page of pc, maybe because there is no memory."""
+        """Emit the exit for a pc in a page without entries; maybe no memory is there."""
         pc, progress = self._ir.block("nowhere", WORD, "i64")
         self._unless_over(pc, progress)
         self._ir.goto("unknown", (pc, progress))
 
     def _budget(self) -> None:
-        """No cycles are left: let what is due happen, and go on if there are more then."""
+        """Emit the end of a budget: deliver events, and go on if that extends it."""
         ir = self._ir
         pc, progress = ir.block("budget", WORD, "i64")
         end = records.cycle_of(ir, progress)
@@ -193,19 +192,19 @@ class Interpreter:
         ir.branch(ir.value(f"icmp ne i64 {cycles}, 0"), ("arrive", (pc, on)), ("over", (pc, on)))
 
     def _slow(self) -> None:
-        """The next instruction takes the slow path, or it is a WFI that waits."""
+        """Emit the slow path of the next instruction, and a WFI that waits."""
         self._ask(*self._ir.block("leave", WORD, "i64"))
         self._waiting()
         self._refreshing()
         self._answered()
 
     def _refreshing(self) -> None:
-        """A fence.i, where Python may have changed memory since the last one. All is fresh then."""
+        """Emit a fence.i for the case that Python may have changed memory since the last one."""
         pc, progress = self._ir.block("refresh", WORD, "i64")
         self._ask(pc, progress, fresh=True)
 
     def _waiting(self) -> None:
-        """A WFI, while no interrupt is pending: time passes from event to event."""
+        """Emit a WFI without a pending interrupt: time passes from event to event."""
         ir = self._ir
         pc, progress = ir.block("wait", WORD, "i64")
         records.write_hart(ir, pc, progress)
@@ -217,7 +216,7 @@ class Interpreter:
         ir.goto("arrive", (ir.value(f"add i32 {pc}, 4"), records.go_on(ir, done, end)))
 
     def _ask(self, pc: str, progress: str, *, fresh: bool = False) -> None:
-        """Let Python execute the next instruction."""
+        """Emit a helper call that executes the next instruction in Python."""
         ir = self._ir
         place = ir.value(f"zext i32 {pc} to i64")
         same_pc = ir.value(f"icmp eq i64 {records.get(ir, 'native.marked_pc')}, {place}")
@@ -231,7 +230,7 @@ class Interpreter:
         ir.goto("answered", (answer, pc, progress))
 
     def _answered(self) -> None:
-        """Python has executed the next instruction, or what comes before it."""
+        """Emit the resume check after a helper call."""
         ir = self._ir
         answer, pc, progress = ir.block("answered", "i64", WORD, "i64")
         records.unless_raised(ir, ("fault", (pc, progress)))
@@ -240,7 +239,7 @@ class Interpreter:
         ir.do(f"ret i64 {Exit.BUDGET}")
 
     def _arrive(self, x: str) -> None:
-        """Go on at pc, unless an interrupt comes before it. Events that are due come first."""
+        """Emit the resume at pc, unless an interrupt comes before it. Events that are due come first."""
         ir = self._ir
         pc, progress = ir.block("arrive", WORD, "i64")
         still = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * MOVED)}, 0")
@@ -259,7 +258,7 @@ class Interpreter:
         ir.branch(still, ("head", (handler, after)), ("follow", (handler, after)))
 
     def _access_trap(self) -> None:
-        """An access traps. Python takes the trap while that is logged, and stops in a trap loop."""
+        """Emit the trap of an access. Python takes it while traps are logged, and stops in a trap loop."""
         ir = self._ir
         pc, progress, address = ir.block("access_trap", WORD, "i64", "i64")
         fault = "fault", (pc, progress)
@@ -272,7 +271,8 @@ class Interpreter:
         ir.goto("arrive", (ir.value(f"trunc i64 {target} to i32"), after))
 
     def _follow(self, x: str) -> None:
-        """Go on in the space of the hart's privilege mode, by what PMP forbids there; Python is asked for a new one."""
+        """Emit the switch to the translation cache of the hart's privilege mode and PMP map; Python makes a missing
+        one."""
         ir = self._ir
         pc, progress = ir.block("follow", WORD, "i64")
         if not self._access.guarded:

@@ -1,4 +1,4 @@
-"""Native code of one hart: runs it, and gives it what it needs of the program, by privilege mode."""
+"""Native code of one hart: runs it, and serves its exits, by privilege mode."""
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
@@ -36,7 +36,7 @@ MAX_MAPS = 64
 
 
 class Native:
-    """Executes the instructions of a core that need no slow path."""
+    """Executor of the instructions of a core that need no slow path."""
 
     def __init__(
         self,
@@ -48,9 +48,10 @@ class Native:
         *,
         guarded: bool,
     ) -> None:
-        """`slow(True, marked)`: executes the instruction at the hart's pc; whether others may follow it at once.
+        """`slow(True, marked)`: executes the instruction at the hart's pc, and returns whether native code may go on.
 
-        It begins with `regions`, and lets `last` keep what it has. `guarded`: PMP may forbid something."""
+        It begins with `regions`, and stores its own with `last`. `guarded`: PMP may forbid something.
+        """
         isa, timing = core.isa, core.hart.timing
         self._hart = core.hart
         self._core = core
@@ -113,17 +114,17 @@ class Native:
 
     @property
     def regions(self) -> Regions:
-        """What is translated, and what spaces would begin with."""
+        """Translated regions, and those of the profile that no translation cache has taken yet."""
         return self._begins_with | {fetchable: space.extents for fetchable, space in self.spaces.items()}
 
     def keep(self) -> None:
-        """Let the next run begin with what is translated."""
+        """Store the translated regions for the next run."""
         if self._last is not None and not self._kept:
             self._kept = True
             self._last.keep(self.regions)
 
     def run(self, until: int) -> None:
-        """Execute up to cycle `until`, or to something other than an event that comes before an instruction."""
+        """Execute up to cycle `until`, or until something other than an event comes before an instruction."""
         hart, machine = self._hart, self._machine
         self._follow()
         while True:
@@ -163,7 +164,7 @@ class Native:
         machine.limit = min(machine.next, machine.until)
 
     def execute_slow(self) -> bool:
-        """Execute the instruction at the hart's pc in Python; whether native code may go on."""
+        """Execute the instruction at the hart's pc in Python; return whether native code may go on."""
         return bool(self._execute(0))
 
     def _execute(self, marked: int) -> int:
@@ -180,31 +181,32 @@ class Native:
         return int(on)
 
     def _wait(self) -> None:
-        """A WFI has begun, and goes on waiting."""
+        """Suspend the hart in the WFI that native code has begun."""
         hart, machine = self._hart, self._machine
         hart.waiting = Wait(hart.cycle, machine.again, NEVER)
         hart.cycle = machine.cycles
 
     def _fault(self) -> None:
-        """The load or store at pc traps."""
+        """Take the trap of the load or store at pc."""
         hart, machine, instruction = self._hart, self._machine, self._code.at(self._hart.pc).instruction
         assert instruction is not None
         cause, machine.fault = machine.fault, 0
         self._core.trap(cause, hart.x[instruction.rs1] + instruction.imm & self._core.isa.mask)
 
     def drop(self, pcs: Iterable[int]) -> None:
-        """The instructions at these addresses are others now, or hooked."""
+        """Invalidate the instructions at these addresses, which have changed or are hooked."""
         for each in self.spaces.values():
             each.drop(pcs)
 
     # -- privilege modes ---------------------------------------------------------------------------------------
 
     def _current(self) -> Space:
-        """The space in which native code has been left."""
+        """Return the translation cache that native code was in when it exited."""
         return next(each for each in self.spaces.values() if each.address == self._state.space)
 
     def _follow(self) -> int:
-        """Let native code be in the hart's mode, and know the spaces of others by itself."""
+        """Select the translation cache of the hart's mode, and publish those of other contexts to native code. Returns
+        0."""
         x, pmp = self._hart.x, self._hart.csrs.pmp
         entries, context = pmp.entries, x[CONTEXT]
         spaces = self._contexts.get(entries)
@@ -221,7 +223,8 @@ class Native:
         return 0
 
     def _known_spaces(self, pmp: Pmp) -> memoryview:
-        """Addresses of the words of spaces, by `HartState.context`; 0 where there is none, or it depends on more."""
+        """Return addresses of the words of translation caches, by `HartState.context`; 0: missing, or dependent on
+        more."""
         spaces = memoryview(bytearray(8 * CONTEXTS)).cast("Q")
         for mode in self._hart.modes:
             restricted = pmp.restricts(mode)
@@ -246,7 +249,7 @@ class Native:
 
 
 def set_addresses(state: NativeState, bus: Bus) -> None:
-    """Fill in the host addresses that are those of a bus."""
+    """Set the host addresses of a bus's memory and maps."""
     ram, shadow = bus.rams[0], bus.shadow
     state.ram, state.lines, state.load_ok = map(address_of, (ram.data, ram.code, bus.load_ok))
     if shadow is not None:
@@ -261,8 +264,8 @@ RECORDS = "records"
 
 
 def caller(function: str) -> str:
-    """The IR of `call() -> Exit`, which calls a function of the module with `RECORDS`: a call without arguments takes
-    Python a fraction of the time."""
+    """Return the IR of `call() -> Exit`, which calls a function of the module with `RECORDS`: a call without arguments
+    takes Python a fraction of the time."""
     ir = Ir()
     ir.block("entry")
     reason = ir.value(f"call i64 @{function}(ptr {ir.load('ptr', f'@{RECORDS}')})")

@@ -29,7 +29,7 @@ _LOGGED = {entries.ECALL: LogKind.TRAP, entries.ILLEGAL: LogKind.TRAP, entries.X
 
 
 class Step(NamedTuple):
-    """The instruction that is executed: names of values in the IR."""
+    """Instruction that is executed: names of values in the IR."""
 
     pc: str
     progress: str
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
 
 class Operations:
-    """Writes a block for each operation, `op` and its number. All go on at blocks of the loop: `step`, `head`,
+    """Generator of a block for each operation, `op` and its number. All go on at blocks of the loop: `step`, `head`,
     `arrive`, `leave`, `wait`, `refresh`, `access_trap` or `fault`."""
 
     def __init__(
@@ -103,7 +103,7 @@ class Operations:
         self._next(next_pc, after, row.length)
 
     def system(self, number: int, name: str) -> None:
-        """One of `entries.SYSTEM`. A tracer is told by the slow path of those that are no accesses of CSRs."""
+        """Emit an operation of `entries.SYSTEM`. Logged traps and returns take the slow path."""
         ir, functions = self._ir, self._hart
         ir.block(f"op{number}")
         if name in entries.CSR_ROWS or name == entries.CSR_READ:
@@ -134,7 +134,7 @@ class Operations:
             self._go(ir.value(f"trunc i64 {target} to i32"), after)
 
     def _after(self, cycles: int, instructions: int = 1) -> str:
-        """Progress after an instruction of so many cycles."""
+        """Emit the progress after `instructions` that take `cycles`."""
         return self._ir.value(f"add i64 {self._progress}, {advance(cycles, instructions)}")
 
     def _extend(self, value: str) -> str:
@@ -156,12 +156,12 @@ class Operations:
         self._unless_disturbed(ir.value(f"add i32 {self._pc}, 4"), self._after(self._timing.csr), 4)
 
     def _go(self, pc: str, progress: str) -> None:
-        """Go on elsewhere, unless something comes before."""
+        """Emit a jump, after which an interrupt or another privilege mode may come first."""
         disturbed = self._hart.holds(hart.disturbed)
         self._ir.branch(disturbed, ("arrive", (pc, progress)), ("head", (pc, progress)))
 
     def _unless_logged(self, kind: LogKind) -> None:
-        """Leave while the kind is logged: the slow path does that."""
+        """Emit an exit to the slow path for the case that the kind is logged."""
         self._ir.unless(self._ir.value(f"xor i1 {records.logs(self._ir, kind)}, true"), self._leave)
 
     def floating_point(self, number: int, operation: Operation) -> None:
@@ -200,7 +200,7 @@ class Operations:
             self._next(next_pc, after, row.length)
 
     def _strict(self, row: Row, places: Sequence[str], *, to_x: bool) -> None:
-        """By the function that knows all exceptions and rounding modes, unless the instruction is illegal."""
+        """Emit a call of the function with all exceptions and rounding modes, unless the instruction is illegal."""
         ir, x = self._ir, self._at.x
         ir.unless(ir.value(f"icmp ne i64 {ir.load('i64', x, 8 * FS)}, 0"), self._leave)
         mode = "0"
@@ -282,7 +282,7 @@ class Operations:
     def _call_access(
         self, function: Definition, address: str, arguments: Sequence[str | int], rest: Sequence[str | int] = ()
     ) -> tuple[str, str]:
-        """Access a device, or memory that the bus has to see: (value, progress after the instruction). What is called
+        """Emit an access of a device, or of memory by the bus; return (value, progress after the instruction). The call
         may change the code, and with it this entry. `arguments`: those before the cycle, `rest`: those after it."""
         ir = self._ir
         start, fault = records.cycle_of(ir, self._progress), ("fault", (self._pc, self._progress))
@@ -296,14 +296,14 @@ class Operations:
         return answer, records.go_on(ir, retired, end)
 
     def _unless_disturbed(self, next_pc: str, after: str, length: int) -> None:
-        """Go on behind, unless something comes before."""
+        """Emit the dispatch of the next entry, before which an interrupt may come."""
         quiet = self._ir.new_label()
         self._ir.branch(self._hart.holds(hart.disturbed), ("arrive", (next_pc, after)), (quiet, ()))
         self._ir.block(quiet)
         self._next(next_pc, after, length)
 
     def _log_store(self, address: str, cycles: str) -> None:
-        """Log a store that has retired, if the kind is on."""
+        """Emit the log record of a store that has retired, if the kind is on."""
         ir, write, over = self._ir, self._ir.new_label(), self._ir.new_label()
         ir.branch(records.logs(ir, LogKind.STORES), (write, ()), (over, ()))
         ir.block(write)
@@ -342,7 +342,8 @@ class Operations:
         self._unless_disturbed(ir.value(f"add i32 {self._pc}, 4"), records.go_on(ir, retired, end), 4)
 
     def marked(self, number: int) -> None:
-        """Log a begin or return of a submit function; then the entry that `entries.MarkedEntries` has."""
+        """Emit the log record of a submit function's begin or return, and the dispatch of its entry in
+        `entries.MarkedEntries`."""
         ir = self._ir
         ir.block(f"op{number}")
         guarded = ir.load("i64", self._at.x, 8 * GUARDED)
@@ -361,7 +362,7 @@ class Operations:
         return self._ir.load("i32", self._at.x, 8 * number)
 
     def _next(self, pc: str, progress: str, length: int) -> None:
-        """Go on with the entry after this one."""
+        """Emit the dispatch of the entry after this one."""
         self._ir.goto("step", (pc, progress, self._ir.at(self._current, length // entries.STEP * entries.SIZE)))
 
     @property
@@ -369,7 +370,7 @@ class Operations:
         return "leave", (self._pc, self._progress)
 
     def _operands(self, row: Row) -> Mapping[str, str]:
-        """The operands of the row's expression, or of its address."""
+        """Emit the operands of the row's expression, or of its address."""
         given = {"pc": self._pc}
         if row.format.rs1:
             given["a"] = self._register(entries.RS1)
@@ -393,5 +394,5 @@ class Operations:
         return self._ir.load("i32", self._slot(field))
 
     def _write(self, value: str) -> None:
-        """Write rd. The upper half of its slot is and stays zero."""
+        """Emit a write of rd. The upper half of its slot is and stays zero."""
         self._ir.store("i32", value, self._slot(entries.RD))

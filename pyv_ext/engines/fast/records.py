@@ -55,7 +55,7 @@ class RegionExit:
 
 @cache
 def _field(path: str) -> tuple[int, int]:
-    """Offset in the buffer and size of a field, as `hart.pc`."""
+    """Return offset in the buffer and size of a field, as `hart.pc`."""
     record: type = Machine
     offset = ROOT
     *inner, name = path.split(".")
@@ -101,7 +101,7 @@ def logs(ir: Ir, *kinds: LogKind) -> str:
 
 
 def advance(cycles: int, instructions: int = 1) -> int:
-    """Summand of progress for retired instructions and the cycles that they take."""
+    """Return the summand of progress for retired instructions and the cycles that they take."""
     return (instructions << 32) - cycles
 
 
@@ -129,13 +129,13 @@ def point(ir: Ir, progress: str) -> tuple[str, str]:
 
 
 def go_on(ir: Ir, progress: str, end: str) -> str:
-    """Emit progress at cycle `end`, up to what comes next now."""
+    """Emit progress at cycle `end`, with the budget up to the next deadline."""
     limit = _extend_deadline(ir, end)
     return with_cycles(ir, progress, ir.value(f"sub i64 {limit}, {end}"))
 
 
 def _extend_deadline(ir: Ir, cycle: str) -> str:
-    """Emit an update of the deadline, which is never before a cycle; the deadline."""
+    """Emit an update of the deadline, which is never before a cycle; return it."""
     limit = get(ir, "limit")
     later = ir.value(f"icmp sgt i64 {limit}, {cycle}")
     limit = ir.value(f"select i1 {later}, i64 {limit}, i64 {cycle}")
@@ -144,7 +144,7 @@ def _extend_deadline(ir: Ir, cycle: str) -> str:
 
 
 def read_hart(ir: Ir) -> tuple[str, str]:
-    """Emit loads of where the hart is: pc (an i32) and progress."""
+    """Emit loads of the hart's position: pc (an i32) and progress."""
     pc, cycle = ir.value(f"trunc i64 {get(ir, 'hart.pc')} to i32"), get(ir, "hart.cycle")
     put(ir, "native.first", get(ir, "hart.instret"))
     limit = _extend_deadline(ir, cycle)
@@ -152,7 +152,7 @@ def read_hart(ir: Ir) -> tuple[str, str]:
 
 
 def write_hart(ir: Ir, pc: str, progress: str) -> None:
-    """Emit stores of where the hart is, for Python: pc (an i32) and progress."""
+    """Emit stores of the hart's position for Python: pc (an i32) and progress."""
     cycle, count = point(ir, progress)
     put(ir, "hart.pc", ir.value(f"zext i32 {pc} to i64"))
     put(ir, "hart.cycle", cycle)
@@ -163,7 +163,7 @@ def write_hart(ir: Ir, pc: str, progress: str) -> None:
 
 
 def call(ir: Ir, function: Definition, *arguments: str | int) -> str:
-    """Emit the call of a linked function or callback with i64 arguments; the i64 that it returns."""
+    """Emit the call of a linked function or callback with i64 arguments; return the i64 result."""
     address = ir.load("ptr", MACHINE, LINKS + WORD * LINKAGE.slots[function])
     operands = [f"i64 {argument}" for argument in arguments]
     return ir.value(f"call i64 {address}({', '.join(operands if is_callback(function) else [_MACHINE, *operands])})")
@@ -183,7 +183,7 @@ class HartFunctions:
     module, and are inlined."""
 
     def __init__(self, ir: Ir, isa: Isa, *, linked: bool = False) -> None:
-        """Parts that the ISA rules out are removed from their code. `linked`: only the shortest are inlined."""
+        """Code that the ISA rules out is removed from them. `linked`: only the shortest are inlined."""
         self._ir = ir
         self._linked = linked
         flags = {
@@ -194,7 +194,7 @@ class HartFunctions:
         self._called: dict[Definition, None] = {}
 
     def call(self, function: Definition, *arguments: str | int) -> str:
-        """Emit a call with i64 arguments; the i64 that it returns."""
+        """Emit a call with i64 arguments; return the i64 result."""
         if self._linked and function in LINKAGE.slots:
             return call(self._ir, function, *arguments)
         self._called[function] = None
@@ -202,11 +202,11 @@ class HartFunctions:
         return self._ir.value(f"call i64 @{symbol(function)}({operands})")
 
     def holds(self, function: Definition, *arguments: str | int) -> str:
-        """Emit a call; whether the result is other than 0, as an i1."""
+        """Emit a call; return an i1: its result is not 0."""
         return self._ir.value(f"icmp ne i64 {self.call(function, *arguments)}, 0")
 
     def text(self) -> str:
-        """The IR of what is called, a part of the module."""
+        """Return the IR of the called functions, a part of the module."""
         return _hart_text(tuple(self._called), self._constants) if self._called else ""
 
 

@@ -1,8 +1,8 @@
-"""Regions: blocks of code that run often, translated into one native function with an entry for each block.
+"""Regions: hot blocks, translated into one native function with an entry for each block.
 
-A block is entered only if all of its instructions begin within the budget; its cost is known beforehand and counted
-once. Within a block, registers are kept in values, from block to block of an innermost loop, and to a block that only
-one leads to; at the end of other blocks, and wherever one is left, they are in the state array.
+A block is entered only if all of its instructions begin within the budget; its cost is constant and counted once.
+Registers are SSA values within a block, across the blocks of an innermost loop, and into a block with a single
+predecessor; at the end of other blocks, and at every side exit, they are in the state array.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,10 +30,10 @@ _JOINS = ("(a | b) & M", "(a ^ b) & M", "(a + b) & M")
 
 
 class _Registers:
-    """The registers within one block: what has been read or written, and what the state array does not have yet."""
+    """Registers within one block: their values, and those not yet written back."""
 
     def __init__(self, ir: Ir, x: str, given: Mapping[int, str], unsaved: Iterable[int]) -> None:
-        """`given`: what is known; of that, what the state array does not have."""
+        """`given`: live-in register values; `unsaved`: those not yet written back."""
         self._ir = ir
         self._x = x
         self._values = {0: "0", **given}
@@ -50,13 +50,13 @@ class _Registers:
             self._values[number] = self.unsaved[number] = value
 
     def save(self, values: dict[int, str]) -> None:
-        """Put values into the state array. The upper half of an integer's slot is and stays zero."""
+        """Emit stores of values to the state array. The upper half of an integer's slot is and stays zero."""
         for number, value in values.items():
             self._ir.store(_kind(number), value, self._x, 8 * number)
 
 
 def _kind(number: int) -> str:
-    """The type of a register."""
+    """Return the IR type of a register."""
     return WORD if number < F0 else "i64"
 
 
@@ -65,7 +65,7 @@ AGAIN = 24
 
 
 class _Safe(NamedTuple):
-    """A point in a block at which it can be left."""
+    """Side exit of a block."""
 
     label: str
     pc: int
@@ -76,8 +76,8 @@ class _Safe(NamedTuple):
 
 
 def region_text(isa: Isa, timing: CoreTiming, access: RamAccess, blocks: Sequence[Block], *, fused: bool) -> str:
-    """A module with `region(machine, progress, number of block) -> (progress, RegionExit << 32 | pc)`; `fused`: see
-    `floating`."""
+    """Return a module with `region(machine, progress, index of block) -> (progress, RegionExit << 32 | pc)`; `fused`:
+    see `floating`."""
     return _Region(isa, timing, access, blocks, fused=fused).text()
 
 
@@ -164,18 +164,18 @@ class _Region:
             ir.goto(*target)
 
     def _after(self, count: int, cycles: int) -> str:
-        """Progress after `count` instructions of the block."""
+        """Emit the progress after `count` instructions of the block."""
         if not count and not cycles:
             return self._progress
         return self._ir.value(f"add i64 {self._progress}, {advance(cycles, count)}")
 
     def _given(self, pc: int) -> Handed:
-        """What the block at `pc` is given by this one."""
+        """Return the live-in registers that the block at `pc` takes from this one."""
         handed = self._handed.get(pc, NOTHING)
         return handed if self._head in handed.sources else NOTHING
 
     def _to(self, pc: int, progress: str) -> Target:
-        """A block of this region, or out of it, after `_keep`."""
+        """Return the branch target for `pc`, in this region or out of it, after `_keep`."""
         label, handed, x = self._labels.get(pc), self._given(pc), self._x
         target: Target = (label, (progress,)) if label else ("jump", (str(pc), progress))
         if handed.sources:
@@ -188,17 +188,17 @@ class _Region:
         return way, ()
 
     def _keep(self, *pcs: int) -> None:
-        """Save what the block hands on to none of the blocks at `pcs`, where it may lead to."""
+        """Emit write-backs of the registers that are live-in of none of the successors at `pcs`."""
         handed = {number for pc in pcs for number in self._given(pc).registers}
         unsaved = self._x.unsaved
         self._unkept = {number: value for number, value in unsaved.items() if number in handed}
         self._x.save({number: value for number, value in unsaved.items() if number not in handed})
 
     def _leave(self, pc: int, count: int) -> Target:
-        """Where the block is left before the instruction at `pc`: out of the way of those that go on.
+        """Return the side exit before the instruction at `pc`.
 
-        The interpreter goes on at the last safe point, and comes to the same: since then nothing but values has
-        changed. So what is overwritten between two safe points need not be known at either.
+        The interpreter resumes at the last safe point, and repeats the instructions since: they have changed nothing
+        but values. So a value that is overwritten between two safe points need not be known at either.
         """
         safe = self._safe
         if safe is None or count - safe.before >= AGAIN:
@@ -207,7 +207,7 @@ class _Region:
         return safe.label, ()
 
     def _changed(self) -> None:
-        """The instruction has changed more than registers: it must not be executed again."""
+        """End the safe point: the instruction has changed more than registers, and must not be repeated."""
         self._safe = None
 
     def _instruction(self, pc: int, instruction: Instruction, count: int) -> None:
@@ -250,7 +250,7 @@ class _Region:
         return value
 
     def _timed(self, pc: int, instruction: Instruction, count: int, given: dict[str, str]) -> None:
-        """An instruction whose cycles depend on its operands: it ends the block."""
+        """Emit an instruction whose cycles depend on its operands; it ends the block."""
         ir, row = self._ir, instruction.row
         extra = ir.value(f"zext i32 {self._lower.value(row.extra, given)} to i64")
         self._x[instruction.rd] = self._lower.value(row.expr, given)
@@ -260,7 +260,7 @@ class _Region:
         ir.goto(*self._to(next_pc, ir.value(f"sub i64 {after}, {extra}")))
 
     def _rotation(self, instruction: Instruction) -> str | None:
-        """The value of an instruction that puts together what two shifts have taken apart."""
+        """Emit a rotation for an instruction that joins two shifts; None for any other."""
         row, x = instruction.row, self._x
         if row.expr not in _JOINS or not row.format.rs2:
             return None
@@ -273,7 +273,7 @@ class _Region:
         return self._ir.value(f"call {WORD} @llvm.fshr.{WORD}({WORD} {a}, {WORD} {a}, {WORD} {right})")
 
     def _memory(self, pc: int, instruction: Instruction, count: int, given: dict[str, str], place: Place) -> None:
-        """A load or store."""
+        """Emit a load or store."""
         ir, x, row, access = self._ir, self._x, instruction.row, self._access
         address = ir.value(f"add i32 {given['a']}, {instruction.imm}")
         offset = self._offset(pc, instruction, count, address)
@@ -294,8 +294,8 @@ class _Region:
         self._changed()
 
     def _offset(self, pc: int, instruction: Instruction, count: int, address: str) -> str | None:
-        """The offset in RAM of an access that has been checked, or is now together with others; None for one that is to
-        be checked alone."""
+        """Emit the check of an access, alone or with its group; return its offset in RAM, or None where `RamAccess` has
+        to check it."""
         ir, access, found = self._ir, self._access, self._accesses.get(count)
         if found is None:
             return None
@@ -319,7 +319,7 @@ class _Region:
         return offset
 
     def _system(self, pc: int, instruction: Instruction, count: int) -> None:
-        """A CSR instruction, ECALL, MRET or SRET."""
+        """Emit a CSR instruction, ECALL, MRET or SRET."""
         ir, x, kind, functions = self._ir, self._x, instruction.row.kind, self._hart
         leave, cost = self._leave(pc, count), self._done + self._cost(instruction)
         cycle, retired = self._point(count)
@@ -353,11 +353,11 @@ class _Region:
             ir.goto(*self._to(next_pc, after))
 
     def _point(self, count: int) -> tuple[str, str]:
-        """The cycle in which an instruction begins, and how many have retired."""
+        """Emit the cycle in which an instruction begins, and the count of those retired before."""
         return records.point(self._ir, self._after(count, self._done))
 
     def _unless_disturbed(self, pc: str, progress: str) -> None:
-        """To the interpreter where something comes before the instruction at `pc`."""
+        """Emit an exit to the interpreter for the case that an interrupt comes before the instruction at `pc`."""
         quiet = self._ir.new_label()
         self._ir.branch(self._hart.holds(hart.disturbed), ("interrupt", (pc, progress)), (quiet, ()))
         self._ir.block(quiet)
@@ -399,7 +399,7 @@ class _Region:
         ir.goto("dispatch", (indirect, after))
 
     def _dispatch(self) -> None:
-        """Indirect jumps: to the block at a pc."""
+        """Emit the dispatch of indirect jumps: the block at a pc."""
         ir = self._ir
         pc, progress = ir.block("dispatch", WORD, "i64")
         lowest = min(self._labels)

@@ -1,4 +1,4 @@
-"""What native code knows of a program while PMP permits one map of fetches: decoded entries, and regions."""
+"""Translation cache of a program under one PMP map of fetches: decoded entries, and regions."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -66,7 +66,7 @@ _SIZE = (1 << 32) - 1
 
 
 class Form(NamedTuple):
-    """What there is to know of a word wherever it is: as long as nothing is hooked, or forbidden, there."""
+    """Decoding of a word that is independent of its address, unless that is hooked or forbidden."""
 
     instruction: Instruction | None
     """None: the word is illegal, or there in part."""
@@ -81,7 +81,7 @@ class Form(NamedTuple):
 
 
 class Region(NamedTuple):
-    """Translated blocks."""
+    """Translated blocks with their native code."""
 
     native: NativeCode
     heads: tuple[int, ...]
@@ -90,7 +90,7 @@ class Region(NamedTuple):
 
 
 class Space:
-    """The entries and regions of a core."""
+    """Translation cache of a core: entries and regions."""
 
     def __init__(
         self,
@@ -106,8 +106,8 @@ class Space:
         decode: Decode,
         fetchable: Spans | None,
     ) -> None:
-        """`access`: of translated code, whose IR `translate` makes; `fetchable`: where PMP permits fetches, None while
-        it forbids nothing at all."""
+        """`access`: accesses of translated code, whose IR `translate` makes; `fetchable`: the ranges in which PMP
+        permits fetches, None while it forbids nothing at all."""
         self._core = core
         self._isa = core.isa
         self._code = code
@@ -138,16 +138,17 @@ class Space:
 
     @property
     def extents(self) -> list[Sequence[Extent]]:
-        """Those of all regions."""
+        """Blocks of all regions, for the profile."""
         return [region.extents for region in self.regions.values()]
 
     def begin(self, regions: Iterable[Sequence[Extent]]) -> None:
-        """Translate what was translated elsewhere."""
+        """Translate the regions of a profile."""
         for region in regions:
             self._resume(region)
 
     def drop(self, pcs: Iterable[int]) -> None:
-        """The instructions at these addresses are others now, or hooked."""
+        """Invalidate the instructions at these addresses, which have changed or are hooked, and the regions that
+        contain them."""
         stale = frozenset(pcs)
         for number, region in tuple(self.regions.items()):
             if not stale.isdisjoint(region.pcs):
@@ -161,8 +162,8 @@ class Space:
     # -- decoding ----------------------------------------------------------------------------------------------
 
     def decode(self, pc: int) -> bool:
-        """Fill the entries of `pc` and of what follows it in its page, up to what may be no code; False where there is
-        no memory."""
+        """Fill the entries of `pc` and of the code after it in its page, up to an instruction that may end the code;
+        False where no memory is."""
         first, end = pc, (pc | PAGE - 1) + 1
         while pc < end and self._entries.operation(pc) in entries.UNSETTLED:
             after, ended = self._decode_plain(pc)
@@ -177,8 +178,8 @@ class Space:
         return True
 
     def _decode_plain(self, pc: int) -> tuple[int, bool]:
-        """Let native code fill the entries of plain instructions from `pc` on, which nothing is hooked or forbidden at:
-        the address behind them, and whether what is there may be no code."""
+        """Let native code fill the entries of plain instructions from `pc` on, as long as none is hooked or forbidden.
+        Returns the address after them, and whether they may end the code."""
         ram, end = self._core.bus.ram_at(pc, STEP), self._plain_end(pc)
         if ram is None or end <= pc:
             return pc, False
@@ -192,7 +193,8 @@ class Space:
         return pc + size, done > _SIZE
 
     def _plain_end(self, pc: int) -> int:
-        """Up to where in the page of `pc` nothing is hooked, forbidden or volatile."""
+        """Return the end of the addresses from `pc` on, in its page, without hooks, forbidden fetches or self-modifying
+        lines."""
         end, code = (pc | PAGE - 1) + 1, self._code
         if pc % self._isa.alignment or code.volatile(pc):
             return pc
@@ -207,7 +209,7 @@ class Space:
         return end
 
     def _decode(self, pc: int) -> Form | None:
-        """Fill the entry of `pc`; None where there is no memory."""
+        """Fill the entry of `pc`; None where no memory is."""
         word = self._code.word(pc)
         if word is None:
             return self._decode_half(pc)
@@ -219,7 +221,7 @@ class Space:
         return form
 
     def _decode_half(self, pc: int) -> Form | None:
-        """Leave what is only in part in memory to the slow path."""
+        """Send an instruction that is only in part in memory to the slow path; None where no byte of it is."""
         self._code.at(pc)
         if pc not in self._code.steps:
             return None
@@ -227,7 +229,7 @@ class Space:
         return Form(None, 4, True, False, _LEAVE)
 
     def _decode_volatile(self, pc: int, word: int) -> Form:
-        """Keep the entry of what is at `pc` now."""
+        """Store the entry of the current word at `pc`, which is in a self-modifying line."""
         form = self._form(word)
         if pc < self._core.bus.rams[0].base:  # half of it is in another memory
             self._entries.put(pc, _LEAVE)
@@ -241,7 +243,7 @@ class Space:
         return form
 
     def _entry(self, pc: int, form: Form) -> bytes:
-        """The entry of a word at an address."""
+        """Return the entry of a word at an address."""
         if not self._permitted(pc, form.length):
             return _LEAVE
         if pc in self._code.hooks:
@@ -252,8 +254,8 @@ class Space:
         return form.entry
 
     def _hooked(self, pc: int, form: Form) -> bytes:
-        """The entry of a hooked instruction: the slow path, but for a plain one with a mark alone, after which another
-        one may see what it stores."""
+        """Return the entry of a hooked instruction: the slow path, unless it is plain and the mark is its only hook;
+        hooks may watch what others store."""
         instruction, entry = form.instruction, form.entry
         if instruction is None or entry is None or self._core.fetches_ahead or not self._code.marked(pc):
             return _LEAVE
@@ -263,7 +265,7 @@ class Space:
         return _LEAVE if number is None else entry_of(self._numbers.marked, immediate=number)
 
     def _custom(self, pc: int, instruction: Instruction) -> bytes:
-        """Its operands are where an R-type has them, whatever its syntax."""
+        """Return the entry of a custom instruction, whose operands are those of an R-type, whatever its syntax."""
         number, word = self._custom_calls.number(pc, instruction), instruction.word
         if number is None:
             return _LEAVE
@@ -271,7 +273,7 @@ class Space:
         return entry_of(self._numbers.custom, rd, word >> 15 & 31, word >> 20 & 31, number)
 
     def _form(self, word: int) -> Form:
-        """What there is to know of a word, wherever it is."""
+        """Return the decoding of a word, from the cache if it is there."""
         form = self._forms.get(word)
         if form is None:
             if len(self._forms) >= MOST_MADE:
@@ -301,7 +303,7 @@ class Space:
         return Form(instruction, instruction.length, ends(instruction), taken, entry)
 
     def _number(self, instruction: Instruction) -> int:
-        """The operation of an instruction that is taken, and not of the plain kinds."""
+        """Return the number of the operation of a supported instruction that is not plain."""
         if instruction.row.floating:
             operation = floating.operation_of(instruction)
             assert operation is not None  # else it was not taken
@@ -312,14 +314,14 @@ class Space:
         return self._numbers.by_name[".".join(instruction.name.split(".")[:2])]  # their orders differ in nothing
 
     def _system_operation(self, instruction: Instruction) -> str | None:
-        """The operation of `entries.SYSTEM` that the instruction is, if native code executes it."""
+        """Return the operation of `entries.SYSTEM` of an instruction; None if native code does not execute it."""
         if accesses_csr(instruction):
             return instruction.name.removesuffix("i") if instruction.writes_csr else entries.CSR_READ
         kind = instruction.row.kind
         return None if self._shadowed and kind is Kind.XRET else _SYSTEM.get(kind)
 
     def _takes(self, instruction: Instruction) -> bool:
-        """Whether regions may have an instruction that is not of the plain kinds."""
+        """Check whether regions may contain an instruction that is not plain."""
         kind = instruction.row.kind
         if instruction.row.floating:
             operation = floating.operation_of(instruction)
@@ -330,7 +332,7 @@ class Space:
         return kind is Kind.FENCE or kind is Kind.ECALL or csr
 
     def _permitted(self, pc: int, length: int) -> bool:
-        """Whether an instruction may be fetched at `pc`."""
+        """Check whether an instruction may be fetched at `pc`."""
         if pc % self._isa.alignment:
             return False
         spans, end = self._fetchable, pc + length
@@ -339,7 +341,7 @@ class Space:
     # -- translating -------------------------------------------------------------------------------------------
 
     def translate(self, pc: int) -> bool:
-        """Make a region of the hot blocks around `pc`; whether it was made."""
+        """Make a region of the hot blocks around `pc`; return whether it was made."""
         if self._code.volatile(pc):
             self._code.settle(pc)
             self._decode(pc)
@@ -362,7 +364,7 @@ class Space:
         return self._install(blocks)
 
     def _resume(self, region: Sequence[Extent]) -> None:
-        """Make a region of the last run, unless anything else is in memory now, or hooked."""
+        """Make a region of the profile, unless its memory has changed, or is hooked."""
         blocks = []
         for extent in region:
             content = self._core.bus.peek(extent.pc, extent.size) or b""
@@ -379,8 +381,8 @@ class Space:
             self._add(blocks, region, lambda: self._text([self._block(*each) for each in blocks]))
 
     def _block(self, pc: int, end: int, words: Sequence[int]) -> Block:
-        """LookupError where regions may not have one of its instructions, or it would end before the last: custom
-        instructions may be others than in the last run."""
+        """Decode a block of the profile. LookupError: regions may not contain one of its instructions, or it would end
+        before the last, as custom instructions may have changed since."""
         instructions: list[tuple[int, Instruction]] = []
         for at, word in zip(places_of([(pc, end, words)]), words, strict=True):
             form = self._form(word)
@@ -399,17 +401,17 @@ class Space:
         return None if word is None else self._form(word).instruction
 
     def _translates(self, pc: int, instruction: Instruction) -> bool:
-        """Whether a region may have the instruction that is at `pc`."""
+        """Check whether a region may contain the instruction at `pc`."""
         taken = self._form(instruction.word).taken and pc not in self._code.hooks
         return taken and self._permitted(pc, instruction.length)
 
     def _install(self, blocks: Sequence[Block]) -> bool:
-        """Translate the blocks; False where there are none, or no room for another region."""
+        """Translate the blocks; False where there are none, or `REGIONS` is reached."""
         words = [(block.pc, block.end, [each.word for _, each in block.instructions]) for block in blocks]
         return self._add(words, [*map(self._extent, blocks)], lambda: self._text(blocks))
 
     def _add(self, blocks: Sequence[Words], extents: Sequence[Extent], text: Callable[[], str]) -> bool:
-        """Add a region; `text`: its IR, unless it is compiled already. False as for `_install`."""
+        """Add a region; `text` makes its IR, unless it is cached. False as for `_install`."""
         number = next((number for number in range(1, REGIONS) if number not in self.regions), None)
         if number is None or not blocks:
             return False  # there is enough translated code; the interpreter executes the rest

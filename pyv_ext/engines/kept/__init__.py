@@ -1,1 +1,1 @@
-"""What a run keeps for the next one of its program, and what that depends on."""
+"""Persistent profiles of translated programs, and keys of the code cache."""

@@ -1,4 +1,4 @@
-"""What the last run of a program has translated to native code: the next one begins with it."""
+"""Profile image of a program: the regions that its last run translated, with which the next run begins."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from pyv_native.code_cache import code_cache
 
 
 class Extent(NamedTuple):
-    """A block of the last run: its address, its bytes, and the CRC-32 of what was there."""
+    """Block of a profiled region: its address, its bytes, and the CRC-32 of its content."""
 
     pc: int
     size: int
@@ -31,14 +31,14 @@ KEEPS = 64
 
 
 class LastRun:
-    """The regions with which the last run of a program ended, for the next one to begin with.
+    """Profile of the last run of a program, with whose regions the next run begins.
 
-    What is kept is a hint, on which nothing but speed depends. The page around its first instruction tells a program
-    from others.
+    The profile is a hint, on which nothing but speed depends. The page around its first instruction identifies a
+    program.
     """
 
     def __init__(self, core: Core) -> None:
-        """Of the program whose first instruction is the next one."""
+        """Load the profile of the program whose first instruction is the next one of `core`."""
         page = core.hart.pc & -PAGE
         watched = " and a shadow" if core.bus.shadow is not None else ""
         about = f"regions by map of {core.isa.name}{watched} at {page:#x}\n".encode()
@@ -54,20 +54,20 @@ class LastRun:
         """Whether a run of a hart like this one has come to native code, so that little of it is likely to be made."""
 
     def made(self) -> None:
-        """This run has come to native code."""
+        """Record that this run has come to native code."""
         if self.cache is not None and not self.ready:
             self.cache.put(self._form, b"")
             self.ready = True
 
     def keep(self, regions: Regions) -> None:
-        """Let the next run begin with these."""
+        """Store regions for the next run, at most `KEEPS` times a run."""
         self._keeps += 1
         if self.cache is not None and self._keeps <= KEEPS:
             self.cache.put(self.key, _packed(regions))
 
 
 def _short(text: bytes) -> bytes:
-    """Tells texts from each other; who hashes with zlib loads that first."""
+    """Return a digest of a text; cheaper than zlib, whose import it avoids."""
     return (int.from_bytes(text, "little") % _PRIME).to_bytes(8, "little")
 
 
@@ -84,7 +84,7 @@ def _packed(regions: Regions) -> bytes:
 
 
 def _unpacked(kept: bytes) -> Regions:
-    """The inverse of `_packed`; nothing, where the bytes are none of it."""
+    """Invert `_packed`; malformed bytes give no regions."""
     regions: dict[Spans | None, Sequence[Sequence[Extent]]] = {}
     reader = _Reader(kept)
     try:
@@ -104,7 +104,7 @@ class _Reader:
         self.left = memoryview(kept)
 
     def records(self, form: struct.Struct, count: int) -> list[tuple[int, ...]]:
-        """The next of them; ValueError where there are not so many."""
+        """Read the next `count` records. ValueError: too few bytes are left."""
         size = count * form.size
         if size > len(self.left):
             raise ValueError

@@ -1,7 +1,7 @@
-"""What the text of native code is made from: the key of the code, so that code that is kept needs no text.
+"""Keys of the code cache: native code is found by the inputs of its IR, without generating the IR.
 
-Whatever changes the text changes the recipe: the sources of all modules that have a part in it, the instruction set
-with custom instructions, the timing, and what is asked for. All tests compare them (tests/conftest.py).
+An input that changes the IR changes its key: the sources of all modules that generate it, the instruction set with
+custom instructions, the timing, and the arguments. All tests compare them (tests/conftest.py).
 """
 
 import os
@@ -32,37 +32,41 @@ process may have imported what was there before."""
 
 
 class Recipe:
-    """The recipes of one hart."""
+    """Cache keys of the native code of one hart."""
 
     def __init__(self, isa: Isa, timing: CoreTiming, *, fused: bool) -> None:
         custom = [_described(one) for one in isa.custom]
         self._about = generator() and repr((generator(), isa.name, custom, timing, fused))
 
     def interpreter(self, *inputs: object) -> str:
-        """Of the interpreter: all that its text depends on besides. Empty: there is no recipe, only text."""
+        """Return the key of the interpreter; `inputs`: further inputs of its IR. Empty: the sources are unknown, so no
+        key."""
         return self._about and f"{self._about}\ninterpreter {inputs!r}"
 
     def region(self, access: object, blocks: Sequence[tuple[int, int, Sequence[int]]]) -> str:
-        """Of a region: address, end and instruction words of its blocks; `access`: what its accesses depend on."""
+        """Return the key of a region, from address, end and words of its blocks; `access`: inputs of its accesses.
+        Empty as above."""
         return self._about and f"{self._about}\nregion {access!r} {blocks!r}"
 
 
 def _described(instruction: CustomInstruction) -> tuple[object, ...]:
-    """What text can depend on: functions are called through a table."""
+    """Return the fields of an instruction that IR may depend on; of functions only whether they exist: calls go by a
+    table."""
     return tuple(each if each is None or isinstance(each, str | int) else callable(each) for each in tuple(instruction))
 
 
 @cache
 def generator() -> str:
-    """The sources of this process, as a digest; empty where it is unknown whether they are what it has imported."""
+    """Return a digest of this process's sources; empty where they may differ from the modules that it imported."""
     return sources_digest(_ROOT, IMPORT_TIME)
 
 
 def sources_digest(root: "str | Path", started: float) -> str:
-    """The digest of the sources below a folder for a process that has begun to import them at `started`.
+    """Digest the sources below a folder for a process that began to import them at `started`; empty where it may have
+    others.
 
-    Not of what they hold, but of which files they are and when these have changed last: whatever writes one sets that
-    time, and to read all takes longer than what else a warm start does with native code.
+    It covers names, inodes, sizes and times of the files, not their content: to read all of them takes longer than the
+    rest of a warm start.
     """
     lines = [sys.version]
     try:
