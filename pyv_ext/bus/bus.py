@@ -1,8 +1,7 @@
-"""The core's way to memory and devices, with the cost of each access (docs/core-timing.md, "Cost of an access").
+"""Bus of one hart: memory and devices, with the cost of each access (docs/core-timing.md, "Cost of an access").
 
-Engines keep RAM accesses on their own fast path, guarded by `load_ok` and `store_ok`; `pyv_ext.machine.accesses` does
-whatever these refuse: devices, memory close to the core, watched pages, pages with code, and addresses where nothing
-answers.
+Engines keep RAM accesses on their own fast path, guarded by `load_ok` and `store_ok`; `pyv_ext.machine.accesses`
+executes all others: devices, memory close to the core, watched pages, pages with code, and unmapped addresses.
 """
 
 from collections import Counter
@@ -36,7 +35,7 @@ _WORD = 4
 
 
 class WatchedLoad(NamedTuple):
-    """A load by the hart from a watched page of memory."""
+    """Load by the hart from a watched page of memory."""
 
     address: int
     size: int
@@ -107,11 +106,11 @@ class Bus:
 
     @property
     def windows(self) -> list[Window]:
-        """The devices, in the order in which they were added."""
+        """Devices, in the order in which they were added."""
         return self._windows
 
     def log(self, device: Device) -> int:
-        """Let all accesses of one device, which has been added, be in the core log: its base."""
+        """Record all accesses of one device, which has been added, in the core log; return its base."""
         (window,) = (window for window in self._windows if window.device is device)
         window.logged = True
         self._forget_registers()
@@ -144,14 +143,14 @@ class Bus:
                 raise PyvExtError(f"{name} at {base:#x}..{end:#x} overlaps {other} at {low:#x}..{high:#x}: move one")
 
     def ram_at(self, address: int, size: int) -> Ram | None:
-        """The memory that holds all of `size` bytes at `address`."""
+        """Return the memory that holds all of `size` bytes at `address`, or None."""
         for ram in self.rams:
             if ram.base <= address and address + size <= ram.end:
                 return ram
         return None
 
     def window_at(self, address: int, size: int) -> Window | None:
-        """The device that holds all of `size` bytes at `address`; none where they are more than a word."""
+        """Return the device that holds all of `size` bytes at `address`; None: no device, or more than a word."""
         if size > _WORD:
             return None
         for window in self._windows:
@@ -162,7 +161,7 @@ class Bus:
     # -- accesses of the hart ----------------------------------------------------------------------------------
 
     def check(self, address: int, size: int, write: bool) -> bool:
-        """Whether the access would be accepted (pure)."""
+        """Check whether the access would be accepted (pure)."""
         ram = self.ram_at(address, size)
         if ram is not None:
             return ram.writable or not write
@@ -180,17 +179,18 @@ class Bus:
         return int(self.clock.machine.cycles)
 
     def access(self, function: Definition, *arguments: int) -> int:
-        """Access memory or a device for the hart, by a function of `pyv_ext.machine.accesses`: its result, unsigned."""
+        """Access memory or a device for the hart, by a function of `pyv_ext.machine.accesses`; return its result,
+        unsigned."""
         self.clock.machine.guarded = bool(self.guards)
         return self.clock.call[function](self.clock.arena, *arguments) & WORD64
 
     def load(self, address: int, size: int, start: int) -> tuple[int, int] | None:
-        """(value, cycles) of a load that starts in cycle `start`; None where it traps."""
+        """Load in cycle `start`; return (value, cycles), or None where it traps."""
         value = self.access(accesses.load, address, size, start, 0)
         return None if self.fault else (value, self.cycles)
 
     def store(self, address: int, size: int, value: int, start: int) -> int | None:
-        """Cycles of a store that starts in cycle `start`; None where it traps."""
+        """Store in cycle `start`; return its cycles, or None where it traps."""
         self.access(accesses.store, address, size, value, start)
         return None if self.fault else self.cycles
 
@@ -225,7 +225,7 @@ class Bus:
     # -- memory as others see it -------------------------------------------------------------------------------
 
     def peek(self, address: int, size: int) -> bytes | None:
-        """Memory without side effects or cost: the load port of custom instructions and debuggers."""
+        """Read memory without side effects or cost: the load port of custom instructions and debuggers."""
         ram = self.ram_at(address, size)
         return None if ram is None else ram.data[address - ram.base : address - ram.base + size]
 
@@ -238,7 +238,7 @@ class Bus:
         self._written(ram, address, len(data))
 
     def clear(self, address: int, size: int) -> None:
-        """Write zeros as `poke` does; of megabytes, in no time."""
+        """Write zeros as `poke` does; megabytes take no longer than bytes."""
         ram = self._writable(address, size)
         ram.clear(address, size)
         if self.shadow is not None:
@@ -254,7 +254,7 @@ class Bus:
         return ram
 
     def written(self, address: int, size: int) -> None:
-        """Take note that memory changed; decoded code in it is dropped."""
+        """Report a change of memory; decoded code in it is invalidated."""
         if self.shadow is not None:
             self.shadow.initialise(address, size)
         ram = self.ram_at(address, size)
@@ -268,14 +268,14 @@ class Bus:
                 listener(address, size)
 
     def mark_code(self, address: int) -> None:
-        """An engine has decoded the instruction at `address`: writes to its line must be told to it."""
+        """Mark the line of an instruction that an engine has decoded: it is notified of writes there."""
         ram = self.ram_at(address, 2)
         if ram is not None:
             ram.code[(address - ram.base) >> LINE_BITS] = 1
             self.store_ok[address >> PAGE_BITS] = 0
 
     def unmark_code(self, address: int) -> None:
-        """Nothing is decoded from the line of `address` any more."""
+        """Clear the mark of the line of `address`, of which no instruction is decoded any more."""
         ram, page = self.ram_at(address, 2), address >> PAGE_BITS
         if ram is None or page in self._store_watchers:
             return
@@ -355,7 +355,7 @@ class Bus:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Posted stores under way and watched pages; memory, map and watchers are kept elsewhere."""
+        """Return the state of a snapshot: posted stores under way and watched pages, not memory, map or watchers."""
         machine = self.clock.machine
         arrivals, oldest = list(machine.departures), machine.departure
         return {
@@ -365,7 +365,7 @@ class Bus:
         }
 
     def load_state(self, state: Any) -> None:
-        """Take on a state of a bus with the same map."""
+        """Restore the state of a bus with the same map. StateError."""
         fields = Fields(state, "arrivals", "drained", "watched")
         machine = self.clock.machine
         depth = len(machine.departures)
@@ -387,6 +387,6 @@ class Bus:
     # -- devices -----------------------------------------------------------------------------------------------
 
     def device_at(self, address: int, size: int) -> tuple[Device, int] | None:
-        """The device that answers at an address, and the offset there."""
+        """Return the device at an address, and the offset in it; None: no device."""
         window = self.window_at(address, size)
         return None if window is None else (window.device, address - window.base)

@@ -1,4 +1,4 @@
-"""One clock for core and devices: the order of device events and posted stores (`pyv_ext.machine.bus`)."""
+"""Clock of core and devices: the order of device events and posted stores (`pyv_ext.machine.bus`)."""
 
 from collections.abc import Callable
 from operator import index
@@ -47,18 +47,18 @@ class Clock:
         """Functions of `pyv_ext.machine` for Python: `call[function](arena, *arguments)`."""
 
     def compile(self) -> None:
-        """Let clock and bus be machine code from now on."""
+        """Compile clock and bus to machine code."""
         self.records.compile()
 
     @property
     def now(self) -> int:
-        """All that is due at the start of this cycle or earlier has happened."""
+        """Cycle up to whose start all events have been delivered."""
         return self.machine.now
 
     @property
     def next(self) -> int:
-        """The cycle of the next event of a device, arrival of a posted store, or change of MEIP by the PLIC; the core
-        may run freely up to it."""
+        """Cycle of the next event of a device, arrival of a posted store, or change of MEIP by the PLIC; the core may
+        run freely up to it."""
         return self.machine.next
 
     @property
@@ -68,13 +68,13 @@ class Clock:
 
     @property
     def drained(self) -> int:
-        """The cycle at whose start the last posted store arrives."""
+        """Cycle at whose start the last posted store arrives."""
         return self.machine.drained
 
     def attach(self, device: Timed, *, shared: bool = False) -> int:
-        """Attach a device; the order of attachment decides at equal cycles. Its number, the same each time.
+        """Attach a device and return its index, the same each time; the order of attachment decides at equal cycles.
 
-        `shared`: what it does when it is due may change any other device.
+        `shared`: its events may change any other device.
         """
         attached = self._number(device)
         if attached is not None:
@@ -98,13 +98,13 @@ class Clock:
         return number
 
     def connect(self, device: Timed, *, source: int = 0, direct: bool = False) -> None:
-        """Let the interrupt line of a device go to a PLIC source, or past the PLIC."""
+        """Connect the interrupt line of a device to a PLIC source, or past the PLIC."""
         record = self._known[self.attach(device)]
         record.source |= 1 << source if source else 0
         record.direct = record.direct or direct
 
     def advance(self, cycle: int) -> None:
-        """Do all that is due at the start of `cycle` or earlier."""
+        """Deliver all events due at the start of `cycle` or earlier."""
         machine = self.machine
         if machine.next <= cycle:
             self.call[bus.advance](self.arena, cycle)
@@ -112,17 +112,17 @@ class Clock:
             machine.now = cycle
 
     def changed(self, cycle: int) -> None:
-        """Take note that devices have changed, with effect from the start of `cycle`."""
+        """Report a change of any devices, with effect from the start of `cycle`."""
         self._look_at_all()
         self.call[bus.settle](self.arena, cycle)
 
     def touched(self, number: int, cycle: int) -> None:
-        """Take note that the device of that number has changed and no other, from the start of `cycle` on."""
+        """Report a change of the device with that index and no other, with effect from the start of `cycle`."""
         self._look(number)
         self.call[bus.settle](self.arena, cycle)
 
     def look(self, number: int) -> None:
-        """Look when the device of that number is next due."""
+        """Update the next event of the device with that index."""
         self.machine.changes += 1
         self._look(number)
         self.call[bus.find_next](self.arena)
@@ -137,12 +137,12 @@ class Clock:
         return next((number for number, known in enumerate(self._devices) if known is device), None)
 
     def show_output(self) -> None:
-        """Give the console what the UART has sent."""
+        """Pass the output of the UART to the console."""
         if len(self.machine.uart.sent):
             self._serve_uart()
 
     def leave(self) -> None:
-        """Let native code be left before the next instruction."""
+        """Make native code exit before the next instruction."""
         self.machine.leave, self.machine.limit = True, 0
 
     # -- what the subset asks for ----------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class Clock:
         return reply & WORD32
 
     def _answer(self, device: Any, offset: int, reply: Any) -> int:
-        """The value of a read that is no plain integer: a Reply, or an integer of NumPy."""
+        """Convert the result of a read that is no plain integer: a Reply, or an integer of NumPy."""
         if isinstance(reply, Reply):
             self.machine.wait, self.machine.fault = reply.wait, reply.fault
             reply = reply.value
@@ -215,17 +215,17 @@ class Clock:
     # -- snapshots -------------------------------------------------------------------------------------------------
 
     def posted(self) -> list[tuple[int, int, int, int, int]]:
-        """Stores on their way, in the order of arrival: arrival, number of the device, offset, size, value."""
+        """Return posted stores in the order of arrival: arrival, index of the device, offset, size, value."""
         machine = self.machine
         stores = [machine.posted[(machine.first + each) % len(machine.posted)] for each in range(machine.count)]
         return [(store.arrival, store.number, store.addr, store.size, store.value) for store in stores]
 
     def state(self) -> dict[str, Any]:
-        """Return the state of a snapshot; the cycles in which devices are due follow from theirs."""
+        """Return the state of a snapshot; the deadlines of devices follow from their states."""
         return {"now": self.now, "posted": [list(store) for store in self.posted()]}
 
     def load_state(self, state: Any) -> None:
-        """Take on a state; everything attached has taken on its own."""
+        """Restore a state; all attached devices have been restored before. StateError."""
         fields = Fields(state, "now", "posted")
         cycle, word = (0, LATEST), (0, WORD32)
         now, posted, last = fields.integer("now", *cycle), [], 0

@@ -13,7 +13,7 @@ ROW = Struct("<qqIIIB3x")
 
 
 class CoreLog:
-    """Hands chunks of the log to its observers."""
+    """Distributor of the log to its observers, in chunks."""
 
     def __init__(self, machine: Any, mark_return: Callable[[int], int]) -> None:
         """`machine`: view of the root record; `mark_return(address)` lets the return of submit functions be logged."""
@@ -25,7 +25,7 @@ class CoreLog:
     def subscribe(
         self, observer: Callable[[Iterable[CoreRow]], None], kinds: Iterable[LogKind] = (), *, at_once: bool = False
     ) -> None:
-        """Hand each later chunk to `observer`; `kinds` are logged from now on, besides those of other observers.
+        """Pass each later chunk to `observer`; `kinds` are logged from now on, with those of other observers.
 
         `at_once`: each access of a logged register and each interrupt flush the log, so that the observer sees hart and
         devices as they are at that point.
@@ -58,7 +58,7 @@ class CoreLog:
         machine.handed_over = False
 
     def restore(self, following: bool, handed_over: bool, depth: int, calls: Iterable[tuple[int, int, int]]) -> None:
-        """Go on in another state: `calls` are return address, sp and depth of submit functions under way."""
+        """Restore the state of submissions: `calls` are return address, sp and depth of submit functions under way."""
         machine = self._machine
         self.follow()
         machine.logged, machine.handed_over, machine.depth = 0, handed_over, depth
@@ -70,7 +70,7 @@ class CoreLog:
             self._mark_return(back)
 
     def read(self) -> int:
-        """Hand over what was logged. Always 0."""
+        """Pass the logged records to the observers. Returns 0."""
         count = self._machine.logged
         if count:
             self._machine.logged = 0

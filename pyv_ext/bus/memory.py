@@ -1,4 +1,4 @@
-"""Byte-addressed memory that hart, devices and native code share; the boot ROM is one.
+"""Byte-addressed memory that hart, devices and native code share, the boot ROM included.
 
 The boot ROM holds a jump to the program, and the information block that the platform hands to firmware.
 """
@@ -23,15 +23,15 @@ _ZERO = bytes(PAGE)
 
 
 def zeros(size: int) -> mmap.mmap:
-    """So many zero bytes, of which the host has no page until it is written: of a large table little is."""
+    """Allocate `size` zero bytes; the host has no page of them until it is written."""
     return mmap.mmap(-1, size, _UNTOUCHED)
 
 
 class Ram:
-    """`size` zero bytes at `base`, allocated when touched.
+    """Memory of `size` bytes at `base`, zero at first, allocated when touched.
 
-    `u8`, `u16`, `u32` are little-endian views of the same bytes. `near` marks memory that costs the core extra
-    cycles (`CoreTiming.near_extra`), such as a scratchpad. Without `writable` it is a ROM: stores are access faults.
+    `u8`, `u16`, `u32` are little-endian views of the same bytes. `near` marks memory that costs the core extra cycles
+    (`CoreTiming.near_extra`), such as a scratchpad. Without `writable` it is a ROM: stores are access faults.
     """
 
     def __init__(self, name: str, base: int, size: int, *, near: bool = False, writable: bool = True) -> None:
@@ -55,7 +55,7 @@ class Ram:
         """1 for each page whose loads are reported (`Bus.watch`)."""
 
     def read(self, address: int, size: int) -> int:
-        """The little-endian integer at `address`, at any alignment."""
+        """Return the little-endian integer at `address`, at any alignment."""
         offset = address - self.base
         return int.from_bytes(self.u8[offset : offset + size], "little")
 
@@ -64,7 +64,7 @@ class Ram:
         self.u8[offset : offset + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
 
     def clear(self, address: int, size: int) -> None:
-        """Zeros. Whole pages of the host are given back: they cost nothing until they are written."""
+        """Write zeros. Whole pages of the host are released: they cost nothing until they are written."""
         begin, end = address - self.base, address - self.base + size
         first, last = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
         if _GIVES_BACK and first < last:
@@ -74,8 +74,8 @@ class Ram:
             self.u8[begin:end] = bytes(size)
 
     def touched(self) -> list[int]:
-        """Numbers of the pages that may hold something, in order. To read one of the others takes the host a
-        thousand times as long as to ask it here."""
+        """Return indices of the pages that may hold data, in order. To read any other page takes the host a thousand
+        times as long as this query."""
         flags = _presence(self.data)
         if len(flags) != -(-self.size // mmap.PAGESIZE) or (1 not in flags and 1 not in _presence(bytearray(_ZERO))):
             return list(range(self.size // PAGE))  # a host that does not say
@@ -87,16 +87,16 @@ class Ram:
         return [page for number in there for page in range(number * each, min((number + 1) * each, self.size // PAGE))]
 
     def used(self, *, ask: bool = True) -> list[int]:
-        """Numbers of the pages that hold anything but zeros, in order. Without `ask` the host is not asked which may:
-        every page is looked at."""
+        """Return indices of the pages that hold anything but zeros, in order. Without `ask` every page is read, not
+        only those that the host reports as touched."""
         pages = self.touched() if ask else range(self.size // PAGE)
         data = self.data
         return [page for page in pages if data[page * PAGE : (page + 1) * PAGE] != _ZERO]
 
 
 def _presence(data: mmap.mmap | bytearray) -> bytes:
-    """Returns for each page of the host from that of the first byte on whether it is in memory; fewer flags, or none,
-    where the host does not say."""
+    """Return for each page of the host, from that of the first byte on, whether it is in memory; fewer flags, or none,
+    if the host does not report it."""
     import ctypes  # a run that takes no snapshot does without
 
     first = ctypes.addressof(ctypes.c_char.from_buffer(data)) // mmap.PAGESIZE
@@ -114,7 +114,7 @@ INFO_OFFSET = 0x20
 
 
 def boot_rom(base: int, entry: int, info: bytes) -> Ram:
-    """A ROM at `base` whose code sets a0 = hart id and a1 = address of `info`, and jumps to `entry`."""
+    """Build a ROM at `base` whose code sets a0 = hart id and a1 = address of `info`, and jumps to `entry`."""
     upper = (entry + 0x800) & 0xFFFF_F000  # the offset of jalr is signed
     lower = (entry - upper) & 0xFFF
     code = (

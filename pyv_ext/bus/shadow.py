@@ -1,4 +1,4 @@
-"""What the hart has stored last into each word of memory, and the lines that it must not access unseen.
+"""Shadow memory of a sanitizer: the hart's last store to each word, and lines whose accesses are reported.
 
 A sanitizer adds it to the bus before the program runs. Stores leave pc and cycle here, and loads and stores of flagged
 lines are told to the sanitizer; native code does the same for the memory of its fast path. Without a shadow there is
@@ -25,7 +25,7 @@ _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
 class LastStore(NamedTuple):
-    """The hart's latest store into some range, as far as it is later than a given cycle."""
+    """Latest store of the hart into a range after a given cycle."""
 
     cycle: int
     """At whose start it began."""
@@ -35,7 +35,7 @@ class LastStore(NamedTuple):
 
 
 class Table:
-    """The shadow of one memory: zeros that take host memory only where they are written."""
+    """Shadow of one memory: zeros that take host memory only where they are written."""
 
     def __init__(self, ram: Ram, bytes_written: bool) -> None:
         self.base = ram.base
@@ -52,14 +52,15 @@ class Table:
         """Per byte: 1 once anything has written it."""
 
     def flag(self, low: int, end: int, bits: int) -> tuple[int, int]:
-        """Set bits of all lines of a range, of which a part lies here; the lines."""
+        """Set bits of all lines of a range, of which a part lies here; return the first line and the one after the
+        last."""
         first = max(low, self.base) - self.base >> LINE_BITS
         after = (min(end, self.end) - self.base + (1 << LINE_BITS) - 1) >> LINE_BITS
         np.frombuffer(self.flags, np.uint8)[first:after] |= bits
         return first, after
 
     def latest(self, low: int, end: int, since: int) -> LastStore | None:
-        """The latest store to low..end-1 that began after cycle `since`."""
+        """Find the latest store to low..end-1 that began after cycle `since`."""
         low, end = max(low, self.base) - self.base, min(end, self.end) - self.base
         first = low >> PAGE_BITS
         pages = np.frombuffer(self.pages, np.uint64)[first : (end - 1 >> PAGE_BITS) + 1]
@@ -81,10 +82,10 @@ def _zeros(count: int, kind: Literal["B", "I", "Q"]) -> "memoryview[int]":
 
 
 class Shadow:
-    """The shadow of all writable memories of one hart's bus."""
+    """Shadow of all writable memories of one hart's bus."""
 
     def __init__(self, hart: Hart, rams: Sequence[Ram], *, bytes_written: bool = False) -> None:
-        """`bytes_written`: also track which bytes have been written by anything, and tell of loads of others."""
+        """`bytes_written`: also track which bytes have been written, and report loads of others."""
         self._hart = hart
         self.bytes_written = bytes_written
         self.tables = [Table(ram, bytes_written) for ram in rams if ram.writable]
@@ -109,19 +110,19 @@ class Shadow:
         return int(self._hart.records.machine.waited)
 
     def table_at(self, address: int) -> Table | None:
-        """The table of the memory at an address."""
+        """Return the table of the memory at an address."""
         for table in self.tables:
             if table.base <= address < table.end:
                 return table
         return None
 
     def latest(self, low: int, end: int, since: int) -> LastStore | None:
-        """The latest store of the hart to low..end-1 that began after cycle `since`."""
+        """Find the latest store of the hart to low..end-1 that began after cycle `since`."""
         table = self.table_at(low)
         return None if table is None else table.latest(low, end, since)
 
     def loaded(self, address: int, size: int, start: int) -> None:
-        """The hart is about to load from memory in cycle `start`."""
+        """Check a load of the hart from memory, before it, in cycle `start`."""
         table = self.table_at(address)
         if table is None:
             return
@@ -132,7 +133,7 @@ class Shadow:
             self.on_unwritten(address, size, start)
 
     def stored(self, address: int, size: int, start: int) -> None:
-        """The hart is about to store to memory in cycle `start`."""
+        """Check and record a store of the hart to memory, before it, in cycle `start`."""
         table = self.table_at(address)
         if table is None:
             return
@@ -145,7 +146,7 @@ class Shadow:
         self.initialise(address, size)
 
     def initialise(self, address: int, size: int, written: bool = True) -> None:
-        """Something has written these bytes, or they hold nothing that was meant to be there."""
+        """Set bytes as written, by anything but the hart, or with `written` False as holding no data."""
         if not self.bytes_written or size <= 0:
             return
         table = self.table_at(address)
@@ -155,15 +156,15 @@ class Shadow:
             np.frombuffer(table.written, np.uint8)[first:end] = written
 
     def written(self, low: int, end: int) -> NDArray[np.uint8] | None:
-        """Flags of bytes low..end-1, as far as one memory has them: whether anything has written them; None where that
-        is not tracked."""
+        """Return flags of bytes low..end-1, as far as one memory has them: 1 for a written byte; None where none are
+        tracked."""
         table = self.table_at(low)
         if table is None or table.written is None:
             return None
         return np.frombuffer(table.written, np.uint8)[low - table.base : end - table.base]
 
     def clear(self) -> None:
-        """The machine is in another state altogether: no store is known, all bytes count as written."""
+        """Reset after a restored snapshot: no store is known, all bytes count as written."""
         for table in self.tables:
             for part, value in ((table.flags, 0), (table.cycles.cast("B"), 0), (table.pages.cast("B"), 0)):
                 np.frombuffer(part, np.uint8)[:] = value
@@ -174,8 +175,8 @@ class Shadow:
 
 
 def _nowhere(start: int) -> None:
-    """Nothing is told."""
+    """Ignore a return."""
 
 
 def _ignored(address: int, size: int, start: int) -> None:
-    """Nothing is told."""
+    """Ignore an access."""

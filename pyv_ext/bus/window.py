@@ -1,4 +1,4 @@
-"""A device on the bus, as the hart accesses it: what an access costs, and when it acts (docs/core-timing.md)."""
+"""Address window of a device: the cost of its accesses, and the cycle of their effect (docs/core-timing.md)."""
 
 from pyv_ext.bus.clock import Clock
 from pyv_ext.machine.state import Register
@@ -7,7 +7,7 @@ from pyv_ext.timing import CoreTiming
 
 
 class Window:
-    """The addresses base..end-1 of a device. Accesses are naturally aligned and lie inside."""
+    """Addresses base..end-1 of a device. Accesses are naturally aligned and lie inside."""
 
     def __init__(self, base: int, device: Device, near: bool, clock: Clock, timing: CoreTiming) -> None:
         """`near` devices cost a load or store plus `near_extra` instead of an MMIO access."""
@@ -28,7 +28,7 @@ class Window:
             self.store_cycles, self.one_way = timing.mmio_write, timing.mmio_one_way
 
     def fill(self, register: Register, address: int, size: int) -> None:
-        """Fill in the record of a register."""
+        """Set the record of a register."""
         device, offset = self.device, address - self.base
         stable = getattr(device, "stable", None)
         register.number, register.addr = self.number, offset
@@ -39,7 +39,7 @@ class Window:
         register.store_cycles, register.one_way = self.store_cycles, self.one_way
 
     def refuse(self, address: int, size: int, write: bool, start: int) -> None:
-        """An access that is a fault in cycle `start`: told to a device that counts such."""
+        """Report an access fault in cycle `start` to a device that counts faults."""
         count = getattr(self.device, "refused", None)
         if count is not None:
             self._clock.advance(start)

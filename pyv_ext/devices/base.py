@@ -18,7 +18,7 @@ _TIMED = ("irq", "next_event", "advance")
 
 
 class DeviceBase:
-    """A `Device` without interrupt and without events of its own; subclasses override what they have."""
+    """`Device` without interrupt and without events of its own; subclasses override what they have."""
 
     name: str
     size: int
@@ -37,15 +37,15 @@ class DeviceBase:
         return None
 
     def advance(self, now: int) -> None:
-        """Nothing is ever due."""
+        """Do nothing: no event is ever due."""
 
 
 @dataclass(frozen=True)
 class Register:
-    """A 32-bit register at a byte offset.
+    """32-bit register at a byte offset.
 
-    Access: `rw`; `ro` and `wo`, where the other direction is an access fault; `w1c`, whose ones are cleared by
-    writing ones. Bits outside `mask` are not writable and keep their reset value.
+    Access: `rw`; `ro` and `wo`, where the other direction is an access fault; `w1c`, whose ones are cleared by writing
+    ones. Bits outside `mask` are not writable and keep their reset value.
     """
 
     name: str
@@ -56,10 +56,10 @@ class Register:
 
 
 class RegisterDevice(DeviceBase):
-    """A device made of the 32-bit registers in `registers`; any other access is a fault.
+    """Device made of the 32-bit registers in `registers`; any other access is a fault.
 
-    `self["NAME"]` is a register's content. Override `on_read` and `on_write` for registers that do something; a
-    device that changes outside of a call by bus or clock needs `clock.changed(clock.now)` to be seen.
+    `self["NAME"]` is a register's content. Override `on_read` and `on_write` for registers that do something; a device
+    that changes outside of a call by bus or clock needs `clock.changed(clock.now)` to be seen.
     """
 
     registers: tuple[Register, ...] = ()
@@ -86,16 +86,16 @@ class RegisterDevice(DeviceBase):
         self._content[name] = value & WORD
 
     def contents(self) -> dict[str, int]:
-        """The content of each register, for the `state` of a subclass."""
+        """Return the content of each register, for the `state` of a subclass."""
         return dict(self._content)
 
     def load_contents(self, state: Any) -> None:
-        """The inverse, for its `load_state`."""
+        """Restore the content of each register, for the `load_state` of a subclass. StateError."""
         fields = Fields(state, *self._content)
         self._content = {name: fields.integer(name, 0, WORD) for name in self._content}
 
     def on_read(self, name: str, now: int) -> int | Reply:
-        """What a read of the register in cycle `now` returns."""
+        """Return the value of a read of the register in cycle `now`."""
         return self._content[name]
 
     def on_write(self, name: str, value: int, now: int) -> Reply | None:
@@ -104,7 +104,7 @@ class RegisterDevice(DeviceBase):
         return None
 
     def peek(self, offset: int, size: int, now: int) -> int | None:
-        """What a debugger sees: the content, unless `on_read` is the subclass's own, which may do something."""
+        """Return the content for a debugger; None if the subclass has its own `on_read`, which may have effects."""
         register = self._at.get(offset)
         plain = type(self).on_read is RegisterDevice.on_read
         return self._content[register.name] if plain and register is not None and size == 4 else None
@@ -114,7 +114,7 @@ class RegisterDevice(DeviceBase):
         return register is not None and size == 4 and register.access != ("ro" if write else "wo")
 
     def stable(self, offset: int, size: int) -> bool:
-        """See `pyv_ext.protocols.Stable`: registers are, unless `on_read` is the subclass's own, which then says."""
+        """Check `pyv_ext.protocols.Stable`: True unless the subclass has its own `on_read`, and overrides this then."""
         return type(self).on_read is RegisterDevice.on_read
 
     def read(self, offset: int, size: int, now: int) -> int | Reply:
@@ -136,7 +136,7 @@ def own_record(record: type[Record]) -> Record:
 
 
 def move_record(source: Record, target: Record) -> Record:
-    """Copy the content of a record; returns the target."""
+    """Copy the content of a record; return the target."""
     old: Any = source
     new: Any = target
     ctypes.memmove(ctypes.addressof(new), ctypes.addressof(old), ctypes.sizeof(old))

@@ -13,7 +13,8 @@ WRAP = 1 << 64
 
 
 class Clint(RegisterDevice):
-    """`mtime` counts one tick per `divider` cycles from 0; software may set it. 64-bit registers by 32-bit halves.
+    """CLINT: `mtime` counts one tick per `divider` cycles from 0; software may set it. 64-bit registers by 32-bit
+    halves.
 
     What its registers do is in `pyv_ext.machine.clint`.
     """
@@ -37,21 +38,21 @@ class Clint(RegisterDevice):
         self.record.divider = divider
 
     def place(self, machine: Machine) -> None:
-        """Let the registers be those of a machine."""
+        """Move the registers into the record of a machine."""
         self.record = move_record(self.record, machine.clint)
 
     @property
     def timer(self) -> bool:
-        """The timer interrupt's line: mtime >= mtimecmp."""
+        """Timer interrupt line: mtime >= mtimecmp."""
         return bool(self.record.timer)
 
     def mtime(self, now: int) -> int:
-        """The counter at the start of cycle `now`; CSR `time` shows the same."""
+        """Return the counter at the start of cycle `now`, as CSR `time` shows it."""
         record = self.record
         return ((record.offset_high << 32 | record.offset_low) + now // record.divider) % WRAP
 
     def slow_down(self, factor: int, now: int) -> Callable[[], None]:
-        """Let a tick last `factor` times as long from cycle `now` on; the call that is returned ends that."""
+        """Stretch ticks by `factor` from cycle `now` on; return the call that ends it."""
         record = self.record
         divider, mtime = record.divider, self.mtime(now)
         record.divider *= factor
@@ -77,7 +78,7 @@ class Clint(RegisterDevice):
         clint.write_clint(self.record, offset, value, now)
 
     def next_event(self) -> int | None:
-        """When `timer` next changes."""
+        """Return the cycle of the next change of `timer`."""
         return self.record.due if self.record.due < NEVER else None
 
     def advance(self, now: int) -> None:
@@ -86,7 +87,7 @@ class Clint(RegisterDevice):
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps. The content of mtime is that of `offset`."""
+        """Return the state of a snapshot. The content of mtime is that of `offset`."""
         record = self.record
         registers = {
             "MSIP": record.msip, "MTIMECMP_LO": record.compare_low, "MTIMECMP_HI": record.compare_high,

@@ -1,7 +1,7 @@
-"""The files of one folder of the host, as a program sees them through semihosting.
+"""Files of one folder of the host, as a program sees them through semihosting.
 
-What a program opens is held in memory, so that a snapshot has it and going back in time brings it back; what it has
-changed is written to the folder when it closes the file, and at the end of the run. Errors are `OSError`.
+Opened files are held in memory, so that a snapshot has them and going back in time restores them. Changes are written
+to the folder when the program closes the file, and at the end of the run. Errors are `OSError`.
 """
 
 import os
@@ -29,7 +29,7 @@ class File:
 
 
 class HostFolder:
-    """The files below `root`. Names are relative; `..`, absolute names, symbolic links and special files are refused.
+    """Files below `root`. Names are relative; `..`, absolute names, symbolic links and special files are refused.
 
     Without a root every name is.
     """
@@ -48,7 +48,7 @@ class HostFolder:
         """Those with a name and those that are only open."""
 
     def open(self, name: bytes, *, create: bool, truncate: bool) -> File:
-        """The file of that name; with `create` it is made where there is none, with `truncate` it becomes empty."""
+        """Open the file of that name; with `create` it is made if it is missing, with `truncate` it becomes empty."""
         path = self._path(name)
         file = self._find(path, exists=not create)
         if file is None or truncate:
@@ -66,7 +66,7 @@ class HostFolder:
         self.write_back()
 
     def rename(self, name: bytes, to: bytes) -> None:
-        """A file of the new name is replaced."""
+        """Rename a file; a file of the new name is replaced."""
         path, new = self._path(name), self._path(to)
         file = self._find(path, exists=True)
         self._find(new, exists=False)
@@ -76,14 +76,14 @@ class HostFolder:
             self.write_back()
 
     def resize(self, file: File, size: int) -> None:
-        """Make a file at least so long, with zeros; note that it changes."""
+        """Extend a file with zeros to at least `size` bytes, and mark it as changed."""
         if size - len(file.data) > self._room:
             raise OSError(EFBIG, os.strerror(EFBIG))
         file.data.extend(bytes(max(size - len(file.data), 0)))
         self._note(*(path for path, known in self._files.items() if known is file))
 
     def write_back(self) -> None:
-        """Write what has changed to the folder."""
+        """Write all changes to the folder."""
         for path in sorted(self._pending):
             file = self._files[path]
             with self._parent(path) as (parent, name):
@@ -103,7 +103,7 @@ class HostFolder:
     # -- names -------------------------------------------------------------------------------------------------
 
     def _path(self, name: bytes) -> str:
-        """The name without empty parts."""
+        """Return the name without empty parts. OSError: it is no name below the folder."""
         try:
             text = name.decode()
         except UnicodeDecodeError:
@@ -116,7 +116,7 @@ class HostFolder:
         return "/".join(parts)
 
     def _find(self, path: str, *, exists: bool) -> File | None:
-        """The file at `path`, read when it is first asked for; None, or ENOENT with `exists`, where there is none."""
+        """Return the file at `path`, read at the first call; if it is missing, None, or ENOENT with `exists`."""
         if path not in self._files:
             if path not in self._originals:
                 self._originals[path] = self._read(path)
@@ -143,7 +143,7 @@ class HostFolder:
 
     @contextmanager
     def _parent(self, path: str) -> Iterator[tuple[int, str]]:
-        """The folder of a file, opened step by step so that no link is followed, and the file's own name."""
+        """Open the folder of a file, step by step so that no link is followed; yield it with the file's own name."""
         assert self._root is not None  # `_path` refuses all names without one
         *folders, name = path.split("/")
         here = os.open(self._root, _DIRECTORY)
@@ -169,7 +169,7 @@ class HostFolder:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self, others: list[File]) -> dict[str, Any]:
-        """What a snapshot keeps; `others` are files that handles refer to. They are numbered from 0."""
+        """Return the state of a snapshot; `others` are files that handles refer to. They are numbered from 0."""
         files = self.numbered(others)
         return {
             "files": [bytes(file.data) for file in files],
@@ -178,12 +178,13 @@ class HostFolder:
         }
 
     def numbered(self, others: list[File]) -> list[File]:
-        """All files, each once, in the order of their numbers."""
+        """Return all files, each once, in the order of their numbers."""
         named = [file for file in self._files.values() if file is not None]
         return list(dict.fromkeys([*named, *others]))
 
     def load_state(self, state: Any) -> list[File]:
-        """Take on a state: the files by number. The folder may be another, or have other content by now."""
+        """Restore a state; return the files by number. The folder, or its content, may have changed since.
+        StateError."""
         fields = Fields(state, "files", "names", "changed")
         files = [self._made(data(content)) for content in fields.listed("files")]
         names = fields["names"]
@@ -211,7 +212,7 @@ class HostFolder:
 
 
 def _holds(parent: int, name: str, content: bytes | bytearray) -> bool:
-    """Whether the file has that content already: a restored machine need not write again what it wrote."""
+    """Check whether the file has that content already, so that a restored machine need not write it again."""
     if not _exists(parent, name):
         return False
     with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent), "rb") as file:

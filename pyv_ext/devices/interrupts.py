@@ -1,4 +1,4 @@
-"""From interrupt lines to the bits of mip: which device's line goes where, and when the hart sees it."""
+"""Interrupt wiring: routes of device lines to the bits of mip, and their delays."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,10 +13,10 @@ from pyv_native.state import LATEST, Fields
 
 
 class InterruptWiring:
-    """Follows all lines of one hart: the bits of mip in the words of the clock.
+    """Wiring of all lines of one hart to the bits of mip, in the words of the clock.
 
-    `sources` connects PLIC sources (1..31) to devices; the lines of `direct` devices go past the PLIC straight to
-    MEIP. MEIP through the PLIC rises `plic_delay` cycles after the PLIC's output (`CoreTiming.plic`) and falls with it.
+    `sources` connects PLIC sources (1..31) to devices; the lines of `direct` devices go past the PLIC straight to MEIP.
+    MEIP through the PLIC rises `plic_delay` cycles after the PLIC's output (`CoreTiming.plic`) and falls with it.
     """
 
     def __init__(
@@ -44,19 +44,19 @@ class InterruptWiring:
 
     @property
     def lines(self) -> int:
-        """The bits of mip as the hart sees them."""
+        """Bits of mip as the hart sees them."""
         return self.record.lines
 
     @property
     def external(self) -> tuple[int, bool] | None:
-        """The last change of MEIP: its cycle, and the level then; None if there was none."""
+        """Last change of MEIP: its cycle, and the level after it; None if it has never changed."""
         changed = self.record.changed
         return (changed, bool(self.record.lines & MEIP)) if changed else None
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         record, due = self.record, self.record.due
         return {
             "lines": record.lines, "now": record.seen, "changed": record.changed,

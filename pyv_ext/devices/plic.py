@@ -10,11 +10,11 @@ from pyv_native.state import WORD32, Fields, StateError, inside
 
 
 class Plic(RegisterDevice):
-    """Sources 1..31 with level-triggered gateways.
+    """PLIC: sources 1..31 with level-triggered gateways.
 
     A gateway passes one request at a time: a high level makes its source pending; a claim takes the source into
-    service; after completion the level is looked at again. A request that was passed stays when its level falls.
-    A claim takes the enabled pending source of highest priority, of equal ones the lowest, whatever the threshold;
+    service; after completion the level is looked at again. A request that was passed stays when its level falls. A
+    claim takes the enabled pending source of highest priority, of equal ones the lowest, whatever the threshold;
     completion of a source that is not enabled is ignored. What its registers do is in `pyv_ext.machine.plic`.
     """
 
@@ -34,7 +34,7 @@ class Plic(RegisterDevice):
         self.record = own_record(state.Plic)
 
     def place(self, machine: Machine) -> None:
-        """Let the registers be those of a machine."""
+        """Move the registers into the record of a machine."""
         self.record = move_record(self.record, machine.plic)
 
     def __getitem__(self, name: str) -> int:
@@ -43,11 +43,11 @@ class Plic(RegisterDevice):
 
     @property
     def irq(self) -> bool:
-        """The context's interrupt notification: an enabled pending source is above the threshold."""
+        """Interrupt notification of the context: an enabled pending source is above the threshold."""
         return bool(plic.output(self.record))
 
     def set_levels(self, levels: int) -> None:
-        """The interrupt lines of all sources as they are now: bit `source` (1..31) of `levels` is 1 for a high one."""
+        """Set the interrupt lines of all sources: bit `source` (1..31) of `levels` is 1 for a high level."""
         if levels != self.record.levels:
             plic.set_levels(self.record, levels)
 
@@ -55,7 +55,7 @@ class Plic(RegisterDevice):
         return offset != CLAIM
 
     def peek(self, offset: int, size: int, now: int) -> int | None:
-        """CLAIM shows the source that a claim would take."""
+        """Return a register for a debugger; CLAIM is the source that a claim would take."""
         if not self.accepts(offset, size, False):
             return None
         return plic.candidate(self.record) if offset == CLAIM else plic.read_plic(self.record, offset)
@@ -69,7 +69,7 @@ class Plic(RegisterDevice):
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         registers = {register.name: self[register.name] for register in self.registers}
         return {"registers": registers, "levels": self.record.levels, "in_service": self.record.service}
 

@@ -1,4 +1,4 @@
-"""How a program ends the run: test finisher, host-target interface, semihosting.
+"""Exits of a program: test finisher, host-target interface, semihosting.
 
 - The finisher of QEMU `virt` (SiFive test device): one store ends the run or asks for a reset.
 - HTIF: the words `tohost` and `fromhost` in RAM, as riscv-tests and Spike's front end use them.
@@ -22,7 +22,7 @@ RESET = 0x7777
 
 
 class Finisher(RegisterDevice):
-    """Bits 15:0 say what happens, bits 31:16 are the exit code of `FAIL`. Any other value is an access fault.
+    """Test finisher: bits 15:0 are the command, bits 31:16 the exit code of `FAIL`. Any other value is an access fault.
 
     Stores of 16 or 32 bits are accepted, as in QEMU.
     """
@@ -64,7 +64,8 @@ BOTH_HALVES = 0b11
 
 
 class Htif:
-    """Acts on each command that the hart stores to `tohost`, a 64-bit word written by two 32-bit stores in any order.
+    """HTIF: serves each command that the hart stores to `tohost`, a 64-bit word written by two 32-bit stores in any
+    order.
 
     `SYSCALL`: an odd payload ends the run with exit code payload >> 1; an even one is the address of a block of 64-bit
     words {number, arg0, arg1, arg2}, of which `write` and `exit` are served. `CONSOLE_WRITE` prints a character. As
@@ -103,7 +104,7 @@ class Htif:
             self._take()
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         return {"ignored": self.ignored, "stored": self._stored, "due": self._due}
 
     def load_state(self, state: Any) -> None:
@@ -186,7 +187,7 @@ APPLICATION_EXIT = 0x2_0026
 
 
 def exit_calls(bus: Bus, on_exit: Callable[[int], None]) -> ExitCalls:
-    """The semihosting calls that end a program."""
+    """Return the semihosting calls that end a program."""
 
     def call(operation: int, parameter: int) -> int | None:
         if operation == SEMIHOSTING_EXIT:

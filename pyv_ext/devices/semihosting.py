@@ -29,7 +29,7 @@ MOST_ERROR = 1 << 16
 
 
 class Mode(NamedTuple):
-    """How SYS_OPEN opens a file, by the number that stands for the string of `fopen`."""
+    """Mode in which SYS_OPEN opens a file, by the number that stands for the string of `fopen`."""
 
     read: bool
     write: bool
@@ -52,7 +52,7 @@ _INPUT, _OUTPUT = MODES[0], MODES[4]
 
 @dataclass
 class Handle:
-    """An open file; without one, the console."""
+    """Open file; without `file`, the console."""
 
     file: File | None
     mode: Mode
@@ -60,14 +60,14 @@ class Handle:
 
 
 class Memory(NamedTuple):
-    """What SYS_HEAPINFO tells: addresses of the first byte of memory that is free, and after the last one."""
+    """Result of SYS_HEAPINFO: addresses of the first byte of free memory, and after the last."""
 
     start: int
     end: int
 
 
 class Semihosting:
-    """Answers the calls of one hart. `now()` is its cycle."""
+    """Semihosting calls of one hart."""
 
     def __init__(
         self,
@@ -83,8 +83,7 @@ class Semihosting:
         start: int,
         free: Memory,
     ) -> None:
-        """`given` is what can be read from the console; the console ends after it. `start`: second since 1970 of
-        cycle 0."""
+        """`given`: the input of the console, which ends after it. `start`: second since 1970 of cycle 0."""
         self._hart = hart
         self._bus = bus
         self._console = console
@@ -102,7 +101,8 @@ class Semihosting:
         self._operations = self._table()
 
     def _table(self) -> Mapping[int, tuple[int, Callable[..., int]]]:
-        """Number of an operation -> words of its block and what does it; 0 words: it is given the parameter itself."""
+        """Return, by number of an operation, the words of its block and its function, which takes the parameter if that
+        is 0."""
         return {
             0x01: (3, self._open),
             0x02: (1, self._close),
@@ -129,7 +129,7 @@ class Semihosting:
         }
 
     def call(self, operation: int, parameter: int) -> int | None:
-        """What a0 holds after the call; None where there is no such operation."""
+        """Serve a call; return a0 after it, or None for an unknown operation."""
         if operation not in self._operations:
             return self._exits(operation, parameter)
         words, perform = self._operations[operation]
@@ -157,12 +157,12 @@ class Semihosting:
         return 0
 
     def _read_character(self, _: int) -> int:
-        """-1 where the input has ended."""
+        """Read a character; -1 at the end of the input."""
         byte = self._line(1)
         return byte[0] if byte else FAILED
 
     def _line(self, most: int) -> bytes:
-        """What a terminal gives at once: a line at most."""
+        """Read as a terminal does: at most a line."""
         rest = self._input[self._read : self._read + most]
         line = rest[: rest.find(b"\n") + 1] or rest
         self._read += len(line)
@@ -196,7 +196,7 @@ class Semihosting:
         return 0
 
     def _write(self, number: int, address: int, size: int) -> int:
-        """The bytes that were not written."""
+        """Write to a file or the console; return the count of bytes not written."""
         handle, content = self._handle(number), self._bytes(address, size)
         if not handle.mode.write:
             raise _error(EBADF)
@@ -210,7 +210,7 @@ class Semihosting:
         return 0
 
     def _read_file(self, number: int, address: int, size: int) -> int:
-        """The bytes that were not read: all of them at the end."""
+        """Read from a file or the console; return the count of bytes not read: all of them at the end."""
         handle = self._handle(number)
         if not handle.mode.read:
             raise _error(EBADF)
@@ -263,7 +263,7 @@ class Semihosting:
         return self._bytes(address, length)
 
     def finish(self) -> None:
-        """The run is over: files that are still open are written too. PyvExtError where the host refuses it."""
+        """Write files that are still open at the end of the run. PyvExtError: the host refuses it."""
         try:
             self._folder.write_back()
         except OSError as error:
@@ -272,11 +272,11 @@ class Semihosting:
     # -- system ------------------------------------------------------------------------------------------------
 
     def _system(self, address: int, length: int) -> int:
-        """No command of the host is executed for a program."""
+        """Refuse to execute a command of the host."""
         raise _error(ENOSYS)
 
     def _command(self, address: int, size: int) -> int:
-        """The block's second word becomes the length, without the zero after the text."""
+        """Write the command line; the block's second word becomes its length, without the zero after the text."""
         text = self._command_line + b"\0"
         if size < len(text):
             raise _error(EINVAL)
@@ -285,7 +285,7 @@ class Semihosting:
         return 0
 
     def _heap(self, parameter: int) -> int:
-        """Heap from where the program ends, stack from the end of memory: base and limit of each."""
+        """Write base and limit of the heap, from the end of the program, and of the stack, from the end of memory."""
         (block,) = self._words(parameter, 1)
         start, end = self._free
         self._put(block, b"".join(word.to_bytes(4, "little") for word in (start, end, end, start)))
@@ -319,7 +319,7 @@ class Semihosting:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps: open files with their content."""
+        """Return the state of a snapshot: open files with their content."""
         others = [handle.file for handle in self._handles.values() if handle.file is not None]
         files = self._folder.numbered(others)
         return {
@@ -333,7 +333,7 @@ class Semihosting:
         }
 
     def load_state(self, state: Any) -> None:
-        """Take on a state."""
+        """Restore a state. StateError."""
         fields = Fields(state, "folder", "handles", "read", "errno")
         with inside("folder"):
             files = self._folder.load_state(fields["folder"])

@@ -1,7 +1,7 @@
 """UART 16550A with byte registers, and the console that its characters go to.
 
-The line takes no time: what is sent is gone at once, what is fed is there. The console captures characters always and
-shows them live on request.
+The line takes no time: characters are sent and received at once. The console captures characters always and shows them
+live on request.
 """
 
 from collections import deque
@@ -27,19 +27,19 @@ class Console:
 
     @property
     def data(self) -> bytearray:
-        """The output so far."""
+        """Output so far."""
         self.collect()
         return self._data
 
     def collect(self) -> None:
-        """Take what devices have sent."""
+        """Take the output of all devices."""
         for source in self.sources:
             sent = source()
             if sent:
                 self._add(sent)
 
     def write(self, data: bytes) -> None:
-        """Add output that comes after all that was sent."""
+        """Append output, after all that devices have sent."""
         self.collect()
         self._add(data)
 
@@ -50,11 +50,11 @@ class Console:
 
     @property
     def text(self) -> str:
-        """The output as UTF-8; bytes that are not become U+FFFD."""
+        """Output as UTF-8; invalid bytes become U+FFFD."""
         return self.data.decode("utf-8", "replace")
 
     def state(self) -> bytes:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         return bytes(self.data)
 
     def load_state(self, state: Any) -> None:
@@ -65,7 +65,7 @@ RESET_DIVISOR = 12
 
 
 class Uart(DeviceBase):
-    """Interrupts by priority: received data at the trigger level, received data below it, transmitter empty.
+    """UART. Interrupts by priority: received data at the trigger level, received data below it, transmitter empty.
 
     The conditions that this line cannot produce (errors, break, modem changes) never interrupt. Loads and stores are
     bytes; line and modem status are read-only. What its registers do is in `pyv_ext.machine.uart`.
@@ -84,14 +84,14 @@ class Uart(DeviceBase):
         self.record.divisor = RESET_DIVISOR
 
     def place(self, machine: Machine) -> None:
-        """Let the registers be those of a machine."""
+        """Move the registers into the record of a machine."""
         self.record = move_record(self.record, machine.uart)
 
     # -- the host's end of the line ----------------------------------------------------------------------------
 
     @property
     def text(self) -> str:
-        """What the guest has sent so far."""
+        """Output of the guest so far."""
         return self.console.text
 
     def feed(self, data: bytes) -> None:
@@ -100,7 +100,7 @@ class Uart(DeviceBase):
         self._fill()
 
     def serve(self) -> None:
-        """Give the console what was sent, the receiver what comes back or waits."""
+        """Pass output to the console, and looped-back or waiting input to the receiver."""
         record = self.record
         if record.looped:
             back = record.sent[len(record.sent) - 1]
@@ -136,7 +136,7 @@ class Uart(DeviceBase):
         return size == 1 and offset <= SCR and not (write and offset in (LSR, MSR))
 
     def stable(self, offset: int, size: int) -> bool:
-        """A read of the first takes a byte, one of the third an interrupt."""
+        """Check that a read has no effect: RBR takes a byte, IIR an interrupt."""
         return offset not in (RBR_THR, IIR_FCR)
 
     def read(self, offset: int, size: int, now: int) -> int:
@@ -145,7 +145,7 @@ class Uart(DeviceBase):
         return value
 
     def peek(self, offset: int, size: int, now: int) -> int | None:
-        """What a debugger sees: four registers at once, without taking a character or an interrupt."""
+        """Return up to four registers for a debugger, without taking a character or an interrupt."""
         if offset + size > SCR + 1:
             return None
         return sum(self._peek(offset + at) << 8 * at for at in range(size))
@@ -166,7 +166,7 @@ class Uart(DeviceBase):
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps; the console has a state of its own."""
+        """Return the state of a snapshot; the console has a state of its own."""
         record: Any = self.record
         registers: dict[str, Any] = {name: getattr(record, name) for name in _REGISTERS}
         fifo = bytes(record.received.reserved()[: record.count])

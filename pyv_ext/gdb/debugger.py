@@ -1,4 +1,4 @@
-"""Run control: registers, memory, points, going forward and back. What a debugger does, without its protocol."""
+"""Run control: registers, memory, points, execution forward and back; the protocol is in `session`."""
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
@@ -52,7 +52,7 @@ HANDLED = Stop(StopReason.BREAKPOINT, text="the handler has returned")
 
 
 class Halt(NamedTuple):
-    """Why the hart stands still."""
+    """Reason of a halt of the hart."""
 
     signal: Signal = Signal.TRAP
     hit: Hit | None = None
@@ -83,7 +83,8 @@ class Stepper:
         """Whether the last `step` has executed an instruction, or taken a trap."""
 
     def step(self, until: int) -> Stop | None:
-        """Execute an instruction, or a handler as far as it comes, to cycle `until` at most; how it was stopped."""
+        """Execute an instruction, or a handler as far as possible, to cycle `until` at most; return the stop, if
+        any."""
         engine, hart = self._engine, self._engine.hart
         self.done = False
         if self._handler is not None:
@@ -102,12 +103,12 @@ class Stepper:
         return stop
 
     def start_at(self, pc: int, arrived: Callable[[], bool]) -> None:
-        """Let the first instruction be the one at `pc`, as soon as `arrived()` there."""
+        """Start stepping at the instruction at `pc`, as soon as `arrived()` there."""
         self._interrupted = True
         self._watch(pc, arrived)
 
     def _context(self) -> tuple[int, int, int]:
-        """Stack pointer, privilege mode and interrupt enable: equal before a trap and after its return."""
+        """Return stack pointer, privilege mode and interrupt enable: equal before a trap and after its return."""
         hart = self._engine.hart
         return hart.x[2], hart.priv, hart.csrs.mstatus & MIE_BIT
 
@@ -125,15 +126,15 @@ class Stepper:
         self._engine.add_hook(pc, look)
 
     def leave(self) -> None:
-        """Watch no longer."""
+        """Stop watching for the return."""
         if self._handler is not None:
             self._engine.remove_hook(*self._handler)
             self._handler = None
 
 
 class Debugger:
-    """Controls one engine. `features` are registers beyond those of the hart; `limit` ends the run at a cycle;
-    `tasks(read)` are those of the RTOS that the program has, if it is known.
+    """Run control of one engine. `features` are registers beyond those of the hart; `limit` ends the run at a cycle;
+    `tasks(read)` are those of the RTOS of the program, if it is known.
 
     With a `time_machine` it goes back; without one, or where it cannot save, only forward.
     """
@@ -175,7 +176,8 @@ class Debugger:
     # -- looking -----------------------------------------------------------------------------------------------
 
     def read(self, address: int, size: int) -> bytes:
-        """Memory and registers of devices without side effects, as far as there are any: maybe fewer bytes."""
+        """Read memory and registers of devices without side effects, up to the first byte without any: maybe fewer
+        bytes."""
         data = b""
         while len(data) < size:
             here = address + len(data)
@@ -187,7 +189,7 @@ class Debugger:
         return data
 
     def _peek_device(self, address: int, size: int) -> bytes | None:
-        """The rest of the word at `address`, at most `size` bytes."""
+        """Return the rest of the word at `address`, at most `size` bytes."""
         found = self._bus.device_at(address & -4, 4)
         peek = getattr(found[0], "peek", None) if found is not None else None
         if found is None or peek is None:
@@ -196,18 +198,18 @@ class Debugger:
         return None if value is None else value.to_bytes(4, "little")[address & 3 :][:size]
 
     def thread(self) -> int:
-        """The number of the thread that the hart executes."""
+        """Return the number of the thread that the hart executes."""
         running = None if self.tasks is None else self.tasks.running
         return ALONE if self.tasks is None or running is None else self.tasks.number(running)
 
     def threads(self) -> dict[int, Thread]:
-        """The tasks of the RTOS by their numbers; none as long as there is only the hart."""
+        """Return the tasks of the RTOS by their numbers; none as long as only the hart exists."""
         return {} if self.tasks is None else {thread.number: thread for thread in self.tasks.threads()}
 
     def registers_of(self, number: int) -> Sequence[Register]:
-        """The registers as a thread has them: those of the hart, or where they are saved while it does not run.
+        """Return the registers of a thread: those of the hart, or their saved copies while it does not run.
 
-        What no frame holds, CSRs for example, is the hart's. ValueError for a thread that does not exist.
+        Registers that no frame holds, CSRs for example, are the hart's. ValueError for a thread that does not exist.
         """
         if number == self.thread():
             return self.registers
@@ -234,12 +236,12 @@ class Debugger:
     # -- changing ----------------------------------------------------------------------------------------------
 
     def write(self, address: int, data: bytes) -> None:
-        """Change memory; PyvExtError outside of RAM. Devices are the program's to write."""
+        """Change memory; PyvExtError outside of RAM. Only the program writes devices."""
         self._bus.poke(address, data)
         self._rewritten()
 
     def write_register(self, register: Register, value: int) -> None:
-        """PyvExtError for a register that the debugger cannot write."""
+        """Write a register. PyvExtError: the debugger cannot write it."""
         if register.write is None:
             raise PyvExtError(f"{register.name} cannot be written by the debugger: let the program do it")
         register.write(value & (1 << register.bits) - 1)
@@ -256,13 +258,13 @@ class Debugger:
         return self._forward(poll, lambda: self._engine.run(self._look), lambda: False)
 
     def step(self, poll: Poll, thread: int = 0) -> Halt:
-        """One instruction or trap, however long it waits; with `step_interrupts` also an interrupt."""
+        """Execute one instruction or trap, however long it waits; with `step_interrupts` also an interrupt."""
         return self.step_range(poll, 0, 0, thread)
 
     def step_range(self, poll: Poll, start: int, end: int, thread: int = 0) -> Halt:
         """Step at least once, and on while pc is in [start, end).
 
-        A thread that waits is stepped when it goes on; 0 is the one that runs. ValueError for an unknown thread.
+        A thread that waits is stepped when it runs again; 0 is the thread that runs. ValueError for an unknown thread.
         """
         stepper = Stepper(self._engine, self._steps_over)
         if thread not in (0, self.thread()):
@@ -279,14 +281,15 @@ class Debugger:
             stepper.leave()
 
     def _steps_over(self, cause: int) -> bool:
-        """Whether the handler of a trap runs as a whole: of interrupts, and of the ECALL by which a task yields."""
+        """Check whether the handler of a trap runs as a whole: of interrupts, and of the ECALL by which a task
+        yields."""
         if self.step_interrupts:
             return False
         return bool(cause & INTERRUPT) or (cause in ECALLS and self.thread() != ALONE)
 
     @property
     def position(self) -> int:
-        """Instructions and traps so far."""
+        """Count of instructions and traps so far."""
         return self._hart.instret + self._hart.traps
 
     def _set_look(self) -> None:
@@ -327,7 +330,7 @@ class Debugger:
             self._settle()
 
     def _settle(self) -> None:
-        """Let devices do what is due now, as the next instruction would: so they show the present."""
+        """Deliver device events that are due now, as the next instruction would: so devices show the present."""
         self._bus.clock.advance(self._hart.cycle)
 
     def _halt(self, stop: Stop) -> Halt:
@@ -371,7 +374,8 @@ class Debugger:
             self._settle()
 
     def _last_hit(self, history: History, end: int, poll: Poll) -> tuple[int, Hit] | None:
-        """Replay to position `end`: where the last point before it was, and which. Called with InterruptedError."""
+        """Replay to position `end`; return position and hit of the last point before it. InterruptedError: the client
+        stops it."""
         points, found = self.points, None
         points.taken()
         points.passing = None

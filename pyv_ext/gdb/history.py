@@ -18,7 +18,7 @@ NEAR = 16
 
 
 class TimeMachine(NamedTuple):
-    """What the owner of the machine offers. Snapshots are its own; here they are only kept."""
+    """Snapshots that the owner of the machine offers; their format is the owner's."""
 
     save: Callable[[Any], Any]
     """`save(before)`: a snapshot of now, which may share memory with `before`, an earlier one or None.
@@ -35,7 +35,7 @@ class _Mark(NamedTuple):
 
 
 class History:
-    """The past of one run, from the first `remember` on."""
+    """Snapshots of one run, from the first `remember` on."""
 
     def __init__(self, engine: Engine, machine: TimeMachine, intervals: Intervals | None = None) -> None:
         self._engine = engine
@@ -45,7 +45,7 @@ class History:
 
     @property
     def begin(self) -> int:
-        """The earliest position that can be gone back to."""
+        """Earliest position that can be restored."""
         return self._marks[0].position
 
     @property
@@ -67,32 +67,32 @@ class History:
 
     @property
     def due(self) -> bool:
-        """Whether `remember` would take a snapshot: there is none of about now."""
+        """Check whether `remember` would take a snapshot: the latest is old enough."""
         return not self._marks or (self._intervals.over and self.position > self._marks[-1].position)
 
     def forget(self) -> None:
-        """The debugger has changed something: what comes next does not follow from the past."""
+        """Drop all snapshots: the debugger has changed the machine, so its future does not follow from them."""
         self._marks.clear()
 
     def rewind(self, position: int) -> int:
-        """Restore the latest snapshot at or before `position`: where that is."""
+        """Restore the latest snapshot at or before `position`; return its position."""
         mark = next(mark for mark in reversed(self._marks) if mark.position <= position)
         self._machine.restore(mark.snapshot)
         return mark.position
 
     def go_to(self, position: int) -> None:
-        """Be at `position`, not before `begin`."""
+        """Restore `position`, not before `begin`."""
         with self._machine.replaying():
             self.rewind(position)
             while self.position < position:
                 self.approach(position)
 
     def replaying(self) -> AbstractContextManager[None]:
-        """For a caller that replays by `rewind` and `approach`."""
+        """Return the context in which a caller replays by `rewind` and `approach`."""
         return self._machine.replaying()
 
     def approach(self, position: int) -> bool:
-        """Run towards a later position without passing it; whether something has stopped the run on the way."""
+        """Run towards a later position without passing it; return whether the run was stopped on the way."""
         engine, left = self._engine, position - self.position
         if left < NEAR or engine.hart.waiting is not None:
             return engine.step() is not None

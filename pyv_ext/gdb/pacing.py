@@ -1,6 +1,6 @@
-"""How often a debugger looks at its client, and takes a snapshot: by CPU time, so that neither slows the program down.
+"""Pacing of a debugger: intervals of polls of its client and of snapshots, by CPU time, so that neither is slow.
 
-Nothing simulated depends on it: splitting a run changes nothing, and every snapshot leads to the same past.
+No simulated value depends on it: splitting a run changes nothing, and every snapshot leads to the same past.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ SHARE = 20
 
 
 class Slices:
-    """Cycles to run between two looks at the client."""
+    """Cycles to run between two polls of the client."""
 
     def __init__(self, clock: Clock = process_time) -> None:
         self._clock = clock
@@ -30,11 +30,11 @@ class Slices:
         self.cycles = FIRST
 
     def begin(self) -> None:
-        """The hart goes on."""
+        """Begin a slice."""
         self._began = self._clock()
 
     def end(self) -> None:
-        """A slice is over: the next one is as long as fits."""
+        """End a slice, and adapt the length of the next."""
         now = self._clock()
         took, self._began = now - self._began, now
         if took < GLANCE / 2:
@@ -44,7 +44,7 @@ class Slices:
 
 
 class Intervals:
-    """Execution between two snapshots."""
+    """Execution time between two snapshots."""
 
     def __init__(self, clock: Clock = process_time) -> None:
         self._clock = clock
@@ -53,18 +53,18 @@ class Intervals:
 
     @property
     def over(self) -> bool:
-        """Whether it is time for the next snapshot."""
+        """Check whether the next snapshot is due."""
         return self._clock() >= self._next
 
     def begin(self) -> None:
-        """A snapshot is being taken."""
+        """Begin the time of a snapshot."""
         self._began = self._clock()
 
     def end(self) -> None:
-        """It has been."""
+        """End the time of a snapshot, and set the time of the next."""
         now = self._clock()
         self._next = now + max(self._gap, SHARE * (now - self._began))
 
     def double(self) -> None:
-        """Snapshots are to be twice as far apart from now on."""
+        """Double the distance of snapshots from now on."""
         self._gap *= 2

@@ -27,7 +27,7 @@ class Received(NamedTuple):
 
 
 def frame(data: bytes) -> bytes:
-    """A packet, ready to send."""
+    """Return a packet, ready to send."""
     escaped = bytearray()
     for byte in data:
         escaped += bytes((ESCAPE, byte ^ ESCAPE_XOR)) if byte in _ESCAPED else bytes((byte,))
@@ -35,13 +35,13 @@ def frame(data: bytes) -> bytes:
 
 
 def unescape(data: bytes) -> bytes:
-    """The inverse of escaping. Run-length encoding is for replies only: a client never sends it."""
+    """Invert escaping. Run-length encoding is for replies only: a client never sends it."""
     first, *rest = data.split(bytes((ESCAPE,)))
     return first + b"".join(bytes((part[0] ^ ESCAPE_XOR,)) + part[1:] for part in rest if part)
 
 
 class Decoder:
-    """Takes bytes as they come and gives what they mean."""
+    """Decoder of a byte stream to packets."""
 
     def __init__(self) -> None:
         self._body: bytearray | None = None
@@ -49,7 +49,7 @@ class Decoder:
         self._in_checksum = False
 
     def feed(self, data: bytes) -> list[Received]:
-        """What `data` completes, in order."""
+        """Return the packets that `data` completes, in order."""
         received = []
         for byte in data:
             one = self._checksum_digit(byte) if self._in_checksum else self._byte(byte)

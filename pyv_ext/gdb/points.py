@@ -17,7 +17,7 @@ MAX_POINTS = 4096
 
 
 class Kind(Enum):
-    """The values are the names in stop replies."""
+    """Kinds of points; the values are the names in stop replies."""
 
     SOFTWARE = "swbreak"
     HARDWARE = "hwbreak"
@@ -30,7 +30,7 @@ BREAKPOINTS = frozenset((Kind.SOFTWARE, Kind.HARDWARE))
 
 
 class Point(NamedTuple):
-    """A breakpoint at `address`, or a watchpoint on `size` bytes from there."""
+    """Breakpoint at `address`, or watchpoint on `size` bytes from there."""
 
     kind: Kind
     address: int
@@ -38,7 +38,7 @@ class Point(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """What stopped the hart."""
+    """Point that stopped the hart."""
 
     kind: Kind
     address: int
@@ -49,7 +49,7 @@ Guard = Callable[[int, int, bool], None]
 
 
 class Points:
-    """Those of one engine. All stop before the instruction; of RISC-V, GDB expects that from watchpoints too."""
+    """Points of one engine. All stop before the instruction; of RISC-V, GDB expects that from watchpoints too."""
 
     def __init__(self, engine: Engine) -> None:
         self._hit: Hit | None = None
@@ -63,12 +63,12 @@ class Points:
         self._planted = False
 
     def taken(self) -> Hit | None:
-        """What has stopped the run since the last call."""
+        """Return the hit since the last call, and clear it."""
         hit, self._hit = self._hit, None
         return hit
 
     def insert(self, point: Point) -> None:
-        """Set a point; twice is once. PyvExtError: there are too many."""
+        """Set a point, unless it is set. PyvExtError: too many points."""
         if point not in self._points:
             if len(self._points) == MAX_POINTS:
                 raise PyvExtError(f"there are {MAX_POINTS} breakpoints and watchpoints; delete some")
@@ -77,7 +77,7 @@ class Points:
                 self._plant(point)
 
     def remove(self, point: Point) -> None:
-        """Remove a point; nothing happens when it is not set."""
+        """Remove a point, if it is set."""
         if point in self._points:
             if self._planted:
                 self._unplant(point)
@@ -88,7 +88,7 @@ class Points:
             self.remove(point)
 
     def plant(self) -> None:
-        """Have all points work; while they do, no snapshot is taken or restored: watches would be part of it."""
+        """Activate all points; meanwhile no snapshot is taken or restored: watches would be part of it."""
         self._planted = True
         for point in self._points:
             self._plant(point)
@@ -121,7 +121,7 @@ class Points:
             self._bus.unwatch_stores(page, _nothing)
 
     def _pages(self, point: Point) -> list[int]:
-        """The pages of memory whose accesses must take the way over the bus; those of devices do."""
+        """Return the pages of memory whose accesses must go through the bus; those of devices do."""
         if point.kind in BREAKPOINTS:
             return []
         pages = range(point.address & -PAGE, point.address + point.size, PAGE)
@@ -149,4 +149,4 @@ class Points:
 
 
 def _nothing(address: int, size: int, now: int) -> None:
-    """The guard has seen the store already."""
+    """Ignore a store, which the guard has checked already."""

@@ -1,4 +1,4 @@
-"""Registers as a debugger sees them, and the description of them that it asks for.
+"""Registers as a debugger sees them, and their target description.
 
 Source: GDB manual, "Target Descriptions" and "RISC-V Features".
 """
@@ -18,7 +18,7 @@ _POINTERS = {"sp": "data_ptr", "gp": "data_ptr", "tp": "data_ptr", "s0": "data_p
 
 
 class Register(NamedTuple):
-    """One row of a view. Reading changes nothing; without `write` the debugger cannot write it."""
+    """Row of a view. Reading changes nothing; without `write` the debugger cannot write it."""
 
     name: str
     read: Callable[[], int]
@@ -36,7 +36,8 @@ class Feature(NamedTuple):
 
 
 def hart_features(hart: Hart) -> list[Feature]:
-    """The registers of a hart: x0..x31 and pc first, then the CSRs that can hold something, then the privilege."""
+    """Return the registers of a hart: x0..x31 and pc first, then CSRs other than event counters, then the privilege
+    mode."""
     return [
         Feature("org.gnu.gdb.riscv.cpu", [_integer(hart, n) for n in range(32)] + [_pc(hart)]),
         *([Feature("org.gnu.gdb.riscv.fpu", _float(hart))] if hart.isa.floating else []),
@@ -56,7 +57,7 @@ def _integer(hart: Hart, number: int) -> Register:
 
 def _pc(hart: Hart) -> Register:
     def write(value: int) -> None:
-        """The instruction that waited at the old pc, if any, has never been."""
+        """Set pc, and drop the instruction that waits at the old pc."""
         hart.pc = value & hart.isa.mask & -hart.isa.alignment
         hart.waiting = None
 
@@ -64,7 +65,7 @@ def _pc(hart: Hart) -> Register:
 
 
 def _float(hart: Hart) -> list[Register]:
-    """f0..f31, of which a hart without D shows the single, and fcsr."""
+    """Return f0..f31 (of a hart without D, their singles) and fcsr."""
     mask, boxed = (1 << hart.isa.flen) - 1, 0 if hart.isa.flen == 64 else BOX
 
     def register(number: int) -> Register:
@@ -79,7 +80,7 @@ def _float(hart: Hart) -> list[Register]:
 
 
 def _shown(address: int) -> bool:
-    """Neither event counters, which this hart does not have, nor what stands among the f registers."""
+    """Check that a CSR is no event counter, which this hart lacks, and not among the f registers."""
     return "hpm" not in NAMES[address] and address not in FLOAT
 
 
@@ -92,7 +93,7 @@ def _csr(hart: Hart, address: int) -> Register:
 
 
 def target_xml(features: Sequence[Feature], xlen: int) -> bytes:
-    """The target description; registers are numbered from 0 in the order of the features."""
+    """Return the target description; registers are numbered from 0 in the order of the features."""
     lines = ['<?xml version="1.0"?>', '<!DOCTYPE target SYSTEM "gdb-target.dtd">', '<target version="1.0">']
     lines.append(f"<architecture>{ARCHITECTURE.format(xlen=xlen)}</architecture>")
     lines.append("<osabi>none</osabi>")  # a GDB for Linux would set a breakpoint for each step instead of asking for it

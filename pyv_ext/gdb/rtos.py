@@ -1,4 +1,4 @@
-"""The tasks of an RTOS as threads of a debugger: from symbols and lists in memory, as a description tells.
+"""Tasks of an RTOS as threads of a debugger, from symbols and lists in memory, by a description.
 
 Nothing of the program runs for it, and whatever memory holds, looking at it ends: a list that is damaged is shorter.
 """
@@ -31,7 +31,7 @@ _PLACE = re.compile(r"(\w+(?:\.\w+)*)(?: or (\d+|0x[0-9a-f]+))?")
 
 
 class Lists(NamedTuple):
-    """The form of the lists of tasks."""
+    """Form of the lists of tasks."""
 
     first: Place
     """Of a list: the pointer to the first item."""
@@ -57,7 +57,7 @@ class Task(NamedTuple):
 
 
 class Rtos(NamedTuple):
-    """What a debugger has to know about an RTOS."""
+    """Description of an RTOS for a debugger."""
 
     name: str
     running: str
@@ -78,7 +78,7 @@ class Rtos(NamedTuple):
     """Function -> instruction words, of which it must have one in its first `CODE_BYTES`."""
 
     def fits(self, program: Program) -> bool:
-        """Whether the program has the symbols, and at least one list."""
+        """Check whether the program has the symbols, at least one list, and the code."""
         wanted = (self.running, *(() if self.started is None else (self.started,)), *self.needs, *self.code)
         named = all(name in program.symbols for name in wanted) and any(name in program.symbols for name in self.lists)
         return named and all(_has(program, name, words) for name, words in self.code.items())
@@ -99,7 +99,7 @@ def _has(program: Program, name: str, words: Sequence[int]) -> bool:
 
 
 class Thread(NamedTuple):
-    """A task as it is now."""
+    """Task at the current moment."""
 
     number: int
     """What the debugger calls it: the same as long as the program runs, above `ALONE`."""
@@ -116,10 +116,10 @@ class Thread(NamedTuple):
 
 
 class Tasks:
-    """The tasks of one program that has an RTOS."""
+    """Tasks of a program with an RTOS."""
 
     def __init__(self, rtos: Rtos, program: Program, read: Read) -> None:
-        """PyvExtError for a place that neither the debug information nor the description has."""
+        """PyvExtError: neither the debug information nor the description has a place."""
         self._rtos = rtos
         self._symbols = program.symbols
         self._read = read
@@ -130,7 +130,7 @@ class Tasks:
         self._task = rtos.task._replace(**_resolved(rtos.task._asdict(), types))
 
     def threads(self) -> list[Thread]:
-        """All tasks, by their numbers; none as long as none runs."""
+        """Return all tasks, by their numbers; none as long as no task runs."""
         current = self.running
         if current is None:
             return []
@@ -142,24 +142,24 @@ class Tasks:
         return sorted(self._thread(task, states[task], task == current) for task in sorted(states))
 
     def number(self, task: int) -> int:
-        """What the debugger calls a task."""
+        """Return the debugger's number of a task."""
         return self._numbers.setdefault(task, ALONE + 1 + len(self._numbers))
 
     @property
     def running(self) -> int | None:
-        """The task that runs, if tasks run already."""
+        """Task that runs; None before the first one runs."""
         started = self._rtos.started
         if started is not None and not self._word(self._symbols[started].address):
             return None
         return self._word(self._symbols[self._rtos.running].address) or None
 
     def saved(self, task: int) -> dict[str, int]:
-        """Where the registers of a task that does not run are saved, by their names: an address each. `sp` has none."""
+        """Return the addresses of the saved registers of a task that does not run, by name. `sp` has none."""
         top = self._stack(task)
         return {} if top is None else {name: top + offset for name, offset in self._rtos.frame.items()}
 
     def stack_pointer(self, task: int) -> int | None:
-        """The value that `sp` has when the task goes on."""
+        """Return the value of `sp` when the task runs again."""
         top = self._stack(task)
         return None if top is None else top + self._rtos.frame_size
 
@@ -174,7 +174,7 @@ class Tasks:
         return Thread(self.number(task), task, label, state, urgency, running)
 
     def _tasks_of(self, symbol: str) -> Iterator[int]:
-        """Control blocks in a list, or in the lists of an array."""
+        """Yield the control blocks in a list, or in the lists of an array."""
         if symbol not in self._symbols:
             return
         size = max(_number(self._list.size), 1)
@@ -197,13 +197,13 @@ class Tasks:
                 return
 
     def _word(self, address: int) -> int:
-        """0 where there is no memory."""
+        """Read a word; 0 outside of memory."""
         data = self._read(address, WORD) if 0 <= address < 1 << 32 else b""
         return int.from_bytes(data, "little") if len(data) == WORD else 0
 
 
 def _resolved(places: Mapping[str, Place | None], types: Types) -> dict[str, Any]:
-    """Places as numbers of bytes."""
+    """Resolve places to numbers of bytes."""
     return {name: _bytes(place, types) if isinstance(place, str) else place for name, place in places.items()}
 
 
@@ -220,13 +220,13 @@ def _bytes(place: str, types: Types) -> int:
 
 
 def is_place(value: object) -> bool:
-    """Whether a value of a description has the form of a place."""
+    """Check whether a value of a description has the form of a place."""
     return (type(value) is int and 0 <= value < 1 << 16) or (
         isinstance(value, str) and _PLACE.fullmatch(value) is not None
     )
 
 
 def _number(place: Place | None) -> int:
-    """A place that has been resolved."""
+    """Return a resolved place."""
     assert isinstance(place, int)
     return place

@@ -1,4 +1,4 @@
-"""One connection: the commands of the remote serial protocol (GDB manual, appendix "GDB Remote Serial Protocol").
+"""Session of a client: commands of the remote serial protocol (GDB manual, appendix "GDB Remote Serial Protocol").
 
 The server listens on this computer only, or on a socket in the file system that only its user can open, because a
 connected debugger controls the machine.
@@ -44,7 +44,7 @@ _EXPEDITED = ("sp", "s0", "pc")
 
 
 class Monitor(NamedTuple):
-    """A command of `monitor`. Its answer is shown as it is; errors are PyvExtError."""
+    """Command of `monitor`. Its answer is shown as it is; errors are PyvExtError."""
 
     name: str
     """One word or more."""
@@ -59,7 +59,7 @@ class Monitor(NamedTuple):
         return f"{self.name} {self.argument}".rstrip()
 
     def argument_in(self, text: str) -> str | None:
-        """What follows the name in a line of words; None where the line is another command."""
+        """Return the argument in a line of words; None for the line of another command."""
         if text == self.name and self.argument[:1] in ("", "["):
             return ""
         rest = text.removeprefix(self.name + " ")
@@ -67,7 +67,7 @@ class Monitor(NamedTuple):
 
 
 class End(Enum):
-    """How a session ended."""
+    """Kinds of ends of a session."""
 
     OVER = auto()
     """The run is over."""
@@ -79,7 +79,7 @@ class End(Enum):
 
 
 class Session:
-    """Serves one client until it leaves. Whatever it sends, the machine only does what the protocol says."""
+    """Session of one client, until it leaves. It can do no more than the protocol defines."""
 
     def __init__(self, connection: socket.socket, debugger: Debugger, monitors: Sequence[Monitor]) -> None:
         self.stop: Stop | None = None
@@ -142,7 +142,7 @@ class Session:
         self._received += [received for received in self._decoder.feed(data) if received.kind is not Kind.ACK]
 
     def _interrupted(self) -> bool:
-        """Whether Ctrl-C has come while the hart runs; other packets wait their turn."""
+        """Check for Ctrl-C while the hart runs; other packets are queued."""
         self._receive(wait=False)
         if len(self._received) > MAX_WAITING:
             raise ConnectionAbortedError
@@ -172,13 +172,13 @@ class Session:
         self._connection.sendall(self._last)
 
     def _say(self, text: str) -> None:
-        """Text for the client's console, while it waits for a reply."""
+        """Send text to the client's console, while it waits for a reply."""
         data = text.encode().hex().encode()
         for at in range(0, len(data), PACKET_SIZE - 2):
             self._send(b"O" + data[at : at + PACKET_SIZE - 2])
 
     def _answer(self, packet: bytes) -> bytes | None:
-        """The reply to one packet, None for those that have none; empty for what is not supported."""
+        """Return the reply to a packet: None for commands without reply, empty for unsupported ones."""
         text = packet.decode("latin-1")
         command = self._commands.get(text[:1])
         if command is None:
@@ -267,7 +267,7 @@ class Session:
     # -- threads -----------------------------------------------------------------------------------------------
 
     def _select(self, text: str, data: bytes) -> bytes:
-        """Which thread the next packets are about; any may be meant. All of them go on and stop with the hart."""
+        """Select the thread of the next packets; 0 or less is any. All threads run and stop with the hart."""
         number = int(text[1:], 16)
         if number > 0 and not self._exists(number):
             return MALFORMED
@@ -283,7 +283,7 @@ class Session:
         return b"m" + ",".join(f"{number:x}" for number in sorted(numbers)).encode()
 
     def _about_thread(self, text: str) -> bytes:
-        """A line for people. GDB never asks again after an empty answer."""
+        """Return a line about a thread. GDB never asks again after an empty answer."""
         if self._debugger.tasks is None:
             return NOTHING
         thread = self._debugger.threads().get(int(text, 16))
@@ -400,7 +400,7 @@ def serve(
     monitors: Sequence[Monitor] = (),
     listening: Callable[[str], None] | None = None,
 ) -> Stop | None:
-    """Let a debugger control the machine, from before its next instruction. None: it has gone, the program runs on.
+    """Let a debugger control the machine, from before its next instruction. None: it has detached, the program runs on.
 
     `address` is a port of this computer, 0 for any that is free, or the path of a socket that is made there.
     `listening(name)` is called when a client can connect, with what GDB's `target remote` takes. A client that is lost
@@ -429,7 +429,7 @@ def serve(
 
 
 def listener(address: int | str, host: str = HOST) -> socket.socket:
-    """A server that listens at a port of `host`, or at a path. PyvExtError where it cannot."""
+    """Listen at a port of `host`, or at a path; return the server. PyvExtError: it cannot."""
     try:
         if isinstance(address, int):
             return socket.create_server((host, address))

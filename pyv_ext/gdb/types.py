@@ -16,7 +16,7 @@ _NEEDED = {".debug_info", ".debug_abbrev"}
 
 
 class Types:
-    """The structures of one program. Where debug information is missing, damaged or too large, there is none."""
+    """Structures of one program; none if debug information is missing, damaged or too large."""
 
     def __init__(self, sections: Mapping[str, bytes]) -> None:
         """`sections`: content by name, as `pyv_ext.source_lines.SECTIONS` lists them."""
@@ -24,11 +24,11 @@ class Types:
         self._sections = {} if large or not sections.keys() >= _NEEDED else sections
 
     def size(self, name: str) -> int | None:
-        """Bytes of the structure or typedef `name`."""
+        """Return the bytes of the structure or typedef `name`, or None."""
         return undamaged(lambda: self._size(name), None)
 
     def offset(self, path: str) -> int | None:
-        """Where a member begins, for example `xLIST.xListEnd.pxNext`: bytes from the begin of the first type."""
+        """Return the offset of a member in bytes, for example of `xLIST.xListEnd.pxNext` in xLIST, or None."""
         return undamaged(lambda: self._offset(*path.split(".")), None)
 
     def _size(self, name: str) -> int | None:
@@ -51,7 +51,7 @@ class Types:
 
     @cached_property
     def _structures(self) -> dict[str, "DIE"]:
-        """By tag and by the names of typedefs: the first one that is complete."""
+        """First complete structure of each tag and typedef name."""
         return undamaged(lambda: dict(reversed(list(self._named()))), {})
 
     def _named(self) -> Iterator[tuple[str, "DIE"]]:
@@ -66,7 +66,7 @@ class Types:
 
 
 def _definition(die: "DIE") -> "DIE":
-    """The structure that a typedef names."""
+    """Return the structure that a typedef names."""
     for _ in range(_MOST_NAMES):
         if die.tag not in _TRANSPARENT:
             break

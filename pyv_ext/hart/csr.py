@@ -78,7 +78,7 @@ class _Field:
 
 
 class Csrs:
-    """Registers of one hart."""
+    """CSRs of one hart."""
 
     mstatus, mie, mip, mtvec, mscratch, mepc = _Field(), _Field(), _Field(), _Field(), _Field(), _Field()
     mcause, mtval, mcounteren, menvcfg = _Field(), _Field(), _Field(), _Field()
@@ -91,23 +91,23 @@ class Csrs:
 
     @property
     def present(self) -> frozenset[int]:
-        """Addresses of the registers that this hart has, those of floating point included."""
+        """Addresses of the registers of this hart, those of floating point included."""
         return REGISTERS if self.hart.isa.supervisor_mode else REGISTERS - SUPERVISOR
 
     def add_window(self, window: CsrWindow) -> None:
-        """Give the addresses of `window` to it; PyvExtError if one is taken."""
+        """Assign its addresses to a window; PyvExtError if a register exists at one."""
         for address in sorted(window.addresses):
             if address in REGISTERS or address in self.windows:
                 raise PyvExtError(f"CSR {address:#x} exists already: choose another address")
             self.windows[address] = window
 
     def accessible(self, address: int, write: bool) -> bool:
-        """Whether an instruction may access a register, or that of a window, now; if not, it is illegal."""
+        """Check whether an instruction may access a register, or that of a window, now; if not, it is illegal."""
         exists = address in self.present or address in self.windows
         return exists and bool(self.hart.records.execute(csr.permits_csr, address, write))
 
     def read(self, address: int) -> int:
-        """The content of a register of this hart in its cycle."""
+        """Read a register of this hart in its cycle."""
         hart = self.hart
         return hart.records.execute(csr.read_csr, address, hart.cycle, hart.instret)
 
@@ -118,12 +118,12 @@ class Csrs:
 
     @property
     def mcycle(self) -> int:
-        """The 64-bit counter of cycles."""
+        """64-bit counter of cycles."""
         return self._counter("mcycle")
 
     @property
     def minstret(self) -> int:
-        """The 64-bit counter of retired instructions."""
+        """64-bit counter of retired instructions."""
         return self._counter("minstret")
 
     def _counter(self, name: str) -> int:
@@ -131,7 +131,7 @@ class Csrs:
 
     @property
     def _names(self) -> tuple[str, ...]:
-        """Registers that a snapshot has as they are."""
+        """Registers that a snapshot stores as they are."""
         return (*_PLAIN, *_SUPERVISOR) if self.hart.isa.supervisor_mode else _PLAIN
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class Csrs:
         return state | {"pmp": self.pmp.state()}
 
     def load_state(self, state: Any) -> None:
-        """Take on a state; StateError for bits that no write could have set."""
+        """Restore a state; StateError for bits that no write could have set."""
         fields = Fields(state, *self._names, *_COUNTERS, "pmp")
         words = {name: fields.integer(name, 0, WORD32) for name in self._names}
         user, supervisor = self.hart.isa.user_mode, self.hart.isa.supervisor_mode

@@ -1,4 +1,4 @@
-"""The architectural state of one hart. Engines change it; debuggers, traces and snapshots read it."""
+"""Architectural state of one hart. Engines change it; debuggers, traces and snapshots read it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from pyv_native.state import LATEST, Fields, StateError, inside, row
 
 
 class Wait(NamedTuple):
-    """An instruction that has begun and cannot retire yet: a WFI or a custom instruction, at the hart's pc."""
+    """Instruction that has begun and cannot retire yet: a WFI or a custom instruction, at the hart's pc."""
 
     start: int
     """The cycle at whose start it began."""
@@ -27,12 +27,12 @@ class Wait(NamedTuple):
 
 
 class Hart:
-    """Registers, pc, counters, CSRs and the interrupt lines of a hart that starts at `reset_pc`.
+    """Hart that starts at `reset_pc`: registers, pc, counters, CSRs and interrupt lines.
 
     `x[0..31]` are the registers, each 0..2^XLEN-1 in 64 bits; `x[F0..]` are f0..f31 (see `pyv_ext.isa.floating`); more
-    of `record` lies behind them (see `slots`).
-    While `waiting`, `pc` names the instruction that waits, and `cycle` is how far the wait has come.
-    `reset_cycles` is the cycle of the first instruction (1 in the cycle contract of the Py-V core).
+    of `record` lies behind them (see `slots`). While `waiting`, `pc` names the instruction that waits, and `cycle` is
+    how far the wait has come. `reset_cycles` is the cycle of the first instruction (1 in the cycle contract of the Py-V
+    core).
     """
 
     isa: Isa
@@ -48,7 +48,7 @@ class Hart:
         reset_pc: int = 0,
         reset_cycles: int = 0,
     ) -> None:
-        """`records`: of the clock that it shares with an engine."""
+        """`records`: those of the clock that it shares with an engine."""
         self.isa = isa
         self.timing = timing
         self.records = records
@@ -71,7 +71,7 @@ class Hart:
 
     @property
     def pc(self) -> int:
-        """Address of the next instruction, or of the one that waits."""
+        """Address of the next instruction, or of the instruction that waits."""
         return self.x[PC]
 
     @pc.setter
@@ -89,7 +89,7 @@ class Hart:
 
     @property
     def instret(self) -> int:
-        """Instructions retired."""
+        """Count of retired instructions."""
         return self.x[INSTRET]
 
     @instret.setter
@@ -107,14 +107,14 @@ class Hart:
 
     @property
     def modes(self) -> tuple[int, ...]:
-        """The privilege modes that exist."""
+        """Privilege modes of this hart."""
         if self.isa.supervisor_mode:
             return USER, SUPERVISOR, MACHINE
         return (USER, MACHINE) if self.isa.user_mode else (MACHINE,)
 
     @property
     def priv(self) -> int:
-        """The privilege mode; call `guard` after writing it."""
+        """Privilege mode; call `guard` after writing it."""
         return int(self.record.priv)
 
     @priv.setter
@@ -123,36 +123,36 @@ class Hart:
 
     @property
     def traps(self) -> int:
-        """Traps taken, interrupts included."""
+        """Count of traps taken, interrupts included."""
         return int(self.record.traps)
 
     @property
     def reservation(self) -> tuple[int, int] | None:
-        """The address that LR reserved, and the word that it read there."""
+        """Address that LR reserved, and the word that it read there."""
         address, word = self.record.reserved_address, self.record.reserved_word
         return None if address == NEVER else (address, word)
 
     @property
     def data_mode(self) -> int:
-        """The privilege mode of loads and stores."""
+        """Privilege mode of loads and stores."""
         mstatus: int = self.record.mstatus
         return mstatus >> 11 & 3 if mstatus & MPRV else self.priv
 
     def guard(self) -> None:
-        """Update what follows from PMP and privilege modes, after Python has written them."""
+        """Update the fields that depend on PMP and privilege modes, after Python has written these."""
         self.records.execute(pmp.guard)
 
     @property
     def guarded(self) -> bool:
-        """Whether PMP forbids anything now, to fetches or to loads and stores: engines then look at each of them."""
+        """Check whether PMP forbids any fetch, load or store now: engines then check each of them."""
         return bool(self.record.guarded)
 
     def may_fetch(self, address: int, size: int) -> bool:
-        """Whether PMP lets the hart fetch that."""
+        """Check whether PMP permits a fetch."""
         return not self.guarded or self.csrs.pmp.allows(address, size, pmp.EXECUTE, self.priv)
 
     def may_access(self, address: int, size: int, rights: int) -> bool:
-        """Whether PMP lets the hart's loads and stores do that."""
+        """Check whether PMP permits a load or store."""
         return not self.guarded or self.csrs.pmp.allows(address, size, rights, self.data_mode)
 
     def set_lines(self, bits: int) -> None:
@@ -160,12 +160,13 @@ class Hart:
         self.record.mip = self.record.mip & SUPERVISOR_INTERRUPTS | bits
 
     def interrupt(self) -> Interrupt | None:
-        """The interrupt that the next instruction is squashed for, unless it is a WFI that waits."""
+        """Return the interrupt that squashes the next instruction, unless that is a WFI that waits; None: no interrupt
+        is taken."""
         cause = self.records.execute(hart.pending_interrupt)
         return None if cause == hart.NONE else Interrupt(cause)
 
     def enter_trap(self, cause: int, value: int, *, interrupt: bool = False) -> None:
-        """Go to the handler: pc becomes mepc, and privilege and interrupt enable are stacked in mstatus."""
+        """Enter the handler: pc becomes mepc, and privilege and interrupt enable are stacked in mstatus."""
         cause_bits = cause | INTERRUPT if interrupt else cause
         self.pc = self.records.execute(hart.enter_trap, self.pc, cause_bits, value)
         self.waiting = None
@@ -173,7 +174,7 @@ class Hart:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         wait = self.waiting
         return {
             "x": self.x[:SINK].tolist(),

@@ -1,4 +1,4 @@
-"""Entries of physical memory protection for Python (`pyv_ext.machine.pmp`)."""
+"""PMP entries for Python (`pyv_ext.machine.pmp`)."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ Spans = tuple[tuple[int, int], ...]
 
 
 class Pmp:
-    """The registers pmpcfg, which hold the bytes of four entries each, and pmpaddr, with their locks."""
+    """Registers pmpcfg, which hold the bytes of four entries each, and pmpaddr, with their locks."""
 
     def __init__(self, records: MachineState) -> None:
         self._records = records
@@ -28,7 +28,7 @@ class Pmp:
 
     @property
     def cfg(self) -> bytes:
-        """The bytes of all entries."""
+        """Configuration bytes of all entries."""
         return b"".join(word.to_bytes(4, "little") for word in self._words[: ENTRIES // 4])
 
     @property
@@ -37,19 +37,19 @@ class Pmp:
 
     @property
     def entries(self) -> bytes:
-        """Key of what is permitted: all registers."""
+        """Content of all registers, a key of the rights."""
         return self._words.tobytes()
 
     def allows(self, address: int, size: int, rights: int, mode: int) -> bool:
-        """Whether all bytes of an access have all the rights in a privilege mode."""
+        """Check whether all bytes of an access have all the rights in a privilege mode."""
         return bool(self._records.execute(pmp.allows, address, size, rights, mode))
 
     def restricts(self, mode: int) -> bool:
-        """Whether there is an address where the mode lacks a right."""
+        """Check whether the mode lacks a right at any address."""
         return bool(self._records.execute(pmp.restricts, mode))
 
     def fetchable(self, mode: int) -> Spans:
-        """Ranges in which a mode may fetch."""
+        """Return the ranges in which a mode may fetch."""
         spans: list[tuple[int, int]] = []
         low = 0
         while low < pmp.SPACE:
@@ -67,7 +67,7 @@ class Pmp:
         return {"cfg": self.cfg, "addr": self.addr}
 
     def load_state(self, state: Any) -> None:
-        """Take on a state; StateError for bytes that no write could have set."""
+        """Restore a state; StateError for bytes that no write could have set."""
         fields = Fields(state, "cfg", "addr")
         cfg, addr = fields.data("cfg", ENTRIES), fields.integers("addr", 0, WORD32, ENTRIES)
         for entry, byte in enumerate(cfg):
