@@ -1,4 +1,4 @@
-"""The engines that execute a hart's instructions, by name; each is imported when it is asked for."""
+"""Engines that execute a hart's instructions, by name; each is imported at first use."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ DEFAULT_ENGINE = "fast"
 
 
 def make_engine(name: str, hart: "Hart", bus: "Bus", *, misaligned: bool = False) -> "Engine":
-    """The engine of that name; PyvExtError if there is none."""
+    """Make the engine of that name. PyvExtError: it is unknown."""
     if name not in ENGINES:
         raise PyvExtError(f"engine {name!r}: choose one of {', '.join(ENGINES)}")
     return ENGINES[name]()(hart, bus, misaligned=misaligned)

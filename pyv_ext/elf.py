@@ -1,4 +1,4 @@
-"""ELF32 RISC-V executables: what to load, where to start, and what the addresses are called.
+"""ELF32 RISC-V executables: segments to load, entry, symbols and sections.
 
 `elf_tables` reads the records of the file.
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class ElfError(PyvExtError):
-    """The file is not a program that this hart can run; one line says why and what to do."""
+    """Error of a file that is no program for this hart; one line has reason and remedy."""
 
 
 class Segment(NamedTuple):
@@ -89,13 +89,13 @@ class Program:
 
     @cached_property
     def inlined(self) -> "InlinedFunctions":
-        """Which functions are inlined where."""
+        """Inlined functions by address."""
         from pyv_ext.inlined import InlinedFunctions  # a profile asks
 
         return InlinedFunctions(self.lines)
 
     def function_at(self, address: int) -> Symbol | None:
-        """The function that holds `address`; one without a size reaches to the next function."""
+        """Return the function that holds `address`, or None; a function without a size reaches to the next."""
         index = bisect_right(self.functions, address, key=lambda function: function.address) - 1
         if index < 0:
             return None
@@ -103,17 +103,17 @@ class Program:
         return function if not function.size or address < function.address + function.size else None
 
     def place(self, address: int) -> str:
-        """Function and source line of an address, as far as they are known: `main, firmware/apps/hello.c:12`."""
+        """Return function and source line of an address, as far as they are known: `main, firmware/apps/hello.c:12`."""
         function, line = self.function_at(address), self.line_of(address)
         return ", ".join([*([] if function is None else [function.name]), *([] if line is None else [str(line)])])
 
     def line_of(self, address: int) -> Line | None:
-        """The source line of the instruction that holds `address`; None without debug information for it."""
+        """Return the source line of the instruction that holds `address`; None without debug information for it."""
         return self.lines.at(address)
 
 
 def read_elf(path: "str | Path") -> Program:
-    """Read an executable file; ElfError says in one line what is wrong with it."""
+    """Read an executable file. ElfError, in one line: it is damaged, or no program for this hart."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -123,7 +123,7 @@ def read_elf(path: "str | Path") -> Program:
 
 
 def parse_elf(data: bytes, name: str) -> Program:
-    """The program in `data`; `name` stands for it in messages."""
+    """Parse the program in `data`; `name` stands for it in messages."""
     if data[:4] != b"\x7fELF":
         raise ElfError(
             f"{name}: starts with {data[:4].hex() or 'nothing'}, an ELF file with 7f454c46: give an ELF file"
@@ -142,7 +142,7 @@ def parse_elf(data: bytes, name: str) -> Program:
 
 
 def load(program: Program, bus: Bus) -> None:
-    """Write all segments into memory; ElfError where there is none. Headers of the file need none."""
+    """Write all segments into memory; ElfError outside of memory. Headers of the file need none."""
     for segment in program.segments:
         ram = bus.ram_at(segment.address, segment.size)
         if ram is None and segment.head:
@@ -232,7 +232,8 @@ def _segments(tables: Tables, name: str) -> Iterator[Segment]:
 
 
 def _head(tables: Tables, segment: SegmentHeader) -> int:
-    """`Segment.head`: up to the first section, or where there are no sections, the headers and the zeros after them."""
+    """Return `Segment.head`: the bytes before the first section, or without sections, the headers and the zeros after
+    them."""
     if segment.p_offset:
         return 0
     sections = (section for section in tables.sections if section.sh_flags & ALLOCATED)
@@ -250,7 +251,7 @@ def _code(tables: Tables, segments: Iterable[Segment]) -> tuple[tuple[int, int],
 
 
 def _holds(segment: SegmentHeader, section: SectionHeader) -> bool:
-    """Whether the section, which is not empty, is loaded with the segment."""
+    """Check whether the section, which is not empty, is loaded with the segment."""
     end = segment.p_vaddr + segment.p_memsz
     return bool(section.sh_size > 0 and segment.p_vaddr <= section.sh_addr <= end - section.sh_size)
 
@@ -264,7 +265,7 @@ def _by_name(symbols: Iterable[Entry]) -> dict[str, Symbol]:
 
 
 def _functions(tables: Tables, symbols: Iterable[Entry]) -> tuple[Symbol, ...]:
-    """Functions, and labels of hand-written assembly: untyped global symbols in executable sections."""
+    """Collect functions, and labels of hand-written assembly: untyped global symbols in executable sections."""
     best: dict[int, tuple[bool, bool, str]] = {}
     found: dict[int, Symbol] = {}
     for name, address, size, bind, kind, section in symbols:
@@ -286,14 +287,15 @@ def _extensions(tables: Tables) -> tuple[str, ...]:
 
 
 def _unversioned(name: str) -> str:
-    """The name of an extension without its version: `zicsr` of `zicsr2p0`."""
+    """Return the name of an extension without its version: `zicsr` of `zicsr2p0`."""
     major, _, minor = name.rpartition("p")
     versioned = minor.isdecimal() and major[-1:].isdecimal()
     return major.rstrip("0123456789") if versioned else name
 
 
 def _lines(tables: Tables) -> SourceLines:
-    """The sections with debug information, to be read later. Damage among them is no reason to refuse the program."""
+    """Collect the sections with debug information, to be read later. Damage among them is no reason to refuse the
+    program."""
     try:
         names = tables.content(tables.sections[tables.header.e_shstrndx])
         wanted = {name: f"{name}\0".encode() for name in SECTIONS}

@@ -1,9 +1,9 @@
-"""The tables of an ELF32 file: headers, sections, symbols, notes and attributes as records of numbers.
+"""Tables of an ELF32 file: headers, sections, symbols, notes and attributes as records of numbers.
 
-Names and numbers are those of the ELF specification and of the RISC-V ELF psABI. Which tables are read, and how much of
-each, is decided here: a damaged file takes no more time and memory than its size explains. ValueError for what lies
-outside the file or is damaged. pyelftools reads debug information (`source_lines`); its readers of these tables would
-take a tenth of the start of a run.
+Names and numbers are those of the ELF specification and of the RISC-V ELF psABI. Limits on the tables and their sizes
+are set here: a damaged file takes no more time and memory than its size explains. ValueError for tables outside the
+file or damaged. pyelftools reads debug information (`source_lines`); its readers of these tables would take a tenth of
+the start of a run.
 """
 
 import struct
@@ -103,7 +103,7 @@ class Entry(NamedTuple):
 
 
 class Note(NamedTuple):
-    """One entry of a note section; the reader of `owner` interprets `desc`."""
+    """Entry of a note section; the reader of `owner` interprets `desc`."""
 
     owner: str
     type: int
@@ -111,7 +111,7 @@ class Note(NamedTuple):
 
 
 class Tables:
-    """Of one file, whose first bytes say ELF32, little-endian."""
+    """Tables of one file that is ELF32, little-endian."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -133,18 +133,18 @@ class Tables:
 
     @cached_property
     def code(self) -> dict[int, SectionHeader]:
-        """The sections with instructions, by index."""
+        """Sections with instructions, by index."""
         return {index: section for index, section in enumerate(self.sections) if section.sh_flags & INSTRUCTIONS}
 
     def loaded(self, segment: SegmentHeader) -> bytes:
-        """A segment's bytes; less than `p_filesz` where the file ends before."""
+        """Return a segment's bytes; less than `p_filesz` where the file ends before."""
         return self._data[segment.p_offset : segment.p_offset + segment.p_filesz]
 
     def content(self, section: SectionHeader) -> bytes:
         return b"" if section.sh_type == NO_BITS else self._at(section.sh_offset, section.sh_size)
 
     def symbols(self) -> Iterator[Entry]:
-        """Defined symbols, without the assembler's own (files, sections, `$x` and `.L`)."""
+        """Yield defined symbols, without the assembler's own (files, sections, `$x` and `.L`)."""
         left = MAX_NAMES
         for table in self._of_type(SYMBOL_TABLE, MAX_SYMBOL_TABLE):
             if table.sh_link >= len(self.sections):
@@ -161,7 +161,7 @@ class Tables:
                     yield Entry(name, value, size, info >> 4, kind, section)
 
     def notes(self) -> Iterator[Note]:
-        """The entries of the note sections."""
+        """Yield the entries of the note sections."""
         for section in self._of_type(NOTES, MAX_NOTES):
             data, at = self.content(section), 0
             while at + _NOTE.size < len(data):
@@ -175,7 +175,7 @@ class Tables:
                 yield Note(owner.decode("utf-8", "replace"), kind, data[desc : desc + size])
 
     def architecture(self) -> str | None:
-        """The attribute Tag_RISCV_arch of the whole file, for example rv32i2p1_m2p0_zicsr2p0."""
+        """Return the attribute Tag_RISCV_arch of the whole file, for example rv32i2p1_m2p0_zicsr2p0."""
         for section in self._of_type(ATTRIBUTES, MAX_ATTRIBUTES):
             data = self.content(section)
             if data[:1] != b"A":
@@ -202,7 +202,7 @@ class Tables:
         return None
 
     def _of_type(self, kind: int, limit: int) -> Iterator[SectionHeader]:
-        """The sections of a type. ValueError where they have more than `limit` bytes."""
+        """Yield the sections of a type. ValueError: they have more than `limit` bytes."""
         total = 0
         for section in self.sections:
             if section.sh_type == kind:
@@ -227,7 +227,7 @@ class Tables:
 
 
 def _string(names: bytes, at: int, limit: int) -> str:
-    """The name at `at`, of at most `limit` characters."""
+    """Return the name at `at`, of at most `limit` characters."""
     end = names.find(b"\0", at, at + limit + 1)
     if at >= len(names) or end < 0:
         raise ValueError(f"a name at {at} of {len(names)} bytes of names")
@@ -235,13 +235,13 @@ def _string(names: bytes, at: int, limit: int) -> str:
 
 
 def _text(data: bytes, at: int) -> tuple[str, int]:
-    """(a text that ends with 0, where what follows begins)."""
+    """Return a text that ends with 0, and the offset after it."""
     end = data.index(b"\0", at)
     return data[at:end].decode("utf-8"), end + 1
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """(a number in ULEB128, where what follows begins)."""
+    """Return a number in ULEB128, and the offset after it."""
     value = shift = 0
     while True:
         byte = data[at]

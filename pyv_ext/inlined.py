@@ -24,7 +24,7 @@ _INLINED, _ORIGINS = "DW_TAG_inlined_subroutine", ("DW_AT_abstract_origin", "DW_
 
 
 class _Range(NamedTuple):
-    """Instructions in [start, end) come from an inlined function."""
+    """Range [start, end) of instructions that come from an inlined function."""
 
     start: int
     end: int
@@ -33,13 +33,14 @@ class _Range(NamedTuple):
 
 
 class InlinedFunctions:
-    """Those of one program. Where debug information is missing, damaged or too large, there are none."""
+    """Inlined functions of one program; none if debug information is missing, damaged or too large."""
 
     def __init__(self, lines: SourceLines) -> None:
         self._sections = lines.sections
 
     def at(self, address: int) -> tuple[str, ...]:
-        """The functions whose copies the instruction belongs to, the outermost first; without the function itself."""
+        """Return the inlined functions that the instruction belongs to, the outermost first, without the function
+        itself."""
         index = bisect_right(self._starts, address) - 1
         return self._names[index] if index >= 0 else ()
 
@@ -53,7 +54,7 @@ class InlinedFunctions:
 
     @cached_property
     def _table(self) -> list[tuple[int, tuple[str, ...]]]:
-        """(address, functions from there on), by address."""
+        """Functions from each address on, by address."""
         ranges = [one for one in self._ranges() if one.start < one.end]
         begins = sorted(ranges, reverse=True)
         ends = sorted(ranges, key=lambda one: -one.end)
@@ -97,7 +98,7 @@ class InlinedFunctions:
 
 
 def _name(entry: "DIE") -> str:
-    """The name of a function, which stands with what it is an instance of."""
+    """Return the name of a function, which is at the entry that it is an instance of."""
     for _ in range(_HOPS):
         if "DW_AT_name" in entry.attributes:
             name: bytes = entry.attributes["DW_AT_name"].value
@@ -110,7 +111,7 @@ def _name(entry: "DIE") -> str:
 
 
 def _addresses(unit: "CompileUnit", entry: "DIE") -> Iterator[tuple[int, int]]:
-    """[start, end) of each piece of an entry (DWARF 5, section 2.17)."""
+    """Yield [start, end) of each piece of an entry (DWARF 5, section 2.17)."""
     from elftools.dwarf.ranges import BaseAddressEntry
 
     attributes = entry.attributes

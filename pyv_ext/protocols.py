@@ -1,8 +1,8 @@
-"""What a device, a custom instruction and a CSR window must offer: the public extension points.
+"""Public extension points: protocols of devices, custom instructions and CSR windows.
 
-Time in these protocols is a cycle number. `now` names the cycle *in* which something happens: everything that
-was due at the start of cycle `now` or earlier has happened before the call, and what the call changes can be
-seen, and is stamped, from the start of cycle `now + 1` (docs/core-timing.md, "Cycle contract").
+Time in these protocols is a cycle number. `now` names the cycle *in* which something happens: everything that was due
+at the start of cycle `now` or earlier has happened before the call, and what the call changes can be seen, and is
+stamped, from the start of cycle `now + 1` (docs/core-timing.md, "Cycle contract").
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 
 class Reply(NamedTuple):
-    """A device's answer when a plain value is not enough."""
+    """Answer of a device when a plain value is not enough."""
 
     value: int = 0
     wait: int = 0
@@ -20,41 +20,41 @@ class Reply(NamedTuple):
 
 
 class Timed(Protocol):
-    """Something that changes by itself as time passes."""
+    """Object that changes by itself as time passes."""
 
     @property
     def irq(self) -> bool:
-        """The level of the interrupt line now."""
+        """Level of the interrupt line now."""
 
     def next_event(self) -> int | None:
-        """The cycle at whose start it next changes by itself, or None."""
+        """Return the cycle at whose start it next changes by itself, or None."""
 
     def advance(self, now: int) -> None:
-        """Do everything that is due at the start of cycle `now` or earlier."""
+        """Process all events due at the start of cycle `now` or earlier."""
 
 
 class Device(Timed, Protocol):
-    """Something on the bus with registers, an optional interrupt line and its own events."""
+    """Device on the bus with registers, an optional interrupt line and its own events."""
 
     name: str
     size: int
     """Bytes of address space."""
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
-        """Whether such an access is legal: False is a precise access fault. `offset` is a multiple of `size`.
+        """Check whether such an access is legal: False is a precise access fault. `offset` is a multiple of `size`.
 
         The answer depends on the arguments alone: it is asked once.
         """
 
     def read(self, offset: int, size: int, now: int) -> int | Reply:
-        """The value read in cycle `now`, zero-extended."""
+        """Return the value read in cycle `now`, zero-extended."""
 
     def write(self, offset: int, size: int, value: int, now: int) -> Reply | None:
-        """Store the low `size` bytes given in `value`; None means done."""
+        """Store the low `size` bytes in `value`; None means done."""
 
 
 class Placed(NamedTuple):
-    """A user's device and where it goes; `source` is its PLIC source, `near` as in `Bus.add_device`."""
+    """Device of a user with its address; `source` is its PLIC source, `near` as in `Bus.add_device`."""
 
     base: int
     device: Device
@@ -63,72 +63,74 @@ class Placed(NamedTuple):
 
 
 class Peekable(Protocol):
-    """Optional for a device: what a debugger sees when it reads the device's address space."""
+    """Optional for a device: reads of a debugger in the device's address space."""
 
     def peek(self, offset: int, size: int, now: int) -> int | None:
-        """What is there in cycle `now`, without any effect; None where nothing can be shown. `size` is 4."""
+        """Return the content in cycle `now`, without any effect; None where it cannot be shown. `size` is 4."""
 
 
 class Stable(Protocol):
     """Optional for a device: registers that keep their values, so that a program may poll them at full speed."""
 
     def stable(self, offset: int, size: int) -> bool:
-        """Whether the register shows the same at each read, whatever the cycle, and a read that follows another has no
-        effect, as long as the device is not written and no event of it is due. The answer never changes.
+        """Check whether the register reads the same in every cycle, and a repeated read has no effect, as long as the
+        device is not written and no event of it is due. The answer never changes.
 
-        Engines then leave out reads that can show nothing new, and let time jump over loops that wait for something
-        new. A device that changes such a register in another way calls `clock.changed`.
+        Engines then leave out reads that can show nothing new, and let time jump over loops that wait for a change. A
+        device that changes such a register in another way calls `clock.changed`.
         """
 
 
 class Stateful(Protocol):
-    """Optional for a device: what of it goes into snapshots, instead of its attributes.
+    """Optional for a device: its state in snapshots, instead of its attributes.
 
     Without these methods the state of a device is its attributes: numbers, strings, bytes, lists, dicts, deques, sets
     and arrays of these. Attributes that hold functions are left alone. Anything else needs the two methods.
     """
 
     def state(self) -> object:
-        """The state as numbers, strings, bytes, None, and lists, tuples and dicts of these."""
+        """Return the state as numbers, strings, bytes, None, and lists, tuples and dicts of these."""
 
     def load_state(self, state: Any) -> None:
-        """Take on a state that `state` of the same class gave, maybe in another process."""
+        """Restore a state that `state` of the same class returned, maybe in another process."""
 
 
 class BusMaster(Protocol):
-    """The port through which a device reads and writes memory; its writes invalidate translated code.
+    """Port through which a device reads and writes memory; its writes invalidate translated code.
 
     The bus hands it to `connect(master)` of a device that has such a method, when the device is mapped.
     """
 
     def peek(self, address: int, size: int) -> bytes | None:
-        """`size` bytes of memory, or None where there is none."""
+        """Return `size` bytes of memory, or None outside of memory."""
 
     def poke(self, address: int, data: bytes) -> None:
-        """Write memory; PyvExtError where there is none that can be written: a device looks with `peek` first."""
+        """Write memory; PyvExtError outside of writable memory: a device checks with `peek` first."""
 
 
 class Value(NamedTuple):
-    """The instruction retires: rd = value (ignored when the form has no rd) after `cycles` beyond its issue cost."""
+    """Outcome of an instruction that retires: rd = value (ignored when the form has no rd) after `cycles` beyond its
+    issue cost."""
 
     value: int = 0
     cycles: int = 0
 
 
 class Stall(NamedTuple):
-    """Not ready: ask again after the next device event, or at the start of cycle `until`; nothing was changed."""
+    """Outcome "not ready": ask again after the next device event, or at the start of cycle `until`; nothing was
+    changed."""
 
     until: int | None = None
 
 
 class Retry(NamedTuple):
-    """Not ready: ask again after `cycles` cycles; nothing was changed."""
+    """Outcome "not ready": ask again after `cycles` cycles; nothing was changed."""
 
     cycles: int = 1
 
 
 class Trap(NamedTuple):
-    """The instruction traps and changes nothing else."""
+    """Outcome of an instruction that traps and changes nothing else."""
 
     cause: int
     value: int = 0
@@ -139,7 +141,7 @@ Outcome = Value | Stall | Retry | Trap | int
 
 
 class Operands(NamedTuple):
-    """What a custom instruction sees."""
+    """Operands and context of a custom instruction."""
 
     pc: int
     word: int
@@ -155,7 +157,7 @@ class Operands(NamedTuple):
 
 
 class CustomInstruction(NamedTuple):
-    """One row of an instruction extension."""
+    """Row of an instruction extension."""
 
     name: str
     match: int

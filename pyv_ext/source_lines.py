@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Line(NamedTuple):
-    """A line of a source file, named as the compiler was told."""
+    """Line of a source file, named as in the compiler's command."""
 
     file: str
     line: int
@@ -44,7 +44,7 @@ class Line(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """The instructions in [start, end) come from one line."""
+    """Range [start, end) of instructions that come from one line."""
 
     start: int
     end: int
@@ -52,7 +52,7 @@ class _Row(NamedTuple):
 
 
 class SourceLines:
-    """The lines of one program. Where debug information is missing, damaged or too large, there is none."""
+    """Source lines of one program; none if debug information is missing, damaged or too large."""
 
     def __init__(self, sections: Mapping[str, bytes] | None = None) -> None:
         """`sections`: content by name, those of `SECTIONS` that the program has."""
@@ -60,7 +60,7 @@ class SourceLines:
         self._left = MAX_UNITS
 
     def at(self, address: int) -> Line | None:
-        """The line of the instruction that holds `address`."""
+        """Return the line of the instruction that holds `address`, or None."""
         index = bisect_right(self._rows, address, key=itemgetter(0)) - 1
         if index < 0 or address >= self._rows[index].end:
             return None
@@ -68,7 +68,7 @@ class SourceLines:
 
     @cached_property
     def _rows(self) -> list[_Row]:
-        """By address."""
+        """Rows by address."""
         large = any(len(section) > MAX_SECTION for section in self.sections.values())
         if large or not self.sections.keys() >= _NEEDED:
             return []
@@ -95,7 +95,7 @@ class SourceLines:
 
 
 def dwarf_of(sections: Mapping[str, bytes]) -> "DWARFInfo":
-    """What pyelftools reads from the sections, those of `SECTIONS` that there are."""
+    """Open the sections, those of `SECTIONS` that exist, with pyelftools."""
     from elftools.dwarf.dwarfinfo import DebugSectionDescriptor, DwarfConfig, DWARFInfo
 
     used = {}
@@ -107,7 +107,7 @@ def dwarf_of(sections: Mapping[str, bytes]) -> "DWARFInfo":
 
 
 def undamaged(read: Callable[[], T], otherwise: T) -> T:
-    """What `read` gives. In damaged sections the readers of pyelftools fail with any kind of exception."""
+    """Return the result of `read`, or `otherwise`: in damaged sections pyelftools fails with any kind of exception."""
     try:
         return read()
     except Exception:
@@ -115,7 +115,7 @@ def undamaged(read: Callable[[], T], otherwise: T) -> T:
 
 
 def _check_header(stream: IO[bytes], offset: int, structs: "DWARFStructs") -> None:
-    """ValueError where a table of files has more entries than the section bytes: pyelftools would make them all.
+    """Raise ValueError if a table of files has more entries than the section bytes: pyelftools would make them all.
 
     DWARF 5, section 6.2.4: each table is preceded by the forms of its columns, which may take no bytes.
     """
@@ -144,7 +144,7 @@ def _check_header(stream: IO[bytes], offset: int, structs: "DWARFStructs") -> No
 
 
 def _files(program: "LineProgram", folder: bytes) -> Callable[[int], str]:
-    """The path of a file by its number, as the compiler was told it, from `folder` on."""
+    """Return a function from a file's number to its path, as in the compiler's command, from `folder` on."""
     header, version = program.header, program.header.version
     # before DWARF 5, numbers begin with 1, and folder 0 is that of the unit
     folders = [*header.include_directory] if version >= 5 else [folder, *header.include_directory]
@@ -159,7 +159,7 @@ def _files(program: "LineProgram", folder: bytes) -> Callable[[int], str]:
 
 
 def _rows(program: "LineProgram", file: Callable[[int], str]) -> Iterator[_Row]:
-    """What each row of the line table holds for. The last one of an address counts, as in GNU addr2line."""
+    """Yield the range of each row of the line table. Of equal addresses the last row counts, as in GNU addr2line."""
     before: LineState | None = None
     for entry in program.get_entries():
         state = entry.state

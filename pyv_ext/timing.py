@@ -1,4 +1,4 @@
-"""How many cycles things cost on the core's side of the bus (docs/latency.md, "Timing presets").
+"""Cycle costs on the core's side of the bus (docs/latency.md, "Timing presets").
 
 One instance is one preset's core half; the table of presets lives in `pyv_npu`.
 """
@@ -12,7 +12,8 @@ DEEPEST = 1 << 8
 
 
 def _cycles(meaning: str, default: int, least: int = 1) -> int:
-    """An instruction takes at least a cycle, else a loop of them would stand still in time; a delay may be 0."""
+    """Return a field of cycles, at least 1 for an instruction: a loop of them must not stand still in time. A delay may
+    be 0."""
     rule = {"unit": "cycles", "meaning": meaning, "min": least, "max": LONGEST}
     return field(default=default, metadata=rule)
 

@@ -1,4 +1,4 @@
-"""The instruction table. Decoder, disassembler, assembler and engines are made from it.
+"""Instruction table, from which decoder, disassembler, assembler and engines are made.
 
 `Isa` holds the rows of the chosen extensions.
 """

@@ -5,7 +5,7 @@ Unprivileged, supervisor, machine and trigger registers; others have no name her
 
 
 def _numbered(base: int, name: str, numbers: range, suffix: str = "") -> dict[int, str]:
-    """`name`n + `suffix` at `base` + n."""
+    """Name the registers `name`n + `suffix` at `base` + n."""
     return {base + n: f"{name}{n}{suffix}" for n in numbers}
 
 

@@ -1,4 +1,4 @@
-"""Expressions of the instruction table as trees, and the check of those that others give."""
+"""Expressions of the instruction table as trees, and the check of users' expressions."""
 
 import ast
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from pyv_ext.isa.expressions import constants
 
 
 def parse(expr: str) -> ast.expr:
-    """The syntax tree of an expression."""
+    """Return the syntax tree of an expression."""
     return ast.parse(expr, mode="eval").body
 
 
@@ -20,7 +20,7 @@ def check(expr: str, xlen: int, given: Sequence[str]) -> Interval:
     """Return the range of `expr` where it does not overflow. ValueError where `expr` & M is not the same on every back
     end, or not in the dialect. `given`: its operands.
 
-    What the low bits of a result do not depend on may overflow 2·XLEN bits; what is shifted right, divided or compared
+    A value whose low bits alone matter may overflow 2·XLEN bits; an operand of a right shift, division or comparison
     may not.
     """
     try:
@@ -31,7 +31,7 @@ def check(expr: str, xlen: int, given: Sequence[str]) -> Interval:
 
 
 class _Check:
-    """The range of each value, in the two ways in which back ends compute it."""
+    """Range analysis of values, for both widths in which back ends compute them."""
 
     def __init__(self, xlen: int, given: Sequence[str]) -> None:
         self._xlen = xlen
@@ -41,7 +41,7 @@ class _Check:
         self._wide = -1 << 2 * xlen - 1, (1 << 2 * xlen - 1) - 1
 
     def narrow(self, node: ast.expr) -> Interval:
-        """Only the low bits of the node count."""
+        """Return the range of a node of which only the low bits matter."""
         match node:
             case ast.UnaryOp(op=ast.Invert() | ast.USub(), operand=operand):
                 low, high = self.narrow(operand)
@@ -56,7 +56,7 @@ class _Check:
         return self._value(node, self.narrow)
 
     def exact(self, node: ast.expr) -> Interval:
-        """The whole value counts, in twice the width."""
+        """Return the range of a node that is computed in twice the width."""
         found = self._value(node, self.exact)
         return self._within(node, found, self._wide, f"may exceed {2 * self._xlen} bits")
 

@@ -19,13 +19,13 @@ OPERANDS = ("a", "b", "pc", "old")
 
 
 def constants(xlen: int) -> dict[str, int]:
-    """The named constants for a register width."""
+    """Return the named constants for a register width."""
     mask = (1 << xlen) - 1
     return {"M": mask, "XLEN": xlen, "SHIFT": xlen - 1, "BYTES": mask // 255}
 
 
 def functions(xlen: int) -> dict[str, Callable[..., int]]:
-    """The Python form of each function but S, which is written out in place."""
+    """Return the Python form of each function but S, which is written out in place."""
     size = xlen // 8
 
     def quot(x: int, y: int) -> int:
@@ -44,7 +44,7 @@ def functions(xlen: int) -> dict[str, Callable[..., int]]:
 
 
 def _parts(expr: str) -> list[str]:
-    """What is between words, and words, by turns."""
+    """Split an expression into text between words, and words, alternately."""
     parts, in_word = [""], False
     for letter in expr:
         if (letter.isalnum() or letter == "_") is not in_word:
@@ -55,12 +55,12 @@ def _parts(expr: str) -> list[str]:
 
 
 def operands(expr: str) -> list[str]:
-    """The operands that an expression mentions, once for each mention, in order."""
+    """Return the operands that an expression mentions, once for each mention, in order."""
     return [word for word in _parts(expr)[1::2] if word in OPERANDS]
 
 
 def python_source(expr: str, xlen: int, names: Mapping[str, str]) -> str:
-    """Python for an expression, each operand in `names` replaced by the given Python text, a name or an item of one.
+    """Return Python for an expression, each operand in `names` replaced by its Python text, a name or an item of one.
 
     Functions other than S are called by their names.
     """
@@ -87,7 +87,7 @@ def python_source(expr: str, xlen: int, names: Mapping[str, str]) -> str:
 
 @cache
 def evaluator(expr: str, xlen: int) -> Callable[[int, int, int, int], int]:
-    """A function of (a, b, pc, old) that computes an expression."""
+    """Compile an expression to a function of (a, b, pc, old)."""
     source = f"lambda {', '.join(OPERANDS)}: {python_source(expr, xlen, {})}"
     result: Callable[[int, int, int, int], int] = eval(source, functions(xlen))
     return result

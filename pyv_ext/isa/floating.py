@@ -18,12 +18,12 @@ _SIGNED, _UNSIGNED = (-(1 << 31), (1 << 31) - 1), (0, _WORD)
 
 
 def single(register: int) -> int:
-    """The single that an f register holds."""
+    """Return the single in an f register."""
     return register & _WORD if register >= BOX else SINGLE.nan
 
 
 class _Type:
-    """A format as instructions use it."""
+    """Floating-point format with the operations of its instructions."""
 
     def __init__(self, letter: str, form: softfloat.Format, bits: str) -> None:
         self.letter = letter
@@ -39,7 +39,7 @@ class _Type:
         return encoding | BOX if self._boxed else encoding
 
     def arithmetic(self, function: Callable[..., Result], operands: int) -> Compute:
-        """An operation with a rounding mode, of so many operands."""
+        """Return an operation with a rounding mode and `operands` operands."""
         form, read, write = self.form, self.read, self.write
 
         def compute(a: int, b: int, c: int, mode: int) -> Result:
@@ -49,7 +49,7 @@ class _Type:
         return compute
 
     def fused(self, product: int, addend: int) -> Compute:
-        """rs1 · rs2 + rs3, with the signs of product and addend changed where they are 1."""
+        """Return rs1 · rs2 + rs3, with the signs of product and addend changed where they are 1."""
         form, read, write = self.form, self.read, self.write
 
         def compute(a: int, b: int, c: int, mode: int) -> Result:
@@ -62,7 +62,7 @@ class _Type:
         return compute
 
     def selection(self, function: Callable[..., Result]) -> Compute:
-        """minimum and maximum."""
+        """Return a minimum or maximum."""
         form, read, write = self.form, self.read, self.write
 
         def compute(a: int, b: int, c: int, mode: int) -> Result:
@@ -76,7 +76,7 @@ class _Type:
         return lambda a, b, c, mode: function(form, read(a), read(b))
 
     def sign(self, of: Callable[[int, int], int]) -> Compute:
-        """a with a sign made of the signs of a and b."""
+        """Return a sign injection: a with a sign made of the signs of a and b."""
         form, read, write = self.form, self.read, self.write
 
         def compute(a: int, b: int, c: int, mode: int) -> Result:
@@ -105,7 +105,7 @@ class _Type:
         return compute
 
     def rows(self) -> tuple[Row, ...]:
-        """The rows that both formats have."""
+        """Return the rows that both formats have."""
         return (*self._computing(), *self._fused(), *self._others(), *self._converting())
 
     def _computing(self) -> list[Row]:
@@ -136,7 +136,7 @@ class _Type:
         ]  # fmt: skip
 
     def _others(self) -> list[Row]:
-        """Those without a rounding mode."""
+        """Return the rows without a rounding mode."""
         form, read = self.form, self.read
         table: tuple[tuple[str, Format, str, str, str, Compute], ...] = (
             ("fsgnj", formats.F_R_PLAIN, "00100", "000", "fp_move", self.sign(lambda a, b: b)),

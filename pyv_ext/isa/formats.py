@@ -1,8 +1,8 @@
-"""Instruction formats: where operands stand in the word, and how they are written.
+"""Instruction formats: positions of operands in the word, and their assembly text.
 
 Operand fields are integers scattered over the word. Source: RISC-V unprivileged manual, "Base Instruction Formats" and
-"Compressed Instruction Formats". Operand text is that of GNU objdump with `-M no-aliases`; the words in it are those
-of `pyv_ext.isa.text`.
+"Compressed Instruction Formats". Operand text is that of GNU objdump with `-M no-aliases`; the words in it are those of
+`pyv_ext.isa.text`.
 """
 
 from dataclasses import dataclass, replace
@@ -11,11 +11,11 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Bits:
-    """An operand of an instruction word.
+    """Operand field of an instruction word.
 
     `layout` lists its pieces as in the manual's figures, "high:low@position": bits high..low of the operand stand at
-    `position` of the word, counted from bit 0. Bits in no piece are zero. `base` is added to what the word holds
-    (the compressed formats name x8..x15 by three bits).
+    `position` of the word, counted from bit 0. Bits in no piece are zero. `base` is added to what the word holds (the
+    compressed formats name x8..x15 by three bits).
     """
 
     layout: str
@@ -35,25 +35,25 @@ class Bits:
 
     @cached_property
     def sign(self) -> int:
-        """The operand's sign bit, or 0."""
+        """Sign bit of the operand, or 0."""
         return 1 << max(low + mask.bit_length() - 1 for low, mask, _ in self.pieces) if self.signed else 0
 
     def extract(self, word: int) -> int:
-        """The operand of `word`, sign-extended where it is signed."""
+        """Return the operand of `word`, sign-extended where it is signed."""
         value = 0
         for low, mask, position in self.pieces:
             value |= (word >> position & mask) << low
         return (value ^ self.sign) - self.sign + self.base
 
     def insert(self, value: int) -> int:
-        """The bits of a word that hold `value`, which must be one that `fits`."""
+        """Return the bits of a word that hold `value`, for which `fits` must hold."""
         word = 0
         for low, mask, position in self.pieces:
             word |= (value - self.base >> low & mask) << position
         return word
 
     def fits(self, value: int) -> bool:
-        """Whether some word holds `value`."""
+        """Check whether a word can hold `value`."""
         return self.extract(self.insert(value)) == value
 
 
@@ -68,13 +68,13 @@ BOX = 0xFFFF_FFFF << 32
 
 
 def fixed(value: int) -> Bits:
-    """An operand that the format implies and the word does not hold."""
+    """Return the bits of an operand that the format implies and the word does not hold."""
     return Bits("", base=value)
 
 
 @dataclass(frozen=True)
 class Format:
-    """The operand fields of a format (None: it has none) and its operand text.
+    """Operand fields of a format (None: absent) and its operand text.
 
     Registers are numbered x0 = 0 to x31, then from `F0` on f0 to f31. `csr` is the address of a control and status
     register. In expressions `a` is the register rs1, and `b` the register rs2 or, in a format without rs2, the
@@ -93,8 +93,8 @@ class Format:
     def _held(
         self,
     ) -> tuple[list[tuple[int, int, int, int]], list[tuple[int, tuple[tuple[int, int, int], ...], int, int]]]:
-        """The operands that it has: those of one piece without sign, most of them registers, by place among OPERANDS,
-        position, mask and base; and others by place, pieces, sign and base."""
+        """Operand fields of the format: those of one piece without sign, most of them registers, by index in OPERANDS,
+        position, mask and base; and others by index, pieces, sign and base."""
         whole, others = [], []
         for place, name in enumerate(OPERANDS):
             bits: Bits | None = getattr(self, name)
@@ -108,7 +108,7 @@ class Format:
         return whole, others
 
     def extract(self, word: int) -> list[int]:
-        """OPERANDS of `word`; 0 for each that the format does not have."""
+        """Return OPERANDS of `word`; 0 for each that the format does not have."""
         values = [0, 0, 0, 0, 0, 0]
         whole, others = self._held  # as `Bits.extract`, in a fraction of its time
         for place, position, mask, base in whole:
@@ -122,7 +122,7 @@ class Format:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """The names of the fields that the operand text gives; the others follow from them."""
+        """Names of the fields in the operand text; the others follow from them."""
         return tuple(field for part in self.text.split(",") if part for field in _FIELDS[part])
 
 
@@ -181,7 +181,7 @@ F_MOVE_FROM_X = Format("rd,rs1", _FD, RS1)
 
 
 def custom(syntax: str) -> Format:
-    """The format of a custom instruction: `syntax` lists the operands that it has."""
+    """Return the format of a custom instruction with the operands in `syntax`."""
     fields = {"rd": RD, "rs1": RS1, "rs2": RS2, "imm": IMM_I}
     return Format(syntax, **{name: fields[name] for name in fields if name in syntax.split(",")})
 

@@ -1,4 +1,4 @@
-"""An instruction set: the rows that a hart knows, and what is made from them."""
+"""Instruction set of a hart: its rows, its decoder, assembler and disassembler."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ _TABLE: dict[str, tuple[Row, ...] | None] = {
 
 
 class _Extensions(Mapping[str, tuple[Row, ...]]):
-    """Those of bit manipulation and floating point are made when a hart has them."""
+    """Rows by extension. Those of bit manipulation and floating point are made at first use."""
 
     def __getitem__(self, name: str) -> tuple[Row, ...]:
         rows = _TABLE[name]
@@ -92,7 +92,7 @@ KEY = {2: 0xE003, 4: 0x707F}
 
 
 class Isa:
-    """What a hart can decode, built from an ISA string and custom instructions.
+    """Instruction set built from an ISA string and custom instructions.
 
     `name` is an ISA string such as "rv32imac_zicsr_zifencei": single letters, then the others after underscores; g is
     imafd_zicsr_zifencei. PyvExtError if it names an unknown extension, or if a custom encoding overlaps another.
@@ -116,7 +116,7 @@ class Isa:
 
     @property
     def misa(self) -> int:
-        """The value of CSR misa: MXL, a bit for each single-letter extension, X for custom instructions."""
+        """Value of CSR misa: MXL, a bit for each single-letter extension, X for custom instructions."""
         letters = {
             *(name for name in self.extensions if len(name) == 1),
             *("x" if any(one.present for one in self.custom) else ""),
@@ -125,7 +125,7 @@ class Isa:
 
     @property
     def alignment(self) -> int:
-        """Instructions lie at multiples of this many bytes."""
+        """Alignment of instructions in bytes."""
         return 2 if "c" in self.extensions else 4
 
     @property
@@ -138,21 +138,21 @@ class Isa:
 
     @property
     def floating(self) -> bool:
-        """Whether there are f registers."""
+        """Check for f registers."""
         return "f" in self.extensions
 
     @property
     def flen(self) -> int:
-        """Bits of an f register that programs see."""
+        """Visible bits of an f register."""
         return 64 if "d" in self.extensions else 32
 
     @cached_property
     def by_name(self) -> dict[str, Row]:
-        """The rows by mnemonic."""
+        """Rows by mnemonic."""
         return {row.name: row for row in self.rows}
 
     def decode(self, word: int) -> Instruction | None:
-        """The instruction in the low bits of `word`, or None where the word is illegal."""
+        """Decode the instruction in the low bits of `word`; None: the word is illegal."""
         length = 4 if word & 3 == 3 else 2
         word &= (1 << 8 * length) - 1
         for row in self.groups.get((length, word & KEY[length]), ()):
@@ -167,7 +167,7 @@ class Isa:
     def encode(
         self, name: str, *, rd: int = 0, rs1: int = 0, rs2: int = 0, imm: int = 0, csr: int = 0, rs3: int = 0
     ) -> int:
-        """The word of an instruction; operands that its text does not have are ignored. f0 has the number 64.
+        """Encode an instruction; operands that its text does not have are ignored. f0 has the number 64.
 
         PyvExtError for an unknown mnemonic or an operand that the encoding cannot hold.
         """
@@ -184,7 +184,8 @@ class Isa:
         return word
 
     def disassemble(self, word: int, pc: int, *, numeric: bool = False) -> str:
-        """The text of `word` at `pc` as objdump prints it (`-M no-aliases`, with `numeric` `-M no-aliases,numeric`).
+        """Return the text of `word` at `pc` as objdump prints it (`-M no-aliases`, with `numeric` `-M
+        no-aliases,numeric`).
 
         Illegal words become data directives.
         """
@@ -196,10 +197,10 @@ class Isa:
         return f".4byte\t{word & 0xFFFFFFFF:#x}" if word & 3 == 3 else f".2byte\t{word & 0xFFFF:#x}"
 
     def meaning(self, word: int) -> str:
-        """What a word that a hart has found illegal would be: its assembly text, and the extension that is lacking.
+        """Explain a word that a hart has found illegal: its assembly text, and the extension that is lacking.
 
-        A word that decodes is illegal for what it asks for: a CSR that does not exist or that the privilege mode may
-        not access, an instruction of a higher mode, floating point that is off. Empty for a word without a meaning.
+        A word that decodes may be illegal for a CSR that does not exist or that the privilege mode may not access, an
+        instruction of a higher mode, or floating point that is off. Empty for a word without a meaning.
         """
         decoded = self.decode(word)
         if decoded is not None:
@@ -218,7 +219,7 @@ class Isa:
 
 
 def extensions_of(name: str) -> tuple[str, ...]:
-    """The extensions that an ISA string names, in its order. PyvExtError as for `Isa`."""
+    """Return the extensions that an ISA string names, in its order. PyvExtError as for `Isa`."""
     base, *words = name.lower().split("_")
     letters = base.removeprefix("rv32")
     known = ", ".join(extension for extension in _TABLE if extension != "i")
@@ -277,7 +278,8 @@ def _custom_rows(custom: Iterable[CustomInstruction]) -> list[Row]:
 
 
 def _native_row(item: CustomInstruction, row: Row) -> Row:
-    """The row of an instruction that is an expression; its handler is for engines that execute no expressions."""
+    """Return the row of an instruction that is an expression; its handler is for engines that execute no
+    expressions."""
     if item.handler is not None or item.ready is not None or item.device is not None:
         raise PyvExtError(f"custom instruction {item.name}: an expr has no handler, ready or device: drop one of them")
     format = row.format
@@ -307,7 +309,7 @@ def _native_row(item: CustomInstruction, row: Row) -> Row:
 
 
 def _refuse_overlap(rows: Sequence[Row]) -> None:
-    """PyvExtError if a custom row shares a word or a name with any other row.
+    """Raise PyvExtError if a custom row shares a word or a name with any other row.
 
     Standard rows may share words: the one with more fixed bits wins, as in the manual's encodings.
     """
@@ -327,7 +329,7 @@ def _refuse_overlap(rows: Sequence[Row]) -> None:
 
 
 def _grouped(rows: Iterable[Row]) -> dict[tuple[int, int], list[Row]]:
-    """Rows by length and key bits, those with more fixed bits first."""
+    """Group rows by length and key bits, those with more fixed bits first."""
     groups: defaultdict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: -row.mask.bit_count()):
         key = KEY[row.length]

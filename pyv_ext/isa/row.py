@@ -1,4 +1,4 @@
-"""One row of the instruction table: everything that is known about one instruction."""
+"""Rows of the instruction table: encoding, operands, meaning and cost of an instruction."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from pyv_ext.timing import CoreTiming
 
 
 class Kind(Enum):
-    """How an engine executes a row. What differs between the rows of a kind is in their fields."""
+    """Op class of a row, by which engines execute it. Rows of a class differ in their fields."""
 
     OP = auto()
     """rd = expr"""
@@ -57,13 +57,13 @@ Compute = Callable[[int, int, int, int], tuple[int, int]]
 
 @dataclass(frozen=True)
 class Row:
-    """One instruction.
+    """Instruction definition.
 
     `bits` is its encoding as the manuals print it, most significant bit first: 0 and 1 are fixed, "-" belongs to an
-    operand, blanks only group; 16 or 32 of them give its length. Words in which an operand named in `nonzero` is 0
-    are another instruction or reserved. `timing` names the field of `CoreTiming` that is its cost (a taken branch
-    costs `taken` instead). `expr` is in the dialect of `pyv_ext.isa.expressions`. `floating` rows, those with f
-    registers, are illegal while mstatus.FS is Off.
+    operand, blanks only group; 16 or 32 of them give its length. Words in which an operand named in `nonzero` is 0 are
+    another instruction or reserved. `timing` names the field of `CoreTiming` that is its cost (a taken branch costs
+    `taken` instead). `expr` is in the dialect of `pyv_ext.isa.expressions`. `floating` rows, those with f registers,
+    are illegal while mstatus.FS is Off.
     """
 
     name: str
@@ -89,12 +89,12 @@ class Row:
         self.__dict__.update(match=match, mask=mask, length=len(bits) // 8)
 
     def cost(self, timing: CoreTiming) -> int:
-        """Cycles that it takes, without those of `extra`; a taken branch costs `taken` instead."""
+        """Return the cycles without those of `extra`; a taken branch costs `taken` instead."""
         more = 0 if self.custom is None else self.custom.cycles
         return self.issue_cycles(timing) + (more if isinstance(more, int) else 0)
 
     def issue_cycles(self, timing: CoreTiming) -> int:
-        """Cycles of its issue, in the last of which a custom instruction acts."""
+        """Return the issue cycles, in the last of which a custom instruction takes effect."""
         cycles: int = getattr(timing, self.timing)
         if self.custom is None:
             return cycles
@@ -102,7 +102,7 @@ class Row:
 
     @property
     def extra(self) -> str:
-        """Expression of the cycles that it takes beyond `cost`, at most `MAX_EXTRA`; empty: none."""
+        """Expression of the cycles beyond `cost`, at most `MAX_EXTRA`; empty: none."""
         more = 0 if self.custom is None else self.custom.cycles
         return more if isinstance(more, str) else ""
 
@@ -112,12 +112,12 @@ def op(name: str, format: Format, bits: str, expr: str, timing: str = "alu") -> 
 
 
 def short(name: str, base: Row, format: Format, bits: str, *nonzero: str) -> Row:
-    """A compressed instruction: `base` under another encoding."""
+    """Return a compressed instruction: `base` under another encoding."""
     return replace(base, name=name, format=format, bits=bits, nonzero=nonzero)
 
 
 class Instruction(NamedTuple):
-    """A decoded word: its row and OPERANDS. Registers are numbers, the immediate is signed as its format says."""
+    """Decoded word: its row and OPERANDS. Registers are numbers, the immediate is signed as its format defines."""
 
     row: Row
     word: int
@@ -130,7 +130,7 @@ class Instruction(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The mnemonic."""
+        """Mnemonic."""
         return self.row.name
 
     @property
@@ -140,7 +140,7 @@ class Instruction(NamedTuple):
 
     @property
     def writes_csr(self) -> bool:
-        """Whether an instruction that accesses a CSR writes it."""
+        """Check whether an instruction that accesses a CSR writes it."""
         return self.row.kind is Kind.CSR_WRITE or bool(self.word >> 15 & 31)
 
     @property

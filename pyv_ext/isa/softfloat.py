@@ -1,9 +1,10 @@
-"""IEEE 754 arithmetic of binary32 and binary64 in integers: the definition of what instructions of F and D compute.
+"""IEEE 754 arithmetic of binary32 and binary64 in integers: the definition of the instructions of F and D.
 
 A finite number is (sign, significand, exponent): (-1)^sign · significand · 2^exponent, exact for any integers. An
-operation computes that and rounds it once. Every function takes and gives encodings, and gives the exceptions that it
-raises as bits of fflags. As RISC-V demands, each NaN that an operation makes is the canonical one, tininess is detected
-after rounding, and an integer that does not fit is the nearest one that does (unprivileged manual, F 2.2 and D 2.2).
+operation computes that and rounds it once. Every function takes and returns encodings, and returns the exceptions that
+it raises as bits of fflags. As RISC-V demands, each NaN that an operation makes is the canonical NaN, tininess is
+detected after rounding, and an integer that does not fit becomes the nearest that fits (unprivileged manual, F 2.2 and
+D 2.2).
 """
 
 from math import isqrt
@@ -20,7 +21,7 @@ Result = tuple[int, int]
 
 
 class Format(NamedTuple):
-    """A binary interchange format."""
+    """Binary interchange format."""
 
     exponent: int
     """Bits."""
@@ -29,7 +30,7 @@ class Format(NamedTuple):
 
     @property
     def sign(self) -> int:
-        """The sign bit."""
+        """Sign bit."""
         return 1 << self.exponent + self.fraction
 
     @property
@@ -38,17 +39,17 @@ class Format(NamedTuple):
 
     @property
     def quiet(self) -> int:
-        """The bit that makes a NaN quiet."""
+        """Bit that makes a NaN quiet."""
         return 1 << self.fraction - 1
 
     @property
     def nan(self) -> int:
-        """The canonical NaN."""
+        """Canonical NaN."""
         return self.infinity | self.quiet
 
     @property
     def least(self) -> int:
-        """The exponent of the smallest number: all subnormal numbers are multiples of it."""
+        """Exponent of the smallest number: all subnormal numbers are multiples of it."""
         return 2 - (1 << self.exponent - 1) - self.fraction
 
 
@@ -62,7 +63,7 @@ class _Number(NamedTuple):
 
 
 def _unpack(form: Format, bits: int) -> _Number:
-    """A number that is finite."""
+    """Unpack a finite number."""
     exponent, fraction = (bits & form.infinity) >> form.fraction, bits & (1 << form.fraction) - 1
     if exponent:
         return _Number(bits // form.sign, 1 << form.fraction | fraction, exponent - 1 + form.least)
@@ -82,12 +83,12 @@ def _is_infinite(form: Format, bits: int) -> bool:
 
 
 def _nan(form: Format, *operands: int) -> Result:
-    """The result of an operation with a NaN among its operands."""
+    """Return the result of an operation with a NaN among its operands."""
     return form.nan, NV if any(is_signaling(form, bits) for bits in operands) else 0
 
 
 def _integer(sign: int, significand: int, drop: int, mode: int) -> Result:
-    """significand / 2^drop rounded to an integer, of a number of that sign, and whether that is inexact."""
+    """Round significand / 2^drop, of a number of that sign, to an integer; return it, and NX if it is inexact."""
     if drop <= 0:
         return significand << -drop, 0
     kept, rest = significand >> drop, significand & (1 << drop) - 1
@@ -102,7 +103,7 @@ def _integer(sign: int, significand: int, drop: int, mode: int) -> Result:
 
 
 def _round(form: Format, sign: int, significand: int, exponent: int, mode: int) -> Result:
-    """The encoding of a number that is not zero."""
+    """Round and encode a number that is not zero."""
     excess = significand.bit_length() - form.fraction - 1
     drop = max(excess, form.least - exponent)
     kept, flags = _integer(sign, significand, drop, mode)
@@ -118,7 +119,7 @@ def _round(form: Format, sign: int, significand: int, exponent: int, mode: int) 
 
 
 def _sum(form: Format, one: _Number, other: _Number, mode: int) -> Result:
-    """The sum of two numbers, rounded. A sum of zero is negative if both are, or if it is rounded down and one is."""
+    """Add two numbers and round. A sum of zero is negative if both are, or if it is rounded down and either is."""
     exponent = min(one.exponent, other.exponent)
     total = 0
     for number in (one, other):
@@ -134,7 +135,7 @@ def _sum(form: Format, one: _Number, other: _Number, mode: int) -> Result:
 
 
 def add(form: Format, a: int, b: int, mode: int) -> Result:
-    """a + b"""
+    """Return a + b."""
     if is_nan(form, a) or is_nan(form, b):
         return _nan(form, a, b)
     if _is_infinite(form, a):
@@ -145,12 +146,12 @@ def add(form: Format, a: int, b: int, mode: int) -> Result:
 
 
 def sub(form: Format, a: int, b: int, mode: int) -> Result:
-    """a - b"""
+    """Return a - b."""
     return add(form, a, b if is_nan(form, b) else b ^ form.sign, mode)
 
 
 def mul(form: Format, a: int, b: int, mode: int) -> Result:
-    """a · b"""
+    """Return a · b."""
     if is_nan(form, a) or is_nan(form, b):
         return _nan(form, a, b)
     sign = (a ^ b) & form.sign
@@ -165,7 +166,7 @@ def mul(form: Format, a: int, b: int, mode: int) -> Result:
 
 
 def fma(form: Format, a: int, b: int, c: int, mode: int) -> Result:
-    """a · b + c, rounded once. Infinity times zero is invalid even when c is a NaN."""
+    """Return a · b + c, rounded once. Infinity times zero is invalid even when c is a NaN."""
     magnitudes = {a & ~form.sign, b & ~form.sign}
     if magnitudes == {0, form.infinity}:
         return form.nan, NV
@@ -184,7 +185,7 @@ def fma(form: Format, a: int, b: int, c: int, mode: int) -> Result:
 
 
 def div(form: Format, a: int, b: int, mode: int) -> Result:
-    """a / b"""
+    """Return a / b."""
     if is_nan(form, a) or is_nan(form, b):
         return _nan(form, a, b)
     sign = (a ^ b) & form.sign
@@ -204,7 +205,7 @@ def div(form: Format, a: int, b: int, mode: int) -> Result:
 
 
 def sqrt(form: Format, a: int, mode: int) -> Result:
-    """The square root of a; that of -0 is -0."""
+    """Return the square root of a; that of -0 is -0."""
     if is_nan(form, a):
         return _nan(form, a)
     if not a & ~form.sign:
@@ -225,39 +226,39 @@ def sqrt(form: Format, a: int, mode: int) -> Result:
 
 
 def _order(form: Format, bits: int) -> int:
-    """An integer by which numbers are ordered, -0 and 0 alike."""
+    """Return an integer by which numbers are ordered, -0 and 0 alike."""
     magnitude = bits & ~form.sign
     return -magnitude if bits & form.sign else magnitude
 
 
 def equal(form: Format, a: int, b: int) -> Result:
-    """Whether a = b; a quiet NaN is no exception."""
+    """Compare a = b; a quiet NaN is no exception."""
     if is_nan(form, a) or is_nan(form, b):
         return 0, _nan(form, a, b)[1]
     return int(_order(form, a) == _order(form, b)), 0
 
 
 def less(form: Format, a: int, b: int) -> Result:
-    """Whether a < b; any NaN is invalid."""
+    """Compare a < b; any NaN is invalid."""
     if is_nan(form, a) or is_nan(form, b):
         return 0, NV
     return int(_order(form, a) < _order(form, b)), 0
 
 
 def less_equal(form: Format, a: int, b: int) -> Result:
-    """Whether a <= b; any NaN is invalid."""
+    """Compare a <= b; any NaN is invalid."""
     if is_nan(form, a) or is_nan(form, b):
         return 0, NV
     return int(_order(form, a) <= _order(form, b)), 0
 
 
 def minimum(form: Format, a: int, b: int) -> Result:
-    """minimumNumber of IEEE 754-2019: of a number and a NaN the number; -0 is below 0."""
+    """Return minimumNumber of IEEE 754-2019: of a number and a NaN the number; -0 is below 0."""
     return _lower(form, a, b, 0)
 
 
 def maximum(form: Format, a: int, b: int) -> Result:
-    """maximumNumber of IEEE 754-2019."""
+    """Return maximumNumber of IEEE 754-2019."""
     return _lower(form, a, b, form.sign)
 
 
@@ -270,7 +271,7 @@ def _lower(form: Format, a: int, b: int, negate: int) -> Result:
 
 
 def classify(form: Format, a: int) -> int:
-    """The mask of FCLASS: one of ten bits."""
+    """Return the mask of FCLASS: one of ten bits."""
     magnitude = a & ~form.sign
     if magnitude > form.infinity:
         return 1 << (9 if a & form.quiet else 8)
@@ -283,7 +284,7 @@ def classify(form: Format, a: int) -> int:
 
 
 def to_integer(form: Format, a: int, mode: int, low: int, high: int) -> Result:
-    """a rounded to an integer from `low` to `high`; a NaN becomes `high`."""
+    """Round a to an integer from `low` to `high`; a NaN becomes `high`."""
     sign = a & form.sign
     if is_nan(form, a):
         return high, NV
@@ -296,12 +297,12 @@ def to_integer(form: Format, a: int, mode: int, low: int, high: int) -> Result:
 
 
 def from_integer(form: Format, value: int, mode: int) -> Result:
-    """The number nearest to an integer."""
+    """Round an integer to the nearest number."""
     return _round(form, int(value < 0), abs(value), 0, mode) if value else (0, 0)
 
 
 def convert(form: Format, a: int, to: Format, mode: int) -> Result:
-    """a in another format."""
+    """Convert a to another format."""
     if is_nan(form, a):
         return to.nan, _nan(form, a)[1]
     sign = to.sign if a & form.sign else 0

@@ -60,7 +60,7 @@ it is the one that assemblers choose: `mode` the dynamic one, `mode!`, of an exa
 
 
 def text(instruction: Instruction, target: int, *, numeric: bool = False) -> str:
-    """Mnemonic and operands, apart by a tab.
+    """Return mnemonic and operands, separated by a tab.
 
     `target` is the address that the immediate of a jump means; `numeric` writes x0..x31 instead of the ABI's names.
     """

@@ -41,7 +41,7 @@ def after_store(machine: Machine, address: int, size: int, start: int) -> int:
 
 @callback
 def refuse_access(machine: Machine, address: int, size: int, write: int, start: int) -> int:
-    """Tell the device that decodes an address, if any, that an access was refused; the caller raises the fault."""
+    """Notify the device that decodes an address, if any, of a refused access; the caller raises the fault."""
     raise NotImplementedError
 
 
@@ -49,7 +49,7 @@ def refuse_access(machine: Machine, address: int, size: int, write: int, start: 
 
 
 def memory_at(machine: Machine, address: int, size: int) -> Memory | None:
-    """The memory that has all bytes of an access."""
+    """Find the memory that has all bytes of an access."""
     for memory in machine.memories:
         if memory.base <= address and address + size <= memory.base + memory.size:
             return memory
@@ -57,7 +57,7 @@ def memory_at(machine: Machine, address: int, size: int) -> Memory | None:
 
 
 def read_memory(place: int, size: int) -> int:
-    """Bytes at a host address, zero-extended."""
+    """Load the bytes at a host address, zero-extended."""
     if size == 4:
         return load_u32(place)
     if size == 1:
@@ -78,7 +78,7 @@ def write_memory(place: int, size: int, value: int) -> None:
 
 
 def load_memory(machine: Machine, memory: Memory, address: int, size: int, start: int) -> int:
-    """Value of a load from memory."""
+    """Load from memory; return the value."""
     if machine.guarded or memory.shadowed:
         before_access(machine, address, size, 0, start)
     offset = address - memory.base
@@ -92,7 +92,7 @@ def load_memory(machine: Machine, memory: Memory, address: int, size: int, start
 
 
 def store_memory(machine: Machine, memory: Memory, address: int, size: int, value: int, start: int) -> None:
-    """Store to memory that is writable."""
+    """Store to writable memory."""
     if machine.guarded or memory.shadowed:
         before_access(machine, address, size, 1, start)
     offset = address - memory.base
@@ -108,7 +108,7 @@ def store_memory(machine: Machine, memory: Memory, address: int, size: int, valu
 
 
 def load(machine: Machine, address: int, size: int, start: int, reuse: int) -> int:
-    """Value of a load that starts in a cycle, zero-extended; 0 where it traps. `reuse`: a register that is declared
+    """Load in cycle `start`; return the value, zero-extended, or 0 where it traps. `reuse`: a register that is declared
     stable returns its last value while no device has changed."""
     memory = memory_at(machine, address, size)
     if address & size - 1 and not (memory is not None and machine.misaligned):
@@ -161,7 +161,7 @@ def store(machine: Machine, address: int, size: int, value: int, start: int) -> 
 
 
 def log_store(machine: Machine, address: int, start: int, cycles: int) -> None:
-    """Log a store that has retired, if it is one to memory: that of a device is in the log already."""
+    """Log a store that has retired, if it is to memory: a store to a device is logged by its access."""
     if memory_at(machine, address, 1) is not None:
         log_cycles(machine, LogKind.STORES, start, cycles, address & -LINE)
 
@@ -170,7 +170,7 @@ def log_store(machine: Machine, address: int, start: int, cycles: int) -> None:
 
 
 def atomic_memory(machine: Machine, address: int, size: int, write: int, start: int) -> Memory | None:
-    """Memory of an LR (`write` 0), SC or AMO; None where it traps."""
+    """Find the memory of an LR (`write` 0), SC or AMO; None where it traps."""
     if address & size - 1:
         machine.fault = Cause.MISALIGNED_STORE if write else Cause.MISALIGNED_LOAD
         return None
@@ -183,13 +183,13 @@ def atomic_memory(machine: Machine, address: int, size: int, write: int, start: 
 
 
 def load_atomic(machine: Machine, address: int, size: int, write: int, start: int) -> int:
-    """Value that LR or AMO (`write`) loads; 0 where it traps."""
+    """Load for LR or AMO (`write`); return the value, or 0 where it traps."""
     memory = atomic_memory(machine, address, size, write, start)
     return 0 if memory is None else load_memory(machine, memory, address, size, start)
 
 
 def load_reserved(machine: Machine, address: int, size: int, start: int) -> int:
-    """Value that LR loads; 0 where it traps."""
+    """Execute LR; return the value, or 0 where it traps."""
     value = load_atomic(machine, address, size, 0, start)
     if not machine.fault:
         reserve(machine, address, value)
@@ -197,7 +197,7 @@ def load_reserved(machine: Machine, address: int, size: int, start: int) -> int:
 
 
 def store_conditional(machine: Machine, address: int, size: int, value: int, start: int, cycles: int) -> int:
-    """SC: 0 on success, 1 on failure or trap. `cycles`: cost of one that fails."""
+    """Execute SC; return 0 on success, 1 on failure or trap. `cycles`: cost of a failed SC."""
     memory = atomic_memory(machine, address, size, 1, start)
     if memory is None:
         return 1
@@ -211,7 +211,7 @@ def store_conditional(machine: Machine, address: int, size: int, value: int, sta
 
 
 def store_atomic(machine: Machine, address: int, size: int, value: int, start: int) -> None:
-    """Store of an AMO after its `load_atomic`, whose cycles are those of the instruction."""
+    """Store for an AMO, after its `load_atomic`, whose cycles are those of the instruction."""
     memory = memory_at(machine, address, size)
     cycles = machine.cycles
     if memory is not None:
@@ -223,8 +223,8 @@ def store_atomic(machine: Machine, address: int, size: int, value: int, start: i
 
 
 def fence(machine: Machine, immediate: int, start: int, cycles: int) -> int:
-    """Cycles of a fence that starts in a cycle and takes `cycles` at least: one with o among its predecessors waits for
-    the last posted store to arrive."""
+    """Execute a fence in cycle `start`; return its cycles, at least `cycles`. With o among its predecessors it waits
+    for the last posted store to arrive."""
     if immediate & W_BEFORE_O == W_BEFORE_O:
         machine.fenced = start
     if not immediate & O_BEFORE:

@@ -35,7 +35,7 @@ _MIX = 0x9E37
 
 @callback
 def find_register(machine: Machine, register: Register, address: int, size: int) -> int:
-    """Fill in the record of a register."""
+    """Set the record of a register."""
     raise NotImplementedError
 
 
@@ -60,7 +60,7 @@ def advance_device(machine: Machine, number: int, now: int) -> int:
 
 @callback
 def serve_uart(machine: Machine) -> int:
-    """Take the characters that were sent, and fill the receiver."""
+    """Take the output of the UART, and fill its receiver."""
     raise NotImplementedError
 
 
@@ -68,7 +68,8 @@ def serve_uart(machine: Machine) -> int:
 
 
 def follow_lines(machine: Machine, cycle: int) -> None:
-    """Bits of mip from the start of a cycle on. Cycles do not go back, though the host may act within an access."""
+    """Update the bits of mip from the start of a cycle on. Cycles do not decrease, though the host may act within an
+    access."""
     wiring = machine.wiring
     levels = 0
     direct = False
@@ -97,7 +98,7 @@ def follow_lines(machine: Machine, cycle: int) -> None:
 
 
 def find_next(machine: Machine) -> None:
-    """Update `next` and `limit`."""
+    """Update `next` and `limit` from all deadlines."""
     soonest = NEVER
     for device in machine.devices:
         soonest = min(soonest, device.due)
@@ -110,7 +111,7 @@ def find_next(machine: Machine) -> None:
 
 
 def settle(machine: Machine, cycle: int) -> None:
-    """Devices have changed, seen from the start of a cycle on."""
+    """Update lines and deadlines after a change of devices, with effect from the start of a cycle."""
     machine.changes += 1
     if machine.wiring.on:
         follow_lines(machine, cycle)
@@ -121,7 +122,7 @@ def settle(machine: Machine, cycle: int) -> None:
 
 
 def look(machine: Machine, device: Device) -> None:
-    """Line and next event of a device in the subset."""
+    """Update line and next event of a device in the subset."""
     if device.kind == CLINT:
         device.due = machine.clint.due
     elif device.kind == UART:
@@ -168,7 +169,7 @@ def write_register(machine: Machine, number: int, offset: int, size: int, value:
 
 
 def deliver(machine: Machine, now: int) -> None:
-    """Let posted stores arrive that are due; nobody waits for them, and one that its device refuses is dropped."""
+    """Deliver posted stores that are due; nothing waits for them, and a store that its device refuses is dropped."""
     while machine.count:
         store = machine.posted[machine.first]
         if store.arrival > now:
@@ -181,7 +182,7 @@ def deliver(machine: Machine, now: int) -> None:
 
 
 def advance(machine: Machine, cycle: int) -> None:
-    """Do all that is due at the start of `cycle` or earlier."""
+    """Deliver all events due at the start of `cycle` or earlier."""
     while machine.next <= cycle:
         now = machine.next
         machine.now = now
@@ -200,7 +201,8 @@ def advance(machine: Machine, cycle: int) -> None:
 
 
 def proceed(machine: Machine, cycle: int) -> int:
-    """Process what is due at the start of a cycle; the cycles that native code may run then, 0 where it must return."""
+    """Deliver the events due at the start of a cycle; return the budget of native code after it, 0 where it must
+    return."""
     if machine.leave or cycle >= machine.until:
         return 0
     advance(machine, cycle)
@@ -208,7 +210,7 @@ def proceed(machine: Machine, cycle: int) -> int:
 
 
 def wait_for_interrupt(machine: Machine, cycle: int) -> int:
-    """Advance from event to event for a WFI that began in `cycle`; the cycle in which it retires.
+    """Advance from event to event for a WFI that began in `cycle`; return the cycle in which it retires.
 
     LEAVE: it goes on waiting; `cycles` is the cycle reached, `again` that in which interrupts are compared next.
     """
@@ -234,7 +236,7 @@ def wait_for_interrupt(machine: Machine, cycle: int) -> int:
 
 
 def register_at(machine: Machine, address: int, size: int) -> Register:
-    """The record of a device register; neither readable nor writable where there is none."""
+    """Find the record of a device register, which is neither readable nor writable where no register is."""
     tag = address | size << 32
     place = (address * _MIX >> 12) % REGISTERS
     while machine.registers[place].tag != tag and machine.registers[place].tag:
@@ -246,7 +248,7 @@ def register_at(machine: Machine, address: int, size: int) -> Register:
 
 
 def load_register(machine: Machine, register: Register, address: int, size: int, start: int) -> int:
-    """Value of a load that starts in a cycle; `cycles` and `fault` are set."""
+    """Load from a register in cycle `start`; return the value. Sets `cycles` and `fault`."""
     acts = start + register.load_acts
     machine.cycles = register.load_cycles
     machine.fault = 0
@@ -265,8 +267,8 @@ def load_register(machine: Machine, register: Register, address: int, size: int,
 
 
 def store_register(machine: Machine, register: Register, address: int, size: int, value: int, start: int) -> None:
-    """Store, from a cycle on; `cycles` and `fault` are set. A posted one stalls until the oldest in flight has arrived
-    where as many are in flight as may be."""
+    """Store to a register in cycle `start`. Sets `cycles` and `fault`. A posted store stalls while the write buffer is
+    full, until the oldest store has arrived."""
     machine.cycles = register.store_cycles
     machine.fault = 0
     if register.one_way:
@@ -300,7 +302,7 @@ def store_register(machine: Machine, register: Register, address: int, size: int
 
 
 def post(store: PostedStore, arrival: int, number: int, addr: int, size: int, value: int) -> None:
-    """Put a store on its way."""
+    """Set the record of a posted store."""
     store.arrival = arrival
     store.number = number
     store.addr = addr

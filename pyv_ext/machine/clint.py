@@ -8,32 +8,32 @@ _FAR = 1 << 29
 
 
 def time_low(clint: Clint, ticks: int) -> int:
-    """Low half of mtime after so many ticks."""
+    """Return the low half of mtime after a number of ticks."""
     return clint.offset_low + ticks & WORD
 
 
 def time_high(clint: Clint, ticks: int) -> int:
-    """High half of mtime after so many ticks."""
+    """Return the high half of mtime after a number of ticks."""
     carry = clint.offset_low + (ticks & WORD) >> 32
     return clint.offset_high + (ticks >> 32) + carry & WORD
 
 
 def set_time(clint: Clint, high: int, low: int, ticks: int) -> None:
-    """Let mtime be this after so many ticks."""
+    """Set mtime, as of a number of ticks."""
     borrow = 1 if low < ticks & WORD else 0
     clint.offset_low = low - ticks & WORD
     clint.offset_high = high - (ticks >> 32) - borrow & WORD
 
 
 def reached(clint: Clint, ticks: int) -> bool:
-    """Whether mtime >= mtimecmp."""
+    """Check mtime >= mtimecmp."""
     high = time_high(clint, ticks)
     return high > clint.compare_high or (high == clint.compare_high and time_low(clint, ticks) >= clint.compare_low)
 
 
 def find_due(clint: Clint) -> None:
-    """Decide when the timer's level changes next: mtime reaches mtimecmp or, after it has, wraps around to 0 below it;
-    at once where a tick has become shorter."""
+    """Update the deadline of the timer's next change: mtime reaches mtimecmp or, after that, wraps around to 0 below
+    it; at once where a tick has become shorter."""
     ticks = clint.seen // clint.divider
     clint.due = NEVER
     if not clint.timer and reached(clint, ticks):
@@ -51,7 +51,7 @@ def find_due(clint: Clint) -> None:
 
 
 def decide(clint: Clint, cycle: int) -> None:
-    """The timer's level at the start of a cycle."""
+    """Update the timer's level at the start of a cycle."""
     clint.seen = cycle
     clint.timer = reached(clint, cycle // clint.divider)
     find_due(clint)

@@ -61,12 +61,12 @@ MVENDORID, MHARTID, MCONFIGPTR = ADDRESSES["mvendorid"], ADDRESSES["mhartid"], A
 
 
 def read_low(counter: Counter, count: int) -> int:
-    """Low half of a counter at a count."""
+    """Return the low half of a counter at a count."""
     return counter.low if counter.inhibited else counter.low + count & WORD
 
 
 def read_high(counter: Counter, count: int) -> int:
-    """High half of a counter at a count."""
+    """Return the high half of a counter at a count."""
     if counter.inhibited:
         return counter.high
     return counter.high + (count >> 32) + (counter.low + (count & WORD) >> 32) & WORD
@@ -94,7 +94,7 @@ def inhibit(counter: Counter, inhibited: int, count: int) -> None:
 
 
 def permits_csr(machine: Machine, address: int, write: int) -> bool:
-    """Whether an instruction may access a register now, if it exists."""
+    """Check whether an instruction may access a register now, if it exists."""
     hart = machine.hart
     if write and address >> 10 == 3:
         return False
@@ -113,12 +113,12 @@ def permits_csr(machine: Machine, address: int, write: int) -> bool:
 
 
 def load_csr(machine: Machine, address: int, write: int, cycle: int, instret: int) -> int:
-    """Value for an instruction that starts at `cycle`; ABSENT if the access is illegal or the CSR not handled here."""
+    """Read for an instruction that starts at `cycle`; ABSENT if the access is illegal or the CSR not handled here."""
     return read_csr(machine, address, cycle, instret) if permits_csr(machine, address, write) else ABSENT
 
 
 def read_csr(machine: Machine, address: int, cycle: int, instret: int) -> int:
-    """Value of a CSR at `cycle`, with `instret` instructions retired; ABSENT if it does not exist."""
+    """Read a CSR at `cycle`, with `instret` instructions retired; ABSENT if it does not exist."""
     hart = machine.hart
     if address == MSCRATCH:
         return hart.mscratch
@@ -168,13 +168,13 @@ def read_csr(machine: Machine, address: int, cycle: int, instret: int) -> int:
 
 
 def read_status(machine: Machine) -> int:
-    """Value of mstatus."""
+    """Read mstatus."""
     hart = machine.hart
     return hart.mstatus | hart.fs << FS_SHIFT | (SD if hart.fs == DIRTY else 0)
 
 
 def read_supervisor(machine: Machine, address: int) -> int:
-    """Value of a CSR of supervisor mode, or of delegation to it; ABSENT for any other address."""
+    """Read a CSR of supervisor mode, or of delegation to it; ABSENT for any other address."""
     hart = machine.hart
     if address == SSTATUS:
         return read_status(machine) & SUPERVISOR_STATUS
@@ -204,7 +204,7 @@ def read_supervisor(machine: Machine, address: int) -> int:
 
 
 def read_counter(machine: Machine, offset: int, cycle: int, instret: int) -> int:
-    """Value of a counter by its CSR offset from mcycle, or from cycle; event counters read as 0."""
+    """Read a counter by its CSR offset from mcycle, or from cycle; event counters read as 0."""
     hart = machine.hart
     if offset == 0:
         return read_low(hart.mcycle, cycle)
@@ -220,7 +220,7 @@ def read_counter(machine: Machine, offset: int, cycle: int, instret: int) -> int
 
 
 def is_zero(address: int) -> bool:
-    """Whether there is a register of this address that is always 0."""
+    """Check for a register that is always 0."""
     if MCOUNTINHIBIT + 3 <= address <= MCOUNTINHIBIT + 31 or TSELECT <= address <= TDATA3:
         return True  # mhpmevent, triggers
     if MVENDORID <= address < MHARTID or address == MCONFIGPTR:
@@ -313,7 +313,7 @@ def write_supervisor(machine: Machine, address: int, value: int) -> None:
 
 
 def cache_block_fields(value: int) -> int:
-    """Fields of menvcfg and senvcfg; the reserved value of CBIE becomes 0."""
+    """Return the fields of menvcfg and senvcfg; the reserved value of CBIE becomes 0."""
     return value & (CBCFE if value & CBIE == 2 << 4 else CBIE | CBCFE)
 
 

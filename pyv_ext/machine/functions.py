@@ -1,4 +1,4 @@
-"""The functions of clock, bus and core log for Python, and the machine that they act on."""
+"""Functions of clock, bus and core log for Python, and the machine that they act on."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -52,7 +52,7 @@ def _module(checked: bool) -> NativeModule:
 
 
 class MachineState:
-    """One machine's records, and its functions for Python: `call[function](arena, *arguments)`.
+    """Records of one machine, and its functions for Python: `call[function](arena, *arguments)`.
 
     CPython executes them until they are compiled: a short program does not wait for that.
     """
@@ -80,7 +80,7 @@ class MachineState:
         return self.call[function](self.arena, *arguments)
 
     def compile(self) -> None:
-        """Let the functions be machine code from now on."""
+        """Compile the functions to machine code."""
         module = _module(CHECKED)
         self.call.update({function: module.entry(function) for function in FUNCTIONS})
         for function in LINKED:

@@ -17,7 +17,7 @@ NONE = -1
 
 @callback
 def execute_instruction(machine: Machine, marked: int) -> int:
-    """Execute the next instruction in Python, or what comes before it; whether native code goes on after it.
+    """Execute the next instruction, or the interrupt before it, in Python; return whether native code goes on after it.
 
     `marked`: the instruction has been logged by `log.mark`.
     """
@@ -26,14 +26,14 @@ def execute_instruction(machine: Machine, marked: int) -> int:
 
 @callback
 def call_custom(machine: Machine, number: int, cycle: int, a: int, b: int) -> int:
-    """Call the handler of a custom instruction that acts in a cycle: cycles beyond its issue << 32 | rd; below 0: the
-    engine has to finish it."""
+    """Call the handler of a custom instruction that takes effect in a cycle; return cycles beyond its issue << 32 | rd,
+    or a number below 0: the engine has to finish it."""
     raise NotImplementedError
 
 
 @callback
 def find_space(machine: Machine) -> int:
-    """Fill in the words of native code for the hart's context."""
+    """Set the words of native code for the hart's context."""
     raise NotImplementedError
 
 
@@ -41,8 +41,8 @@ def find_space(machine: Machine) -> int:
 
 
 def enter_trap(machine: Machine, pc: int, cause: int, value: int) -> int:
-    """Go to a handler, and return its address: pc becomes mepc, privilege and interrupt enable are stacked in mstatus.
-    A trap from below machine mode that is delegated goes to supervisor mode instead (`enter_supervisor`).
+    """Enter a handler, and return its address: pc becomes mepc, privilege and interrupt enable are stacked in mstatus.
+    A delegated trap from below machine mode enters supervisor mode instead (`enter_supervisor`).
 
     `cause`: as in mcause.
     """
@@ -64,7 +64,7 @@ def enter_trap(machine: Machine, pc: int, cause: int, value: int) -> int:
 
 
 def enter_supervisor(machine: Machine, pc: int, cause: int, value: int) -> int:
-    """Go to the handler of supervisor mode, as `enter_trap`: pc becomes sepc, the previous mode is SPP."""
+    """Enter the handler of supervisor mode, as `enter_trap`: pc becomes sepc, the previous mode is SPP."""
     hart = machine.hart
     hart.sepc = pc
     hart.scause = cause
@@ -76,13 +76,13 @@ def enter_supervisor(machine: Machine, pc: int, cause: int, value: int) -> int:
 
 
 def handler(vector: int, cause: int) -> int:
-    """Address of the handler by mtvec or stvec."""
+    """Return the address of the handler by mtvec or stvec."""
     base = vector & -4
     return base + 4 * (cause & ~INTERRUPT) if cause & INTERRUPT and vector & 1 else base
 
 
 def change_mode(machine: Machine, mode: int) -> None:
-    """Go to a privilege mode."""
+    """Change the privilege mode."""
     hart = machine.hart
     if hart.priv != mode or hart.mstatus & MPRV or hart.context != mode:
         hart.priv = mode
@@ -111,13 +111,13 @@ def take_trap(machine: Machine, pc: int, cause: int, value: int, instret: int) -
 
 
 def call_environment(machine: Machine, pc: int, instret: int) -> int:
-    """ECALL, as `take_trap`."""
+    """Execute ECALL, as `take_trap`."""
     return take_trap(machine, pc, Cause.ECALL_USER + machine.hart.priv, 0, instret)
 
 
 def return_from_trap(machine: Machine, level: int) -> int:
-    """Execute MRET (`level` MACHINE) or SRET (SUPERVISOR): unstack privilege and interrupt enable. The next pc; NONE
-    where it is illegal."""
+    """Execute MRET (`level` MACHINE) or SRET (SUPERVISOR): unstack privilege and interrupt enable. Returns the next pc,
+    or NONE where it is illegal."""
     hart = machine.hart
     if hart.priv < level or (level == SUPERVISOR and hart.priv == SUPERVISOR and hart.mstatus & TSR):
         return NONE
@@ -140,14 +140,14 @@ def return_from_trap(machine: Machine, level: int) -> int:
 
 
 def disturbed(machine: Machine) -> bool:
-    """Whether something may come before the next instruction: an interrupt, or another privilege mode."""
+    """Check whether an interrupt, or another privilege mode, may come before the next instruction."""
     hart = machine.hart
     return hart.mip & hart.mie != 0 or hart.moved != 0
 
 
 def native_space(machine: Machine) -> int:
-    """Address of the words of native code for the hart's context; clears `moved`. 0: none, or outdated by a write to
-    PMP, and Python has to fill it in."""
+    """Return the address of the words of native code for the hart's context, and clear `moved`. 0: missing, or outdated
+    by a write to PMP, and Python has to set it."""
     hart = machine.hart
     if hart.spaces_at != hart.pmp_writes or not hart.spaces[hart.context]:
         return 0
@@ -156,7 +156,7 @@ def native_space(machine: Machine) -> int:
 
 
 def pending_interrupt(machine: Machine) -> int:
-    """Interrupt that the next instruction is squashed for, unless it is a WFI that waits; NONE."""
+    """Return the interrupt that squashes the next instruction, unless that is a WFI that waits; NONE."""
     hart = machine.hart
     pending = hart.mip & hart.mie
     if not pending:
@@ -170,7 +170,7 @@ def pending_interrupt(machine: Machine) -> int:
 
 
 def highest_priority(interrupts: int) -> int:
-    """Interrupt of the highest priority among bits of mip; NONE."""
+    """Return the interrupt of the highest priority among bits of mip; NONE."""
     if interrupts & 1 << Interrupt.EXTERNAL:
         return Interrupt.EXTERNAL
     if interrupts & 1 << Interrupt.SOFTWARE:
@@ -185,25 +185,25 @@ def highest_priority(interrupts: int) -> int:
 
 
 def take_interrupt(machine: Machine, pc: int) -> int:
-    """Take the interrupt that the instruction at `pc` is squashed for: the handler's address; NONE."""
+    """Take the interrupt that squashes the instruction at `pc`; return the handler's address, or NONE."""
     cause = pending_interrupt(machine)
     return NONE if cause == NONE else enter_trap(machine, pc, cause | INTERRUPT, 0)
 
 
 def permits_wait(machine: Machine) -> bool:
-    """Whether WFI is legal now."""
+    """Check whether WFI is legal now."""
     hart = machine.hart
     return hart.priv == MACHINE or not (hart.mstatus & TW or (hart.priv == USER and hart.supervisor_mode))
 
 
 def permits_translation_fence(machine: Machine) -> bool:
-    """Whether SFENCE.VMA is legal now; there is no translation of addresses to order."""
+    """Check whether SFENCE.VMA is legal now; no address translation is there to order."""
     hart = machine.hart
     return hart.priv == MACHINE or (hart.priv == SUPERVISOR and not hart.mstatus & TVM)
 
 
 def permits_cache_block(machine: Machine, field: int) -> bool:
-    """Whether the hart may now execute the cache-block operations that a field of menvcfg governs."""
+    """Check whether the hart may now execute the cache-block operations that a field of menvcfg governs."""
     hart = machine.hart
     enabled = hart.menvcfg
     if hart.supervisor_mode and hart.priv == USER:
@@ -215,19 +215,18 @@ def permits_cache_block(machine: Machine, field: int) -> bool:
 
 
 def reserve(machine: Machine, address: int, word: int) -> None:
-    """Register the reservation of LR. It lasts as long as the reserved word keeps its value: what else may have written
-    it since, a device or the hart itself, needs no watching, and a write of the same value could as well have come
-    before the LR."""
+    """Register the reservation of LR, which lasts as long as the reserved word keeps its value. Writes by devices or
+    the hart need no watching: a write of the same value could as well have come before the LR."""
     machine.hart.reserved_address = address
     machine.hart.reserved_word = word
 
 
 def is_reserved(machine: Machine, address: int, word: int) -> bool:
-    """Whether SC may store at an address, where `word` is now."""
+    """Check whether SC may store at an address that now holds `word`."""
     return machine.hart.reserved_address == address and machine.hart.reserved_word == word
 
 
 def cancel_reservation(machine: Machine) -> None:
-    """Forget the reservation."""
+    """Cancel the reservation."""
     machine.hart.reserved_address = NEVER
     machine.hart.reserved_word = 0

@@ -1,4 +1,4 @@
-"""Core log in the native subset: what the core has done, in records of 32 bytes, for observers that read it in chunks.
+"""Core log in the native subset: events of the core, in records of 32 bytes, for observers that read it in chunks.
 
 A kind of record is enabled always, or within a submission window only. The window opens at the entry of a submit
 function. It closes when all submit functions have returned and a submission has left the core.
@@ -13,13 +13,13 @@ EXTERNAL = 1 << 31 | 11
 
 @callback
 def read_log(machine: Machine) -> int:
-    """Let observers read the records, and remove them."""
+    """Pass the records to observers, and remove them."""
     raise NotImplementedError
 
 
 @callback
 def mark_return(machine: Machine, address: int) -> int:
-    """Let `mark` be called before each instruction at a return address."""
+    """Call `mark` before each instruction at a return address from now on."""
     raise NotImplementedError
 
 
@@ -97,7 +97,7 @@ def log_mret(machine: Machine, start: int, cycles: int) -> None:
 
 
 def contains(addresses: list[int], address: int) -> bool:
-    """Whether an address is among others."""
+    """Check whether an address is in a list."""
     match = False
     for each in addresses:
         match = match or each == address
@@ -105,7 +105,7 @@ def contains(addresses: list[int], address: int) -> bool:
 
 
 def mark(machine: Machine, pc: int, ra: int, sp: int, cycle: int) -> int:
-    """Log that a submit function begins at `pc`, or has returned there. Always 0."""
+    """Log the begin of a submit function at `pc`, or its return there. Returns 0."""
     if machine.called:
         call = machine.calls[machine.called - 1]
         if call.back == pc and call.sp == sp and call.depth == machine.depth:

@@ -10,7 +10,7 @@ ENABLED = 0xFFFF_FFFE
 
 
 def best(plic: Plic) -> int:
-    """Enabled pending sources of highest priority."""
+    """Return the enabled pending sources of highest priority, as bits."""
     top = plic.pending & plic.enable & (plic.priority0 | plic.priority1 | plic.priority2)
     if top & plic.priority2:
         top &= plic.priority2
@@ -22,7 +22,7 @@ def best(plic: Plic) -> int:
 
 
 def output(plic: Plic) -> bool:
-    """Interrupt notification of the context: an enabled pending source is above the threshold."""
+    """Check the interrupt notification of the context: an enabled pending source is above the threshold."""
     top = best(plic)
     priority = (
         (4 if top & plic.priority2 else 0) | (2 if top & plic.priority1 else 0) | (1 if top & plic.priority0 else 0)
@@ -31,7 +31,7 @@ def output(plic: Plic) -> bool:
 
 
 def candidate(plic: Plic) -> int:
-    """Source that a claim takes; 0: none."""
+    """Return the source that a claim takes; 0: none."""
     top = best(plic)
     source = 0
     while top and not top & 1:
@@ -41,7 +41,7 @@ def candidate(plic: Plic) -> int:
 
 
 def set_levels(plic: Plic, levels: int) -> None:
-    """Lines of all sources; gateways pass one request at a time."""
+    """Set the lines of all sources; gateways pass one request at a time."""
     plic.levels = levels
     plic.pending |= levels & ~plic.service
 

@@ -24,7 +24,7 @@ MIXED = 2
 
 
 def config(machine: Machine, entry: int) -> int:
-    """The `cfg` byte of an entry."""
+    """Return the `cfg` byte of an entry."""
     return machine.hart.pmpcfg[entry >> 2] >> 8 * (entry & 3) & 0xFF
 
 
@@ -57,7 +57,7 @@ def write_address(machine: Machine, entry: int, value: int) -> None:
 
 
 def first_address(machine: Machine, entry: int) -> int:
-    """First address that an entry matches."""
+    """Return the first address that an entry matches."""
     address = machine.hart.pmpaddr[entry]
     mode = config(machine, entry) & MODE
     if mode == TOR:
@@ -68,7 +68,7 @@ def first_address(machine: Machine, entry: int) -> int:
 
 
 def end_address(machine: Machine, entry: int) -> int:
-    """First address above those that an entry matches."""
+    """Return the first address above those that an entry matches."""
     address = machine.hart.pmpaddr[entry]
     mode = config(machine, entry) & MODE
     if mode == TOR:
@@ -79,8 +79,8 @@ def end_address(machine: Machine, entry: int) -> int:
 
 
 def rights_at(machine: Machine, address: int, mode: int) -> int:
-    """Rights of a privilege mode at an address: those of the first entry that matches; without one, machine mode has
-    all, the others none."""
+    """Return the rights of a privilege mode at an address: those of the first entry that matches; without any, machine
+    mode has all, the others none."""
     for register in range(ENTRIES // 4):
         configs = machine.hart.pmpcfg[register]
         entry = 4 * register
@@ -93,7 +93,7 @@ def rights_at(machine: Machine, address: int, mode: int) -> int:
 
 
 def next_edge(machine: Machine, address: int) -> int:
-    """The next address at which rights may differ; `SPACE` at the latest."""
+    """Return the next address at which rights may differ; `SPACE` at the latest."""
     edge = SPACE
     for register in range(ENTRIES // 4):
         configs = machine.hart.pmpcfg[register]
@@ -112,7 +112,7 @@ def next_edge(machine: Machine, address: int) -> int:
 
 
 def allows(machine: Machine, address: int, size: int, rights: int, mode: int) -> bool:
-    """Whether a privilege mode has all of the rights at all bytes of an access."""
+    """Check whether a privilege mode has all of the rights at all bytes of an access."""
     word = address & ~3
     while word < address + size:
         if rights & ~rights_at(machine, word, mode):
@@ -122,7 +122,7 @@ def allows(machine: Machine, address: int, size: int, rights: int, mode: int) ->
 
 
 def restricts(machine: Machine, mode: int) -> bool:
-    """Whether there is an address where a privilege mode lacks a right; computed anew after a write."""
+    """Check whether a privilege mode lacks a right at any address; computed anew after a write."""
     hart = machine.hart
     if mode == MACHINE and not (hart.pmpcfg[0] | hart.pmpcfg[1] | hart.pmpcfg[2] | hart.pmpcfg[3]) & LOCKS:
         return False
@@ -139,13 +139,13 @@ def restricts(machine: Machine, mode: int) -> bool:
 
 
 def data_mode(machine: Machine) -> int:
-    """Privilege mode of loads and stores."""
+    """Return the privilege mode of loads and stores."""
     hart = machine.hart
     return hart.mstatus >> 11 & 3 if hart.mstatus & MPRV else hart.priv
 
 
 def guard(machine: Machine) -> None:
-    """Update what follows from PMP, the privilege mode and that of loads and stores."""
+    """Update the fields that depend on PMP, the privilege mode and that of loads and stores."""
     hart = machine.hart
     data = data_mode(machine)
     guarded = restricts(machine, hart.priv) or (data != hart.priv and restricts(machine, data))
@@ -159,7 +159,7 @@ def guard(machine: Machine) -> None:
 
 
 def permit(machine: Machine, address: int, size: int, right: int) -> bool:
-    """Check a load (READ) or a store (WRITE) of the hart against PMP; keep the permitted range in `HartState` if it
+    """Check a load (READ) or a store (WRITE) of the hart against PMP; store the permitted range in `HartState` if it
     passes."""
     hart = machine.hart
     mode = data_mode(machine)

@@ -1,4 +1,4 @@
-"""Words of `Hart.x`, which are those of `HartState`: what generated code and closures access in place.
+"""Word indices of `Hart.x`, which holds `HartState`, for generated code and closures.
 
 x0..x31 have the words 0..31, f0..f31 those from `pyv_ext.isa.formats.F0` on.
 """

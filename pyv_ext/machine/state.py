@@ -80,8 +80,7 @@ class LogKind(IntEnum):
 
 @record
 class Counter:
-    """A counter of 64 bits in halves: its value is that of a count which only rises, plus this; or this alone while it
-    is inhibited."""
+    """64-bit counter in halves: its value is this plus a count that only rises; this alone while it is inhibited."""
 
     low: u32 = 0
     high: u32 = 0
@@ -90,7 +89,7 @@ class Counter:
 
 @record
 class HartState:
-    """Architectural state of the hart, and what follows from it."""
+    """Architectural state of the hart, and fields derived from it."""
 
     x: list[int] = array(F0 + 32)
     """x0..x31; a sink for writes of x0; from F0 on f0..f31."""
@@ -281,7 +280,7 @@ class Wiring:
 
 @record
 class Device:
-    """State that the clock has of an attached device, by its number."""
+    """State of an attached device in the clock, by its index."""
 
     kind: u8 = PYTHON
     level: bool = False
@@ -296,7 +295,7 @@ class Device:
 
 @record
 class Register:
-    """A device register at a physical address, with what does not change from access to access."""
+    """Device register at a physical address, with its constants over all accesses."""
 
     tag: int = 0
     """address | size << 32."""
@@ -340,7 +339,7 @@ class Memory:
 
 @record
 class PostedStore:
-    """A store on its way to a device."""
+    """Store on its way to a device."""
 
     arrival: int = 0
     number: int = 0
@@ -364,7 +363,7 @@ class CoreRecord:
 
 @record
 class SubmitCall:
-    """A submit function that has not returned."""
+    """Submit function that has not returned."""
 
     back: u32 = 0
     """Return address."""

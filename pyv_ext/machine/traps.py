@@ -52,5 +52,5 @@ _NAMES = {
 
 
 def cause_name(cause: int) -> str:
-    """The manual's name of a synchronous cause; those from 24 on are for platforms to define."""
+    """Return the manual's name of a synchronous cause; causes from 24 on are for platforms to define."""
     return _NAMES[Cause(cause)] if cause in _NAMES else "custom cause" if cause >= 24 else "reserved cause"

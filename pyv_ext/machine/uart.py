@@ -15,12 +15,12 @@ MSR_CONNECTED = 0xB0
 
 
 def line(uart: Uart) -> bool:
-    """Level of the interrupt line."""
+    """Return the level of the interrupt line."""
     return (uart.ier & 1 != 0 and uart.count > 0) or (uart.ier & IER_THRE != 0 and uart.thre)
 
 
 def cause(uart: Uart) -> int:
-    """Interrupt cause of highest priority; FCR[7:6] is the trigger level of the receiver."""
+    """Return the interrupt cause of highest priority; FCR[7:6] is the trigger level of the receiver."""
     if uart.ier & 1 and uart.count:
         level = uart.fcr >> 6
         trigger = (14 if level == 3 else 8) if level > 1 else (4 if level else 1)
@@ -29,12 +29,12 @@ def cause(uart: Uart) -> int:
 
 
 def identity(uart: Uart) -> int:
-    """IIR, read without effect."""
+    """Return IIR, without the effect of a read."""
     return cause(uart) | (IIR_FIFO if uart.fcr & FCR_ENABLE else 0)
 
 
 def receive(uart: Uart) -> int:
-    """The next character; 0 where there is none."""
+    """Take the next character; 0: the receiver is empty."""
     if not uart.count:
         return 0
     value = uart.received[0]
@@ -45,7 +45,7 @@ def receive(uart: Uart) -> int:
 
 
 def modem(uart: Uart) -> int:
-    """MSR: the modem lines, or in loopback the outputs."""
+    """Return MSR: the modem lines, or in loopback the outputs."""
     if uart.mcr & MCR_LOOP:
         return (uart.mcr & 0xC) << 4 | (uart.mcr & 1) << 5 | (uart.mcr & 2) << 3
     return MSR_CONNECTED
@@ -72,7 +72,7 @@ def read_uart(uart: Uart, offset: int) -> int:
 
 
 def control_fifo(uart: Uart, value: int) -> None:
-    """FCR. An emptied transmitter interrupts, as in QEMU; without FCR[0] the other bits are not programmed."""
+    """Write FCR. An emptied transmitter interrupts, as in QEMU; without FCR[0] the other bits are not programmed."""
     clear = value if value & FCR_ENABLE else 0
     if (value ^ uart.fcr) & FCR_ENABLE:
         clear = FCR_CLEAR_RX | FCR_CLEAR_TX
@@ -84,7 +84,7 @@ def control_fifo(uart: Uart, value: int) -> None:
 
 
 def write_uart(uart: Uart, offset: int, value: int) -> None:
-    """Store to a register. A character goes to `sent`; it is the last there with `looped` where it comes back."""
+    """Store to a register. A character is appended to `sent`; with `looped`, the last character there comes back."""
     latch = uart.lcr & LCR_DLAB
     if offset == RBR_THR:
         if latch:

@@ -1,4 +1,4 @@
-"""The core under its clock: an evaluation and the edge that ends it (docs/core-timing.md, "Cycle contract").
+"""Core under its clock: an evaluation and the edge that ends it (docs/core-timing.md, "Cycle contract").
 
 Devices are ticked between an edge and the next evaluation; to the core that is a part of the edge.
 """
@@ -17,7 +17,7 @@ from pyv_ext.pyv_adapter.system import SystemUnit
 
 
 class ClockedCore:
-    """Shares registers and CSRs with `hart`, whose pc and counters follow at every edge."""
+    """Clocked core that shares registers and CSRs with `hart`, whose pc and counters follow at every edge."""
 
     def __init__(self, hart: Hart, bus: Bus, *, specialised: bool) -> None:
         simulator = OwnSimulator()
@@ -55,12 +55,13 @@ class ClockedCore:
 
     @property
     def fetched_ahead(self) -> tuple[int, bytes] | None:
-        """The instruction of the coming cycle and what the hart has overwritten it with since, if it has."""
+        """Instruction of the coming cycle, and the bytes with which the hart has overwritten it since; None if it has
+        not."""
         fetched, seen = self.core.if_stg.ir_reg.cur.read(), self.core.mem.seen
         return None if seen is None or fetched == seen else (int(fetched), seen.to_bytes(4, "little"))
 
     def begin(self) -> bool:
-        """Take over what devices have done; whether an interrupt squashes the instruction of the coming cycle."""
+        """Take over changes by devices; return whether an interrupt squashes the instruction of the coming cycle."""
         self._after_devices()
         hart, csrs = self._hart, self._hart.csrs
         waits = hart.waiting is not None and self.holds_wfi
@@ -73,18 +74,18 @@ class ClockedCore:
 
     @property
     def holds_wfi(self) -> bool:
-        """Whether the instruction of the coming cycle is a WFI."""
+        """Check whether the instruction of the coming cycle is a WFI."""
         return self.core.if_stg.holds_wfi
 
     @property
     def instruction(self) -> Instruction | None:
-        """What was evaluated last; None: nothing legal."""
+        """Instruction that was evaluated last; None: no legal instruction."""
         return self.core.if_stg.instruction
 
     # -- a cycle -----------------------------------------------------------------------------------------------
 
     def evaluate(self) -> TrapRequest:
-        """All that comes before the edge, device access or custom commit included. The trap that the cycle takes."""
+        """Evaluate the cycle up to its edge, device access or custom commit included; return the trap that it takes."""
         core, evaluation = self.core, self._evaluation
         evaluation.settle()
         self._asked = core.system if core.system.acts else core.mem if core.mem.acts else None
@@ -100,7 +101,7 @@ class ClockedCore:
         return core.excep.trap
 
     def tick(self) -> None:
-        """The edge."""
+        """Execute the clock edge."""
         core, hart = self.core, self._hart
         pc, npc = core.pc.read(), core.bu.npc_o.read()
         trapped = core.excep.raise_exception_o.read()
@@ -123,7 +124,7 @@ class ClockedCore:
         self.release()
 
     def release(self) -> None:
-        """End what the unit that was asked drives."""
+        """Release the ports driven by the unit that was asked."""
         if self._asked is not None:
             with self._evaluation.driving:
                 self._asked._tick()
@@ -140,19 +141,19 @@ class ClockedCore:
     # -- what a change-driven evaluation would miss: the same inputs, another result ---------------------------
 
     def _after_stall(self) -> None:
-        """The instruction is asked again."""
+        """Evaluate the stalled instruction again."""
         self._evaluation.again(self.core.system.process)
 
     def _after_jump_to_itself(self) -> None:
-        """It may have written a register that it reads."""
+        """Evaluate a jump to itself again: it may have written a register that it reads."""
         self._evaluation.again(self.core.id_stg.process)
 
     def _after_store(self) -> None:
-        """The word that was fetched in the cycle of the store may be fetched once more."""
+        """Evaluate the fetch again: the word fetched in the cycle of the store may be fetched once more."""
         self._evaluation.again(self.core.mem.process_read1)
 
     def _after_devices(self) -> None:
-        """DMA may have changed what was fetched in the last cycle, or loaded in it and is loaded again."""
+        """Fetch and load again: DMA may have changed a word that was fetched or loaded in the last cycle."""
         memory = self.core.mem
         if memory.fetch_is_stale:
             with self._evaluation.driving:

@@ -1,4 +1,4 @@
-"""The netlist: Py-V's single-cycle core with our parts instead of its own."""
+"""Netlist: Py-V's single-cycle core with our parts instead of its own."""
 
 from types import FunctionType
 from typing import Any
@@ -16,7 +16,7 @@ from pyv_ext.pyv_adapter.system import SystemUnit
 
 
 class Core(SingleCycle):
-    """Made while an `OwnSimulator` is building."""
+    """Extended core, made while an `OwnSimulator` is building."""
 
     def __init__(self, hart: Hart, bus: Bus) -> None:
         parts: dict[str, Any] = {
@@ -56,6 +56,6 @@ class Core(SingleCycle):
 
     @property
     def registers(self) -> tuple[Any, ...]:
-        """What a clock edge loads besides the hart's state."""
+        """Registers that a clock edge loads, in addition to the hart's state."""
         fetch = self.if_stg
         return fetch.pc_reg, fetch.ir_reg, fetch.fault_reg

@@ -1,4 +1,4 @@
-"""The Py-V core as an engine: it has the face of the others, and every cycle is a cycle of the netlist."""
+"""Engine `pyv`: the Py-V core behind the interface of engines; every cycle is a cycle of the netlist."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from pyv_ext.timing import CoreTiming
 
 
 class PyvEngine(Engine):
-    """Executes the instructions of `hart` on `bus` by the extended Py-V core.
+    """Engine that executes the instructions of `hart` on `bus` by the extended Py-V core.
 
     `specialised` chooses the evaluation: faster parts and a fixed order, or Py-V's own. PyvExtError when Py-V is
     missing or is not what we extend, or when the core cannot be such a hart. Cycle 0 is the bubble after reset.
@@ -33,7 +33,7 @@ class PyvEngine(Engine):
         hart.cycle = max(hart.cycle, hart.timing.reset)
 
     def run(self, until: int) -> Stop | None:
-        """As the base class says; the host may have changed pc, registers and memory before."""
+        """Run as the base class does; the host may have changed pc, registers and memory before."""
         self._take_over()
         while self.stopping is None and self.hart.cycle < until:
             if self._ready(until):
@@ -41,7 +41,7 @@ class PyvEngine(Engine):
         return self._stopped()
 
     def step(self, until: int = NEVER) -> Stop | None:
-        """As the base class says."""
+        """Step as the base class does."""
         self._take_over()
         return super().step(until)
 
@@ -57,12 +57,12 @@ class PyvEngine(Engine):
         self._in_core = None
 
     def state(self) -> dict[str, Any]:
-        """As the base class says; here the pipeline holds the instruction that was fetched ahead."""
+        """Return the state as the base class does; here the pipeline holds the instruction that was fetched ahead."""
         self._keep_fetch()
         return super().state()
 
     def _keep_fetch(self) -> None:
-        """Note what the pipeline holds that memory holds no longer: it is lost when the core starts anew."""
+        """Record the instruction of the pipeline that memory holds no longer: it is lost when the core restarts."""
         if self._in_core == self.hart.pc:
             ahead = self._core.fetched_ahead
             self._ahead = None if ahead is None else Ahead(self._in_core, *ahead)
@@ -71,14 +71,14 @@ class PyvEngine(Engine):
         return self._core.holds_wfi
 
     def _interrupted(self) -> bool:
-        """The core takes its interrupts itself."""
+        """Let the core take an interrupt; return whether it did."""
         if not self._core.begin():
             return False
         self._one()
         return True
 
     def _one(self) -> None:
-        """One cycle: a whole instruction, or one look of an instruction that waits."""
+        """Execute a cycle: a whole instruction, or a poll of an instruction that waits."""
         hart, core = self.hart, self._core
         pc, waiting = hart.pc, hart.waiting
         start = hart.cycle if waiting is None else waiting.start
@@ -105,7 +105,7 @@ class PyvEngine(Engine):
 
 
 def _check(isa: Isa, timing: CoreTiming, misaligned: bool) -> None:
-    """PyvExtError when the core cannot be a hart with these properties."""
+    """Raise PyvExtError if the core cannot be a hart with these properties."""
     present = Isa(ISA).extensions
     others = [name for name in isa.extensions if name not in present]
     if others:

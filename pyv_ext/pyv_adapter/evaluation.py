@@ -1,8 +1,8 @@
-"""How the core's combinational logic is evaluated.
+"""Evaluation of the core's combinational logic.
 
 `ChangeDriven` is Py-V's own way: a port that changes queues the methods that depend on it. `Ordered` runs every method
-once per cycle, in the order of the data through the core, so that ports need no notification of changes; it
-replaces the classes of this core's own ports and registers by faster ones and leaves Py-V's classes alone.
+once per cycle, in the order of the data through the core, so that ports need no notification of changes; it replaces
+the classes of this core's own ports and registers by faster ones and leaves Py-V's classes alone.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ Method = Callable[[], None]
 
 
 class Evaluation(Protocol):
-    """What the clock needs of it."""
+    """Interface of an evaluation for the clock."""
 
     def settle(self) -> None:
         """Evaluate the cycle."""
 
     def settle_answer(self) -> None:
-        """Evaluate again what depends on an answer of the bus or of the system unit."""
+        """Evaluate again the logic that depends on an answer of the bus or of the system unit."""
 
     def again(self, *methods: Method) -> None:
         """Evaluate these in the next cycle even if no port changes that they depend on."""
@@ -78,11 +78,11 @@ class Ordered:
             method()
 
     def again(self, *methods: Method) -> None:
-        """Every cycle evaluates everything."""
+        """Do nothing: every cycle evaluates every method."""
 
 
 class _Fast:
-    """A port without notification of changes. Written only where it is the root of its net, as stock ports check."""
+    """Port without notification of changes, written only if it is the root of its net, as stock ports check."""
 
     _val: Any
     _root_driver: Any
@@ -107,7 +107,7 @@ class _FastWire(_Fast, Wire):
 
 
 class _FastReg(Reg):
-    """Never reset while it runs, and holds numbers, which need no copy."""
+    """Register that is never reset during a run, and holds numbers, which need no copy."""
 
     def _prepare_next_val(self) -> None:
         self._nextv = self.next._root_driver._val

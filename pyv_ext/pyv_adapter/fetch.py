@@ -22,7 +22,7 @@ _DUTY = {Kind.WFI: Duty.WFI}
 
 
 class Fetch(IFStage):
-    """What the stock decoder cannot do goes to the system unit, and a NOP takes its place.
+    """Fetch stage. Instructions that the stock decoder lacks go to the system unit, and a NOP takes their place.
 
     An interrupt that is due squashes the instruction here, so that no later stage sees any of it.
     """
@@ -45,7 +45,7 @@ class Fetch(IFStage):
 
     @property
     def holds_wfi(self) -> bool:
-        """Whether the instruction register holds a WFI."""
+        """Check whether the instruction register holds a WFI."""
         instruction = None if self.fault_reg.cur.read() else self._decode(self.ir_reg.cur.read())
         return instruction is not None and instruction.row.kind is Kind.WFI
 
@@ -57,7 +57,7 @@ class Fetch(IFStage):
         self.work_o.write(work or NO_WORK)
 
     def _work(self, pc: int, word: int) -> SystemWork | None:
-        """What the system unit has to do; None: the instruction is for Py-V's stages alone."""
+        """Return the work of the system unit; None: the instruction is for Py-V's stages alone."""
         instruction = self.instruction = self._instruction(word)
         kind = None if instruction is None else instruction.row.kind
         irq = self.irq_i.read()

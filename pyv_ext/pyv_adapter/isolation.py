@@ -1,4 +1,4 @@
-"""Keeps one core's simulation apart from every other: Py-V keeps its lists of parts in classes.
+"""Isolation of one core's simulation from every other: Py-V has its lists of parts in classes.
 
 `OwnSimulator` is Py-V's simulator with lists of its own. Parts are made, and ports are written, while it is `active`;
 at all other times Py-V's classes are as we found them.
@@ -42,7 +42,7 @@ class OrderedEvents:
 
 
 class OwnSimulator(Simulator):
-    """The change queue of one core. Its clock edges are the core's own affair."""
+    """Change queue of one core, whose clock edges are the core's own affair."""
 
     def __init__(self) -> None:
         before = Simulator.globalSim
@@ -56,7 +56,7 @@ class OwnSimulator(Simulator):
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """While parts are made and initialised: they enter our lists, not Py-V's."""
+        """Collect parts that are made and initialised in our lists, not in Py-V's."""
         before = [(owner, name, getattr(owner, name)) for owner, name in _LISTS]
         for owner, name in _LISTS:
             setattr(owner, name, [])
@@ -89,7 +89,7 @@ class OwnSimulator(Simulator):
 
 
 class _Active:
-    """Makes a simulator the one that ports report to (`contextmanager` would cost more than what it guards)."""
+    """Context in which ports report to a simulator (`contextmanager` would cost more than the code that it guards)."""
 
     def __init__(self, simulator: OwnSimulator) -> None:
         self._simulator = simulator

@@ -1,9 +1,8 @@
-"""Finds Py-V and imports it, without the side effects of importing it.
+"""Search and import of Py-V, without the side effects of importing it.
 
-Py-V is on no package registry: it is found through PYV_HOME, in the cache where `pyv-npu get-py-v` puts it, or is
-importable. Its module `pyv.log` would truncate
-./run.log and disable all logging of the process; a stand-in takes its place and stays there, so that a later import
-of more of Py-V does not do it either. A Py-V that is imported already is used as it is.
+Py-V is on no package registry: it is found through PYV_HOME, in the cache of `pyv-npu get-py-v`, or is importable. Its
+module `pyv.log` would truncate ./run.log and disable all logging of the process; a stand-in takes its place and stays
+there, so that a later import of more of Py-V does not do it either. A Py-V that is imported already is used as it is.
 """
 
 import os
@@ -21,7 +20,7 @@ REMEDY = f"{pinned.COMMAND} brings it, or clone github.com/kyaso/py-v and set {H
 
 
 def load() -> None:
-    """Import Py-V and check its structure. PyvExtError, in one line, when it is missing or is not what we extend."""
+    """Import Py-V and check its structure. PyvExtError, in one line, when it is missing or another version."""
     before = set(sys.modules)
     try:
         with _search_path():
@@ -36,7 +35,7 @@ def load() -> None:
 
 
 def missing() -> str | None:
-    """None when Py-V can be used, else the line that says what to do."""
+    """Return None when Py-V can be used, else a line with the remedy."""
     try:
         load()
     except PyvExtError as error:
@@ -45,12 +44,12 @@ def missing() -> str | None:
 
 
 def home() -> str:
-    """The folder that PYV_HOME names, which comes before the copy in the cache; "" where it names none."""
+    """Return the folder in PYV_HOME, which comes before the copy in the cache; "" if it is not set."""
     return os.environ.get(HOME, "")
 
 
 def folder() -> str:
-    """Where the Py-V is that has been loaded."""
+    """Return the folder of the loaded Py-V."""
     import pyv
 
     return str(Path(str(pyv.__file__)).parent.parent)
@@ -58,7 +57,7 @@ def folder() -> str:
 
 @contextmanager
 def _search_path() -> Iterator[None]:
-    """PYV_HOME, else the copy in the cache, searched first while Py-V is imported and not at all afterwards."""
+    """Search PYV_HOME, else the copy in the cache, first while Py-V is imported and not at all afterwards."""
     place = home() or str(pinned.copy() or "")
     if not place:
         yield
@@ -71,7 +70,7 @@ def _search_path() -> Iterator[None]:
 
 
 def _import() -> None:
-    """All of Py-V that we use."""
+    """Import all of Py-V that we use."""
     import pyv
 
     if "pyv.log" not in sys.modules:
@@ -80,7 +79,7 @@ def _import() -> None:
 
 
 class _Silence:
-    """A logger that discards everything."""
+    """Logger that discards everything."""
 
     def discard(self, *args: object, **kwargs: object) -> None:
         pass

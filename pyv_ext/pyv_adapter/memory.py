@@ -1,4 +1,4 @@
-"""Py-V's memory, made the bus: RAM of any size at any address, and devices exactly once per executed instruction."""
+"""Bus in place of Py-V's memory: RAM of any size at any address, and devices exactly once per executed instruction."""
 
 from pyv.mem import Memory
 from pyv.port import Output
@@ -12,7 +12,8 @@ _WORD = 4
 
 
 class BusMemory(Memory):
-    """Fetches, and loads of RAM, are combinational as in Py-V. All else happens once, in `_prepare_next_val`."""
+    """Memory whose fetches, and loads of RAM, are combinational as in Py-V; all others happen once, in
+    `_prepare_next_val`."""
 
     def __init__(self, hart: Hart, bus: Bus) -> None:
         super().__init__(0)
@@ -35,7 +36,7 @@ class BusMemory(Memory):
         """The word at the fetch address when we looked last: at the fetch, or after the hart's own store."""
 
     def _read(self, addr: int, w: int) -> int:
-        """RAM; where only the bus may read, it does so at the end of the cycle."""
+        """Read RAM; 0 where only the bus may read, which it does at the end of the cycle."""
         if self._hart.guarded or not self._bus.load_ok[addr >> PAGE_BITS]:
             return 0
         return self._views[w][(addr - self._ram.base) // w]
@@ -57,14 +58,14 @@ class BusMemory(Memory):
 
     @property
     def fetch_is_stale(self) -> bool:
-        """Whether a device has changed the word that was fetched last."""
+        """Check whether a device has changed the word that was fetched last."""
         return self._word(self.read_port1.addr_i.read()) != self.seen
 
     # -- once per cycle ----------------------------------------------------------------------------------------
 
     @property
     def acts(self) -> bool:
-        """Whether the access of this cycle has effects."""
+        """Check whether the access of this cycle has effects."""
         return self.write_port.we_i.read() or self._loads_by_bus()
 
     def _loads_by_bus(self) -> bool:
@@ -108,6 +109,6 @@ class BusMemory(Memory):
         self.seen = self._word(self.read_port1.addr_i.read())
 
     def _tick(self) -> None:
-        """What the answer of this cycle drove ends with it; stores have happened."""
+        """Release the ports that the answer of this cycle drove; stores have happened."""
         self.stored = False
         self.read_port0.fault_o.write(False)

@@ -1,4 +1,4 @@
-"""The Py-V that is extended here: which files it has, and a copy of them in the cache of this user.
+"""Pinned version of Py-V: its files, and a copy of them in the cache of this user.
 
 A copy is known by its content, wherever it came from: the SHA-256 of its files is checked when it is brought and when
 it is loaded.
@@ -29,13 +29,13 @@ COMMAND = "pyv-npu get-py-v"
 
 
 def place() -> Path | None:
-    """Where the copy of this user is, or would be; None where there is no cache."""
+    """Return the path of this user's copy, present or not; None without a cache."""
     cache = code_cache()
     return None if cache is None else cache.folder / f"py-v-{COMMIT[:12]}"
 
 
 def copy() -> Path | None:
-    """The folder of a whole copy; None where there is none."""
+    """Return the folder of a whole copy, or None."""
     folder = place()
     try:
         if folder is None or not folder.is_dir() or refusal(folder.parent) or digest(_of_folder(folder)) != SHA256:
@@ -46,7 +46,7 @@ def copy() -> Path | None:
 
 
 def bring(source: str) -> Path:
-    """Put the pinned files into the cache, from a folder (a checkout, or the unpacked files) or with git from a URL.
+    """Store the pinned files in the cache, from a folder (a checkout, or the unpacked files) or with git from a URL.
 
     PyvExtError, in one line, where they cannot be had, are others, or cannot be kept.
     """
@@ -78,7 +78,7 @@ def bring(source: str) -> Path:
 
 
 def digest(files: Mapping[str, bytes]) -> str:
-    """SHA-256 over the names and contents of files, in the order of their names."""
+    """Return the SHA-256 over the names and contents of files, in the order of their names."""
     made = hashlib.sha256()
     for name in sorted(files):
         made.update(f"{name}\0{len(files[name])}\0".encode() + files[name])
@@ -90,7 +90,7 @@ def _wanted(name: str) -> bool:
 
 
 def _of_folder(folder: Path) -> dict[str, bytes]:
-    """The files that count of those that lie in a folder."""
+    """Read the relevant files of a folder."""
     paths = [path for path in (folder / "LICENSE", *sorted((folder / "pyv").rglob("*.py"))) if path.is_file()]
     if sum(path.stat().st_size for path in paths) > _MOST_BYTES:
         raise PyvExtError(f"{folder}: has more than {_MOST_BYTES} bytes of Python: it is not Py-V")
@@ -98,7 +98,7 @@ def _of_folder(folder: Path) -> dict[str, bytes]:
 
 
 def _from_folder(folder: Path) -> dict[str, bytes]:
-    """The pinned files from a checkout of any commit, else those that lie there."""
+    """Read the pinned files from a checkout of any commit, else the files of the folder."""
     try:
         return _of_archive(_git(["-C", str(folder), "archive", "--format=tar", COMMIT]))
     except PyvExtError:
@@ -119,7 +119,7 @@ def _from_url(url: str) -> dict[str, bytes]:
 
 
 def _git(arguments: list[str]) -> bytes:
-    """What git prints. PyvExtError: the first line that says what is wrong."""
+    """Return the output of git. PyvExtError: its first line with a fatal error."""
     try:
         done = subprocess.run(["git", *arguments], capture_output=True, check=False, timeout=_TIMEOUT,
                               stdin=subprocess.DEVNULL, env=_environment())  # fmt: skip
@@ -136,7 +136,7 @@ def _git(arguments: list[str]) -> bytes:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, in which git never asks for a password."""
+    """Return our environment, in which git never asks for a password."""
     return {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
 

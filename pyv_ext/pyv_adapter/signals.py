@@ -1,4 +1,4 @@
-"""What travels on the ports that we add to Py-V's."""
+"""Signals on the ports that we add to Py-V's."""
 
 from enum import Enum, auto
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from pyv_ext.isa import Instruction
 
 
 class TrapRequest(NamedTuple):
-    """A stage asks for a trap: mcause (interrupts with their top bit) and mtval."""
+    """Request of a stage for a trap: mcause (interrupts with their top bit) and mtval."""
 
     cause: int = -1
     """Negative: it does not."""
@@ -18,7 +18,7 @@ NO_TRAP = TrapRequest()
 
 
 class Duty(Enum):
-    """What the system unit does with an instruction that Py-V's decoder does not know."""
+    """Work of the system unit on an instruction that Py-V's decoder does not know."""
 
     NONE = auto()
     TRAP = auto()
@@ -30,7 +30,7 @@ class Duty(Enum):
 
 
 class SystemWork(NamedTuple):
-    """From fetch to the system unit, while a NOP replaces the instruction in the pipeline."""
+    """Signal from fetch to the system unit, while a NOP replaces the instruction in the pipeline."""
 
     duty: Duty = Duty.NONE
     pc: int = 0
@@ -42,7 +42,7 @@ NO_WORK = SystemWork()
 
 
 class SystemResult(NamedTuple):
-    """From the system unit to write-back."""
+    """Signal from the system unit to write-back."""
 
     rd: int = 0
     """Register to write; 0: none."""

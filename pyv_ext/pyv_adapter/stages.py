@@ -1,4 +1,4 @@
-"""Py-V's stages after fetch, with what they lack and with their errors corrected (listed in docs/py-v.md)."""
+"""Stages of Py-V after fetch, with added parts and corrected errors (listed in docs/py-v.md)."""
 
 from typing import Any
 
@@ -27,14 +27,16 @@ _LINK = 1
 
 
 class Decode(IDStage):
-    """Corrected: JALR writes pc + 4. Illegal words never come here (stock raises Python exceptions for some)."""
+    """Decode stage. Corrected: JALR writes pc + 4. Illegal words never come here (stock raises Python exceptions for
+    some)."""
 
     def wb_sel(self, opcode: int, funct3: int) -> int:
         return _LINK if opcode == _JALR else int(super().wb_sel(opcode, funct3))
 
 
 class Execute(EXStage):
-    """Adds the M extension and the trap of a misaligned target. Corrected: SLT and SLTI of two negative numbers."""
+    """Execute stage with the M extension and the trap of a misaligned target. Corrected: SLT and SLTI of two negative
+    numbers."""
 
     def __init__(self, isa: Isa) -> None:
         super().__init__()
@@ -65,7 +67,8 @@ class Execute(EXStage):
 
 
 class MemoryAccess(MEMStage):
-    """Adds the traps of misaligned and faulting accesses. Corrected: a load that differs from the last in extension."""
+    """Memory stage with traps of misaligned and faulting accesses. Corrected: a load that differs from the last in
+    extension."""
 
     def __init__(self, dmem_read: Any, dmem_write: Any) -> None:
         super().__init__(dmem_read, dmem_write)
@@ -92,7 +95,7 @@ class MemoryAccess(MEMStage):
 
 
 class WriteBack(WBStage):
-    """Adds the register write of the system unit, and that a trap kills the instruction's own."""
+    """Write-back stage with the register write of the system unit; a trap kills the instruction's own."""
 
     def __init__(self, regf: Any) -> None:
         super().__init__(regf)
@@ -109,7 +112,7 @@ class WriteBack(WBStage):
 
 
 class Exceptions(ExceptionUnit):
-    """All traps, the one of highest priority first; interrupts through the vector table if mtvec says so."""
+    """Exception unit: all traps, by priority; interrupts through the vector table if mtvec is vectored."""
 
     def __init__(self, csr: CSRUnit) -> None:
         super().__init__(csr, "Exceptions")
@@ -144,7 +147,7 @@ class Exceptions(ExceptionUnit):
 
 
 class Branch(BranchUnit):
-    """Adds that a stalled instruction stays where it is, and that the pc wraps."""
+    """Branch unit in which a stalled instruction keeps its pc, and the pc wraps."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The hart's state behind Py-V's register file and CSR unit: one copy, which debuggers and reports see too."""
+"""State of the hart behind Py-V's register file and CSR unit: one copy, which debuggers and reports see too."""
 
 from pyv.clocked import Clocked, MemList
 from pyv.module import Module
@@ -11,7 +11,7 @@ from pyv_ext.machine.traps import INTERRUPT, MACHINE
 
 
 class Registers(Regfile):
-    """Py-V's register file on `Hart.x`."""
+    """Register file of Py-V on `Hart.x`."""
 
     def __init__(self, hart: Hart) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Registers(Regfile):
 
 
 class CsrUnit(Module, Clocked):
-    """Has the ports of Py-V's CSR unit, and mtval and mret besides; the registers are `Hart.csrs`."""
+    """CSR unit with the ports of Py-V's, and mtval and mret in addition; the registers are `Hart.csrs`."""
 
     def __init__(self, hart: Hart) -> None:
         super().__init__("CsrUnit")
@@ -41,7 +41,7 @@ class CsrUnit(Module, Clocked):
         self.mret_i = Input(bool, [None])
 
     def read(self, addr: int) -> int:
-        """What the running instruction reads."""
+        """Read a CSR for the running instruction."""
         return self._hart.csrs.read(addr)
 
     def _prepare_next_val(self) -> None:

@@ -1,4 +1,4 @@
-"""What we rely on in Py-V, as a table, and the check that the Py-V that was found has it."""
+"""Expected structure of Py-V, as a table, and the check of the Py-V that was found."""
 
 import inspect
 from collections.abc import Iterator
@@ -112,7 +112,7 @@ _CLASS_STATE = (
 
 
 def check(folder: str) -> None:
-    """PyvExtError, in one line, if Py-V's structure is not what is extended here."""
+    """Raise PyvExtError, in one line, if Py-V's structure differs from the table."""
     for wrong in _differences():
         raise PyvExtError(f"core pyv: the Py-V in {folder} is not the one extended here: {wrong}: {REMEDY}")
 

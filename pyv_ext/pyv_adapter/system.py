@@ -1,7 +1,7 @@
-"""The system unit, next to decode: waits, traps found at fetch, custom instructions and CSRs that belong to devices.
+"""System unit, next to decode: waits, traps found at fetch, custom instructions and CSRs that belong to devices.
 
-Ports are evaluated any number of times in a cycle. What may happen once only, asking a device or a handler, happens in
-`_prepare_next_val`, when everything has settled.
+Ports are evaluated any number of times in a cycle. Calls of a device or a handler, which may happen once only, are made
+in `_prepare_next_val`, when everything has settled.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from pyv_ext.pyv_adapter.signals import NO_RESULT, NO_TRAP, Duty, SystemResult, 
 
 
 class SystemUnit(Module, Clocked):
-    """Executes what `SystemWork` says. The instruction acts in the cycle in which the hart is."""
+    """System unit, which executes `SystemWork`. The instruction takes effect in the hart's cycle."""
 
     def __init__(self, hart: Hart, bus: Bus) -> None:
         super().__init__("SystemUnit")
@@ -43,7 +43,7 @@ class SystemUnit(Module, Clocked):
         """`_prepare_next_val` always drives ports."""
 
     def process(self) -> None:
-        """All that may be evaluated any number of times."""
+        """Evaluate the logic that may be evaluated any number of times."""
         work = self.work_i.read()
         self.trap_o.write(work.trap)
         csrs, now = self._hart.csrs, self._hart.cycle
@@ -61,7 +61,7 @@ class SystemUnit(Module, Clocked):
 
     @property
     def acts(self) -> bool:
-        """Whether there is something to do once in this cycle."""
+        """Check for work to be done once in this cycle."""
         return self.work_i.read().duty in (Duty.CUSTOM, Duty.CSR_WINDOW, Duty.EBREAK)
 
     def _prepare_next_val(self) -> None:
@@ -76,7 +76,7 @@ class SystemUnit(Module, Clocked):
             self._ebreak()
 
     def _tick(self) -> None:
-        """What the answer of this cycle drove ends with it."""
+        """Release the ports that the answer of this cycle drove."""
         self.trap_o.write(NO_TRAP)
         self.stall_o.write(False)
         self.result_o.write(NO_RESULT)

@@ -1,12 +1,12 @@
-"""What other simulators are compared by: the commit log of Spike, and the signature of RISCOF.
+"""Traces for comparison with other simulators: the commit log of Spike, and the signature of RISCOF.
 
 The log has one line for each instruction that retires. Source: Spike (riscv-isa-sim 1.1.1-dev), `--log-commits`, as it
 prints for a hart without triggers. A line is
 
-    core   0: 3 0x80000050 (0x00a1232f) x6  0xfffffffd mem 0x80001000 mem 0x80001000 0x00000002
+core 0: 3 0x80000050 (0x00a1232f) x6 0xfffffffd mem 0x80001000 mem 0x80001000 0x00000002
 
-hart id, privilege, pc, instruction word; then, each only where there is one, the register written, the CSRs written
-by ascending address, the address of the load, address and value of the store. What traps is not printed.
+hart id, privilege, pc, instruction word; then, each only if it exists, the register written, the CSRs written by
+ascending address, the address of the load, address and value of the store. Trapping instructions are not printed.
 
 A signature is the memory that a program left between two symbols.
 """
@@ -33,7 +33,7 @@ _SILENT = {
 
 
 class CommitLog:
-    """A tracer of `hart` that gives each line, with its newline, to `write`."""
+    """Tracer of `hart` that passes each line, with its newline, to `write`."""
 
     def __init__(self, hart: Hart, bus: Bus, write: Callable[[str], object]) -> None:
         self._hart = hart
@@ -60,10 +60,10 @@ class CommitLog:
         self._x = hart.x.tolist()
 
     def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
-        """Nothing retires."""
+        """Do nothing: no instruction retires."""
 
     def _csr(self, address: int, end: int) -> int:
-        """What a CSR holds after the instruction that ends at `end`."""
+        """Return the content of a CSR after the instruction that ends at `end`."""
         csrs = self._hart.csrs
         window = csrs.windows.get(address)
         return csrs.read(address) if window is None else window.read(address, end - 1)
@@ -82,7 +82,7 @@ class CommitLog:
 
 
 def _written(instruction: Instruction) -> tuple[int, ...]:
-    """The CSRs that an instruction writes and Spike prints."""
+    """Return the CSRs that an instruction writes and Spike prints."""
     kind = instruction.row.kind
     if kind is Kind.XRET:
         written = ADDRESSES["mstatus"], ADDRESSES["mstatush"]
@@ -95,7 +95,7 @@ BEGIN, END = "begin_signature", "end_signature"
 
 
 def signature(program: Program, bus: Bus) -> str:
-    """The memory from `begin_signature` to `end_signature`: a line of 8 hexadecimal digits for each 32-bit word.
+    """Return the memory from `begin_signature` to `end_signature`: a line of 8 hexadecimal digits for each 32-bit word.
 
     PyvExtError if the program has no such symbols, or they do not enclose whole words of memory.
     """

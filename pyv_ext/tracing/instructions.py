@@ -1,4 +1,4 @@
-"""Every instruction and trap with its cycles, kept for what is written when the run is over."""
+"""Instruction log: every instruction and trap with its cycles, for output at the end of a run."""
 
 from array import array
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ TRAP, INTERRUPT = 1, 2
 
 
 class Step(NamedTuple):
-    """An instruction that retired, or a trap that was taken instead, in cycles [start, end)."""
+    """Instruction that retired, or a trap that was taken instead, in cycles [start, end)."""
 
     pc: int
     start: int
@@ -22,7 +22,7 @@ class Step(NamedTuple):
 
 
 class InstructionLog:
-    """A tracer that keeps every step of a hart with this instruction set, 40 bytes each."""
+    """Tracer that stores every step of a hart with this instruction set, 40 bytes each."""
 
     def __init__(self, isa: Isa) -> None:
         self.isa = isa
@@ -32,7 +32,7 @@ class InstructionLog:
         return len(self._data) // len(Step._fields)
 
     def __iter__(self) -> Iterator[Step]:
-        """In the order of time."""
+        """Iterate in the order of time."""
         data, width = self._data, len(Step._fields)
         return (Step(*data[at : at + width]) for at in range(0, len(data), width))
 

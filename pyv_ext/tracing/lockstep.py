@@ -21,14 +21,14 @@ _FLOAT = {FFLAGS: "fflags", FRM: "frm", FS: "fs", **dict(enumerate(F_ABI_NAMES, 
 
 @dataclass
 class Side:
-    """One machine. `journal` is filled by the set-up code: device accesses and custom commits, in order."""
+    """Machine of a comparison. `journal` is filled by the set-up code: device accesses and custom commits, in order."""
 
     name: str
     engine: Engine
     journal: list[object] = field(default_factory=list)
 
     def state(self) -> dict[str, object]:
-        """All that the hart holds, by name."""
+        """Return the hart's state by name."""
         hart, csrs = self.engine.hart, self.engine.hart.csrs
         state: dict[str, object] = {name: getattr(hart, name) for name in _PLAIN}
         state |= {name: hart.x[number] for number, name in enumerate(ABI_NAMES)}
@@ -43,7 +43,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two machines differ, with both states."""
+    """First difference of two machines, with both states."""
 
     cycle: int
     what: str
@@ -68,14 +68,15 @@ def _text(value: object) -> str:
 
 @dataclass(frozen=True)
 class Agreement:
-    """No difference: how both ended."""
+    """Result of a comparison without difference: the end of both."""
 
     cycles: int
     stop: Stop | None
 
 
 def run(first: Side, second: Side, until: int, *, memory_every: int = 1) -> Difference | Agreement:
-    """Run both to cycle `until`, or to the same stop, and compare after each cycle; memory every so many cycles."""
+    """Run both to cycle `until`, or to the same stop, and compare after each cycle; memory every `memory_every`
+    cycles."""
     one, other = first.engine, second.engine
     compared, journal = 0, 0
     while True:

@@ -1,4 +1,4 @@
-"""Several tracers on one engine, which itself knows one."""
+"""Multiplexer of several tracers on one engine, which itself takes one."""
 
 from typing import Protocol
 
@@ -7,13 +7,13 @@ from pyv_ext.isa import Instruction
 
 
 class Traced(Protocol):
-    """An engine, as far as tracing goes."""
+    """Engine, as far as tracing goes."""
 
     tracer: Tracer | None
 
 
 class Tracers:
-    """Passes everything on to others, in the order in which they came."""
+    """Tracer that passes everything on to others, in the order in which they were added."""
 
     def __init__(self, tracers: tuple[Tracer, ...]) -> None:
         self.tracers = tracers
@@ -28,7 +28,7 @@ class Tracers:
 
 
 def add_tracer(engine: Traced, tracer: Tracer) -> None:
-    """Let `tracer` see every instruction and trap from now on, besides those that do so; once, if it does already."""
+    """Show every instruction and trap to `tracer` from now on, after earlier tracers; a tracer is added once."""
     if engine.tracer is None:
         engine.tracer = tracer
     elif tracer not in (seeing := _seeing(engine)):
@@ -36,7 +36,7 @@ def add_tracer(engine: Traced, tracer: Tracer) -> None:
 
 
 def remove_tracer(engine: Traced, tracer: Tracer) -> None:
-    """Let `tracer` see nothing from now on; nothing happens if it sees nothing now."""
+    """Show nothing to `tracer` from now on; it need not have been added."""
     if engine.tracer is tracer:
         engine.tracer = None
     else:
