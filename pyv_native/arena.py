@@ -70,7 +70,7 @@ class ListView:
     __slots__ = ("_arena", "_array", "_length", "capacity", "offset", "shape")
 
     def __init__(self, arena: "Arena", offset: int, shape: ListOf, capacity: int) -> None:
-        """`offset`: of the length or, where the list is fixed, of the first item."""
+        """`offset`: of the length, or of the first item of a fixed list."""
         self._arena, self.shape, self.capacity, self.offset = arena, shape, capacity, offset
         first = offset if shape.fixed else offset + WORD
         self._length = None if shape.fixed else ctypes.c_int64.from_buffer(arena.buffer, offset)
@@ -102,7 +102,7 @@ class ListView:
         self._array[index] = self._raw(value)
 
     def _raw(self, value: Any) -> int:
-        """Bytes of an item as an integer: a reference is an offset."""
+        """Return the bytes of an item as an integer: a reference is an offset."""
         item = self.shape.item
         if isinstance(item, Inner):
             raise NativeError("records that stand in a list are changed field by field")
@@ -117,7 +117,7 @@ class ListView:
             index += 1
 
     def resize(self, length: int) -> None:
-        """Change the length; new items are whatever stood there."""
+        """Change the length; the content of new items is undefined."""
         if self._length is None:
             raise NativeError("a fixed list keeps its length")
         if length > self.capacity:
@@ -131,7 +131,7 @@ class ListView:
         self._array[len(self) - 1] = raw
 
     def extend(self, values: Iterable[Any]) -> None:
-        """Add several, or none where they do not all fit."""
+        """Add several items, or none where they do not all fit."""
         raws = [self._raw(value) for value in values]
         begin = len(self)
         self.resize(begin + len(raws))
@@ -150,7 +150,7 @@ class ListView:
         self._array[index] = raw
 
     def __delitem__(self, part: slice) -> None:
-        """`del items[a:b]` and `del items[a:]`."""
+        """Delete `items[a:b]` or `items[a:]`."""
         length = len(self)
         start = part.start
         stop = length if part.stop is None else part.stop
@@ -164,7 +164,7 @@ class ListView:
         self.resize(0)
 
     def add(self) -> Any:
-        """Add a record, in its default state: its view."""
+        """Add a record in its default state; return its view."""
         item = self.shape.item
         if not isinstance(item, Inner):
             raise NativeError("only records that stand in a list are added by it")
@@ -187,12 +187,12 @@ class ListView:
         self._array[:] = list(offsets)
 
     def reserved(self) -> memoryview:
-        """All bytes of the items, up to the capacity, which later changes overwrite."""
+        """Return the bytes of all items, up to the capacity, which later changes overwrite."""
         return self._arena.bytes[self._first : self._first + self.capacity * self.shape.item.size]
 
 
 class Arena:
-    """The buffer of one root record."""
+    """Buffer of one root record."""
 
     def __init__(self, root: type, capacities: Mapping[str, int] | None = None) -> None:
         """`capacities`: of the root's lists without one, by field; `inner.field` in an inner record."""
@@ -289,23 +289,23 @@ class Arena:
         return begin
 
     def free(self, offset: int) -> None:
-        """Give an allocation back."""
+        """Free an allocation."""
         index = next(index for index, span in enumerate(self._spans) if span[0] == offset)
         del self._spans[index]
 
     def free_all(self) -> None:
-        """Give all allocations back."""
+        """Free all allocations."""
         self._spans.clear()
 
     # -- links and errors ----------------------------------------------------------------------------------------------
 
     def link(self, slot: int, address: int, owner: Any) -> None:
-        """Let a slot of the links lead to native code, which lives as long as its owner."""
+        """Link a slot to native code, which lives as long as its owner."""
         self.words[LINKS // WORD + slot] = address
         self._linked.append(owner)
 
     def link_callback(self, slot: int, declaration: Any, call: Callable[..., int]) -> None:
-        """Let a slot, and the interpreted form, lead to a Python function of integers; a record is its offset.
+        """Link a slot, and the interpreted form, to a Python function of integers; a record is its offset.
 
         An exception of it, or an answer that is no 64-bit integer, ends the native call: `raise_error` raises it.
         """
@@ -316,7 +316,7 @@ class Arena:
         self.link(slot, guarded.address, guarded)
 
     def raise_error(self) -> None:
-        """Raise the error that the status holds, and clear it: CheckError, or what a callback raised."""
+        """Raise the error in the status, and clear it: CheckError, or the exception of a callback."""
         code, site, first, second = self.words[STATUS : SECOND + 1]
         error = self.callback_error
         self.clear_error()
@@ -327,19 +327,19 @@ class Arena:
         raise CheckError(f"{where}: {SENTENCES[StatusCode(code)].format(first, second)}")
 
     def clear_error(self) -> None:
-        """Forget the error that the status holds."""
+        """Clear the error in the status."""
         self.bytes[NULL_SIZE:LINKS] = bytes(LINKS - NULL_SIZE)
         self.callback_error = None
 
 
 def _inner(capacities: Mapping[str, int], name: str) -> dict[str, int]:
-    """Capacities of the lists of an inner record."""
+    """Return the capacities of the lists of an inner record."""
     prefix = f"{name}."
     return {key.removeprefix(prefix): value for key, value in capacities.items() if key.startswith(prefix)}
 
 
 def lists_extent(record: type, capacities: Mapping[str, int]) -> int:
-    """Bytes of the lists that follow a record."""
+    """Return the bytes of the lists that follow a record."""
     size = 0
     for name, (_, shape, _) in layout(record).fields.items():
         if isinstance(shape, Inner):
@@ -351,7 +351,7 @@ def lists_extent(record: type, capacities: Mapping[str, int]) -> int:
 
 @cache
 def view_class(record: type) -> type[RecordView]:
-    """Class of the views of a record."""
+    """Make the class of the views of a record."""
     members: dict[str, Any] = {"__module__": record.__module__, "__doc__": record.__doc__}
     rows: list[tuple[str, Any]] = []
     for name, (offset, shape, _) in layout(record).fields.items():
@@ -369,7 +369,7 @@ def view_class(record: type) -> type[RecordView]:
 
 
 def _property(name: str, offset: int, shape: Shape) -> property:
-    """A field that is no integer, as Python sees it."""
+    """Make the Python property of a field that is no integer."""
     raw = f"_{name}"
     if isinstance(shape, Scalar):
         target = shape.record
@@ -388,8 +388,7 @@ def _property(name: str, offset: int, shape: Shape) -> property:
 
 
 def callback(declaration: Callable[..., int]) -> Callable[..., int]:
-    """Decorator of a callback's declaration: a function of a record and integers without a body. The root record is not
-    passed.
+    """Declare a callback by a function of a record and integers without a body. The root record is not passed.
 
     `Arena.link_callback` says per machine which Python function is behind it.
     """
@@ -420,7 +419,7 @@ before whatever it calls."""
 
 
 class Guarded:
-    """A Python function of integers for compiled code. What it raises is kept, and sets the status of the arena."""
+    """Python function of integers for compiled code. An exception is stored, and sets the status of the arena."""
 
     def __init__(self, arena: Arena, name: str, call: Callable[..., int], parameters: int) -> None:
         names = ", ".join(f"a{number}" for number in range(parameters))
@@ -441,5 +440,5 @@ def answered(name: str, answer: Any) -> int:
 
 
 def is_callback(function: object) -> bool:
-    """Whether a function is the declaration of a callback."""
+    """Check whether a function is the declaration of a callback."""
     return "is_callback" in getattr(function, "__dict__", ())

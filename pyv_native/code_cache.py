@@ -1,8 +1,8 @@
-"""A folder of compiled code that outlives the process, so that what was compiled once is loaded the next time.
+"""Persistent code cache: a folder of compiled code that outlives the process.
 
-Write access to the folder decides what runs here: a folder or file of another user, one that others may write
-to, and a symbolic link are not used, and each file is authenticated by a key that only this user can read. Nothing
-else that goes wrong with it is an error: it only costs time.
+Write access to the folder decides what runs here: a folder or file of another user, one that others may write to, and a
+symbolic link are not used, and each file is authenticated by a key that only this user can read. Nothing else that goes
+wrong with it is an error: it only costs time.
 """
 
 import os
@@ -47,7 +47,7 @@ class _Entry(NamedTuple):
 
 
 class CodeCache:
-    """The files of one folder; any number of processes may use it at the same time."""
+    """Files of one folder; any number of processes may use it at the same time."""
 
     def __init__(self, folder: "str | Path", limit: int = LIMIT) -> None:
         self._folder = os.fspath(folder)
@@ -63,7 +63,7 @@ class CodeCache:
         return Path(self._folder)
 
     def get(self, key: bytes) -> bytes | None:
-        """The code under a key; None where there is none, or where it is damaged."""
+        """Return the code under a key; None if it is missing or damaged."""
         path = self._path(key)
         try:
             if refusal(self._folder):
@@ -78,7 +78,7 @@ class CodeCache:
         return code
 
     def put(self, key: bytes, code: bytes) -> None:
-        """Keep the code, if that is possible: whole, or not at all."""
+        """Store the code, if that is possible: whole, or not at all."""
         import tempfile  # most programs find all they need
 
         size = _HEADER + len(code)
@@ -106,7 +106,7 @@ class CodeCache:
             _try(os.unlink, unfinished)
 
     def trouble(self) -> str:
-        """Say why nothing can be stored; empty: it can."""
+        """Return the reason why nothing can be stored; empty: it can."""
         refused = refusal(self._folder)
         place = self.folder
         while not place.exists() and place != place.parent:
@@ -120,7 +120,7 @@ class CodeCache:
         return Usage(len(entries), sum(entry.bytes for entry in entries))
 
     def clear(self) -> Usage:
-        """Remove everything that this class has written; what that was. OSError where it may not."""
+        """Remove all files that this class has written; return their usage. OSError: it may not."""
         usage = self.usage()
         for path in (*(entry.path for entry in self._entries()), self._secret_path):
             with suppress(FileNotFoundError, NotADirectoryError):
@@ -133,7 +133,7 @@ class CodeCache:
         return os.path.join(self._folder, SECRET)
 
     def _make_secret(self) -> None:
-        """Write the key, in the place of one that cannot be used, unless another process is faster."""
+        """Write the key, in place of an unusable key, unless another process is faster."""
         import tempfile
 
         with suppress(FileNotFoundError):
@@ -163,7 +163,7 @@ class CodeCache:
         return os.path.join(self._folder, key.hex() + SUFFIX)
 
     def _make_room(self, size: int) -> None:
-        """The folder is looked through only after as much was added as the last look has left room for."""
+        """Evict files beyond the limit. The folder is scanned only when the room that the last scan left is used up."""
         self._room -= size
         if self._room >= 0:
             return
@@ -181,7 +181,7 @@ class CodeCache:
         self._room = self._limit - used
 
     def _entries(self) -> list[_Entry]:
-        """All files of ours; none where the folder cannot be read."""
+        """List all files of this class; none if the folder cannot be read."""
         entries = []
         try:
             with os.scandir(self._folder) as files:
@@ -195,7 +195,7 @@ class CodeCache:
 
 
 def code_cache(environment: Mapping[str, str] = os.environ) -> CodeCache | None:
-    """The cache that the environment names, else the one of this user; None: none is wanted, or there is no place."""
+    """Return the cache in the environment, else this user's; None: it is switched off, or no folder is known."""
     setting = environment.get(VARIABLE)
     if setting == OFF:
         return None
@@ -209,7 +209,7 @@ def code_cache(environment: Mapping[str, str] = os.environ) -> CodeCache | None:
 
 
 def refusal(folder: "str | Path") -> str:
-    """Why the folder is not used; empty: it is, or it is not there yet."""
+    """Return the reason not to use a folder; empty: it is fine, or does not exist yet."""
     try:
         about = os.lstat(folder)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 """Compiler of IR: from the text of functions to the addresses of native code.
 
-Compiled code is independent of this process: it may be loaded in another one. Addresses reach it through arguments, or
-through variables that are set when it is loaded, never as numbers in the text. LLVM is imported for what is not in the
-cache.
+Compiled code is independent of this process: another process may load it. Addresses reach it through arguments, or
+through variables that are set when it is loaded, never as numbers in the text. LLVM is imported only for code that is
+not in the cache.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ OPTIONS = ("-disable-lsr",)
 
 
 class Compiler:
-    """Compiles modules for this machine, or loads what `cache` has of them."""
+    """Compiler of modules for this machine, which loads code that `cache` has."""
 
     def __init__(self, cache: CodeCache | None) -> None:
         self._cache = cache
@@ -48,18 +48,18 @@ class Compiler:
         return Llvm(OPTIMIZATION, OPTIONS)
 
     def load(self, text: str, *functions: str, pointers: Mapping[str, int] | None = None) -> NativeCode:
-        """The module's code, of which the named functions will be called.
+        """Compile or load a module, of which the named functions will be called.
 
-        `pointers`: what its variables of these names, declared by `variable`, point to. ValueError if the text
-        makes a pointer of a number: an address that another process would take for its own.
+        `pointers`: targets of its variables of these names, declared by `variable`. ValueError if the text makes a
+        pointer of a number: an address that another process would take for its own.
         """
         return self.load_cached(text, lambda: text, *functions, pointers=pointers)
 
     def load_cached(
         self, recipe: str, make: Callable[[], str], *functions: str, pointers: Mapping[str, int] | None = None
     ) -> NativeCode:
-        """Load code by a key, and make its text only where the cache lacks the code: `recipe` is all that the text
-        depends on; empty, and it is the text itself."""
+        """Load code by a key, and make its text only where the cache lacks the code: `recipe` holds all inputs of the
+        text; empty: the key is the text itself."""
         pointers = pointers or {}
         text = "" if recipe else make()
         key = self._key(recipe or text)
@@ -85,10 +85,10 @@ class Compiler:
 
 
 def make_compiler() -> Compiler:
-    """A compiler with the user's cache."""
+    """Make a compiler with the user's cache."""
     return Compiler(code_cache())
 
 
 def variable(name: str) -> str:
-    """The IR of a pointer that is set when the module is loaded."""
+    """Return the IR of a pointer that is set when the module is loaded."""
     return f"@{name} = global ptr null\n"

@@ -21,7 +21,7 @@ _BITWISE: dict[type[ast.operator], str] = {ast.BitAnd: "and", ast.BitOr: "or", a
 
 
 class SubsetFunction(NamedTuple):
-    """A function, its source, and the shapes of its parameters and its result."""
+    """Function of the subset, with its source, and the shapes of its parameters and its result."""
 
     module: str
     names: Mapping[str, Any]
@@ -36,7 +36,7 @@ class SubsetFunction(NamedTuple):
         return f"{self.module}.{self.node.name}"
 
     def arguments(self, root: type | None) -> list[str]:
-        """Parameters that are passed: all but the root record, which stands at a fixed offset."""
+        """Return the names of the passed parameters: all but the root record, which is at a fixed offset."""
         return [name for name, shape in self.parameters.items() if not is_root(shape, root)]
 
 
@@ -58,7 +58,7 @@ class Context(NamedTuple):
 
 
 class InstructionEmitter:
-    """Emits instructions of one function."""
+    """Emitter of instructions of one function."""
 
     def __init__(self, function: SubsetFunction, context: Context) -> None:
         self._function = function
@@ -75,11 +75,11 @@ class InstructionEmitter:
     # -- checks --------------------------------------------------------------------------------------------------------
 
     def _site(self, node: ast.AST) -> str:
-        """Name of the constant with the text of a place."""
+        """Return the name of the constant with the text of a place."""
         return self._context.sites.setdefault(self._place(node), f"@site.{len(self._context.sites)}")
 
     def _record_error(self, node: ast.AST, code: StatusCode, first: str = "0", second: str = "0") -> None:
-        """Write the status, unless an earlier error stands there."""
+        """Emit a write of the status, unless it holds an earlier error."""
         write, after = self._ir.new_label(), self._ir.new_label()
         status = self._load(str(WORD * STATUS))
         self._ir.branch(self._ir.value(f"icmp eq {I64} {status}, 0"), (write, ()), (after, ()))
@@ -91,7 +91,7 @@ class InstructionEmitter:
         self._ir.block(after)
 
     def _require(self, node: ast.AST, condition: str, code: StatusCode, first: str = "0", second: str = "0") -> None:
-        """A check of the checked build: the function returns where the i1 `condition` does not hold."""
+        """Emit a check of the checked build: the function returns where the i1 `condition` does not hold."""
         good, bad = self._ir.new_label(), self._ir.new_label()
         self._ir.branch(condition, (good, ()), (bad, ()))
         self._ir.block(bad)
@@ -100,7 +100,7 @@ class InstructionEmitter:
         self._ir.block(good)
 
     def _return_on_error(self) -> None:
-        """Leave the function where a call has written the status."""
+        """Emit a return for the case that a call has written the status."""
         go_on, leave = self._ir.new_label(), self._ir.new_label()
         status = self._load(str(WORD * STATUS))
         self._ir.branch(self._ir.value(f"icmp eq {I64} {status}, 0"), (go_on, ()), (leave, ()))
@@ -109,7 +109,7 @@ class InstructionEmitter:
         self._ir.block(go_on)
 
     def _bounded(self, node: ast.AST, index: str, length: str) -> str:
-        """An index within a list. An index outside records an error and becomes 0, in every build."""
+        """Emit an index within a list. An index outside records an error and becomes 0, in every build."""
         if index.isdecimal() and length.isdecimal() and int(index) < int(length):
             return index
         good, bad = self._ir.new_label(), self._ir.new_label()
@@ -126,7 +126,7 @@ class InstructionEmitter:
     # -- arithmetic ----------------------------------------------------------------------------------------------------
 
     def _arithmetic(self, node: ast.AST, name: str, left: str, right: str) -> str:
-        """Addition, subtraction or product; the checked build ends where 64 bits do not hold the result."""
+        """Emit addition, subtraction or product; the checked build returns where 64 bits do not hold the result."""
         if not self._context.checked:
             return self._ir.value(f"{name} {I64} {left}, {right}")
         pair = self._ir.value(f"call {{i64, i1}} @llvm.s{name}.with.overflow.i64({I64} {left}, {I64} {right})")
@@ -135,7 +135,7 @@ class InstructionEmitter:
         return self._ir.value(f"extractvalue {{i64, i1}} {pair}, 0")
 
     def _operate(self, node: ast.BinOp | ast.AugAssign, left: str, right: str) -> str:
-        """An operator with Python's meaning, as far as 64 bits hold it."""
+        """Emit an operator with Python's meaning, as far as 64 bits hold it."""
         operator = type(node.op)
         if operator in _BITWISE:
             return self._ir.value(f"{_BITWISE[operator]} {I64} {left}, {right}")
@@ -171,7 +171,8 @@ class InstructionEmitter:
         return shifted
 
     def _divide(self, node: ast.BinOp | ast.AugAssign, left: str, right: str, *, remainder: bool) -> str:
-        """Quotient rounded down, or remainder with the divisor's sign; a divisor 0 records an error and gives 0."""
+        """Emit a quotient rounded down, or a remainder with the divisor's sign; a divisor 0 records an error, with
+        result 0."""
         if right.isdecimal() and int(right) and int(right) & (int(right) - 1) == 0:
             if remainder:
                 return self._ir.value(f"and {I64} {left}, {int(right) - 1}")
@@ -194,7 +195,7 @@ class InstructionEmitter:
         return chosen
 
     def _divisor(self, node: ast.BinOp | ast.AugAssign, left: str, right: str, after: str) -> str:
-        """A divisor that the processor takes: neither 0, nor -1 for the lowest integer."""
+        """Emit a divisor that the processor takes: neither 0, nor -1 for the lowest integer."""
         zero, other, safe = (self._ir.new_label() for _ in range(3))
         self._ir.branch(self._ir.value(f"icmp eq {I64} {right}, 0"), (zero, ()), (other, ()))
         self._ir.block(zero)
@@ -220,7 +221,7 @@ class InstructionEmitter:
         return str(shape.capacity) if shape.fixed else self._load(at)
 
     def _item(self, at: str, shape: ListOf, index: str) -> str:
-        """Offset of an item of the list at `at`."""
+        """Emit the offset of an item of the list at `at`."""
         first = at if shape.fixed else self._plus(at, WORD)
         size = shape.item.size
         if index.isdecimal():
@@ -237,14 +238,14 @@ class InstructionEmitter:
         return self._ir.value(f"getelementptr i8, ptr %base, {I64} {offset}")
 
     def _load(self, offset: str) -> str:
-        """The 64-bit value at an offset."""
+        """Emit a load of the value at a place of the buffer."""
         return self._ir.value(f"load {I64}, ptr {self._pointer(offset)}, align 8")
 
     def _store(self, offset: str, value: str) -> None:
         self._ir.do(f"store {I64} {value}, ptr {self._pointer(offset)}, align 8")
 
     def _read(self, offset: str, form: IntegerFormat) -> str:
-        """The value of a field or item."""
+        """Emit a load of a field or item."""
         if form.size == WORD:
             return self._load(offset)
         kind = f"i{8 * form.size}"
@@ -273,10 +274,10 @@ class InstructionEmitter:
 
 
 def is_root(shape: Shape, root: type | None) -> bool:
-    """Whether a parameter is the root record."""
+    """Check whether a parameter is the root record."""
     return root is not None and shape == Scalar(root)
 
 
 def _within(value: str, highest: int) -> bool:
-    """Whether a value is a constant from 0 to `highest`."""
+    """Check whether a value is a constant from 0 to `highest`."""
     return value.isdecimal() and int(value) <= highest

@@ -28,7 +28,7 @@ _INTRINSICS = {*_CONVERSIONS, *_LOADS, *_STORES}
 
 
 class Expressions(InstructionEmitter):
-    """Emits expressions: their values, and branches on them."""
+    """Emitter of expressions: their values, and branches on them."""
 
     def __init__(self, function: SubsetFunction, context: Context) -> None:
         super().__init__(function, context)
@@ -46,7 +46,7 @@ class Expressions(InstructionEmitter):
     # -- conditions ----------------------------------------------------------------------------------------------------
 
     def _truth(self, test: ast.expr) -> bool | None:
-        """Outcome of a condition that constants decide."""
+        """Return the outcome of a condition that constants decide; None for any other."""
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             negated = self._truth(test.operand)
             return None if negated is None else not negated
@@ -61,7 +61,7 @@ class Expressions(InstructionEmitter):
         return None if value is None else bool(value)
 
     def _branch(self, test: ast.expr, yes: str, no: str) -> None:
-        """End the block in one of two others; operands are evaluated as far as Python does."""
+        """Emit a branch on a condition; operands are evaluated as far as Python does."""
         constant = self._truth(test)
         if constant is not None:
             self._ir.goto(yes if constant else no)
@@ -91,7 +91,7 @@ class Expressions(InstructionEmitter):
         self._terminated = True
 
     def _compare(self, node: ast.expr, comparison: ast.cmpop, left: str, right: str) -> str:
-        """A comparison as an i1."""
+        """Emit a comparison as an i1."""
         if type(comparison) not in _COMPARE:
             raise self._error(node)
         return self._ir.value(f"icmp {_COMPARE[type(comparison)]} {I64} {left}, {right}")
@@ -139,7 +139,7 @@ class Expressions(InstructionEmitter):
         return chosen
 
     def _junction(self, node: ast.BoolOp) -> str:
-        """`a or b` and `a and b`: the operand that decides, as in Python."""
+        """Emit `a or b` or `a and b`: the operand that decides, as in Python."""
         after = self._ir.new_label()
         for operand in node.values[:-1]:
             following = self._ir.new_label()
@@ -197,7 +197,7 @@ class Expressions(InstructionEmitter):
         return result
 
     def _argument(self, node: ast.expr, shape: Shape) -> str:
-        """Value of an argument for a parameter of a shape."""
+        """Emit the value of an argument for a parameter of a shape."""
         actual = self._shape(node)
         if isinstance(shape, ListOf):
             same = isinstance(actual, ListOf) and not actual.fixed and actual.item == shape.item
@@ -213,7 +213,7 @@ class Expressions(InstructionEmitter):
         return best
 
     def _intrinsic(self, callee: Definition, values: list[str]) -> str:
-        """A function of `pyv_native.integers` or `pyv_native.pointers`."""
+        """Emit a function of `pyv_native.intrinsics`."""
         if callee in _CONVERSIONS:
             return self._convert(_CONVERSIONS[callee], values)
         place = self._ir.value(f"inttoptr {I64} {values[0]} to ptr")
@@ -226,7 +226,7 @@ class Expressions(InstructionEmitter):
         return "0"
 
     def _convert(self, name: str, values: list[str]) -> str:
-        """A conversion of `pyv_native.integers`."""
+        """Emit a conversion of `pyv_native.intrinsics`."""
         if name == "unsigned_less":
             test = self._ir.value(f"icmp ult {I64} {values[0]}, {values[1]}")
             return self._ir.value(f"zext i1 {test} to {I64}")
@@ -235,7 +235,7 @@ class Expressions(InstructionEmitter):
         return self._ir.value(f"sext i32 {self._ir.value(f'trunc {I64} {values[0]} to i32')} to {I64}")
 
     def _change(self, node: ast.Call, method: ast.Attribute) -> str:
-        """`items.clear()`, `.append(item)`, `.extend((item, ...))` and `.insert(index, item)`."""
+        """Emit `items.clear()`, `.append(item)`, `.extend((item, ...))` or `.insert(index, item)`."""
         shape, values = self._list_shape(method.value), node.args
         if method.attr == "extend" and len(values) == 1 and isinstance(values[0], ast.Tuple):
             values = values[0].elts
@@ -278,7 +278,7 @@ class Expressions(InstructionEmitter):
         return isinstance(node, ast.Name) and isinstance(self._function.parameters.get(node.id), ListOf)
 
     def _require_order(self, node: ast.AST, start: str, stop: str, length: str) -> None:
-        """0 <= start <= stop <= length, else nothing of the list changes: the function returns."""
+        """Emit a check of 0 <= start <= stop <= length; else the function returns, and the list is unchanged."""
         for low, high in ((start, stop), (stop, length)):
             if low != high:
                 self._require(node, self._ir.value(f"icmp ule {I64} {low}, {high}"), StatusCode.INDEX, start, length)
@@ -286,7 +286,7 @@ class Expressions(InstructionEmitter):
     # -- constants -----------------------------------------------------------------------------------------------------
 
     def _constant(self, node: ast.expr) -> int | None:
-        """Value of an expression that never changes."""
+        """Return the value of a constant expression; None for any other."""
         if isinstance(node, ast.Constant):
             return int(node.value or 0) if node.value is None or isinstance(node.value, int) else None
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
@@ -306,7 +306,7 @@ class Expressions(InstructionEmitter):
     # -- records and lists ---------------------------------------------------------------------------------------------
 
     def _shape(self, node: ast.expr) -> Shape:
-        """Shape of an expression: an integer, a reference to a record, or a list."""
+        """Return the shape of an expression: an integer, a reference to a record, or a list."""
         if isinstance(node, ast.Name):
             return self._shapes.get(node.id, Scalar())
         if isinstance(node, ast.Attribute | ast.Subscript) and self._constant(node) is None:
@@ -324,12 +324,12 @@ class Expressions(InstructionEmitter):
         return Scalar()
 
     def _record(self, node: ast.expr) -> type | None:
-        """Record class of an expression."""
+        """Return the record class of an expression."""
         shape = self._shape(node)
         return shape.record if isinstance(shape, Scalar) else None
 
     def _stored(self, node: ast.Attribute | ast.Subscript) -> Shape:
-        """Shape of a field or an item."""
+        """Return the shape of a field or an item."""
         if isinstance(node, ast.Subscript):
             return self._list_shape(node.value).item
         record = self._record(node.value)
@@ -338,7 +338,7 @@ class Expressions(InstructionEmitter):
         return layout(record).fields[node.attr].shape
 
     def _address(self, node: ast.Attribute | ast.Subscript) -> str:
-        """Offset of a field or an item; for a list, of its length."""
+        """Emit the offset of a field or an item; for a list, of its length."""
         if isinstance(node, ast.Subscript):
             shape, at = self._list_shape(node.value), self._value(node.value)
             return self._item(at, shape, self._bounded(node, self._value(node.slice), self._length(at, shape)))
@@ -367,7 +367,7 @@ def _integer(value: object) -> int | None:
 
 
 def targets(body: Iterable[ast.stmt]) -> list[str]:
-    """Names that statements assign to, in order."""
+    """Return the names that statements assign to, in order."""
     names = (
         node.id
         for statement in body

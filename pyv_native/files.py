@@ -28,8 +28,8 @@ Path = str | os.PathLike[str]
 
 
 def check_input(path: Path, limit: int) -> None:
-    """OSError for what is no regular file or has more bytes: a device has no end, a sparse file costs nothing to
-    make."""
+    """Raise OSError for a file that is not regular or has more bytes: a device has no end, a sparse file costs
+    nothing."""
     about = os.stat(path)
     if stat.S_ISDIR(about.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
@@ -41,7 +41,7 @@ def check_input(path: Path, limit: int) -> None:
 
 @contextmanager
 def draft_of(path: Path) -> Iterator[str]:
-    """The path of a draft, which takes the place of a file when the block ends, and goes when it fails.
+    """Open a draft, which replaces a file when the block ends, and is deleted when it fails; yield its path.
 
     OSError names the file. A device, such as /dev/stdout, is written as it is.
     """
@@ -73,7 +73,7 @@ def _draft_path(place: str) -> str:
 
 
 def check_output(path: Path) -> None:
-    """OSError where a file cannot be replaced; what is in it stays."""
+    """Raise OSError if a file cannot be replaced; its content stays."""
     place = os.path.realpath(path)
     if os.path.exists(place) and not os.path.isfile(place):
         with open(place, "ab"):
@@ -85,7 +85,7 @@ def check_output(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[str]]:
-    """A text file that appears under its name when the block ends, and not at all when the block fails."""
+    """Open a text file that appears under its name when the block ends, and not at all when the block fails."""
     with draft_of(path) as draft, open(draft, "w", encoding="utf-8", newline="\n") as file:
         yield file
 
@@ -119,7 +119,7 @@ _CLEAN: set[str] = set()
 
 
 def is_running(process: int) -> bool:
-    """Whether another process of this number runs."""
+    """Check whether another process of this number runs."""
     if process == os.getpid():
         return False
     try:

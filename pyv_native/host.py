@@ -1,5 +1,5 @@
-"""Processor and LLVM, on which native code depends besides its text. Determined without loading LLVM where it can
-be, because code from the cache needs none."""
+"""Host: processor and LLVM, on which native code depends in addition to its text. Determined without LLVM where
+possible, because code from the cache needs none."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ _LINES = (b"vendor_id", b"cpu family", b"model", b"model name", b"stepping", b"f
 
 
 class Host(NamedTuple):
-    """The machine for which LLVM compiles here."""
+    """Machine for which LLVM compiles here."""
 
     about: str
     """Whatever makes LLVM compile the same text to other code."""
@@ -27,7 +27,7 @@ def x86_64_linux() -> bool:
 
 
 def known_host() -> Host | None:
-    """This machine; None where only LLVM itself can tell."""
+    """Return this machine; None where only LLVM itself can determine it."""
     spec = find_spec("llvmlite")
     if not x86_64_linux() or spec is None or spec.origin is None:
         return None
@@ -39,7 +39,7 @@ def known_host() -> Host | None:
 
 
 def _processor() -> dict[bytes, bytes]:
-    """The lines of the first processor, by their names; the text of all may be long."""
+    """Read the lines of the first processor, by their names; the text of all may be long."""
     block = b""
     try:
         with open(CPUINFO, "rb", buffering=0) as file:
@@ -52,7 +52,7 @@ def _processor() -> dict[bytes, bytes]:
 
 
 def _installed(package: str) -> tuple[object, ...]:
-    """Identity of the llvmlite that is installed: its version, and size and time of its library."""
+    """Return the identity of the installed llvmlite: its version, and size and time of its library."""
     with open(os.path.join(package, "_version.py"), "rb") as file:
         version = file.read()
     with os.scandir(os.path.join(package, "binding")) as files:

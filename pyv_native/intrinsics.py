@@ -1,8 +1,8 @@
-"""Functions that the subset has beside those that are written in it: conversions of 64-bit signed values to narrow or
-unsigned ones, and memory beside the records (guest RAM, byte maps) by host address.
+"""Intrinsics of the subset: conversions of 64-bit signed values to narrow or unsigned ones, and accesses of memory
+outside the records (guest RAM, byte maps) by host address.
 
-Such memory must outlive the calls. Its values are little-endian and, below eight bytes, unsigned; a store takes
-the low bits. Nothing is checked.
+Such memory must outlive the calls. Its values are little-endian and, below eight bytes, unsigned; a store takes the low
+bits. Nothing is checked.
 """
 
 import ctypes
@@ -13,37 +13,37 @@ U64 = (1 << 64) - 1
 
 
 def u32(value: int) -> int:
-    """The low 32 bits, 0..2^32-1."""
+    """Return the low 32 bits, 0..2^32-1."""
     return value & U32
 
 
 def i32(value: int) -> int:
-    """The low 32 bits with their sign, -2^31..2^31-1."""
+    """Return the low 32 bits with their sign, -2^31..2^31-1."""
     return ((value & U32) ^ (1 << 31)) - (1 << 31)
 
 
 def unsigned_less(left: int, right: int) -> int:
-    """1 if `left` is below `right`, both read as unsigned 64-bit integers, else 0."""
+    """Return 1 if `left` is below `right`, both read as unsigned 64-bit integers, else 0."""
     return int((left & U64) < (right & U64))
 
 
 def load_u8(address: int) -> int:
-    """The byte at a host address."""
+    """Load the byte at a host address."""
     return c_uint8.from_address(address).value
 
 
 def load_u16(address: int) -> int:
-    """The two bytes at a host address."""
+    """Load the two bytes at a host address."""
     return c_uint16.from_address(address).value
 
 
 def load_u32(address: int) -> int:
-    """The four bytes at a host address."""
+    """Load the four bytes at a host address."""
     return c_uint32.from_address(address).value
 
 
 def load_i64(address: int) -> int:
-    """The eight bytes at a host address, signed."""
+    """Load the eight bytes at a host address, signed."""
     return c_int64.from_address(address).value
 
 
@@ -68,5 +68,5 @@ def store_i64(address: int, value: int) -> None:
 
 
 def address_of(buffer: object) -> int:
-    """Host address of a writable buffer; the caller keeps the buffer alive."""
+    """Return the host address of a writable buffer; the caller keeps the buffer alive."""
     return ctypes.addressof(ctypes.c_char.from_buffer(buffer))  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ Target = tuple[str, Sequence[str]]
 
 
 class Ir:
-    """Builds a function block by block. A block may be jumped to before it is there."""
+    """Builder of a function, block by block. A block may be jumped to before it is there."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {}
@@ -23,7 +23,7 @@ class Ir:
         self._names = 0
 
     def block(self, label: str, *types: str) -> tuple[str, ...]:
-        """Begin a block; the names of its parameters, whose types are given."""
+        """Begin a block with parameters of these types; return their names."""
         self._label = label
         self._current = self._lines[label] = []
         self._parameters[label] = types
@@ -35,25 +35,25 @@ class Ir:
         return f"l{self._names}"
 
     def value(self, text: str) -> str:
-        """The name of the value that an instruction makes."""
+        """Append an instruction; return the name of its value."""
         self._names += 1
         name = f"%v{self._names}"
         self._current.append(f"{name} = {text}")
         return name
 
     def do(self, text: str) -> None:
-        """An instruction that makes no value."""
+        """Append an instruction that has no value."""
         self._current.append(text)
 
     def load(self, kind: str, pointer: str, offset: int = 0) -> str:
-        """The value of an LLVM type at `offset` bytes from a pointer."""
+        """Append a load of an LLVM type at `offset` bytes from a pointer; return its value."""
         return self.value(f"load {kind}, ptr {self.at(pointer, offset)}, align 1")
 
     def store(self, kind: str, value: str, pointer: str, offset: int = 0) -> None:
         self.do(f"store {kind} {value}, ptr {self.at(pointer, offset)}, align 1")
 
     def at(self, pointer: str, offset: int | str) -> str:
-        """The pointer `offset` bytes (a constant, or an i64 value) further."""
+        """Append the addition of `offset` bytes (a constant, or an i64 value) to a pointer; return the sum."""
         return pointer if offset == 0 else self.value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
 
     # -- the end of a block ------------------------------------------------------------------------------------
@@ -89,7 +89,8 @@ class Ir:
         self._arguments.setdefault(label, []).append((self._label, arguments))
 
     def _relay(self, target: Target) -> Target:
-        """A block that goes to `target`: two edges between the same blocks could not differ in their arguments."""
+        """Insert a block that goes to `target`: two edges between the same blocks could not differ in their
+        arguments."""
         relay, label = self.new_label(), target[0]
         self._lines[relay] = [f"br label %{label}"]
         self._parameters[relay] = ()
@@ -99,7 +100,7 @@ class Ir:
     # -- the whole ---------------------------------------------------------------------------------------------
 
     def text(self, signature: str, attributes: str = "nounwind") -> str:
-        """The function as IR, without blocks that cannot be reached."""
+        """Return the function as IR, without unreachable blocks."""
         reached = self._reached()
         parts = [f"define {signature} {attributes} {{"]
         for label in reached:
@@ -113,7 +114,7 @@ class Ir:
         return "\n".join(parts)
 
     def _reached(self) -> dict[str, None]:
-        """The labels that are reached from the first block, that one first."""
+        """Return the labels that are reachable from the first block, with that first."""
         successors: dict[str, list[str]] = {}
         for label, edges in self._arguments.items():
             for source, _ in edges:

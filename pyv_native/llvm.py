@@ -13,16 +13,16 @@ from pyv_native.loader import NativeCode
 
 @cache
 def _set(option: str) -> None:
-    """Options are the process's; LLVM takes each once."""
+    """Set an option of the process; LLVM takes each once."""
     llvm.set_option("", option)
 
 
 class Llvm:
-    """Compiles modules, and links what `loader` does not."""
+    """LLVM for this machine: compiles modules, and links those that `loader` does not."""
 
     def __init__(self, optimization: int, options: Sequence[str]) -> None:
-        """`optimization`: the level of the code generator, `options`: more for it. The one pass that runs on the IR
-        inlines the functions that say so."""
+        """`optimization`: the level of the code generator, `options`: more for it. The only pass on the IR inlines
+        functions with `INLINE`."""
         for option in options:
             _set(option)
         llvm.initialize_native_target()
@@ -39,7 +39,7 @@ class Llvm:
         self._linked = 0
 
     def compile(self, text: str) -> bytes:
-        """The object file of a module."""
+        """Compile a module to an object file."""
         module = llvm.parse_assembly(text)
         module.triple, module.data_layout = self._machine.triple, str(self._machine.target_data)
         if INLINE in text:
@@ -51,7 +51,7 @@ class Llvm:
         return code
 
     def link(self, file: bytes, names: Collection[str]) -> NativeCode:
-        """The code of an object file, with the addresses of these names."""
+        """Link an object file, with the addresses of these names."""
         builder = llvm.JITLibraryBuilder().add_object_img(file)
         for name in names:
             builder.export_symbol(name)

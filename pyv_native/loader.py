@@ -1,4 +1,5 @@
-"""Loads the object files that LLVM makes for x86-64 Linux, without LLVM: to import it takes longer than many programs.
+"""Loader of the object files that LLVM makes for x86-64 Linux, without LLVM, whose import takes longer than many
+programs.
 
 The code model of a JIT is the large one: all that such a file asks for is addresses of its own parts, as 64-bit words.
 Whatever else is found in a file, `llvm` links it. Memory is writable or executable, never both.
@@ -40,11 +41,11 @@ class NativeCode:
 
 
 class _Unknown(Exception):  # noqa: N818 - no error: LLVM takes over
-    """Something that LLVM is left to."""
+    """Content of an object file that LLVM has to link."""
 
 
 class _Section(NamedTuple):
-    """The fields of a section header."""
+    """Fields of a section header."""
 
     name: int
     type: int
@@ -59,13 +60,13 @@ class _Section(NamedTuple):
 
     @property
     def loaded(self) -> bool:
-        """Unwinding is not for code through which nothing is thrown."""
+        """Check whether a section is loaded. Unwind tables are not: no exception passes through this code."""
         return bool(self.flags & _ALLOC) and self.type != _UNWIND
 
 
 def load(file: bytes, names: Collection[str]) -> NativeCode | None:
-    """The code of an object file, with the addresses of these names; None where it has something unknown, or where no
-    memory may be executed."""
+    """Load an object file, with the addresses of these names; None: it has unknown content, or no memory may be
+    executed."""
     if not x86_64_linux():
         return None
     try:
@@ -110,8 +111,8 @@ def _sections(file: bytes) -> list[_Section]:
 
 
 def _places(sections: list[_Section]) -> tuple[dict[int, int], int, int]:
-    """Offsets of sections in memory by their numbers, bytes of read-only ones (whole pages at the beginning), bytes
-    of all."""
+    """Assign offsets in memory to sections; return them by number, the bytes of read-only ones (whole pages at the
+    beginning), and the bytes of all."""
     places: dict[int, int] = {}
     at = executable = 0
     for written in (False, True):
@@ -139,7 +140,7 @@ def _relocate(
     memory: mmap.mmap, base: int, places: Mapping[int, int], target: int, sections: list[_Section],
     symbols: list[tuple[Any, ...]], relocations: bytes,
 ) -> None:  # fmt: skip
-    """Fill in the addresses that a section asks for."""
+    """Apply the relocations of a section."""
     last, place, put = sections[target].size - _WORD.size, places[target], _WORD.pack_into
     addresses: dict[int, int] = {}
     """Addresses by symbol and type of relocation: most symbols have many."""

@@ -28,15 +28,15 @@ class Loop(NamedTuple):
 
 
 class Lowering(Expressions):
-    """Makes the IR of one function."""
+    """Lowering of one function to IR."""
 
     def __init__(self, function: SubsetFunction, context: Context) -> None:
         super().__init__(function, context)
         self._loops: list[Loop] = []
 
     def text(self, *, public: bool, inline: bool) -> str:
-        """Definition of the function; `inline`: into all callers. SubsetError, with module and line, where the source
-        leaves the subset."""
+        """Return the function's definition; `inline`: into all callers. SubsetError, with module and line, where the
+        source leaves the subset."""
         self._ir.block("entry")
         self._block(self._function.node.body)
         if not self._terminated:
@@ -101,7 +101,7 @@ class Lowering(Expressions):
         raise self._error(target)
 
     def _update(self, node: ast.AugAssign) -> None:
-        """`x += e`: the target is evaluated once, before the operand."""
+        """Emit `x += e`: the target is evaluated once, before the operand."""
         target = node.target
         if isinstance(target, ast.Name):
             self._assign(target, self._operate(node, self._value(target), self._value(node.value)), Scalar())
@@ -114,7 +114,7 @@ class Lowering(Expressions):
         self._write(target, address, stored.form, self._operate(node, left, self._value(node.value)))
 
     def _delete(self, target: ast.expr) -> None:
-        """`del items[a:b]` and `del items[a:]`."""
+        """Emit `del items[a:b]` or `del items[a:]`."""
         if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Slice):
             raise self._error(target)
         lower, upper, step = target.slice.lower, target.slice.upper, target.slice.step
@@ -170,7 +170,7 @@ class Lowering(Expressions):
         self._end_loop(loop, node.body, "", 0)
 
     def _for(self, node: ast.For, target: str) -> None:
-        """Over a range, whose bounds are evaluated once, or over a list, whose length may change."""
+        """Emit a loop over a range, whose bounds are evaluated once, or over a list, whose length may change."""
         bounds = self._range(node.iter)
         counter, increment = f".{node.lineno}.{node.col_offset}", 1
         if bounds is None:
@@ -200,7 +200,7 @@ class Lowering(Expressions):
         return Loop(head, body, step, exhausted, after, names, dict(self._locals))
 
     def _end_loop(self, loop: Loop, body: Iterable[ast.stmt], counter: str, increment: int) -> None:
-        """The body, whose block has begun, the step of the counter, and what follows the loop."""
+        """Emit the body, whose block has begun, the step of the counter, and the end of the loop."""
         self._loops.append(loop)
         self._block(body)
         self._goto(loop.step, loop.names)
@@ -215,7 +215,7 @@ class Lowering(Expressions):
         self._join(loop.after, loop.names)
 
     def _range(self, node: ast.expr) -> tuple[str, str, int] | None:
-        """(first value, end, step) of a range; None: the node is none."""
+        """Return (first value, end, step) of a range; None: the node is no range."""
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id != "range":
             return None
         if node.keywords or not 1 <= len(node.args) <= 3:

@@ -1,4 +1,4 @@
-"""Functions of the native subset, compiled together, and the links between what is compiled apart."""
+"""Modules of the native subset: functions compiled together, and links between separately compiled ones."""
 
 import ast
 import ctypes
@@ -36,7 +36,7 @@ class Linkage:
     def connect(
         self, arena: Arena, modules: Iterable["NativeModule"], callbacks: Mapping[Definition, Callable[..., int]]
     ) -> None:
-        """Fill in the slots of a buffer: each with the module that has the function, or its callback."""
+        """Set the slots of a buffer: each to the module that has the function, or its callback."""
         providers = {function: module for module in modules for function in module.functions}
         for function, slot in self.slots.items():
             if is_callback(function):
@@ -48,7 +48,7 @@ class Linkage:
 
 
 class NativeModule:
-    """Functions and all that they call, compiled."""
+    """Compiled functions and all that they call."""
 
     def __init__(
         self,
@@ -75,14 +75,11 @@ class NativeModule:
         )
 
     def address(self, function: Definition) -> int:
-        """Address of a function's code."""
+        """Return the address of a function's code."""
         return self._code.address(symbol(function))
 
     def entry(self, function: Definition) -> Callable[..., int]:
-        """The function for Python: `f(arena, *arguments)`, integers and offsets of records.
-
-        CheckError: a check failed, an index for example. An exception of a callback comes out as it is.
-        """
+        """Return the function for Python: `f(arena, *arguments)`, integers and offsets of records."""
         count = sum(not is_root(shape, self._root) for shape in shapes_of(function)[0].values())
         native = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * count)(self.address(function))
         code = self._code
@@ -98,7 +95,7 @@ class NativeModule:
 
 
 def interpreted(function: Definition, root: type | None = None) -> Callable[..., int]:
-    """The function as CPython runs it, called as an entry of a module."""
+    """Return the function as CPython runs it, called as an entry of a module."""
     shapes = shapes_of(function)[0]
 
     def call(arena: Arena, *arguments: int) -> int:
@@ -123,16 +120,13 @@ def module_context(
     links: Mapping[Definition, int],
     checked: bool,
 ) -> Context:
-    """Context of functions that are compiled together."""
+    """Return the context of functions that are compiled together."""
     packages = frozenset(function.__module__.partition(".")[0] for function in functions)
     return Context(root, constants, links, packages, checked, function_of, {})
 
 
 def cache_key(functions: Sequence[Definition], context: Context) -> str:
-    """Digest of whatever the IR of functions depends on: the compiler, their modules, and integers by name.
-
-    Modules are those of the functions and, in the same packages, those that they import functions and records from.
-    """
+    """Digest all inputs of the functions' IR: the compiler, their modules, and integers by name."""
     modules = {function.__module__: sys.modules[function.__module__] for function in functions}
     worklist = list(modules.values())
     integers: list[tuple[str, str, object]] = []
@@ -162,7 +156,7 @@ def cache_key(functions: Sequence[Definition], context: Context) -> str:
 
 @cache
 def _compiler_digest() -> str:
-    """Digest of the sources of this package."""
+    """Digest the sources of this package."""
     digest = sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
@@ -171,19 +165,19 @@ def _compiler_digest() -> str:
 
 @cache
 def _source(module: ModuleType) -> bytes:
-    """Text that a module was imported from."""
+    """Return the text that a module was imported from."""
     return inspect.getsource(module).encode()
 
 
 def symbol(function: Definition) -> str:
-    """Name of a function in the IR."""
+    """Return the name of a function in the IR."""
     return f"{function.__module__}.{function.__name__}"
 
 
 def module_text(
     functions: Sequence[Definition], context: Context, *, outlined: Mapping[Definition, int] | None = None
 ) -> str:
-    """LLVM IR of functions and of those that they call. `outlined`: it is a part of another module, into whose
+    """Return the IR of functions and of those that they call. `outlined`: it is a part of another module, into whose
     functions all are inlined but these, which are called through slots of the links."""
     texts: dict[Definition, str] = {}
     worklist = list(functions)
@@ -205,7 +199,7 @@ def module_text(
 
 
 def _call_text(function: SubsetFunction, context: Context, slot: int) -> str:
-    """LLVM IR of a function that calls the one in a slot of the links."""
+    """Return the IR of a function that calls the function in a slot of the links."""
     operands = ", ".join(["ptr %base", *(f"i64 %arg.{name}" for name in function.arguments(context.root))])
     ir = Ir()
     ir.block("entry")
@@ -215,13 +209,13 @@ def _call_text(function: SubsetFunction, context: Context, slot: int) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text as a constant of LLVM."""
+    """Return text as a constant of LLVM."""
     return "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02x}" for byte in text.encode())
 
 
 @cache
 def shapes_of(function: Definition) -> tuple[Mapping[str, Shape], Shape]:
-    """Shapes of the parameters and of the result."""
+    """Return the shapes of the parameters and of the result."""
     try:
         shapes = {key: shape_of(hint) for key, hint in get_type_hints(function, include_extras=True).items()}
     except NativeError as error:
@@ -236,14 +230,14 @@ def shapes_of(function: Definition) -> tuple[Mapping[str, Shape], Shape]:
 
 
 def _outside(function: Definition, remedy: str) -> SubsetError:
-    """Error of a function's definition."""
+    """Return the error of a function's definition."""
     line = getattr(inspect.unwrap(function), "__code__").co_firstlineno  # noqa: B009 - a function, not any callable
     return SubsetError(f"{function.__module__}, line {line}: {function.__name__}: outside the native subset: {remedy}")
 
 
 @cache
 def function_of(function: Definition) -> SubsetFunction:
-    """Source and shapes of a function."""
+    """Return source and shapes of a function."""
     node = _definitions(sys.modules[function.__module__]).get(function.__name__)
     if node is None:
         raise _outside(function, "define it at the top of a module")
@@ -252,6 +246,6 @@ def function_of(function: Definition) -> SubsetFunction:
 
 @cache
 def _definitions(module: ModuleType) -> dict[str, ast.FunctionDef]:
-    """Functions of a module by name."""
+    """Return the functions of a module by name."""
     tree = ast.parse(_source(module))
     return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -39,7 +39,7 @@ class IntegerFormat(NamedTuple):
 
     @property
     def ctype(self) -> Any:
-        """The class of `ctypes` for it."""
+        """Class of `ctypes`."""
         return getattr(ctypes, f"c_{'' if self.signed else 'u'}int{8 * self.size}")
 
 
@@ -52,23 +52,23 @@ i32 = Annotated[int, IntegerFormat(4, True)]
 
 @dataclass_transform()
 def record(declaration: type[RecordType]) -> type[RecordType]:
-    """Decorator of a record class. Every field has a default."""
+    """Declare a record class. Every field has a default."""
     declared: type[RecordType] = dataclass(init=False, eq=False, repr=False, match_args=False)(declaration)
     return declared
 
 
 def items(capacity: int | None = None) -> Any:
-    """Default of a list of integers or references. None: the capacity is chosen when the buffer is made."""
+    """Return the default of a list of integers or references. None: the capacity is chosen when the buffer is made."""
     return field(default_factory=list, metadata={"capacity": capacity})
 
 
 def records(capacity: int | None = None) -> Any:
-    """Default of a list whose records stand in it."""
+    """Return the default of a list that contains its records."""
     return field(default_factory=list, metadata={"capacity": capacity, "inner": True})
 
 
 def array(length: int) -> Any:
-    """Default of a list of integers or references that always has `length` items."""
+    """Return the default of a list of integers or references that always has `length` items."""
     return field(default_factory=list, metadata={"capacity": length, "fixed": True})
 
 
@@ -76,7 +76,7 @@ def array(length: int) -> Any:
 
 
 class Scalar(NamedTuple):
-    """An integer or, where a record class is named, a reference."""
+    """Integer or, with a record class, reference."""
 
     record: type | None = None
     form: IntegerFormat = I64
@@ -87,7 +87,7 @@ class Scalar(NamedTuple):
 
 
 class Inner(NamedTuple):
-    """A record that stands where it is named."""
+    """Record that is embedded in a field."""
 
     record: type
 
@@ -97,7 +97,7 @@ class Inner(NamedTuple):
 
 
 class ListOf(NamedTuple):
-    """A list: its length, then its items. `fixed`: no length, it always has `capacity` items."""
+    """List: its length, then its items. `fixed`: no length, it always has `capacity` items."""
 
     item: Scalar | Inner
     capacity: int | None = None
@@ -110,7 +110,7 @@ class ListOf(NamedTuple):
         return WORD if self.capacity is None else self.room(self.capacity)
 
     def room(self, capacity: int) -> int:
-        """Bytes of a list with this capacity; of at least one item, which a wrong index is led to."""
+        """Return the bytes of a list with this capacity, with at least one item as target of wrong indices."""
         return (0 if self.fixed else WORD) + -(-max(capacity, 1) * self.item.size // WORD) * WORD
 
 
@@ -135,7 +135,7 @@ class RecordLayout(NamedTuple):
 
 @cache
 def layout(declaration: type) -> RecordLayout:
-    """Offsets of the fields of a record class: each is aligned to its size, records and lists to 8 bytes."""
+    """Return the offsets of the fields of a record class: each is aligned to its size, records and lists to 8 bytes."""
     hints, rows, offset = get_type_hints(declaration, include_extras=True), dict[str, Field](), 0
     for each in fields(declaration):
         inner = each.default is MISSING and not each.metadata
@@ -148,7 +148,7 @@ def layout(declaration: type) -> RecordLayout:
 
 
 def shape_of(annotation: Any, *, inner: bool = False, capacity: int | None = None, fixed: bool = False) -> Shape:
-    """Shape of a field, parameter or result. NativeError: it has none."""
+    """Return the shape of a field, parameter or result. NativeError: it has none."""
     form = I64
     if get_origin(annotation) is list:
         item = shape_of(get_args(annotation)[0], inner=inner)

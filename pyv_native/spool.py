@@ -20,7 +20,7 @@ class Segment(NamedTuple):
 
 
 class Segments:
-    """Bytes one after the other, in one or several spools."""
+    """Concatenated bytes of one or several spools."""
 
     def __init__(self, *parts: Segment) -> None:
         self.parts = parts

@@ -1,4 +1,4 @@
-"""The state of a part of a machine as plain data, and the checks with which it is taken back.
+"""States of parts of a machine as plain data, and the checks with which they are restored.
 
 A class that changes while a machine runs has two methods. `state()` gives what a snapshot keeps of it: a dict of
 integers, booleans, strings, bytes, None, and lists and dicts (with strings as keys) of these. `load_state(state)` takes
@@ -17,7 +17,7 @@ LATEST = 1 << 62
 
 
 class StateError(ValueError):
-    """A state has a value that no part like this one can have. `place`: the names of the fields that lead to it."""
+    """Error of a state that no part like this can have. `place`: the names of the fields that lead to it."""
 
     def __init__(self, problem: str, *place: str | int) -> None:
         super().__init__(problem)
@@ -34,7 +34,7 @@ class StateError(ValueError):
 
 
 class Stateful(Protocol):
-    """A part of a machine that a snapshot keeps."""
+    """Part of a machine with a state in snapshots."""
 
     def state(self) -> Any: ...
 
@@ -43,7 +43,7 @@ class Stateful(Protocol):
 
 @contextmanager
 def inside(*place: str | int) -> Iterator[None]:
-    """Errors raised here are about the field at `place`."""
+    """Attribute errors that are raised here to the field at `place`."""
     try:
         yield
     except StateError as error:
@@ -51,7 +51,7 @@ def inside(*place: str | int) -> Iterator[None]:
 
 
 def integer(value: object, low: int, high: int) -> int:
-    """An integer within `low`..`high`."""
+    """Check an integer within `low`..`high`."""
     if type(value) is not int:
         raise StateError(f"{shown(value)} is no integer")
     if not low <= value <= high:
@@ -60,7 +60,7 @@ def integer(value: object, low: int, high: int) -> int:
 
 
 def listed(value: object, length: int | None = None) -> list[Any]:
-    """A list, of `length` items unless that is None."""
+    """Check a list, of `length` items unless that is None."""
     if type(value) is not list:
         raise StateError(f"{shown(value)} is no list")
     if length is not None and len(value) != length:
@@ -69,7 +69,7 @@ def listed(value: object, length: int | None = None) -> list[Any]:
 
 
 def integers(value: object, low: int, high: int, length: int | None = None) -> list[int]:
-    """A list of integers within `low`..`high`."""
+    """Check a list of integers within `low`..`high`."""
     items = listed(value, length)
     for index, item in enumerate(items):
         if type(item) is not int or not low <= item <= high:
@@ -79,7 +79,7 @@ def integers(value: object, low: int, high: int, length: int | None = None) -> l
 
 
 def row(value: object, *limits: tuple[int, int]) -> tuple[int, ...]:
-    """A list of as many integers as there are limits (low, high)."""
+    """Check a list with an integer for each of the limits (low, high)."""
     items = listed(value, len(limits))
     for index, (item, (low, high)) in enumerate(zip(items, limits, strict=True)):
         if type(item) is not int or not low <= item <= high:
@@ -89,7 +89,7 @@ def row(value: object, *limits: tuple[int, int]) -> tuple[int, ...]:
 
 
 def rows(value: object, *limits: tuple[int, int]) -> list[tuple[int, ...]]:
-    """A list of such rows."""
+    """Check a list of such rows."""
     tuples = []
     for index, item in enumerate(listed(value)):
         try:
@@ -100,7 +100,7 @@ def rows(value: object, *limits: tuple[int, int]) -> list[tuple[int, ...]]:
 
 
 def data(value: object, size: int | None = None) -> bytes:
-    """Bytes, `size` of them unless that is None."""
+    """Check bytes, `size` of them unless that is None."""
     if type(value) is not bytes:
         raise StateError(f"{shown(value)} is no bytes")
     if size is not None and len(value) != size:
@@ -109,13 +109,13 @@ def data(value: object, size: int | None = None) -> bytes:
 
 
 def shown(value: object) -> str:
-    """A value of any kind, short and on one line."""
+    """Return a value of any kind, short and on one line."""
     text = repr(value) if isinstance(value, int | str | bytes | float | None) else type(value).__name__
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 class Fields:
-    """The fields of a state: a dict with exactly the keys `names`."""
+    """Fields of a state: a dict with exactly the keys `names`."""
 
     def __init__(self, state: object, *names: str) -> None:
         if type(state) is not dict:
@@ -129,7 +129,7 @@ class Fields:
         self._state: dict[str, Any] = state
 
     def __getitem__(self, name: str) -> Any:
-        """The value as it is, unchecked."""
+        """Return the value as it is, unchecked."""
         return self._state[name]
 
     def integer(self, name: str, low: int, high: int) -> int:
@@ -137,7 +137,7 @@ class Fields:
             return integer(self._state[name], low, high)
 
     def optional(self, name: str, low: int, high: int) -> int | None:
-        """An integer or None."""
+        """Check an integer or None."""
         return None if self._state[name] is None else self.integer(name, low, high)
 
     def flag(self, name: str) -> bool:
@@ -173,7 +173,7 @@ class Fields:
             return rows(self._state[name], *limits)
 
     def table(self, name: str, *limits: tuple[int, int]) -> dict[int, Any]:
-        """A mapping as rows [key, value] or, with more limits, [key, value, ...]: no key comes twice."""
+        """Check a mapping as rows [key, value] or, with more limits, [key, value, ...]: no key comes twice."""
         mapping: dict[int, Any] = {}
         for index, (key, *values) in enumerate(self.rows(name, *limits)):
             if key in mapping:
@@ -182,6 +182,6 @@ class Fields:
         return mapping
 
     def load(self, name: str, part: Stateful) -> None:
-        """Let a part take its state."""
+        """Restore the state of a part."""
         with inside(name):
             part.load_state(self._state[name])
