@@ -56,13 +56,13 @@ class Compiler:
         return self.load_cached(text, lambda: text, *functions, pointers=pointers)
 
     def load_cached(
-        self, recipe: str, make: Callable[[], str], *functions: str, pointers: Mapping[str, int] | None = None
+        self, inputs: str, make: Callable[[], str], *functions: str, pointers: Mapping[str, int] | None = None
     ) -> NativeCode:
-        """Load code by a key, and make its text only where the cache lacks the code: `recipe` holds all inputs of the
+        """Load code by a key, and make its text only where the cache lacks the code: `inputs` holds all inputs of the
         text; empty: the key is the text itself."""
         pointers = pointers or {}
-        text = "" if recipe else make()
-        key = self._key(recipe or text)
+        text = "" if inputs else make()
+        key = self._key(inputs or text)
         file = self._cache.get(key) if self._cache else None
         if file is None:
             file = self._compiled(text or make())

@@ -4,7 +4,7 @@ Hypothesis draws the same examples in each run, here as in continuous integratio
 all with `--hypothesis-profile=thorough`, new ones with `--hypothesis-profile=explore`. Ctrl-C reaches the tests and
 their processes even where a shell in the background had it ignored. Native code is kept in a folder that is empty when
 the tests begin, so that nothing depends on what ran before; workers share it. Its text is made all the same, and
-compared with what was made from the same recipe before. Python keeps what it compiles, even where
+compared with what was made from the same inputs before. Python keeps what it compiles, even where
 PYTHONDONTWRITEBYTECODE (images of containers set it) forbids it: else each process that a test starts would compile a
 hundred modules again, which takes longer than what most of them do then. What the collection of tests makes stays: the
 search for garbage, which took a seventh of the time, leaves it out and is as rare as in processes of the command line.
@@ -38,16 +38,16 @@ sys.dont_write_bytecode = False
 
 
 @pytest.fixture(autouse=True, scope="session")
-def recipes() -> Iterator[dict[str, str]]:
-    """Recipe -> text: whatever a test compiles, a recipe stands for one text only."""
+def compiled_texts() -> Iterator[dict[str, str]]:
+    """Text by inputs: whatever a test compiles, equal inputs have equal texts."""
     texts: dict[str, str] = {}
     load = Compiler.load_cached
 
-    def checked(self: Compiler, recipe: str, make: Callable[[], str], *functions: str, **given: Any) -> NativeCode:
-        if recipe:
+    def checked(self: Compiler, inputs: str, make: Callable[[], str], *functions: str, **given: Any) -> NativeCode:
+        if inputs:
             text = make()
-            assert texts.setdefault(recipe, text) == text, f"an input of the text is no part of {recipe}"
-        return load(self, recipe, make, *functions, **given)
+            assert texts.setdefault(inputs, text) == text, f"an input of the text is no part of {inputs}"
+        return load(self, inputs, make, *functions, **given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Compiler, "load_cached", checked)

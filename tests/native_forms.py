@@ -26,10 +26,10 @@ class Form(NamedTuple):
         if not self.native:
             return
         from pyv_ext.engines.fast import engine, entries, space
-        from pyv_ext.engines.kept import last_run
+        from pyv_ext.engines.persistent import profile_image
 
         patch.setattr(engine, "WARM_UP", 0)
-        patch.setattr(last_run, "KEEPS", 0)  # no test begins with what another has translated
+        patch.setattr(profile_image, "MAX_STORES", 0)  # no test begins with what another has translated
         if self.native == EARLY:
             patch.setattr(space, "HOT", 64)
             patch.setattr(space, "WARM", 1)

@@ -72,7 +72,7 @@ LAYERS: dict[str, str] = {
     "npu_device": """abi dram_devices config trace memory kv_quant cost operations operations.kernels operations.macro
                      decode dram reservation event_loop external issue host device levels""",
     "pyv_ext": """errors protocols timing isa machine hart bus source_lines inlined elf_tables elf devices engines
-                  engines.kept engines.fast pyv_adapter cores tracing gdb""",
+                  engines.persistent engines.fast pyv_adapter cores tracing gdb""",
     "toolchain": """errors gnu assembler ir onnx_reference onnx_nodes onnx_domains onnx_model onnx_operators
                     onnx_frontend quantize codegen passes trace backend compiler program_image mlir.text mlir.npu mlir
                     decoders examples""",

@@ -19,7 +19,7 @@ PLAIN = (Kind.OP, Kind.LOAD, Kind.BRANCH, Kind.JUMP)
 Hook = Callable[[Hart], Stop | None]
 
 
-class Decoded:
+class DecodedInstruction:
     """Content of an address: an instruction, or a trap (`instruction` None)."""
 
     __slots__ = ("illegal", "instruction", "slow", "step")
@@ -48,12 +48,12 @@ class _Line(NamedTuple):
 class _Run:
     """Run of decoded instructions not yet registered with its cache lines."""
 
-    def __init__(self, pc: int, memory: memoryview, ahead: int) -> None:
-        """`ahead`: bytes after the run that belong to its lines (see `Code._lines_of`)."""
+    def __init__(self, pc: int, memory: memoryview, extra_bytes: int) -> None:
+        """`extra_bytes`: bytes after the run that belong to its lines (see `DecodeCache._lines_of`)."""
         self._pc = pc
         self._memory = memory
         self._content = bytes(memory)
-        self.lines = range(pc & -LINE, pc + len(memory) + ahead, LINE)
+        self.lines = range(pc & -LINE, pc + len(memory) + extra_bytes, LINE)
         """The lines that have to be told."""
 
     @property
@@ -69,21 +69,21 @@ class _Run:
             yield self._pc + at, size
             at += size
 
-    def before(self, base: int, line: bytes) -> bytes:
+    def original_line(self, base: int, line: bytes) -> bytes:
         """Return the line at `base` with the decoded bytes of the run in place of today's; `line`: its bytes today."""
         low, high = max(self._pc - base, 0), min(self._pc + len(self._content) - base, LINE)
         first = base - self._pc
         return line if low >= high else line[:low] + self._content[first + low : first + high] + line[high:]
 
 
-OFTEN = 8
-"""How often instructions of a line are overwritten before nothing of it is kept (`Code.volatile`)."""
+MAX_OVERWRITES = 8
+"""How often instructions of a line are overwritten before nothing of it is kept (`DecodeCache.is_self_modifying`)."""
 
-MOST_MADE = 1 << 14
+MAX_DECODED = 1 << 14
 """Instructions at their addresses that are kept, so that code which is written again and again is not decoded anew."""
 
 
-class Code:
+class DecodeCache:
     """Decoded instructions of one hart."""
 
     def __init__(self, core: Core, mark: Hook) -> None:
@@ -92,51 +92,51 @@ class Code:
         self._mark = mark
         self._bus = core.bus
         self._closures = Closures(core.isa, core.hart, core.bus)
-        self.decoded: dict[int, Decoded] = {}
+        self.decoded: dict[int, DecodedInstruction] = {}
         """What `at` has decoded, by address, as long as it is in memory."""
-        self._made: dict[tuple[int, int], Decoded] = {}
+        self._by_word: dict[tuple[int, int], DecodedInstruction] = {}
         """What `executable` has made, by address and word."""
         self._lines: dict[int, _Line] = {}
-        self._runs: dict[int, list[_Run]] = {}
+        self._runs_by_line: dict[int, list[_Run]] = {}
         """What `cover_all` was told and its lines were not yet, by line."""
-        self._whole: dict[_Run, None] = {}
+        self._pending_runs: dict[_Run, None] = {}
         """All of these."""
-        self._overwritten: dict[int, int] = {}
+        self._overwrites: dict[int, int] = {}
         """How often, by line."""
-        self.volatile_lines: dict[int, bytes | None] = {}
-        """Lines that are not kept, and what they held when `settle` was asked last."""
-        self.may_be_volatile = False
+        self.self_modifying_lines: dict[int, bytes | None] = {}
+        """Lines that are not kept, and what they held when `recache` was asked last."""
+        self.supports_self_modifying = False
         """Whether something executes volatile lines better than this does."""
         self.steps: dict[int, Step] = {}
         """What a loop over closures calls: the closure of each decoded instruction; hooked addresses leave the loop."""
         self.plain: dict[int, Step] = {}
         """The closures of instructions that change registers alone."""
-        self.slow: dict[int, Decoded] = {}
+        self.slow: dict[int, DecodedInstruction] = {}
         """What has been decoded and may be executed the slow path in the midst of a burst: nothing hooked, and no store
         that may be about to overwrite the next instruction."""
         self.hooks: dict[int, list[Hook]] = {}
         self.on_drop: list[Callable[[Iterable[int]], None]] = []
         """`f(pcs)`: whatever else was made from the instructions at these addresses must go."""
-        core.bus.on_code_write.append(self._written)
+        core.bus.on_code_write.append(self._invalidate_written)
 
-    def at(self, pc: int) -> Decoded:
+    def at(self, pc: int) -> DecodedInstruction:
         """Return the instruction at `pc`, or the trap of its fetch or decoding."""
         return self.decoded.get(pc) or self._decode(pc)
 
-    def _decode(self, pc: int) -> Decoded:
+    def _decode(self, pc: int) -> DecodedInstruction:
         word = self.word(pc)
         if word is None:
             fault = pc if self._bus.peek(pc, 2) is None else pc + 2
-            decoded = Decoded(None, leave, lambda: self._core.trap(Cause.FETCH_FAULT, fault))
+            decoded = DecodedInstruction(None, leave, lambda: self._core.trap(Cause.FETCH_FAULT, fault))
             if fault == pc:
                 return decoded
         else:
             decoded = self.executable(pc, word)
-        if self.volatile(pc):
+        if self.is_self_modifying(pc):
             return decoded
         self.cover(pc, 4 if decoded.instruction is None else decoded.instruction.length)
         self.decoded[pc] = decoded
-        self._offer(pc, decoded)
+        self._publish(pc, decoded)
         return decoded
 
     def word(self, pc: int) -> int | None:
@@ -161,13 +161,13 @@ class Code:
         """Register an instruction, of `size` bytes at `pc`, with its lines, which are not volatile: `on_drop` is called
         when it is overwritten."""
         for base in self._lines_of(pc, size):
-            sizes = self._sizes(base)
+            sizes = self._line_sizes(base)
             if sizes is not None:
                 sizes[pc] = size
 
     def _lines_of(self, pc: int, size: int) -> tuple[int, ...]:
         """Return the addresses of the lines of an instruction. Where instructions are fetched ahead, add the line of
-        the next instruction, to which a store must take the slow path (`Engine._fetched_before`)."""
+        the next instruction, to which a store must take the slow path (`Engine._overwritten_word`)."""
         first, last = pc & -LINE, pc + (4 if self._core.fetches_ahead else size - 1) & -LINE
         return (first,) if first == last else (first, last)
 
@@ -176,36 +176,36 @@ class Code:
         ram = self._bus.ram_at(pc, size)
         assert ram is not None  # where else would they be
         run = _Run(pc, ram.u8[pc - ram.base : pc - ram.base + size], 3 if self._core.fetches_ahead else 0)
-        self._whole[run] = None
+        self._pending_runs[run] = None
         for base in run.lines:
-            if base not in self.volatile_lines:
-                self._runs.setdefault(base, []).append(run)
+            if base not in self.self_modifying_lines:
+                self._runs_by_line.setdefault(base, []).append(run)
                 self._bus.mark_code(base)
 
     def _split(self, base: int) -> None:
         """Register each instruction of the runs that touch the line at `base` with its lines."""
-        for run in tuple(self._runs.get(base, ())):
-            del self._whole[run]
+        for run in tuple(self._runs_by_line.get(base, ())):
+            del self._pending_runs[run]
             for line in run.lines:
-                runs = [other for other in self._runs.pop(line, ()) if other is not run]
+                runs = [other for other in self._runs_by_line.pop(line, ()) if other is not run]
                 if runs:
-                    self._runs[line] = runs
+                    self._runs_by_line[line] = runs
             for pc, size in run.instructions():
                 for line in self._lines_of(pc, size):
-                    sizes = self._sizes(line, run)
+                    sizes = self._line_sizes(line, run)
                     if sizes is not None:
                         sizes[pc] = size
 
-    def _sizes(self, base: int, run: _Run | None = None) -> dict[int, int] | None:
+    def _line_sizes(self, base: int, run: _Run | None = None) -> dict[int, int] | None:
         """Return the sizes of the instructions in a line, by address, and mark it as code; None: it is volatile. `run`:
         a run that was decoded before; the line then counts as code since its decoding."""
         line = self._lines.get(base)
         if line is None:
-            if base in self.volatile_lines:
+            if base in self.self_modifying_lines:
                 return None
             line = self._line(base)
             if run is not None and line.content is not None:
-                line = line._replace(content=run.before(base, line.content))
+                line = line._replace(content=run.original_line(base, line.content))
             self._lines[base] = line
             self._bus.mark_code(base)
         return line.sizes
@@ -217,7 +217,7 @@ class Code:
         memory = ram.u8[base - ram.base : base - ram.base + LINE]
         return _Line(memory, bytes(memory), {})
 
-    def _offer(self, pc: int, decoded: Decoded) -> None:
+    def _publish(self, pc: int, decoded: DecodedInstruction) -> None:
         """Let bursts execute the instruction."""
         if pc in self.hooks:
             self.steps[pc] = leave
@@ -234,27 +234,27 @@ class Code:
         self.plain.pop(pc, None)
         self.slow.pop(pc, None)
 
-    def executable(self, pc: int, word: int) -> Decoded:
+    def executable(self, pc: int, word: int) -> DecodedInstruction:
         """Return the instruction in the low bits of `word`, as it would be at `pc`."""
         word &= 0xFFFFFFFF if word & 3 == 3 else 0xFFFF
-        made = self._made.get((pc, word))
-        if made is None:
-            if len(self._made) >= MOST_MADE:
-                self._made.clear()
-            made = self._made[pc, word] = self._make(pc, word)
-        return made
+        decoded = self._by_word.get((pc, word))
+        if decoded is None:
+            if len(self._by_word) >= MAX_DECODED:
+                self._by_word.clear()
+            decoded = self._by_word[pc, word] = self._make(pc, word)
+        return decoded
 
-    def _make(self, pc: int, word: int) -> Decoded:
+    def _make(self, pc: int, word: int) -> DecodedInstruction:
         core = self._core
         instruction = core.isa.decode(word)
         if instruction is None:
-            return Decoded(None, leave, lambda: core.trap(Cause.ILLEGAL, word), word)
-        decoded = Decoded(instruction, leave, step_of(core, pc, instruction))
+            return DecodedInstruction(None, leave, lambda: core.trap(Cause.ILLEGAL, word), word)
+        decoded = DecodedInstruction(instruction, leave, step_of(core, pc, instruction))
         if self._closures.makes(instruction):
-            decoded.step = partial(self._first, pc, decoded, instruction)
+            decoded.step = partial(self._execute_first, pc, decoded, instruction)
         return decoded
 
-    def _first(self, pc: int, decoded: Decoded, instruction: Instruction) -> After | None:
+    def _execute_first(self, pc: int, decoded: DecodedInstruction, instruction: Instruction) -> After | None:
         """Execute an instruction for the first time: make its closure, which native code may have made unnecessary
         until now."""
         first, decoded.step = decoded.step, self._closures.make(instruction, pc)
@@ -265,24 +265,24 @@ class Code:
 
     # -- changes -----------------------------------------------------------------------------------------------
 
-    def _written(self, address: int, size: int) -> None:
+    def _invalidate_written(self, address: int, size: int) -> None:
         """Invalidate the lines in which a write has overwritten an instruction; ignore writes to data beside code."""
         end = address + size
         bases: Iterable[int] = range(address & -LINE, end, LINE)
-        if size // LINE > len(self._lines) + len(self._runs):
-            bases = [base for base in (*self._lines, *self._runs) if address - LINE < base < end]
+        if size // LINE > len(self._lines) + len(self._runs_by_line):
+            bases = [base for base in (*self._lines, *self._runs_by_line) if address - LINE < base < end]
         for base in bases:
-            if base in self._runs:
+            if base in self._runs_by_line:
                 self._split(base)
             line = self._lines.get(base)
             if line is not None and any(pc < end and address < pc + size for pc, size in line.sizes.items()):
                 self._drop(base)
-                self._count(base)
+                self._count_overwrite(base)
 
     def refresh(self) -> None:
         """Invalidate all lines that differ from memory, even by changes that the bus has not seen."""
-        for run in tuple(self._whole):
-            if run in self._whole and run.changed:
+        for run in tuple(self._pending_runs):
+            if run in self._pending_runs and run.changed:
                 self._split(run.lines[0])
         for base, line in tuple(self._lines.items()):
             if line.memory != line.content:
@@ -299,64 +299,64 @@ class Code:
             self.steps.pop(pc, None)
             self._withdraw(pc)
         self._bus.unmark_code(base)
-        self._dropped(pcs)
+        self._notify_dropped(pcs)
 
-    def _dropped(self, pcs: Iterable[int]) -> None:
+    def _notify_dropped(self, pcs: Iterable[int]) -> None:
         for listener in self.on_drop:
             listener(pcs)
 
     # -- lines that are overwritten often ----------------------------------------------------------------------
 
-    def volatile(self, pc: int) -> bool:
+    def is_self_modifying(self, pc: int) -> bool:
         """Check whether `pc` is in a self-modifying line, one that was overwritten often. Instructions of such lines
         are not cached, writes to them are not reported, and each execution reads memory."""
-        return bool(self.volatile_lines) and (
-            pc & -LINE in self.volatile_lines or pc + 2 & -LINE in self.volatile_lines
+        return bool(self.self_modifying_lines) and (
+            pc & -LINE in self.self_modifying_lines or pc + 2 & -LINE in self.self_modifying_lines
         )
 
-    def settle(self, pc: int) -> None:
+    def recache(self, pc: int) -> None:
         """Cache the lines of a hot `pc` again where they are unchanged since the last call; `pc` is in a self-modifying
         line."""
         for base in {pc & -LINE: None, pc + 2 & -LINE: None}:
-            if base in self.volatile_lines:
+            if base in self.self_modifying_lines:
                 content = self._bus.peek(base, LINE)
-                if content == self.volatile_lines[base]:
-                    self._keep(base)
+                if content == self.self_modifying_lines[base]:
+                    self._clear_self_modifying(base)
                 else:
-                    self.volatile_lines[base] = content
+                    self.self_modifying_lines[base] = content
 
-    def _count(self, base: int) -> None:
-        """Count an overwritten instruction of a line, and mark the line as self-modifying at `OFTEN`. Lines with hooks
-        and the last line of RAM stay cached."""
-        times = self._overwritten[base] = self._overwritten.get(base, 0) + 1
+    def _count_overwrite(self, base: int) -> None:
+        """Count an overwritten instruction of a line, and mark the line as self-modifying at `MAX_OVERWRITES`. Lines
+        with hooks and the last line of RAM stay cached."""
+        times = self._overwrites[base] = self._overwrites.get(base, 0) + 1
         ram = self._bus.rams[0]
         inside = ram.base <= base < ram.end - LINE
-        if times < OFTEN or not self.may_be_volatile or not inside or self._core.fetches_ahead:
+        if times < MAX_OVERWRITES or not self.supports_self_modifying or not inside or self._core.fetches_ahead:
             return
-        if not any(pc in self.hooks for pc in _places(base)):
-            self.volatile_lines[base] = None
+        if not any(pc in self.hooks for pc in _candidate_pcs(base)):
+            self.self_modifying_lines[base] = None
 
-    def _keep(self, base: int) -> None:
+    def _clear_self_modifying(self, base: int) -> None:
         """Clear the mark of a self-modifying line and its count."""
-        del self.volatile_lines[base]
-        self._overwritten[base] = 0
-        self._dropped(_places(base))
+        del self.self_modifying_lines[base]
+        self._overwrites[base] = 0
+        self._notify_dropped(_candidate_pcs(base))
 
     # -- hooks -------------------------------------------------------------------------------------------------
 
     def add_hook(self, pc: int, hook: Hook, *, first: bool = False) -> None:
         """Call `hook(hart)` right before each instruction that begins at `pc`, after the hooks there or `first`."""
         for base in {pc & -LINE: None, pc + 2 & -LINE: None}:
-            if base in self.volatile_lines:
-                self._keep(base)
+            if base in self.self_modifying_lines:
+                self._clear_self_modifying(base)
         hooks = self.hooks.setdefault(pc, [])
         hooks.insert(0 if first else len(hooks), hook)
         if pc in self.steps:
             self.steps[pc] = leave
             self._withdraw(pc)
-        self._dropped([pc])
+        self._notify_dropped([pc])
 
-    def marked(self, pc: int) -> bool:
+    def has_only_mark(self, pc: int) -> bool:
         """Check whether the mark is the only hook of the instruction at `pc`."""
         return self.hooks.get(pc) == [self._mark]
 
@@ -369,10 +369,10 @@ class Code:
         if not hooks:
             del self.hooks[pc]
             if pc in self.decoded:
-                self._offer(pc, self.decoded[pc])
-            self._dropped([pc])
+                self._publish(pc, self.decoded[pc])
+            self._notify_dropped([pc])
 
 
-def _places(base: int) -> range:
+def _candidate_pcs(base: int) -> range:
     """Return the addresses at which instructions with bytes in a line may begin."""
     return range(base - 2, base + LINE, 2)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.closures import After, Step
-from pyv_ext.engines.code import Code, Decoded, Hook
+from pyv_ext.engines.code import DecodeCache, DecodedInstruction, Hook
 from pyv_ext.engines.core import AccessStopped, Stop, StopReason, Tracer
 from pyv_ext.engines.protection import fault_of, load_port
 from pyv_ext.errors import PyvExtError
@@ -31,7 +31,7 @@ _TRAPPED = ("trapped_at", "trapped_pc", "trapped_cause", "loop_pc", "loop_cause"
 """Fields of the hart's record in a snapshot of an engine."""
 
 
-class Ahead(NamedTuple):
+class StaleFetch(NamedTuple):
     """Instruction that was fetched before a store overwrote it."""
 
     pc: int
@@ -61,11 +61,11 @@ class Engine:
         self._tracer: Tracer | None = None
         self.fetches_ahead = hart.timing == CoreTiming()
         """The cycle contract (docs/core-timing.md): a store is not seen by the instruction right after it."""
-        self.code = Code(self, self._mark)
+        self.code = DecodeCache(self, self._mark)
         self.peek = load_port(hart, bus)
         self.stopping: Stop | None = None
         """What ends the run before the next instruction; an exit stays here."""
-        self._ahead: Ahead | None = None
+        self._stale_fetch: StaleFetch | None = None
         self._running = False
         self._machine = bus.clock.machine
         self._machine.misaligned = misaligned
@@ -96,20 +96,20 @@ class Engine:
             while self.stopping is None and hart.cycle < until:
                 if not self._ready(until):
                     continue
-                if hart.waiting is not None or self._ahead is not None:
-                    self._one()
+                if hart.waiting is not None or self._stale_fetch is not None:
+                    self._execute_instruction()
                 elif hart.guarded:
-                    self._guarded(until)
+                    self._guarded_burst(until)
                 elif self.tracer is None:
                     self._burst(until)
                 else:
-                    self._traced(until)
+                    self._traced_burst(until)
         except BaseException:
-            self._failed()
+            self._clear_failure()
             raise
         finally:
             self._running = False
-        return self._stopped()
+        return self._take_stop()
 
     def _begin(self) -> None:
         if self._running:
@@ -122,20 +122,20 @@ class Engine:
         An instruction still waiting at `until` goes on waiting in the next step.
         """
         hart = self.hart
-        done = hart.instret + hart.traps
+        position = hart.instret + hart.traps
         self._begin()
         try:
-            while self.stopping is None and hart.instret + hart.traps == done and hart.cycle < until:
+            while self.stopping is None and hart.instret + hart.traps == position and hart.cycle < until:
                 if self._ready(until):
-                    self._one()
+                    self._execute_instruction()
         except BaseException:
-            self._failed()
+            self._clear_failure()
             raise
         finally:
             self._running = False
-        return self._stopped()
+        return self._take_stop()
 
-    def _failed(self) -> None:
+    def _clear_failure(self) -> None:
         """Clean up after an exception of a device, which may have done a part of its work."""
         clock = self.bus.clock
         clock.arena.clear_error()  # of what Ctrl-C came before
@@ -147,7 +147,7 @@ class Engine:
             self.stopping = stop
             self.bus.clock.leave()
 
-    def _stopped(self) -> Stop | None:
+    def _take_stop(self) -> Stop | None:
         """Return the reason of the stop, and clear it unless the program has exited: then the next run ends at once as
         well."""
         self.bus.clock.show_output()
@@ -168,20 +168,20 @@ class Engine:
         while self.tracer is None:
             limit = min(until, clock.next)
             steps = code.plain if self._machine.kinds >> LogKind.STORES & 1 else code.steps
-            self._closures(limit, steps)
+            self._run_closures(limit, steps)
             while hart.cycle < limit and hart.pc not in code.steps:
                 code.at(hart.pc)
                 if hart.pc not in code.steps:
                     break
-                self._closures(limit, steps)
+                self._run_closures(limit, steps)
             if hart.cycle >= until or hart.cycle >= clock.next or not self._execute_slow():
                 return
 
-    def _guarded(self, until: int) -> None:
+    def _guarded_burst(self, until: int) -> None:
         """Execute at least one instruction while PMP forbids something; an override must do the same."""
-        self._one()
+        self._execute_instruction()
 
-    def _closures(self, limit: int, steps: Mapping[int, Step]) -> None:
+    def _run_closures(self, limit: int, steps: Mapping[int, Step]) -> None:
         """Execute `steps` by pc until cycle `limit`, an address without a step, or an instruction of the slow path."""
         hart = self.hart
         pc, cycle, instret = hart.pc, hart.cycle, hart.instret
@@ -210,11 +210,11 @@ class Engine:
         decoded = self.code.slow.get(pc)
         if decoded is None and not self.fetches_ahead and pc in self.code.hooks:
             decoded, tried = self.code.at(pc), False
-            if not hooked and not self._hooked(pc):
+            if not hooked and not self._call_hooks(pc):
                 return False
         if decoded is None:
-            self._one()
-            if hart.waiting is not None or self._ahead is not None:
+            self._execute_instruction()
+            if hart.waiting is not None or self._stale_fetch is not None:
                 return False
         else:
             try:
@@ -227,7 +227,7 @@ class Engine:
                 end = x[CYCLE] = start + cycles
                 x[INSTRET] += 1
                 if decoded.instruction is not None:
-                    self._retired(pc, start, end, decoded.instruction)
+                    self._report_retirement(pc, start, end, decoded.instruction)
             elif hart.waiting is not None:
                 return False
         if self.stopping is not None or x[GUARDED]:
@@ -237,12 +237,12 @@ class Engine:
     def _execute_guarded(self) -> bool:
         """Execute the next instruction of a burst while PMP forbids something; the result as for `_execute_slow`."""
         hart, x = self.hart, self.hart.x
-        self._one()
-        if hart.waiting is not None or self._ahead is not None or self.stopping is not None or not x[GUARDED]:
+        self._execute_instruction()
+        if hart.waiting is not None or self._stale_fetch is not None or self.stopping is not None or not x[GUARDED]:
             return False
         return not x[MIP] & x[MIE] or hart.interrupt() is None
 
-    def _traced(self, until: int) -> None:
+    def _traced_burst(self, until: int) -> None:
         """Execute a burst for a tracer."""
         hart, clock, code, tracer = self.hart, self.bus.clock, self.code, self.tracer
         limit = min(until, clock.next)
@@ -258,45 +258,45 @@ class Engine:
             hart.instret += 1
             instruction = code.at(pc).instruction
             assert instruction is not None  # a closure has executed it
-            self._retired(pc, start, end, instruction)
+            self._report_retirement(pc, start, end, instruction)
 
-    def _one(self) -> None:
+    def _execute_instruction(self) -> None:
         """Execute the instruction at pc, or poll the one that waits there."""
         hart = self.hart
         pc = hart.pc
-        decoded = self._fetched(pc)
+        decoded = self._fetch(pc)
         if hart.waiting is not None:
             start = hart.waiting.start
         else:
             start = hart.cycle
-            if pc in self.code.hooks and not self._hooked(pc):
+            if pc in self.code.hooks and not self._call_hooks(pc):
                 return
-        fetched, self._ahead = self._ahead, None
+        fetched, self._stale_fetch = self._stale_fetch, None
         if hart.guarded and hart.waiting is None:
             fault = fault_of(self, decoded.instruction)
             if fault is not None:
                 self.trap(*fault)
                 return
-        ahead = None
+        next_word = None
         if self.fetches_ahead and decoded.instruction is not None:
-            ahead = self._fetched_before(decoded.instruction)
+            next_word = self._overwritten_word(decoded.instruction)
         try:
             after = decoded.step() or decoded.slow()
         except AccessStopped as stopped:
-            self._ahead = fetched
+            self._stale_fetch = fetched
             return self.stop(stopped.stop)
         if after is None:
             return
         hart.pc, cycles = after
-        if ahead is not None:
-            self._ahead = Ahead(hart.pc, ahead, self.bus.peek(hart.pc, _WORD))
+        if next_word is not None:
+            self._stale_fetch = StaleFetch(hart.pc, next_word, self.bus.peek(hart.pc, _WORD))
         hart.cycle += cycles
         hart.instret += 1
         hart.waiting = None
         if decoded.instruction is not None:
-            self._retired(pc, start, hart.cycle, decoded.instruction)
+            self._report_retirement(pc, start, hart.cycle, decoded.instruction)
 
-    def _retired(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
+    def _report_retirement(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         """Log an instruction that has retired, and show it to the tracer."""
         kind = instruction.row.kind
         if self._machine.kinds and kind in (Kind.STORE, Kind.FENCE, Kind.XRET):
@@ -314,7 +314,7 @@ class Engine:
             address = self.hart.x[instruction.rs1] + instruction.imm & self.isa.mask
             execute(accesses.log_store, address, start, end - start)
 
-    def _trapped(self, pc: int, cause: int, value: int, start: int, interrupt: bool) -> None:
+    def _report_trap(self, pc: int, cause: int, value: int, start: int, interrupt: bool) -> None:
         """Log a trap whose handler begins now, and show it to the tracer."""
         clock, end = self.bus.clock, self.hart.cycle
         if self._machine.kinds:
@@ -322,7 +322,7 @@ class Engine:
         if self._tracer is not None:
             self._tracer.trap(pc, cause, value, start, end, interrupt)
 
-    def _hooked(self, pc: int) -> bool:
+    def _call_hooks(self, pc: int) -> bool:
         """Call the hooks of the instruction at `pc`; return whether it is to be executed now."""
         for hook in tuple(self.code.hooks[pc]):
             stop = hook(self.hart)
@@ -331,23 +331,23 @@ class Engine:
                 return False
         return True
 
-    def _fetched(self, pc: int) -> Decoded:
+    def _fetch(self, pc: int) -> DecodedInstruction:
         """Return the instruction at `pc`, as it was when it was fetched."""
-        word = self._fetched_ahead(pc)
+        word = self._stale_word(pc)
         return self.code.at(pc) if word is None else self.code.executable(pc, word)
 
     @property
     def has_fetched_ahead(self) -> bool:
         """Check whether the next instruction was fetched before a store overwrote it."""
-        return self._ahead is not None
+        return self._stale_fetch is not None
 
-    def _fetched_ahead(self, pc: int) -> int | None:
+    def _stale_word(self, pc: int) -> int | None:
         """Return the instruction word at `pc` if it was fetched before the store that has overwritten it."""
-        ahead = self._ahead
-        holds = ahead is not None and ahead.pc == pc and self.bus.peek(pc, _WORD) == ahead.overwritten
-        return ahead.word if ahead is not None and holds else None
+        fetch = self._stale_fetch
+        holds = fetch is not None and fetch.pc == pc and self.bus.peek(pc, _WORD) == fetch.overwritten
+        return fetch.word if fetch is not None and holds else None
 
-    def _fetched_before(self, instruction: Instruction) -> int | None:
+    def _overwritten_word(self, instruction: Instruction) -> int | None:
         """Return the word after the instruction at pc if that instruction is a store about to overwrite it."""
         if instruction.row.kind is not Kind.STORE:
             return None
@@ -370,7 +370,7 @@ class Engine:
         """Deliver device events and interrupts; return whether the instruction at pc is to be executed now."""
         hart, clock = self.hart, self.bus.clock
         wait = hart.waiting
-        if wait is not None and not self._roused():
+        if wait is not None and not self._wakes():
             look = max(min(clock.next, wait.until), hart.cycle)
             if look >= NEVER:
                 self.stop(Stop(StopReason.DEADLOCK, text=f"deadlock at pc {hart.pc:#010x}: no event is left"))
@@ -382,22 +382,22 @@ class Engine:
             clock.advance(hart.cycle)
             if self.stopping is not None:
                 return False
-        if hart.csrs.mip & hart.csrs.mie and self._interrupted():
+        if hart.csrs.mip & hart.csrs.mie and self._take_interrupt():
             return False
         if wait is not None:
             return hart.cycle >= wait.not_before
         return self.stopping is None
 
-    def _roused(self) -> bool:
+    def _wakes(self) -> bool:
         """Check whether an interrupt that is pending already ends the wait."""
         csrs = self.hart.csrs
         return bool(csrs.mip & csrs.mie) and (self.hart.interrupt() is not None or self._at_wfi())
 
     def _at_wfi(self) -> bool:
-        decoded = self._fetched(self.hart.pc)
+        decoded = self._fetch(self.hart.pc)
         return decoded.instruction is not None and decoded.instruction.row.kind is Kind.WFI
 
-    def _interrupted(self) -> bool:
+    def _take_interrupt(self) -> bool:
         """Take a pending interrupt that squashes the instruction at pc; return whether it was taken. A WFI retires
         before it."""
         hart = self.hart
@@ -405,36 +405,36 @@ class Engine:
         if interrupt is None or (hart.waiting is not None and self._at_wfi()):
             return False
         pc, start = hart.pc, hart.cycle if hart.waiting is None else hart.waiting.start
-        self._ahead = None
+        self._stale_fetch = None
         hart.enter_trap(interrupt, 0, interrupt=True)
         hart.cycle += hart.timing.irq
-        self._trapped(pc, interrupt, 0, start, True)
+        self._report_trap(pc, interrupt, 0, start, True)
         return True
 
     def trap(self, cause: int, value: int, delay: int = 0) -> After | None:
         """Take a synchronous trap, detected `delay` cycles after the hart's cycle; stop in a trap loop."""
         value &= self.isa.mask
-        if self._repeats(cause, value):
+        if self._in_trap_loop(cause, value):
             return None
         hart = self.hart
         pc, start = hart.pc, hart.cycle if hart.waiting is None else hart.waiting.start
         hart.enter_trap(cause, value)
         hart.cycle += delay + hart.timing.trap
-        self._trapped(pc, cause, value, start, False)
+        self._report_trap(pc, cause, value, start, False)
         return None
 
-    def _repeats(self, cause: int, value: int) -> bool:
+    def _in_trap_loop(self, cause: int, value: int) -> bool:
         """Check whether the synchronous trap at pc repeats the last one without progress, and stop the run then."""
         hart, record = self.hart, self.hart.record
         if not hart.records.execute(repeats_trap, hart.pc, cause, value, hart.instret):
             return False
-        place = self._place(hart.pc, cause, value)
-        first = self._place(record.loop_pc, record.loop_cause, record.loop_value)
-        began = "" if first == place else f"; it began at {first}"
-        self.stop(Stop(StopReason.TRAP_LOOP, text=f"trap loop at {place}{began}"))
+        trap = self._trap_text(hart.pc, cause, value)
+        first = self._trap_text(record.loop_pc, record.loop_cause, record.loop_value)
+        began = "" if first == trap else f"; it began at {first}"
+        self.stop(Stop(StopReason.TRAP_LOOP, text=f"trap loop at {trap}{began}"))
         return True
 
-    def _place(self, pc: int, cause: int, value: int) -> str:
+    def _trap_text(self, pc: int, cause: int, value: int) -> str:
         """Return the message text of a synchronous trap."""
         meant = self.isa.meaning(value) if cause == Cause.ILLEGAL else ""
         text = f"pc {pc:#010x}: cause {cause} ({cause_name(cause)}), mtval {value:#010x}"
@@ -451,12 +451,12 @@ class Engine:
     def state(self) -> dict[str, Any]:
         """Return the state beyond the hart's: the last trap (to find trap loops), a pending stop, an instruction
         fetched ahead."""
-        stop, ahead, record = self.stopping, self._ahead, self.hart.record
+        stop, fetch, record = self.stopping, self._stale_fetch, self.hart.record
         trapped = record.trapped_at != NEVER
         return {
             "trapped": [getattr(record, name) for name in _TRAPPED] if trapped else None,
             "stop": None if stop is None else {"reason": stop.reason.value, "code": stop.code, "text": stop.text},
-            "ahead": None if ahead is None else {"pc": ahead.pc, "word": ahead.word, "over": ahead.overwritten},
+            "ahead": None if fetch is None else {"pc": fetch.pc, "word": fetch.word, "over": fetch.overwritten},
         }
 
     def load_state(self, state: Any) -> None:
@@ -469,7 +469,7 @@ class Engine:
             trapped = fields.row("trapped", count, word, word, word, word, word)
         for name, value in zip(_TRAPPED, trapped, strict=True):
             setattr(self.hart.record, name, value)
-        self.stopping = self._ahead = None
+        self.stopping = self._stale_fetch = None
         with inside("stop"):
             if fields["stop"] is not None:
                 stop = Fields(fields["stop"], "reason", "code", "text")
@@ -479,9 +479,9 @@ class Engine:
                 self.stopping = Stop(reason, code, stop.text("text"))
         with inside("ahead"):
             if fields["ahead"] is not None:
-                ahead = Fields(fields["ahead"], "pc", "word", "over")
-                over = None if ahead["over"] is None else ahead.data("over")
-                self._ahead = Ahead(ahead.integer("pc", 0, mask), ahead.integer("word", 0, WORD32), over)
+                fetch = Fields(fields["ahead"], "pc", "word", "over")
+                over = None if fetch["over"] is None else fetch.data("over")
+                self._stale_fetch = StaleFetch(fetch.integer("pc", 0, mask), fetch.integer("word", 0, WORD32), over)
         self.flush()
 
     # -- hooks -------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ An iteration that returns to its first pc with the same registers, and that has 
 memory and stable registers, repeats until the next event. So it is counted, not executed.
 """
 
-from pyv_ext.engines.code import PLAIN, Code
+from pyv_ext.engines.code import PLAIN, DecodeCache
 from pyv_ext.engines.core import Core
 from pyv_ext.isa import Kind
 from pyv_ext.machine.slots import INSTRET, PC
@@ -23,7 +23,7 @@ class PollingDetection:
     """Detector of a polling loop at the hart's pc. A check that finds none, or is impossible because an event is due,
     doubles the interval to the next."""
 
-    def __init__(self, core: Core, code: Code) -> None:
+    def __init__(self, core: Core, code: DecodeCache) -> None:
         self._core = core
         self._code = code
         self._interval = MIN_INTERVAL

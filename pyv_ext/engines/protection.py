@@ -72,8 +72,8 @@ def _access(core: Core, instruction: Instruction) -> Fault | None:
     if row.kind not in _ACCESSES or (row.floating and not hart.x[FS]):
         return None
     rights, cause = _ACCESSES[row.kind]
-    plain = row.kind in (Kind.LOAD, Kind.STORE)
-    address = hart.x[instruction.rs1] + (instruction.imm if plain else 0) & core.isa.mask
-    if address & row.size - 1 and not (plain and core.misaligned and core.bus.ram_at(address, row.size)):
+    load_or_store = row.kind in (Kind.LOAD, Kind.STORE)
+    address = hart.x[instruction.rs1] + (instruction.imm if load_or_store else 0) & core.isa.mask
+    if address & row.size - 1 and not (load_or_store and core.misaligned and core.bus.ram_at(address, row.size)):
         return None  # it traps for being misaligned, which comes first
     return None if hart.may_access(address, row.size, rights) else (cause, address)

@@ -5,7 +5,7 @@ from typing import Any
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.core import AccessStopped, Stop
-from pyv_ext.engines.engine import Ahead, Engine
+from pyv_ext.engines.engine import Engine, StaleFetch
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
@@ -37,8 +37,8 @@ class PyvEngine(Engine):
         self._take_over()
         while self.stopping is None and self.hart.cycle < until:
             if self._ready(until):
-                self._one()
-        return self._stopped()
+                self._execute_instruction()
+        return self._take_stop()
 
     def step(self, until: int = NEVER) -> Stop | None:
         """Step as the base class does."""
@@ -48,7 +48,7 @@ class PyvEngine(Engine):
     def _take_over(self) -> None:
         pc = self.hart.pc
         if self._in_core != pc:
-            self._core.go_to(pc, self._fetched_ahead(pc))
+            self._core.go_to(pc, self._stale_word(pc))
             self._in_core = pc
 
     def flush(self) -> None:
@@ -64,25 +64,25 @@ class PyvEngine(Engine):
     def _keep_fetch(self) -> None:
         """Record the instruction of the pipeline that memory holds no longer: it is lost when the core restarts."""
         if self._in_core == self.hart.pc:
-            ahead = self._core.fetched_ahead
-            self._ahead = None if ahead is None else Ahead(self._in_core, *ahead)
+            fetch = self._core.fetched_ahead
+            self._stale_fetch = None if fetch is None else StaleFetch(self._in_core, *fetch)
 
     def _at_wfi(self) -> bool:
         return self._core.holds_wfi
 
-    def _interrupted(self) -> bool:
+    def _take_interrupt(self) -> bool:
         """Let the core take an interrupt; return whether it did."""
         if not self._core.begin():
             return False
-        self._one()
+        self._execute_instruction()
         return True
 
-    def _one(self) -> None:
+    def _execute_instruction(self) -> None:
         """Execute a cycle: a whole instruction, or a poll of an instruction that waits."""
         hart, core = self.hart, self._core
         pc, waiting = hart.pc, hart.waiting
         start = hart.cycle if waiting is None else waiting.start
-        if not core.begin() and waiting is None and pc in self.code.hooks and not self._hooked(pc):
+        if not core.begin() and waiting is None and pc in self.code.hooks and not self._call_hooks(pc):
             return
         self._keep_fetch()
         self._in_core = None  # should anything be raised, the next run starts this instruction anew
@@ -93,14 +93,14 @@ class PyvEngine(Engine):
             return self.stop(stopped.stop)
         trapped = trap.cause >= 0
         interrupt = trapped and bool(trap.cause & INTERRUPT)
-        if trapped and not interrupt and self._repeats(trap.cause, trap.value):
+        if trapped and not interrupt and self._in_trap_loop(trap.cause, trap.value):
             return core.release()
         core.tick()
-        self._in_core, self._ahead = hart.pc, None
+        self._in_core, self._stale_fetch = hart.pc, None
         if trapped:
-            self._trapped(pc, trap.cause & ~INTERRUPT, trap.value, start, interrupt)
+            self._report_trap(pc, trap.cause & ~INTERRUPT, trap.value, start, interrupt)
         elif hart.waiting is None and core.instruction is not None:
-            self._retired(pc, start, hart.cycle, core.instruction)
+            self._report_retirement(pc, start, hart.cycle, core.instruction)
         return None
 
 

@@ -4,7 +4,7 @@ import engine_choice
 import pytest
 from native_forms import NATIVE_FORMS, Form
 
-from pyv_ext.engines.kept.recipe import Recipe
+from pyv_ext.engines.persistent.cache_keys import CacheKeys
 
 
 @pytest.fixture(scope="module", params=(Form("reference"), *NATIVE_FORMS), ids=str)
@@ -22,7 +22,7 @@ def monkeypatch_module():
 
 @pytest.fixture
 def unkept(monkeypatch):
-    """Native code has no recipe: other tests, in other processes too, would be given what is broken or made otherwise
-    here."""
-    monkeypatch.setattr(Recipe, "interpreter", lambda *_: "")
-    monkeypatch.setattr(Recipe, "region", lambda *_: "")
+    """Native code has no cache key: other tests, in other processes too, would be given what is broken or made
+    otherwise here."""
+    monkeypatch.setattr(CacheKeys, "interpreter", lambda *_: "")
+    monkeypatch.setattr(CacheKeys, "region", lambda *_: "")

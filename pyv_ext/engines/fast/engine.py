@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyv_ext.bus.bus import Bus
 from pyv_ext.engines.core import Stop
 from pyv_ext.engines.engine import Engine
-from pyv_ext.engines.kept.last_run import LastRun, Regions
+from pyv_ext.engines.persistent.profile_image import ProfileImage, Regions
 from pyv_ext.engines.polling import PollingDetection
 from pyv_ext.hart.hart import Hart
 
@@ -30,18 +30,18 @@ class FastEngine(Engine):
     def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False) -> None:
         super().__init__(hart, bus, misaligned=misaligned)
         self._native: Native | None = None
-        self._form = False, False
+        self._configuration = False, False
         """Whether loads are watched, and whether PMP has forbidden anything, so that native code looks at that."""
         self._warm_up = WARM_UP
-        self._last: LastRun | None = None
+        self._profile: ProfileImage | None = None
         self._polling = PollingDetection(self, self.code)
         self.code.on_drop.append(self._drop)
-        self.code.may_be_volatile = True
+        self.code.supports_self_modifying = True
 
     def run(self, until: int) -> Stop | None:
         stop = super().run(until)
         if stop is not None and self._native is not None:
-            self._native.keep()
+            self._native.store_profile()
         return stop
 
     def _burst(self, until: int) -> None:
@@ -52,46 +52,46 @@ class FastEngine(Engine):
         native.run(min(until, start + self._polling.due))
         self._polling.executed(self.hart.cycle - start, until)
 
-    def _guarded(self, until: int) -> None:
+    def _guarded_burst(self, until: int) -> None:
         hart = self.hart
         if self.tracer is not None or self._warm_up > 0:
             before = hart.instret
-            self._one()
+            self._execute_instruction()
             self._warm_up -= hart.instret - before
         else:
-            self._native_now().run(until)
+            self._current_native().run(until)
 
     def _native_code(self, until: int) -> "Native | None":
         """Return the native code, made after the warm-up; None: closures have executed a part of the warm-up
         instead."""
-        if self._last is None:
-            self._last = LastRun(self)
-            if self._last.ready:
+        if self._profile is None:
+            self._profile = ProfileImage(self)
+            if self._profile.ready:
                 self._warm_up = min(self._warm_up, READY)
-            if self._last.native:
+            if self._profile.native:
                 self._warm_up = 0
-                self._form = False, any(fetchable is not None for fetchable in self._last.regions)
+                self._configuration = False, any(fetchable is not None for fetchable in self._profile.regions)
         if self._warm_up > 0:
             before = self.hart.instret
             young = min(until, self.hart.cycle + self._warm_up)
             super()._burst(young)
             self._warm_up -= self.hart.instret - before
             return None
-        return self._native_now()
+        return self._current_native()
 
-    def _native_now(self) -> "Native":
+    def _current_native(self) -> "Native":
         """Return the native code for the current observers and protection."""
-        form = self.bus.watching, self._form[1] or self.hart.guarded
-        if self._native is None or form != self._form:
+        form = self.bus.watching, self._configuration[1] or self.hart.guarded
+        if self._native is None or form != self._configuration:
             from pyv_ext.engines.fast.native import Native
 
-            regions: Regions = {} if self._last is None else self._last.regions
+            regions: Regions = {} if self._profile is None else self._profile.regions
             if self._native is not None:
                 regions = self._native.regions
-            self._form = form
-            self._native = Native(self, self.code, self._execute_slow, self._last, regions, guarded=form[1])
-            if self._last is not None:
-                self._last.made()
+            self._configuration = form
+            self._native = Native(self, self.code, self._execute_slow, self._profile, regions, guarded=form[1])
+            if self._profile is not None:
+                self._profile.record_native_code()
         return self._native
 
     def _drop(self, pcs: Iterable[int]) -> None:

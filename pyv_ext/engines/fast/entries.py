@@ -27,11 +27,11 @@ OPERATION, RD, RS1, RS2, REGION, IMMEDIATE, HEAT, BLOCK = 0, 2, 3, 4, 6, 8, 12, 
 RS3, MODE = 0xFF, 8
 """The immediate of a floating-point entry: mask of the third source register, first bit of the rounding mode."""
 
-UNKNOWN, LEAVE, NEXT, VOLATILE, VOLATILE_HERE, FIRST = range(6)
+UNKNOWN, LEAVE, NEXT, SELF_MODIFYING, SELF_MODIFYING_AT_PC, FIRST = range(6)
 """Operations that are no instructions: not decoded yet; not for native code; the entry of pc is elsewhere; memory says
-what is there, whose entry is the same anywhere, or may be another one elsewhere (see `VolatileEntries`). Rows begin at
-`FIRST`."""
-UNSETTLED = UNKNOWN, VOLATILE, VOLATILE_HERE
+what is there, whose entry is the same anywhere, or may be another one elsewhere (see `SelfModifyingEntries`). Rows
+begin at `FIRST`."""
+UNDECODED = UNKNOWN, SELF_MODIFYING, SELF_MODIFYING_AT_PC
 """Operations of places that must be decoded to know what is there."""
 
 DECODE = "decode"
@@ -139,13 +139,13 @@ OF_SLOT = 16
 SLOT = OF_SLOT + 3 * SIZE
 """Bytes: address | word << 32, then from `OF_SLOT` on the entry and two that lead back to those of the page."""
 ANYWHERE = 1
-"""In the place of the address, for `VOLATILE`."""
+"""In the place of the address, for `SELF_MODIFYING`."""
 MIX = 0x9E37_79B1
 """A slot is that of the upper bits of (word ^ address) * MIX; an instruction may be in its neighbour as well."""
 MIX_BITS = 32 - (SLOTS.bit_length() - 1)
 
 
-class VolatileEntries:
+class SelfModifyingEntries:
     """Entries of instructions in self-modifying lines, by word, and by address where it matters. Each is hashed to two
     slots; the older of the two is evicted."""
 

@@ -57,8 +57,8 @@ class Interpreter:
         ir.goto("mode", records.read_hart(ir))
         pc, progress = ir.block("mode", WORD, "i64")
         words = records.pointer(ir, "native.space")
-        self._table, functions, self._volatile_at = (
-            ir.load("ptr", words, 8 * word) for word in (space.TABLE, space.FUNCTIONS, space.VOLATILE)
+        self._table, functions, self._self_modifying_at = (
+            ir.load("ptr", words, 8 * word) for word in (space.TABLE, space.FUNCTIONS, space.SELF_MODIFYING)
         )
         ir.goto("arrive", (pc, progress))
         self._head(functions, threshold)
@@ -139,28 +139,28 @@ class Interpreter:
         self._unless_over(pc, progress)
         operations = [(number, f"op{number}") for number in range(entries.FIRST, self._numbers.end)]
         others = [(entries.UNKNOWN, "decode"), (entries.NEXT, "next")]
-        others += [(kind, "volatile") for kind in (entries.VOLATILE, entries.VOLATILE_HERE)]
+        others += [(kind, "volatile") for kind in (entries.SELF_MODIFYING, entries.SELF_MODIFYING_AT_PC)]
         operation = ir.load("i16", entry, entries.OPERATION)
         ir.switch("i16", operation, [*others, *operations], ("leave", (pc, progress)))
         ir.block("decode")
         ir.goto("unknown", (pc, progress))
         ir.block("next")
         ir.goto("fetch", (pc, progress))
-        self._volatile(operation, pc, progress, at)
+        self._self_modifying(operation, pc, progress, at)
         return Step(pc, progress, entry)
 
-    def _volatile(self, operation: str, pc: str, progress: str, at: Pointers) -> None:
+    def _self_modifying(self, operation: str, pc: str, progress: str, at: Pointers) -> None:
         """Emit the dispatch by the current word in memory, if it has an entry."""
         ir = self._ir
         ir.block("volatile")
         word = self._access.instruction_at(ir, at, pc)
-        here = ir.value(f"icmp eq i16 {operation}, {entries.VOLATILE_HERE}")
+        here = ir.value(f"icmp eq i16 {operation}, {entries.SELF_MODIFYING_AT_PC}")
         address = ir.value(f"select i1 {here}, i32 {pc}, i32 {entries.ANYWHERE}")
         mixed = ir.value(f"mul i32 {ir.value(f'xor i32 {word}, {address}')}, {entries.MIX - (1 << 32)}")
         slot = ir.value(f"zext i32 {ir.value(f'lshr i32 {mixed}, {entries.MIX_BITS}')} to i64")
         upper = ir.value(f"shl i64 {ir.value(f'zext i32 {word} to i64')}, 32")
         tag = ir.value(f"or i64 {upper}, {ir.value(f'zext i32 {address} to i64')}")
-        table = ir.load("ptr", self._volatile_at)
+        table = ir.load("ptr", self._self_modifying_at)
         neighbour = ir.value(f"xor i64 {slot}, 1")
         for index, otherwise in ((slot, ("second", ())), (neighbour, ("unknown", (pc, progress)))):
             place = ir.at(table, ir.value(f"mul i64 {index}, {entries.SLOT}"))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
-from pyv_ext.engines.code import Code
+from pyv_ext.engines.code import DecodeCache
 from pyv_ext.engines.core import AccessStopped, Core
 from pyv_ext.engines.fast import space
 from pyv_ext.engines.fast.access import SHADOW_TABLES, RamAccess
@@ -14,8 +14,8 @@ from pyv_ext.engines.fast.custom import CustomCalls
 from pyv_ext.engines.fast.entries import DECODE, MarkedEntries, Numbers
 from pyv_ext.engines.fast.records import Exit
 from pyv_ext.engines.fast.space import Decode, Space
-from pyv_ext.engines.kept.last_run import LastRun, Regions
-from pyv_ext.engines.kept.recipe import Recipe
+from pyv_ext.engines.persistent.cache_keys import CacheKeys
+from pyv_ext.engines.persistent.profile_image import ProfileImage, Regions
 from pyv_ext.hart.hart import Wait
 from pyv_ext.hart.pmp import Pmp, Spans
 from pyv_ext.machine.hart import call_custom, execute_instruction, find_space
@@ -41,16 +41,16 @@ class Native:
     def __init__(
         self,
         core: Core,
-        code: Code,
+        code: DecodeCache,
         slow: Callable[[bool, bool], bool],
-        last: LastRun | None,
+        profile: ProfileImage | None,
         regions: Regions,
         *,
         guarded: bool,
     ) -> None:
         """`slow(True, marked)`: executes the instruction at the hart's pc, and returns whether native code may go on.
 
-        It begins with `regions`, and stores its own with `last`. `guarded`: PMP may forbid something.
+        It begins with `regions`, and stores its own with `profile`. `guarded`: PMP may forbid something.
         """
         isa, timing = core.isa, core.hart.timing
         self._hart = core.hart
@@ -81,7 +81,7 @@ class Native:
         }  # fmt: skip
         for declaration, call in calls.items():
             core.bus.clock.records.link(declaration, call)
-        self._recipe = Recipe(isa, timing, fused=fused)
+        self._keys = CacheKeys(isa, timing, fused=fused)
         hot = space.HOT
 
         def text() -> str:
@@ -95,14 +95,14 @@ class Native:
             return region_text(isa, timing, access, blocks, fused=fused)
 
         self._region_text = region
-        recipe = self._recipe.interpreter(access.about, hot)
+        cache_keys = self._keys.interpreter(access.about, hot)
         pointers = {RECORDS: self._arena.address}
-        self._interpreter = self._compiler.load_cached(recipe, text, "call", DECODE, pointers=pointers)
+        self._interpreter = self._compiler.load_cached(cache_keys, text, "call", DECODE, pointers=pointers)
         self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._interpreter.address("call"))
         given = 3 * (ctypes.c_int64,)
         self._decode: Decode = ctypes.PYFUNCTYPE(ctypes.c_int64, *given)(self._interpreter.address(DECODE))
-        self._last = last
-        self._kept = last is not None and last.native
+        self._profile = profile
+        self._stored = profile is not None and profile.native
         """Whether the next run begins with what is translated."""
         self.spaces: dict[Spans | None, Space] = {}
         """By where PMP permits fetches, None while it forbids nothing at all."""
@@ -115,13 +115,13 @@ class Native:
     @property
     def regions(self) -> Regions:
         """Translated regions, and those of the profile that no translation cache has taken yet."""
-        return self._begins_with | {fetchable: space.extents for fetchable, space in self.spaces.items()}
+        return self._begins_with | {fetchable: space.block_images for fetchable, space in self.spaces.items()}
 
-    def keep(self) -> None:
+    def store_profile(self) -> None:
         """Store the translated regions for the next run."""
-        if self._last is not None and not self._kept:
-            self._kept = True
-            self._last.keep(self.regions)
+        if self._profile is not None and not self._stored:
+            self._stored = True
+            self._profile.store(self.regions)
 
     def run(self, until: int) -> None:
         """Execute up to cycle `until`, or until something other than an event comes before an instruction."""
@@ -145,8 +145,8 @@ class Native:
                     return self._core.stop(stopped.stop)
             if reason == Exit.HOT:
                 if self._current().translate(hart.pc):
-                    self._kept = False
-                    self.keep()
+                    self._stored = False
+                    self.store_profile()
             elif reason == Exit.DECODE:
                 if not self._current().decode(hart.pc) and not self.execute_slow():
                     return
@@ -240,7 +240,7 @@ class Native:
             for each in [each for each in self.spaces if each is not None][: 1 - MOST_SPACES]:
                 del self.spaces[each]
             found = self.spaces[fetchable] = Space(
-                self._core, self._code, self._numbers, self._compiler, self._recipe,
+                self._core, self._code, self._numbers, self._compiler, self._keys,
                 self._accesses[fetchable is not None], self._region_text,
                 self._custom_calls, self._marked, self._decode, fetchable,
             )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from pyv_ext.bus.memory import PAGE
-from pyv_ext.engines.code import MOST_MADE, Code
+from pyv_ext.engines.code import MAX_DECODED, DecodeCache
 from pyv_ext.engines.core import Core
 from pyv_ext.engines.fast import entries, floating
 from pyv_ext.engines.fast.access import RamAccess
@@ -25,9 +25,9 @@ from pyv_ext.engines.fast.blocks import (
     words_of,
 )  # fmt: skip
 from pyv_ext.engines.fast.custom import CustomCalls
-from pyv_ext.engines.fast.entries import STEP, Entries, MarkedEntries, Numbers, VolatileEntries, entry_of
-from pyv_ext.engines.kept.last_run import Extent
-from pyv_ext.engines.kept.recipe import Recipe
+from pyv_ext.engines.fast.entries import STEP, Entries, MarkedEntries, Numbers, SelfModifyingEntries, entry_of
+from pyv_ext.engines.persistent.cache_keys import CacheKeys
+from pyv_ext.engines.persistent.profile_image import BlockImage
 from pyv_ext.hart.csr import FLOAT
 from pyv_ext.hart.pmp import Spans
 from pyv_ext.isa import Instruction, Kind
@@ -50,15 +50,17 @@ ABSORB = 2
 REGIONS = 1 << 12
 
 
-_LEAVE, _VOLATILE, _VOLATILE_HERE = map(entry_of, (entries.LEAVE, entries.VOLATILE, entries.VOLATILE_HERE))
+_LEAVE, _SELF_MODIFYING, _SELF_MODIFYING_AT_PC = map(
+    entry_of, (entries.LEAVE, entries.SELF_MODIFYING, entries.SELF_MODIFYING_AT_PC)
+)
 LONGEST = 4
 """Bytes of an instruction."""
 _SYSTEM = {
     Kind.ECALL: entries.ECALL, Kind.XRET: entries.XRET, Kind.WFI: entries.WFI, Kind.FENCE_I: entries.FENCE_I
 }  # fmt: skip
-TABLE, FUNCTIONS, VOLATILE = range(3)
+TABLE, FUNCTIONS, SELF_MODIFYING = range(3)
 """Words of a space: addresses of the table of entries, of the functions of regions, and of the word with the address of
-the table of `VolatileEntries`."""
+the table of `SelfModifyingEntries`."""
 
 Decode = Callable[[int, int, int], int]
 """See `entries.DECODE`."""
@@ -86,7 +88,7 @@ class Region(NamedTuple):
     native: NativeCode
     heads: tuple[int, ...]
     pcs: frozenset[int]
-    extents: tuple[Extent, ...]
+    block_images: tuple[BlockImage, ...]
 
 
 class Space:
@@ -95,10 +97,10 @@ class Space:
     def __init__(
         self,
         core: Core,
-        code: Code,
+        code: DecodeCache,
         numbers: Numbers,
         compiler: Compiler,
-        recipe: Recipe,
+        cache_keys: CacheKeys,
         access: RamAccess,
         translate: Callable[[RamAccess, Sequence[Block]], str],
         custom_calls: CustomCalls,
@@ -113,7 +115,7 @@ class Space:
         self._code = code
         self._numbers = numbers
         self._compiler = compiler
-        self._recipe = recipe
+        self._keys = cache_keys
         self._access = access
         self._translate = translate
         self._custom_calls = custom_calls
@@ -126,22 +128,22 @@ class Space:
         """Where the host would have address 0, for the memory that begins at a base."""
         self._forms: dict[int, Form] = {}
         """By word."""
-        self._volatile_entries: VolatileEntries | None = None
-        self._volatile_table = memoryview(bytearray(8)).cast("Q")
+        self._self_modifying_entries: SelfModifyingEntries | None = None
+        self._self_modifying_table = memoryview(bytearray(8)).cast("Q")
         """Its address."""
         self._functions = memoryview(bytearray(8 * REGIONS)).cast("Q")
-        tables = self._entries.table, self._functions, self._volatile_table
+        tables = self._entries.table, self._functions, self._self_modifying_table
         self._words = bytearray(pack("3Q", *map(address_of, tables)))
         self.address = address_of(self._words)
-        """Of the words `TABLE`, `FUNCTIONS` and `VOLATILE`."""
+        """Of the words `TABLE`, `FUNCTIONS` and `SELF_MODIFYING`."""
         self.regions: dict[int, Region] = {}
 
     @property
-    def extents(self) -> list[Sequence[Extent]]:
+    def block_images(self) -> list[Sequence[BlockImage]]:
         """Blocks of all regions, for the profile."""
-        return [region.extents for region in self.regions.values()]
+        return [region.block_images for region in self.regions.values()]
 
-    def begin(self, regions: Iterable[Sequence[Extent]]) -> None:
+    def begin(self, regions: Iterable[Sequence[BlockImage]]) -> None:
         """Translate the regions of a profile."""
         for region in regions:
             self._resume(region)
@@ -165,7 +167,7 @@ class Space:
         """Fill the entries of `pc` and of the code after it in its page, up to an instruction that may end the code;
         False where no memory is."""
         first, end = pc, (pc | PAGE - 1) + 1
-        while pc < end and self._entries.operation(pc) in entries.UNSETTLED:
+        while pc < end and self._entries.operation(pc) in entries.UNDECODED:
             after, ended = self._decode_plain(pc)
             if after == pc:
                 form = self._decode(pc)
@@ -196,12 +198,12 @@ class Space:
         """Return the end of the addresses from `pc` on, in its page, without hooks, forbidden fetches or self-modifying
         lines."""
         end, code = (pc | PAGE - 1) + 1, self._code
-        if pc % self._isa.alignment or code.volatile(pc):
+        if pc % self._isa.alignment or code.is_self_modifying(pc):
             return pc
         for hook in code.hooks:
             if pc <= hook < end:
                 end = hook
-        for base in code.volatile_lines:
+        for base in code.self_modifying_lines:
             if pc < base < end:
                 end = base
         if self._fetchable is not None:
@@ -213,8 +215,8 @@ class Space:
         word = self._code.word(pc)
         if word is None:
             return self._decode_half(pc)
-        if self._code.volatile(pc):
-            return self._decode_volatile(pc, word)
+        if self._code.is_self_modifying(pc):
+            return self._decode_self_modifying(pc, word)
         form = self._form(word)
         self._code.cover(pc, form.length)
         self._entries.put(pc, self._entry(pc, form))
@@ -228,18 +230,18 @@ class Space:
         self._entries.put(pc, _LEAVE)
         return Form(None, 4, True, False, _LEAVE)
 
-    def _decode_volatile(self, pc: int, word: int) -> Form:
+    def _decode_self_modifying(self, pc: int, word: int) -> Form:
         """Store the entry of the current word at `pc`, which is in a self-modifying line."""
         form = self._form(word)
         if pc < self._core.bus.rams[0].base:  # half of it is in another memory
             self._entries.put(pc, _LEAVE)
             return form
-        if self._volatile_entries is None:
-            self._volatile_entries = VolatileEntries()
-            self._volatile_table[0] = address_of(self._volatile_entries.table)
+        if self._self_modifying_entries is None:
+            self._self_modifying_entries = SelfModifyingEntries()
+            self._self_modifying_table[0] = address_of(self._self_modifying_entries.table)
         anywhere = form.entry is not None and self._permitted(pc, LONGEST)  # lines with hooks are not volatile
-        self._volatile_entries.put(entries.ANYWHERE if anywhere else pc, word, self._entry(pc, form))
-        self._entries.put(pc, _VOLATILE if anywhere else _VOLATILE_HERE)
+        self._self_modifying_entries.put(entries.ANYWHERE if anywhere else pc, word, self._entry(pc, form))
+        self._entries.put(pc, _SELF_MODIFYING if anywhere else _SELF_MODIFYING_AT_PC)
         return form
 
     def _entry(self, pc: int, form: Form) -> bytes:
@@ -247,17 +249,17 @@ class Space:
         if not self._permitted(pc, form.length):
             return _LEAVE
         if pc in self._code.hooks:
-            return self._hooked(pc, form)
+            return self._hooked_entry(pc, form)
         if form.entry is None:
             assert form.instruction is not None
             return self._custom(pc, form.instruction)
         return form.entry
 
-    def _hooked(self, pc: int, form: Form) -> bytes:
+    def _hooked_entry(self, pc: int, form: Form) -> bytes:
         """Return the entry of a hooked instruction: the slow path, unless it is plain and the mark is its only hook;
         hooks may watch what others store."""
         instruction, entry = form.instruction, form.entry
-        if instruction is None or entry is None or self._core.fetches_ahead or not self._code.marked(pc):
+        if instruction is None or entry is None or self._core.fetches_ahead or not self._code.has_only_mark(pc):
             return _LEAVE
         if not form.taken or instruction.row.kind not in TRANSLATED or instruction.row.floating:
             return _LEAVE
@@ -276,7 +278,7 @@ class Space:
         """Return the decoding of a word, from the cache if it is there."""
         form = self._forms.get(word)
         if form is None:
-            if len(self._forms) >= MOST_MADE:
+            if len(self._forms) >= MAX_DECODED:
                 self._forms.clear()
             form = self._forms[word] = self._make_form(word)
         return form
@@ -342,8 +344,8 @@ class Space:
 
     def translate(self, pc: int) -> bool:
         """Make a region of the hot blocks around `pc`; return whether it was made."""
-        if self._code.volatile(pc):
-            self._code.settle(pc)
+        if self._code.is_self_modifying(pc):
+            self._code.recache(pc)
             self._decode(pc)
             return False
         touched: dict[int, None] = {}
@@ -363,19 +365,19 @@ class Space:
         blocks = self._find(pc, lambda head: fresh(head) or self._entries.region(head) in absorbed)
         return self._install(blocks)
 
-    def _resume(self, region: Sequence[Extent]) -> None:
+    def _resume(self, region: Sequence[BlockImage]) -> None:
         """Make a region of the profile, unless its memory has changed, or is hooked."""
         blocks = []
-        for extent in region:
-            content = self._core.bus.peek(extent.pc, extent.size) or b""
-            if crc32(content) != extent.check:
+        for image in region:
+            content = self._core.bus.peek(image.pc, image.size) or b""
+            if crc32(content) != image.check:
                 return
-            blocks.append((extent.pc, extent.pc + extent.size & self._isa.mask, words_of(content)))
+            blocks.append((image.pc, image.pc + image.size & self._isa.mask, words_of(content)))
         for pc in places_of(blocks):
             if self._entries.operation(pc) == entries.UNKNOWN:
                 self.decode(pc)
             operation = self._entries.operation(pc)
-            if operation in entries.UNSETTLED or operation in (entries.LEAVE, self._numbers.marked):
+            if operation in entries.UNDECODED or operation in (entries.LEAVE, self._numbers.marked):
                 return
         with suppress(LookupError):
             self._add(blocks, region, lambda: self._text([self._block(*each) for each in blocks]))
@@ -395,7 +397,7 @@ class Space:
         return find_blocks(pc, self._isa.mask, self._known, self._translates, hot, REGION)
 
     def _known(self, pc: int) -> Instruction | None:
-        if self._entries.operation(pc) in entries.UNSETTLED:
+        if self._entries.operation(pc) in entries.UNDECODED:
             return None
         word = self._code.word(pc)
         return None if word is None else self._form(word).instruction
@@ -408,16 +410,16 @@ class Space:
     def _install(self, blocks: Sequence[Block]) -> bool:
         """Translate the blocks; False where there are none, or `REGIONS` is reached."""
         words = [(block.pc, block.end, [each.word for _, each in block.instructions]) for block in blocks]
-        return self._add(words, [*map(self._extent, blocks)], lambda: self._text(blocks))
+        return self._add(words, [*map(self._block_image, blocks)], lambda: self._text(blocks))
 
-    def _add(self, blocks: Sequence[Words], extents: Sequence[Extent], text: Callable[[], str]) -> bool:
+    def _add(self, blocks: Sequence[Words], block_images: Sequence[BlockImage], text: Callable[[], str]) -> bool:
         """Add a region; `text` makes its IR, unless it is cached. False as for `_install`."""
         number = next((number for number in range(1, REGIONS) if number not in self.regions), None)
         if number is None or not blocks:
             return False  # there is enough translated code; the interpreter executes the rest
-        native = self._compiler.load_cached(self._recipe.region(self._access.about, blocks), text, "region")
+        native = self._compiler.load_cached(self._keys.region(self._access.about, blocks), text, "region")
         heads = tuple(pc for pc, _, _ in blocks)
-        self.regions[number] = Region(native, heads, frozenset(places_of(blocks)), tuple(extents))
+        self.regions[number] = Region(native, heads, frozenset(places_of(blocks)), tuple(block_images))
         self._functions[number] = native.address("region")
         for index, head in enumerate(heads):
             self._entries.enter(head, number, index)
@@ -429,9 +431,9 @@ class Space:
     def _text(self, blocks: Sequence[Block]) -> str:
         return self._translate(self._access, blocks)
 
-    def _extent(self, block: Block) -> Extent:
+    def _block_image(self, block: Block) -> BlockImage:
         size = sum(instruction.length for _, instruction in block.instructions)
-        return Extent(block.pc, size, crc32(self._core.bus.peek(block.pc, size) or b""))
+        return BlockImage(block.pc, size, crc32(self._core.bus.peek(block.pc, size) or b""))
 
 
 def _size(blocks: Sequence[Block]) -> int:

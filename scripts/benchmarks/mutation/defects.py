@@ -121,8 +121,9 @@ DEFECTS = (
     ),
     Defect(
         "the fetch fault of a jump to nowhere goes before an interrupt, on the slow path", "pyv_ext/engines/engine.py",
-        "if hart.csrs.mip & hart.csrs.mie and self._interrupted():",
-        "if hart.csrs.mip & hart.csrs.mie and self.bus.peek(hart.pc, 2) is not None and self._interrupted():", NOWHERE,
+        "if hart.csrs.mip & hart.csrs.mie and self._take_interrupt():",
+        "if hart.csrs.mip & hart.csrs.mie and self.bus.peek(hart.pc, 2) is not None and self._take_interrupt():",
+        NOWHERE,
     ),
     Defect(
         "IA_TIMING issues in order", "npu_device/levels/runner.py", "config, self.memory, ",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.fast import engine, entries, space
 from pyv_ext.engines.fast.blocks import TRANSLATED, misdirected
-from pyv_ext.engines.kept import last_run
+from pyv_ext.engines.persistent import profile_image
 from pyv_ext.isa import Kind
 from pyv_ext.machine.state import LINE
 
@@ -23,13 +23,13 @@ ISAS = ("rv32i", "rv32im_zicsr_zifencei", "rv32imac_zicsr_zifencei", "rv32imafdc
 def native_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_choice, "NAME", "fast")
     monkeypatch.setattr(engine, "WARM_UP", 0)
-    monkeypatch.setattr(last_run, "KEEPS", 0)
+    monkeypatch.setattr(profile_image, "MAX_STORES", 0)
 
 
 def made(isa: str = ISAS[1], program: str = "") -> tuple[Rig, space.Space]:
     """A hart and its native code, which has executed nothing yet."""
     rig = Rig(program, isa=isa)
-    return rig, rig.engine._native_now().spaces[None]
+    return rig, rig.engine._current_native().spaces[None]
 
 
 def is_plain(rig: Rig, word: int) -> bool:
@@ -172,7 +172,7 @@ def test_code_that_is_written_for_ever_takes_no_more_memory() -> None:
     for turn in range(200):
         of.decode(RAM)
         rig.bus.poke(RAM + 4 * (turn % 40), rig.bus.peek(RAM, 4))
-        sizes.append((len(code._whole), sum(map(len, code._runs.values())), len(code._lines)))
+        sizes.append((len(code._pending_runs), sum(map(len, code._runs_by_line.values())), len(code._lines)))
     assert max(sizes[:60]) == max(sizes)
 
 
@@ -198,11 +198,11 @@ def test_nothing_is_decoded_where_fetches_are_forbidden_or_misaligned() -> None:
 
 def test_lines_that_are_volatile_are_left_out() -> None:
     rig, of = made(program="addi x5,x5,1; " * 60)
-    rig.engine.code.volatile_lines[RAM + LINE] = None
+    rig.engine.code.self_modifying_lines[RAM + LINE] = None
     assert of._decode_plain(RAM) == (RAM + LINE, False)
     assert of._decode_plain(RAM + LINE + 4) == (RAM + LINE + 4, False)
     assert of.decode(RAM + LINE)
-    assert of._entries.operation(RAM + LINE) == entries.VOLATILE
+    assert of._entries.operation(RAM + LINE) == entries.SELF_MODIFYING
 
 
 @pytest.mark.parametrize("how", ["data behind a jump", "data behind a return", "another function behind a jump"])
@@ -230,7 +230,7 @@ def test_data_in_a_line_of_code_is_written_without_decoding_it_again(monkeypatch
 def test_a_hart_like_another_that_came_to_native_code_comes_to_it_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(last_run, "KEEPS", 64)
+    monkeypatch.setattr(profile_image, "MAX_STORES", 64)
     monkeypatch.setattr(engine, "WARM_UP", 1000)
     monkeypatch.setattr(engine, "READY", 100)
     monkeypatch.setenv("PYV_NPU_CACHE", str(tmp_path))

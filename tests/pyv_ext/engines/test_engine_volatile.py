@@ -127,20 +127,20 @@ def test_words_that_come_back_are_not_decoded_anew(at, native_at_once, monkeypat
     made.hart.x[21] = 2000
     made.engine.run(80 * 2000)
     assert made.x[5] == 3000
-    assert decoded.count(at) <= code.OFTEN + 4 + 2
+    assert decoded.count(at) <= code.MAX_OVERWRITES + 4 + 2
 
 
 def test_words_that_were_elsewhere_are_not_decoded_anew(native_at_once, monkeypatch):
     """Two places take turns, in which each is overwritten by what was in the other."""
     decoded = []
-    original = space.Space._decode_volatile
+    original = space.Space._decode_self_modifying
 
     def decode(self, pc, word):
         if word != RETURN:  # behind each of the others
             decoded.append(word)
         return original(self, pc, word)
 
-    monkeypatch.setattr(space.Space, "_decode_volatile", decode)
+    monkeypatch.setattr(space.Space, "_decode_self_modifying", decode)
     made = rig(PATCHES.replace("add x12,x12,x11", "add x12,x12,x11; xor x10,x10,x16; xor x13,x13,x16"))
     made.bus.poke(TARGET + 0x100 + 4, RETURN.to_bytes(4, "little"))
     made.hart.x[16], made.hart.x[21] = TARGET ^ TARGET + 0x100, 2000
@@ -236,11 +236,11 @@ def test_code_that_has_come_to_rest_is_translated(native_at_once, monkeypatch):
     monkeypatch.setattr(space, "WARM", 2)
     made = rig()
     made.engine.run(40 * ROUNDS)
-    assert made.engine.code.volatile(TARGET)
+    assert made.engine.code.is_self_modifying(TARGET)
     made.bus.poke(RAM + 8, (0x13).to_bytes(4, "little"))  # it patches no more
     made.hart.pc, made.hart.x[20], made.hart.x[21] = RAM, 0, 1 << 20
     made.engine.run(made.hart.cycle + 20_000)
-    assert not made.engine.code.volatile(TARGET)
+    assert not made.engine.code.is_self_modifying(TARGET)
     assert any(TARGET in region.pcs for region in made.engine._native.spaces[None].regions.values())
 
 

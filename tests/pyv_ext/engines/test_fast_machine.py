@@ -80,7 +80,7 @@ def test_native_code_is_not_left(name, form, monkeypatch):
     made = rig(BODIES[name], "fast", monkeypatch, [])
     made.engine.run(2000)
     before = made.hart.instret
-    assert calls(lambda: made.engine.run(12_000), ("_execute", "_execute_slow", "_one")) == 0
+    assert calls(lambda: made.engine.run(12_000), ("_execute", "_execute_slow", "_execute_instruction")) == 0
     assert made.hart.instret > before + 2000
 
 
@@ -88,7 +88,9 @@ def test_interrupts_and_wfi_do_not_leave_native_code(form, monkeypatch):
     made = rig("wfi", "fast", monkeypatch, [(cycle, MTI * (cycle // 50 % 2)) for cycle in range(0, 12_000, 50)])
     made.engine.run(2000)
     traps = made.hart.traps
-    assert calls(lambda: made.engine.run(12_000), ("_interrupted", "_one")) <= 8  # where polling is looked for
+    assert (
+        calls(lambda: made.engine.run(12_000), ("_take_interrupt", "_execute_instruction")) <= 8
+    )  # where polling is looked for
     assert made.hart.traps > traps + 100
 
 

@@ -23,36 +23,38 @@ if TYPE_CHECKING:
 _ROOT = os.path.dirname(os.path.dirname(os.path.realpath(pyv_ext.__file__)))
 FOLDERS = (
     "pyv_native", "pyv_ext", "pyv_ext/bus", "pyv_ext/devices", "pyv_ext/engines", "pyv_ext/engines/fast",
-    "pyv_ext/engines/kept", "pyv_ext/hart", "pyv_ext/isa", "pyv_ext/machine",
+    "pyv_ext/engines/persistent", "pyv_ext/hart", "pyv_ext/isa", "pyv_ext/machine",
 )  # fmt: skip
 """Of the modules that make text, and of all that these import."""
-_SETTLED = 1.0
+_MIN_AGE = 1.0
 """Seconds between the last change of a source and the start of this process; after less, or the other way round, the
 process may have imported what was there before."""
 
 
-class Recipe:
+class CacheKeys:
     """Cache keys of the native code of one hart."""
 
     def __init__(self, isa: Isa, timing: CoreTiming, *, fused: bool) -> None:
-        custom = [_described(one) for one in isa.custom]
-        self._about = generator() and repr((generator(), isa.name, custom, timing, fused))
+        custom = [_inputs(instruction) for instruction in isa.custom]
+        self._prefix = generator() and repr((generator(), isa.name, custom, timing, fused))
 
     def interpreter(self, *inputs: object) -> str:
         """Return the key of the interpreter; `inputs`: further inputs of its IR. Empty: the sources are unknown, so no
         key."""
-        return self._about and f"{self._about}\ninterpreter {inputs!r}"
+        return self._prefix and f"{self._prefix}\ninterpreter {inputs!r}"
 
     def region(self, access: object, blocks: Sequence[tuple[int, int, Sequence[int]]]) -> str:
         """Return the key of a region, from address, end and words of its blocks; `access`: inputs of its accesses.
         Empty as above."""
-        return self._about and f"{self._about}\nregion {access!r} {blocks!r}"
+        return self._prefix and f"{self._prefix}\nregion {access!r} {blocks!r}"
 
 
-def _described(instruction: CustomInstruction) -> tuple[object, ...]:
+def _inputs(instruction: CustomInstruction) -> tuple[object, ...]:
     """Return the fields of an instruction that IR may depend on; of functions only whether they exist: calls go by a
     table."""
-    return tuple(each if each is None or isinstance(each, str | int) else callable(each) for each in tuple(instruction))
+    return tuple(
+        field if field is None or isinstance(field, str | int) else callable(field) for field in tuple(instruction)
+    )
 
 
 @cache
@@ -72,9 +74,9 @@ def sources_digest(root: "str | Path", started: float) -> str:
     try:
         for folder in FOLDERS:
             with os.scandir(f"{root}/{folder}") as files:
-                found = sorted((file.name, file.stat()) for file in files if file.name.endswith(".py"))
-            for name, about in found:
-                if about.st_ctime > started - _SETTLED:
+                entries = sorted((file.name, file.stat()) for file in files if file.name.endswith(".py"))
+            for name, about in entries:
+                if about.st_ctime > started - _MIN_AGE:
                     return ""
                 lines.append(f"{folder}/{name} {about.st_ino} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}")
     except OSError:

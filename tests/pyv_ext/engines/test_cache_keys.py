@@ -1,4 +1,4 @@
-"""Code that is kept is found by its recipe: whatever can change the text of native code must be a part of it."""
+"""Cached code is found by its key: whatever can change the text of native code must be a part of it."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyv_ext.engines.kept.recipe import FOLDERS, Recipe, generator, sources_digest
+from pyv_ext.engines.persistent.cache_keys import FOLDERS, CacheKeys, generator, sources_digest
 from pyv_ext.isa import Isa
 from pyv_ext.protocols import CustomInstruction
 from pyv_ext.timing import CoreTiming
@@ -37,11 +37,11 @@ def sources(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def recipe(isa: Isa = ISA, timing: CoreTiming | None = None, *, fused: bool = False) -> Recipe:
-    return Recipe(isa, timing or CoreTiming(), fused=fused)
+def cache_keys(isa: Isa = ISA, timing: CoreTiming | None = None, *, fused: bool = False) -> CacheKeys:
+    return CacheKeys(isa, timing or CoreTiming(), fused=fused)
 
 
-def region(of: Recipe, *words: int, pc: int = 0x8000_0000, end: int = 0x8000_0004, access: object = ()) -> str:
+def region(of: CacheKeys, *words: int, pc: int = 0x8000_0000, end: int = 0x8000_0004, access: object = ()) -> str:
     return of.region(access, [(pc, end, words)])
 
 
@@ -86,11 +86,11 @@ print(*(name for name in sys.modules if name.startswith(("pyv_", "npu_device", "
     assert {name if name in covered else name.rpartition(".")[0] for name in names} <= covered
 
 
-def test_without_a_digest_there_is_no_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyv_ext.engines.kept import recipe as module
+def test_without_a_digest_there_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyv_ext.engines.persistent import cache_keys as module
 
     monkeypatch.setattr(module, "generator", str)
-    assert recipe().interpreter("input") == region(recipe(), ADDI) == ""
+    assert cache_keys().interpreter("input") == region(cache_keys(), ADDI) == ""
 
 
 def test_each_input_of_the_hart_counts() -> None:
@@ -105,8 +105,13 @@ def test_each_input_of_the_hart_counts() -> None:
         )),
     ]  # fmt: skip
     timings = [CoreTiming(**{field.name: field.default + 1}) for field in fields(CoreTiming)]
-    recipes = [recipe(), *map(recipe, isas), *(recipe(timing=timing) for timing in timings), recipe(fused=True)]
-    assert len({one.interpreter() for one in recipes}) == len({region(one, ADDI) for one in recipes}) == len(recipes)
+    keys = [
+        cache_keys(),
+        *map(cache_keys, isas),
+        *(cache_keys(timing=timing) for timing in timings),
+        cache_keys(fused=True),
+    ]
+    assert len({one.interpreter() for one in keys}) == len({region(one, ADDI) for one in keys}) == len(keys)
 
 
 def test_a_handler_at_another_place_in_memory_is_the_same_input() -> None:
@@ -118,12 +123,12 @@ def test_a_handler_at_another_place_in_memory_is_the_same_input() -> None:
     def other(operands: object) -> int:
         return 2
 
-    made = [recipe(Isa(ISA.name, [OWN._replace(expr="", handler=each)])) for each in (handler, other)]
+    made = [cache_keys(Isa(ISA.name, [OWN._replace(expr="", handler=each)])) for each in (handler, other)]
     assert made[0].interpreter() == made[1].interpreter()
 
 
 def test_each_input_of_a_region_counts() -> None:
-    one = recipe()
+    one = cache_keys()
     made = [
         one.interpreter(), one.interpreter("hot"), one.interpreter("hotter"),
         region(one, ADDI), region(one, ADDI, ADDI), region(one, ADDI + (1 << 20)), region(one, ADDI, access=(1,)),

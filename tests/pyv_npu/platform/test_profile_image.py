@@ -100,9 +100,9 @@ def test_a_hook_is_called_before_each_of_its_instructions() -> None:
 
 
 def test_what_is_none_of_it_is_no_hint(tmp_path: Path) -> None:
-    from pyv_ext.engines.kept.last_run import Extent, _packed, _unpacked
+    from pyv_ext.engines.persistent.profile_image import BlockImage, _packed, _unpacked
 
-    first, second = [Extent(RAM, 8, 1), Extent(LOOP, 4, 2)], [Extent(LOOP, 12, 3)]
+    first, second = [BlockImage(RAM, 8, 1), BlockImage(LOOP, 4, 2)], [BlockImage(LOOP, 12, 3)]
     regions = {None: [first, second], ((RAM, LOOP), (LOOP + 8, 1 << 32)): [second], (): []}
     assert _unpacked(_packed(regions)) == regions
     assert _unpacked(_packed(regions)[:-1]) == {}

@@ -10,7 +10,7 @@ from pyv_ext.hart.pmp import Spans
 from pyv_native.code_cache import code_cache
 
 
-class Extent(NamedTuple):
+class BlockImage(NamedTuple):
     """Block of a profiled region: its address, its bytes, and the CRC-32 of its content."""
 
     pc: int
@@ -18,19 +18,19 @@ class Extent(NamedTuple):
     check: int
 
 
-Regions = Mapping[Spans | None, Sequence[Sequence[Extent]]]
+Regions = Mapping[Spans | None, Sequence[Sequence[BlockImage]]]
 """The regions, by where PMP permitted fetches; None while it forbade nothing."""
 
-_EXTENT, _COUNT, _SPAN = struct.Struct("<III"), struct.Struct("<I"), struct.Struct("<QQ")
+_BLOCK, _COUNT, _SPAN = struct.Struct("<III"), struct.Struct("<I"), struct.Struct("<QQ")
 _ANYWHERE = (1 << 32) - 1
 """In place of the number of spans: PMP forbade nothing."""
 _PRIME = (1 << 61) - 1
-KEEPS = 64
+MAX_STORES = 64
 """How often a run keeps its regions at most: programs that need more of them translate for longer than they start.
 0: nothing is kept, nor looked for."""
 
 
-class LastRun:
+class ProfileImage:
     """Profile of the last run of a program, with whose regions the next run begins.
 
     The profile is a hint, on which nothing but speed depends. The page around its first instruction identifies a
@@ -42,57 +42,58 @@ class LastRun:
         page = core.hart.pc & -PAGE
         watched = " and a shadow" if core.bus.shadow is not None else ""
         about = f"regions by map of {core.isa.name}{watched} at {page:#x}\n".encode()
-        self.key = b"last run" + _short(about + (core.bus.peek(page, PAGE) or b""))
-        self._form = b"interpreter" + _short(repr((core.isa.name, watched, core.hart.timing)).encode())
-        self.cache = code_cache() if KEEPS else None
-        self._keeps = 0
-        kept = self.cache.get(self.key) if self.cache is not None else None
-        self.native = kept is not None
+        self.key = b"last run" + _short_digest(about + (core.bus.peek(page, PAGE) or b""))
+        self._form = b"interpreter" + _short_digest(repr((core.isa.name, watched, core.hart.timing)).encode())
+        self.cache = code_cache() if MAX_STORES else None
+        self._stores = 0
+        image = self.cache.get(self.key) if self.cache is not None else None
+        self.native = image is not None
         """Whether the last run has come to native code."""
-        self.regions: Regions = {} if kept is None else _unpacked(kept)
+        self.regions: Regions = {} if image is None else _unpacked(image)
         self.ready = self.native or (self.cache is not None and self.cache.get(self._form) is not None)
         """Whether a run of a hart like this one has come to native code, so that little of it is likely to be made."""
 
-    def made(self) -> None:
+    def record_native_code(self) -> None:
         """Record that this run has come to native code."""
         if self.cache is not None and not self.ready:
             self.cache.put(self._form, b"")
             self.ready = True
 
-    def keep(self, regions: Regions) -> None:
-        """Store regions for the next run, at most `KEEPS` times a run."""
-        self._keeps += 1
-        if self.cache is not None and self._keeps <= KEEPS:
+    def store(self, regions: Regions) -> None:
+        """Store regions for the next run, at most `MAX_STORES` times a run."""
+        self._stores += 1
+        if self.cache is not None and self._stores <= MAX_STORES:
             self.cache.put(self.key, _packed(regions))
 
 
-def _short(text: bytes) -> bytes:
+def _short_digest(text: bytes) -> bytes:
     """Return a digest of a text; cheaper than zlib, whose import it avoids."""
     return (int.from_bytes(text, "little") % _PRIME).to_bytes(8, "little")
 
 
 def _packed(regions: Regions) -> bytes:
     parts: list[bytes] = []
-    for spans, found in regions.items():
+    for spans, records in regions.items():
         parts.append(_COUNT.pack(_ANYWHERE if spans is None else len(spans)))
         parts += (_SPAN.pack(*span) for span in spans or ())
-        parts.append(_COUNT.pack(len(found)))
-        for region in found:
+        parts.append(_COUNT.pack(len(records)))
+        for region in records:
             parts.append(_COUNT.pack(len(region)))
-            parts += (_EXTENT.pack(*extent) for extent in region)
+            parts += (_BLOCK.pack(*image) for image in region)
     return b"".join(parts)
 
 
-def _unpacked(kept: bytes) -> Regions:
+def _unpacked(image: bytes) -> Regions:
     """Invert `_packed`; malformed bytes give no regions."""
-    regions: dict[Spans | None, Sequence[Sequence[Extent]]] = {}
-    reader = _Reader(kept)
+    regions: dict[Spans | None, Sequence[Sequence[BlockImage]]] = {}
+    reader = _Reader(image)
     try:
-        while reader.left:
+        while reader.remaining:
             count = reader.number()
             spans = None if count == _ANYWHERE else tuple((low, high) for low, high in reader.records(_SPAN, count))
             regions[spans] = [
-                [Extent(*fields) for fields in reader.records(_EXTENT, reader.number())] for _ in range(reader.number())
+                [BlockImage(*fields) for fields in reader.records(_BLOCK, reader.number())]
+                for _ in range(reader.number())
             ]
     except ValueError:
         return {}
@@ -100,17 +101,17 @@ def _unpacked(kept: bytes) -> Regions:
 
 
 class _Reader:
-    def __init__(self, kept: bytes) -> None:
-        self.left = memoryview(kept)
+    def __init__(self, image: bytes) -> None:
+        self.remaining = memoryview(image)
 
     def records(self, form: struct.Struct, count: int) -> list[tuple[int, ...]]:
         """Read the next `count` records. ValueError: too few bytes are left."""
         size = count * form.size
-        if size > len(self.left):
+        if size > len(self.remaining):
             raise ValueError
-        found = list(form.iter_unpack(self.left[:size]))
-        self.left = self.left[size:]
-        return found
+        records = list(form.iter_unpack(self.remaining[:size]))
+        self.remaining = self.remaining[size:]
+        return records
 
     def number(self) -> int:
         return self.records(_COUNT, 1)[0][0]
