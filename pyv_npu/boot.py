@@ -70,9 +70,9 @@ def find_program(name: str) -> str:
     from toolchain.examples import DECODERS, EXAMPLES
 
     path = Path(name)
-    beside = [str(near) for near in path.parent.glob(f"*{path.suffix}") if near.is_file()] if path.suffix else []
+    siblings = [str(entry) for entry in path.parent.glob(f"*{path.suffix}") if entry.is_file()] if path.suffix else []
     hint = (
-        did_you_mean(name, [*shipped, *MODELS, *EXAMPLES, *DECODERS, *beside])
+        did_you_mean(name, [*shipped, *MODELS, *EXAMPLES, *DECODERS, *siblings])
         or "; `pyv-npu info` lists what ships with the package"
     )
     raise BadInputError(f"{name}: neither a file, nor firmware or a model of this package{hint}")
@@ -117,8 +117,8 @@ def model_name(path: "Path") -> str:
     from pyv_native.code_cache import code_cache
 
     cache = code_cache()
-    made = cache is not None and path.parent.parent == cache.folder / _EXAMPLES
-    return path.stem if made else str(path)
+    cached = cache is not None and path.parent.parent == cache.folder / _EXAMPLES
+    return path.stem if cached else str(path)
 
 
 def model_file(program: str) -> "Path":
@@ -139,12 +139,14 @@ def model_file(program: str) -> "Path":
 
     cache = code_cache()
     if cache is None or (reason := cache.trouble()):
-        why = f": {reason}" if cache is not None else ""
-        raise BadInputError(f"{program}: there is no cache to make example models in{why}; set {VARIABLE} to a folder")
-    made = sha256(metadata.version("onnx").encode())
+        detail = f": {reason}" if cache is not None else ""
+        raise BadInputError(
+            f"{program}: there is no cache to make example models in{detail}; set {VARIABLE} to a folder"
+        )
+    digest = sha256(metadata.version("onnx").encode())
     for source in sorted(Path(str(examples.__file__)).parent.glob("*.py")):
-        made.update(source.read_bytes())
-    path = cache.folder / _EXAMPLES / made.hexdigest()[:16] / f"{program}.onnx"
+        digest.update(source.read_bytes())
+    path = cache.folder / _EXAMPLES / digest.hexdigest()[:16] / f"{program}.onnx"
     if not path.is_file():
         path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -240,8 +242,8 @@ def content(program: Program, file: BesideFile) -> bytes:
         return program.sidecars[file.name]
     try:
         check_input(path, file.size)
-        with open(path, "rb") as beside:
-            data = beside.read(file.size)
+        with open(path, "rb") as stream:
+            data = stream.read(file.size)
     except OSError as error:
         raise BadInputError(f"{path}: {error.strerror}; {program.name} needs it in its folder") from None
     if len(data) != file.size:
@@ -261,13 +263,13 @@ def check(program: Program, needs: Requirements, config: Config) -> None:
             f"{program.name}: built for opcode slot custom-{needs.slot}, "
             f"the core has custom-{config.core.custom_slot}: --set core.custom_slot={needs.slot}, or {REBUILD}"
         )
-    for what, needed, key, given in (
+    for what, needed, key, available in (
         ("DRAM", needs.dram_bytes, "npu.dram.size", config.npu.dram.size),
         ("scratchpad", needs.spm_bytes, "npu.spm.size", config.npu.spm.size),
     ):
-        if needed > given:
+        if needed > available:
             raise BadInputError(
-                f"{program.name}: needs {needed} bytes of {what}, there are {given}: --set {key}={needed}"
+                f"{program.name}: needs {needed} bytes of {what}, there are {available}: --set {key}={needed}"
             )
 
 
@@ -298,12 +300,12 @@ def extensions_used(program: Program) -> set[str]:
     everything = Isa("rv32" + "".join(name for name in EXTENSIONS if len(name) == 1)
                      + "".join(f"_{name}" for name in EXTENSIONS if len(name) > 1))  # fmt: skip
     of_row = {row.name: name for name, rows in EXTENSIONS.items() for row in rows}
-    found: set[str] = set()
+    extensions: set[str] = set()
     for word in set(_words(program)):
         instruction = everything.decode(word)
         if instruction is not None:
-            found.add(of_row.get(instruction.name, "i"))
-    return found
+            extensions.add(of_row.get(instruction.name, "i"))
+    return extensions
 
 
 def _words(program: Program) -> Iterator[int]:
@@ -337,17 +339,17 @@ def implied_arguments(config: Config, needs: Requirements, *, values: bool = Tru
 def argument_words(program: Program, needs: Requirements, values: Mapping[str, int]) -> list[int]:
     """npu_bootinfo.args: the program's defaults, with `values` by name; UsageError for a name it does not take, or a
     value that is no word."""
-    known = {argument.name: argument for argument in needs.arguments}
+    arguments_by_name = {argument.name: argument for argument in needs.arguments}
     words = [0] * mm.BOOTINFO_ARGS
     for argument in needs.arguments:
         words[argument.slot] = argument.default
     for name, value in values.items():
-        if name not in known:
-            takes = ", ".join(known) or "no arguments"
+        if name not in arguments_by_name:
+            takes = ", ".join(arguments_by_name) or "no arguments"
             raise UsageError(f"--arg {name}={value}: {program.name} does not take {name}; it takes: {takes}")
-        if value not in (legal := known[name].values):
+        if value not in (legal := arguments_by_name[name].values):
             raise UsageError(f"--arg {name}={value}: {program.name} takes {name} of {legal.start}..{legal.stop - 1}")
-        words[known[name].slot] = value & 0xFFFF_FFFF
+        words[arguments_by_name[name].slot] = value & 0xFFFF_FFFF
     return words
 
 

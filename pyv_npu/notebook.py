@@ -29,7 +29,7 @@ def html(result: Result[Any]) -> str:
     """Formats the first screen of a report and the sections of the terminal text; layers are folded."""
     run = result.json
     analyses = {} if result.analysis is None else {result.name: result.analysis}
-    said = (
+    text = (
         sentences({result.name: run}, {name: causes(each) for name, each in analyses.items()}) if run["cycles"] else []
     )
     first, *rest = run_sections(result)
@@ -41,7 +41,7 @@ def html(result: Result[Any]) -> str:
         table = Table(("layer", "operations", "active cycles"), each)
         rest.append(Section("layers", "", [Details(f"layers of {name} ({len(each)})", table)]))
     rest = [each._replace(parts=[part for part in each.parts if not isinstance(part, Verdict)]) for each in rest]
-    return as_html([first._replace(parts=[Verdict(said), *first.parts]), *rest], tiles)
+    return as_html([first._replace(parts=[Verdict(text), *first.parts]), *rest], tiles)
 
 
 STYLE = "border-left:4px solid #1f6fb4;padding:2px 14px;margin:4px 0;max-width:60em"
@@ -100,8 +100,8 @@ def _metrics(result: Result[Any]) -> dict[str, list[Any]]:
 
 
 def _layers(result: Result[Any]) -> dict[str, list[Any]]:
-    found = [asdict(layer) for layer in _analysis(result).layers]
-    for layer in found:
+    table_rows = [asdict(layer) for layer in _analysis(result).layers]
+    for layer in table_rows:
         layer["operations"] = " ".join(layer["operations"])
         layer |= {f"{kind}_busy": cycles for kind, cycles in layer.pop("busy").items()}
         layer |= {f"{role}_bytes": size for role, size in layer.pop("roles").items()}
@@ -109,8 +109,8 @@ def _layers(result: Result[Any]) -> dict[str, list[Any]]:
         layer["makespan"] = sum(spent.values())
         layer["main_cause"] = max(spent, key=lambda cause: spent[cause]).name.lower() if spent else ""
         layer.pop("bits")
-    names = list(found[0]) if found else []
-    return {name: [layer[name] for layer in found] for name in names}
+    names = list(table_rows[0]) if table_rows else []
+    return {name: [layer[name] for layer in table_rows] for name in names}
 
 
 def _submissions(result: Result[Any]) -> dict[str, list[Any]]:

@@ -114,8 +114,8 @@ def _config(
     from pyv_npu.config import load
 
     files = [config] if isinstance(config, str | Path) else config
-    own = {**(settings or {}), **({} if mode is None else {"npu.mode": mode})}
-    return load(files, preset, own, {"npu.mode": "mode"}).config
+    overrides = {**(settings or {}), **({} if mode is None else {"npu.mode": mode})}
+    return load(files, preset, overrides, {"npu.mode": "mode"}).config
 
 
 @pytest.hookimpl(wrapper=True)
@@ -190,6 +190,8 @@ def baseline(request: pytest.FixtureRequest) -> Callable[..., None]:
     """
     from pyv_npu.studies.baselines import Baseline
 
-    made = Baseline(request.path.parent / "baselines" / f"{request.node.name}.json", request.config.getoption(UPDATE))
-    request.addfinalizer(made.close)
-    return made.check
+    instance = Baseline(
+        request.path.parent / "baselines" / f"{request.node.name}.json", request.config.getoption(UPDATE)
+    )
+    request.addfinalizer(instance.close)
+    return instance.check

@@ -354,8 +354,10 @@ def checks(run: Run) -> Iterator[Mapping[str, Any]]:
 
 def submission_of(run: Run) -> Mapping[str, Any]:
     """Returns the savings of generated submission code (docs/mlir.md) in a run object; empty where firmware submits."""
-    found: Mapping[str, Any] = run.get("model", {}).get("submission") or run.get("generate", {}).get("submission") or {}
-    return found
+    submission: Mapping[str, Any] = (
+        run.get("model", {}).get("submission") or run.get("generate", {}).get("submission") or {}
+    )
+    return submission
 
 
 def agrees(run: Run) -> bool:

@@ -100,7 +100,7 @@ class Simulator:
         submit: str = FIRMWARE_SUBMITS,
         faults: str | Path | Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        given = {
+        options = {
             "sim_level": ("run.sim_level", _one("level", level, "sim_level", sim_level)),
             "mode": ("npu.mode", _one("mode", mode, "te_mode", te_mode)),
             "te_isa": ("core.custom", None if te_isa is None else tuple(te_isa)),
@@ -108,8 +108,8 @@ class Simulator:
             "queue_size": (QUEUE_SIZE, queue_size),
             "seed": ("run.seed", seed),
         }
-        values = {key: value for key, value in given.values() if value is not None}
-        names = {key: name for name, (key, _) in given.items()}
+        values = {key: value for key, value in options.values() if value is not None}
+        names = {key: name for name, (key, _) in options.items()}
         files = [config] if isinstance(config, str | Path) else config
         self._source = _source_of(model)
         settings = {"run.program": self._source.program, **(settings or {})}

@@ -80,11 +80,12 @@ def columns(
     the heads."""
     above = [heads, *([units] if any(units) else [])]
     widths = [max(len(cells[column]) for cells in [*above, *rows]) for column in range(len(heads))]
-    left = [not column or bool(text and text[column]) for column in range(len(heads))]
+    left_aligned = [not column or bool(text and text[column]) for column in range(len(heads))]
 
     def line(cells: Sequence[str]) -> str:
         aligned = (
-            f"{cell:{'<' if side else '>'}{width}}" for cell, side, width in zip(cells, left, widths, strict=True)
+            f"{cell:{'<' if side else '>'}{width}}"
+            for cell, side, width in zip(cells, left_aligned, widths, strict=True)
         )
         return "  ".join(aligned)
 

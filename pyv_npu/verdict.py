@@ -62,7 +62,7 @@ def cycles_table(runs: Runs, alone: Mapping[str, int | None]) -> list[Line]:
         return []
 
     def part(name: str) -> dict[str, int | None]:
-        return {mode: None if found is None else found[name] for mode, found in parts.items()}
+        return {mode: None if values is None else values[name] for mode, values in parts.items()}
 
     before, work = part("before_submission"), part("work")
     lines = [
@@ -90,11 +90,11 @@ def kernel_cycles(run: Run) -> int:
 
 def _sum(first: Mapping[str, int | None], second: Mapping[str, int | None], sign: int) -> dict[str, int | None]:
     """First plus or minus second, None where one is unknown."""
-    found: dict[str, int | None] = {}
+    totals: dict[str, int | None] = {}
     for mode, cycles in first.items():
         other = second.get(mode)
-        found[mode] = None if cycles is None or other is None else cycles + sign * other
-    return found
+        totals[mode] = None if cycles is None or other is None else cycles + sign * other
+    return totals
 
 
 # -- sentences ---------------------------------------------------------------------------------------------------------
@@ -106,12 +106,12 @@ def sentences(runs: Runs, causes: Mapping[str, Mapping[str, int]]) -> list[str]:
     `causes`: of the NPU's makespan by mode, in words, with the cycles that each takes; they add up to it.
     """
     ended = {mode: run for mode, run in runs.items() if run["stop_reason"] == "exit" and run["cycles"]}
-    found = [_winner(ended["loose"], ended["tight"])] if {"loose", "tight"} <= set(ended) else []
+    lines = [_winner(ended["loose"], ended["tight"])] if {"loose", "tight"} <= set(ended) else []
     for mode, run in ended.items():
         text = _by_cause(run, causes[mode]) if causes.get(mode) else _by_unit(run)
         if text:
-            found.append(f"{mode[0].upper()}{mode[1:]}: {text}")
-    return found
+            lines.append(f"{mode[0].upper()}{mode[1:]}: {text}")
+    return lines
 
 
 COMPARED = {
@@ -282,8 +282,8 @@ def _of_model(mode: str, run: Run, analysis: Analysis, config: Config) -> Iterat
         f"{mode}.operation_rate", quantity(rate * hertz, "ops/s"), "operations of all engines to that moment"
     )
     peak = max((roof.rate for roof in device.roofs), default=0.0)
-    known = f"of the peak of {quantity(peak * hertz, 'ops/s')}" if peak else "no engine has a limit"
-    yield KeyFigure(f"{mode}.of_peak", quantity(rate / peak if peak else None, "share"), known)
+    note = f"of the peak of {quantity(peak * hertz, 'ops/s')}" if peak else "no engine has a limit"
+    yield KeyFigure(f"{mode}.of_peak", quantity(rate / peak if peak else None, "share"), note)
     moved = run["traffic"]["total"]["bytes_aligned"] if run.get("traffic") else None
     speed = "" if moved is None else f", {quantity(moved * hertz / makespan, 'bytes/s')}"
     yield KeyFigure(f"{mode}.dram_bytes", quantity(moved, "bytes"), f"read from DRAM and written{speed}")

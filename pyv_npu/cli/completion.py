@@ -57,9 +57,9 @@ def execute(args: argparse.Namespace, call: Call) -> int:
             raise UsageError(f"{args.line[0]}: a shell takes no words; drop it")
         show(SCRIPTS[args.shell])
         return OK
-    found = list(words(args.line))
-    if found:
-        show("\n".join(found))
+    matches = list(words(args.line))
+    if matches:
+        show("\n".join(matches))
     return OK
 
 
@@ -70,13 +70,13 @@ def words(line: Sequence[str]) -> Iterable[str]:
         return [verb for verb in VERBS if verb.startswith(last)]
     if before[0] not in VERBS:
         return []
-    known = options(before[0])
+    options_of_verb = options(before[0])
     option, equals, value = last.partition("=")
-    if equals and option in known:
-        return [f"{option}={name}" for name in _values(option, known) if name.startswith(value)]
+    if equals and option in options_of_verb:
+        return [f"{option}={name}" for name in _values(option, options_of_verb) if name.startswith(value)]
     if last.startswith("-"):
-        return [name for name in known if name.startswith(last)]
-    if before[-1] in known and (values := _values(before[-1], known)):
+        return [name for name in options_of_verb if name.startswith(last)]
+    if before[-1] in options_of_verb and (values := _values(before[-1], options_of_verb)):
         return [name for name in values if name.startswith(last)]
     return [name for name in _arguments(before[0]) if name.startswith(last)]
 
@@ -89,10 +89,10 @@ def options(verb: str) -> dict[str, list[str]]:
     return {name: [str(one) for one in row.choices or ()] for row in rows for name in row.option_strings}
 
 
-def _values(option: str, known: Mapping[str, Sequence[str]]) -> Sequence[str]:
+def _values(option: str, choices: Mapping[str, Sequence[str]]) -> Sequence[str]:
     """List the names that an option takes."""
-    if known[option]:
-        return known[option]
+    if choices[option]:
+        return choices[option]
     keys = keys_of(Config)
     named: Mapping[str, Iterable[str]] = {
         "--preset": presets.NAMES, "--config": presets.CONFIGS, "--qconfig": QCONFIGS,

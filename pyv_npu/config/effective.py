@@ -75,17 +75,17 @@ def load(
     settings: list[Setting] = []
     for name in files:
         settings += file_settings(find_file(name, "configs"), str(name))
-    own = dict(overrides or {})
-    chosen = own.pop("preset", preset)
-    if chosen in presets.CONFIGS:
-        settings += file_settings(find_file(str(chosen), "configs"), str(chosen))
-    elif chosen is not None:
+    settings_of_caller = dict(overrides or {})
+    base = settings_of_caller.pop("preset", preset)
+    if base in presets.CONFIGS:
+        settings += file_settings(find_file(str(base), "configs"), str(base))
+    elif base is not None:
         try:
-            settings += preset_settings(chosen, "", COMMAND_LINE)
+            settings += preset_settings(base, "", COMMAND_LINE)
         except BadInputError as error:
             raise UsageError(f"{COMMAND_LINE}: preset: {error}") from None
     names = {path: ARGUMENT + name for path, name in (arguments or {}).items()}
-    settings += [Setting(path, value, names.get(path, COMMAND_LINE)) for path, value in own.items()]
+    settings += [Setting(path, value, names.get(path, COMMAND_LINE)) for path, value in settings_of_caller.items()]
     return resolve(_beneath(settings) + _in_mode(settings))
 
 
@@ -113,14 +113,14 @@ def check_isa(effective: Effective, name: str) -> None:
 def _beneath(settings: Sequence[Setting]) -> list[Setting]:
     """The values below all that are given."""
     result = preset_settings(presets.DEFAULT, "", "default")
-    given = {setting.path: setting.value for setting in settings}
+    values = {setting.path: setting.value for setting in settings}
     for path in ("core.engine", "preset"):
-        if given.get(path) == presets.PYV:
+        if values.get(path) == presets.PYV:
             from pyv_ext import pyv_adapter
 
             origin = f"{path} = {presets.PYV}"
             result.append(Setting("core.isa", pyv_adapter.ISA, origin))
-            if "preset" not in given:
+            if "preset" not in values:
                 result += preset_settings(presets.PYV, "", origin)
             break
     return result
@@ -151,8 +151,8 @@ def resolve(settings: Sequence[Setting], base: Effective | None = None) -> Effec
 
 
 def _located(error: PyvNpuError, origin: str) -> PyvNpuError:
-    given = origin in (COMMAND_LINE, CALLER) or origin.startswith(ARGUMENT)
-    kind = UsageError if given else BadInputError
+    explicit = origin in (COMMAND_LINE, CALLER) or origin.startswith(ARGUMENT)
+    kind = UsageError if explicit else BadInputError
     return kind(f"{origin}: {error}" if origin != CALLER else str(error))
 
 
@@ -185,17 +185,17 @@ def file_settings(path: str, name: str) -> list[Setting]:
     """The layer that a YAML file is: its preset first, unless the file is the complete record of a run. `name` is what
     the user called it."""
     entries = read_entries(path, sections_of(Config))
-    chosen = [entry for entry in entries if entry.path == "preset"]
-    own = [Setting(entry.path, entry.value, f"{name}:{entry.line}") for entry in entries]
+    preset = [entry for entry in entries if entry.path == "preset"]
+    settings = [Setting(entry.path, entry.value, f"{name}:{entry.line}") for entry in entries]
     if any(entry.path == RECORD for entry in entries):
-        return [setting for setting in own if setting.path != RECORD]
-    if not chosen:
-        return own
+        return [setting for setting in settings if setting.path != RECORD]
+    if not preset:
+        return settings
     try:
-        base = preset_settings(chosen[0].value, os.path.dirname(path), f"{name}:{chosen[0].line}")
+        base = preset_settings(preset[0].value, os.path.dirname(path), f"{name}:{preset[0].line}")
     except BadInputError as error:
-        raise BadInputError(f"{name}:{chosen[0].line}: preset: {error}") from None
-    return base + [setting for setting in own if setting.path != "preset"]
+        raise BadInputError(f"{name}:{preset[0].line}: preset: {error}") from None
+    return base + [setting for setting in settings if setting.path != "preset"]
 
 
 def preset_settings(name: object, folder: "str | Path", origin: str) -> list[Setting]:

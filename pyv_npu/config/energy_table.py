@@ -55,9 +55,9 @@ class EnergyTable(NamedTuple):
 
 def _bytes(key: str) -> int:
     """Returns the size of a bank, by a key such as sram.32KiB."""
-    found = _SIZE.fullmatch(key)
-    assert found is not None, "keys of a table are checked"
-    return int(found[1]) * _FACTORS[found[2]]
+    match = _SIZE.fullmatch(key)
+    assert match is not None, "keys of a table are checked"
+    return int(match[1]) * _FACTORS[match[2]]
 
 
 @cache
@@ -85,14 +85,14 @@ def read_table(name: str) -> EnergyTable:
     if any(key.startswith("sram.") for key in entries):
         values = {key: value for key, value in values.items() if not key.startswith("sram.")}
     for key, entry in entries.items():
-        where = f"{path}:{entry.line}: {key}"
+        location = f"{path}:{entry.line}: {key}"
         if key not in start.values and not _DRAM.fullmatch(key):
-            found = _SIZE.fullmatch(key)
-            if found is None or not int(found[1]):
+            match = _SIZE.fullmatch(key)
+            if match is None or not int(match[1]):
                 hint = did_you_mean(key, start.values)
-                raise BadInputError(f"{where}: unknown key{hint}; a table has {', '.join((*start.values, BASE))}")
+                raise BadInputError(f"{location}: unknown key{hint}; a table has {', '.join((*start.values, BASE))}")
         number = isinstance(entry.value, int | float) and not isinstance(entry.value, bool)
         if not number or not 0 <= entry.value <= MAX_VALUE:
-            raise BadInputError(f"{where} = {entry.value}: must be a number from 0 to {MAX_VALUE:.0e}")
+            raise BadInputError(f"{location} = {entry.value}: must be a number from 0 to {MAX_VALUE:.0e}")
         values[key] = float(entry.value)
     return EnergyTable(name, start.technology if technology is None else technology.value, values)

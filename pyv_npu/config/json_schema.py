@@ -46,7 +46,7 @@ def _section(prefix: str) -> Schema:
     """Returns the schema of the section with this path and a dot; "" is the file."""
     keys = {path: key for path, key in keys_of(Config).items() if path.startswith(prefix)}
     inside = [*keys, *(path for path in sorted(sections_of(Config)) if path.startswith(prefix))]
-    found: Schema = {
+    section: Schema = {
         "properties": {path.removeprefix(prefix): {"$ref": f"#/$defs/{path}"} for path in inside},
         "additionalProperties": False,
     }
@@ -55,7 +55,7 @@ def _section(prefix: str) -> Schema:
         for path, key in keys.items()
         if key.form.shape is Shape.TABLE
     }
-    return {**found, "patternProperties": tables} if tables else found
+    return {**section, "patternProperties": tables} if tables else section
 
 
 def _of_key(key: Key) -> Schema:
@@ -105,10 +105,10 @@ def _integer(key: Key) -> Schema:
         powers = [0, *(1 << bit for bit in range(rule["max"].bit_length()))]
         step = rule.get("multiple_of", 1)
         return {"enum": [power for power in powers if rule["min"] <= power <= rule["max"] and power % step == 0]}
-    found: Schema = {"type": "integer"}
+    rule_schema: Schema = {"type": "integer"}
     for name, word in (("min", "minimum"), ("max", "maximum"), ("multiple_of", "multipleOf")):
         if name in rule:
-            found[word] = rule[name]
+            rule_schema[word] = rule[name]
     if "choices" in rule:
-        found["enum"] = list(rule["choices"])
-    return found
+        rule_schema["enum"] = list(rule["choices"])
+    return rule_schema

@@ -90,9 +90,9 @@ def _wrong(entry: "Entry") -> str:
     if path == "needs":
         texts = isinstance(value, list) and all(isinstance(name, str) for name in value)
         return "" if texts else "must be a list of symbols, like [one, two]"
-    known = {"list": Lists._fields, "task": Task._fields, "frame": ("size", *_REGISTERS)}.get(section, ())
-    if key not in known:
-        names = known or (*_TEXTS, "needs", *_SECTIONS)
+    keys = {"list": Lists._fields, "task": Task._fields, "frame": ("size", *_REGISTERS)}.get(section, ())
+    if key not in keys:
+        names = keys or (*_TEXTS, "needs", *_SECTIONS)
         return f'unknown key{did_you_mean(key or path, names)}; see `pyv-npu docs debugging "Tasks of an RTOS"`'
     if section == "frame":
         return "" if type(value) is int and 0 <= value < _MOST else f"must be a number of bytes, 0..{_MOST - 1}"

@@ -65,9 +65,9 @@ def flatten(instance: Any, prefix: str = "") -> dict[str, Value]:
     return result
 
 
-def unknown(path: str, known: Iterable[str], listed_by: str = "--print-config lists every key") -> BadInputError:
+def unknown(path: str, keys: Iterable[str], listed_by: str = "--print-config lists every key") -> BadInputError:
     """The error for a key that does not exist, with the most similar one that does."""
-    names = list(known)
+    names = list(keys)
     last = path.rsplit(".", 1)[-1]
     equal = [f"; did you mean {name}?" for name in names if name.rsplit(".", 1)[-1] == last]
     hint = did_you_mean(path, names) or next(iter(equal), f"; {listed_by}")

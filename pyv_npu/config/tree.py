@@ -247,8 +247,8 @@ class Config:
     @property
     def files(self) -> tuple[str, ...]:
         """Files of the host that decide a run, besides those of its workload."""
-        own = () if self.energy.table in data_files("energy_tables") else (self.energy.table,)
-        return (*self.plugins, *own)
+        tables = () if self.energy.table in data_files("energy_tables") else (self.energy.table,)
+        return (*self.plugins, *tables)
 
     @property
     def custom_enabled(self) -> tuple[str, ...]:
@@ -276,9 +276,9 @@ def check_together(config: Config) -> None:
             f"npu.spm.interleave = 64B; nearest is {spm.size - spm.size % (64 * spm.banks)}"
         )
     serial.check(config.platform.serial)
-    asked = config.semihosting
-    idle = [name for name in ("input", "command_line", "time") if getattr(asked, name)]
-    if idle and not asked.on:
+    semihosting = config.semihosting
+    idle = [name for name in ("input", "command_line", "time") if getattr(semihosting, name)]
+    if idle and not semihosting.on:
         raise BadInputError(
             f"semihosting.{idle[0]} is set, and semihosting is off: set semihosting.console too, or semihosting.folder"
         )

@@ -69,8 +69,8 @@ def read_entries(path: "str | Path", sections: Container[str]) -> list[Entry]:
         entries = [] if root is None else list(_walk(path, loader, root, "", sections))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise BadInputError(f"{where}: not YAML: {error.problem or error.context}; correct this line") from None
+        location = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise BadInputError(f"{location}: not YAML: {error.problem or error.context}; correct this line") from None
     except yaml.YAMLError as error:
         raise BadInputError(f"{path}: not YAML: {str(error).splitlines()[0]}; correct the file") from None
     finally:

@@ -21,17 +21,17 @@ def semihosting(
     config: Config, program: Program, hart: Hart, bus: Bus, console: Console, exits: ExitCalls
 ) -> Semihosting:
     """Returns the semihosting handler of a loaded program. BadInputError for a missing folder or input file."""
-    asked, memory = config.semihosting, bus.rams[0]
-    folder = None if asked.folder is None else Path(asked.folder)
+    options, memory = config.semihosting, bus.rams[0]
+    folder = None if options.folder is None else Path(options.folder)
     if folder is not None and not folder.is_dir():
-        raise BadInputError(f"semihosting.folder = {asked.folder}: there is no such folder; make it, or name another")
+        raise BadInputError(f"semihosting.folder = {options.folder}: there is no such folder; make it, or name another")
     try:
         content = b""
-        if asked.input is not None:
-            check_input(asked.input, MAX_RESULT)
-            content = Path(asked.input).read_bytes()
+        if options.input is not None:
+            check_input(options.input, MAX_RESULT)
+            content = Path(options.input).read_bytes()
     except OSError as error:
-        raise BadInputError(f"semihosting.input = {asked.input}: {error.strerror}; name a file") from None
+        raise BadInputError(f"semihosting.input = {options.input}: {error.strerror}; name a file") from None
     used = max(
         (end for end in (segment.end for segment in program.segments) if memory.base <= end <= memory.end),
         default=memory.base,
@@ -42,9 +42,9 @@ def semihosting(
         console,
         exits,
         folder=HostFolder(folder),
-        command_line=asked.command_line.encode(),
+        command_line=options.command_line.encode(),
         given=content,
         clock_hz=config.npu.clock_hz,
-        start=asked.time,
+        start=options.time,
         free=Memory(-(-used // _ALIGNMENT) * _ALIGNMENT, memory.end),
     )

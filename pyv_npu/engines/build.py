@@ -106,14 +106,16 @@ def _need_systemc() -> None:
 
 def _has_systemc() -> bool:
     text = f"#include <{SYSTEMC_HEADER}>\n"
-    made = subprocess.run(["g++", "-E", "-x", "c++", "-"], input=text, capture_output=True, text=True, check=False)
-    return made.returncode == 0
+    result = subprocess.run(["g++", "-E", "-x", "c++", "-"], input=text, capture_output=True, text=True, check=False)
+    return result.returncode == 0
 
 
 def _run(*command: str) -> None:
     _checked(command, subprocess.run(command, capture_output=True, text=True, check=False))
 
 
-def _checked(command: Sequence[str], made: "subprocess.CompletedProcess[str]") -> None:
-    if made.returncode:
-        raise CompilerError(f"{command[0]}: exit code {made.returncode}", made.stderr.strip() or made.stdout.strip())
+def _checked(command: Sequence[str], result: "subprocess.CompletedProcess[str]") -> None:
+    if result.returncode:
+        raise CompilerError(
+            f"{command[0]}: exit code {result.returncode}", result.stderr.strip() or result.stdout.strip()
+        )

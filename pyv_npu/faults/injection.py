@@ -96,8 +96,8 @@ class Injection(Triggers):
             else:
                 self._masked = False
                 if self._again:
-                    again, self._again = now + self._again, 0
-                    self._at(again, lambda cycle: self._raise(cycle, 1))
+                    release, self._again = now + self._again, 0
+                    self._at(release, lambda cycle: self._raise(cycle, 1))
         return (level and not self._masked and now >= self._masked_until) or now < self._raised_until
 
     def _rises(self, now: int) -> None:
@@ -189,8 +189,8 @@ class Injection(Triggers):
         writes = []
         for region, data in command.result.writes:
             if region.rows > 1:
-                kept = region.rows // 2
-                writes.append((region._replace(rows=kept), data.reshape(region.rows, -1)[:kept]))
+                rows = region.rows // 2
+                writes.append((region._replace(rows=rows), data.reshape(region.rows, -1)[:rows]))
             else:
                 size = region.row_bytes // 2
                 writes.append((region._replace(row_bytes=size), data.reshape(1, -1)[:, :size]))

@@ -62,8 +62,8 @@ def _cycles(default: int) -> dict[str, Rule]:
     return {"cycles": Rule("int", default, 1)}
 
 
-def _bit(most: int) -> Rule:
-    return Rule("int", None, 0, most)
+def _bit(high: int) -> Rule:
+    return Rule("int", None, 0, high)
 
 
 ACTIONS: dict[str, Action] = {
@@ -173,14 +173,14 @@ class Fault:
     @property
     def plain(self) -> dict[str, Any]:
         """Fault in the form of a plan file."""
-        made: dict[str, Any] = {"do": self.do}
+        document: dict[str, Any] = {"do": self.do}
         if self.at is not None:
             kind, value, nth = self.at
             if kind == "random":
                 value = dict(zip(("seed", "rate"), value, strict=True))
-            made["at"] = {kind: list(value) if kind == "address" else value} | ({"count": nth} if nth > 1 else {})
-        made |= self.values
-        return made | ({"times": self.times} if self.times > 1 else {}) | ({"name": self.name} if self.name else {})
+            document["at"] = {kind: list(value) if kind == "address" else value} | ({"count": nth} if nth > 1 else {})
+        document |= self.values
+        return document | ({"times": self.times} if self.times > 1 else {}) | ({"name": self.name} if self.name else {})
 
     def __str__(self) -> str:
         values = "".join(
@@ -207,96 +207,100 @@ def read_plan(path: Path | str, *, drawn: bool = False) -> tuple[Fault, ...]:
     return tuple(make_fault(row, f"{path}: fault {index}", drawn) for index, row in enumerate(listed, 1))
 
 
-def make_fault(given: Any, where: str = "fault", drawn: bool = False) -> Fault:
-    """A fault from keys and values as they stand in a file; BadInputError says `where` it is."""
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+def make_fault(document: Any, location: str = "fault", drawn: bool = False) -> Fault:
+    """A fault from keys and values as they stand in a file; BadInputError names its `location`."""
+    if not isinstance(document, Mapping) or not all(isinstance(key, str) for key in document):
         raise BadInputError(
-            f"{where}: must be a table of keys and values, for example {{at: {{doorbell: 3}}, do: ...}}"
+            f"{location}: must be a table of keys and values, for example {{at: {{doorbell: 3}}, do: ...}}"
         )
-    do = given.get("do")
+    do = document.get("do")
     if not isinstance(do, str) or do not in ACTIONS:
         hint = did_you_mean(do, ACTIONS) if isinstance(do, str) else ""
-        raise BadInputError(f"{where}: do: {do!r}: must be one of {', '.join(ACTIONS)}{hint}")
+        raise BadInputError(f"{location}: do: {do!r}: must be one of {', '.join(ACTIONS)}{hint}")
     rules = ACTIONS[do].parameters
     values: dict[str, int | str] = {}
-    for key, value in given.items():
+    for key, value in document.items():
         if key in ("do", "at", "times", "name"):
             continue
         if key not in rules:
             takes = ", ".join(("at", "times", "name", *rules))
-            raise BadInputError(f"{where}: {key}: unknown key of {do}; it takes {takes}{did_you_mean(key, rules)}")
-        values[key] = _value(value, rules[key], f"{where}: {key}")
+            raise BadInputError(f"{location}: {key}: unknown key of {do}; it takes {takes}{did_you_mean(key, rules)}")
+        values[key] = _value(value, rules[key], f"{location}: {key}")
     for key, rule in rules.items():
         if key not in values and rule.default is not None:
             values[key] = rule.default
         elif key not in values and not drawn:
-            raise BadInputError(f"{where}: {key}: is missing; {do} needs it")
-    times = _integer(given.get("times", 1), f"{where}: times", 1, MOST_FAULTS)
-    name = given.get("name", "")
+            raise BadInputError(f"{location}: {key}: is missing; {do} needs it")
+    times = _integer(document.get("times", 1), f"{location}: times", 1, MOST_FAULTS)
+    name = document.get("name", "")
     if not isinstance(name, str):
-        raise BadInputError(f"{where}: name: {name!r}: must be text")
-    at = _trigger(given.get("at"), f"{where}: at") if "at" in given or not drawn else None
+        raise BadInputError(f"{location}: name: {name!r}: must be text")
+    at = _trigger(document.get("at"), f"{location}: at") if "at" in document or not drawn else None
     if ACTIONS[do].point is Point.ACCESS and (at is None or at.kind != "address"):
-        raise BadInputError(f"{where}: at: {do} acts on an access; give it at: {{address: ...}}")
+        raise BadInputError(f"{location}: at: {do} acts on an access; give it at: {{address: ...}}")
     return Fault(do, at, values, times, name)
 
 
-def _trigger(given: Any, where: str) -> Trigger:
-    if not isinstance(given, Mapping):
-        raise BadInputError(f"{where}: must say when, for example {{cycle: 5000}}; there are {', '.join(TRIGGERS)}")
-    kinds = [key for key in given if key != "count"]
+def _trigger(document: Any, location: str) -> Trigger:
+    if not isinstance(document, Mapping):
+        raise BadInputError(f"{location}: must say when, for example {{cycle: 5000}}; there are {', '.join(TRIGGERS)}")
+    kinds = [key for key in document if key != "count"]
     if len(kinds) != 1 or kinds[0] not in TRIGGERS:
         unknown = next((key for key in kinds if key not in TRIGGERS), None)
         hint = did_you_mean(str(unknown), TRIGGERS) if unknown is not None else ""
-        raise BadInputError(f"{where}: must have one of {', '.join(TRIGGERS)}, got {', '.join(map(str, kinds))}{hint}")
-    kind, value = kinds[0], given[kinds[0]]
-    if "count" in given and kind not in COUNTED:
-        raise BadInputError(f"{where}: count: {kind} says how often by itself; drop count")
-    count = _integer(given.get("count", 1), f"{where}: count", 1, LONGEST)
-    where = f"{where}: {kind}"
+        raise BadInputError(
+            f"{location}: must have one of {', '.join(TRIGGERS)}, got {', '.join(map(str, kinds))}{hint}"
+        )
+    kind, value = kinds[0], document[kinds[0]]
+    if "count" in document and kind not in COUNTED:
+        raise BadInputError(f"{location}: count: {kind} says how often by itself; drop count")
+    count = _integer(document.get("count", 1), f"{location}: count", 1, LONGEST)
+    location = f"{location}: {kind}"
     if kind == "symbol":
         if not isinstance(value, str) or not value:
-            raise BadInputError(f"{where}: {value!r}: must be the name of a function or label")
+            raise BadInputError(f"{location}: {value!r}: must be the name of a function or label")
     elif kind == "opcode":
         if not isinstance(value, str) or value not in Opcode.__members__:
             names = list(Opcode.__members__)
-            raise BadInputError(f"{where}: {value}: must be one of {', '.join(names)}{did_you_mean(str(value), names)}")
+            raise BadInputError(
+                f"{location}: {value}: must be one of {', '.join(names)}{did_you_mean(str(value), names)}"
+            )
     elif kind == "address":
         ends = value if isinstance(value, list) else [value, value]
         if len(ends) != 2:
-            raise BadInputError(f"{where}: {value}: must be an address or [first, last]")
-        value = tuple(_address(one, where) for one in ends)
+            raise BadInputError(f"{location}: {value}: must be an address or [first, last]")
+        value = tuple(_address(one, location) for one in ends)
         if all(isinstance(one, int) for one in value) and value[0] > value[1]:
-            raise BadInputError(f"{where}: {_hex(value[0])}: the first address is behind the last one")
+            raise BadInputError(f"{location}: {_hex(value[0])}: the first address is behind the last one")
     elif kind == "random":
         rate = value.get("rate") if isinstance(value, Mapping) else None
         if not isinstance(value, Mapping) or set(value) != {"seed", "rate"} or not isinstance(rate, int | float):
-            raise BadInputError(f"{where}: must be {{seed: N, rate: 0.01}}")
+            raise BadInputError(f"{location}: must be {{seed: N, rate: 0.01}}")
         if not 0 < rate <= 1:
-            raise BadInputError(f"{where}: rate {rate}: must be above 0 and at most 1")
-        value = (_integer(value["seed"], f"{where}: seed", 0, LONGEST), float(rate))
+            raise BadInputError(f"{location}: rate {rate}: must be above 0 and at most 1")
+        value = (_integer(value["seed"], f"{location}: seed", 0, LONGEST), float(rate))
     else:
-        value = _integer(value, where, 0 if kind in ("cycle", "pc") else 1, 0xFFFF_FFFF if kind == "pc" else LONGEST)
+        value = _integer(value, location, 0 if kind in ("cycle", "pc") else 1, 0xFFFF_FFFF if kind == "pc" else LONGEST)
     return Trigger(kind, value, count)
 
 
-def _value(value: Any, rule: Rule, where: str) -> int | str:
+def _value(value: Any, rule: Rule, location: str) -> int | str:
     if rule.kind == "int":
-        return _integer(value, where, rule.low, rule.high)
+        return _integer(value, location, rule.low, rule.high)
     if rule.kind == "address":
-        return _address(value, where)
+        return _address(value, location)
     if value not in rule.names:
-        raise BadInputError(f"{where}: {value!r}: is none that there is{did_you_mean(str(value), rule.names)}")
+        raise BadInputError(f"{location}: {value!r}: is none that there is{did_you_mean(str(value), rule.names)}")
     return str(value)
 
 
-def _integer(value: Any, where: str, low: int, high: int) -> int:
+def _integer(value: Any, location: str, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise BadInputError(f"{where}: {value!r}: must be a whole number, {low}..{high}")
+        raise BadInputError(f"{location}: {value!r}: must be a whole number, {low}..{high}")
     return value
 
 
-def _address(value: Any, where: str) -> int | str:
+def _address(value: Any, location: str) -> int | str:
     if isinstance(value, str) and value:
         return value
-    return _integer(value, where, 0, (1 << 64) - 1)
+    return _integer(value, location, 0, (1 << 64) - 1)

@@ -66,9 +66,9 @@ class Firing(NamedTuple):
 class Armed:
     """A fault of a plan, and how far it is."""
 
-    def __init__(self, asked: Fault, fault: Fault, number: int) -> None:
-        """`asked`: as it stands in the plan; `fault`: with addresses in place of symbols."""
-        self.asked = asked
+    def __init__(self, request: Fault, fault: Fault, number: int) -> None:
+        """`request`: as it stands in the plan; `fault`: with addresses in place of symbols."""
+        self.asked = request
         self.fault = fault
         self.number = number
         self.fired: list[Firing] = []

@@ -67,7 +67,7 @@ def grouped(
     outer and middle group over all tokens, as the published artifact takes them."""
     is_outer = _outer(x, t) & outer
     is_inner = _inner(x, t) & ~is_outer & inner
-    made = x
+    result = x
     for mask, low, high, bits, axis in (
         (is_outer, t.outer_low, t.outer_high, 5, None if call else 1),
         (~is_outer & ~is_inner, t.inner_low, t.inner_high, 4, None if call else 1),
@@ -75,16 +75,16 @@ def grouped(
     ):
         moved = np.where(x >= high, np.float32(high), np.float32(low)) if shift else np.zeros_like(x)
         v = x - moved
-        least = np.where(mask, v, np.inf).min(axis=axis, keepdims=True)
-        most = np.where(mask, v, -np.inf).max(axis=axis, keepdims=True)
-        least, most = (np.where(np.isfinite(one), one, 0) for one in (least, most))
-        least = least.astype(np.float16).astype(np.float32)
+        lowest = np.where(mask, v, np.inf).min(axis=axis, keepdims=True)
+        highest = np.where(mask, v, -np.inf).max(axis=axis, keepdims=True)
+        lowest, highest = (np.where(np.isfinite(one), one, 0) for one in (lowest, highest))
+        lowest = lowest.astype(np.float16).astype(np.float32)
         top = (1 << bits) - 1
-        step = ((most - least) / top).astype(np.float16).astype(np.float32)
-        code = np.divide(v - least, step, out=np.zeros_like(v), where=step > 0)
-        read = np.clip(np.rint(code), 0, top) * step + least + moved
-        made = np.where(mask, read, made)
-    return made.astype(np.float16).astype(np.float32)
+        step = ((highest - lowest) / top).astype(np.float16).astype(np.float32)
+        code = np.divide(v - lowest, step, out=np.zeros_like(v), where=step > 0)
+        read = np.clip(np.rint(code), 0, top) * step + lowest + moved
+        result = np.where(mask, read, result)
+    return result.astype(np.float16).astype(np.float32)
 
 
 def _bits(x: Floats, t: Thresholds, outer: bool, inner: bool) -> float:
@@ -122,7 +122,7 @@ of theirs tells: they are compared with "side known"."""
 
 def ablations(layers: Sequence[Layer], head_dim: int) -> list[Row]:
     """Returns a row for each variant. NpuDeviceError for numbers that cannot be encoded."""
-    made = []
+    rows = []
     for name in VARIANTS:
         squares = np.zeros((2, 2, 2))  # all or inner elements, keys or values, of errors or of numbers
         bits = []
@@ -130,12 +130,12 @@ def ablations(layers: Sequence[Layer], head_dim: int) -> list[Row]:
             for side, x in enumerate(layer):
                 size, read = _variant(name, x, "kv"[side], head_dim)
                 bits.append(size)
-                for which, mask in enumerate((np.ones_like(x, bool), _inner(x, parameters(x).thresholds))):
+                for subset, mask in enumerate((np.ones_like(x, bool), _inner(x, parameters(x).thresholds))):
                     difference = (read - x)[mask]
-                    squares[which, side] += _square(difference), _square(x[mask])
+                    squares[subset, side] += _square(difference), _square(x[mask])
         errors = np.sqrt(squares[..., 0] / np.maximum(squares[..., 1], np.finfo(float).tiny))
-        made.append(Row(name, float(np.mean(bits)), *map(float, errors.reshape(-1))))
-    return made
+        rows.append(Row(name, float(np.mean(bits)), *map(float, errors.reshape(-1))))
+    return rows
 
 
 def _square(x: NDArray[Any]) -> float:
@@ -144,7 +144,7 @@ def _square(x: NDArray[Any]) -> float:
 
 def ratio_sweep(layers: Sequence[Layer], points: Sequence[tuple[float, float, float]]) -> list[Ratio]:
     """Errors and bits of Oaken at other shares of the groups."""
-    made = []
+    rows = []
     for point in points:
         squares = np.zeros((2, 2))
         bits = []
@@ -156,8 +156,8 @@ def ratio_sweep(layers: Sequence[Layer], points: Sequence[tuple[float, float, fl
                 read = oaken.decode(encoded, p.thresholds, p.code).astype(np.float32)
                 squares[side] += _square(read - x), _square(x)
         errors = np.sqrt(squares[:, 0] / np.maximum(squares[:, 1], np.finfo(float).tiny))
-        made.append(Ratio(*point, float(np.mean(bits)), *map(float, errors)))
-    return made
+        rows.append(Ratio(*point, float(np.mean(bits)), *map(float, errors)))
+    return rows
 
 
 class GroupCount(NamedTuple):
@@ -202,8 +202,8 @@ def _concentric(x: Floats, shares: Sequence[float]) -> tuple[Floats, float]:
         low, high = limits[index] if index < len(limits) else (np.float32(0), np.float32(0))
         moved, mask = np.where(x >= high, high, low), group == index
         v = x - moved
-        least, most = (np.where(mask, v, sign * np.inf) for sign in (1, -1))
-        first, last = least.min(axis=1, keepdims=True), most.max(axis=1, keepdims=True)
+        lowest, highest = (np.where(mask, v, sign * np.inf) for sign in (1, -1))
+        first, last = lowest.min(axis=1, keepdims=True), highest.max(axis=1, keepdims=True)
         first, last = (np.where(np.isfinite(one), one, 0) for one in (first, last))
         first = first.astype(np.float16).astype(np.float32)
         top = (1 << (4 if index == dense else 5)) - 1

@@ -160,9 +160,9 @@ def measured(
         encoded = stored_tokens(program, read, index, tokens)
         elements = tokens * cache.heads * cache.head_dim
         codec = side_of(program, index).codec
-        where = EncodedCache(0, cache.heads, tokens, cache.head_dim, codec)
-        streams = where.stream_bytes(encoded.counts).sum(axis=0).tolist()
-        held = pages(where, tokens, streams, page_bytes)
+        layout = EncodedCache(0, cache.heads, tokens, cache.head_dim, codec)
+        streams = layout.stream_bytes(encoded.counts).sum(axis=0).tolist()
+        occupied = pages(layout, tokens, streams, page_bytes)
         waiting = 2 * (tokens - codec.coded(tokens)) * cache.heads * cache.head_dim
         payload = encoded.payload + waiting
         rows.append(
@@ -173,7 +173,7 @@ def measured(
                 "entropy_bound": entropy_bound(encoded, codec.bits), **codec.statistics(encoded),
                 "dense_bytes": encoded.dense.size, "sparse_bytes": len(encoded.sparse),
                 "meta_bytes": encoded.meta.size, "tail_bytes": waiting, "count_bytes": encoded.counts.size,
-                "pages": held.dense + held.sparse + held.meta, "bursts": held.bursts,
+                "pages": occupied.dense + occupied.sparse + occupied.meta, "bursts": occupied.bursts,
             }
         )  # fmt: skip
     return rows
@@ -210,9 +210,9 @@ def counts_of(program: CompiledDecoder, read: Callable[[str], bytes]) -> dict[st
     """Past -> (T_max, chunks): entries of all tokens in memory."""
     counts = {}
     for cache in program.decoder.caches:
-        where = program.compiled.graph.tensors[cache.past].encoded(0)
-        at, size = where.address("counts") if where.chunks else 0, where.chunks * where.t_max
-        counts[cache.past] = np.frombuffer(read(cache.past)[at : at + size], np.uint8).reshape(where.t_max, -1)
+        layout = program.compiled.graph.tensors[cache.past].encoded(0)
+        at, size = layout.address("counts") if layout.chunks else 0, layout.chunks * layout.t_max
+        counts[cache.past] = np.frombuffer(read(cache.past)[at : at + size], np.uint8).reshape(layout.t_max, -1)
     return counts
 
 
@@ -222,9 +222,9 @@ def tables(program: CompiledDecoder, counts: Mapping[str, NDArray[np.uint8]]) ->
     contents, graph = {}, program.compiled.graph
     for cache in program.decoder.caches:
         base = program.address(cache.past)
-        where = graph.tensors[cache.past].encoded(base)
-        if where.chunks:
-            contents[where.address("counts")] = counts[cache.past].tobytes()
+        layout = graph.tensors[cache.past].encoded(base)
+        if layout.chunks:
+            contents[layout.address("counts")] = counts[cache.past].tobytes()
     for layer in graph.layers:
         if any(graph.tensors[name].dtype is DataType.ENCODED for name in (*layer.inputs, *layer.outputs)):
             for name in layer.inputs:
@@ -238,10 +238,10 @@ def allocated(program: CompiledDecoder, config: KvQuantConfig) -> dict[int, int]
     """Layer -> bytes of the pages of T_max tokens with the outliers that runs without values assume."""
     sizes: dict[int, int] = {}
     for index, cache in enumerate(program.decoder.caches):
-        where = program.compiled.graph.tensors[cache.past].encoded(0)
-        streams = where.expected(where.coded(where.t_max), config.p_out_permille).sum(axis=0).tolist()
-        held = pages(where, where.t_max, streams, config.page_bytes).bytes
-        sizes[index // 2] = sizes.get(index // 2, 0) + held
+        layout = program.compiled.graph.tensors[cache.past].encoded(0)
+        streams = layout.expected(layout.coded(layout.t_max), config.p_out_permille).sum(axis=0).tolist()
+        page_bytes = pages(layout, layout.t_max, streams, config.page_bytes).bytes
+        sizes[index // 2] = sizes.get(index // 2, 0) + page_bytes
     return sizes
 
 

@@ -23,22 +23,22 @@ def figures(counted: Mapping[str, int], cycles: int, npu: NpuConfig, without: in
     """The `kv_engines` object: busy cycles of all engines and the cycles by which they lengthened transfers, `counted`
     in the events; their share of what all engines have. `without`: cycles of the same run with engines that are never
     waited for, which gives the exposed cycles of the run."""
-    found = {name: int(counted.get(name, 0)) for name in NAMES}
+    cycles_of_engine = {name: int(counted.get(name, 0)) for name in NAMES}
     engines = npu.dma.channels * npu.clusters
     room = max(1, cycles * engines)
-    made = {
-        **found, "engines": engines, "quantize_share": found["quantize_busy"] / room,
-        "dequantize_share": found["dequantize_busy"] / room,
+    result = {
+        **cycles_of_engine, "engines": engines, "quantize_share": cycles_of_engine["quantize_busy"] / room,
+        "dequantize_share": cycles_of_engine["dequantize_busy"] / room,
     }  # fmt: skip
     if without is None:
-        return made
+        return result
     exposed = max(0, cycles - without)
-    return {**made, "exposed_cycles": exposed, "exposed_share": exposed / max(1, cycles)}
+    return {**result, "exposed_cycles": exposed, "exposed_share": exposed / max(1, cycles)}
 
 
-def sentence(made: Mapping[str, Any]) -> str:
+def sentence(counted: Mapping[str, Any]) -> str:
     """Returns the summary line of the KV engines' figures."""
-    share = f"{made['quantize_share']:.2%} and {made['dequantize_share']:.2%}"
-    longer = f"{made['quantize_exposed']:,} and {made['dequantize_exposed']:,}"
-    run = f"; the run {made['exposed_cycles']:,} cycles longer" if "exposed_cycles" in made else ""
+    share = f"{counted['quantize_share']:.2%} and {counted['dequantize_share']:.2%}"
+    longer = f"{counted['quantize_exposed']:,} and {counted['dequantize_exposed']:,}"
+    run = f"; the run {counted['exposed_cycles']:,} cycles longer" if "exposed_cycles" in counted else ""
     return f"busy {share}, transfers {longer} cycles longer{run}"

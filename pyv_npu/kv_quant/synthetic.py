@@ -29,15 +29,15 @@ def keys(random: np.random.Generator, tokens: int = TOKENS, width: int = HEADS *
     mean[large] = random.uniform(4, 12, len(large)) * random.choice((-1, 1), len(large))
     x = random.standard_normal((tokens, width)) * scale + mean
     odd = random.random(x.shape) < 0.001
-    made: Floats = np.where(odd, x * random.uniform(4, 8, x.shape), x).astype(np.float32)
-    return made
+    x_keys: Floats = np.where(odd, x * random.uniform(4, 8, x.shape), x).astype(np.float32)
+    return x_keys
 
 
 def values(random: np.random.Generator, tokens: int = TOKENS, width: int = HEADS * HEAD_DIM) -> Floats:
     """Student's t with 5 degrees, and scales of channels and tokens."""
     channel, token = random.lognormal(0, 0.3, width), random.lognormal(0, 0.3, (tokens, 1))
-    made: Floats = (random.standard_t(5, (tokens, width)) * channel * token).astype(np.float32)
-    return made
+    x_values: Floats = (random.standard_t(5, (tokens, width)) * channel * token).astype(np.float32)
+    return x_values
 
 
 class Errors(NamedTuple):
@@ -56,13 +56,13 @@ def relative(got: Any, want: Any) -> float:
 def errors(seed: int = 0, ratios: Sequence[float] = RATIOS) -> list[Errors]:
     """Returns the errors of all methods."""
     both = dict(zip("kv", layer(seed), strict=True))
-    made = []
+    rows = []
     for name, one in METHODS.items():
-        found = {side: one.calibrate(x[: len(x) // 2], side, HEAD_DIM, ratios) for side, x in both.items()}
-        error = {side: relative(one.read_back(x, side, HEAD_DIM, found[side]), x) for side, x in both.items()}
-        bits = float(np.mean([one.stored_bits(x, side, HEAD_DIM, found[side]) for side, x in both.items()]))
-        made.append(Errors(name, bits, error["k"], error["v"]))
-    return made
+        parameters = {side: one.calibrate(x[: len(x) // 2], side, HEAD_DIM, ratios) for side, x in both.items()}
+        error = {side: relative(one.read_back(x, side, HEAD_DIM, parameters[side]), x) for side, x in both.items()}
+        bits = float(np.mean([one.stored_bits(x, side, HEAD_DIM, parameters[side]) for side, x in both.items()]))
+        rows.append(Errors(name, bits, error["k"], error["v"]))
+    return rows
 
 
 def layer(seed: int = 0) -> Layer:

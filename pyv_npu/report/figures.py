@@ -129,10 +129,10 @@ def _deepest(rows: Table, edges: Integers) -> Integers:
     depth = np.arange(1, len(start) + 1) - np.searchsorted(end, start, side="right")
     begin = np.searchsorted(start, edges, side="left")
     before = begin - np.searchsorted(end, edges, side="right")
-    most = np.maximum(before[:-1], 0)
+    peak = np.maximum(before[:-1], 0)
     for index in np.flatnonzero(begin[1:] > begin[:-1]):
-        most[index] = max(most[index], depth[begin[index] : begin[index + 1]].max())
-    return np.asarray(most, dtype=np.int64)
+        peak[index] = max(peak[index], depth[begin[index] : begin[index + 1]].max())
+    return np.asarray(peak, dtype=np.int64)
 
 
 def write_series_csv(path: Path, runs: Mapping[str, Series]) -> None:
@@ -181,7 +181,7 @@ def gantt_chart(
 ) -> dict[str, Any]:  # fmt: skip
     """The object that page/gantt.js reads. `layers`: of the commands with `tickets`, ascending, as far as known.
     `binned`: what is drawn below the lanes; `engines`: how many of each kind; `waits`: as of an `Analysis`."""
-    known = min(0 if tickets is None else len(tickets), len(layers))
+    count = min(0 if tickets is None else len(tickets), len(layers))
     names = list(dict.fromkeys(layers))
     order = {name: index for index, name in enumerate(names)}
     edges = np.zeros(1, np.int64) if binned is None else binned.edges
@@ -191,10 +191,10 @@ def gantt_chart(
         "hertz": hertz,
         "engines": dict(engines or {}),
         "layers": names,
-        "known": known,
-        "tickets": packed(np.zeros(0, np.int64) if tickets is None else tickets[:known]),
-        "layer": packed(np.array([order[name] for name in layers[:known]], np.int64)),
-        "waits": [list(each) for each in waits[:known]],
+        "known": count,
+        "tickets": packed(np.zeros(0, np.int64) if tickets is None else tickets[:count]),
+        "layer": packed(np.array([order[name] for name in layers[:count]], np.int64)),
+        "waits": [list(each) for each in waits[:count]],
         "bins": len(edges) - 1,
         "edges": packed(edges),
         "tracks": [] if binned is None else _tracks(binned),

@@ -109,14 +109,14 @@ def _remove_abandoned(place: Path) -> None:
     """Remove what killed processes have left beside this place: their drafts, and the report that they were replacing,
     which takes its place again where nothing else has."""
     for what in ("old", "part"):
-        for left in sorted(place.parent.glob(f".{place.name}.*.{what}")):
-            process = left.name.removeprefix(f".{place.name}.").removesuffix(f".{what}")
+        for remnant in sorted(place.parent.glob(f".{place.name}.*.{what}")):
+            process = remnant.name.removeprefix(f".{place.name}.").removesuffix(f".{what}")
             if not process.isdecimal() or is_running(int(process)):
                 continue
             if what == "old" and not place.exists():
-                os.rename(left, place)
+                os.rename(remnant, place)
             else:
-                shutil.rmtree(left, ignore_errors=True)
+                shutil.rmtree(remnant, ignore_errors=True)
 
 
 def _move_contents(draft: Path, place: Path) -> None:

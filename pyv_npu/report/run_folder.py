@@ -134,10 +134,10 @@ class RunFolder:
         for name in inputs:
             path = Path(name).resolve()
             if path.is_relative_to(place) and path.is_file():
-                kept = self.folder / path.relative_to(place)
-                if not kept.exists():
-                    kept.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(path, kept)
+                copy = self.folder / path.relative_to(place)
+                if not copy.exists():
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(path, copy)
 
     def _describe(self) -> None:
         """run.yaml: every key with its value and origin."""
@@ -147,15 +147,15 @@ class RunFolder:
 def fingerprints(names: Iterable[str]) -> dict[str, str]:
     """SHA-256 of each file, by the name by which it was given; firmware of the package counts, other names do not.
     OSError: a file cannot be read."""
-    found = {}
+    hashes = {}
     for name in names:
         try:
             place = name if os.path.isfile(name) else find_program(name)
         except BadInputError:
             continue  # a built-in model, or a file whose absence the run reports
         check_input(place, MAX_FILE)
-        found[name] = manifest.file_sha256(place)
-    return found
+        hashes[name] = manifest.file_sha256(place)
+    return hashes
 
 
 def event_hashes(result: Mapping[str, Any]) -> dict[str, str]:

@@ -80,8 +80,8 @@ def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -
     names[is_step] = _OPCODES[aux[is_step] & OPCODE]
     causes = np.full(len(table), "", object)
     for kind, codes in _CAUSES.items():
-        chosen = np.flatnonzero(what == kind)
-        causes[chosen] = [codes(code).name.lower() for code in aux[chosen].tolist()]
+        selected = np.flatnonzero(what == kind)
+        causes[selected] = [codes(code).name.lower() for code in aux[selected].tolist()]
     for row in np.flatnonzero(what == What.ERROR).tolist():
         reason = (reasons or {}).get((int(table["start"][row]), int(table["ticket"][row])))
         causes[row] += "" if reason is None else f": {reason}"
@@ -100,10 +100,10 @@ def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -
     return map(Row._make, zip(*columns, strict=True))
 
 
-def _where(chosen: Flags, values: NDArray[Any]) -> list[int | None]:
+def _where(mask: Flags, values: NDArray[Any]) -> list[int | None]:
     """The values that are chosen, None in place of the others."""
     entries = values.astype(object)
-    entries[~chosen] = None
+    entries[~mask] = None
     return entries.tolist()
 
 
@@ -176,8 +176,8 @@ def open_rows(table: Table) -> list[tuple[int, int]]:
     table = table[table["end"] > table["start"]]
     cycles = np.concatenate([table["start"], table["end"]])
     steps = np.repeat([1, -1], len(table))
-    times, where = np.unique(cycles, return_inverse=True)
-    depth = np.cumsum(np.bincount(where, weights=steps, minlength=len(times))).astype(np.int64)
+    times, index = np.unique(cycles, return_inverse=True)
+    depth = np.cumsum(np.bincount(index, weights=steps, minlength=len(times))).astype(np.int64)
     return list(zip(times.tolist(), depth.tolist(), strict=True))
 
 
@@ -222,6 +222,6 @@ def _sites(submissions: Submissions, program: Program | None) -> dict[str, list[
     functions = {site: program and program.function_at(site) for site in set(sites)}
     lines = {site: program and program.line_of(site) for site in set(sites)}
     return {
-        "function": [found and csv_cell(found.name) for found in map(functions.get, sites)],
+        "function": [location and csv_cell(location.name) for location in map(functions.get, sites)],
         "source": [lines[site] and csv_cell(str(lines[site])) for site in sites],
     }

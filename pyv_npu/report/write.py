@@ -62,8 +62,8 @@ def write_half(folder: RunFolder, loose: Result[Any]) -> None:
 
 def _used(folder: RunFolder, run: Result[Any]) -> Effective:
     """The configuration with what the program asked for; `npu.mode` stays as it was given."""
-    given = folder.effective
-    return given.adopt(with_values(run.config, {"npu.mode": given.config.npu.mode}), NOTE)
+    effective = folder.effective
+    return effective.adopt(with_values(run.config, {"npu.mode": effective.config.npu.mode}), NOTE)
 
 
 def _write_files(folder: Path, run: Result[Any]) -> None:

@@ -49,9 +49,9 @@ def sanitizer(runs: Runs) -> list[Part]:
         for at, each in enumerate(findings[:SHOWN_FINDINGS], 1):
             times = f" ({each['count']:,} times)" if each["count"] > 1 else ""
             end = each["address"] + each["bytes"]
-            where = f"{each['address']:#010x}..{end:#010x}" + (f" ({each['symbol']})" if each["symbol"] else "")
+            address_range = f"{each['address']:#010x}..{end:#010x}" + (f" ({each['symbol']})" if each["symbol"] else "")
             facts = [(side["what"], _side(side)) for side in (each["first"], each["second"])]
-            facts += [("bytes", where), ("note", each["note"] or ""), ("remedy", each["remedy"])]
+            facts += [("bytes", address_range), ("note", each["note"] or ""), ("remedy", each["remedy"])]
             parts += [Heading(f"{at}. {each['rule']}: {each['text']}{times}"),
                       Facts([fact for fact in dict.fromkeys(facts) if fact[1]])]  # fmt: skip
         if len(findings) > SHOWN_FINDINGS:

@@ -101,25 +101,27 @@ class _ByAttributes:
         }
 
     def state(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for name, value in self._kept().items():
-            where = f"{self._label}.{name}"
+            label = f"{self._label}.{name}"
             if _has_protocol(value) and not isinstance(value, type):
-                found[name] = ["part", _ByProtocol(value, where).state()]
+                result[name] = ["part", _ByProtocol(value, label).state()]
             else:
-                found[name] = encode(value, where)
-        return found
+                result[name] = encode(value, label)
+        return result
 
     def load_state(self, state: Any) -> None:
         if type(state) is not dict:
             raise StateError(f"{shown(state)} is no dict")
-        ours = self._kept()
-        for name in ours.keys() - state.keys():
+        own_state = self._kept()
+        for name in own_state.keys() - state.keys():
             delattr(self._owner, name)
         for name, item in state.items():
             with inside(name):
                 old = getattr(self._owner, name, None)
-                if name not in ours and (hasattr(self._owner, name) or not name.isidentifier() or name[:2] == "__"):
+                if name not in own_state and (
+                    hasattr(self._owner, name) or not name.isidentifier() or name[:2] == "__"
+                ):
                     raise StateError("is no attribute that a snapshot keeps")
                 if type(item) is list and item[:1] == ["part"]:
                     if not _has_protocol(old):
@@ -166,13 +168,13 @@ def _fill(old: Any, new: Any) -> bool:
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-def encode(value: Any, where: str) -> Any:
+def encode(value: Any, label: str) -> Any:
     """A value as numbers, strings, bytes, None and lists. UsageError for one that a snapshot cannot hold."""
     kind = type(value)
     if kind in PLAIN:
         return value
     if isinstance(value, Enum):
-        return ["enum", _class_name(kind), encode(value.value, where)]
+        return ["enum", _class_name(kind), encode(value.value, label)]
     if kind is bytearray:
         return ["bytearray", bytes(value)]
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
@@ -183,10 +185,10 @@ def encode(value: Any, where: str) -> Any:
             value.tobytes(),
         ]
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
-        return ["named", _class_name(kind), *(encode(item, where) for item in value)]
+        return ["named", _class_name(kind), *(encode(item, label) for item in value)]
     if kind not in CONTAINERS.values():
         raise UsageError(
-            f"{where} is a {kind.__qualname__}, which no snapshot can hold; give the class that owns it state() and "
+            f"{label} is a {kind.__qualname__}, which no snapshot can hold; give the class that owns it state() and "
             "load_state()"
         )
     items: Iterable[Any] = value
@@ -195,7 +197,7 @@ def encode(value: Any, where: str) -> Any:
     elif kind not in ORDERED:
         items = sorted(value)
     head = [kind.__name__, value.maxlen] if isinstance(value, deque) else [kind.__name__]
-    return head + [encode(item, f"{where}[{index}]") for index, item in enumerate(items)]
+    return head + [encode(item, f"{label}[{index}]") for index, item in enumerate(items)]
 
 
 def decode(state: Any) -> Any:
@@ -234,24 +236,24 @@ def _class_name(cls: type) -> str:
 def _class_of(name: object, fits: Callable[[type], bool]) -> Any:
     """A class that is in use already: nothing is imported for a file."""
     module, _, path = str(name).partition(":")
-    found: Any = sys.modules.get(module)
+    value: Any = sys.modules.get(module)
     for step in path.split("."):
-        found = getattr(found, "__dict__", {}).get(step)
-    if not isinstance(found, type) or found.__module__ != module or not fits(found):
+        value = getattr(value, "__dict__", {}).get(step)
+    if not isinstance(value, type) or value.__module__ != module or not fits(value):
         raise StateError(f"{shown(name)} is no class of a value")
-    return found
+    return value
 
 
-def _check_plain(state: object, where: str) -> None:
+def _check_plain(state: object, label: str) -> None:
     """UsageError unless a `state()` gave data that means the same in another process."""
     if isinstance(state, dict):
         for item in (*state.keys(), *state.values()):
-            _check_plain(item, where)
+            _check_plain(item, label)
     elif isinstance(state, list | tuple):
         for item in state:
-            _check_plain(item, where)
+            _check_plain(item, label)
     elif type(state) not in PLAIN:
         raise UsageError(
-            f"{where}: state() gave a {type(state).__name__}; it may hold numbers, strings, bytes, None, and lists, "
+            f"{label}: state() gave a {type(state).__name__}; it may hold numbers, strings, bytes, None, and lists, "
             "tuples and dicts of these"
         )

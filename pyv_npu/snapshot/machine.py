@@ -132,23 +132,23 @@ def _identity(config: Config, program: Program, rams: Sequence[Ram], parts: Mapp
     }
 
 
-def _check(saved: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+def _check(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
     """BadInputError when a snapshot is not of a machine like this one."""
-    if saved.get("program") != ours["program"]:
+    if saved.get("program") != current["program"]:
         raise BadInputError("snapshot: taken from another program; load the one it was taken from")
     config = saved.get("config")
     config = config if isinstance(config, dict) else {}
-    for path, value in ours["config"].items():
+    for path, value in current["config"].items():
         if config.get(path) != value:
             raise BadInputError(
                 f"snapshot: taken with {path}={config.get(path)}, here it is {value}; --set {path}={config.get(path)}"
             )
-    if saved.get("values") != ours["values"]:
+    if saved.get("values") != current["values"]:
         raise BadInputError(
-            f"snapshot: taken {'without' if ours['values'] else 'with'} values, here the run is "
-            f"{'with' if ours['values'] else 'without'} them (--timing-only); run both alike"
+            f"snapshot: taken {'without' if current['values'] else 'with'} values, here the run is "
+            f"{'with' if current['values'] else 'without'} them (--timing-only); run both alike"
         )
-    if saved.get("boot_information") != ours["boot_information"]:
+    if saved.get("boot_information") != current["boot_information"]:
         raise BadInputError("snapshot: taken with other arguments of the program; give the same --arg options")
-    if saved.get("parts") != ours["parts"]:
+    if saved.get("parts") != current["parts"]:
         raise BadInputError("snapshot: taken from a machine with other devices or instructions; add the same ones")

@@ -145,11 +145,11 @@ def check_archive(file: IO[bytes]) -> None:
     file.seek(0)
 
 
-def _member(archive: zipfile.ZipFile, name: str, most: int, *, exact: bool = False) -> bytes:
+def _member(archive: zipfile.ZipFile, name: str, limit: int, *, exact: bool = False) -> bytes:
     """The content of a member, whose checksum is right, of at most (or exactly) so many bytes."""
     size = archive.getinfo(name).file_size
-    if size > most or (exact and size != most):
-        raise ValueError(f"{name} has {size} bytes, {'must be' if exact else 'the most is'} {most}")
+    if size > limit or (exact and size != limit):
+        raise ValueError(f"{name} has {size} bytes, {'must be' if exact else 'the most is'} {limit}")
     return archive.read(name)
 
 

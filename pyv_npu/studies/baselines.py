@@ -29,13 +29,13 @@ class Baseline:
         self._seen.append(figures)
         if self._update:
             return
-        known = json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else []
-        if len(known) < len(self._seen):
+        baseline = json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else []
+        if len(baseline) < len(self._seen):
             raise AssertionError(f"{self._path}: no baseline of this run; pytest --update-baselines writes it")
-        found = list(differences(known[len(self._seen) - 1], figures))
-        if found:
-            more = [f"... and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
-            lines = "\n".join([*found[:SHOWN], *more])
+        differences_found = list(differences(baseline[len(self._seen) - 1], figures))
+        if differences_found:
+            more = [f"... and {len(differences_found) - SHOWN} more"] if len(differences_found) > SHOWN else []
+            lines = "\n".join([*differences_found[:SHOWN], *more])
             raise AssertionError(f"{self._path}: if it is right: pytest --update-baselines\n{lines}")
 
     def close(self) -> None:

@@ -52,8 +52,8 @@ def run_sweep(config: Config, program: str | Program, sweep: Sweep) -> dict[str,
         settings = {**sweep.fixed, sweep.key: value}
         point: dict[str, Any] = {"value": int(value, 0) if _is_integer(value) else value}
         for mode in MODES:
-            chosen = with_values(config, {**settings, "npu.mode": mode})
-            run = run_program(chosen, program, chosen.run.args)
+            mode_config = with_values(config, {**settings, "npu.mode": mode})
+            run = run_program(mode_config, program, mode_config.run.args)
             if run.stop.reason is StopReason.INTERRUPTED:
                 raise KeyboardInterrupt
             point[mode] = submissions(run)
@@ -89,10 +89,10 @@ def _findings(key: str, points: Sequence[Mapping[str, Any]], named: Sequence[str
             values = ", ".join(f"{crossing:,.1f}" for crossing in crossings)
             yield f"break-even of {figure}: {key} = {values}"
             continue
-        known = [(p["loose"][figure], p["tight"][figure]) for p in points]
-        if all(loose is not None and tight is not None and loose > tight for loose, tight in known):
+        pairs = [(p["loose"][figure], p["tight"][figure]) for p in points]
+        if all(loose is not None and tight is not None and loose > tight for loose, tight in pairs):
             yield f"{figure}: tight is cheaper at every value of {key}"
-        elif all(loose is not None and tight is not None and loose < tight for loose, tight in known):
+        elif all(loose is not None and tight is not None and loose < tight for loose, tight in pairs):
             yield f"{figure}: loose is cheaper at every value of {key}"
 
 

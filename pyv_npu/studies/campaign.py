@@ -50,10 +50,10 @@ class Campaign(NamedTuple):
 
     def kinds(self) -> dict[str, Counter[Outcome]]:
         """Returns the counts of outcomes by action."""
-        found: dict[str, Counter[Outcome]] = {}
+        counts: dict[str, Counter[Outcome]] = {}
         for run in self.counted:
-            found.setdefault(run.fault.do, Counter())[run.verdict.outcome] += 1
-        return found
+            counts.setdefault(run.fault.do, Counter())[run.verdict.outcome] += 1
+        return counts
 
     @property
     def counted(self) -> Sequence[Run]:
@@ -73,15 +73,15 @@ def run_campaign(
 
     UsageError where the program does not end by itself without faults. `say` is told of progress.
     """
-    made: list[Campaign] = []
+    campaigns: list[Campaign] = []
 
     def drive(platform: Platform) -> Stop:
         runs = FaultedRuns(platform)
-        made.append(_campaign(runs, config.npu.mode, plan, count, seed, say))
+        campaigns.append(_campaign(runs, config.npu.mode, plan, count, seed, say))
         return runs.back_to_reference()
 
     prepared.run(config, Session(drive=drive, faults=()))
-    return made[0]
+    return campaigns[0]
 
 
 class _Draws:
@@ -131,15 +131,15 @@ def _campaign(
         raise BadInputError(f"no campaign: the program has no point for {', '.join(skipped)}; name other faults")
     faults = [draws.drawn(useful[number % len(useful)], Random(f"{seed} {number}")) for number in range(count)]
     runs.prepare(faults)
-    made = []
+    results = []
     for number, fault in enumerate(faults):
         if number % 20 == 0:
             say(f"campaign, {mode}: {number:,} of {count:,} runs")
         evidence = runs.run(fault)
         (injected,) = evidence.record.injected
         acted = injected.fired[0].cycle if injected.fired else None
-        made.append(Run(number, fault, acted, judge(runs.reference, evidence)))
-    return Campaign(mode, seed, runs.reference.cycles, made, skipped)
+        results.append(Run(number, fault, acted, judge(runs.reference, evidence)))
+    return Campaign(mode, seed, runs.reference.cycles, results, skipped)
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def _mode_json(one: Campaign) -> dict[str, Any]:
         "seed": one.seed,
         "cycles_without": one.cycles,
         "skipped": list(one.skipped),
-        "kinds": {do: {outcome.value: found[outcome] for outcome in Outcome} for do, found in one.kinds().items()},
+        "kinds": {do: {outcome.value: counts[outcome] for outcome in Outcome} for do, counts in one.kinds().items()},
         "total": {
             outcome.value: {
                 "n": total[outcome],

@@ -32,10 +32,10 @@ class CampaignFolder:
         self.place = place
 
     def write(
-        self, program: str, campaigns: Sequence[Campaign], again: Sequence[str], inputs: Mapping[str, str]
+        self, program: str, campaigns: Sequence[Campaign], command: Sequence[str], inputs: Mapping[str, str]
     ) -> None:
-        """The page and its files in place of an earlier campaign's. `again`: the command `pyv-npu run` of its program,
-        to which a run adds its mode and its file of faults; `inputs`: the hash of each file that was read."""
+        """Write the page and its files in place of an earlier campaign's. `command`: `pyv-npu run` of the program, to
+        which a run adds its mode and its file of faults; `inputs`: the hash of each input file."""
         folder = self.place / FAULTS
         folder.mkdir(parents=True, exist_ok=True)
         names = {name_of(one.mode, run): run for one in campaigns for run in one.runs}
@@ -45,9 +45,9 @@ class CampaignFolder:
         for name, run in names.items():
             write_text(folder / name, json.dumps({"faults": [run.fault.plain]}) + "\n")
         write_text(self.place / CSV, csv(campaigns))
-        result = {"schema": 1, "program": program, "again": list(again), "modes": to_json(campaigns)}
+        result = {"schema": 1, "program": program, "again": list(command), "modes": to_json(campaigns)}
         write_text(self.place / JSON, json.dumps(result, indent=1) + "\n")
-        write_text(self.place / PAGE, page(program, campaigns, again, folder))
+        write_text(self.place / PAGE, page(program, campaigns, command, folder))
         manifest.write(self.place, "campaign", inputs)
 
 
@@ -56,7 +56,7 @@ def name_of(mode: str, run: Run) -> str:
     return f"{mode}-{run.number}.yaml"
 
 
-def page(program: str, campaigns: Sequence[Campaign], again: Sequence[str], faults: Path) -> str:
+def page(program: str, campaigns: Sequence[Campaign], command: Sequence[str], faults: Path) -> str:
     """The document; `faults`: the folder of the files of faults."""
     tiles = [
         Tile(f"{one.mode}.{outcome.name.lower()}", number(one.total()[outcome]), f"{outcome.value}, {one.mode}")
@@ -67,7 +67,7 @@ def page(program: str, campaigns: Sequence[Campaign], again: Sequence[str], faul
     charts = [chart for each in campaigns for chart in _chart(each)]
     sections = [
         Section("outcomes", "Outcomes", [*charts, *parts_of(outcomes)]),
-        *(Section(f"runs-{each.mode}", f"Runs, {each.mode}", _runs(each, again, faults)) for each in campaigns),
+        *(Section(f"runs-{each.mode}", f"Runs, {each.mode}", _runs(each, command, faults)) for each in campaigns),
         Section("meaning", "Meaning of the outcomes", [Table(("outcome", "meaning"), _meaning())]),
     ]
     head = Note("Each run has one fault, drawn at random, and goes on from a snapshot before it.", "muted")
@@ -112,14 +112,14 @@ def _outcomes(one: Campaign) -> list[Part]:
     return [Table(heads, rows, figures=f"{one.mode}.{{0}}.{{head}}"), Note(" ".join(notes), "muted")]
 
 
-def _runs(one: Campaign, again: Sequence[str], faults: Path) -> list[Part]:
+def _runs(one: Campaign, command_words: Sequence[str], faults: Path) -> list[Part]:
     """The worst first. A row's file repeats it."""
     order = {outcome: rank for rank, outcome in enumerate(WORST_FIRST)}
     ranked = sorted(one.counted, key=lambda run: (order[run.verdict.outcome], run.number))
     rows = [_row(one.mode, run) for run in ranked[:MOST_ROWS]]
     more = f"; the first {MOST_ROWS:,} of {len(ranked):,} are here, all in {CSV}." if ranked[MOST_ROWS:] else ""
     file = str(faults / f"{one.mode}-N.yaml")
-    command = shlex.join([*again, "--mode", one.mode, "--faults", file, "--report", "DIR"])
+    command = shlex.join([*command_words, "--mode", one.mode, "--faults", file, "--report", "DIR"])
     heads = ("run", "outcome", "action", "fault", "acted at cycle", "noticed by", "cycles lost", "repeats it")
     text = f"A run by itself, with its report, where the campaign was run: {command}{more}"
     return [Note(text, "muted"), Table(heads, rows, tools=True)] if rows else []

@@ -200,16 +200,16 @@ def _rows(folder: Path) -> Iterator[tuple[str, Run]]:
 
 def _metrics(path: Path) -> dict[str, dict[str, dict[str, int]]]:
     """Reads the breakdown of each run's makespan from metrics.csv: causes, and layers on the critical chain."""
-    found: dict[str, dict[str, dict[str, int]]] = {}
+    metrics: dict[str, dict[str, dict[str, int]]] = {}
     if path.exists():
         check_input(path, MAX_RESULT)
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 if row["scope"] == "cause":
-                    found.setdefault(row["run"], {}).setdefault(CAUSES, {})[row["name"]] = int(row["value"])
+                    metrics.setdefault(row["run"], {}).setdefault(CAUSES, {})[row["name"]] = int(row["value"])
                 elif row["scope"] == "layer" and row["metric"] == "chain":
-                    found.setdefault(row["run"], {}).setdefault(LAYERS, {})[row["name"]] = int(row["value"])
-    return found
+                    metrics.setdefault(row["run"], {}).setdefault(LAYERS, {})[row["name"]] = int(row["value"])
+    return metrics
 
 
 # -- what a difference consists of -------------------------------------------------------------------------------------
@@ -267,29 +267,29 @@ def _number(value: Number, sign: str = "") -> str:
 
 def breakdowns(before: Loaded, after: Loaded) -> list[Breakdown]:
     """Returns the breakdown of each changed total, or of a total whose parts changed."""
-    found = []
+    result = []
     for name in _common(before, after):
         pairs = [_parts(one, name) for one in (before, after)]
         for part in pairs[0]:
             if part in pairs[1]:
-                made = _breakdown(name, part, pairs[0][part], pairs[1][part])
-                found += [made] if made.parts else []
-    return found
+                breakdown = _breakdown(name, part, pairs[0][part], pairs[1][part])
+                result += [breakdown] if breakdown.parts else []
+    return result
 
 
 def _parts(loaded: Loaded, name: str) -> dict[str, Mapping[str, Number]]:
     """Returns all breakdowns of a run by the name of their total."""
     run = loaded.runs[name]
-    found: dict[str, Mapping[str, Number]] = {}
+    result: dict[str, Mapping[str, Number]] = {}
     if run.get("cycles_parts"):
-        found[CYCLES] = {part.replace("_", " "): cycles for part, cycles in run["cycles_parts"].items()}
-    found |= loaded.parts.get(name or run.get("mode") or run.get("sim_level") or "", {})
-    if CAUSES not in found and at(run, "explanation.causes"):
-        found[CAUSES] = run["explanation"]["causes"]
+        result[CYCLES] = {part.replace("_", " "): cycles for part, cycles in run["cycles_parts"].items()}
+    result |= loaded.parts.get(name or run.get("mode") or run.get("sim_level") or "", {})
+    if CAUSES not in result and at(run, "explanation.causes"):
+        result[CAUSES] = run["explanation"]["causes"]
     for key, text in (*((f"latency.{key}", text) for key, text in REASONS.items()), *ENERGY.items()):
         if at(run, key):
-            found[text] = at(run, key)
-    return found
+            result[text] = at(run, key)
+    return result
 
 
 def _breakdown(run: str, name: str, before: Mapping[str, Number], after: Mapping[str, Number]) -> Breakdown:
@@ -301,11 +301,11 @@ def _breakdown(run: str, name: str, before: Mapping[str, Number], after: Mapping
 
 def changes(before: Loaded, after: Loaded) -> list[Change]:
     """Returns the changed numbers that both results have, in the order of the results."""
-    found = []
+    result = []
     for name in _common(before, after):
         old, new = dict(_leaves(before.runs[name])), dict(_leaves(after.runs[name]))
-        found += [Change(name, path, old[path], new[path]) for path in old if path in new and old[path] != new[path]]
-    return found
+        result += [Change(name, path, old[path], new[path]) for path in old if path in new and old[path] != new[path]]
+    return result
 
 
 def _common(before: Loaded, after: Loaded) -> list[str]:
@@ -336,7 +336,7 @@ class Setting(NamedTuple):
 
 def settings(before: Loaded, after: Loaded) -> list[Setting]:
     """Keys, versions and inputs that differ, as far as both results say them, and runs that only one has."""
-    found = []
+    result = []
     for kind, old, new in (
         ("key", before.keys, after.keys),
         ("version", before.record.get("versions", {}), after.record.get("versions", {})),
@@ -344,11 +344,11 @@ def settings(before: Loaded, after: Loaded) -> list[Setting]:
     ):
         for name in dict.fromkeys((*old, *new)) if old and new else ():
             if old.get(name) != new.get(name):
-                found.append(Setting(kind, name, old.get(name), new.get(name)))
+                result.append(Setting(kind, name, old.get(name), new.get(name)))
     for name in dict.fromkeys((*before.runs, *after.runs)):
         if (name in before.runs) != (name in after.runs):
-            found.append(Setting("run", name, *("there" if name in one.runs else None for one in (before, after))))
-    return found
+            result.append(Setting("run", name, *("there" if name in one.runs else None for one in (before, after))))
+    return result
 
 
 class Difference:
@@ -371,12 +371,12 @@ class Difference:
         changed = [one for one in self.changes if one.figure == "cycles"]
         if not changed:
             return "no cycle differs" + ("" if self.changes else ", and no other figure")
-        most = max(changed, key=lambda one: abs(one.share or 0.0))
-        own = [one for one in self.breakdowns if one.run == most.run and one.name in (CYCLES, CAUSES)]
-        head = f"{most.run}: " if most.run else ""
-        return next((one.sentence for one in own), f"{head}cycles {most.text}")
+        largest = max(changed, key=lambda one: abs(one.share or 0.0))
+        candidates = [one for one in self.breakdowns if one.run == largest.run and one.name in (CYCLES, CAUSES)]
+        head = f"{largest.run}: " if largest.run else ""
+        return next((one.sentence for one in candidates), f"{head}cycles {largest.text}")
 
-    def to_json(self, beyond: Sequence[tuple[str, Change]]) -> dict[str, Any]:
+    def to_json(self, violations: Sequence[tuple[str, Change]]) -> dict[str, Any]:
         """Returns the JSON object of `pyv-npu diff --json`."""
         return {
             "schema": 1,
@@ -394,7 +394,7 @@ class Difference:
                 }
                 for one in self.breakdowns
             ],
-            "beyond": [{"limit": text, **_json(change)} for text, change in beyond],
+            "beyond": [{"limit": text, **_json(change)} for text, change in violations],
         }
 
 
@@ -422,21 +422,21 @@ class Threshold(NamedTuple):
     def holds(self, change: Change) -> bool:
         """Checks whether the figure is beyond the limit."""
         if self.kind == "value":
-            found: float | None = change.after
+            value: float | None = change.after
         else:
-            found = change.delta if self.kind == "delta" else change.share
-        if found is None:  # it was nothing: any growth is beyond every share
-            found = float("inf") if change.delta > 0 else 0.0 if not change.delta else float("-inf")
-        return {">": found > self.limit, "<": found < self.limit, ">=": found >= self.limit,
-                "<=": found <= self.limit}[self.operator]  # fmt: skip
+            value = change.delta if self.kind == "delta" else change.share
+        if value is None:  # it was nothing: any growth is beyond every share
+            value = float("inf") if change.delta > 0 else 0.0 if not change.delta else float("-inf")
+        return {">": value > self.limit, "<": value < self.limit, ">=": value >= self.limit,
+                "<=": value <= self.limit}[self.operator]  # fmt: skip
 
 
 def threshold(text: str, runs: Sequence[str] = ()) -> Threshold:
     """UsageError where the text is none. `runs`: names that may stand before the figure."""
-    found = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=|>|<)\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*", text)
-    if found is None:
+    match = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=|>|<)\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*", text)
+    if match is None:
         raise UsageError(f"--fail-if {text}: must have the form {FORM}")
-    figure, operator, sign, number, percent = found.groups()
+    figure, operator, sign, number, percent = match.groups()
     head, _, rest = figure.partition(".")
     run, figure = (head, rest) if rest and head in runs else (None, figure)
     if percent and not sign:
@@ -447,14 +447,14 @@ def threshold(text: str, runs: Sequence[str] = ()) -> Threshold:
 
 def failures(before: Loaded, after: Loaded, limits: Sequence[Threshold]) -> list[tuple[Threshold, Change]]:
     """Returns changes beyond their limit. UsageError for a figure that no run of both results has."""
-    found = []
+    result = []
     for limit in limits:
-        known = [change for name in _common(before, after) if limit.run in (None, name)
+        candidates = [change for name in _common(before, after) if limit.run in (None, name)
                  for change in _figure(before, after, name, limit.figure)]  # fmt: skip
-        if not known:
+        if not candidates:
             raise UsageError(f"--fail-if {limit.text}: no run of both results has the figure {limit.figure}")
-        found += [(limit, change) for change in known if limit.holds(change)]
-    return found
+        result += [(limit, change) for change in candidates if limit.holds(change)]
+    return result
 
 
 def _figure(before: Loaded, after: Loaded, run: str, name: str) -> Iterator[Change]:

@@ -179,8 +179,8 @@ def to_json(reference: Result[Any], run: Result[Any], verdict: Verdict) -> dict[
 def _recovered(record: Record) -> list[dict[str, Any]]:
     """Return the driver's recovery notes and the repeated submissions, in order of cycles."""
     noted = [(one.text, one.since, one.found, one.detail) for one in record.recovered]
-    again = [(RETRIED, since, cycle, 1) for since, cycle in record.retried[:RECOVERIES]]
-    rows = sorted([*noted, *again], key=lambda row: row[2])
+    retries = [(RETRIED, since, cycle, 1) for since, cycle in record.retried[:RECOVERIES]]
+    rows = sorted([*noted, *retries], key=lambda row: row[2])
     return [dict(zip(("text", "since", "cycle", "detail"), row, strict=True)) for row in rows]
 
 

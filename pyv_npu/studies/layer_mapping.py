@@ -215,8 +215,8 @@ def layer_mapping(program: Program, config: Config, name: str) -> LayerMapping:
         )
     graph, target, layer = program.graph, program.target, named[name]
     model, objective = energy_model(config), Objective(config.compiler.objective)
-    chosen = _simulated(graph, layer, target, config.npu, model)
-    if chosen is None:
+    selection = _simulated(graph, layer, target, config.npu, model)
+    if selection is None:
         raise BadInputError(f"--layer {name}: has no room alone: its operands are larger than npu.dram.size")
     runs = list[LayerRun]()
     for candidate in candidates(graph, layer, target):
@@ -224,7 +224,7 @@ def layer_mapping(program: Program, config: Config, name: str) -> LayerMapping:
         if run is not None and _mapping_cells(candidate) != _mapping_cells(layer):
             runs.append(run)
     runs.sort(key=lambda run: objective.cost(run.cycles, run.energy))
-    return LayerMapping(graph, target, chosen, tuple(runs[:ALTERNATIVES]))
+    return LayerMapping(graph, target, selection, tuple(runs[:ALTERNATIVES]))
 
 
 def _simulated(
@@ -236,6 +236,6 @@ def _simulated(
     run = run_commands(commands, npu, explained=True)
     assert run.explanation is not None
     moved = {role: sum(aligned for _, aligned in ways) for role, ways in zip(ROLES, run.traffic.moved, strict=True)}
-    core, own = npu.clock_ratio
-    energy = round(model.commands(commands) + run.cycles * own / core * model.idle)
+    core, npu_clock = npu.clock_ratio
+    energy = round(model.commands(commands) + run.cycles * npu_clock / core * model.idle)
     return LayerRun(layer, run.cycles, energy, moved, run.explanation.bounds)

@@ -26,22 +26,22 @@ class WriteSet(NamedTuple):
 def effects(config: Config, model: OnnxModel, choices: Choices) -> list[WriteSet]:
     """The model with the chosen passes (without a name), then without each of them."""
     names = selected(choices.passes)
-    made = []
+    rows = []
     for left_out in ("", *names):
-        chosen = ",".join(name for name in names if name != left_out) or "none"
+        selection = ",".join(name for name in names if name != left_out) or "none"
         try:
-            compiled = compile_loaded(config, model, choices._replace(passes=chosen))
-            made.append(WriteSet(left_out, len(compiled.commands), run_commands(compiled.commands, config.npu).cycles))
+            compiled = compile_loaded(config, model, choices._replace(passes=selection))
+            rows.append(WriteSet(left_out, len(compiled.commands), run_commands(compiled.commands, config.npu).cycles))
         except ModelError:
             if not left_out:
                 raise
-            made.append(WriteSet(left_out, 0, 0))
-    return made
+            rows.append(WriteSet(left_out, 0, 0))
+    return rows
 
 
-def render_effects(found: list[WriteSet]) -> str:
+def render_effects(effects_of_passes: list[WriteSet]) -> str:
     """Formats the table, and what each pass does, for a terminal."""
-    base, *others = found
+    base, *others = effects_of_passes
     rows: list[list[Value]] = [["all chosen passes", base.commands, base.cycles, Cell("")]]
     for each in others:
         figures: list[Value] = [None, None, Cell("cannot be compiled")]

@@ -71,11 +71,11 @@ def read_tokens(path: Path) -> list[int]:
     return [int(word) for word in words]
 
 
-def check_tokens(tokens: Sequence[int], decoder: Decoder, where: str) -> None:
+def check_tokens(tokens: Sequence[int], decoder: Decoder, location: str) -> None:
     """BadInputError for a token that the vocabulary lacks."""
     wrong = next((token for token in tokens if token >= decoder.vocab), None)
     if wrong is not None:
-        raise BadInputError(f"{where}: token {wrong}: the vocabulary of {decoder.name} has 0..{decoder.vocab - 1}")
+        raise BadInputError(f"{location}: token {wrong}: the vocabulary of {decoder.name} has 0..{decoder.vocab - 1}")
 
 
 def methods_of(text: str) -> list[str]:

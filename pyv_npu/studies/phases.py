@@ -39,9 +39,9 @@ def arguments(program: Program, config: Config, count: int) -> list[dict[str, in
 def _spread_out(random: Random, low: int, high: int, count: int) -> list[int]:
     """Returns a random number from each of `count` equal parts of a range, in random order."""
     width = high - low + 1
-    found = [low + (2 * width * index + random.randrange(2 * width)) // (2 * count) for index in range(count)]
-    random.shuffle(found)
-    return found
+    values = [low + (2 * width * index + random.randrange(2 * width)) // (2 * count) for index in range(count)]
+    random.shuffle(values)
+    return values
 
 
 def run_phases(
@@ -51,18 +51,18 @@ def run_phases(
 
     `first`: the ratios of the run as it was asked for, which are the first of each list.
     """
-    chosen = arguments(program, config, count)
-    if not chosen:
+    phases = arguments(program, config, count)
+    if not phases:
         return None
     ratios: dict[str, list[float | None]] = {name: [value] for name, value in first.items()}
-    for values in chosen:
+    for values in phases:
         jittered = with_values(config, {f"run.args.{name}": value for name, value in values.items()})
         loose, tight = (_run(with_values(jittered, {"npu.mode": mode}), program) for mode in ("loose", "tight"))
         for name, value in Comparison(loose, tight).ratio.items():
             ratios[name].append(value)
     return {
         "seed": config.run.seed,
-        "args": chosen,
+        "args": phases,
         "ratios": ratios,
         "spread": {name: spread(values) for name, values in ratios.items()},
     }
@@ -77,5 +77,5 @@ def _run(config: Config, program: Program) -> Result[Detail]:
 
 def spread(values: Sequence[float | None]) -> list[float] | None:
     """[lowest, highest] of a ratio, None where one is missing."""
-    known = [value for value in values if value is not None]
-    return [min(known), max(known)] if len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return [min(numbers), max(numbers)] if len(numbers) == len(values) else None

@@ -139,10 +139,10 @@ def _trap(step: Step) -> str:
 
 def _submissions(result: Result[Any], program: Program) -> Iterator[Event]:
     spans, layers = result.spans, result.layer_names
-    known = _commands(spans)
+    commands = _commands(spans)
     last = max(spans.end, result.cycles or 0)
     for row, submission in enumerate(result.latency.accepted):
-        number, opcode = known.get((submission.ticket, submission.t2 or 0), (NONE, ""))
+        number, opcode = commands.get((submission.ticket, submission.t2 or 0), (NONE, ""))
         layer = layers[number] if 0 <= number < len(layers) else ""
         label = " ".join(word for word in (f"ticket {submission.ticket}:", opcode, layer) if word)
         stages = list(_stages(submission, last))

@@ -68,13 +68,13 @@ def write_vcd(folder: Path, result: Result[Any], log: InstructionLog) -> None:
         replacing(folder / FILE) as file,
         VCDWriter(file, timescale="1 ns", date="", comment="1 ns = 1 core cycle", version="PyV-NPU") as writer,
     ):
-        found = list(signals(result.spans, log))
-        made = [_register(writer, signal) for signal in found]
-        changes = merge(*(_changes(index, signal) for index, signal in enumerate(found)))
+        signal_list = list(signals(result.spans, log))
+        variables = [_register(writer, signal) for signal in signal_list]
+        changes = merge(*(_changes(index, signal) for index, signal in enumerate(signal_list)))
         last = 0
         for change in changes:
             last = change.cycle
-            writer.change(made[change.signal], last, change.value)
+            writer.change(variables[change.signal], last, change.value)
         writer.close(max(last, result.cycles or 0))
 
 
@@ -124,8 +124,8 @@ def _traps(log: InstructionLog) -> Iterator[tuple[int, int]]:
 def _steps(rows: Table) -> list[tuple[int, str, int]]:
     """(cycle, opcode or idle, ticket) at each begin and end of a step of a unit that does one after the other."""
     rows = rows[rows["end"] > rows["start"]]
-    found: list[tuple[int, str, int]] = []
+    steps: list[tuple[int, str, int]] = []
     columns = (rows[name].tolist() for name in ("start", "end", "ticket", "aux"))
     for start, end, ticket, aux in zip(*columns, strict=True):
-        found += (start, Opcode(aux & OPCODE).name, ticket), (end, IDLE, 0)
-    return found
+        steps += (start, Opcode(aux & OPCODE).name, ticket), (end, IDLE, 0)
+    return steps

@@ -115,9 +115,9 @@ def build(config: NpuConfig, request: Request, mapping: MappingOptions = AUTOMAT
     """A request as commands. ModelError: a model or size that cannot be, one line."""
     shape = shape_of(request.name)
     tokens, position = request.step
-    for name, value, least in (("tokens", tokens, 1), ("context", position, 0)):
-        if value < least:
-            raise ModelError(f"{request.name}: {name} {value}: must be at least {least}")
+    for name, value, low in (("tokens", tokens, 1), ("context", position, 0)):
+        if value < low:
+            raise ModelError(f"{request.name}: {name} {value}: must be at least {low}")
     t_max = position + tokens if request.t_max is None else request.t_max
     if position + tokens > t_max:
         raise ModelError(
@@ -214,8 +214,8 @@ class PhaseCommands(Prepared["PhaseDetail"]):
             keep=session.keep,
             watch=traffic.add,
         )
-        own = {"events": timed.events.count, "finished": [one._asdict() for one in timed.layers]}
-        detail = self._detail(config.npu, timed.cycles, timed.counters, traffic, own)
+        timing = {"events": timed.events.count, "finished": [one._asdict() for one in timed.layers]}
+        detail = self._detail(config.npu, timed.cycles, timed.counters, traffic, timing)
         if self.made.job.storage.encoded:
             detail = replace(detail, figures={**detail.figures, "kv_engines": self._engines(config, timed)})
         return Result(
@@ -241,8 +241,8 @@ class PhaseCommands(Prepared["PhaseDetail"]):
         detail = self._detail(config.npu, ran.cycles, ran.counters, traffic, {})
         if self.made.job.storage.encoded:
             counted = (ran.counters or {}).get("kv_engines", {})
-            made = engines.figures(counted, ran.cycles, config.npu)
-            detail = replace(detail, figures={**detail.figures, "kv_engines": made})
+            engine_figures = engines.figures(counted, ran.cycles, config.npu)
+            detail = replace(detail, figures={**detail.figures, "kv_engines": engine_figures})
         return ran.extended(detail, commands, self.memory)
 
     def _traffic(self) -> KvTraffic:
@@ -254,10 +254,10 @@ class PhaseCommands(Prepared["PhaseDetail"]):
         cycles: int,
         counters: Mapping[str, Any] | None,
         traffic: KvTraffic,
-        own: Mapping[str, Any],
+        timing: Mapping[str, Any],
     ) -> "PhaseDetail":
         llm = figures(npu, self.made, self.request.step, cycles, counters, traffic)
-        return PhaseDetail(llm | {"phase": self.request.phase.value}, own, self.made)
+        return PhaseDetail(llm | {"phase": self.request.phase.value}, timing, self.made)
 
 
 @dataclass(frozen=True)
@@ -306,8 +306,8 @@ def _stored(llm: Mapping[str, Any]) -> str:
     """Returns the storage of keys and values in words."""
     if "kv_encoded" not in llm:
         return f"{llm['qbits_kv']} bits"
-    found = llm["kv_encoded"]
-    return f"{found['method']}: {found['b_eff']:.3f} bits at p_out {found['p_out']:g}, {found['pages']:,} pages"
+    encoded = llm["kv_encoded"]
+    return f"{encoded['method']}: {encoded['b_eff']:.3f} bits at p_out {encoded['p_out']:g}, {encoded['pages']:,} pages"
 
 
 def _width(llm: Mapping[str, Any]) -> str:

@@ -16,34 +16,34 @@ from toolchain.quantize.codebook import VQ_BITS
 
 
 def figures(
-    config: NpuConfig, made: CompiledShape, step: tuple[int, int], cycles: int, counters: Mapping[str, Any] | None,
+    config: NpuConfig, compiled: CompiledShape, step: tuple[int, int], cycles: int, counters: Mapping[str, Any] | None,
     traffic: KvTraffic,
 ) -> dict[str, Any]:  # fmt: skip
     """The `llm` object of a result. `step`: (tokens, position of the first)."""
-    job, shape = made.job, made.job.shape
+    job, shape = compiled.job, compiled.job.shape
     tokens, position = step
     bound = bounds(config, job, tokens, position)
     seconds = cycles / config.clock_hz
     weights = sorted({job.weight_of(layer) for layer in range(job.layers)})
     widths = sorted({bits for layer in range(job.layers) for bits in job.head_bits(layer)})
-    held = min(position + tokens, job.t_max)
-    stated = _stated(job, held)
+    stored = min(position + tokens, job.t_max)
+    stated = _stated(job, stored)
     encoded = None
     if stated:
-        used = {layer: job.kv_bytes_of(layer, held) for layer in range(job.layers)}
+        used = {layer: job.kv_bytes_of(layer, stored) for layer in range(job.layers)}
         encoded = Encoded(job.storage.name, used, {layer: job.kv_bytes_alloc(layer) for layer in used})
-    kept = kv_figures(made.caches, traffic, (position + tokens - 1,), held, encoded)
+    kv = kv_figures(compiled.caches, traffic, (position + tokens - 1,), stored, encoded)
     return {
         "tokens": tokens, "context": position, "requests": job.requests,
-        "layers": job.layers, "t_max": job.t_max, "commands": len(made.commands),
+        "layers": job.layers, "t_max": job.t_max, "commands": len(compiled.commands),
         "qbits_weight": weights[0] if len(weights) == 1 else weights,
         "qbits_activation": job.activation_bits,
         "codebooks": job.codebooks if VQ_BITS in weights else 0,
         "qbits_kv": widths[0] if len(widths) == 1 else widths,
         "parameters": shape.parameters, "weight_bytes": job.weight_bytes,
-        **kept,
+        **kv,
         "kv_capacity": kv_capacity(
-            made.caches, config.dram.size, job.weight_bytes, -(-kept["kv_bytes_used"] // held)
+            compiled.caches, config.dram.size, job.weight_bytes, -(-kv["kv_bytes_used"] // stored)
         ),
         "seconds": seconds, "tokens_per_second": job.requests * tokens / seconds,
         "bound": bound, "bound_share": max(bound.values()) / cycles,
@@ -53,12 +53,12 @@ def figures(
 
 def _stated(job: Job, tokens: int) -> dict[str, Any]:
     """Returns the storage's statement about keys and values, with its assumptions."""
-    found = dict(job.storage.stated(job.cache(0, 0), tokens))
-    if not found:
+    statement = dict(job.storage.stated(job.cache(0, 0), tokens))
+    if not statement:
         return {}
     caches = job.layers * job.requests
-    found |= {name: caches * found[name] for name in ("pages", "bursts")}
-    return {"kv_encoded": found, "qbits_kv": job.storage.name}
+    statement |= {name: caches * statement[name] for name in ("pages", "bursts")}
+    return {"kv_encoded": statement, "qbits_kv": job.storage.name}
 
 
 def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str, int]:
@@ -83,8 +83,8 @@ def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str,
     lookups = {}
     if all(job.weight_of(layer) == VQ_BITS for layer in range(job.layers)):
         channels = config.dma.channels * config.clusters * config.dma.vq_elements_per_cycle
-        core, own = config.clock_ratio
-        lookups = {"lookup_cycles": ceil_div(matrices * core, channels * own)}
+        core, npu_clock = config.clock_ratio
+        lookups = {"lookup_cycles": ceil_div(matrices * core, channels * npu_clock)}
     return {
         **lookups,
         "dram_cycles": ceil_div(moved * rates.per_byte, rates.total) if rates.total else 0,

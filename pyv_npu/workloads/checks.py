@@ -99,33 +99,42 @@ def compare(
     """
     converted = compiled.precision in conversion.TOLERANCE
     source = compiled.original if converted and compiled.original is not None else compiled.model
-    least = conversion.TOLERANCE[compiled.precision] if converted else 0.0
+    min_limit = conversion.TOLERANCE[compiled.precision] if converted else 0.0
     if (stages := _around_quantization(compiled)) is not None:
         return _of_narrowed(compiled, stages, inputs, outputs, codes)
     if source.layers is not None:
         wanted_layers = executed(source.layers, inputs)
-        return Checks({name: check(outputs[name], want, least) for name, want in wanted_layers.items()}, {})
+        return Checks({name: check(outputs[name], want, min_limit) for name, want in wanted_layers.items()}, {})
     proto = source.proto
-    own = {name: name + OWN for name in codes}
-    wanted = {name: own.get(name, name) for name in source.outputs}
-    nodes = [node for node in proto.graph.node if node.op_type == "QuantizeLinear" and node.output[0] in own]
+    own_names = {name: name + OWN for name in codes}
+    names_of_outputs = {name: own_names.get(name, name) for name in source.outputs}
+    nodes = [node for node in proto.graph.node if node.op_type == "QuantizeLinear" and node.output[0] in own_names]
     sources = [node.input[index] for node in nodes for index in (0, 1)]
-    names = dict.fromkeys((*wanted.values(), *own.values(), *sources))
-    made = evaluated(cut(proto, codes), names, {**source.external, **inputs, **codes})
-    between = {node.output[0]: ties(made[node.input[0]], made[node.input[1]], node) for node in nodes}
+    names = dict.fromkeys((*names_of_outputs.values(), *own_names.values(), *sources))
+    reference_values = evaluated(cut(proto, codes), names, {**source.external, **inputs, **codes})
+    between = {
+        node.output[0]: ties(reference_values[node.input[0]], reference_values[node.input[1]], node) for node in nodes
+    }
     steps = set(rounded(source.proto))
-    found = {name: check(outputs[name], made[want], least, steps=name in steps) for name, want in wanted.items()}
-    if converted and not all(one["ok"] for one in found.values()):
-        found = _of_arithmetic(compiled, source, inputs, outputs, {name: made[want] for name, want in wanted.items()})
-    if not (converted or steps) and not all(one["ok"] for one in found.values()):
-        found = _of_rounding(source, inputs, outputs, {name: made[want] for name, want in wanted.items()}, found)
-    if not all(one["ok"] for one in found.values()):
+    checks = {
+        name: check(outputs[name], reference_values[want], min_limit, steps=name in steps)
+        for name, want in names_of_outputs.items()
+    }
+    if converted and not all(one["ok"] for one in checks.values()):
+        checks = _of_arithmetic(
+            compiled, source, inputs, outputs, {name: reference_values[want] for name, want in names_of_outputs.items()}
+        )
+    if not (converted or steps) and not all(one["ok"] for one in checks.values()):
+        checks = _of_rounding(
+            source, inputs, outputs, {name: reference_values[want] for name, want in names_of_outputs.items()}, checks
+        )
+    if not all(one["ok"] for one in checks.values()):
         _check_range(source, inputs)
-    for name in found:
+    for name in checks:
         if name.endswith(UNFINISHED) and outputs[name].any():
-            found[name] |= {"ok": False, "trivial": MISSING}
-    pairs = [(codes[name], made[want]) for name, want in own.items()]
-    return Checks(found, check_codes(pairs, list(own), between) if own else {})
+            checks[name] |= {"ok": False, "trivial": MISSING}
+    pairs = [(codes[name], reference_values[want]) for name, want in own_names.items()]
+    return Checks(checks, check_codes(pairs, list(own_names), between) if own_names else {})
 
 
 _WRAPPING = frozenset((
@@ -160,18 +169,18 @@ def _of_arithmetic(
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """Outputs of a model that is deeper than the usual limit of its narrow type allows for: twice the error that
     arithmetic in the type makes in onnx.reference, which is said beside."""
-    least, found = conversion.TOLERANCE[compiled.precision], {}
+    min_limit, result = conversion.TOLERANCE[compiled.precision], {}
     narrow: Mapping[str, Values] = {}
     if compiled.precision in _NARROW:
         proto = in_precision(source, _NARROW[compiled.precision])
         narrow = evaluated(proto, source.outputs, {**source.external, **inputs})
     for name, values in want.items():
         error = check(narrow[name], values)["error"] if name in narrow else None
-        limit = least if error is None or not math.isfinite(error) else max(least, 2 * error)
-        found[name] = check(outputs[name], values, limit)
-        if limit > least:
-            found[name]["arithmetic"] = error
-    return found
+        limit = min_limit if error is None or not math.isfinite(error) else max(min_limit, 2 * error)
+        result[name] = check(outputs[name], values, limit)
+        if limit > min_limit:
+            result[name]["arithmetic"] = error
+    return result
 
 
 FACTOR, GROWTH = 2, 8
@@ -183,21 +192,21 @@ MEANT = 1e-2
 
 def _of_rounding(
     source: OnnxModel, inputs: Mapping[str, Values], outputs: Mapping[str, Values], want: Mapping[str, Values],
-    found: dict[str, dict[str, Any]],
+    checks: dict[str, dict[str, Any]],
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """Outputs of a model that makes more of one rounding than the limit allows for, large numbers that nearly cancel
     each other for example, against the reference in double precision; as they were where that has no result. What one
     rounding does, of inputs and weights or of what each node makes, is said beside."""
     try:
         right, *moved = (
-            {name: values.astype(outputs[name].dtype) for name, values in made.items()}
-            for made in (exact(source, inputs), exact(rounded_otherwise(source), inputs), in_single(source, inputs))
+            {name: values.astype(outputs[name].dtype) for name, values in variant.items()}
+            for variant in (exact(source, inputs), exact(rounded_otherwise(source), inputs), in_single(source, inputs))
         )
     except Exception:  # operators that the reference has in fp32 only
-        return found
-    judged = dict(found)
+        return checks
+    judged = dict(checks)
     for name, values in outputs.items():
-        if found[name]["ok"] or values.dtype not in (np.float32, np.float16):
+        if checks[name]["ok"] or values.dtype not in (np.float32, np.float16):
             continue
         errors = [check(one[name], right[name])["error"] for one in (want, *moved)]
         rounding = max(errors[1:])
@@ -220,8 +229,8 @@ def ties(values: Values, scale: Values, node: Any) -> Values:
             scales = scales.reshape([-1 if at == axis else 1 for at in range(values.ndim)])
     with np.errstate(all="ignore"):
         steps = values.astype(np.float64) / scales
-        near = TOLERANCE["float32"] * np.abs(steps[np.isfinite(steps)]).max(initial=0)
-        return np.abs(steps - np.floor(steps) - 0.5) <= near
+        tolerance = TOLERANCE["float32"] * np.abs(steps[np.isfinite(steps)]).max(initial=0)
+        return np.abs(steps - np.floor(steps) - 0.5) <= tolerance
 
 
 def _around_quantization(compiled: Compiled) -> tuple[Graph, Graph] | None:
@@ -241,12 +250,12 @@ def _of_narrowed(
     """Outputs of a model with narrowed weights against its layers with the weights that the codes stand for, which go
     on with the codes of activations that the run has made. An output that these layers compute otherwise than
     onnx.reference, with the weights of the model, has that error."""
-    wanted, own = _executed(quantization.restored(*stages), inputs, codes)
-    pairs = [(codes[name], values) for name, values in own.items()]
-    least = conversion.TOLERANCE.get(compiled.precision, 0.0)
-    results = {name: check(values, wanted[name], least) for name, values in outputs.items()}
-    results |= {name: one for name, one in _of_layers(compiled, stages[0], inputs, least).items() if not one["ok"]}
-    return Checks(results, check_codes(pairs, list(own)) if pairs else {})
+    reference_outputs, reference_codes = _executed(quantization.restored(*stages), inputs, codes)
+    pairs = [(codes[name], values) for name, values in reference_codes.items()]
+    min_limit = conversion.TOLERANCE.get(compiled.precision, 0.0)
+    results = {name: check(values, reference_outputs[name], min_limit) for name, values in outputs.items()}
+    results |= {name: one for name, one in _of_layers(compiled, stages[0], inputs, min_limit).items() if not one["ok"]}
+    return Checks(results, check_codes(pairs, list(reference_codes)) if pairs else {})
 
 
 def _executed(
@@ -278,17 +287,17 @@ def _on_core(run: Execution, layer: LayerIR) -> None:
 
 
 def _of_layers(
-    compiled: Compiled, graph: Graph, inputs: Mapping[str, Values], least: float
+    compiled: Compiled, graph: Graph, inputs: Mapping[str, Values], min_limit: float
 ) -> dict[str, dict[str, Any]]:
     """Layers, by their definition, against onnx.reference of the model that they are from; none for NPU-IR, and for
     codes on the way, whose ties differ."""
     source = compiled.original or compiled.model
     if source.layers is not None or rounded(source.proto):
         return {}
-    want, (made, _) = reference(source, inputs), _executed(graph, inputs, {})
-    results = {name: check(values, want[name], least) for name, values in made.items()}
+    want, (outputs, _) = reference(source, inputs), _executed(graph, inputs, {})
+    results = {name: check(values, want[name], min_limit) for name, values in outputs.items()}
     if not compiled.precision and not all(one["ok"] for one in results.values()):
-        results = _of_rounding(source, inputs, made, want, results)
+        results = _of_rounding(source, inputs, outputs, want, results)
     return results
 
 
@@ -300,12 +309,12 @@ def converted_error(
     original = compiled.original or compiled.model
     if compiled.precision not in conversion.CALIBRATED and _around_quantization(compiled) is None:
         return {}
-    wanted = reference(original, inputs) if original.layers is None else executed(original.layers, inputs)
-    return {name: check(outputs[name], want)["error"] for name, want in wanted.items()}
+    reference_outputs = reference(original, inputs) if original.layers is None else executed(original.layers, inputs)
+    return {name: check(outputs[name], want)["error"] for name, want in reference_outputs.items()}
 
 
-def check(got: Values, want: Values, least: float = 0.0, *, steps: bool = False) -> dict[str, Any]:
-    """Compares a tensor with the reference's: the error, its limit, and whether it is within. `least`: the smallest
+def check(got: Values, want: Values, min_limit: float = 0.0, *, steps: bool = False) -> dict[str, Any]:
+    """Compares a tensor with the reference's: the error, its limit, and whether it is within. `min_limit`: the smallest
     limit of floats; `steps`: integers are codes of floats, as `check_codes`. Errors of integers are shares."""
     if got.shape != want.shape:
         return {"error": None, "limit": None, "ok": False, "trivial": ""}
@@ -316,7 +325,7 @@ def check(got: Values, want: Values, least: float = 0.0, *, steps: bool = False)
         result = {"error": error, "limit": SHARE if steps else 0.0, "ok": codes["ok"] if steps else not error,
                  "trivial": trivial(want)}  # fmt: skip
         return result if result["ok"] else result | _overflow(want)
-    limit = max(limit, least)
+    limit = max(limit, min_limit)
     a, b = got.astype(np.float64), want.astype(np.float64)
     finite = np.isfinite(b)
     same = np.array_equal(a[~finite], b[~finite], equal_nan=True)
@@ -331,8 +340,8 @@ def _overflow(want: Values) -> dict[str, Any]:
     if want.dtype != np.int64:
         return {}
     limits = np.iinfo(np.int32)
-    beyond = want[(want < limits.min) | (want > limits.max)]
-    return {"cause": f"{beyond[0]} does not fit INT32, which the device has for INT64"} if beyond.size else {}
+    overflow = want[(want < limits.min) | (want > limits.max)]
+    return {"cause": f"{overflow[0]} does not fit INT32, which the device has for INT64"} if overflow.size else {}
 
 
 def trivial(values: Values) -> str:
@@ -348,8 +357,8 @@ def check_codes(
     """Compares codes with the reference's: pairs of tensors, counted together. Floats among them, the scales that a run
     computes, are within their tolerance. `names` of the tensors; `between`: masks of a tensor's ties by its name, where
     a difference of one step is allowed."""
-    tensors = elements = differ = largest = tied = most = 0
-    near, worst = True, ""
+    tensors = elements = differ = largest = tied = max_count = 0
+    floats_ok, worst = True, ""
     for index, (got, want) in enumerate(pairs):
         name = names[index] if names else ""
         tensors += 1
@@ -358,7 +367,7 @@ def check_codes(
             near_zero = _within_float(got, want)
             got, want = _ordinals(got), _ordinals(want)
         elif want.dtype.name in TOLERANCE:
-            near &= check(got, want)["ok"]
+            floats_ok &= check(got, want)["ok"]
             continue
         off = np.where(near_zero, 0, np.abs(got.astype(np.int64) - want.astype(np.int64)))
         mask = None if between is None else between.get(name)
@@ -366,12 +375,12 @@ def check_codes(
             free = mask & (off == 1)
             tied, off = tied + int(np.count_nonzero(free)), np.where(free, 0, off)
         count = int(np.count_nonzero(off))
-        if count > most:
-            most, worst = count, name
+        if count > max_count:
+            max_count, worst = count, name
         elements, differ = elements + off.size, differ + count
         largest = max(largest, int(off.max(initial=0)))
     limit = math.ceil(SHARE * elements)
-    ok = near and largest <= 1 and differ <= limit
+    ok = floats_ok and largest <= 1 and differ <= limit
     return {
         "tensors": tensors, "elements": elements, "differ": differ, "limit": limit, "steps": largest, "ties": tied,
         "worst": worst, "ok": ok,
@@ -397,8 +406,8 @@ def codes_row(codes: Mapping[str, Any]) -> list[tuple[str, str]]:
     off = f"{codes['differ']} of {codes['elements']:,} differ, limit {codes['limit']} by one step"
     if codes["ties"]:
         off += f"; {codes['ties']} in the middle of two"
-    where = f": DIFFERS, most in {codes['worst']}" if codes["worst"] else ": DIFFERS"
-    return [("codes on the way", f"{off}{'' if codes['ok'] else where}")]
+    detail = f": DIFFERS, most in {codes['worst']}" if codes["worst"] else ": DIFFERS"
+    return [("codes on the way", f"{off}{'' if codes['ok'] else detail}")]
 
 
 assert set(TOLERANCE) == {kind.name for kind in NUMPY.values() if kind.kind not in "iu"}

@@ -74,14 +74,14 @@ class LoadedList(Prepared["ListDetail"]):
 
     def run(self, config: Config, session: Session = PLAIN) -> "Result[ListDetail]":
         try:
-            made = run(self.listed, config.npu, config.run.sim_level)
+            outcome = run(self.listed, config.npu, config.run.sim_level)
         except NpuDeviceError as error:
             raise BadInputError(f"{self.name}: {error}") from None
         named = zip(self.layers, self.listed, strict=True)
         commands = [Command(name, one.descriptor, one.block) for name, one in named]
         return Result(
-            self.name, config, ListDetail(made.explanation), made.cycles, made.counters, made.events,
-            host=self.host.figures(), commands=commands, moved=traffic_of(made.events.kept()),
+            self.name, config, ListDetail(outcome.explanation), outcome.cycles, outcome.counters, outcome.events,
+            host=self.host.figures(), commands=commands, moved=traffic_of(outcome.events.kept()),
         )  # fmt: skip
 
 

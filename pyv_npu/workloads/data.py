@@ -46,38 +46,38 @@ def random_inputs(compiled: Interface, seed: int) -> dict[str, Values]:
     """Values for every input, the same for the same seed: floats in -1..1, small integers, bools, indices within the
     tables that they go into, and masks of ones: a random one leaves a query no key, and all that follows is NaN."""
     random = np.random.default_rng(seed)
-    made = {}
+    inputs = {}
     for name in compiled.graph.inputs:
         tensor = compiled.graph.tensors[name]
         kind = NUMPY[tensor.dtype]
-        given, rows = compiled.model.info[name].type, compiled.graph.index_bound(name)
+        type_name, rows = compiled.model.info[name].type, compiled.graph.index_bound(name)
         if MASK in name.lower():
-            values = np.ones(tensor.shape, _HOST.get(given, kind))
-        elif given == "BOOL":
+            values = np.ones(tensor.shape, _HOST.get(type_name, kind))
+        elif type_name == "BOOL":
             values = random.integers(0, 2, tensor.shape).astype(np.bool_)
         elif rows is not None:
-            values = random.integers(0, rows, tensor.shape).astype(_HOST.get(given, kind))
+            values = random.integers(0, rows, tensor.shape).astype(_HOST.get(type_name, kind))
         elif kind.kind in "iu":
             limits = np.iinfo(np.int8 if kind.itemsize > 1 else kind)
-            values = random.integers(limits.min, limits.max + 1, tensor.shape).astype(_HOST.get(given, kind))
+            values = random.integers(limits.min, limits.max + 1, tensor.shape).astype(_HOST.get(type_name, kind))
         else:
-            values = random.uniform(-1, 1, tensor.shape).astype(kind).astype(_HOST.get(given, kind))
-        made[name] = values
-    return made
+            values = random.uniform(-1, 1, tensor.shape).astype(kind).astype(_HOST.get(type_name, kind))
+        inputs[name] = values
+    return inputs
 
 
-def complete_inputs(compiled: Interface, seed: int, given: Tensors) -> dict[str, Values]:
+def complete_inputs(compiled: Interface, seed: int, values_by_name: Tensors) -> dict[str, Values]:
     """Values for every input: what is given, the others random. UsageError names an input that does not fit."""
     inputs = random_inputs(compiled, seed)
-    for name, value in given.items():
+    for name, value in values_by_name.items():
         if name not in inputs:
             raise UsageError(f"input {name}: the model has no such input; inputs are {', '.join(inputs)}")
-        values, wanted = np.asarray(value), inputs[name]
-        if values.shape != wanted.shape:
-            raise UsageError(f"input {name}: has shape {values.shape}; the model takes {wanted.shape}")
-        if not np.can_cast(values.dtype, wanted.dtype, "same_kind"):
-            raise UsageError(f"input {name}: has type {values.dtype}; the model takes {wanted.dtype}: convert it")
-        inputs[name] = values.astype(wanted.dtype)
+        values, target = np.asarray(value), inputs[name]
+        if values.shape != target.shape:
+            raise UsageError(f"input {name}: has shape {values.shape}; the model takes {target.shape}")
+        if not np.can_cast(values.dtype, target.dtype, "same_kind"):
+            raise UsageError(f"input {name}: has type {values.dtype}; the model takes {target.dtype}: convert it")
+        inputs[name] = values.astype(target.dtype)
     return inputs
 
 
@@ -119,27 +119,27 @@ def read_inputs(path: Path) -> dict[str, Values]:
     return _opened(path, ".npz", "give arrays that numpy.savez wrote", read)
 
 
-def read_input(path: Path, wanted: Values) -> Values:
-    """Reads an input of the shape and type of `wanted`: an array in a .npy file, or a picture (.png, .jpg), whose
+def read_input(path: Path, target: Values) -> Values:
+    """Reads an input of the shape and type of `target`: an array in a .npy file, or a picture (.png, .jpg), whose
     channels become the dimension of 1 or 3 and whose values 0..1 for floats. BadInputError for any other file."""
     if path.suffix.lower() == ".npy":
         read = partial(np.load, allow_pickle=False)
         return np.asarray(_opened(path, ".npy", "give what numpy.save wrote", read))
     if path.suffix.lower() in PICTURES:
-        return _picture(path, wanted)
+        return _picture(path, target)
     raise BadInputError(f"{path}: inputs are files that end in .npy, {', '.join(PICTURES)}, or a number")
 
 
 PICTURES = (".png", ".jpg", ".jpeg")
 
 
-def _picture(path: Path, wanted: Values) -> Values:
+def _picture(path: Path, target: Values) -> Values:
     from PIL import Image
 
-    first, last = wanted.ndim == 4 and wanted.shape[1] in (1, 3), wanted.ndim == 4 and wanted.shape[3] in (1, 3)
-    if not (first or last) or wanted.shape[0] != 1:
-        raise BadInputError(f"{path}: a picture is for an input of one image, not of shape {wanted.shape}: use .npy")
-    channels, size = (wanted.shape[1], wanted.shape[2:]) if first else (wanted.shape[3], wanted.shape[1:3])
+    first, last = target.ndim == 4 and target.shape[1] in (1, 3), target.ndim == 4 and target.shape[3] in (1, 3)
+    if not (first or last) or target.shape[0] != 1:
+        raise BadInputError(f"{path}: a picture is for an input of one image, not of shape {target.shape}: use .npy")
+    channels, size = (target.shape[1], target.shape[2:]) if first else (target.shape[3], target.shape[1:3])
 
     def read(path: Path) -> Values:
         with Image.open(path) as opened:
@@ -154,7 +154,7 @@ def _picture(path: Path, wanted: Values) -> Values:
     pixels = _opened(path, "picture", "give a .png or .jpg file", read)
     image = pixels.reshape(*size, channels)[None]
     image = image.transpose(0, 3, 1, 2) if first else image
-    return image.astype(wanted.dtype) / wanted.dtype.type(255) if wanted.dtype.kind == "f" else image
+    return image.astype(target.dtype) / target.dtype.type(255) if target.dtype.kind == "f" else image
 
 
 def to_device(compiled: Compiled, name: str, values: Values) -> bytes:
@@ -196,19 +196,19 @@ class _Imported(NamedTuple):
     graph: Graph
 
 
-def calibration_of(given: Sequence[str | Path | int]) -> tuple[tuple[Path, ...], int]:
+def calibration_of(sources: Sequence[str | Path | int]) -> tuple[tuple[Path, ...], int]:
     """(files, number of random inputs where there are none) of what --calibration names: files, folders of .npz files,
     or a number. BadInputError: a folder has no such file; UsageError: a number beside others."""
     files: list[Path] = []
-    for one in map(Path, map(str, given)):
+    for one in map(Path, map(str, sources)):
         if str(one).isdecimal():
-            if len(given) > 1 or not 0 < int(str(one)) <= MOST_RUNS:
+            if len(sources) > 1 or not 0 < int(str(one)) <= MOST_RUNS:
                 raise UsageError(f"--calibration {one}: a number of random inputs is 1..{MOST_RUNS} and given alone")
             return (), int(str(one))
-        found = sorted(one.glob("*.npz")) if one.is_dir() else [one]
-        if not found:
+        archives = sorted(one.glob("*.npz")) if one.is_dir() else [one]
+        if not archives:
             raise BadInputError(f"{one}: the folder has no .npz file; put arrays there that numpy.savez wrote")
-        files += found
+        files += archives
     return tuple(files), RUNS
 
 

@@ -139,11 +139,11 @@ class Generation(Workload[GenerationDetail]):
             tiled=max(1, request.new - 1) if request.granularity == "tile" else 0, kv_blocks=blocks,
             token_scales=tables, kv_element=method.element if method.element in FLOAT8 else None,
         )  # fmt: skip
-        known = compiled.compiled.graph.index_bound(POSITION)
-        if known is not None and request.total - 1 > known:
+        bound = compiled.compiled.graph.index_bound(POSITION)
+        if bound is not None and request.total - 1 > bound:
             raise UsageError(
-                f"--generate {request.new}: the tables of {decoder.name} end at position {known - 1}: at most "
-                f"{known + 1 - len(request.prompt)} after a prompt of {len(request.prompt)}"
+                f"--generate {request.new}: the tables of {decoder.name} end at position {bound - 1}: at most "
+                f"{bound + 1 - len(request.prompt)} after a prompt of {len(request.prompt)}"
             )
         return ReadyDecoder(request, compiled, config.core.custom_slot)
 
@@ -160,16 +160,16 @@ class Generation(Workload[GenerationDetail]):
         from toolchain.decoders.layers import LayerDecoder
 
         assert isinstance(decoder, LayerDecoder)
-        for option, given in (
+        for option, value in (
             ("--precision", request.precision), ("--qbits-kv", request.kv_bits), ("--qconfig", request.qconfig),
             ("--granularity", request.granularity != "macro"), ("--kv", request.kv),
         ):  # fmt: skip
-            if given:
+            if value:
                 raise UsageError(f"{option}: NPU-IR of a decoder is behind that; compile its ONNX model with it")
-        for option, given, own in (("--prompt", len(request.prompt), decoder.prompt),
+        for option, value, expected in (("--prompt", len(request.prompt), decoder.prompt),
                                    ("--t-max", request.t_max or decoder.t_max, decoder.t_max)):  # fmt: skip
-            if given != own:
-                raise UsageError(f"{option}: {given} tokens: {decoder.name} is for {own}")
+            if value != expected:
+                raise UsageError(f"{option}: {value} tokens: {decoder.name} is for {expected}")
         if request.total > decoder.t_max:
             raise UsageError(f"--generate {request.new}: the caches of {decoder.name} hold {decoder.t_max} tokens")
         compiled = decoder.compiled(target_of(config.npu, mapping_of(config)), request.passes)
@@ -212,19 +212,19 @@ class ReadyDecoder(Prepared[GenerationDetail]):
 
     def image(self, *, apart: bool = False, bare: bool = False) -> bytes:
         """An ELF that generates; `apart`: the weights are in a file of their own; `bare`: they are nowhere."""
-        made = self.decoder
-        arguments = {"conversation": made.address(CONVERSATION)}
+        decoder = self.decoder
+        arguments = {"conversation": decoder.address(CONVERSATION)}
         if self.request.submit == GENERATED:
             from toolchain.mlir.npu import generated
 
             check_together(apart)
             return generated.image(
-                made.compiled, self._functions(), self.inputs, self.slot, application=GENERATE,
+                decoder.compiled, self._functions(), self.inputs, self.slot, application=GENERATE,
                 arguments=arguments, bare=bare,
             )  # fmt: skip
-        arguments |= {"prefill": made.prompt_commands, "stride": made.step_commands if made.tiled else 0}
-        firmware = program_data(WITH_KERNELS if made.compiled.kernels else GENERATE)
-        return build_image(firmware, made.compiled, self.inputs, arguments, apart=apart, bare=bare)
+        arguments |= {"prefill": decoder.prompt_commands, "stride": decoder.step_commands if decoder.tiled else 0}
+        firmware = program_data(WITH_KERNELS if decoder.compiled.kernels else GENERATE)
+        return build_image(firmware, decoder.compiled, self.inputs, arguments, apart=apart, bare=bare)
 
     def emitted(self, stage: str) -> bytes:
         """Return a stage of the lowering (docs/mlir.md)."""
@@ -237,11 +237,11 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         tiles."""
         from toolchain.mlir.npu import isa
 
-        made = self.decoder
-        prompt, words = made.prompt_tokens, (made.address(POSITION), made.address(IDS))
-        by_position = {prompt + index: made.step(index) for index in range(made.tiled)}
-        first = isa.Function(isa.PROMPT, self.compiled.commands[: made.prompt_commands])
-        step = isa.Function(isa.STEP, () if by_position else made.step(0), by_position, words)
+        decoder = self.decoder
+        prompt, words = decoder.prompt_tokens, (decoder.address(POSITION), decoder.address(IDS))
+        by_position = {prompt + index: decoder.step(index) for index in range(decoder.tiled)}
+        first = isa.Function(isa.PROMPT, self.compiled.commands[: decoder.prompt_commands])
+        step = isa.Function(isa.STEP, () if by_position else decoder.step(0), by_position, words)
         return [first, step]
 
     def program(self) -> Program:
@@ -251,12 +251,12 @@ class ReadyDecoder(Prepared[GenerationDetail]):
     @property
     def description(self) -> dict[str, Any]:
         """Description of the request in model.json."""
-        request, made = self.request, self.decoder
-        said = {
-            "prompt": list(request.prompt), "given": list(request.given), "new": request.new, "t_max": made.t_max,
-            "commands": {"prompt": made.prompt_commands, "step": made.step_commands},
+        request, decoder = self.request, self.decoder
+        document = {
+            "prompt": list(request.prompt), "given": list(request.given), "new": request.new, "t_max": decoder.t_max,
+            "commands": {"prompt": decoder.prompt_commands, "step": decoder.step_commands},
         }  # fmt: skip
-        return {"generate": said}
+        return {"generate": document}
 
     def run(self, config: Config, session: Session = PLAIN) -> Result[GenerationDetail]:
         """Generate at IA, IA_TIMING or CA_HYBRID. UsageError for another level."""
@@ -288,22 +288,22 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         seconds = {} if cycles is None else host.figures()
         return Result(self.decoder.decoder.name, config, detail, total, host=seconds, moved=moved)
 
-    def decode(self, npu: NpuConfig, given: Sequence[int]) -> Decoded:
+    def decode(self, npu: NpuConfig, continuation: Sequence[int]) -> Decoded:
         """Reference decoding at IA: what firmware/apps/generate.c does, without a core and without time. The prompt at
-        once, then token by token; `given`: the first tokens after the prompt."""
-        made, request = self.decoder, self.request
-        machine = Machine(made.compiled, npu, self.inputs)
+        once, then token by token; `continuation`: the first tokens after the prompt."""
+        decoder, request = self.decoder, self.request
+        machine = Machine(decoder.compiled, npu, self.inputs)
         first, later = self._codes()
-        tokens = [*request.prompt, *given]
-        kernels = [CoreKernels(made.compiled, commands) for commands in self._steps()]
+        tokens = [*request.prompt, *continuation]
+        kernels = [CoreKernels(decoder.compiled, commands) for commands in self._steps()]
         machine.run(kernels[0].commands, partial(first.take, machine.read), kernels[0].take)
         codes, following = [first.values], int(np.frombuffer(machine.read(PROMPT + NEXT), "<u4")[-1])
         for position in range(len(request.prompt), request.total):
             if position == len(tokens):
                 tokens.append(following)
             if position + 1 < request.total:
-                machine.memory.write_bytes(made.address(POSITION), position.to_bytes(4, "little"))
-                machine.memory.write_bytes(made.address(IDS), tokens[position].to_bytes(4, "little"))
+                machine.memory.write_bytes(decoder.address(POSITION), position.to_bytes(4, "little"))
+                machine.memory.write_bytes(decoder.address(IDS), tokens[position].to_bytes(4, "little"))
                 step = kernels[1 + position - len(request.prompt)]
                 machine.run(step.commands, partial(later.take, machine.read), step.take)
                 codes.append(dict(later.values))
@@ -334,12 +334,12 @@ class ReadyDecoder(Prepared[GenerationDetail]):
     ) -> TimingRun:  # fmt: skip
         """IA_TIMING: the prompt (position 0), or of the token at a position. `tables`: counts of encoded keys
         and values, which sizes depend on."""
-        made = self.decoder
+        decoder = self.decoder
         steps, step, name = self._steps(), 0, PROMPT + POSITION
         if position:
             step, name = 1 + position - len(self.request.prompt), POSITION
         first = sum(map(len, steps[:step]))
-        memory = {made.address(name): position.to_bytes(4, "little"), **tables}
+        memory = {decoder.address(name): position.to_bytes(4, "little"), **tables}
         watch = partial(traffic.add, first=first)
         spent = kernels.cycles(config)
         timed = run_commands(steps[step], config.npu, "IA_TIMING", memory=memory, watch=watch, kernels=spent)
@@ -348,26 +348,26 @@ class ReadyDecoder(Prepared[GenerationDetail]):
 
     def _through_firmware(self, config: Config, session: Session) -> Result[GenerationDetail]:
         """CA_HYBRID: the firmware loops over the tokens."""
-        made, request = self.decoder, self.request
-        compiled = made.compiled
-        left: dict[str, bytes] = {}
+        decoder, request = self.decoder, self.request
+        compiled = decoder.compiled
+        memory: dict[str, bytes] = {}
 
         def take(platform: Platform) -> None:
             for name in compiled.graph.outputs:
                 size = compiled.graph.tensors[name].size
-                left[name] = platform.npu_memory.read(made.address(name), size) or b""
+                memory[name] = platform.npu_memory.read(decoder.address(name), size) or b""
 
         layers = [command.layer for step in self._steps() for command in step]
         ran = run_program(config, self.program(), config.run.args, session, layers=layers, after=take)
         ended = ran.stop.reason is StopReason.EXIT and ran.stop.code == 0
-        tokens = tokens_of(left[CONVERSATION])
-        codes = self._codes_of(config.npu, tokens, left) if ended else None
+        tokens = tokens_of(memory[CONVERSATION])
+        codes = self._codes_of(config.npu, tokens, memory) if ended else None
         cycles = self._step_cycles(ran.latency) if ended else []
         traffic = self._traffic()
         for batch in ran.events.kept() if ran.events is not None else ():
             traffic.add(batch)
-        detail = GenerationDetail.of(made, request, tokens, left.__getitem__, codes, cycles, traffic, config.npu)
-        if made.kv_blocks and ran.cycles is not None:
+        detail = GenerationDetail.of(decoder, request, tokens, memory.__getitem__, codes, cycles, traffic, config.npu)
+        if decoder.kv_blocks and ran.cycles is not None:
             detail = detail.with_engines([(ran.counters or {}).get("kv_engines", {})], ran.cycles, config.npu)
         if ended and request.submit == GENERATED:
             firmware = replace(self, request=request._replace(submit=FIRMWARE_SUBMITS)).program()
@@ -391,16 +391,16 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         return [0, *range(first, first + self.request.new * step, step)]
 
     def _codes_of(
-        self, npu: NpuConfig, tokens: Sequence[int], left: Mapping[str, bytes]
+        self, npu: NpuConfig, tokens: Sequence[int], memory: Mapping[str, bytes]
     ) -> Sequence[Mapping[str, Values]]:
         """The codes of each step of this conversation: those of IA, unless it leaves other bytes, as after an injected
         fault."""
-        made, request = self.decoder, self.request
-        if request.exact and not made.decoder.rounded:
+        decoder, request = self.decoder, self.request
+        if request.exact and not decoder.decoder.rounded:
             return [{} for _ in range(request.new)]
-        again = self.decode(npu, tokens[len(request.prompt) :])
-        same = all(again.read(name) == left[name] for name in (LOG, *(one.tensor for one in made.caches)))
-        return again.codes if same else [{} for _ in again.codes]
+        replay = self.decode(npu, tokens[len(request.prompt) :])
+        same = all(replay.read(name) == memory[name] for name in (LOG, *(one.tensor for one in decoder.caches)))
+        return replay.codes if same else [{} for _ in replay.codes]
 
     def _step_cycles(self, latency: Latency) -> list[int]:
         """Core cycles of the prompt and of each token after it, from t0 of the first command until the firmware knows

@@ -159,8 +159,8 @@ def _located(stop: Stop, program: Program) -> Stop:
     if "pc 0x" not in stop.text:  # a pattern takes longer to compile than this takes to look
         return stop
 
-    def located(found: re.Match[str]) -> str:
-        place = program.place(int(found[1], 16))
-        return f"{found[0]} ({place})" if place else found[0]
+    def located(match: re.Match[str]) -> str:
+        place = program.place(int(match[1], 16))
+        return f"{match[0]} ({place})" if place else match[0]
 
     return stop._replace(text=re.sub(r"\bpc (0x[0-9a-f]{8})", located, stop.text))

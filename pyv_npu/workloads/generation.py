@@ -78,8 +78,8 @@ class GenerationRequest(NamedTuple):
         """True if the numbers are those of the model, so that they are compared with the reference. Narrow weights of a
         model that an option quantizes count as its own."""
         config = self.weights()
-        kept = self.kv_bits is None and not config.names_caches and not self.kv
-        return kept and (self.qconfig is None or self.precision == INT8)
+        original_kv = self.kv_bits is None and not config.names_caches and not self.kv
+        return original_kv and (self.qconfig is None or self.precision == INT8)
 
     @property
     def total(self) -> int:
@@ -99,10 +99,10 @@ class GenerationRequest(NamedTuple):
         if self.kv_bits is not None and self.kv_bits not in BY_BITS:
             raise UsageError(f"--qbits-kv {self.kv_bits}: must be one of {', '.join(map(str, BY_BITS))}")
         kind = decoder.caches[0].kind
-        for name, given in (
+        for name, value in (
             (f"--qbits-kv {self.kv_bits}", self.kv_bits is not None), (f"{self.qconfig}", self.weights().names_caches),
         ):  # fmt: skip
-            if given and kind in CODES:
+            if value and kind in CODES:
                 raise UsageError(f"{name}: the model keeps keys and values as {kind.name}: drop it")
         if self.kv_bits is not None and self.weights().names_caches:
             raise UsageError(f"--qbits-kv: {self.qconfig} names widths of keys and values: give one of them")
@@ -112,8 +112,8 @@ class GenerationRequest(NamedTuple):
                 "--granularity tile": self.granularity == "tile" and self.method.encoded,
                 f"{self.qconfig}": self.weights().names_caches,
             }  # fmt: skip
-            for option, given in others.items():
-                if given:
+            for option, value in others.items():
+                if value:
                     raise UsageError(f"{option}: --kv {self.kv} says how keys and values are stored; drop one of them")
             if kind in CODES:
                 raise UsageError(f"--kv {self.kv}: the model keeps keys and values as {kind.name}: drop it")
@@ -131,15 +131,15 @@ class GenerationRequest(NamedTuple):
     def settled(self, decoder: Decoder, seed: int) -> "GenerationRequest":
         """The request with a prompt, and the conversion that the width of activations asks for. UsageError where there
         is none."""
-        config, own = self.weights(), decoder.caches[0].kind
-        if config.layers_of("activation") or config.activation not in (None, 8, BITS[own]):
+        config, kind = self.weights(), decoder.caches[0].kind
+        if config.layers_of("activation") or config.activation not in (None, 8, BITS[kind]):
             raise UsageError(
-                f"{self.qconfig}: activations of a decoder: qbits_activation_default must be 8 (int8), or {BITS[own]}, "
-                f"which are those of {decoder.name}, for all layers"
+                f"{self.qconfig}: activations of a decoder: qbits_activation_default must be 8 (int8), or "
+                f"{BITS[kind]}, which are those of {decoder.name}, for all layers"
             )
         drawn = np.random.default_rng(seed).integers(0, decoder.vocab, DRAWN).tolist()
-        made = self._replace(prompt=self.prompt or tuple(drawn))
-        return made._replace(precision=INT8) if config.activation == 8 else made
+        request = self._replace(prompt=self.prompt or tuple(drawn))
+        return request._replace(precision=INT8) if config.activation == 8 else request
 
     def cache_bits(self) -> KvBits:
         """The width of the keys and values of each head (docs/bit-widths.md, R14)."""
@@ -171,10 +171,10 @@ class GenerationRequest(NamedTuple):
             layers = len(decoder.caches) // 2
             heads = decoder.caches[2 * int(layer)].heads if int(layer) < layers else 0
             if int(layer) >= layers or (head and int(head[0]) >= heads):
-                most = max(cache.heads for cache in decoder.caches)
+                max_heads = max(cache.heads for cache in decoder.caches)
                 raise UsageError(
                     f"{self.qconfig}: override.{name}: {decoder.name} has layers 0 to {layers - 1} of KV heads 0 to "
-                    f"{(heads or most) - 1}"
+                    f"{(heads or max_heads) - 1}"
                 )
 
 
@@ -195,40 +195,41 @@ class GenerationDetail(Detail):
 
     @classmethod
     def of(
-        cls, made: CompiledDecoder, request: GenerationRequest, tokens: Sequence[int], read: Callable[[str], bytes],
+        cls, compiled: CompiledDecoder, request: GenerationRequest, tokens: Sequence[int], read: Callable[[str], bytes],
         codes: Sequence[Mapping[str, Values]] | None, cycles: Sequence[int] | None, traffic: KvTraffic | None,
         npu: NpuConfig,
     ) -> "GenerationDetail":  # fmt: skip
         """`read` gives the bytes that a tensor has at the end. `codes`: what each step has rounded numbers to, the
         reference continues with it; None: the run is not compared. `traffic`: of its DMA, where there is one."""
-        decoder = made.decoder
-        logits = made.logits(read(LOG))[: len(tokens) - 1]
-        kept = {LOG: read(LOG)}
+        decoder = compiled.decoder
+        logits = compiled.logits(read(LOG))[: len(tokens) - 1]
+        contents = {LOG: read(LOG)}
         for cache in decoder.caches:
-            kept[cache.past] = b"".join(read(one.id) for one in made.stored(cache.past))
-        kinds = {one.dtype.name: None for cache in decoder.caches for one in made.stored(cache.past)}
+            contents[cache.past] = b"".join(read(one.id) for one in compiled.stored(cache.past))
+        kinds = {one.dtype.name: None for cache in decoder.caches for one in compiled.stored(cache.past)}
         positions = range(len(request.prompt) - 1, request.total - 1)
         count = len(tokens) - 1
         encoded = None
-        if made.kv_blocks:
-            measured = encoded_kv.measured(made, read, count, npu.kv_quant.page_bytes)
-            allocated = encoded_kv.allocated(made, npu.kv_quant)
+        if compiled.kv_blocks:
+            measured = encoded_kv.measured(compiled, read, count, npu.kv_quant.page_bytes)
+            allocated = encoded_kv.allocated(compiled, npu.kv_quant)
             encoded = Encoded(request.kv, encoded_kv.used(measured), allocated)
-        kept_figures = kv_figures(made.caches, traffic, positions, count, encoded)
+        cache_figures = kv_figures(compiled.caches, traffic, positions, count, encoded)
         figures = {
-            "prompt": list(request.prompt), "tokens": list(tokens), "given": list(request.given), "t_max": made.t_max,
-            "kv_type": "/".join(kinds), **kept_figures,
-            "kv_capacity": _capacity(made, npu, -(-kept_figures["kv_bytes_used"] // count) if encoded else None),
-            "commands": {"prompt": made.prompt_commands, "step": made.step_commands}, "floats": dict(decoder.floats),
-            "outputs_sha256": {name: hashlib.sha256(data).hexdigest() for name, data in kept.items()},
+            "prompt": list(request.prompt), "tokens": list(tokens), "given": list(request.given),
+            "t_max": compiled.t_max, "kv_type": "/".join(kinds), **cache_figures,
+            "kv_capacity": _capacity(compiled, npu, -(-cache_figures["kv_bytes_used"] // count) if encoded else None),
+            "commands": {"prompt": compiled.prompt_commands, "step": compiled.step_commands},
+            "floats": dict(decoder.floats),
+            "outputs_sha256": {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()},
         }  # fmt: skip
         nothing: dict[str, Any] = {"steps": [], "codes": {}, "original_error": None}
         figures |= nothing if codes is None else _compared(decoder, request, tokens, logits, codes)
         if codes is not None and not request.exact and all(codes):
-            figures |= _errors(made, tokens, logits, read, codes)
+            figures |= _errors(compiled, tokens, logits, read, codes)
         if encoded is not None:
             figures |= {"kv_encoded": measured, "kv_type": encoded.method}
-        return cls(made, tuple(tokens), logits, figures, cycles)
+        return cls(compiled, tuple(tokens), logits, figures, cycles)
 
     def with_engines(
         self, counted: Iterable[Mapping[str, int]], cycles: int, npu: NpuConfig
@@ -246,16 +247,19 @@ class GenerationDetail(Detail):
 
     def sections(self, result: Result[Any]) -> list[Section]:
         """Returns the tokens, and each step against the reference."""
-        made = self.figures
+        figures = self.figures
         rows = [
             *self._tokens(),
-            ("commands", f"{made['commands']['prompt']} for the prompt, {made['commands']['step']} for every token"),
-            ("KV", f"{made['kv_type']}, {made['kv_bytes_used']:,} of {made['kv_bytes_alloc']:,} bytes used"),
+            (
+                "commands",
+                f"{figures['commands']['prompt']} for the prompt, {figures['commands']['step']} for every token",
+            ),
+            ("KV", f"{figures['kv_type']}, {figures['kv_bytes_used']:,} of {figures['kv_bytes_alloc']:,} bytes used"),
         ]
-        if "kv_engines" in made:
-            rows.append(("KV engines", engines.sentence(made["kv_engines"])))
-        rows += submission_row(made.get("submission", {})) + float_rows(made["floats"], "generate.floats")
-        steps = made["steps"]
+        if "kv_engines" in figures:
+            rows.append(("KV engines", engines.sentence(figures["kv_engines"])))
+        rows += submission_row(figures.get("submission", {})) + float_rows(figures["floats"], "generate.floats")
+        steps = figures["steps"]
         if steps:
             worst = max(steps, key=lambda step: -1.0 if step["error"] is None else float(step["error"]))
             limit = f", limit {worst['limit']:.0e}"
@@ -264,25 +268,25 @@ class GenerationDetail(Detail):
             rows.append(("worst error of logits", f"{worst['error']:.2e} at position {worst['position']}{limit}"))
             same = sum(step["next"] == step["reference_next"] for step in steps)
             rows.append(("same choice", f"{same} of {len(steps)} positions"))
-            rows += codes_row(made["codes"])
-            if "logits_error" in made:
-                rows.append(("relative error of logits", f"{made['logits_error']:.2e}"))
-            if made["original_error"] is not None:
-                error = f"{made['original_error']:.2e} against the model before it was quantized"
+            rows += codes_row(figures["codes"])
+            if "logits_error" in figures:
+                rows.append(("relative error of logits", f"{figures['logits_error']:.2e}"))
+            if figures["original_error"] is not None:
+                error = f"{figures['original_error']:.2e} against the model before it was quantized"
                 rows.append(("original", f"error {error}"))
             rows += [("DIFFERS", f"position {step['position']}") for step in steps if step["ok"] is False]
         against = "onnx.reference" if self.compiled.decoder.proto is not None else "numpy on its layers"
         tables = [
-            *_error_table(made.get("kv_errors", ())),
-            *_encoded_tables(made.get("kv_encoded", ()), made.get("kv_methods", ())),
+            *_error_table(figures.get("kv_errors", ())),
+            *_encoded_tables(figures.get("kv_encoded", ()), figures.get("kv_methods", ())),
         ]
         return [Section("decoder", f"Decoder, against {against}", [Facts(rows), *tables])]
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
         """IR and commands, and the tables of keys and values."""
         tables = {name: self.figures.get(name) for name in TABLES}
-        made = {f"{name}.csv": csv_of(rows) for name, rows in tables.items() if rows}
-        return {**listing(self.compiled.compiled, result.config.npu), **made}
+        csv_files = {f"{name}.csv": csv_of(rows) for name, rows in tables.items() if rows}
+        return {**listing(self.compiled.compiled, result.config.npu), **csv_files}
 
     def compared(self, loose: Result[Any], tight: Result[Any]) -> tuple[dict[str, Any], list[Section]]:
         """Returns the tokens, and the cycles of each in both modes."""
@@ -302,34 +306,34 @@ class GenerationDetail(Detail):
 
 
 def _errors(
-    made: CompiledDecoder, tokens: Sequence[int], logits: Values, read: Callable[[str], bytes],
+    compiled: CompiledDecoder, tokens: Sequence[int], logits: Values, read: Callable[[str], bytes],
     seen: Sequence[Mapping[str, Values]],
 ) -> dict[str, Any]:  # fmt: skip
     """Errors against the model as it was before anything was quantized, on the same tokens."""
-    decoder = made.decoder.original or made.decoder
+    decoder = compiled.decoder.original or compiled.decoder
     prompt = len(tokens) - len(seen)
-    wanted = list(Reference(decoder, watched=decoder.attended).steps(tokens, prompt))
-    methods = {"kv_methods": encoded_kv.compared(made, wanted[-1].past)} if made.kv_blocks else {}
+    reference_steps = list(Reference(decoder, watched=decoder.attended).steps(tokens, prompt))
+    methods = {"kv_methods": encoded_kv.compared(compiled, reference_steps[-1].past)} if compiled.kv_blocks else {}
     return {
         **methods,
-        "kv_errors": kv_errors(made, read, wanted, seen),
-        "logits_error": error(logits.astype(np.float64), np.concatenate([step.logits for step in wanted])),
+        "kv_errors": kv_errors(compiled, read, reference_steps, seen),
+        "logits_error": error(logits.astype(np.float64), np.concatenate([step.logits for step in reference_steps])),
     }
 
 
-def _capacity(made: CompiledDecoder, npu: NpuConfig, encoded: int | None) -> dict[str, Any]:
+def _capacity(compiled: CompiledDecoder, npu: NpuConfig, encoded: int | None) -> dict[str, Any]:
     """Capacity of the caches in tokens: what the run writes lies where the core sees it. `encoded`: bytes of a
     token in pages, which have no addresses there."""
-    program, tensors = made.compiled, made.compiled.graph.tensors
-    caches = sum(one.bytes_alloc for one in made.caches) if encoded is None else 0
+    program, tensors = compiled.compiled, compiled.compiled.graph.tensors
+    caches = sum(one.bytes_alloc for one in compiled.caches) if encoded is None else 0
     grows = caches + tensors[LOG].size
     used = program.end - DRAM_BASE - grows
     return kv_capacity(
-        made.caches,
+        compiled.caches,
         min(npu.dram.size, DRAM_CORE_VISIBLE),
         used,
-        sum(one.token_bytes for one in made.caches) if encoded is None else encoded,
-        tensors[LOG].size // made.t_max + TOKEN_BYTES,
+        sum(one.token_bytes for one in compiled.caches) if encoded is None else encoded,
+        tensors[LOG].size // compiled.t_max + TOKEN_BYTES,
     )
 
 
@@ -341,32 +345,36 @@ def _compared(
     model's the error is only reported."""
     if not request.exact:
         codes = [{} for _ in codes]
-    taken = list(codes[0])
-    wanted = list(_reference(decoder, taken, tokens, len(request.prompt), codes))
-    found = []
-    for position, (got, want) in enumerate(zip(logits, np.concatenate([step.logits for step in wanted]), strict=True)):
+    names = list(codes[0])
+    reference_steps = list(_reference(decoder, names, tokens, len(request.prompt), codes))
+    rows = []
+    for position, (got, want) in enumerate(
+        zip(logits, np.concatenate([step.logits for step in reference_steps]), strict=True)
+    ):
         compared = check(got, want)
-        found.append(
+        rows.append(
             {
                 "position": position, "token": tokens[position], "next": int(got.argmax()),
                 "reference_next": int(want.argmax()), "error": compared["error"], "limit": compared["limit"],
                 "ok": compared["ok"] if request.exact else None,
             }
         )  # fmt: skip
-    pairs = [(given[name], step.codes[name]) for given, step in zip(codes, wanted, strict=True) for name in taken]
+    pairs = [
+        (values[name], step.codes[name]) for values, step in zip(codes, reference_steps, strict=True) for name in names
+    ]
     original = None
     if decoder.original is not None:
         before = Reference(decoder.original).steps(tokens, len(request.prompt))
         original = check(logits, np.concatenate([step.logits for step in before]))["error"]
-    return {"steps": found, "codes": check_codes(pairs) if taken else {}, "original_error": original}
+    return {"steps": rows, "codes": check_codes(pairs) if names else {}, "original_error": original}
 
 
 def _reference(
-    decoder: Decoder, taken: Sequence[str], tokens: Sequence[int], prompt: int, codes: Sequence[Mapping[str, Values]]
+    decoder: Decoder, names: Sequence[str], tokens: Sequence[int], prompt: int, codes: Sequence[Mapping[str, Values]]
 ) -> Iterator[Step]:
     """Returns the steps of the reference: onnx.reference, or numpy on the layers of NPU-IR, which has no model."""
     if decoder.proto is not None:
-        return Reference(decoder, taken).steps(tokens, prompt, codes)
+        return Reference(decoder, names).steps(tokens, prompt, codes)
     from toolchain.decoders.layers import LayerDecoder
 
     assert isinstance(decoder, LayerDecoder)

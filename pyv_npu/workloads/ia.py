@@ -103,19 +103,19 @@ class Codes:
         self._graph = graph
         self._stored = {layer.id: graph.storage(layer.outputs[0]) for layer in graph.layers}
         self._wanted: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        made = set(self._stored.values())
+        storages = set(self._stored.values())
         for name in names:
-            found = graph.swapped.get(prefix + name)
-            source = prefix + name if found is None else found.source
+            swapped = graph.swapped.get(prefix + name)
+            source = prefix + name if swapped is None else swapped.source
             tensor = graph.tensors.get(source)
-            if tensor is not None and graph.storage(source) in made and tensor.role is not Role.KV:
+            if tensor is not None and graph.storage(source) in storages and tensor.role is not Role.KV:
                 self._wanted[graph.storage(source)].append((name, prefix + name))
         self.values: dict[str, Values] = {}
 
     @property
     def names(self) -> set[str]:
         """Names of the tensors that a run stores here."""
-        return {name for wanted in self._wanted.values() for name, _ in wanted}
+        return {name for pairs in self._wanted.values() for name, _ in pairs}
 
     def take(self, read: Callable[[str], bytes], layer: str) -> None:
         """Copy what a layer has made; `read` gives the bytes of a tensor."""
@@ -137,12 +137,12 @@ class Codes:
         return values.reshape(batch, columns, rows).transpose(0, 2, 1)
 
     def _value(self, read: Callable[[str], bytes], name: str) -> Any:
-        graph, found = self._graph, self._graph.swapped.get(name)
-        tensor = graph.tensors[name if found is None else found.source]
+        graph, swapped = self._graph, self._graph.swapped.get(name)
+        tensor = graph.tensors[name if swapped is None else swapped.source]
         values = np.frombuffer(read(tensor.id), NUMPY[tensor.dtype])
-        if found is None:
+        if swapped is None:
             return values.reshape(tensor.shape)
-        return values.reshape(found.size).transpose(0, 2, 1).reshape(found.shape)
+        return values.reshape(swapped.size).transpose(0, 2, 1).reshape(swapped.shape)
 
 
 def execute(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> dict[str, Values]:
@@ -191,21 +191,21 @@ class CoreKernels:
         """Core cycles of each on the core of a configuration, by the index of its command; equal programs run once.
         KeyboardInterrupt on Ctrl-C."""
         whole = replace(config.run, sim_level=LEVEL, sanitize=(), max_cycles=None, timeout=None)
-        config, known = replace(config, run=whole), dict[bytes, int]()
+        config, cycles_by_image = replace(config, run=whole), dict[bytes, int]()
         for image in self.images.values():
-            if image not in known:
+            if image not in cycles_by_image:
                 ran = run_program(config, parse_elf(image, FIRMWARE))
                 if ran.stop.reason is StopReason.INTERRUPTED:
                     raise KeyboardInterrupt
                 assert ran.counters is not None
-                known[image] = ran.counters["core_kernels"]["cycles"]
-        return {index: known[image] for index, image in self.images.items()}
+                cycles_by_image[image] = ran.counters["core_kernels"]["cycles"]
+        return {index: cycles_by_image[image] for index, image in self.images.items()}
 
 
 def kernels_of(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> CoreKernels:
     """The kernels of a model that is given these inputs. IA computes the model as far as the last of them."""
-    found = CoreKernels(compiled, compiled.commands)
+    kernels = CoreKernels(compiled, compiled.commands)
     if compiled.kernels:
         data = {name: to_device(compiled, name, inputs[name]) for name in compiled.graph.inputs}
-        Machine(compiled, config, data).run(compiled.commands[: compiled.last_kernel], before=found.take)
-    return found
+        Machine(compiled, config, data).run(compiled.commands[: compiled.last_kernel], before=kernels.take)
+    return kernels

@@ -35,8 +35,8 @@ class KvTraffic:
 
     def __init__(self, caches: Sequence[StoredCache], steps: Sequence[Sequence[Command]]) -> None:
         self._caches = caches
-        known = {id(step): list(touched(step, caches)) for step in steps}
-        self._touched = [one for step in steps for one in known[id(step)]]
+        touched_by_step = {id(step): list(touched(step, caches)) for step in steps}
+        self._touched = [one for step in steps for one in touched_by_step[id(step)]]
         self._ends = np.cumsum([len(step) for step in steps])
         self._moved = np.zeros((len(self._touched), 2), np.int64)
 
@@ -44,9 +44,9 @@ class KvTraffic:
         """The next events; ticket 1 is the command `first` of the run."""
         begun = batch[batch["what"] == What.DMA_BEGIN]
         opcode = begun["aux"] & _OPCODE_BITS
-        for way, wanted in ((READ, Opcode.KV_READ), (WRITTEN, Opcode.KV_APPEND)):
-            chosen = begun[opcode == wanted]
-            np.add.at(self._moved[:, way], first + chosen["ticket"].astype(np.int64) - 1, chosen["bytes"])
+        for way, kv_opcode in ((READ, Opcode.KV_READ), (WRITTEN, Opcode.KV_APPEND)):
+            rows = begun[opcode == kv_opcode]
+            np.add.at(self._moved[:, way], first + rows["ticket"].astype(np.int64) - 1, rows["bytes"])
 
     def steps(self) -> list[tuple[int, ...]]:
         """Bytes of keys and of values that each step moved."""
@@ -66,9 +66,9 @@ class KvTraffic:
         """(command, cache, bytes read and written): a command that serves keys and values moves as much of both. Of
         encoded ones, which differ, each has half."""
         for index in np.flatnonzero(self._moved.any(axis=1)).tolist():
-            found = self._touched[index]
-            for at, one in enumerate(found):
-                yield index, self._caches[one], (self._moved[index] + at) // len(found)
+            indices = self._touched[index]
+            for at, one in enumerate(indices):
+                yield index, self._caches[one], (self._moved[index] + at) // len(indices)
 
 
 class Encoded(NamedTuple):
@@ -90,15 +90,15 @@ def kv_figures(
     layers = []
     moved = {} if traffic is None else traffic.layers()
     for layer in sorted({cache.layer for cache in caches}):
-        own = [cache for cache in caches if cache.layer == layer]
+        layer_caches = [cache for cache in caches if cache.layer == layer]
         read, written = moved.get(layer, (None, None))
-        used = sum(cache.token_bytes for cache in own) * tokens
-        bits = "/".join(map(str, sorted({cache.qbits for cache in own})))
+        used = sum(cache.token_bytes for cache in layer_caches) * tokens
+        bits = "/".join(map(str, sorted({cache.qbits for cache in layer_caches})))
         layers.append(
             {
                 "layer": layer, "qbits_kv": bits if encoded is None else encoded.method,
                 "kv_bytes_total": used if encoded is None else encoded.layers[layer],
-                "kv_bytes_alloc": sum(cache.bytes_alloc for cache in own)
+                "kv_bytes_alloc": sum(cache.bytes_alloc for cache in layer_caches)
                 if encoded is None else encoded.allocated[layer],
                 "kv_bytes_read": read, "kv_bytes_written": written,
             }
@@ -126,31 +126,31 @@ def kv_capacity(
 
 
 def kv_errors(
-    made: "CompiledDecoder",
+    compiled: "CompiledDecoder",
     read: Callable[[str], bytes],
-    wanted: "Sequence[Step]",
+    reference_steps: "Sequence[Step]",
     seen: Sequence[Mapping[str, Values]],
 ) -> list[dict[str, Any]]:
     """Returns, for each layer, the errors of keys, values and attention: the norm of the difference over that of the
-    reference. `wanted`: steps of the reference; `seen`: attention outputs of each of our steps."""
-    decoder, found = made.decoder, []
+    reference. `reference_steps`: steps of the reference; `seen`: attention outputs of each of our steps."""
+    decoder, rows = compiled.decoder, []
     caches = zip(decoder.caches[::2], decoder.caches[1::2], decoder.attended, strict=True)
     names = (decoder.original or decoder).attended
     for layer, (keys, values, attended) in enumerate(caches):
         got = [np.asarray(step[attended], np.float64).reshape(-1) for step in seen]
-        want = [np.asarray(step.watched[names[layer]], np.float64).reshape(-1) for step in wanted]
-        past = wanted[-1].past
-        parts = made.stored(keys.past)
-        found.append(
+        want = [np.asarray(step.watched[names[layer]], np.float64).reshape(-1) for step in reference_steps]
+        past = reference_steps[-1].past
+        parts = compiled.stored(keys.past)
+        rows.append(
             {
                 "layer": layer, "qbits_kv": "/".join(sorted({_width(one) for one in parts})),
                 **{f"error_{SIDES[side]}":
-                   error(cached(made, read, cache.past, past[cache.past].shape[2]), past[cache.past])
+                   error(cached(compiled, read, cache.past, past[cache.past].shape[2]), past[cache.past])
                    for side, cache in enumerate((keys, values))},
                 "error_attention": error(np.concatenate(got), np.concatenate(want)),
             }
         )  # fmt: skip
-    return found
+    return rows
 
 
 def _width(part: TensorIR) -> str:
@@ -158,19 +158,19 @@ def _width(part: TensorIR) -> str:
     return CODECS[part.codec].policy.name.lower() if part.dtype is DataType.ENCODED else str(part.qbits)
 
 
-def cached(made: "CompiledDecoder", read: Callable[[str], bytes], past: str, tokens: int = 0) -> Values:
+def cached(compiled: "CompiledDecoder", read: Callable[[str], bytes], past: str, tokens: int = 0) -> Values:
     """The numbers in a cache, shape (1, heads, T_max, size); of encoded ones those of the first tokens."""
     from pyv_npu.kv_quant import encoded_kv  # what a built-in model has no use for
 
-    if made.kv_blocks:
-        return encoded_kv.numbers_of(made, read, past, tokens)
-    scales = made.scales.get(past)
+    if compiled.kv_blocks:
+        return encoded_kv.numbers_of(compiled, read, past, tokens)
+    scales = compiled.scales.get(past)
     parts, first = [], 0
-    for one in made.stored(past):
+    for one in compiled.stored(past):
         _, heads, t_max, size = one.shape
         rows = np.frombuffer(read(one.id), np.uint8).reshape(heads * t_max, -1)
         numbers = decode(rows, one.dtype, heads * t_max, size).reshape(one.shape).astype(np.float64)
-        of_tokens = made.token_scales(past, first, read)
+        of_tokens = compiled.token_scales(past, first, read)
         if of_tokens is not None:
             numbers = numbers * of_tokens.reshape(1, heads, t_max, 1).astype(np.float64)
         elif one.dtype not in FLOATS and scales is not None:

@@ -81,8 +81,8 @@ class Model(Workload["ModelDetail"]):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        own = [path for path in self.single.values() if isinstance(path, Path)]
-        return (*([] if self.inputs is None else [self.inputs]), *own, *self.choices.files)
+        paths = [path for path in self.single.values() if isinstance(path, Path)]
+        return (*([] if self.inputs is None else [self.inputs]), *paths, *self.choices.files)
 
     def uses_core(self, config: Config) -> bool:
         return config.run.sim_level in CORE_LEVELS
@@ -99,22 +99,22 @@ class Model(Workload["ModelDetail"]):
 
     def prepare(self, config: Config) -> "CompiledModel":
         self.check(config)
-        given = {} if self.inputs is None else read_inputs(self.inputs)
-        for option, names in (("--inputs", given), ("--input", self.single)):
+        arrays = {} if self.inputs is None else read_inputs(self.inputs)
+        for option, names in (("--inputs", arrays), ("--input", self.single)):
             for name in names:
                 if name in self.choices.constants:
                     fixed = f"--constant {name}={self.choices.constants[name]:g}"
                     raise UsageError(f"{option} {name}: {fixed} fixes it: drop one of them")
-        shapes = {name: values.shape for name, values in (given | self._own_arrays()).items()}
+        shapes = {name: values.shape for name, values in (arrays | self._own_arrays()).items()}
         compiled = compile_for(config, self.path, self.choices._replace(arrays=shapes))
-        inputs = complete_inputs(compiled, config.run.seed, given)
+        inputs = complete_inputs(compiled, config.run.seed, arrays)
         for name, value in self.single.items():
             if name not in inputs:
                 raise UsageError(f"--input {name}: the model has no such input; inputs are {', '.join(inputs)}")
-            wanted = inputs[name]
-            given[name] = read_input(value, wanted) if isinstance(value, Path) else _filled(name, value, wanted)
+            target = inputs[name]
+            arrays[name] = read_input(value, target) if isinstance(value, Path) else _filled(name, value, target)
         slot = config.core.custom_slot
-        return CompiledModel(compiled, complete_inputs(compiled, config.run.seed, given), self.choices.submit, slot)
+        return CompiledModel(compiled, complete_inputs(compiled, config.run.seed, arrays), self.choices.submit, slot)
 
     def _own_arrays(self) -> dict[str, Values]:
         """The arrays in files of single inputs; pictures follow the model."""
@@ -122,12 +122,12 @@ class Model(Workload["ModelDetail"]):
         return {name: read_input(path, np.empty(0)) for name, path in files.items() if path.suffix.lower() == ".npy"}
 
 
-def _filled(name: str, value: float, wanted: Values) -> Values:
+def _filled(name: str, value: float, target: Values) -> Values:
     """A number in every element."""
-    made = np.full(wanted.shape, value).astype(wanted.dtype)
-    if wanted.dtype.kind in "iub" and made.size and float(made.reshape(-1)[0]) != value:
-        raise UsageError(f"--input {name}={value:g}: {wanted.dtype} does not hold it")
-    return made
+    values = np.full(target.shape, value).astype(target.dtype)
+    if target.dtype.kind in "iub" and values.size and float(values.reshape(-1)[0]) != value:
+        raise UsageError(f"--input {name}={value:g}: {target.dtype} does not hold it")
+    return values
 
 
 @dataclass(frozen=True)
@@ -198,19 +198,19 @@ class CompiledModel(Prepared["ModelDetail"]):
 
     def _through_firmware(self, config: Config, session: Session) -> "Result[ModelDetail]":
         compiled = self.compiled
-        left: dict[str, Values] = {}
+        outputs: dict[str, Values] = {}
 
         def take(platform: Platform) -> None:
             for name in compiled.graph.outputs:
                 address = compiled.memory.address(compiled.graph, name)
                 data = platform.npu_memory.read(address, compiled.graph.tensors[name].size)
-                left[name] = from_device(compiled, name, data or b"")
+                outputs[name] = from_device(compiled, name, data or b"")
 
         layers = [command.layer for command in compiled.commands]
         ran = run_program(config, self.program(), config.run.args, session, layers=layers, after=take)
         ended = ran.stop.reason is StopReason.EXIT
         self._collect()
-        detail = self._detail(left, self._codes(config, left) if ended else None)
+        detail = self._detail(outputs, self._codes(config, outputs) if ended else None)
         if ended and self.submit == GENERATED:
             firmware = replace(self, submit=FIRMWARE_SUBMITS).program()
             other = run_program(config, firmware, config.run.args, layers=layers)
@@ -222,8 +222,8 @@ class CompiledModel(Prepared["ModelDetail"]):
         """The codes that led to these outputs: those of IA, unless it has others, as after an injected fault."""
         if not rounded(self.compiled.model.proto):
             return {}
-        again, codes = ia.observed(self.compiled, config.npu, self.inputs)
-        same = all(values.tobytes() == outputs[name].tobytes() for name, values in again.items())
+        replay, codes = ia.observed(self.compiled, config.npu, self.inputs)
+        same = all(values.tobytes() == outputs[name].tobytes() for name, values in replay.items())
         return codes if same else {}
 
     def _collect(self) -> None:
@@ -297,15 +297,15 @@ class ModelDetail(Detail):
         used = model["precision"]
         rows += precision_rows(used)
         for name, check in self.checks.outputs.items():
-            found = "equal" if check["error"] == 0 else f"error {check['error']:.2e}, limit {check['limit']:.0e}"
-            found += "" if check["ok"] else f": DIFFERS{': ' * ('cause' in check)}{check.get('cause', '')}"
+            text = "equal" if check["error"] == 0 else f"error {check['error']:.2e}, limit {check['limit']:.0e}"
+            text += "" if check["ok"] else f": DIFFERS{': ' * ('cause' in check)}{check.get('cause', '')}"
             if check["trivial"]:
-                found += f"; {check['trivial']}"
-                found += "" if check["trivial"] == MISSING else ": this run proves nothing, give inputs with --input"
+                text += f"; {check['trivial']}"
+                text += "" if check["trivial"] == MISSING else ": this run proves nothing, give inputs with --input"
             if "arithmetic" in check:
-                whose = f"{used['converted']} arithmetic by onnx.reference" if used["converted"] else "one rounding"
-                found += f"; {whose}: error {check['arithmetic']:.2e}"
-            rows.append((f"output {name}", found))
+                source = f"{used['converted']} arithmetic by onnx.reference" if used["converted"] else "one rounding"
+                text += f"; {source}: error {check['arithmetic']:.2e}"
+            rows.append((f"output {name}", text))
         rows += codes_row(self.checks.codes)
         rows += submission_row(self.submission)
         for name, error in self.original_error.items():
@@ -323,8 +323,8 @@ def _kernels(compiled: Compiled, result: Result[Any], alone: int) -> list[tuple[
     by themselves."""
     if not compiled.kernels:
         return []
-    said, spent = str(compiled.kernels), kernel_cycles(result.json) if result.core is not None else alone
-    return [("kernels on the core", said if result.cycles is None else f"{said}, {spent:,} cycles")]
+    kernels, spent = str(compiled.kernels), kernel_cycles(result.json) if result.core is not None else alone
+    return [("kernels on the core", kernels if result.cycles is None else f"{kernels}, {spent:,} cycles")]
 
 
 def archive(tensors: Tensors) -> bytes:
@@ -402,7 +402,7 @@ class TimingDetail(Detail):
 
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         assert result.events is not None
-        why = result.analysis.explanation.to_json() if self.explained and result.analysis is not None else None
+        explanation = result.analysis.explanation.to_json() if self.explained and result.analysis is not None else None
         return {
             "timing_only": True,
             "events": result.events.count,
@@ -413,7 +413,7 @@ class TimingDetail(Detail):
                 "checks": {},
             },
             "finished": [one._asdict() for one in self.layers],
-            **({} if why is None else {"explanation": why}),
+            **({} if explanation is None else {"explanation": explanation}),
         }
 
     def sections(self, result: Result[Any]) -> list[Section]:

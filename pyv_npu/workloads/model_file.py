@@ -90,9 +90,9 @@ def load(
         if constants:
             raise UsageError("--constant: is for ONNX models; drop it")
         return load_mlir(path, shapes)
-    made = load_model(path, shapes, constants, arrays)
-    made.name = model_name(path)
-    return made
+    loaded = load_model(path, shapes, constants, arrays)
+    loaded.name = model_name(path)
+    return loaded
 
 
 def compile_loaded(config: Config, model: OnnxModel, choices: Choices) -> Compiled:

@@ -45,15 +45,15 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         raise UsageError(f"-o {args.out}: is the source; choose another name")
     isa = every_instruction(args.slot, args.march, parts(args.plugin).instructions)
     name = "standard input" if args.source == "-" else args.source
-    made = assemble(_read(args.source), isa, name, DRAM_BASE if args.base is None else args.base)
+    program = assemble(_read(args.source), isa, name, DRAM_BASE if args.base is None else args.base)
     if args.out is not None:
         args.out.resolve().parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(args.out, made.elf)
+        write_bytes(args.out, program.elf)
         show(str(args.out))
     else:
-        show("\n".join(listing(made, isa)) or "no instructions")
+        show("\n".join(listing(program, isa)) or "no instructions")
     if args.check:
-        _check(made, isa)
+        _check(program, isa)
     return OK
 
 
@@ -67,24 +67,24 @@ def _read(source: str) -> str:
         raise BadInputError(f"{source}: is not UTF-8 text; give an assembly source") from None
 
 
-def listing(made: "Assembled", isa: "Isa") -> Iterator[str]:
+def listing(program: "Assembled", isa: "Isa") -> Iterator[str]:
     """A line for each instruction, headed by the labels before it."""
-    for word in made.code:
-        for label in made.labels.get(word.address, ()):
+    for word in program.code:
+        for label in program.labels.get(word.address, ()):
             yield f"{word.address:08x} <{label}>:"
         digits = f"{word.word:0{2 * word.length}x}"
         yield f"{word.address:8x}:\t{digits:8}\t{isa.disassemble(word.word, word.address)}"
 
 
-def _check(made: "Assembled", isa: "Isa") -> None:
+def _check(program: "Assembled", isa: "Isa") -> None:
     """Say what riscv-assembler makes of the same instructions; PyvNpuError where the words differ."""
     from toolchain.assembler.second_opinion import SecondOpinion
 
     opinion = SecondOpinion()
-    found = [(word, opinion.word(isa.decode(word.word))) for word in made.code]
-    said = [(word, other) for word, other in found if other is not None]
-    diagnose(f"riscv-assembler encodes {len(said)} of the {len(found)} instructions")
-    for word, other in said:
+    opinions = [(word, opinion.word(isa.decode(word.word))) for word in program.code]
+    differences = [(word, other) for word, other in opinions if other is not None]
+    diagnose(f"riscv-assembler encodes {len(differences)} of the {len(opinions)} instructions")
+    for word, other in differences:
         if other != word.word:
             text = isa.disassemble(word.word, word.address).replace("\t", " ")
             raise PyvNpuError(f"line {word.line}: {text}: {word.word:08x} here, {other:08x} by riscv-assembler")

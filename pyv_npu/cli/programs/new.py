@@ -67,4 +67,4 @@ def _place(template: Path) -> Path:
 
 
 def _filled(text: str, words: dict[str, str]) -> str:
-    return re.sub(r"@(\w+)@", lambda found: words[found[1]], text)
+    return re.sub(r"@(\w+)@", lambda match: words[match[1]], text)

@@ -43,11 +43,11 @@ class Call:
         """Describe the run in the folder of `--report`, if there is one; `files`: what it reads besides its program."""
         if folder is None and self.opens:
             raise UsageError("--open: shows the page of a report; give --report DIR too")
-        own = effective.config.energy
+        energy = effective.config.energy
         if any(path.startswith("energy.") for path in effective.origins):
             from pyv_npu.config.energy_table import read_table  # few runs name one
 
-            read_table(own.table).dram(own.dram)
+            read_table(energy.table).dram(energy.dram)
         if folder is not None:
             from pyv_npu.report.run_folder import RunFolder
 

@@ -70,10 +70,10 @@ class Points:
                 changed = self._setting(name, value)
             except PyvNpuError:
                 continue  # the row of the point says what is wrong
-            taken = [key for key, _ in changed.settings if key in dict(self._base.settings)]
-            taken += [key for key in changed.options if getattr(self._base, key) != self._plain[key]]
-            if taken:
-                raise UsageError(f"axis {name}: {taken[0]} is set for all points too; drop one of them")
+            conflicts = [key for key, _ in changed.settings if key in dict(self._base.settings)]
+            conflicts += [key for key in changed.options if getattr(self._base, key) != self._plain[key]]
+            if conflicts:
+                raise UsageError(f"axis {name}: {conflicts[0]} is set for all points too; drop one of them")
 
     def command(self, values: Mapping[str, str]) -> list[str]:
         """The words of `pyv-npu run` that run a point."""
@@ -83,8 +83,8 @@ class Points:
         words += ["--trusted"] if args.trusted else []
         for key, value in args.settings:
             words += [f"--queue-size={value}"] if key == "queue_size" else ["--set", f"{key}={value}"]
-        for name, given in work.given(args).items():
-            for value in given if isinstance(given, list) else [given]:
+        for name, values_of_option in work.given(args).items():
+            for value in values_of_option if isinstance(values_of_option, list) else [values_of_option]:
                 words.append(name if value is True else f"{name}={value}")
         return words
 
@@ -121,8 +121,8 @@ class Points:
         for name, value in values.items():
             one = self._setting(name, value)
             args.settings += one.settings
-            for attribute, chosen in one.options.items():
-                setattr(args, attribute, chosen)
+            for attribute, selection in one.options.items():
+                setattr(args, attribute, selection)
         return args
 
     def _setting(self, name: str, value: str) -> Setting:
@@ -132,10 +132,10 @@ class Points:
             if kind == "option":
                 parsed = vars(self._parse(["run", self._base.program, f"--{_dashed(name)}={value}"]))
                 changed = {key: now for key, now in parsed.items() if now != self._plain.get(key)}
-                made = Setting(changed.pop("settings", ()), changed)
+                setting = Setting(changed.pop("settings", ()), changed)
             else:
-                made = Setting([(f"run.args.{name}" if kind == "argument" else name, value)], {})
-            self._known[name, value] = made
+                setting = Setting([(f"run.args.{name}" if kind == "argument" else name, value)], {})
+            self._known[name, value] = setting
         return self._known[name, value]
 
     def _kind(self, name: str) -> str | None:

@@ -43,10 +43,12 @@ class Recorded(NamedTuple):
         from pyv_npu.report.run_folder import fingerprints
 
         folder = self.path.parent
-        found = {}
+        paths = {}
         for name, digest in self.inputs_sha256.items():
-            here = Path(name)
-            places = dict.fromkeys((name, *map(str, (folder / self.directory / here, folder / here.name, here.name))))
+            relative = Path(name)
+            places = dict.fromkeys(
+                (name, *map(str, (folder / self.directory / relative, folder / relative.name, relative.name)))
+            )
             present = fingerprints(places)
             match = next((place for place in places if present.get(place) == digest), None)
             if match is None and present:
@@ -59,22 +61,22 @@ class Recorded(NamedTuple):
                 raise BadInputError(
                     f"{OPTION} {self.path}: {name}: is neither here nor where the run was started; put it back"
                 )
-            found[name] = match
-        return found
+            paths[name] = match
+        return paths
 
     def check(self, result: Mapping[str, Any]) -> None:
         """Say that the events are the recorded ones; PyvNpuError names the run whose events are not."""
         from pyv_npu.report.run_folder import event_hashes
         from pyv_npu.versions import versions
 
-        found = event_hashes(result)
+        sums = event_hashes(result)
         for name, digest in self.events_sha256.items():
-            if found.get(name) != digest:
-                here = versions()
-                other = [f"{part} {was}, here {here.get(part)}" for part, was in self.versions.items()
-                         if here.get(part) != was]  # fmt: skip
+            if sums.get(name) != digest:
+                versions_here = versions()
+                other = [f"{part} {was}, here {versions_here.get(part)}" for part, was in self.versions.items()
+                         if versions_here.get(part) != was]  # fmt: skip
                 raise PyvNpuError(
-                    f"{OPTION} {self.path}: the events of {name} differ (events_sha256 {str(found.get(name))[:12]}..., "
+                    f"{OPTION} {self.path}: the events of {name} differ (events_sha256 {str(sums.get(name))[:12]}..., "
                     f"recorded {digest[:12]}...); versions that differ: {', '.join(other) or 'none'}"
                 )
         if self.events_sha256:
@@ -87,13 +89,13 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     """Check the inputs, run what was recorded, compare the events."""
     recorded = read(args.replay)
     _only(args, call.parse(["run", OPTION, str(args.replay)]))
-    asked = call.parse(recorded.command_line[1:])
+    replay = call.parse(recorded.command_line[1:])
     if not args.trusted:
-        _check_harmless(options.effective(asked, str(recorded.path)).config, recorded.path)
+        _check_harmless(options.effective(replay, str(recorded.path)).config, recorded.path)
     moved = {name: place for name, place in recorded.find_inputs().items() if place != name}
-    _relocate(asked, moved)
+    _relocate(replay, moved)
     call.command_line, call.recorded = [moved.get(word, word) for word in recorded.command_line], recorded
-    effective = options.effective(asked, str(recorded.path))
+    effective = options.effective(replay, str(recorded.path))
     config = effective.config
     if moved.keys() & {config.run.program, *config.files}:
         from pyv_npu.config import with_values
@@ -102,10 +104,10 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         now: dict[str, object] = {key: moved.get(name, name) for key, name in named.items()}
         now["plugins"] = [moved.get(name, name) for name in config.plugins]
         effective = effective.adopt(with_values(config, now), OPTION)
-    return int(asked.perform(asked, effective, args, call))
+    return int(replay.perform(replay, effective, args, call))
 
 
-def _relocate(asked: argparse.Namespace, moved: Mapping[str, str]) -> None:
+def _relocate(replay: argparse.Namespace, moved: Mapping[str, str]) -> None:
     """Name the files of a command line as they are named from here."""
 
     def now(value: Any) -> Any:
@@ -113,8 +115,8 @@ def _relocate(asked: argparse.Namespace, moved: Mapping[str, str]) -> None:
             return type(value)(moved.get(str(value), value))
         return type(value)(now(item) for item in value) if type(value) in (list, tuple) else value
 
-    for name, value in vars(asked).items():
-        setattr(asked, name, now(value))
+    for name, value in vars(replay).items():
+        setattr(replay, name, now(value))
 
 
 def read(path: Path) -> Recorded:
@@ -144,17 +146,17 @@ def read(path: Path) -> Recorded:
         raise BadInputError(f"{OPTION} {file}: has no record of a run; name the run.yaml of a report") from None
 
 
-def _words(given: Mapping[str, str]) -> dict[str, str]:
-    if not isinstance(given, dict):
-        raise TypeError(given)
-    return {_word(name): _word(value) for name, value in given.items()}
+def _words(mapping: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(mapping, dict):
+        raise TypeError(mapping)
+    return {_word(name): _word(value) for name, value in mapping.items()}
 
 
-def _word(given: str) -> str:
+def _word(text: str) -> str:
     """Text of a record. ValueError for what is none, or cannot be the name of a file."""
-    if not isinstance(given, str) or "\0" in given:
-        raise ValueError(given)
-    return given
+    if not isinstance(text, str) or "\0" in text:
+        raise ValueError(text)
+    return text
 
 
 def _check_harmless(config: "Config", path: Path) -> None:
@@ -165,8 +167,8 @@ def _check_harmless(config: "Config", path: Path) -> None:
 
 def _only(args: argparse.Namespace, plain: argparse.Namespace) -> None:
     """UsageError for an option that contradicts the record."""
-    given = [name for name, value in vars(args).items() if name not in _KEPT and value != getattr(plain, name)]
-    if given:
-        kept = ", ".join(f"--{name}" for name in _KEPT)
-        name = "settings of the run" if given[0] == "settings" else given[0]
-        raise UsageError(f"{OPTION}: repeats a run as it was recorded, {name} cannot change; only {kept} go with it")
+    changed = [name for name, value in vars(args).items() if name not in _KEPT and value != getattr(plain, name)]
+    if changed:
+        allowed = ", ".join(f"--{name}" for name in _KEPT)
+        name = "settings of the run" if changed[0] == "settings" else changed[0]
+        raise UsageError(f"{OPTION}: repeats a run as it was recorded, {name} cannot change; only {allowed} go with it")

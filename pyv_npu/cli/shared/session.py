@@ -251,20 +251,20 @@ def write_traces(
 ) -> None:  # fmt: skip
     """The traces that are made when the runs are over, each in the folder of that name within that of the report;
     `watches`: what has observed the core, by the same names."""
-    wanted = args.trace or ()
+    traces = args.trace or ()
     for name, run in runs.items():
         watch = watches.get(name)
-        if PERFETTO in wanted:
+        if PERFETTO in traces:
             from pyv_npu.report.perfetto import write_trace
 
             write_trace(folder / name, run)
         if watch is None or watch.log is None:
             continue
-        if KONATA in wanted:
+        if KONATA in traces:
             from pyv_npu.traces.konata import write_konata
 
             write_konata(folder / name, run, watch.log)
-        if VCD in wanted:
+        if VCD in traces:
             from pyv_npu.traces.vcd_file import write_vcd
 
             write_vcd(folder / name, run, watch.log)
@@ -282,11 +282,11 @@ def _run_to(platform: "Platform", save: SavePoint) -> "Stop | None":
     if stop.reason != "limit" or platform.cycle < save.cycle:
         raise UsageError(f"no snapshot of cycle {save.cycle}: the run ended at {platform.cycle}; choose an earlier one")
     try:
-        made = platform.save()
+        snapshot = platform.save()
     except ExternalEngineError as error:
         platform.events.flush()
         return Stop(StopReason.ENGINE, None, str(error))
-    write_bytes(save.file, made.to_bytes())
+    write_bytes(save.file, snapshot.to_bytes())
     return None
 
 
@@ -306,9 +306,9 @@ def _save_point(text: str) -> SavePoint:
     return SavePoint(output.path(file), int(cycle))
 
 
-def _traces(known: tuple[str, ...], text: str) -> tuple[str, ...]:
+def _traces(traces: tuple[str, ...], text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name not in traces]
     if unknown:
-        raise UsageError(f"--trace {text}: unknown trace {unknown[0]!r}; there are {', '.join(known)}")
+        raise UsageError(f"--trace {text}: unknown trace {unknown[0]!r}; there are {', '.join(traces)}")
     return names

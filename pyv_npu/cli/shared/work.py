@@ -137,9 +137,9 @@ def arguments(parser: argparse.ArgumentParser, kinds: Collection[Kind]) -> None:
     """Add the options of the workloads that a command runs."""
     parser.set_defaults(**{row.name: None for rows in _TABLE.values() for row in rows})
     for title, rows in _TABLE.items():
-        chosen = [row for row in rows if set(row.kinds) & set(kinds)]
-        group = parser.add_argument_group(title) if chosen else None
-        for row in chosen:
+        selection = [row for row in rows if set(row.kinds) & set(kinds)]
+        group = parser.add_argument_group(title) if selection else None
+        for row in selection:
             assert group is not None
             group.add_argument(row.option, **row.settings)
 
@@ -152,10 +152,10 @@ def given(args: argparse.Namespace) -> dict[str, Any]:
 
 def workload(args: argparse.Namespace, config: "Config", kinds: Collection[Kind], verb: str) -> "Workload[Any]":
     """Return the workload of a command line. UsageError for an option, or a list, that the workload does not take."""
-    made = workloads(args, config, kinds, verb)
-    if len(made) > 1:
+    result = workloads(args, config, kinds, verb)
+    if len(result) > 1:
         raise UsageError(f"--qbits-kv {args.qbits_kv}: {verb} takes one width; `run` takes a list")
-    return made[0]
+    return result[0]
 
 
 def workloads(args: argparse.Namespace, config: "Config", kinds: Collection[Kind], verb: str) -> "list[Workload[Any]]":
@@ -202,12 +202,12 @@ def _reason(row: Row, kind: Kind, kinds: Collection[Kind]) -> str:
         return row.reason
     if row in _TABLE["models"]:
         return _GENERATING if kind is Kind.DECODER else _COMPILING
-    found = []
+    parts = []
     if Kind.BUILT_IN in row.kinds and Kind.BUILT_IN in kinds:
-        found.append("for built-in models (llama2-7b, ...)")
+        parts.append("for built-in models (llama2-7b, ...)")
     if Kind.DECODER in row.kinds:
-        found.append("for ONNX decoders that run with --generate N and --prompt")
-    return f"is {' and '.join(found)}"
+        parts.append("for ONNX decoders that run with --generate N and --prompt")
+    return f"is {' and '.join(parts)}"
 
 
 # -- from options to workloads -----------------------------------------------------------------------------------------
@@ -270,31 +270,31 @@ def _shown(args: argparse.Namespace) -> "tuple[tuple[Path, ...], int, str]":
 
 def _inputs(texts: Sequence[str]) -> "dict[str, Path | float]":
     """Files and numbers by input."""
-    made: dict[str, Path | float] = {}
+    inputs: dict[str, Path | float] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
             raise UsageError(f"--input {text}: must have the form NAME=FILE or NAME=NUMBER")
-        if name in made:
+        if name in inputs:
             raise UsageError(f"--input {text}: {name} is given twice; keep one")
         try:
-            made[name] = float(value)
+            inputs[name] = float(value)
         except ValueError:
-            made[name] = output.path(value)
-    return made
+            inputs[name] = output.path(value)
+    return inputs
 
 
 def _shapes(text: str) -> dict[str, tuple[int, ...]]:
     """The shapes of NAME=1,128 and of NAME=1,OTHER=128."""
-    made: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     name = ""
     for part in text.split(","):
         given, equals, size = part.rpartition("=")
         name = given if equals else name
-        if not (name and size.isdecimal() and 0 < int(size) < 1 << 31 and (not equals or name not in made)):
+        if not (name and size.isdecimal() and 0 < int(size) < 1 << 31 and (not equals or name not in shapes)):
             raise UsageError(f"--shape {text}: must have the form NAME=1,128, every dimension 1..{(1 << 31) - 1}")
-        made[name] = (*made.get(name, ()), int(size))
-    return made
+        shapes[name] = (*shapes.get(name, ()), int(size))
+    return shapes
 
 
 def _generations(args: argparse.Namespace, program: str) -> "list[Generation]":

@@ -74,9 +74,9 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     outcomes = []
     for mode in modes:
         call.progress.say(f"preparing {config.run.program}")
-        chosen = with_values(config, {options.MODE: mode})
-        prepared = workload.prepare(chosen)
-        outcomes.append(campaign.run_campaign(prepared, chosen, plan, args.n, config.run.seed, call.progress.say))
+        mode_config = with_values(config, {options.MODE: mode})
+        prepared = workload.prepare(mode_config)
+        outcomes.append(campaign.run_campaign(prepared, mode_config, plan, args.n, config.run.seed, call.progress.say))
     if args.csv is not None:
         write_file(args.csv, "--csv", campaign.csv(outcomes))
     result = {"schema": 1, "program": config.run.program, "modes": campaign.to_json(outcomes)}
@@ -90,16 +90,16 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 def _run_of(args: argparse.Namespace, words: Sequence[str]) -> list[str]:
     """The command `run` of the campaign's program, with the same options, but mode and faults."""
-    made, own, skip = ["pyv-npu", "run", args.program], [str(args.faults), args.program, "--json"], False
+    command, positional, skip = ["pyv-npu", "run", args.program], [str(args.faults), args.program, "--json"], False
     for word in words[2:]:
         name = word.partition("=")[0]
-        if skip or word in own:
+        if skip or word in positional:
             skip = False
         elif name in _NOT_OF_RUN:
             skip = "=" not in word
         elif not (word[:2] in ("-n", "-o") and word[:2] != word):
-            made.append(word)
-    return made
+            command.append(word)
+    return command
 
 
 def _count(text: str) -> int:

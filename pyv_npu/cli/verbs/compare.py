@@ -49,16 +49,16 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     return perform(args, effective, args, call)
 
 
-def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
-    """Run what `asked` says and answer as `shown` says; they differ in a replay."""
+def perform(run_args: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
+    """Run the work of `run_args` and answer as `shown` says; they differ in a replay."""
 
-    workload = work.workload(asked, effective.config, work.ON_CORE, NAME)
+    workload = work.workload(run_args, effective.config, work.ON_CORE, NAME)
     effective = effective.with_defaults(workload.defaults, workload.needs)
     config = effective.config
     workload.check(config)
     check_core(config)
     session.check_traces(shown)
-    sweeps = _sweeps(asked, shown, config.run.program)
+    sweeps = _sweeps(run_args, shown, config.run.program)
     call.begin_report(shown.report, NAME, effective, workload.files)
     call.progress.say(f"preparing {config.run.program}")
     prepared = workload.prepare(config)
@@ -72,14 +72,14 @@ def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.N
             write_half(call.report, interrupted.loose)
         raise
     cut = both.tight.stop.reason == "interrupted"
-    varies = isinstance(prepared, LoadedFirmware) and asked.phases != 0
-    if asked.phases and not varies:
-        raise UsageError(f"--phases {asked.phases}: {config.run.program} has no phases: drop it")
+    varies = isinstance(prepared, LoadedFirmware) and run_args.phases != 0
+    if run_args.phases and not varies:
+        raise UsageError(f"--phases {run_args.phases}: {config.run.program} has no phases: drop it")
     program = prepared.program() if varies else None
     swept, charts, complete = _swept(call, config, prepared, [] if cut else sweeps)
     both = replace(both, sweeps=swept)
     if program is not None and varies and both.same_results is not None and complete:
-        both = replace(both, phases=_phases(call, config, program, both, asked.phases))
+        both = replace(both, phases=_phases(call, config, program, both, run_args.phases))
     text = as_text(comparison_sections(both, config))
     if call.report is not None:
         from pyv_npu.report.write import write_comparison
@@ -125,9 +125,9 @@ def _phases(
     """The spread of the ratios over phases; None where there are none, or Ctrl-C came."""
     from pyv_npu.studies.phases import DEFAULT, arguments, run_phases
 
-    asked, count = count is not None, DEFAULT if count is None else count
+    explicit, count = count is not None, DEFAULT if count is None else count
     if not arguments(program, config, count):
-        if count and asked:
+        if count and explicit:
             diagnose(f"{program.name} takes neither burst nor gap, or they are 0: there is one phase")
         return None
     call.progress.say(f"{count} more phases in both modes")
@@ -140,11 +140,11 @@ def _phases(
         return None
 
 
-def _sweeps(asked: argparse.Namespace, shown: argparse.Namespace, program: str) -> "list[Sweep]":
+def _sweeps(run_args: argparse.Namespace, shown: argparse.Namespace, program: str) -> "list[Sweep]":
     """A report has those that belong to its program."""
     from pyv_npu.studies.break_even import AUTOMATIC
 
-    return list(AUTOMATIC.get(program, ())) if shown.report is not None and not asked.no_sweeps else []
+    return list(AUTOMATIC.get(program, ())) if shown.report is not None and not run_args.no_sweeps else []
 
 
 def _swept(

@@ -39,15 +39,15 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     if args.explain_passes and args.generate is not None:
         raise UsageError("--explain-passes: is for models that run once; drop it, or --generate")
     if args.emit is not None:
-        for option, given in (("--explain-passes", args.explain_passes), ("--weights-bin", args.weights_bin)):
-            if given:
+        for option, value in (("--explain-passes", args.explain_passes), ("--weights-bin", args.weights_bin)):
+            if value:
                 raise UsageError(f"{option}: --emit writes one stage; drop one of them")
     call.progress.say(f"compiling {args.program}")
     prepared = workload.prepare(config)
     assert isinstance(prepared, CompiledModel | ReadyDecoder)
     if args.emit is not None:
-        made = prepared.image() if args.emit == "elf" else prepared.emitted(args.emit)
-        write_bytes(args.output, made)
+        data = prepared.image() if args.emit == "elf" else prepared.emitted(args.emit)
+        write_bytes(args.output, data)
         show(f"{args.output}\n")
         return OK
     elf = prepared.image(apart=args.weights_bin)

@@ -32,14 +32,14 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         diff.threshold(text)
     before, after = diff.load(args.before), diff.load(args.after)
     limits = [diff.threshold(text, [*before.runs, *after.runs]) for text in args.fail_if]
-    beyond = diff.failures(before, after, limits)
-    found = diff.Difference(before, after)
+    violations = diff.failures(before, after, limits)
+    difference = diff.Difference(before, after)
     if args.output is not None:
         args.output.parent.mkdir(parents=True, exist_ok=True)
-        write_text(args.output, page(found))
-    json: dict[str, Any] = found.to_json([(limit.text, change) for limit, change in beyond])
-    output.show(as_json(json) if args.json else render(found))
-    for limit, change in beyond:
+        write_text(args.output, page(difference))
+    json: dict[str, Any] = difference.to_json([(limit.text, change) for limit, change in violations])
+    output.show(as_json(json) if args.json else render(difference))
+    for limit, change in violations:
         name = f"{change.run}: " if change.run else ""
         diagnose(f"{limit.text}: {name}{change.figure} {change.text}")
-    return BEYOND if beyond else output.OK
+    return BEYOND if violations else output.OK

@@ -137,7 +137,7 @@ def py_v() -> tuple[str, str]:
     missing = loader.missing()
     if missing is not None:
         return "", missing
-    found = loader.folder()
+    folder = loader.folder()
     if loader.home():
-        return f"{found} ({loader.HOME})", ""
-    return f"{found} (commit {pinned.COMMIT[:7]}, {pinned.COMMAND})" if found == str(pinned.copy()) else found, ""
+        return f"{folder} ({loader.HOME})", ""
+    return f"{folder} (commit {pinned.COMMIT[:7]}, {pinned.COMMAND})" if folder == str(pinned.copy()) else folder, ""

@@ -49,16 +49,16 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     return perform(args, effective, args, call)
 
 
-def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
-    """Run what `asked` says and answer as `shown` says; they differ in a replay. A model that needs more DRAM than an
-    unset key gives has as much as it needs."""
+def perform(run_args: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
+    """Run the work of `run_args` and answer as `shown` says; they differ in a replay. A model that needs more DRAM
+    than an unset key gives gets as much as it needs."""
     try:
-        return _perform(asked, effective, shown, call)
+        return _perform(run_args, effective, shown, call)
     except CapacityError as error:
         if DRAM_SIZE in effective.origins:
             raise
         call.end()
-        return _perform(asked, effective.with_defaults({DRAM_SIZE: error.size}, MODEL), shown, call)
+        return _perform(run_args, effective.with_defaults({DRAM_SIZE: error.size}, MODEL), shown, call)
 
 
 DRAM_SIZE = "npu.dram.size"
@@ -66,45 +66,45 @@ MODEL = "the model"
 """Origin of the size of DRAM that a model needs."""
 
 
-def _perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
-    workloads = work.workloads(asked, effective.config, work.RUN, NAME)
+def _perform(run_args: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
+    workloads = work.workloads(run_args, effective.config, work.RUN, NAME)
     first = workloads[0]
     effective = effective.with_defaults(first.defaults, first.needs)
     plan = None
-    if asked.faults is not None:
+    if run_args.faults is not None:
         from pyv_npu.faults.plan import read_plan
         from pyv_npu.studies import fault_outcomes
 
-        plan = read_plan(asked.faults)
+        plan = read_plan(run_args.faults)
         effective = effective.with_defaults(fault_outcomes.defaults(effective.config), "--faults")
     config = effective.config
     first.check(config)
     session.check(shown, config, core=first.uses_core(config), runs=len(workloads))
-    files = [*first.files, *(one for one in (asked.restore, asked.faults) if one is not None)]
+    files = [*first.files, *(one for one in (run_args.restore, run_args.faults) if one is not None)]
     files += [Path(name) for name in input_files(config.platform.serial)]
     call.begin_report(shown.report, NAME, effective, files)
     uart = None if shown.json else output.Uart(call.progress.erase)
     folder = None if call.report is None else call.report.folder
     config = session.with_waveform(shown, config, folder)
     watch = session.instruments(shown, folder)
-    drive = session.drive(shown, asked.restore, watch, call)
+    drive = session.drive(shown, run_args.restore, watch, call)
     results: list[Result[Any]] = []
     for one in workloads:
         call.progress.say(f"preparing {config.run.program}")
         prepared = one.prepare(config)
-        kept = shown.report is not None
+        keep = shown.report is not None
         if plan is None:
             call.progress.say(f"running {config.run.program}")
-            results.append(prepared.run(config, Session(uart, drive, keep=kept)))
+            results.append(prepared.run(config, Session(uart, drive, keep=keep)))
         else:
-            plain = Session(drive=session.drive(shown, asked.restore, None, call), faults=())
-            injected = Session(uart, drive, faults=plan, keep=kept)
+            plain = Session(drive=session.drive(shown, run_args.restore, None, call), faults=())
+            injected = Session(uart, drive, faults=plan, keep=keep)
             call.progress.say(f"running {config.run.program} without faults and with them")
             results.append(fault_outcomes.run_both(prepared, config, plain, injected))
     if uart is not None:
         uart.finish()
     if len(results) > 1:
-        return _show_widths(results, work.widths(asked), effective, shown, call)
+        return _show_widths(results, work.widths(run_args), effective, shown, call)
     result = results[0]
     text = _text(result, watch) if call.report is not None or not shown.json else ""
     if call.report is not None:

@@ -67,20 +67,20 @@ def execute(args: argparse.Namespace, call: Call) -> int:
             raise UsageError(f"{args.program}: says the axes; write {(*args.axes, *args.zip)[0]} into it")
         file = read(Path(args.program))
         _check_trusted(file, args)
-        args.program, base, made, named = file.program, file.base, file.plan, named or file.figures
+        args.program, base, sweep_plan, named = file.program, file.base, file.plan, named or file.figures
     else:
-        made = plan(args.axes, args.zip)
+        sweep_plan = plan(args.axes, args.zip)
     figures.chosen(named)
     work.check_program(args.program)
     points = Points(args, call.parse, _options_of_run())
-    for name in (*base, *made.names):
+    for name in (*base, *sweep_plan.names):
         points.check(name)
     points.check_free(base)
     points.base_with(base)
-    values = made.points()
+    values = sweep_plan.points()
     for point in values[:1]:
         points.check_free(point)
-    names = made.names
+    names = sweep_plan.names
     if values and points.both_modes(names, values[0]):
         names = (*names, Axis("mode", MODES).name)
         values = [{**point, "mode": mode} for point in values for mode in MODES]
@@ -137,12 +137,14 @@ def _sweep(
         core = any(job.workload.uses_core(job.config) for job in jobs.values())
         usual = (*(figures.ON_CORE if core else figures.ALONE), *figures.COSTS)
         shown = figures.chosen(tuple(dict.fromkeys((*(named or usual), *front))))
-        made = table(names, shown, rows, lambda address: progress.failed.get(address) or folder.record(address))
+        results = table(names, shown, rows, lambda address: progress.failed.get(address) or folder.record(address))
         if not named:
-            made = made.without([cost for cost in figures.COSTS if cost not in front and len(made.varied(cost)) < 2])
+            results = results.without(
+                [cost for cost in figures.COSTS if cost not in front and len(results.varied(cost)) < 2]
+            )
         links = {row.point: folder.link(row.address) for row in rows if row.address}
-        _write(args, call, folder, made, front or default_front(made), links)
-        return _answer(args, call, folder, made) if code is None else code
+        _write(args, call, folder, results, front or default_front(results), links)
+        return _answer(args, call, folder, results) if code is None else code
 
 
 def _rows(values: Sequence[Mapping[str, str]], points: Points) -> "tuple[list[Row], dict[str, Job]]":
@@ -221,8 +223,8 @@ def _write(
         diagnose(str(error))
     folder.describe({"schema": 1, "program": args.program, "axes": list(table.axes), "figures": list(table.figures),
                      "command_line": call.command_line})  # fmt: skip
-    again = shlex.join([*_again(call.command_line), "-o", "DIR", "--point", "N"])
-    folder.write_page(page(args.program, table, front, again, links))
+    command = shlex.join([*_again(call.command_line), "-o", "DIR", "--point", "N"])
+    folder.write_page(page(args.program, table, front, command, links))
     manifest.write(folder.place, NAME, fingerprints(_inputs(args)), [path.name for path in folder.tables()])
 
 

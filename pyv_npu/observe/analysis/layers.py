@@ -88,8 +88,8 @@ def layers(
     steps, index = known(spans.steps)
     length, kinds = steps["end"] - steps["start"], unit_kind(steps["unit"])
     for kind in UNITS:
-        chosen = kinds == kind
-        for layer, busy in zip(ordered, sums(index[chosen], length[chosen]), strict=True):
+        mask = kinds == kind
+        for layer, busy in zip(ordered, sums(index[mask], length[mask]), strict=True):
             layer.busy[kind.name.lower()] = busy
     worked, owner = known(spans.core)
     if len(worked):
@@ -105,8 +105,8 @@ def layers(
     size = lines["bytes"].astype(np.int64)
     past = (kinds == Kind.DMA) & (steps["aux"] & CACHED == 0)
     for name, writes, what in (("read", 0, What.L2_MISS), ("written", WRITES, What.L2_WRITE_BACK)):
-        chosen, through = past & (steps["aux"] & WRITES == writes), lines["what"] == what
-        direct = sums(index[chosen], steps["moved"][chosen])
+        mask, through = past & (steps["aux"] & WRITES == writes), lines["what"] == what
+        direct = sums(index[mask], steps["moved"][mask])
         cached = sums(line_index[through], size[through])
         for layer, direct_bytes, cached_bytes in zip(ordered, direct, cached, strict=True):
             setattr(layer, name, direct_bytes + cached_bytes)

@@ -64,8 +64,8 @@ def _critical_path(
 ) -> Path:
     """The end of the longest chain of commands that were accepted when they were, with units without end."""
     accepted = spans.commands["accepted"].tolist()
-    known = listed[: len(accepted)]
+    commands = listed[: len(accepted)]
     runner = Runner(config, values=False)
     for address, data in (memory or {}).items():
         runner.memory.write_bytes(address, data)
-    return CriticalPath(config, runner.memory).walk(runner.place(known), accepted[: len(known)])
+    return CriticalPath(config, runner.memory).walk(runner.place(commands), accepted[: len(commands)])

@@ -38,17 +38,17 @@ class Traffic:
 
         what = batch["what"]
         self.fetched += int(np.count_nonzero(what == What.FETCH))
-        where = np.flatnonzero((what == What.DMA_BEGIN) | (what == What.DMA_END))
-        if not len(where):
+        rows = np.flatnonzero((what == What.DMA_BEGIN) | (what == What.DMA_END))
+        if not len(rows):
             return
-        where = where[np.argsort(batch["unit"][where], kind="stable")]
-        unit, aux = batch["unit"][where], batch["aux"][where].astype(np.int64)
-        ends = np.flatnonzero(what[where] == What.DMA_END)
+        rows = rows[np.argsort(batch["unit"][rows], kind="stable")]
+        unit, aux = batch["unit"][rows], batch["aux"][rows].astype(np.int64)
+        ends = np.flatnonzero(what[rows] == What.DMA_END)
         first = np.diff(unit, prepend=-1) != 0
         begun = aux[ends - 1]
         for at in np.flatnonzero(first[ends]).tolist():
             begun[at] = self._open.get(int(unit[ends[at]]), 0)
-        _count(self.moved, begun, batch["bytes"][where[ends]], aux[ends])
+        _count(self.moved, begun, batch["bytes"][rows[ends]], aux[ends])
         last = np.flatnonzero(np.append(first[1:], True))
         self._open.update(zip(unit[last].tolist(), aux[last].tolist(), strict=True))
 
@@ -76,10 +76,10 @@ def _count(table: list[list[list[int]]], aux: "Integers", payload: Any, aligned:
 
 def traffic_of(batches: "Iterable[Batch]") -> Traffic:
     """Returns the traffic of a whole run from its events."""
-    made = Traffic()
+    traffic = Traffic()
     for batch in batches:
-        made.add(batch)
-    return made
+        traffic.add(batch)
+    return traffic
 
 
 def role_of(aux: Any) -> "Integers":

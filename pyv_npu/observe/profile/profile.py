@@ -217,8 +217,8 @@ class Profile:
         else:
             ring = self._npu.ring
             full = of_npu and offset == _HEAD and (ring.tail - value) & _WORD >= ring.size
-            place, again = (device.name, offset, write), Activity.QUEUE if full else Activity.POLLING
-            self._look(pc, cycles, place, value, Activity.MMIO, again)
+            place, repeat = (device.name, offset, write), Activity.QUEUE if full else Activity.POLLING
+            self._look(pc, cycles, place, value, Activity.MMIO, repeat)
 
     def _custom(self, pc: int, cycles: int, instruction: Instruction) -> None:
         value, stalled = int(self._hart.x[instruction.rd]), min(self._stalled, cycles)
@@ -234,16 +234,16 @@ class Profile:
             self._add(pc, cycles - stalled, Activity.CUSTOM)
             self._moved_on()
 
-    def _look(self, pc: int, cycles: int, place: object, value: int, first: Activity, again: Activity) -> None:
-        """A look at something; `first`, `again`: what its cycles are, and of a repetition also those since the last."""
-        known, now = self._looks.get(pc), (place, value)
-        if known == now and self._since is not None:
+    def _look(self, pc: int, cycles: int, place: object, value: int, first: Activity, repeat: Activity) -> None:
+        """Charge a look: its cycles to `first`, those of a repetition and since the last look to `repeat`."""
+        last, now = self._looks.get(pc), (place, value)
+        if last == now and self._since is not None:
             for charge, count in self._since:
                 self.cycles[charge] -= count
                 if not self.cycles[charge]:
                     del self.cycles[charge]
-                self.cycles[charge._replace(activity=again)] += count
-            self.cycles[Charge(self.stacks.now, pc, again)] += cycles
+                self.cycles[charge._replace(activity=repeat)] += count
+            self.cycles[Charge(self.stacks.now, pc, repeat)] += cycles
             self._since = []
             return
         if len(self._looks) >= MOST_LOOKS:

@@ -39,11 +39,11 @@ class Stacks:
 
     def sites(self, stack: int) -> list[int]:
         """The addresses of the calls of a stack, the outermost first; `TRAP` in the place of a trap."""
-        found = []
+        sites = []
         while stack not in (PROGRAM, INTERRUPT):
-            found.append(self._site[stack])
+            sites.append(self._site[stack])
             stack = self._parent[stack]
-        return found[::-1]
+        return sites[::-1]
 
     def root(self, stack: int) -> int:
         """`PROGRAM` or `INTERRUPT`."""

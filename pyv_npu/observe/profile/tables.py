@@ -50,11 +50,11 @@ class Profiled:
     @cached_property
     def _names(self) -> Mapping[int, str]:
         """Address -> function."""
-        found = {}
+        names = {}
         for pc in {charge.pc for charge in self.profile.cycles}:
             function = self.program.function_at(pc)
-            found[pc] = UNKNOWN if function is None else function.name
-        return found
+            names[pc] = UNKNOWN if function is None else function.name
+        return names
 
     def functions(self) -> list[Share]:
         """Returns shares by function, most cycles first, then by name."""
@@ -80,7 +80,7 @@ class Profiled:
         retired: Counter[tuple[str, Line | None]] = Counter()
         for pc, count in self.profile.instructions.items():
             retired[keys[pc]] += count
-        shares = [Share(*key, retired[key], found.total(), found) for key, found in spent.items()]
+        shares = [Share(*key, retired[key], cycles.total(), cycles) for key, cycles in spent.items()]
         return sorted(shares, key=lambda share: (-share.cycles, share.function, share.line or Line("", 0)))
 
     # -- text and tables ---------------------------------------------------------------------------------------
@@ -141,11 +141,11 @@ class Profiled:
                 first += ["[trap]"] if site == TRAP else frames(site)
             return tuple(first)
 
-        found: Counter[tuple[str, ...]] = Counter()
+        totals: Counter[tuple[str, ...]] = Counter()
         for (stack, pc, activity), count in self.profile.cycles.items():
             last = () if activity is Activity.EXECUTING else (f"[{_SHORT[activity]}]",)
-            found[(*callers(stack), *frames(pc), *last)] += count
-        return dict(sorted(found.items()))
+            totals[(*callers(stack), *frames(pc), *last)] += count
+        return dict(sorted(totals.items()))
 
     def folded(self) -> str:
         """Folded stacks."""

@@ -351,20 +351,20 @@ class Boundary:
             for flags, first, after in self._flagged:
                 flags[first:after] = bytes(after - first)
             self._checks.idle()
-            for known in (self._flagged, self._status, self._polls):
-                known.clear()
+            for table in (self._flagged, self._status, self._polls):
+                table.clear()
 
     def _touched(self, address: int, size: int) -> list[Holding]:
         """Return the device's holdings of these bytes, and update the flags of their line."""
         self._settle()
-        found = self._ledger.holdings.at(address, size)
+        holdings = self._ledger.holdings.at(address, size)
         line, table = address & -DESCRIPTOR_SIZE, self._shadow.table_at(address)
         if table is not None:
             flags = 0
             for holding in self._ledger.holdings.at(line, DESCRIPTOR_SIZE):
                 flags |= _FLAGS[holding.role]
             table.flags[line - table.base >> 6] = flags
-        return found
+        return holdings
 
     def _load(self, address: int, size: int, start: int) -> None:
         side = Side("load", start, self._hart.pc, back=int(self._hart.x[RA]))

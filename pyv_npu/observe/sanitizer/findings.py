@@ -191,9 +191,9 @@ class Notebook:
     def add(self, rule: Rule, first: Side, second: Side, address: int, size: int, note: str = "") -> None:
         """Note that a rule was broken at size bytes from an address."""
         key = rule, self._functions(first), self._functions(second), note
-        known = self._found.get(key)
-        if known is not None:
-            known.count += 1
+        finding = self._found.get(key)
+        if finding is not None:
+            finding.count += 1
         elif len(self._found) >= KEPT:
             self._dropped += 1
         else:

@@ -62,19 +62,19 @@ class Ledger:
     ) -> Submission:
         """A descriptor belongs to the device now, with these regions."""
         self.submissions += 1
-        made = Submission(self.submissions, side, address, index, descriptor)
-        made.cluster = min(made.cluster, len(self._cluster_before) - 1)
-        made.all_before, made.cluster_before = self._all_before, self._cluster_before[made.cluster]
-        made.held = [Holding(region, role, made) for region, role in holdings]
-        for holding in made.held:
+        submission = Submission(self.submissions, side, address, index, descriptor)
+        submission.cluster = min(submission.cluster, len(self._cluster_before) - 1)
+        submission.all_before, submission.cluster_before = self._all_before, self._cluster_before[submission.cluster]
+        submission.held = [Holding(region, role, submission) for region, role in holdings]
+        for holding in submission.held:
             self.holdings.add(holding)
-        self._in_flight[made.number] = made
+        self._in_flight[submission.number] = submission
         if index is not None:
-            self._ring[index] = made
-            self._slots.append(made)
+            self._ring[index] = submission
+            self._slots.append(submission)
         if descriptor.opcode == Opcode.BARRIER:
-            self.barrier(descriptor.function, [made.cluster])
-        return made
+            self.barrier(descriptor.function, [submission.cluster])
+        return submission
 
     def accepted(self, submission: Submission, ticket: int, stream: int) -> None:
         """The device has given it a ticket, in the order of acceptance."""
@@ -110,8 +110,8 @@ class Ledger:
         first = self._events.count - len(batch)
         fresh = batch[max(0, self._seen - first) :]
         self._seen = first + len(batch)
-        chosen = fresh[np.isin(fresh["what"], _WANTED)]
-        columns = (chosen[name].tolist() for name in ("cycle", "what", "ticket", "bytes", "aux"))
+        rows = fresh[np.isin(fresh["what"], _WANTED)]
+        columns = (rows[name].tolist() for name in ("cycle", "what", "ticket", "bytes", "aux"))
         for event in zip(*columns, strict=True):
             self._event(*event)
 

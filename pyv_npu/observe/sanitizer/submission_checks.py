@@ -91,16 +91,18 @@ class SubmissionChecks:
     def check_ticket(self, side: Side, ticket: int, address: int) -> None:
         older = self._asked_by.get(ticket) if ticket else None
         if older is not None and not older.observed:
-            again = side._replace(ticket=ticket)
-            self._notebook.add(Rule.TICKET_REUSED, older.side, again, address + TICKET_OFFSET, WIDTH)
+            current = side._replace(ticket=ticket)
+            self._notebook.add(Rule.TICKET_REUSED, older.side, current, address + TICKET_OFFSET, WIDTH)
 
     def _check_variable(self, holding: Holding) -> None:
         """An output that begins in a variable must end in it."""
         region, owner = holding.region, holding.owner
         ends = [end for start, end in self._variables if start <= region.address < end]
         if ends and region.end > max(ends):
-            beyond = max(ends)
-            self._notebook.add(Rule.OUTSIDE, owner.side, owner.side, beyond, region.end - beyond, opcode_of(owner))
+            outermost = max(ends)
+            self._notebook.add(
+                Rule.OUTSIDE, owner.side, owner.side, outermost, region.end - outermost, opcode_of(owner)
+            )
 
     def _check_written(self, holding: Holding) -> None:
         """Check that a command reads what has been written, or is the output of an older one."""
@@ -122,12 +124,12 @@ class SubmissionChecks:
     def _check_order(self, holding: Holding) -> None:
         """Two writers of the same bytes need an order that the program has made, or a reader between them."""
         region, owner = holding.region, holding.owner
-        found = [
+        overlaps = [
             one for one in self._ledger.holdings.at(region.address, region.end - region.address)
             if one.owner is not owner and conflict(one.region, region)
         ]  # fmt: skip
-        readers = [one.owner.number for one in found if one.role is Role.INPUT]
-        for other in (one.owner for one in found if one.role is Role.OUTPUT):
+        readers = [one.owner.number for one in overlaps if one.role is Role.INPUT]
+        for other in (one.owner for one in overlaps if one.role is Role.OUTPUT):
             ordered = other.number <= owner.all_before or (
                 other.cluster == owner.cluster and other.number <= owner.cluster_before
             )

@@ -69,9 +69,11 @@ class Plan:
         drawn = min(count, self.sample.count) if self.sample is not None else count
         if drawn + len(self.listed) > MOST_POINTS:
             raise UsageError(f"a sweep of {drawn + len(self.listed):,} points: there may be {MOST_POINTS:,}; sample it")
-        chosen = product(*groups) if self.sample is None else _sampled(groups, self.sample)
+        combinations = product(*groups) if self.sample is None else _sampled(groups, self.sample)
         crossed = (
-            ({name: value for part in parts for name, value in part.items()} for parts in chosen) if groups else ()
+            ({name: value for part in parts for name, value in part.items()} for parts in combinations)
+            if groups
+            else ()
         )
         unique = {tuple(sorted(point.items())): point for point in (*crossed, *self.listed)}
         return list(unique.values())
@@ -122,17 +124,17 @@ def axis(text: str) -> Axis:
 def values_of(text: str, shown: str) -> tuple[str, ...]:
     """The values of an axis: words, and ranges of integers, separated by commas. A comma within brackets separates
     nothing. UsageError shows `shown`."""
-    found: list[str] = []
+    values: list[str] = []
     for part in re.findall(r"(?:\[[^\]]*\]|[^,\[\]])+", text):
-        found += _range(part, shown) if _RANGE.fullmatch(part) else [digits(part.strip())]
-    if not found or not all(found):
+        values += _range(part, shown) if _RANGE.fullmatch(part) else [digits(part.strip())]
+    if not values or not all(values):
         raise UsageError(f"axis {shown}: has no value; give some, as in {FORM}")
-    if len(found) > MOST_VALUES:
-        raise UsageError(f"axis {shown}: {len(found):,} values, there may be {MOST_VALUES:,}; take a larger step")
-    if len(set(found)) != len(found):
-        twice = next(value for value in found if found.count(value) > 1)
+    if len(values) > MOST_VALUES:
+        raise UsageError(f"axis {shown}: {len(values):,} values, there may be {MOST_VALUES:,}; take a larger step")
+    if len(set(values)) != len(values):
+        twice = next(value for value in values if values.count(value) > 1)
         raise UsageError(f"axis {shown}: gives {twice} twice; keep one")
-    return tuple(found)
+    return tuple(values)
 
 
 _RANGE = re.compile(r"-?[\w.]+:-?[\w.]+(:[x+-]?[\w.]+)?")
@@ -140,8 +142,8 @@ _RANGE = re.compile(r"-?[\w.]+:-?[\w.]+(:[x+-]?[\w.]+)?")
 
 def _range(text: str, shown: str) -> list[str]:
     """`1:64:x2` multiplies, `0:100:20` adds, `1:4` adds 1. The end belongs to it where it is met."""
-    first, last, *given = text.split(":")
-    step = given[0] if given else "1"
+    first, last, *step_text = text.split(":")
+    step = step_text[0] if step_text else "1"
     factor = step.startswith("x")
     try:
         low, high, by = map(integer, (first, last, step.removeprefix("x")))
@@ -150,26 +152,26 @@ def _range(text: str, shown: str) -> list[str]:
     if (factor and (by < 2 or low < 1)) or (not factor and by == 0):
         rule = "a factor of at least 2, from at least 1" if factor else "another step than 0"
         raise UsageError(f"axis {shown}: {text} never ends; give {rule}")
-    found = []
+    values = []
     while (low <= high) if factor or by > 0 else (low >= high):
-        found.append(str(low))
+        values.append(str(low))
         low = low * by if factor else low + by
-        if len(found) > MOST_VALUES:
+        if len(values) > MOST_VALUES:
             raise UsageError(f"axis {shown}: {text} has more than {MOST_VALUES:,} values; take a larger step")
-    if not found:
+    if not values:
         raise UsageError(f"axis {shown}: {text} runs from {first} to {last} and holds no value; turn it round")
-    return found
+    return values
 
 
-def checked(made: Plan) -> Plan:
+def checked(candidate: Plan) -> Plan:
     """The plan. UsageError where axes are given twice, or cannot advance together, or there are none."""
-    names = [axis.name for axis in made.axes]
+    names = [axis.name for axis in candidate.axes]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"axis {name}: is given twice; keep one")
-    sizes = {axis.name: len(axis.values) for axis in made.axes}
+    sizes = {axis.name: len(axis.values) for axis in candidate.axes}
     used: set[str] = set()
-    for group in made.together:
+    for group in candidate.together:
         shown = ",".join(group)
         for name in group:
             if name not in sizes:
@@ -180,9 +182,9 @@ def checked(made: Plan) -> Plan:
         if len({sizes[name] for name in group}) > 1:
             counts = ", ".join(f"{name} has {sizes[name]}" for name in group)
             raise UsageError(f"--zip {shown}: axes that advance together have equally many values: {counts}")
-    if not names and not made.listed:
+    if not names and not candidate.listed:
         raise UsageError(f"a sweep needs an axis: {FORM}")
-    return made
+    return candidate
 
 
 # -- from a file -------------------------------------------------------------------------------------------------------
@@ -227,7 +229,7 @@ def read(path: Path) -> SweepFile:
 
 
 def _of(document: Mapping[str, Any]) -> SweepFile:
-    axes = [Axis(str(name), _listed(str(name), given)) for name, given in document.get("axes", {}).items()]
+    axes = [Axis(str(name), _listed(str(name), values)) for name, values in document.get("axes", {}).items()]
     repeat = document.get("repeat", 1)
     if not 1 <= repeat <= MOST_VALUES:
         raise UsageError(f"repeat {repeat}: must be from 1 to {MOST_VALUES}")
@@ -239,21 +241,21 @@ def _of(document: Mapping[str, Any]) -> SweepFile:
     zipped = document.get("zip", [])
     if not all(isinstance(group, list) for group in zipped):
         raise UsageError("zip: must be a list of lists of axes")
-    made = Plan(
+    candidate = Plan(
         tuple(axes), tuple(tuple(map(str, group)) for group in zipped), _sample(document.get("sample")),
         tuple({str(name): _word(value) for name, value in point.items()} for point in points),
     )  # fmt: skip
     base = {str(name): _word(value) for name, value in document.get("base", {}).items()}
-    return SweepFile(document["program"], checked(made), base, tuple(map(str, document.get("figures", ()))))
+    return SweepFile(document["program"], checked(candidate), base, tuple(map(str, document.get("figures", ()))))
 
 
-def _listed(name: str, given: object) -> tuple[str, ...]:
+def _listed(name: str, values: object) -> tuple[str, ...]:
     """A list of values, each as it is, or the text that the command line takes."""
-    if isinstance(given, list):
-        if not given:
+    if isinstance(values, list):
+        if not values:
             raise UsageError(f"axis {name}: has no value; give some, as in {FORM}")
-        return tuple(_word(value) for value in given)
-    return values_of(_word(given), f"{name}={given}")
+        return tuple(_word(value) for value in values)
+    return values_of(_word(values), f"{name}={values}")
 
 
 def _word(value: object) -> str:
@@ -266,15 +268,15 @@ def _word(value: object) -> str:
 _SAMPLE = tuple(one.name for one in fields(Sample))
 
 
-def _sample(given: Mapping[str, Any] | None) -> Sample | None:
-    if given is None:
+def _sample(document: Mapping[str, Any] | None) -> Sample | None:
+    if document is None:
         return None
-    unknown = [word for word in given if word not in _SAMPLE]
+    unknown = [word for word in document if word not in _SAMPLE]
     if unknown:
         raise UsageError(f"sample: {unknown[0]}: unknown; it has {', '.join(_SAMPLE)}")
-    made = Sample(**given) if "count" in given else Sample(0)
-    if type(made.count) is not int or not 1 <= made.count <= MOST_POINTS:
+    sample = Sample(**document) if "count" in document else Sample(0)
+    if type(sample.count) is not int or not 1 <= sample.count <= MOST_POINTS:
         raise UsageError(f"sample: count: must be an integer from 1 to {MOST_POINTS}")
-    if made.method not in METHODS or type(made.seed) is not int:
+    if sample.method not in METHODS or type(sample.seed) is not int:
         raise UsageError(f"sample: method must be one of {', '.join(METHODS)}, and seed an integer")
-    return made
+    return sample

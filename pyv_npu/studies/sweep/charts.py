@@ -67,10 +67,10 @@ def effects(table: Table, axis: str, figures: Sequence[str]) -> tuple[Chart | No
 
 def heat(table: Table, down: str, across: str, figure: str) -> Chart:
     """The mean of a figure at each pair of values; the largest is darkest."""
-    found: dict[tuple[Cell, Cell], list[float]] = {}
+    results: dict[tuple[Cell, Cell], list[float]] = {}
     for row, result in numbers(table, figure):
-        found.setdefault((row[down], row[across]), []).append(result)
-    means = {pair: sum(values) / len(values) for pair, values in found.items()}
+        results.setdefault((row[down], row[across]), []).append(result)
+    means = {pair: sum(values) / len(values) for pair, values in results.items()}
     low, high = min(means.values()), max(means.values())
     scale = scale_of([high], table.figures[figure].unit)
     columns = table.varied(across)[:MAX_CELLS]
@@ -88,20 +88,20 @@ def heat(table: Table, down: str, across: str, figure: str) -> Chart:
 
 
 def front(
-    table: Table, chosen: Sequence[str], axes: Sequence[str], figures: Sequence[str], links: Mapping[int, str]
+    table: Table, objectives: Sequence[str], axes: Sequence[str], figures: Sequence[str], links: Mapping[int, str]
 ) -> Chart:
     """Returns the Pareto chart of the chosen figures, all points included; a third figure is the size of a point.
     Below, each point is a line through its axes and figures. A selection in either chart applies to both."""
-    x, y, *third = chosen
-    rows = [row for row in table.good if all(isinstance(row[name], int | float) for name in chosen)][:MAX_LINES]
-    best = {row[POINT] for row in pareto(table, *chosen)}
+    x, y, *third = objectives
+    rows = [row for row in table.good if all(isinstance(row[name], int | float) for name in objectives)][:MAX_LINES]
+    best = {row[POINT] for row in pareto(table, *objectives)}
     rows.sort(key=lambda row: row[POINT] in best)  # which are drawn above the others
     steps = {row[POINT] for row in pareto(table, x, y)}
     modes = [mode for mode in by_mode(table) if mode != ALL]
-    scales = {name: scale_of([float(row[name]) for row in rows], table.figures[name].unit) for name in chosen}  # type: ignore[arg-type]
+    scales = {name: scale_of([float(row[name]) for row in rows], table.figures[name].unit) for name in objectives}  # type: ignore[arg-type]
     points = [
         {**{key: row[name] / scales[name].factor  # type: ignore[operator]
-            for key, name in zip(("x", "y", "size"), chosen, strict=False)},
+            for key, name in zip(("x", "y", "size"), objectives, strict=False)},
          "front": "Pareto front" if row[POINT] in best else "beaten", "step": row[POINT] in steps,
          "point": row[POINT], "mode": row.get(MODE) or "point", "run": links.get(int(str(row[POINT]))),
          "set": ", ".join(f"{name} = {row[name]}" for name in axes if name != MODE)}
@@ -140,11 +140,11 @@ def front(
         ],
     }  # fmt: skip
     spec: dict[str, Any] = {"vconcat": [scatter]}
-    names = [name for name in dict.fromkeys((*axes, *figures, *chosen)) if len({row[name] for row in rows}) > 1]
+    names = [name for name in dict.fromkeys((*axes, *figures, *objectives)) if len({row[name] for row in rows}) > 1]
     if len(names) > 2 and len(rows) > 2:
         spec["vconcat"].append(_parallel(rows, names, points, shade))
     caption = (
-        f"{len(best)} of {len(table.good):,} points are beaten by no other in {', '.join(chosen)} (small is good); "
+        f"{len(best)} of {len(table.good):,} points are beaten by no other in {', '.join(objectives)} (small is good); "
         "drag over points to follow them; a click opens the report or result of a point"
     )
     return Chart("front", f"{y} against {x}", caption, spec)
@@ -189,9 +189,9 @@ def _parallel(rows: Sequence[Mapping[str, Cell]], names: Sequence[str], points: 
 
 def _places(values: Sequence[Cell]) -> dict[Cell, float]:
     """Returns each value's position from 0 to 1; words by their order."""
-    known = list(dict.fromkeys(values))
-    if all(isinstance(value, int | float) for value in known):
-        known.sort(key=lambda value: float(value))  # type: ignore[arg-type]
-        low, high = float(known[0]), float(known[-1])  # type: ignore[arg-type]
-        return {value: (float(value) - low) / (high - low) if high > low else 0.5 for value in known}  # type: ignore[arg-type]
-    return {value: index / max(len(known) - 1, 1) for index, value in enumerate(known)}
+    distinct = list(dict.fromkeys(values))
+    if all(isinstance(value, int | float) for value in distinct):
+        distinct.sort(key=lambda value: float(value))  # type: ignore[arg-type]
+        low, high = float(distinct[0]), float(distinct[-1])  # type: ignore[arg-type]
+        return {value: (float(value) - low) / (high - low) if high > low else 0.5 for value in distinct}  # type: ignore[arg-type]
+    return {value: index / max(len(distinct) - 1, 1) for index, value in enumerate(distinct)}

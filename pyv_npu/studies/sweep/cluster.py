@@ -91,13 +91,13 @@ def _client(scheduler: str) -> "Iterator[Client]":
 
     named = {"scheduler_file": scheduler} if Path(scheduler).is_file() else {"address": scheduler}
     try:
-        made = Client(**named, timeout=PATIENCE)
+        connection = Client(**named, timeout=PATIENCE)
     except (TimeoutError, OSError, ValueError) as error:
-        why = "; ".join(str(error).splitlines()) or type(error).__name__
+        reason = "; ".join(str(error).splitlines()) or type(error).__name__
         raise UsageError(
-            f"--scheduler {scheduler}: no scheduler answers ({why}); `dask scheduler` starts one"
+            f"--scheduler {scheduler}: no scheduler answers ({reason}); `dask scheduler` starts one"
         ) from None
-    with made as client:
+    with connection as client:
         yield client
 
 
@@ -107,12 +107,12 @@ def _check_workers(client: "Client", scheduler: str, code: str) -> int:
         client.wait_for_workers(1, timeout=PATIENCE)
     except (TimeoutError, OSError):
         raise UsageError(f"--scheduler {scheduler}: has no workers; `dask worker ADDRESS` starts one") from None
-    found = client.run(versions_here)
-    for worker, (theirs, folder) in found.items():
-        if theirs != code:
+    workers = client.run(versions_here)
+    for worker, (worker_code, folder) in workers.items():
+        if worker_code != code:
             raise UsageError(
                 f"--scheduler {scheduler}: worker {worker} has another version of PyV-NPU; install this one"
             )
         if folder != os.getcwd():
             raise UsageError(f"--scheduler {scheduler}: worker {worker} runs in {folder}; start it in {os.getcwd()}")
-    return len(found)
+    return len(workers)

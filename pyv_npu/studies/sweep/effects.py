@@ -18,10 +18,10 @@ def numbers(table: Table, figure: str) -> list[tuple[Row, float]]:
 
 def main_effect(table: Table, axis: str, figure: str) -> list[tuple[Cell, float]]:
     """Mean of a figure at each value of an axis, over everything else."""
-    found: dict[Cell, list[float]] = {}
+    results: dict[Cell, list[float]] = {}
     for row, number in numbers(table, figure):
-        found.setdefault(row[axis], []).append(number)
-    return [(value, _mean(found[value])) for value in table.varied(axis) if value in found]
+        results.setdefault(row[axis], []).append(number)
+    return [(value, _mean(results[value])) for value in table.varied(axis) if value in results]
 
 
 class Effect(NamedTuple):
@@ -38,12 +38,12 @@ class Effect(NamedTuple):
 def sensitivity(table: Table, figure: str) -> list[Effect]:
     """Axes with several values, those that move a figure most first."""
     mean = _mean([number for _, number in numbers(table, figure)])
-    found = []
+    effects = []
     for axis in table.axes:
         means = [value for _, value in main_effect(table, axis, figure)]
         if len(means) > 1:
-            found.append(Effect(axis, min(means), max(means), (max(means) - min(means)) / mean if mean else 0.0))
-    return sorted(found, key=lambda effect: -effect.share)
+            effects.append(Effect(axis, min(means), max(means), (max(means) - min(means)) / mean if mean else 0.0))
+    return sorted(effects, key=lambda effect: -effect.share)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -98,14 +98,14 @@ def default_front(table: Table) -> tuple[str, ...]:
 def crossings(points: Sequence[tuple[int, float, float]]) -> list[float]:
     """Returns the x where two figures are equal, by linear interpolation between points (x, one, other); [] for
     none."""
-    found: list[float] = []
+    result: list[float] = []
     rows = sorted((x, Fraction(str(one)) - Fraction(str(other))) for x, one, other in points)
-    for (x, here), (y, there) in pairwise(rows):
-        if here == 0:
-            found.append(float(x))
-        elif here * there < 0:
-            found.append(round(float(x + (y - x) * here / (here - there)), 3))
-    return found + [float(x) for x, difference in rows[-1:] if difference == 0]
+    for (x, difference_low), (y, difference_high) in pairwise(rows):
+        if difference_low == 0:
+            result.append(float(x))
+        elif difference_low * difference_high < 0:
+            result.append(round(float(x + (y - x) * difference_low / (difference_low - difference_high)), 3))
+    return result + [float(x) for x, difference in rows[-1:] if difference == 0]
 
 
 class BreakEven(NamedTuple):

@@ -24,12 +24,12 @@ class Figure(NamedTuple):
 
 def derived(run: Result[Any]) -> dict[str, Any]:
     """Returns a record's figures besides the JSON object of its run, those of all submissions."""
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "clock_hz": run.config.npu.clock_hz,
         "correct": run.correct,
         "difference": "" if run.correct else run.detail.difference,
     }
-    return found if run.core is None else found | submissions(run)
+    return result if run.core is None else result | submissions(run)
 
 
 def costs(config: Config) -> dict[str, int | float]:
@@ -49,13 +49,13 @@ def submissions(run: Result[Any]) -> dict[str, Any]:
     `core_per_command` is the core time in submit functions over the commands, where overlapping calls count once;
     `submit_per_compute` the sum of t_submit over the busy cycles of tensor and vector engines.
     """
-    known = [s for s in run.latency.submissions if s.t0 is not None]
-    spans = [span for s in known if (span := s.span("t0", "t2")) is not None]
+    complete = [s for s in run.latency.submissions if s.t0 is not None]
+    spans = [span for s in complete if (span := s.span("t0", "t2")) is not None]
     engines = run.counters or {"te_busy": (), "ve_busy": ()}
     response = run.latency.stage("response")
     return {
         "t_submit": _ratio(sum(spans), len(spans)),
-        "core_per_command": _ratio(_covered(known), len(known)),
+        "core_per_command": _ratio(_covered(complete), len(complete)),
         "submit_per_compute": _ratio(sum(spans), sum(engines["te_busy"]) + sum(engines["ve_busy"])),
         "response": _ratio(response.total, len(response)),
         "rejected": run.latency.rejected,
@@ -77,10 +77,10 @@ def _ratio(total: int, count: int) -> float | None:
     return round(total / count, 3) if count else None
 
 
-def _covered(known: Sequence[Submission]) -> int:
+def _covered(selection: Sequence[Submission]) -> int:
     """Cycles in the union of [t0, t1)."""
     total = reach = 0
-    for t0, t1 in sorted((s.t0, s.t1) for s in known if s.t0 is not None and s.t1 is not None):
+    for t0, t1 in sorted((s.t0, s.t1) for s in selection if s.t0 is not None and s.t1 is not None):
         total += max(0, t1 - max(t0, reach))
         reach = max(reach, t1)
     return total
@@ -202,24 +202,24 @@ def _sum(values: Any) -> Cell:
 
 def chosen(names: Sequence[str]) -> dict[str, Figure]:
     """Figures by name. UsageError for a word that is no figure."""
-    found = {}
+    selection = {}
     for name in names:
         if name in FIGURES:
-            found[name] = FIGURES[name]
+            selection[name] = FIGURES[name]
         elif "." in name:
-            found[name] = Figure("", f"{name} of the result", _scalar(f"result.{name}"))
+            selection[name] = Figure("", f"{name} of the result", _scalar(f"result.{name}"))
         else:
             hint = did_you_mean(name, FIGURES)
             raise UsageError(
                 f"--figures {name}: is no figure{hint}; there are {', '.join(FIGURES)}, and paths into the JSON of a "
                 "run, such as latency.reasons.bus"
             )
-    return found
+    return selection
 
 
 def _scalar(path: str) -> Callable[[Record], Cell]:
     def value(record: Record) -> Cell:
-        found = at(record, path)
-        return found if isinstance(found, int | float | str) else _sum(found)
+        result = at(record, path)
+        return result if isinstance(result, int | float | str) else _sum(result)
 
     return value

@@ -39,15 +39,15 @@ def _verdict(points: Points, figures: Sequence[str]) -> list[Part]:
 
 
 def page(
-    program: str, points: Points, front: Sequence[str], again: str, links: Mapping[int, str] = NO_LINKS
+    program: str, points: Points, front: Sequence[str], command: str, links: Mapping[int, str] = NO_LINKS
 ) -> str:  # fmt: skip
-    """Writes the document. `front`: two or three figures of the Pareto front; `again`: the command that writes the
+    """Writes the document. `front`: two or three figures of the Pareto front; `command`: the command that writes the
     report of point N; `links`: by point, the path of its report or result."""
     failed = sum(row[ERROR] is not None for row in points.rows)
     figures = [name for name in points.named if numbers(points, name)]
     axes = [axis for axis in points.axes if len(points.varied(axis)) > 1]
     tiles = [Tile("points", number(len(points.rows)), "points" + (f", {failed:,} failed" if failed else ""))]
-    sections = [Section("table", "Table", _table(points, again, links))]
+    sections = [Section("table", "Table", _table(points, command, links))]
     if figures:
         shown = [name for name in figures if name not in COSTS][:MAX_FIGURES] or figures[:1]
         tiles += _tiles(points, figures[0])
@@ -118,13 +118,13 @@ def _points(points: Points, links: Mapping[int, str] = NO_LINKS) -> Table:
 
 
 def _rows(
-    points: Points, heads: Sequence[str], chosen: Sequence[Mapping[str, Figure]], links: Mapping[int, str],
+    points: Points, heads: Sequence[str], pages: Sequence[Mapping[str, Figure]], links: Mapping[int, str],
     name: str = "point",
 ) -> Table:  # fmt: skip
     """A table of some points, with the figures and axes of `heads`."""
     units = ["", *(points.figures[head].unit if head in points.figures else "" for head in heads)]
     rows: list[list[Value]] = [[_number(row[POINT], links), *(row[head] for head in heads)]
-                               for row in chosen[:MAX_ROWS]]  # fmt: skip
+                               for row in pages[:MAX_ROWS]]  # fmt: skip
     return Table((POINT, *heads), rows, True, units, figures=f"{name}.{{0}}.{{head}}")
 
 
@@ -134,11 +134,11 @@ def _number(point: object, links: Mapping[int, str]) -> Cell:
     return Cell(number(point), link=links.get(point, ""), value=point)
 
 
-def _table(points: Points, again: str, links: Mapping[int, str]) -> list[Part]:
+def _table(points: Points, command: str, links: Mapping[int, str]) -> list[Part]:
     total = len(points.rows)
     more = f" The first {MAX_ROWS:,} of {total:,} are here, all in table.csv." if total > MAX_ROWS else ""
     text = "A number leads to the result of its point, or to its report; for a report, with the folder of this page: "
-    text += f"{again}.{more}"
+    text += f"{command}.{more}"
     return [Note(text, "muted"), _points(points, links)]
 
 

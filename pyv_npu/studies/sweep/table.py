@@ -56,8 +56,8 @@ class Table:
 
     def without(self, figures: Sequence[str]) -> "Table":
         """The table without some figures."""
-        kept = {name: figure for name, figure in self.figures.items() if name not in figures}
-        return Table(self.axes, kept, self.rows)
+        figures_left = {name: figure for name, figure in self.figures.items() if name not in figures}
+        return Table(self.axes, figures_left, self.rows)
 
     def varied(self, axis: str) -> list[Cell]:
         """The values of an axis in the order of the table."""
@@ -69,22 +69,22 @@ def table(
 ) -> Table:
     """Read the records of all rows. Axes whose values are all integers have numbers."""
     integers = {name for name in axes if all(_is_integer(row.values.get(name, "")) for row in rows)}
-    made: list[Mapping[str, Cell]] = []
+    cells: list[Mapping[str, Cell]] = []
     for row in rows:
         values: dict[str, Cell] = {}
         for name in axes:
-            given = row.values.get(name)
-            values[name] = int(given, 0) if name in integers and given is not None else given
-        kept: Record = (record(row.address) or {"error": "was not run"}) if row.address else {"error": row.problem}
-        found = {**kept, "costs": row.costs}
-        made.append(
+            text = row.values.get(name)
+            values[name] = int(text, 0) if name in integers and text is not None else text
+        entry: Record = (record(row.address) or {"error": "was not run"}) if row.address else {"error": row.problem}
+        fields = {**entry, "costs": row.costs}
+        cells.append(
             {
-                POINT: row.point, **values, **{name: figure.of(found) for name, figure in figures.items()},
-                STOP: at(found, "result.stop_reason"), EXIT: at(found, "result.exit_code"),
-                ERROR: _error(found), ADDRESS: row.address[:SHORT] or None,
+                POINT: row.point, **values, **{name: figure.of(fields) for name, figure in figures.items()},
+                STOP: at(fields, "result.stop_reason"), EXIT: at(fields, "result.exit_code"),
+                ERROR: _error(fields), ADDRESS: row.address[:SHORT] or None,
             }
         )  # fmt: skip
-    return Table(tuple(axes), figures, made)
+    return Table(tuple(axes), figures, cells)
 
 
 def _error(record: Record) -> str | None:
