@@ -110,9 +110,9 @@ def compile_layers(
         generate(graph, memory, target, granularity) if not phases else _by_phase(graph, memory, target, phases)
     )
     commands = addressed(made_commands, memory.commands)
-    made = Program(graph, memory, tuple(commands), tuple(_remembered(stages)), tuple(names), target)
-    _check_end(made, target, name or graph.name)
-    return made
+    program = Program(graph, memory, tuple(commands), tuple(_remembered(stages)), tuple(names), target)
+    _check_end(program, target, name or graph.name)
+    return program
 
 
 def _mapping(graph: Graph, mapping: MappingOptions, names: Sequence[str], granularity: str) -> MappingOptions:
@@ -139,10 +139,10 @@ def _mapping(graph: Graph, mapping: MappingOptions, names: Sequence[str], granul
 def _remembered(stages: Sequence[tuple[str, Graph]]) -> Iterator[tuple[str, Graph]]:
     """The stages without what weights were between passes: only the first, the last and the one that is quantized are
     asked for values, and each set is as large as the model."""
-    asked = [0, len(stages) - 1, *(at - 1 for at, (stage, _) in enumerate(stages) if stage == "quantization")]
-    held = {id(values) for at in asked if stages for values in stages[at][1].constants.values()}
+    indices = [0, len(stages) - 1, *(at - 1 for at, (stage, _) in enumerate(stages) if stage == "quantization")]
+    shared = {id(values) for at in indices if stages for values in stages[at][1].constants.values()}
     for stage, graph in stages:
-        constants = {name: values for name, values in graph.constants.items() if id(values) in held}
+        constants = {name: values for name, values in graph.constants.items() if id(values) in shared}
         yield stage, replace(graph, constants=constants)
 
 
@@ -151,15 +151,15 @@ def _by_phase(
 ) -> list[Command]:  # fmt: skip
     """The commands of each phase; those of the layers without a name are filled up with NOP to the same number."""
     named = tuple(name for name, _ in phases if name)
-    made: list[list[Command]] = []
+    phase_commands: list[list[Command]] = []
     for name, position in phases:
         layers = [one for one in graph.layers if (one.id.startswith(name) if name else not one.id.startswith(named))]
-        made.append(generate(replace(graph, layers=layers), memory, target, "tile", position))
-    most = max((len(one) for one, (name, _) in zip(made, phases, strict=True) if not name), default=0)
+        phase_commands.append(generate(replace(graph, layers=layers), memory, target, "tile", position))
+    longest = max((len(one) for one, (name, _) in zip(phase_commands, phases, strict=True) if not name), default=0)
     idle = Command(graph.layers[-1].id, Descriptor(opcode=Opcode.NOP))
-    for one, (name, _) in zip(made, phases, strict=True):
-        one += [idle] * (0 if name else most - len(one))
-    return [command for one in made for command in one]
+    for one, (name, _) in zip(phase_commands, phases, strict=True):
+        one += [idle] * (0 if name else longest - len(one))
+    return [command for one in phase_commands for command in one]
 
 
 def addressed(commands: list[Command], base: int) -> list[Command]:

@@ -73,5 +73,7 @@ def compile_graph(
     phases: Sequence[tuple[str, int]] = (),
 ) -> Compiled:  # fmt: skip
     """Compile the layers that a model became; `phases` as `toolchain.backend.compile_layers`."""
-    made = compile_layers(graph, target, passes=passes, granularity=granularity, name=model.name, phases=phases)
-    return Compiled(made.graph, made.memory, made.commands, made.stages, made.passes, made.target, model=model)
+    program = compile_layers(graph, target, passes=passes, granularity=granularity, name=model.name, phases=phases)
+    return Compiled(
+        program.graph, program.memory, program.commands, program.stages, program.passes, program.target, model=model
+    )

@@ -126,10 +126,10 @@ class Architecture(NamedTuple):
         base, *extensions = march.split("_")
         missing = [name for name in _SYSTEM if name not in extensions]
         abi = "-mabi=ilp32" + ("d" if "d" in base[4:] else "f" if "f" in base[4:] else "")
-        own, ours = (
+        user, runtime = (
             "_".join([base, *(name for name in extensions if name != without), *missing]) for without in ("", "zbs")
         )
-        return cls((f"-march={own}", abi), (f"-march={ours}", abi), (f"-march={base}", abi))
+        return cls((f"-march={user}", abi), (f"-march={runtime}", abi), (f"-march={base}", abi))
 
 
 def compile_flags(march: str = MARCH, slot: int = DEFAULT_SLOT) -> list[str]:
@@ -143,8 +143,8 @@ def compile_flags(march: str = MARCH, slot: int = DEFAULT_SLOT) -> list[str]:
 def link_flags(march: str = MARCH) -> list[str]:
     """Return the flags with which it links: the objects of `runtime_sources` belong to every program."""
     script = f"-T{LINKER_SCRIPT}"
-    found = [f"-T{link_script()}" if flag == script else flag for flag in LINK_FLAGS]
-    return [*Architecture.of(march).link, *found]
+    flags = [f"-T{link_script()}" if flag == script else flag for flag in LINK_FLAGS]
+    return [*Architecture.of(march).link, *flags]
 
 
 def link_script() -> Path:
@@ -239,8 +239,8 @@ def build_program(
     with tempfile.TemporaryDirectory() as scratch:
         options = _options(folder, slot, debug, portable=False)
         job = _Job(compiler, folder, Path(scratch), options, Architecture.of(march))
-        own = [job.compile_own(source, flags) for source in sources]
-        job.link([*job.compile(RUNTIME_SOURCES), *own, *(path.resolve() for path in objects)], out)
+        user_objects = [job.compile_own(source, flags) for source in sources]
+        job.link([*job.compile(RUNTIME_SOURCES), *user_objects, *(path.resolve() for path in objects)], out)
     return out
 
 
@@ -257,28 +257,28 @@ class _Job(NamedTuple):
         """Sources of the package. Their objects are kept with native code, and compiled where none are kept."""
         cache, hashes = code_cache(), source_hashes(self.folder)
         flags = [*self.architecture.runtime, *COMPILE_FLAGS, *self.options, f"-I{HEADERS}"]
-        made = []
+        objects = []
         for source in sources:
-            made.append(self.scratch / (source.replace("/", "_") + ".o"))
+            objects.append(self.scratch / (source.replace("/", "_") + ".o"))
             inputs = repr((self.compiler, source, flags, str(self.folder), hashes))
             key = hashlib.sha256(inputs.encode()).digest()
-            kept = None if cache is None else cache.get(key)
-            if kept is not None:
-                made[-1].write_bytes(kept)
+            cached = None if cache is None else cache.get(key)
+            if cached is not None:
+                objects[-1].write_bytes(cached)
                 continue
-            run_tool([self.compiler.path, *flags, "-c", source, "-o", str(made[-1])], self.folder)
+            run_tool([self.compiler.path, *flags, "-c", source, "-o", str(objects[-1])], self.folder)
             if cache is not None:
-                cache.put(key, made[-1].read_bytes())
-        return made
+                cache.put(key, objects[-1].read_bytes())
+        return objects
 
     def compile_own(self, source: Path, flags: Sequence[str]) -> Path:
         """A source of the user, named as the user names it."""
-        made = self.scratch / f"own_{len(list(self.scratch.iterdir()))}.o"
+        output = self.scratch / f"own_{len(list(self.scratch.iterdir()))}.o"
         language = CPLUSPLUS_FLAGS if source.suffix in CPLUSPLUS else ()
-        given = [*self.architecture.compile, *OWN_FLAGS, *language, *self.options]
-        given += [*flags, f"-I{self.folder / HEADERS}"]
-        run_tool([self.compiler.path, *given, "-c", str(source), "-o", str(made)])
-        return made
+        options = [*self.architecture.compile, *OWN_FLAGS, *language, *self.options]
+        options += [*flags, f"-I{self.folder / HEADERS}"]
+        run_tool([self.compiler.path, *options, "-c", str(source), "-o", str(output)])
+        return output
 
     def link(self, objects: Iterable[Path], out: Path) -> None:
         flags = [*self.architecture.link, *LINK_FLAGS]
@@ -298,8 +298,8 @@ def _options(folder: Path, slot: int, debug: bool, *, portable: bool = True) -> 
 def _known(name: str) -> Application:
     row = application(name)
     if row is None:
-        known = ", ".join(other.name for other in APPLICATIONS)
-        raise ToolchainError(f"{name}: no such program; there are {known}")
+        names = ", ".join(other.name for other in APPLICATIONS)
+        raise ToolchainError(f"{name}: no such program; there are {names}")
     return row
 
 
@@ -318,8 +318,8 @@ def source_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of every file that goes into a program, by path relative to `folder`."""
     kinds = (".c", ".h", ".S", ".ld")
     folders = (HEADERS, "lib", "apps")
-    found = sorted(path for name in folders for path in (folder / name).rglob("*") if path.suffix in kinds)
-    return {path.relative_to(folder).as_posix(): _sha256(path) for path in found}
+    paths = sorted(path for name in folders for path in (folder / name).rglob("*") if path.suffix in kinds)
+    return {path.relative_to(folder).as_posix(): _sha256(path) for path in paths}
 
 
 def find_tool(name: str, packages: str, purpose: str) -> str:

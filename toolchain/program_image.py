@@ -44,15 +44,15 @@ def build_image(
     the sidecar file WEIGHTS and its address. `bare`: without them too, for one who loads them himself.
     ToolchainError when the firmware is not one for models.
     """
-    where = {"commands": len(compiled.commands), "descriptors": compiled.memory.commands}
+    values = {"commands": len(compiled.commands), "descriptors": compiled.memory.commands}
     if compiled.kernels:
-        where["kernels"] = compiled.kernels
+        values["kernels"] = compiled.kernels
         if b"kernels\0" not in firmware:
             layer = next(one.layer for one in compiled.commands if one.descriptor.opcode == Opcode.CORE)
             raise ToolchainError(f"layer {layer}: is a kernel on the core, which this firmware does not run")
     apart = apart or compiled.memory.beyond
     content = pieces(compiled, inputs, apart=apart or bare)
-    image = with_pieces(firmware, content, compiled.end, {**where, **(arguments or {})})
+    image = with_pieces(firmware, content, compiled.end, {**values, **(arguments or {})})
     return _naming(image, compiled, bytes(32) if bare else _digest(compiled)) if apart else image
 
 
@@ -108,13 +108,13 @@ def constants(compiled: Program) -> Iterator[Piece]:
 
 def _digest(compiled: Program) -> bytes:
     """SHA-256 of weights.bin."""
-    made, (at, end) = sha256(), compiled.memory.weights
+    digest, (at, end) = sha256(), compiled.memory.weights
     for piece in sorted(constants(compiled), key=lambda piece: piece.address):
-        made.update(bytes(piece.address - at))
-        made.update(piece.data)
+        digest.update(bytes(piece.address - at))
+        digest.update(piece.data)
         at = piece.address + len(piece.data)
-    made.update(bytes(end - at))
-    return made.digest()
+    digest.update(bytes(end - at))
+    return digest.digest()
 
 
 def _naming(image: bytes, compiled: Program, digest: bytes) -> bytes:
@@ -130,11 +130,11 @@ def _naming(image: bytes, compiled: Program, digest: bytes) -> bytes:
     sections = elf.table(elf.structs.Elf_Shdr, elf.header.e_shoff, elf.header.e_shnum)
     notes = next(section for section in sections if section.sh_type == "SHT_NOTE")
     sections.append(Container(**{**notes, "sh_offset": len(image), "sh_size": len(note)}))
-    made = bytearray(image + note)
-    elf.header.e_shoff, elf.header.e_shnum = len(made), len(sections)
+    result = bytearray(image + note)
+    elf.header.e_shoff, elf.header.e_shnum = len(result), len(sections)
     for section in sections:
-        made += elf.structs.Elf_Shdr.build(section)
-    return elf.with_header(made)
+        result += elf.structs.Elf_Shdr.build(section)
+    return elf.with_header(result)
 
 
 class _Elf:

@@ -45,8 +45,8 @@ def command_lines(graph: Graph, commands: Sequence[Command], base: int, target: 
             waits = (last[name] for name in before.get(command.layer, ()) if name in last)
             for ticket in sorted(ticket for ticket in waits if ticket <= index):
                 yield json.dumps({"stage": COMMANDS, "op": "WAIT", "ev": ticket, "layer": command.layer})
-        own = layers.get(command.layer)
-        yield json.dumps({"stage": COMMANDS, **_operation(command, own.op_type if own else "", target)})
+        layer_ir = layers.get(command.layer)
+        yield json.dumps({"stage": COMMANDS, **_operation(command, layer_ir.op_type if layer_ir else "", target)})
         pointer = f"{base + index * DESCRIPTOR_SIZE:#x}"
         yield json.dumps({"stage": COMMANDS, "op": "ENQCMD_T", "desc_ptr": pointer, "ticket": index + 1})
     if commands:
@@ -95,13 +95,16 @@ def _kv_tiles(command: Command, d: Descriptor, opcode: Opcode) -> list[dict[str,
 
     if command.block is None:
         return [tile(KV_READ if opcode is Opcode.KV_READ else KV_WRITE, d.tile_m * d.tile_k)]
-    own = command.block.own(opcode)
-    size = own["head_dim"]
+    per_op = command.block.own(opcode)
+    size = per_op["head_dim"]
     if opcode is Opcode.KV_APPEND:
         return [tile(KV_WRITE, d.tile_m * size)]
     if opcode is Opcode.KV_READ:
         return [tile(KV_READ, d.tile_m * size)]
-    return [tile(KV_READ, d.tile_n * size), *([tile(KV_WRITE, own["q_len"] * size)] if own["attn_flags"] & 2 else [])]
+    return [
+        tile(KV_READ, d.tile_n * size),
+        *([tile(KV_WRITE, per_op["q_len"] * size)] if per_op["attn_flags"] & 2 else []),
+    ]
 
 
 def _unit(opcode: Opcode) -> str:

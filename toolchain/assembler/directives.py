@@ -44,8 +44,8 @@ class Directives:
             data = characters(text)
             if data is None:
                 raise ValueError(f"{statement.word} {text}: must be text in double quotes")
-            made = data + STRINGS[statement.word]
-            self._to.add(len(made), statement.line, lambda address, made=made: made)  # type: ignore[misc]
+            content = data + STRINGS[statement.word]
+            self._to.add(len(content), statement.line, lambda address, content=content: content)  # type: ignore[misc]
 
     def align(self, statement: Statement) -> None:
         to = self._to

@@ -37,8 +37,8 @@ def encode(isa: Isa, simple: Simple, address: int, value: Value, halves: Value) 
     parts = row.format.text.split(",") if row.format.text else []
     optional = sum(part.startswith("mode") for part in parts)
     if not len(parts) - optional <= len(simple.operands) <= len(parts):
-        wanted = ", ".join(part for part in parts if not part.startswith("mode")) or "no operands"
-        raise ValueError(f"{simple.name}: takes {wanted}; {len(simple.operands)} operands are given")
+        operands = ", ".join(part for part in parts if not part.startswith("mode")) or "no operands"
+        raise ValueError(f"{simple.name}: takes {operands}; {len(simple.operands)} operands are given")
     fields = {"imm": 0 if parts and parts[-1] == _EXACT else 7} if optional else {}
     at = address - simple.pair
     for part, text in zip(parts, simple.operands, strict=False):
@@ -65,13 +65,13 @@ def _field(part: str, text: str, address: int, at: int, value: Value, halves: Va
     if part in ("rd", "rs1", "rs2", "rs3"):
         return {part: register(text)}
     if part in ("(rs1)", "imm(rs1)"):
-        found = _BASED.fullmatch(text)
-        if found is None or found[2].lower() not in REGISTERS:
+        match = _BASED.fullmatch(text)
+        if match is None or match[2].lower() not in REGISTERS:
             raise ValueError(f"{text!r}: must be an offset and a register, for example 8(sp)")
-        offset = _immediate(found[1].strip() or "0", at, value, halves)
+        offset = _immediate(match[1].strip() or "0", at, value, halves)
         if part == "(rs1)" and offset:
             raise ValueError(f"{text!r}: has an offset, and must be a register in parentheses")
-        return {"rs1": register(found[2]), **({"imm": offset} if part == "imm(rs1)" else {})}
+        return {"rs1": register(match[2]), **({"imm": offset} if part == "imm(rs1)" else {})}
     if part == "target":
         return {"imm": _wrapped(value(text) - address)}
     if part == "upper":
@@ -99,29 +99,29 @@ def _ordering(text: str) -> int:
 
 
 def _immediate(text: str, at: int, value: Value, halves: Value) -> int:
-    found = _RELOCATED.fullmatch(text)
-    if found is None:
+    match = _RELOCATED.fullmatch(text)
+    if match is None:
         return _wrapped(value(text))
-    match found[1]:
+    match match[1]:
         case "lo":
-            return _low(value(found[2]))
+            return _low(value(match[2]))
         case "pcrel_lo":
-            return _low(halves(found[2].strip()))
+            return _low(halves(match[2].strip()))
         case "pair_lo":
-            return _low(value(found[2]) - at)
-    raise ValueError(f"%{found[1]}: must be %lo or %pcrel_lo here")
+            return _low(value(match[2]) - at)
+    raise ValueError(f"%{match[1]}: must be %lo or %pcrel_lo here")
 
 
 def _upper(text: str, at: int, value: Value) -> int:
-    found = _RELOCATED.fullmatch(text)
-    if found is None:
+    match = _RELOCATED.fullmatch(text)
+    if match is None:
         number = value(text)
         if not 0 <= number < 1 << 20:
             raise ValueError(f"{text}: must be 0..{(1 << 20) - 1}")
         return number
-    if found[1] not in ("hi", "pcrel_hi"):
-        raise ValueError(f"%{found[1]}: must be %hi or %pcrel_hi here")
-    distance = value(found[2]) - (at if found[1] == "pcrel_hi" else 0)
+    if match[1] not in ("hi", "pcrel_hi"):
+        raise ValueError(f"%{match[1]}: must be %hi or %pcrel_hi here")
+    distance = value(match[2]) - (at if match[1] == "pcrel_hi" else 0)
     return (distance + 0x800 >> 12) & 0xFFFFF
 
 

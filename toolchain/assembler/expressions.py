@@ -22,11 +22,11 @@ def evaluate(text: str, lookup: Lookup) -> int:
     tokens, at = [], 0
     text = text.rstrip()
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
+        match = _TOKEN.match(text, at)
+        if match is None:
             raise ValueError(f"{text[at:].strip()!r} is no expression")
-        tokens.append(found[0].strip())
-        at = found.end()
+        tokens.append(match[0].strip())
+        at = match.end()
     parser = _Parser(tokens, lookup)
     value = parser.binary(0, 0)
     if parser.rest:

@@ -103,15 +103,15 @@ class Layout:
 
         return evaluate(text, lookup)
 
-    def value(self, text: str, order: int, here: int) -> int:
+    def value(self, text: str, order: int, position: int) -> int:
         """The value in the second pass."""
-        return evaluate(text, lambda name: here if name == "." else self.address(self.place(name, order)))
+        return evaluate(text, lambda name: position if name == "." else self.address(self.place(name, order)))
 
     def place(self, name: str, order: int) -> Place:
         if name[:-1].isdecimal() and name[-1] in "bf":
-            found = [place for at, place in self._numbered[name[:-1]] if (at <= order) == (name[-1] == "b")]
-            if found:
-                return found[-1] if name[-1] == "b" else found[0]
+            places = [place for at, place in self._numbered[name[:-1]] if (at <= order) == (name[-1] == "b")]
+            if places:
+                return places[-1] if name[-1] == "b" else places[0]
         elif name in self.symbols:
             return self.symbols[name]
         raise ValueError(f"{name}: is not defined" + (" here" if order == self.order else ""))

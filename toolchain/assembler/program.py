@@ -55,9 +55,9 @@ class _Assembler:
         end = self.layout.lay_out(self.base)
         if end > 1 << 32:
             raise AssemblyError(f"{self.name}: ends at {end:#x}, beyond 32 bits; choose a lower base")
-        made = [self._filled(name, section) for name, section in self.layout.sections.items()]
-        kept = [index for index, section in enumerate(made) if section.size or section.name == ".text"]
-        where = {made[index].name: number for number, index in enumerate(kept)}
+        sections = [self._filled(name, section) for name, section in self.layout.sections.items()]
+        indices = [index for index, section in enumerate(sections) if section.size or section.name == ".text"]
+        numbers = {sections[index].name: number for number, index in enumerate(indices)}
         symbols, labels = [], defaultdict[int, list[str]](list)
         for name, place in self.layout.symbols.items():
             value = self.layout.address(place)
@@ -65,7 +65,7 @@ class _Assembler:
                 labels[value].append(name)
             symbols.append(
                 elf_file.Symbol(
-                    name, value, where.get(place.section), name in self.layout.exported, name in self.layout.functions
+                    name, value, numbers.get(place.section), name in self.layout.exported, name in self.layout.functions
                 )
             )
         entry = (
@@ -73,7 +73,7 @@ class _Assembler:
             if "_start" in self.layout.symbols
             else self.layout.sections[".text"].address
         )
-        file = elf_file.write([made[index] for index in kept], symbols, entry & 0xFFFF_FFFF)
+        file = elf_file.write([sections[index] for index in indices], symbols, entry & 0xFFFF_FFFF)
         return Assembled(file, tuple(self.code), {address: tuple(names) for address, names in labels.items()})
 
     # -- first pass ----------------------------------------------------------------------------------------------------

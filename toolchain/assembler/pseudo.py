@@ -100,12 +100,12 @@ def expanded(name: str, operands: tuple[str, ...], is_register: bool) -> list[Si
         row = ("jalr {0}, 0({1})",)
     if row is None:
         return [Simple(name, operands)]
-    made = []
+    instructions = []
     for at, text in enumerate(row):
         word, _, rest = text.partition(" ")
         parts = tuple(part.strip().format(*operands) for part in rest.split(",")) if rest else ()
-        made.append(Simple(word, parts, 4 * at))
-    return made
+        instructions.append(Simple(word, parts, 4 * at))
+    return instructions
 
 
 def load_immediate(register: str, value: int) -> list[Simple]:
@@ -115,5 +115,5 @@ def load_immediate(register: str, value: int) -> list[Simple]:
         return [Simple("addi", (register, "x0", str(value)))]
     low = (value & 0xFFF ^ 0x800) - 0x800
     upper = (value - low >> 12) & 0xFFFFF
-    made = [Simple("lui", (register, str(upper)))]
-    return [*made, Simple("addi", (register, register, str(low)))] if low else made
+    instructions = [Simple("lui", (register, str(upper)))]
+    return [*instructions, Simple("addi", (register, register, str(low)))] if low else instructions

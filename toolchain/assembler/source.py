@@ -33,15 +33,15 @@ def statements(text: str, name: str) -> Iterator[Statement]:
     if len(text) > MOST_BYTES:
         raise AssemblyError(f"{name}: has {len(text)} characters, at most {MOST_BYTES} are assembled; cut it up")
 
-    def blank(found: re.Match[str]) -> str:
-        return found[1] or " " + "\n" * found[0].count("\n")
+    def blank(match: re.Match[str]) -> str:
+        return match[1] or " " + "\n" * match[0].count("\n")
 
     for number, line in enumerate(_COMMENT.sub(blank, text).splitlines(), 1):
         for part in _split(line, ";"):
             labels = []
-            while found := LABEL.match(part):
-                labels.append(found[1])
-                part = part[found.end() :]
+            while match := LABEL.match(part):
+                labels.append(match[1])
+                part = part[match.end() :]
             word, rest = (*part.split(None, 1), "", "")[:2]
             if word or labels:
                 if word and not re.fullmatch(r"[A-Za-z_.][\w.]*", word):
@@ -70,12 +70,12 @@ def characters(text: str) -> bytes | None:
     """The bytes of a quoted string; None: it is none."""
     if not re.fullmatch(_STRING, text):
         return None
-    made = re.sub(r"\\([0-7]{1,3}|x[0-9a-fA-F]+|.)", _escape, text[1:-1])
-    return made.encode("utf-8") if made.isascii() else b"".join(_bytes(letter) for letter in made)
+    escaped = re.sub(r"\\([0-7]{1,3}|x[0-9a-fA-F]+|.)", _escape, text[1:-1])
+    return escaped.encode("utf-8") if escaped.isascii() else b"".join(_bytes(letter) for letter in escaped)
 
 
-def _escape(found: re.Match[str]) -> str:
-    code = found[1]
+def _escape(match: re.Match[str]) -> str:
+    code = match[1]
     if code[0] == "x" and len(code) > 1:
         return chr(int(code[1:], 16) & 0xFF)
     if code[0] in "01234567":

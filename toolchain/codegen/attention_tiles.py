@@ -84,25 +84,25 @@ class _Attention:
 
     def _wanted(self, s: _Sizes) -> dict[str, int]:
         rows, codes = s.block * s.group, -(-bytes_of(s.dim, self.stored) // SLOT) * SLOT
-        wanted = {
+        demand = {
             "factor": SUM_BYTES, "q": rows * self.row, "out": rows * self.row, "new0": s.tokens * self.row,
             "new1": s.tokens * self.row, "chunk0": s.chunk * self.row, "chunk1": s.chunk * self.row,
             "scores": rows * s.keys * SUM_BYTES,
         }  # fmt: skip
         if self.kind is not _FP32:
-            wanted["weights"] = rows * s.keys * self.row // s.dim
+            demand["weights"] = rows * s.keys * self.row // s.dim
         if self.kind is not self.stored:
-            wanted |= {"codes0": s.tokens * codes, "codes1": s.tokens * codes}
-        return wanted
+            demand |= {"codes0": s.tokens * codes, "codes1": s.tokens * codes}
+        return demand
 
     def _fitting(self, s: _Sizes, target: Target) -> _Sizes:
         sums = max(1, target.acc_bytes // (s.group * s.dim * SUM_BYTES))
         block, chunk = min(s.tokens, sums), max(1, min(CHUNK, s.old))
         while True:
-            made = s._replace(block=block, chunk=chunk)
-            need = sum(-(-size // SLOT) * SLOT for size in self._wanted(made).values())
+            sizes = s._replace(block=block, chunk=chunk)
+            need = sum(-(-size // SLOT) * SLOT for size in self._wanted(sizes).values())
             if need <= target.workspace:
-                return made
+                return sizes
             if block == chunk == 1:
                 raise ModelError(
                     f"layer {self.layer.id} (ATTN_T): {s.keys} keys as tile commands need {need} bytes of scratchpad, "

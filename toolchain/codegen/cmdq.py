@@ -21,11 +21,11 @@ def document(commands: tuple[Command, ...], target: Target) -> dict[str, Any]:
     listed = [one for command in commands for one in _entries(command, target)]
     for index, one in enumerate(listed):
         one["id"] = index
-    made = {"schema": SCHEMA, "commands": listed}
-    found = faults(made)
-    if found:
-        raise ToolchainError(f"cmdq.json: {found[0]}; a bug of the compiler")
-    return made
+    result = {"schema": SCHEMA, "commands": listed}
+    errors = faults(result)
+    if errors:
+        raise ToolchainError(f"cmdq.json: {errors[0]}; a bug of the compiler")
+    return result
 
 
 def _entries(command: Command, target: Target) -> Iterator[dict[str, Any]]:
@@ -100,5 +100,5 @@ def _words(block: Extended, opcode: Opcode) -> dict[str, Any]:
     words: dict[str, Any] = {name: value for name, value in block._asdict().items() if name not in _OWN_WORDS and value}
     if any(block.zero_point):
         words["zero_point"] = list(block.zero_point)
-    own = {name: list(value) if isinstance(value, tuple) else value for name, value in block.own(opcode).items()}
-    return words | ({"own": own} if any(block.per_op) else {})
+    per_op = {name: list(value) if isinstance(value, tuple) else value for name, value in block.own(opcode).items()}
+    return words | ({"own": per_op} if any(block.per_op) else {})

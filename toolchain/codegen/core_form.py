@@ -17,7 +17,7 @@ def commands(graph: Graph, layer: LayerIR, memory: DramMap) -> list[Command]:
             raise ModelError(f"layer {layer.id}: tensor {name} lies beyond what the core sees: use a smaller model")
     first, *second = (memory.address(graph, name) for name in layer.inputs)
     out, count, *scratch = (memory.address(graph, name) for name in layer.outputs)
-    own = {"core_words": layer.integers("words"), "core_count": count}
+    per_op = {"core_words": layer.integers("words"), "core_count": count}
     shared = {"workspace": scratch[0]} if scratch else {}
     kinds = [graph.tensors[name].dtype for name in (*layer.inputs, layer.outputs[0])]
     descriptor = Descriptor(
@@ -25,7 +25,7 @@ def commands(graph: Graph, layer: LayerIR, memory: DramMap) -> list[Command]:
         in0_addr=first, in1_addr=second[0] if second else 0, out_addr=out,
         type_in0=kinds[0], type_in1=kinds[1] if second else 0, type_out=kinds[-1],
     )  # fmt: skip
-    block = Extended.make(Opcode.CORE, own=own, **shared)
+    block = Extended.make(Opcode.CORE, own=per_op, **shared)
     return [
         Command(layer.id, Descriptor(opcode=Opcode.BARRIER, function=Scope.GLOBAL)),
         Command(layer.id, descriptor, block),

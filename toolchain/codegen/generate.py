@@ -15,11 +15,11 @@ of integers with zero points or scales have the macro form only)."""
 def generate(graph: Graph, memory: DramMap, target: Target, granularity: str, position: int = 0) -> list[Command]:
     """The commands. `position`: of the first token, for attention in tile form. ModelError names a layer of which no
     tile fits."""
-    made: list[Command] = []
+    commands: list[Command] = []
     products = [0] * target.clusters
     for layer in graph.layers:
         if layer.op_type == "CORE":
-            made += core_form.commands(graph, layer, memory)
+            commands += core_form.commands(graph, layer, memory)
             continue
         cluster = layer.integer("cluster")
         products[cluster] += layer.op_type in PRODUCTS
@@ -27,12 +27,12 @@ def generate(graph: Graph, memory: DramMap, target: Target, granularity: str, po
         if granularity == "macro" or macro_form.alone(layer):
             macro = Emitter(graph, layer, memory, target, turn)
             macro_form.FORMS[layer.op_type](macro)
-            made += macro.commands()
+            commands += macro.commands()
             continue
         tiles = tile_form.Emitter(graph, layer, memory, target)
         if layer.op_type == "ATTN_T":
             attention_tiles.attention(tiles, graph, target, position)
         else:
             tile_form.FORMS[layer.op_type](tiles)
-        made += tiles.commands()
-    return made
+        commands += tiles.commands()
+    return commands

@@ -65,7 +65,7 @@ class Emitter:
         return self._made
 
     def put(
-        self, fields: dict[str, int], own: dict[str, Any] | None = None, opcode: Opcode | None = None, **block: Any
+        self, fields: dict[str, int], per_op: dict[str, Any] | None = None, opcode: Opcode | None = None, **block: Any
     ) -> None:
         """A command, by default of the layer's operation: fields of the descriptor, words of the extended block."""
         opcode = opcode or LAYER_OPS[self.layer.op_type].opcode
@@ -77,7 +77,7 @@ class Emitter:
             block["alignments"] = self._alignments({**fields, **block})
         extended = Extended.make(
             opcode,
-            own=own,
+            own=per_op,
             workspace=self._base + share * self.share,
             workspace_bytes=self.share,
             engines=self.layer.integer("engines"),
@@ -91,8 +91,10 @@ class Emitter:
 
     def _alignments(self, words: dict[str, Any]) -> int:
         """The word of alignments for the operands whose addresses are among a command's words."""
-        found = {name: self._operands.at(words.get(word, 0)).alignment for name, word in _ADDRESSES.items()}
-        return alignments({name: size for name, size in found.items() if size})
+        operand_alignments = {
+            name: self._operands.at(words.get(word, 0)).alignment for name, word in _ADDRESSES.items()
+        }
+        return alignments({name: size for name, size in operand_alignments.items() if size})
 
 
 _ADDRESSES = {"in0": "in0_addr", "in1": "in1_addr", "in2": "in2", "out": "out_addr", "bias": "bias", "scale": "scale"}

@@ -51,7 +51,7 @@ def gemm(e: Emitter) -> None:
     layer = e.layer
     m, n, k = (layer.integer(name) for name in "mnk")
     words = _finish(e)
-    books, own = _codebooks(e)
+    books, per_op = _codebooks(e)
     if e.pitch_of(1):
         words["ld1"] = e.pitch_of(1) * BITS[e.kinds[1]] // 8
     size = m * n * BITS[e.kind] // 8
@@ -64,26 +64,26 @@ def gemm(e: Emitter) -> None:
         residual = {"in2": words["in2"] + index * size} if words["in2"] else {}
         order = layer.integer("loop_order")
         blocks = dict(zip(("block_m", "block_n", "block_k"), block_of(layer), strict=True))
-        e.put(fields | _tile(e) | books, own | blocks, m=m, n=n, k=k, loop_order=order, **{**words, **residual})
+        e.put(fields | _tile(e) | books, per_op | blocks, m=m, n=n, k=k, loop_order=order, **{**words, **residual})
     more = _operands(e)
     if "bias_column" in more:
         _column_bias(e, m, n, more["bias_column"], layer.text("activation", "NONE"))
 
 
 def convolution(e: Emitter) -> None:
-    books, where = _codebooks(e)
-    own = {name: e.layer.integer(name) for name in (*Windows._fields, "cin", "cout", "groups")} | where
+    books, codebook_words = _codebooks(e)
+    per_op = {name: e.layer.integer(name) for name in (*Windows._fields, "cin", "cout", "groups")} | codebook_words
     fields = {"in0_addr": e.inputs[0], "in1_addr": e.inputs[1], "type_in1": int(e.kinds[1]), "out_addr": e.out}
     m, n, k = block_of(e.layer)
-    e.put(fields | _tile(e) | books, own, m=m, n=n, k=k, loop_order=e.layer.integer("loop_order"), **_finish(e))
+    e.put(fields | _tile(e) | books, per_op, m=m, n=n, k=k, loop_order=e.layer.integer("loop_order"), **_finish(e))
 
 
 def _column_bias(e: Emitter, m: int, n: int, bias: int, activation: str) -> None:
     """ADD one value per row, then the activation, on the result of the product."""
     fields = {"in0_addr": e.out, "type_in0": int(e.kind), "out_addr": e.out, "tile_m": e.tile[0], "tile_n": e.tile[1]}
     second = {"function": int(Eltwise.ADD), "in1_addr": bias, "type_in1": int(e.kind)}
-    own = {"broadcast1": BROADCAST["COLUMN"]}
-    e.put(fields | second, own, Opcode.ELTWISE, m=m, n=n)
+    per_op = {"broadcast1": BROADCAST["COLUMN"]}
+    e.put(fields | second, per_op, Opcode.ELTWISE, m=m, n=n)
     if activation in ("GELU", "GELU_TANH"):
         e.put(fields | {"param0": int(activation == "GELU_TANH")}, None, Opcode.GELU, m=m, n=n)
     elif activation != "NONE":
@@ -98,10 +98,12 @@ COPY_DIMS = 4
 """Dimensions that one COPY command walks."""
 
 
-def _plain(e: Emitter, own: dict[str, Any] | None = None, words: dict[str, Any] | None = None, **fields: int) -> None:
+def _plain(
+    e: Emitter, per_op: dict[str, Any] | None = None, words: dict[str, Any] | None = None, **fields: int
+) -> None:
     """A command on m x n elements."""
     e.put(
-        {"in0_addr": e.inputs[0], "out_addr": e.out, "tile_m": e.tile[0], "tile_n": e.tile[1], **fields}, own,
+        {"in0_addr": e.inputs[0], "out_addr": e.out, "tile_m": e.tile[0], "tile_n": e.tile[1], **fields}, per_op,
         m=e.layer.integer("m"), n=e.layer.integer("n"), **(words or {}),
     )  # fmt: skip
 
@@ -110,16 +112,16 @@ def eltwise(e: Emitter) -> None:
     layer = e.layer
     function = layer.text("function")
     fields = {"function": int(Eltwise[function])}
-    own: dict[str, Any] = {}
+    per_op: dict[str, Any] = {}
     if function == "CLIP":
-        own = {"lowest": word(layer.real("low"), e.kind), "highest": word(layer.real("high"), e.kind)}
+        per_op = {"lowest": word(layer.real("low"), e.kind), "highest": word(layer.real("high"), e.kind)}
     elif function in ("QUANT", "DEQUANT"):
         _plain(e, None, {"scale": e.inputs[1]} | _zero(e, 3 if function == "QUANT" else 0), **fields)
         return
     elif len(e.inputs) > 1:
         fields |= {"in1_addr": e.inputs[1], "type_in1": e.kinds[1]}
-        own = {"broadcast1": BROADCAST[layer.text("broadcast", "FULL")]}
-    _plain(e, own, {"in2": e.inputs[2]} if function == "WHERE" else {}, **fields)
+        per_op = {"broadcast1": BROADCAST[layer.text("broadcast", "FULL")]}
+    _plain(e, per_op, {"in2": e.inputs[2]} if function == "WHERE" else {}, **fields)
 
 
 def _zero(e: Emitter, index: int) -> dict[str, Any]:
@@ -152,10 +154,10 @@ def reduce(e: Emitter) -> None:
 
 def pool(e: Emitter) -> None:
     layer = e.layer
-    own = {f"pool_{name}": layer.integer(name) for name in Windows._fields}
-    own |= {"channels": layer.integer("channels"), "count_pads": layer.integer("count_pads")}
+    per_op = {f"pool_{name}": layer.integer(name) for name in Windows._fields}
+    per_op |= {"channels": layer.integer("channels"), "count_pads": layer.integer("count_pads")}
     fields = {"in0_addr": e.inputs[0], "out_addr": e.out, "function": int(Pool[layer.text("function")])}
-    e.put(fields | {"tile_m": e.tile[0], "tile_n": e.tile[1]}, own)
+    e.put(fields | {"tile_m": e.tile[0], "tile_n": e.tile[1]}, per_op)
 
 
 def copy(e: Emitter) -> None:
@@ -169,7 +171,7 @@ def copy(e: Emitter) -> None:
     dims = [axis[0] for axis in inner]
     rows = dims[0] * dims[1] * dims[2]
     tile = _copy_tile(rows, dims[3], layer, size, e)
-    own: dict[str, Any] = {
+    per_op: dict[str, Any] = {
         "dim3": dims[3],
         "stride_in": tuple(axis[1] * size for axis in inner),
         "stride_out": tuple(axis[2] * size for axis in inner),
@@ -182,7 +184,7 @@ def copy(e: Emitter) -> None:
                 "in0_addr": e.inputs[0] + at_in * size, "out_addr": e.out + at_out * size,
                 "tile_m": tile[0], "tile_n": tile[1],
             },
-            own, m=dims[0], n=dims[1], k=dims[2],
+            per_op, m=dims[0], n=dims[1], k=dims[2],
         )  # fmt: skip
 
 
@@ -215,7 +217,7 @@ def rope(e: Emitter) -> None:
     """Emit a command per batch. The tables have a row for each row of x, or begin with position 0."""
     layer = e.layer
     m, n, heads = (layer.integer(name) for name in ("m", "n", "heads"))
-    own = {
+    per_op = {
         "rope_heads": heads, "rope_head_dim": n // heads, "rotary_dim": layer.integer("rotary"),
         "rope_flags": layer.integer("neighbours"), "rope_t_max": layer.integer("t_max", m),
         "rope_pos_addr": e.inputs[3] if len(e.inputs) > 3 else 0,
@@ -223,7 +225,7 @@ def rope(e: Emitter) -> None:
     fields = {"in1_addr": e.inputs[1], "type_in1": int(e.kinds[1]), "tile_m": e.tile[0]}
     for index in range(layer.integer("batch", 1)):
         x, out = e.inputs[0] + index * e.rows_in(m, n), e.out + index * e.rows_out(m, n)
-        e.put(fields | {"in0_addr": x, "out_addr": out}, own, m=m, in2=e.inputs[2])
+        e.put(fields | {"in0_addr": x, "out_addr": out}, per_op, m=m, in2=e.inputs[2])
 
 
 def kv_append(e: Emitter) -> None:
@@ -245,7 +247,7 @@ def _append(
     scale: Mapping[str, Any], function: Appended = Appended.KV,
 ) -> None:  # fmt: skip
     m, n, heads, t_max = (e.layer.integer(name) for name in ("m", "n", "heads", "t_max"))
-    own = {"kv_heads": heads, "head_dim": n // heads, "q_len": m, "t_max": t_max, "pos_addr": position}
+    per_op = {"kv_heads": heads, "head_dim": n // heads, "q_len": m, "t_max": t_max, "pos_addr": position}
     fields = {
         "type_in0": int(kind), "type_out": 0, "type_kv": int(e.kind), "tile_m": e.tile[0], "function": int(function),
     }  # fmt: skip
@@ -253,7 +255,7 @@ def _append(
     words = {**scale, "ld0": pitch * BITS[kind] // 8}
     for index in range(e.layer.integer("batch", 1)):
         at, to = x + index * m * (pitch or n) * BITS[kind] // 8, cache + index * step
-        e.put(fields | {"in0_addr": at, "out_addr": to}, own, **words)
+        e.put(fields | {"in0_addr": at, "out_addr": to}, per_op, **words)
 
 
 def attention(e: Emitter) -> None:
@@ -261,7 +263,7 @@ def attention(e: Emitter) -> None:
     layer = e.layer
     m, n, heads, kv_heads, t_max = (layer.integer(name) for name in ("m", "n", "heads", "kv_heads", "t_max"))
     size = n // heads
-    own = {
+    per_op = {
         "heads": heads, "kv_heads": kv_heads, "head_dim": size, "q_len": m,
         "attn_flags": layer.integer("causal", 1) | APPEND * layer.integer("append"),
         "kv_len": layer.integer("keys"), "t_max": t_max, "pos_addr": e.inputs[3] if len(e.inputs) > 3 else 0,
@@ -280,7 +282,7 @@ def attention(e: Emitter) -> None:
         if new:
             fields["type_in1"] = int(kind)
             words |= {"bias": new + index * m * pitch, "ld1": pitch}
-        e.put(fields | tile, own | ({"new_step": step} if new else {}), **words)
+        e.put(fields | tile, per_op | ({"new_step": step} if new else {}), **words)
 
 
 def _new_tokens(e: Emitter) -> tuple[int, DataType, int, int]:

@@ -93,11 +93,11 @@ def place(graph: Graph, target: Target) -> DramMap:
     not fit."""
     dram_bytes, visible = target.dram_bytes, target.visible_bytes
     inside = {name: SPM_BASE + target.workspace + at for name, at in _resident(graph).addresses.items()}
-    near = _placed(graph, target, MODEL_BASE, inside)
-    if _end(near) <= mm.DRAM_BASE + min(dram_bytes, visible):
-        return near
-    if _end(near) <= mm.DRAM_BASE + visible or dram_bytes <= visible:
-        _refuse(graph, near, dram_bytes, visible)
+    layout = _placed(graph, target, MODEL_BASE, inside)
+    if _end(layout) <= mm.DRAM_BASE + min(dram_bytes, visible):
+        return layout
+    if _end(layout) <= mm.DRAM_BASE + visible or dram_bytes <= visible:
+        _refuse(graph, layout, dram_bytes, visible)
     far = _placed(graph, target, BEYOND, inside)
     if far.commands > mm.DRAM_BASE + visible:
         far = _placed(graph, target, BEYOND, inside, apart=True)
@@ -201,8 +201,8 @@ def lives(graph: Graph) -> dict[str, tuple[int, int]]:
         for name in (*layer.outputs, *layer.inputs):
             stored = graph.storage(name)
             spans[stored] = spans.get(stored, (index, index))[0], index
-    kept = [one.id for one in graph.tensors.values() if one.role is Role.KV]
-    for name in (*graph.inputs, *graph.outputs, *kept):
+    caches = [one.id for one in graph.tensors.values() if one.role is Role.KV]
+    for name in (*graph.inputs, *graph.outputs, *caches):
         spans[graph.storage(name)] = -1, len(graph.layers)
     return spans
 
@@ -222,11 +222,11 @@ def _refuse(graph: Graph, placed: DramMap, dram_bytes: int, visible: int) -> NoR
     limit = mm.DRAM_BASE + (dram_bytes if placed.beyond else min(dram_bytes, visible))
     ends = sorted((at + graph.tensors[name].size, name) for name, at in placed.addresses.items() if at < mm.KV_BASE)
     end, name = next((one for one in ends if one[0] > limit), ends[-1])
-    near = placed.commands - (placed.weights[1] - placed.weights[0] if not placed.beyond else 0) - mm.DRAM_BASE
-    if near > visible:
+    visible_bytes = placed.commands - (placed.weights[1] - placed.weights[0] if not placed.beyond else 0) - mm.DRAM_BASE
+    if visible_bytes > visible:
         raise ModelError(
-            f"tensor {name}: its {graph.tensors[name].size} bytes: what the run writes, and commands, need {near} "
-            f"bytes of DRAM that the core sees, which are {visible} at most: a smaller shape or batch"
+            f"tensor {name}: its {graph.tensors[name].size} bytes: what the run writes, and commands, need "
+            f"{visible_bytes} bytes of DRAM that the core sees, which are {visible} at most: a smaller shape or batch"
         )
     used = _end(placed) - mm.DRAM_BASE
     if not placed.beyond and used > visible:

@@ -261,7 +261,7 @@ def limited(graph: Graph, layer: LayerIR, target: Target, limit: Tile) -> Tile:
         for size, demand, unit in zip(extent, limit, units, strict=True)
     )
     if not all(tile):
-        nearest = tuple(max(size, min(unit, most)) for size, unit, most in zip(tile, units, extent, strict=True))
+        nearest = tuple(max(size, min(unit, high)) for size, unit, high in zip(tile, units, extent, strict=True))
         raise ModelError(
             f"layer {layer.id} ({layer.op_type}): a tile of {_shape(limit)} is less than whole bytes, a group or "
             f"vectors of a codebook; the nearest that is not is {_shape(nearest)}: compiler.tile or compiler.layers"

@@ -43,7 +43,7 @@ class StoredCache(NamedTuple):
 
 def caches_of(program: Program) -> tuple[StoredCache, ...]:
     """Returns all caches, by address."""
-    graph, found = program.graph, dict[str, StoredCache]()
+    graph, caches = program.graph, dict[str, StoredCache]()
     for layer in graph.layers:
         for side, name in enumerate(_written(layer)):
             tensor, start = graph.tensors[name], program.address(name)
@@ -52,11 +52,11 @@ def caches_of(program: Program) -> tuple[StoredCache, ...]:
                 graph.tensors[one].role is Role.KV and one not in layer.outputs
                 for one in layer.inputs[len(layer.outputs) + 1 :]
             )
-            found[name] = StoredCache(
+            caches[name] = StoredCache(
                 name, layer.integer("kv_layer"), side, heads, t_max, tensor.qbits, start, start + tensor.size,
                 SCALE_BYTES * heads if scaled else 0,
             )  # fmt: skip
-    return tuple(sorted(found.values(), key=lambda one: one.start))
+    return tuple(sorted(caches.values(), key=lambda one: one.start))
 
 
 def _written(layer: LayerIR) -> tuple[str, ...]:

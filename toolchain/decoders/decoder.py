@@ -218,9 +218,9 @@ def make_decoder(proto: Any, name: str, external: Mapping[str, Values] | None = 
         source, proto = proto, exported.attention_form(proto, name, external)
     inputs = {value.name: value for value in proto.graph.input if value.name not in external}
     outputs = {value.name: value for value in proto.graph.output}
-    for tensor, where in ((IDS, inputs), (LOGITS, outputs)):
-        if tensor not in where:
-            raise ModelError(f"{name}: no {'input' if where is inputs else 'output'} {tensor}: a decoder has one")
+    for tensor, names in ((IDS, inputs), (LOGITS, outputs)):
+        if tensor not in names:
+            raise ModelError(f"{name}: no {'input' if names is inputs else 'output'} {tensor}: a decoder has one")
     links = _Links(proto, inputs, outputs)
     caches = []
     for node in proto.graph.node:
@@ -235,9 +235,9 @@ def make_decoder(proto: Any, name: str, external: Mapping[str, Values] | None = 
     if not caches:
         raise ModelError(f"{name}: no Attention whose past_key and past_value are inputs of the model: not a decoder")
     links.check_alone(name, caches)
-    known = {IDS, POSITIONS, *(cache.past for cache in caches), *(one.name for one in proto.graph.initializer)}
+    names_known = {IDS, POSITIONS, *(cache.past for cache in caches), *(one.name for one in proto.graph.initializer)}
     for other in inputs:
-        if other not in known:
+        if other not in names_known:
             raise ModelError(f"{name}: input {other}: a decoder has {IDS}, {POSITIONS} and caches, nothing else")
     for other in outputs:
         if other != LOGITS and other not in {cache.present for cache in caches}:
@@ -345,8 +345,8 @@ def _shared(
             _check_encoded(decoder.name, encoded)
             graph.tensors[encoded.id] = encoded
             continue
-        held = cache if element is None else replace(cache, kind=element)
-        for tensor in _stored(held, t_max, [bits(index // 2, head) for head in range(cache.heads)]):
+        stored_cache = cache if element is None else replace(cache, kind=element)
+        for tensor in _stored(stored_cache, t_max, [bits(index // 2, head) for head in range(cache.heads)]):
             graph.tensors[tensor.id] = tensor
     code = next(value.type.tensor_type.elem_type for value in model.graph.output if value.name == LOGITS)
     logits = _kind(decoder.name, LOGITS, type_name(code), FLOATS)
@@ -403,21 +403,21 @@ def _stored(cache: Cache, t_max: int, bits: Sequence[int | None]) -> Iterator[Te
 
 def _log_parts(decoder: Decoder) -> int:
     """The log of logits is a cache; its heads are equal parts of the vocabulary, as few as there can be. ModelError."""
-    least = -(-decoder.vocab // MAX_SHORT)
-    parts = next((parts for parts in range(least, MAX_SHORT + 1) if decoder.vocab % parts == 0), None)
+    min_parts = -(-decoder.vocab // MAX_SHORT)
+    parts = next((parts for parts in range(min_parts, MAX_SHORT + 1) if decoder.vocab % parts == 0), None)
     if parts is None:
         raise ModelError(
             f"{decoder.name}: a vocabulary of {decoder.vocab}: above {MAX_SHORT} it must be a product of two numbers "
-            f"up to that: pad the output {LOGITS} to {-(-decoder.vocab // least) * least}"
+            f"up to that: pad the output {LOGITS} to {-(-decoder.vocab // min_parts) * min_parts}"
         )
     return parts
 
 
-def _kind(name: str, tensor: str, given: str, allowed: Collection[DataType]) -> DataType:
-    kind = ONNX.get(given)
-    if kind is None or kind not in allowed or given == "BOOL":
+def _kind(name: str, tensor: str, onnx_type: str, allowed: Collection[DataType]) -> DataType:
+    kind = ONNX.get(onnx_type)
+    if kind is None or kind not in allowed or onnx_type == "BOOL":
         kinds = ", ".join(one for one, code in ONNX.items() if code in allowed and one != "BOOL")
-        raise ModelError(f"{name}: {tensor}: data type {given}: must be one of {kinds}")
+        raise ModelError(f"{name}: {tensor}: data type {onnx_type}: must be one of {kinds}")
     return kind
 
 

@@ -54,11 +54,11 @@ def _appends(node: Any) -> bool:
 
 def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any:
     """The decoder with an Attention for each pair of caches. ModelError: what it has that no such decoder has."""
-    made = onnx.ModelProto()
-    made.CopyFrom(proto)
-    _set_sizes(made, name, external)
-    windows = _without_grouped(made, name)
-    inputs = given_inputs(made, external)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    _set_sizes(copy, name, external)
+    windows = _without_grouped(copy, name)
+    inputs = given_inputs(copy, external)
     for value in inputs.values():
         if value.name not in (IDS, POSITIONS, MASK, BRANCH) and len(value.type.tensor_type.shape.dim) != 4:
             raise ModelError(
@@ -67,7 +67,7 @@ def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any
             )
     _check_free(inputs.values(), name)
     branch = {BRANCH: 1.0} if BRANCH in inputs else {}
-    first = prepare(made, name, _shapes(inputs, _PASTS[-1]), external, branch)
+    first = prepare(copy, name, _shapes(inputs, _PASTS[-1]), external, branch)
     outputs = _outputs(proto, first)
     form = _Form(first.proto, name, external, inputs)
     windows |= form.attention()
@@ -93,34 +93,34 @@ def _check_free(values: Iterable[Any], name: str) -> None:
 def feeds(proto: Any, tokens: int, seen: int) -> dict[str, Values]:
     """Returns an exported model's inputs besides tokens and caches: a mask of 1, positions, the branch with a past."""
     names = {value.name: value.type.tensor_type.elem_type for value in proto.graph.input}
-    made = {
+    inputs = {
         MASK: np.ones((1, seen + tokens)), POSITIONS: np.arange(seen, seen + tokens)[None], BRANCH: np.ones(1)
     }  # fmt: skip
-    return {key: values.astype(helper.tensor_dtype_to_np_dtype(names[key])) for key, values in made.items()
+    return {key: values.astype(helper.tensor_dtype_to_np_dtype(names[key])) for key, values in inputs.items()
             if key in names}  # fmt: skip
 
 
 def _shapes(inputs: Mapping[str, Any], past: int, tokens: int = _TOKENS) -> dict[str, tuple[int, ...]]:
     """The shapes of the inputs at a length of the past."""
-    made: dict[str, tuple[int, ...]] = {
+    shapes: dict[str, tuple[int, ...]] = {
         IDS: (1, tokens), POSITIONS: (1, tokens), MASK: (1, past + tokens), BRANCH: (1,)
     }  # fmt: skip
     for key, value in inputs.items():
-        if key not in made:
+        if key not in shapes:
             sizes = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
-            made[key] = (1, sizes[1], past, sizes[3])
-    return {key: shape for key, shape in made.items() if key in inputs}
+            shapes[key] = (1, sizes[1], past, sizes[3])
+    return {key: shape for key, shape in shapes.items() if key in inputs}
 
 
 def _outputs(proto: Any, model: OnnxModel) -> list[Any]:
     """The outputs with the size of the vocabulary."""
-    made = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in proto.graph.output]
-    for value in made:
+    outputs = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in proto.graph.output]
+    for value in outputs:
         info = model.info.get(value.name)
         if value.name == LOGITS and info is not None:
             code = TensorProto.DataType.Value(info.type)
             value.CopyFrom(helper.make_tensor_value_info(LOGITS, code, [1, "tokens", info.shape[-1]]))
-    return made
+    return outputs
 
 
 class _Form:
@@ -154,21 +154,21 @@ class _Form:
         shapes = {key: shape for key, shape in _shapes(self._inputs, past, tokens).items() if key in inputs}
         if POSITIONS in inputs:
             shapes[POSITIONS] = (1, tokens)
-        given = feeds(copy, tokens, past)
-        if POSITIONS in given:
-            given[POSITIONS] += first - past
-        return Known(prepare(copy, self._name, shapes, self._external), given)
+        values = feeds(copy, tokens, past)
+        if POSITIONS in values:
+            values[POSITIONS] += first - past
+        return Known(prepare(copy, self._name, shapes, self._external), values)
 
     def _replace(self, nodes: list[Any]) -> None:
         """The nodes that an output depends on, in the place of those that there are."""
-        wanted = {value.name for value in self.graph.output}
-        kept = []
+        live_names = {value.name for value in self.graph.output}
+        live = []
         for node in reversed(nodes):
-            if wanted.intersection(node.output):
-                wanted.update(node.input)
-                kept.append(NodeProto.FromString(node.SerializeToString()))
+            if live_names.intersection(node.output):
+                live_names.update(node.input)
+                live.append(NodeProto.FromString(node.SerializeToString()))
         del self.graph.node[:]
-        self.graph.node.extend(reversed(kept))
+        self.graph.node.extend(reversed(live))
 
     # -- attention -----------------------------------------------------------------------------------------------------
 
@@ -218,23 +218,23 @@ class _Form:
             for index, name in enumerate(node.input):
                 node.input[index] = copies.get(name, name)
 
-    def _with(self, found: list[Heads]) -> Iterator[Any]:
+    def _with(self, attentions: list[Heads]) -> Iterator[Any]:
         makers = {output: node for node in self.graph.node for output in node.output}
-        appended = {one.present for heads in found for one in heads.appended}
+        appended = {one.present for heads in attentions for one in heads.appended}
         outputs = {value.name for value in self.graph.output}
         named = {node.input[0]: node for node in self.graph.node
                  if node.op_type in ("Identity", "Cast") and node.output[0] in outputs}  # fmt: skip
-        gone = appended | {node.output[0] for key, node in named.items() if key in appended}
+        replaced = appended | {node.output[0] for key, node in named.items() if key in appended}
         presents = {key: named[key].output[0] if key in named else key for key in appended}
-        by_end = {heads.end.output[0]: heads for heads in found}
+        by_end = {heads.end.output[0]: heads for heads in attentions}
         for node in self.graph.node:
             if node.output[0] in by_end:
                 heads = by_end[node.output[0]]
                 readers = [one for one in self.graph.node if node.output[0] in one.input]
-                gone.update(one.output[0] for one in readers if turns(one))
+                replaced.update(one.output[0] for one in readers if turns(one))
                 keys, values = (presents[one.present] for one in heads.appended)
                 yield from as_operator(heads, makers, (keys, values), readers)
-            elif node.output[0] not in gone:
+            elif node.output[0] not in replaced:
                 yield node
 
     # -- the length of the past ----------------------------------------------------------------------------------------
@@ -244,17 +244,17 @@ class _Form:
         is impossible."""
         if POSITIONS not in {value.name for value in self.graph.input}:
             self.graph.input.append(helper.make_tensor_value_info(POSITIONS, _INT64, [1, "tokens"]))
-        near, far, moved = (self._known(past, first) for past, first in zip((*_PASTS, _PASTS[1]), (*_PASTS, _PASTS[0]),
+        low, far, moved = (self._known(past, first) for past, first in zip((*_PASTS, _PASTS[1]), (*_PASTS, _PASTS[0]),
                                                                            strict=True))  # fmt: skip
-        changed = {key for key, values in near.values.items() if different(values, moved.values.get(key))}
+        changed = {key for key, values in low.values.items() if different(values, moved.values.get(key))}
         other = self._known(_OTHER_PAST, _OTHER_PAST, _OTHER_TOKENS)
-        constants = {key: values for key, values in near.values.items() if same(values, other.values.get(key))}
+        constants = {key: values for key, values in low.values.items() if same(values, other.values.get(key))}
         nodes = []
         for node in self.graph.node:
             replacement: list[Any] = []
             if changed.intersection(node.output):
                 follows = node.op_type in ("Shape", "Size") or changed.intersection(node.input) or MASK in node.input
-                replacement = self._by_position(node, near, far) if follows else []
+                replacement = self._by_position(node, low, far) if follows else []
                 if replacement or not follows:
                     changed.difference_update(node.output)
             elif changed.intersection(node.input) and all(map(constants.__contains__, node.output)):
@@ -274,11 +274,11 @@ class _Form:
             if value.name in (MASK, POSITIONS) and value.name not in read:
                 self.graph.input.remove(value)
 
-    def _by_position(self, node: Any, near: Known, far: Known) -> list[Any]:
+    def _by_position(self, node: Any, first: Known, far: Known) -> list[Any]:
         """The nodes that make of the positions what a node makes of the length of the past; none: it is something
         else."""
         name = node.output[0]
-        one, other = near.values[name], far.values.get(name)
+        one, other = first.values[name], far.values.get(name)
         if other is None:
             return []
         kind, prefix = helper.np_dtype_to_tensor_dtype(one.dtype), f"{name}/"
@@ -293,7 +293,7 @@ class _Form:
                     helper.make_node("Add", [f"{prefix}cast", f"{prefix}offset"], [f"{prefix}sum"]),
                     helper.make_node("Reshape", [f"{prefix}sum", f"{prefix}shape"], [name]),
                 ]  # fmt: skip
-        whole = near.constant(node.input[0]) if node.op_type == "Slice" else None
+        whole = first.constant(node.input[0]) if node.op_type == "Slice" else None
         if whole is None or different(whole, far.constant(node.input[0])):
             return []
         axes = [rows_of(values, whole, past, _TOKENS) for values, past in zip((one, other), _PASTS, strict=True)]
@@ -333,15 +333,15 @@ def _width(proto: Any, tensor: str, name: str, external: Mapping[str, Values]) -
     """Elements in a row of a tensor that the tokens lead to before any cache is read."""
     part = onnx.ModelProto()
     part.CopyFrom(proto)
-    wanted, nodes = {tensor}, list[Any]()
+    ancestors, nodes = {tensor}, list[Any]()
     for node in reversed(proto.graph.node):
-        if wanted.intersection(node.output):
-            wanted.update(node.input)
+        if ancestors.intersection(node.output):
+            ancestors.update(node.input)
             nodes.append(NodeProto.FromString(node.SerializeToString()))
     del part.graph.node[:], part.graph.output[:]
     part.graph.node.extend(reversed(nodes))
     part.graph.output.append(helper.make_tensor_value_info(tensor, TensorProto.FLOAT, None))
-    inputs = [value for value in part.graph.input if value.name in wanted]
+    inputs = [value for value in part.graph.input if value.name in ancestors]
     del part.graph.input[:]
     part.graph.input.extend(inputs)
     shapes = _shapes(given_inputs(part, external), _PASTS[0])
@@ -357,46 +357,48 @@ def _without_grouped(proto: Any, name: str) -> dict[str, int]:
     if not any(_grouped(node, inputs) for node in graph.node):
         return windows
     tables = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    made: list[Any] = []
+    result: list[Any] = []
     for node in graph.node:
         if not _grouped(node, inputs):
-            made.append(node)
+            result.append(node)
             continue
-        given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         names = [*node.input, *[""] * (16 - len(node.input))]
-        prefix, heads, kv_heads = f"{node.output[0]}/", int(given["num_heads"]), int(given["kv_num_heads"])
+        prefix, heads, kv_heads = f"{node.output[0]}/", int(attributes["num_heads"]), int(attributes["kv_num_heads"])
         size = inputs[names[3]].type.tensor_type.shape.dim[3].dim_value
-        if any(names[10:]) or given.get("smooth_softmax", 0) > 0:
+        if any(names[10:]) or attributes.get("smooth_softmax", 0) > 0:
             raise ModelError(f"{name}: node {node.name} (GroupQueryAttention): supported are the inputs up to "
                              "position_ids, and no smooth_softmax: export the decoder without them")  # fmt: skip
         if not names[1]:
             sizes = np.array([heads * size, kv_heads * size, kv_heads * size], np.int64)
-            made.append(constant(sizes, f"{prefix}sizes"))
+            result.append(constant(sizes, f"{prefix}sizes"))
             operands = [f"{prefix}{what}" for what in "qkv"]
-            made.append(helper.make_node("Split", [names[0], f"{prefix}sizes"], operands, axis=2))
+            result.append(helper.make_node("Split", [names[0], f"{prefix}sizes"], operands, axis=2))
         else:
             operands = names[:3]
-        if given.get("do_rotary", 0):
-            turned: dict[str, Any] = {"interleaved": int(given.get("rotary_interleaved", 0))}
+        if attributes.get("do_rotary", 0):
+            turned: dict[str, Any] = {"interleaved": int(attributes.get("rotary_interleaved", 0))}
             half = tables.get(names[7], (0, 0))[1]
             if half and 2 * half < size:
                 turned["rotary_embedding_dim"] = 2 * half
             for index, count in enumerate((heads, kv_heads)):
-                where = [operands[index], names[7], names[8], names[9] or POSITIONS]
+                rotary_inputs = [operands[index], names[7], names[8], names[9] or POSITIONS]
                 operands[index] = f"{prefix}{'qk'[index]}/turned"
-                made.append(helper.make_node("RotaryEmbedding", where, [operands[index]], num_heads=count, **turned))
+                result.append(
+                    helper.make_node("RotaryEmbedding", rotary_inputs, [operands[index]], num_heads=count, **turned)
+                )
             if not names[9] and POSITIONS not in inputs:
                 inputs[POSITIONS] = helper.make_tensor_value_info(POSITIONS, _INT64, [1, "tokens"])
                 graph.input.append(inputs[POSITIONS])
-        numbers: dict[str, Any] = {key: float(given[key]) for key in ("scale", "softcap") if given.get(key)}
+        numbers: dict[str, Any] = {key: float(attributes[key]) for key in ("scale", "softcap") if attributes.get(key)}
         label = node.name or f"{prefix}attention"
-        if given.get("local_window_size", -1) > 0:
-            windows[label] = int(given["local_window_size"])
-        made.append(
+        if attributes.get("local_window_size", -1) > 0:
+            windows[label] = int(attributes["local_window_size"])
+        result.append(
             helper.make_node("Attention", [*operands, "", *names[3:5]], list(node.output), name=label,
                              q_num_heads=heads, kv_num_heads=kv_heads, is_causal=1, **numbers)
         )  # fmt: skip
-    nodes = [NodeProto.FromString(node.SerializeToString()) for node in made]
+    nodes = [NodeProto.FromString(node.SerializeToString()) for node in result]
     del graph.node[:]
     graph.node.extend(nodes)
     return windows

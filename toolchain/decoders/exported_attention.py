@@ -92,12 +92,12 @@ class Finder:
 
     def _cache(self, name: str) -> Span | None:
         """The nodes between the Concat of a cache and a tensor."""
-        found = self._known.span(name, self._ends)
-        return found if found is not None and found.source.output[0] in self._appends else None
+        span = self._known.span(name, self._ends)
+        return span if span is not None and span.source.output[0] in self._appends else None
 
     def _span(self, name: str, operator: str) -> Span | None:
-        found = self._known.span(name, self._ends)
-        return found if found is not None and found.source.op_type == operator else None
+        span = self._known.span(name, self._ends)
+        return span if span is not None and span.source.op_type == operator else None
 
     def _primitives(self, node: Any) -> Heads | None:
         """The attention that ends with a MatMul of weights and values."""
@@ -108,17 +108,17 @@ class Finder:
         if scores is None or not _last_axis(weights.source, len(self._shape(weights.source.input[0]))):
             return None
         query, keys = scores.source.input
-        found = self._cache(keys)
+        keys_span = self._cache(keys)
         shape = self._shape(query)
-        if found is None or not _by_head(shape) or self._numbers(weights, node.input[0]) != 1.0:
+        if keys_span is None or not _by_head(shape) or self._numbers(weights, node.input[0]) != 1.0:
             return None
         bounded = self._mask(scores, weights.source.input[0])
         if bounded is None:
             return None
         factors = (
-            self._heads(found, keys, shape[-3], turned=True), bounded, self._heads(values, node.input[1], shape[-3])
+            self._heads(keys_span, keys, shape[-3], turned=True), bounded, self._heads(values, node.input[1], shape[-3])
         )  # fmt: skip
-        return self._result(node, query, (found.source, values.source), factors)
+        return self._result(node, query, (keys_span.source, values.source), factors)
 
     def _operator(self, node: Any) -> Heads | None:
         """An Attention whose keys and values are caches, or come from the Concat of a cache, with a causal mask."""
@@ -187,8 +187,8 @@ class Finder:
         window = int(visible.reshape(-1, *causal.shape)[0, -1].sum())
         if window == visible.shape[-1]:
             window = 0
-        keys, own = np.arange(causal.shape[1]), np.arange(causal.shape[0])[:, None] + self._past
-        expected = causal & (keys > own - window) if window else causal
+        keys, rows = np.arange(causal.shape[1]), np.arange(causal.shape[0])[:, None] + self._past
+        expected = causal & (keys > rows - window) if window else causal
         return window if (visible == expected).all() else None
 
     def _result(
@@ -226,44 +226,46 @@ class Finder:
         return 1.0 if abs(factor - 1) < limit else factor
 
     def _numbers(self, span: Span, name: str) -> float | None:
-        given = self._sample(span.source.output[0])
-        return self._factor(self._known.through(span, given, name), given)
+        sample = self._sample(span.source.output[0])
+        return self._factor(self._known.through(span, sample, name), sample)
 
     def _heads(self, span: Span, name: str, heads: int, *, turned: bool = False) -> float | None:
         """The factor of keys or values whose heads are repeated for those of the queries."""
         if self._masks:
             return 1.0
-        given = self._sample(span.source.output[0])
-        if heads % given.shape[1]:
+        sample = self._sample(span.source.output[0])
+        if heads % sample.shape[1]:
             return None
-        got = self._known.through(span, given, name)
-        alone = given.shape[1] == 1 and got.size == given.size  # MatMul itself repeats one head
-        want = given if alone else given.repeat(heads // given.shape[1], axis=1)
+        got = self._known.through(span, sample, name)
+        alone = sample.shape[1] == 1 and got.size == sample.size  # MatMul itself repeats one head
+        want = sample if alone else sample.repeat(heads // sample.shape[1], axis=1)
         return self._factor(got, want.swapaxes(-1, -2) if turned else want)
 
     def _mask(self, span: Span, name: str) -> tuple[float, float, int] | None:
         """(scale, cap, window) of the scores, where everything behind a query is masked. cap 0: none."""
-        given = self._sample(span.source.output[0])
-        got = self._known.through(span, given, name)
-        if got.shape[-3:] != given.shape[-3:] or got.size != given.size:
+        sample = self._sample(span.source.output[0])
+        got = self._known.through(span, sample, name)
+        if got.shape[-3:] != sample.shape[-3:] or got.size != sample.size:
             return None
-        visible = got.reshape(given.shape) > _UNSEEN
+        visible = got.reshape(sample.shape) > _UNSEEN
         window = self._pattern(visible)
         if window is None:
             return None
-        wanted = given[visible]
+        seen_scores = sample[visible]
 
         def scores(factor: float) -> Values:
-            return self._known.through(span, (given * factor).astype(given.dtype), name).reshape(given.shape)[visible]
+            return self._known.through(span, (sample * factor).astype(sample.dtype), name).reshape(sample.shape)[
+                visible
+            ]
 
         if "Tanh" not in {node.op_type for node in span.nodes}:
-            factor = self._factor(scores(1), wanted)
+            factor = self._factor(scores(1), seen_scores)
             return None if factor is None else (factor, 0.0, window)
         slope, bound, wide = scores(_NEAR), scores(_FAR), scores(_SAMPLE)
-        factor, cap = self._factor(slope, wanted * _NEAR), float(bound.max())
+        factor, cap = self._factor(slope, seen_scores * _NEAR), float(bound.max())
         if factor is None or not 0 < cap < -_UNSEEN or not np.allclose(bound, cap, rtol=1e-5):
             return None
-        curve = cap * np.tanh(factor * _SAMPLE * wanted.astype(np.float64) / cap)
+        curve = cap * np.tanh(factor * _SAMPLE * seen_scores.astype(np.float64) / cap)
         limit = _TOLERANCE.get(wide.dtype, 1e-3)
         return (factor, cap, window) if np.allclose(wide, curve, rtol=limit, atol=0) else None
 
@@ -283,26 +285,28 @@ def _by_head(shape: tuple[int, ...]) -> bool:
 
 
 def as_operator(
-    found: Heads, makers: Mapping[str, Any], presents: tuple[str, str], readers: Collection[Any]
+    attention: Heads, makers: Mapping[str, Any], presents: tuple[str, str], readers: Collection[Any]
 ) -> list[Any]:
     """The nodes that stand for an attention; `presents`: names of the present keys and values; `readers`: the nodes
     that read its result."""
-    prefix, nodes = f"{found.end.output[0]}/", list[Any]()
-    pasts = [append.past for append in found.appended]
+    prefix, nodes = f"{attention.end.output[0]}/", list[Any]()
+    pasts = [append.past for append in attention.appended]
     numbers: dict[str, Any] = {
-        "q_num_heads": found.heads,
-        "kv_num_heads": found.kv_heads,
+        "q_num_heads": attention.heads,
+        "kv_num_heads": attention.kv_heads,
         "is_causal": 1,
-        "scale": found.scale,
+        "scale": attention.scale,
     }
-    numbers |= {"softcap": found.cap} if found.cap else {}
-    if found.flat:
-        results = [found.end.output[0], *presents]
-        return [helper.make_node("Attention", [*found.end.input[:3], "", *pasts], results, found.name, **numbers)]
+    numbers |= {"softcap": attention.cap} if attention.cap else {}
+    if attention.flat:
+        results = [attention.end.output[0], *presents]
+        return [
+            helper.make_node("Attention", [*attention.end.input[:3], "", *pasts], results, attention.name, **numbers)
+        ]
 
     def rows(name: str, what: str) -> str:
         """A row per token of a tensor with rows of each head."""
-        if what == "q" and len(found.shape) == 3:
+        if what == "q" and len(attention.shape) == 3:
             nodes.append(helper.make_node("Reshape", [name, f"{prefix}whole"], [f"{prefix}q/whole"]))
             name = f"{prefix}q/whole"
         maker = makers.get(name)
@@ -315,20 +319,20 @@ def as_operator(
         return f"{prefix}{what}"
 
     nodes.append(constant(np.array([0, 0, -1], np.int64), f"{prefix}flat"))
-    nodes.append(constant(np.array([0, 0, found.heads, -1], np.int64), f"{prefix}heads"))
-    nodes.append(constant(np.array([1, found.heads, -1, found.shape[-1]], np.int64), f"{prefix}whole"))
-    operands = [found.query, *(append.fresh for append in found.appended)]
+    nodes.append(constant(np.array([0, 0, attention.heads, -1], np.int64), f"{prefix}heads"))
+    nodes.append(constant(np.array([1, attention.heads, -1, attention.shape[-1]], np.int64), f"{prefix}whole"))
+    operands = [attention.query, *(append.fresh for append in attention.appended)]
     inputs = [rows(name, what) for name, what in zip(operands, "qkv", strict=True)]
     results = [f"{prefix}attended", *presents]
-    nodes.append(helper.make_node("Attention", [*inputs, "", *pasts], results, found.name, **numbers))
+    nodes.append(helper.make_node("Attention", [*inputs, "", *pasts], results, attention.name, **numbers))
     nodes.append(helper.make_node("Reshape", [f"{prefix}attended", f"{prefix}heads"], [f"{prefix}rows"]))
     nodes += [helper.make_node("Identity", [f"{prefix}rows"], list(one.output)) for one in readers if turns(one)]
-    if len(found.shape) == 4:
-        nodes.append(helper.make_node("Transpose", [f"{prefix}rows"], [found.end.output[0]], perm=_TURN))
+    if len(attention.shape) == 4:
+        nodes.append(helper.make_node("Transpose", [f"{prefix}rows"], [attention.end.output[0]], perm=_TURN))
         return nodes
-    nodes.append(constant(np.array([found.heads, -1, found.shape[-1]], np.int64), f"{prefix}single"))
+    nodes.append(constant(np.array([attention.heads, -1, attention.shape[-1]], np.int64), f"{prefix}single"))
     nodes.append(helper.make_node("Transpose", [f"{prefix}rows"], [f"{prefix}turned"], perm=_TURN))
-    nodes.append(helper.make_node("Reshape", [f"{prefix}turned", f"{prefix}single"], [found.end.output[0]]))
+    nodes.append(helper.make_node("Reshape", [f"{prefix}turned", f"{prefix}single"], [attention.end.output[0]]))
     return nodes
 
 

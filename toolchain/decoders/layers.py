@@ -44,9 +44,9 @@ class LayerDecoder(Decoder):
 
     def compiled(self, target: Target, passes: str = "all") -> CompiledDecoder:
         """Commands for the prompt and for one token."""
-        made = compile_graph(model_of(self.graph, self.name), self.graph, target, passes=passes)
-        count = sum(command.layer.startswith(PROMPT) for command in made.commands)
-        return CompiledDecoder(self, made, count, self.prompt, self.t_max)
+        compiled = compile_graph(model_of(self.graph, self.name), self.graph, target, passes=passes)
+        count = sum(command.layer.startswith(PROMPT) for command in compiled.commands)
+        return CompiledDecoder(self, compiled, count, self.prompt, self.t_max)
 
     def steps(self, tokens: Sequence[int], codes: Sequence[Mapping[str, Any]] = ()) -> Iterator[Step]:
         """The prompt at once, then token by token, without the last."""

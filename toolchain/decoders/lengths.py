@@ -43,8 +43,8 @@ class Known:
 
     def constant(self, name: str) -> Values | None:
         """The values of a tensor that is known, or an initializer."""
-        found = self.values.get(name)
-        return self.model.initializers.get(name) if found is None else found
+        value = self.values.get(name)
+        return self.model.initializers.get(name) if value is None else value
 
     def _number(self, name: str) -> Values:
         return self.values[name] if name in self.values else self.model.initializers[name]
@@ -56,31 +56,35 @@ class Known:
     def span(self, name: str, ends: Callable[[Any], bool]) -> Span | None:
         """The nodes between a tensor and the one node behind which it lies where `ends` says so; None: there are
         several, or it begins with an input."""
-        found, nodes, todo = dict[str, Any](), dict[str, Any](), [name]
+        sources, nodes, todo = dict[str, Any](), dict[str, Any](), [name]
         while todo:
             node = self.makers.get(todo.pop())
             if node is None:
                 return None
             if ends(node):
-                found[node.output[0]] = node
+                sources[node.output[0]] = node
             elif node.output[0] not in nodes:
                 nodes[node.output[0]] = node
                 todo += [one for one in node.input if self.is_data(one)]
-        if len(found) != 1:
+        if len(sources) != 1:
             return None
-        (source,) = found.values()
+        (source,) = sources.values()
         return Span(source, tuple(sorted(nodes.values(), key=lambda node: self._order[node.output[0]])))
 
     def through(self, span: Span, values: Values, target: str) -> Values:
         """The tensor that a span ends with, where it begins with these values; no element, where ONNX has no result."""
-        made = {span.source.output[0]: values}
+        values_by_name = {span.source.output[0]: values}
         try:
             for node in span.nodes:
-                feeds = {name: made[name] if name in made else self._number(name) for name in node.input if name}
-                made |= dict(zip(node.output, self._evaluated(node, feeds), strict=False))
+                feeds = {
+                    name: values_by_name[name] if name in values_by_name else self._number(name)
+                    for name in node.input
+                    if name
+                }
+                values_by_name |= dict(zip(node.output, self._evaluated(node, feeds), strict=False))
         except Exception:  # refused by name when the model is imported
             return np.empty(0)
-        return made[target]
+        return values_by_name[target]
 
     def _follow(self, node: Any) -> None:
         if node.op_type in ("Shape", "Size") and node.input[0] in self.info:
@@ -113,8 +117,8 @@ class Known:
         """Checks whether a node's outputs are known: inputs that are weights alone do not count, unless small."""
         if "Random" in node.op_type or any(map(self.is_data, node.input)):
             return False
-        known = [self._number(name) for name in node.input if name]
-        return any(name in self.values for name in node.input) or all(one.size <= _SMALL for one in known)
+        constants = [self._number(name) for name in node.input if name]
+        return any(name in self.values for name in node.input) or all(one.size <= _SMALL for one in constants)
 
     def _know(self, name: str, values: Values) -> None:
         self.values[name] = values

@@ -42,9 +42,9 @@ def _free(proto: Any, decoder: Decoder) -> None:
     """Inputs and outputs as in the original: the numbers of tokens stay open."""
     original = decoder.proto.graph
     inputs = [value for value in original.input if value.name not in decoder.external]
-    for field, given in ((proto.graph.input, inputs), (proto.graph.output, original.output)):
+    for field, infos in ((proto.graph.input, inputs), (proto.graph.output, original.output)):
         del field[:]
-        field.extend(given)
+        field.extend(infos)
     del proto.graph.value_info[:]
 
 
@@ -54,31 +54,31 @@ def with_int8_caches(decoder: Decoder, prompts: Prompts) -> Decoder:
     """
     proto = onnx.ModelProto()
     proto.CopyFrom(decoder.proto)
-    graph, made = proto.graph, list[Any]()
+    graph, result = proto.graph, list[Any]()
     makers = {name: node for node in graph.node for name in node.output}
     kinds = {one.name: one.data_type for one in graph.initializer}
     values = {value.name: value for value in (*graph.input, *graph.output)}
     largest = _largest(decoder, [node.input[new] for node in graph.node for new, _, _ in _parts(node)], prompts)
     for node in graph.node:
-        behind = []
+        quantizers = []
         for new, past, present in _parts(node):
             name, maker = node.input[new], makers.get(node.input[new])
             if maker is not None and maker.op_type == "DequantizeLinear":
                 grid = list(maker.input[1:])
             else:
                 codes = pair(name, scale_of(-largest[name], largest[name]))
-                made += codes.nodes
+                result += codes.nodes
                 graph.initializer.extend(codes.constants)
                 kinds |= {one.name: one.data_type for one in codes.constants}
                 node.input[new], grid = f"{name}.dq", list(codes.nodes[1].input[1:])
             before, after = node.input[past], node.output[present]
             node.input[past], node.output[present] = f"{before}.dq", f"{after}.float"
-            made.append(helper.make_node("DequantizeLinear", [before, *grid], [f"{before}.dq"], name=f"{before}.dq"))
-            behind.append(helper.make_node("QuantizeLinear", [f"{after}.float", *grid], [after], name=f"{after}.q"))
+            result.append(helper.make_node("DequantizeLinear", [before, *grid], [f"{before}.dq"], name=f"{before}.dq"))
+            quantizers.append(helper.make_node("QuantizeLinear", [f"{after}.float", *grid], [after], name=f"{after}.q"))
             for outside in (before, after):
                 values[outside].type.tensor_type.elem_type = kinds[grid[1]]
-        made += [node, *behind]
-    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in made]
+        result += [node, *quantizers]
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in result]
     del graph.node[:]
     graph.node.extend(nodes)
     return make_decoder(proto, decoder.name, decoder.external)
@@ -91,9 +91,9 @@ def _parts(node: Any) -> tuple[tuple[int, int, int], ...]:
 def _largest(decoder: Decoder, names: Sequence[str], prompts: Prompts) -> dict[str, float]:
     """The largest absolute value of each tensor."""
     evaluator = ReferenceEvaluator(decoder.proto, new_ops=CORRECTED)
-    found = dict.fromkeys(names, 0.0)
+    maxima = dict.fromkeys(names, 0.0)
     for prompt in prompts:
         results: Any = evaluator.run(list(names), step_feeds(decoder, prompt, empty_past(decoder)))
         for name, values in zip(names, results, strict=True):
-            found[name] = max(found[name], float(np.abs(values).max()))
-    return found
+            maxima[name] = max(maxima[name], float(np.abs(values).max()))
+    return maxima

@@ -75,11 +75,11 @@ class Reference:
         """Tokens behind a past; `codes`: what is taken."""
         decoder = self._decoder
         names = [LOGITS, *(cache.present for cache in decoder.caches)]
-        own = [name + OWN for name in self._taken]
-        asked = [*names, *own, *self._watched]
-        logits, *made = self._evaluator.run(asked, {**self._given(tokens, past), **(codes or {})})
-        present, rest = made[: len(decoder.caches)], made[len(decoder.caches) :]
-        seen = rest[len(own) :]
+        own_names = [name + OWN for name in self._taken]
+        outputs = [*names, *own_names, *self._watched]
+        logits, *results = self._evaluator.run(outputs, {**self._given(tokens, past), **(codes or {})})
+        present, rest = results[: len(decoder.caches)], results[len(decoder.caches) :]
+        seen = rest[len(own_names) :]
         pasts = zip(decoder.caches, present, strict=True)
         return Step(
             np.asarray(logits)[0],
@@ -94,8 +94,8 @@ class Reference:
         """The prompt at once, then token by token, without the last; `codes`: what is taken by each step."""
         past = self.empty()
         parts = [tokens[:prompt], *([token] for token in tokens[prompt:-1])]
-        for part, given in zip(parts, codes or [{}] * len(parts), strict=True):
-            step = self.step(part, past, given)
+        for part, step_codes in zip(parts, codes or [{}] * len(parts), strict=True):
+            step = self.step(part, past, step_codes)
             past = step.past
             yield step
 

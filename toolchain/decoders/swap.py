@@ -32,11 +32,11 @@ class CacheRun(NamedTuple):
 
 def runs_of(caches: Iterable[StoredCache]) -> list[CacheRun]:
     """Return the runs of the caches of a request, whose elements are whole bytes."""
-    made = []
+    runs = []
     for cache in caches:
         token = cache.token_bytes // cache.heads
-        made.append(CacheRun(cache.start, cache.heads, token, cache.t_max * token))
-    return made
+        runs.append(CacheRun(cache.start, cache.heads, token, cache.t_max * token))
+    return runs
 
 
 def block_bytes(runs: Iterable[CacheRun], block_size: int) -> int:
@@ -49,15 +49,17 @@ def copies(
 ) -> list[Command]:
     """Copy the first `tokens` of a request's caches to the blocks of swap space at these addresses, or (not `out`) back
     from there. The extended blocks have no addresses yet."""
-    made: list[Command] = []
+    commands: list[Command] = []
     for index, (first, block) in enumerate(zip(range(0, tokens, block_size), blocks, strict=True)):
         count, at = min(block_size, tokens - first), block
         for run in runs:
             cache, swap = (run.address + first * run.token, run.stride), (at, block_size * run.token)
             source, result = (cache, swap) if out else (swap, cache)
-            made.append(_copy(f"swap.{index}", source, result, (run.rows, count * run.token), target, len(made)))
+            commands.append(
+                _copy(f"swap.{index}", source, result, (run.rows, count * run.token), target, len(commands))
+            )
             at += run.rows * block_size * run.token
-    return made
+    return commands
 
 
 def _copy(

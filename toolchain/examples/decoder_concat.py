@@ -68,18 +68,18 @@ def _mask(g: _Graph, past: str, total: str) -> str:
     end = g.node("Reshape", g.node("Add", past, tokens), scalar)
     rows = g.node("Range", g.node("Reshape", past, scalar), end, g.b.constant(np.array(1)))
     rows = g.node("Reshape", rows, g.ints(-1, 1))
-    behind = g.node("Cast", g.node("Greater", columns, rows), to=g.b.code)
-    causal = g.node("Unsqueeze", g.node("Mul", low, behind), g.ints(0, 1))
-    given = g.node("Unsqueeze", g.node("Slice", "attention_mask", g.ints(0), total, g.ints(1)), g.ints(1, 2))
-    hidden = g.node("Equal", g.node("Cast", given, to=7), g.b.constant(np.array(0)))
+    future = g.node("Cast", g.node("Greater", columns, rows), to=g.b.code)
+    causal = g.node("Unsqueeze", g.node("Mul", low, future), g.ints(0, 1))
+    padding = g.node("Unsqueeze", g.node("Slice", "attention_mask", g.ints(0), total, g.ints(1)), g.ints(1, 2))
+    hidden = g.node("Equal", g.node("Cast", padding, to=7), g.b.constant(np.array(0)))
     return g.node("Where", hidden, g.lowest(), causal)
 
 
 def _rotated(g: _Graph, x: str, cos: str, sin: str, size: int) -> str:
     """Queries or keys turned by their positions."""
     far = g.node("Slice", x, g.ints(size // 2), g.ints(1 << 62), g.ints(3))
-    near = g.node("Slice", x, g.ints(0), g.ints(size // 2), g.ints(3))
-    half = g.node("Concat", g.node("Neg", far), near, axis=-1)
+    first = g.node("Slice", x, g.ints(0), g.ints(size // 2), g.ints(3))
+    half = g.node("Concat", g.node("Neg", far), first, axis=-1)
     return g.node("Add", g.node("Mul", x, cos), g.node("Mul", half, sin))
 
 
@@ -179,20 +179,20 @@ def _normalized(g: _Graph, x: str, width: int) -> str:
 def _linear(g: _Graph, x: str, rows: int, columns: int) -> str:
     """GPT-2's Conv1D: Gemm of a matrix with a row per token."""
     flat = g.reshaped(x, g.ints(-1), g.ints(rows))
-    made = g.node("Gemm", flat, g.matrix(rows, columns), g.b.weight(columns))
-    return g.reshaped(made, g.size(x, 0), g.size(x, 1), g.ints(columns))
+    product = g.node("Gemm", flat, g.matrix(rows, columns), g.b.weight(columns))
+    return g.reshaped(product, g.size(x, 0), g.size(x, 1), g.ints(columns))
 
 
 def _cached(g: _Graph, layer: int, k: str, v: str) -> list[str]:
     """Keys and values behind their past."""
-    made = []
+    names = []
     for part, new in (("key", k), ("value", v)):
         name = f"present.{layer}.{part}"
         g.b.nodes.append(
             helper.make_node("Concat", [f"past_key_values.{layer}.{part}", new], [name], name=f"concat.{name}", axis=-2)
         )
-        made.append(name)
-    return made
+        names.append(name)
+    return names
 
 
 def _model(g: _Graph, name: str, layers: int, cache: tuple[int, int], vocab: int, others: list[str]) -> Any:

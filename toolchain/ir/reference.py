@@ -87,8 +87,8 @@ def narrowed(values: Values, kind: DataType) -> Values:
     if kind in FLOATS:
         single = values.astype(np.float32)
         if target.itemsize == 1:
-            most = float(ml_dtypes.finfo(target).max)
-            single = np.where(np.isnan(single), single, np.clip(single, -most, most))
+            limit = float(ml_dtypes.finfo(target).max)
+            single = np.where(np.isnan(single), single, np.clip(single, -limit, limit))
         return single.astype(target)
     return values.astype(np.int64).astype(target)
 
@@ -242,20 +242,20 @@ def _eltwise(run: Execution, layer: LayerIR) -> None:
         operands.append(values.reshape(shapes[layer.text("broadcast", "FULL") if index == 0 else "FULL"]))
     function, kind, x = layer.text("function"), run.kind(layer.outputs[0]), operands[0]
     if function == "CAST":
-        made = saturated(np.trunc(x), kind) if x.dtype.kind == "f" and kind in INTEGERS else x
+        result = saturated(np.trunc(x), kind) if x.dtype.kind == "f" and kind in INTEGERS else x
     elif scaled:
         scale, zero = run.read(layer.inputs[1]).astype(np.float32), layer.integer("zero")
         if function == "DEQUANT":
-            made = (x - zero) * scale.astype(np.float64)
+            result = (x - zero) * scale.astype(np.float64)
         elif x.dtype.kind == "f":
-            made = saturated(np.rint(x.astype(np.float32) / scale).astype(np.float64) + zero, kind)
+            result = saturated(np.rint(x.astype(np.float32) / scale).astype(np.float64) + zero, kind)
         else:
-            made = saturated(np.rint(x * scale.astype(np.float64) + zero), kind)
+            result = saturated(np.rint(x * scale.astype(np.float64) + zero), kind)
     elif function == "CLIP":
-        made = np.minimum(np.maximum(x, layer.real("low")), layer.real("high"))
+        result = np.minimum(np.maximum(x, layer.real("low")), layer.real("high"))
     else:
-        made = FUNCTIONS[function](*operands)
-    run.write(layer.outputs[0], np.broadcast_to(made, (m, n)))
+        result = FUNCTIONS[function](*operands)
+    run.write(layer.outputs[0], np.broadcast_to(result, (m, n)))
 
 
 def _softmax(run: Execution, layer: LayerIR) -> None:
@@ -322,8 +322,8 @@ def _copy(run: Execution, layer: LayerIR) -> None:
 
 def _gather(run: Execution, layer: LayerIR) -> None:
     table = run.read(layer.inputs[0]).reshape(layer.integer("k"), layer.integer("n"))
-    found = table[run.wide(layer.inputs[1])].reshape(-1)
-    run.memory[run.graph.storage(layer.outputs[0])][run._at(layer.outputs[0])] = found
+    rows = table[run.wide(layer.inputs[1])].reshape(-1)
+    run.memory[run.graph.storage(layer.outputs[0])][run._at(layer.outputs[0])] = rows
 
 
 def _attention(run: Execution, layer: LayerIR) -> None:
@@ -344,14 +344,14 @@ def _attention(run: Execution, layer: LayerIR) -> None:
     scores = query @ cache(layer.inputs[1]).swapaxes(2, 3) * np.float64(np.float32(layer.real("scale")))
     if cap := np.float64(np.float32(layer.real("softcap", 0.0))):
         scores = cap * np.tanh(scores / cap)
-    own, other = np.arange(m)[:, None] + keys - m, np.arange(keys)
+    positions, other = np.arange(m)[:, None] + keys - m, np.arange(keys)
     seen = np.ones((m, keys), bool)
     if layer.integer("causal") or position is not None:
-        seen &= other <= own
+        seen &= other <= positions
     if layer.integer("window"):
-        seen &= other > own - layer.integer("window")
-    made = _normalized(np.where(seen, scores, -np.inf)) @ cache(layer.inputs[2])
-    run.write(layer.outputs[0], made.transpose(0, 2, 1, 3))
+        seen &= other > positions - layer.integer("window")
+    result = _normalized(np.where(seen, scores, -np.inf)) @ cache(layer.inputs[2])
+    run.write(layer.outputs[0], result.transpose(0, 2, 1, 3))
 
 
 def _rope(run: Execution, layer: LayerIR) -> None:
@@ -364,10 +364,10 @@ def _rope(run: Execution, layer: LayerIR) -> None:
     cos, sin = (table[: None if layer.integer("batch") else m] for table in tables)
     first = slice(0, rotary, 2) if layer.integer("neighbours") else slice(0, half)
     second = slice(1, rotary, 2) if layer.integer("neighbours") else slice(half, rotary)
-    made = x.copy()
-    made[..., first] = x[..., first] * cos - x[..., second] * sin
-    made[..., second] = x[..., second] * cos + x[..., first] * sin
-    run.write(layer.outputs[0], made)
+    result = x.copy()
+    result[..., first] = x[..., first] * cos - x[..., second] * sin
+    result[..., second] = x[..., second] * cos + x[..., first] * sin
+    run.write(layer.outputs[0], result)
 
 
 def _append(run: Execution, layer: LayerIR) -> None:

@@ -52,8 +52,8 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield f"inputs {', '.join(graph.inputs)}"
     for layer in graph.layers:
         attributes = ", ".join(f"{name}: {_attribute(value)}" for name, value in layer.attributes.items())
-        made = f"layer {layer.id}: {', '.join(layer.outputs)} = {layer.op_type}({', '.join(layer.inputs)})"
-        yield made + (f" {{{attributes}}}" if attributes else "")
+        head = f"layer {layer.id}: {', '.join(layer.outputs)} = {layer.op_type}({', '.join(layer.inputs)})"
+        yield head + (f" {{{attributes}}}" if attributes else "")
     yield f"outputs {', '.join(graph.outputs)}"
 
 
@@ -93,10 +93,10 @@ def _read_tensor(graph: Graph, line: str) -> None:
     if match is None:
         raise ValueError("a tensor is `tensor ID: ROLE TYPE [SHAPE]`")
     name, role, kind, shape, alignment, stored, split, codec, view, first, pitch, values = match.groups()
-    size, own = tuple(ast.literal_eval(shape)), int(alignment or 0)
+    size, alignment_bytes = tuple(ast.literal_eval(shape)), int(alignment or 0)
     tensor = TensorIR(
-        name, Role(role), size, DataType[kind], view or "", stored or DRAM, own, int(first or 0), int(pitch or 0),
-        bool(split), int(codec or TensorIR.codec),
+        name, Role(role), size, DataType[kind], view or "", stored or DRAM, alignment_bytes, int(first or 0),
+        int(pitch or 0), bool(split), int(codec or TensorIR.codec),
     )  # fmt: skip
     graph.tensors[name] = tensor
     if values is not None and not values.startswith("sha256:"):

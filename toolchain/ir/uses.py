@@ -25,11 +25,11 @@ class Uses:
             for name in names:
                 table[self._graph.storage(name)].pop(id(layer), None)
 
-    def replace(self, gone: Iterable[LayerIR], made: Iterable[LayerIR]) -> None:
+    def replace(self, removed: Iterable[LayerIR], added: Iterable[LayerIR]) -> None:
         """Layers in the place of others."""
-        for layer in gone:
+        for layer in removed:
             self.remove(layer)
-        for layer in made:
+        for layer in added:
             self.add(layer)
 
     def readers(self, stored: str) -> int:

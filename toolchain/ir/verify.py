@@ -71,9 +71,9 @@ def _widths(tensor: TensorIR) -> None:
 
 
 def _order(graph: Graph) -> None:
-    made = {graph.storage(name) for name in graph.inputs} | set(graph.constants)
-    there = (Role.WEIGHT, Role.KV)
-    made |= {tensor.id for tensor in graph.tensors.values() if tensor.role in there and not tensor.view_of}
+    defined = {graph.storage(name) for name in graph.inputs} | set(graph.constants)
+    roles = (Role.WEIGHT, Role.KV)
+    defined |= {tensor.id for tensor in graph.tensors.values() if tensor.role in roles and not tensor.view_of}
     seen: set[str] = set()
     for layer in graph.layers:
         if layer.id in seen:
@@ -83,14 +83,14 @@ def _order(graph: Graph) -> None:
             if name not in graph.tensors:
                 raise IrError(f"layer {layer.id}: no tensor {name}")
         for name in layer.inputs:
-            if graph.storage(name) not in made:
+            if graph.storage(name) not in defined:
                 raise IrError(f"layer {layer.id}: reads {name} before any layer has written it")
         for name in layer.outputs:
             if graph.storage(name) in graph.constants:
                 raise IrError(f"layer {layer.id}: writes {name}, which is constant")
-            made.add(graph.storage(name))
+            defined.add(graph.storage(name))
     for name in graph.outputs:
-        if name not in graph.tensors or graph.storage(name) not in made:
+        if name not in graph.tensors or graph.storage(name) not in defined:
             raise IrError(f"output {name}: no layer writes it")
 
 
@@ -106,10 +106,10 @@ def _layer(graph: Graph, layer: LayerIR) -> None:
     for name in op.required:
         if name not in layer.attributes:
             raise IrError(f"layer {layer.id}: {layer.op_type} needs attribute {name}")
-    known = ATTRIBUTES[layer.op_type]
+    attributes = ATTRIBUTES[layer.op_type]
     for name in layer.attributes:
-        if name not in known:
-            raise IrError(f"layer {layer.id}: {layer.op_type} has no attribute {name}; it has {', '.join(known)}")
+        if name not in attributes:
+            raise IrError(f"layer {layer.id}: {layer.op_type} has no attribute {name}; it has {', '.join(attributes)}")
     if any(graph.tensors[name].pitch for name in (*layer.inputs, *layer.outputs)):
         _pitches(graph, layer)
     _shape(graph, layer)
@@ -166,7 +166,7 @@ def _caches(graph: Graph, layer: LayerIR) -> None:
     new = appended(layer) if attends else layer.inputs[: len(caches)]
     heads, batch = layer.integer("kv_heads" if attends else "heads"), layer.integer("batch", 1)
     size = layer.integer("n") // layer.integer("heads")
-    wanted = (batch, heads, layer.integer("t_max"), size)
+    shape = (batch, heads, layer.integer("t_max"), size)
     for name, row in zip(caches, new, strict=True):
         cache, rows = graph.tensors[name], graph.tensors[row]
         if cache.role is not Role.KV or cache.storage_class != DRAM:
@@ -174,8 +174,8 @@ def _caches(graph: Graph, layer: LayerIR) -> None:
                 f"layer {layer.id}: appends to {name}, role {cache.role} in {cache.storage_class}: a cache has role "
                 f"{Role.KV} and lies in {DRAM}"
             )
-        if cache.shape != wanted:
-            raise IrError(f"layer {layer.id}: {name} has shape {list(cache.shape)}: must be {list(wanted)}")
+        if cache.shape != shape:
+            raise IrError(f"layer {layer.id}: {name} has shape {list(cache.shape)}: must be {list(shape)}")
         if rows.elements != batch * layer.integer("m") * heads * size:
             raise IrError(
                 f"layer {layer.id}: {row} has {rows.elements} elements: {layer.integer('m')} tokens of {heads} heads "

@@ -41,8 +41,8 @@ class Tensor(NamedTuple):
 
     def equals(self, value: float) -> bool:
         """Check whether all elements are known to equal a value."""
-        found = None if self.values is None else splat(self.values)
-        return found is not None and bool(found == value)
+        value_of_splat = None if self.values is None else splat(self.values)
+        return value_of_splat is not None and bool(value_of_splat == value)
 
 
 class Emitter:
@@ -66,8 +66,8 @@ class Emitter:
 
     def typed(self, kind: Attribute) -> tuple[str, tuple[int, ...]]:
         """(element type, shape); refused where there is none."""
-        if why := trouble(kind):
-            self.refuse(why)
+        if reason := trouble(kind):
+            self.refuse(reason)
         inside, shape = element(getattr(kind, "element_type", kind)), shape_of(kind)
         assert inside is not None and shape is not None
         return inside, shape
@@ -80,33 +80,33 @@ class Emitter:
         self._known[value] = tensor
 
     def get(self, value: SSAValue) -> Tensor:
-        found = self._known.get(value)
-        if found is None:
+        tensor = self._known.get(value)
+        if tensor is None:
             self.refuse("an operand comes from another region: move its operation into the function")
-        return found
+        return tensor
 
     def attribute(self, *names: str) -> Attribute | None:
         """The first attribute of these that the operation has."""
         for name in names:
-            for given in (self.op.properties, self.op.attributes):
-                if name in given:
-                    return given[name]
+            for attributes in (self.op.properties, self.op.attributes):
+                if name in attributes:
+                    return attributes[name]
         return None
 
     def numbers(self, name: str, otherwise: Sequence[int] | None = None, size: int | None = None) -> tuple[int, ...]:
         """An attribute that is a list of whole numbers."""
-        given = self.attribute(name)
-        found = integers(given) if given is not None else None if otherwise is None else tuple(otherwise)
-        if found is None:
+        attribute = self.attribute(name)
+        values = integers(attribute) if attribute is not None else None if otherwise is None else tuple(otherwise)
+        if values is None:
             self.refuse(f"needs attribute {name}, a list of whole numbers")
-        return self.sized(found, size, f"attribute {name}")
+        return self.sized(values, size, f"attribute {name}")
 
-    def sized(self, found: tuple[int, ...], size: int | None, what: str) -> tuple[int, ...]:
-        if size is not None and len(found) == 1 and size > 1:
-            found *= size
-        if size is not None and len(found) != size:
-            self.refuse(f"{what} has {len(found)} numbers, needs {size}")
-        return found
+    def sized(self, values: tuple[int, ...], size: int | None, what: str) -> tuple[int, ...]:
+        if size is not None and len(values) == 1 and size > 1:
+            values *= size
+        if size is not None and len(values) != size:
+            self.refuse(f"{what} has {len(values)} numbers, needs {size}")
+        return values
 
     def number(self, name: str, otherwise: int | None = None) -> int:
         return self.numbers(name, None if otherwise is None else (otherwise,), 1)[0]
@@ -115,10 +115,10 @@ class Emitter:
 
     def constant_of(self, value: Attribute | None) -> Tensor:
         """A constant from an attribute."""
-        found = None if value is None else constant(value, self.source.context)
-        if found is None:
+        value_of_constant = None if value is None else constant(value, self.source.context)
+        if value_of_constant is None:
             self.refuse("holds no values that can be read: write dense<...> or dense_resource<...> with its blob")
-        return self.constant(found)
+        return self.constant(value_of_constant)
 
     def constant(self, values: Values, kind: str = "") -> Tensor:
         """A constant; its values get into the model where a node reads it."""
@@ -179,8 +179,8 @@ class Emitter:
         except ValueError:
             self.refuse(f"shapes {', '.join(str(list(one.shape)) for one in inputs)} do not fit each other")
         reduced = [self._single(one) for one in inputs]
-        kept = np.broadcast_shapes(*(one.shape for one in reduced)) == shape
-        return self.node(operator, reduced if kept else inputs, kind or inputs[-1].kind, shape)
+        broadcasts = np.broadcast_shapes(*(one.shape for one in reduced)) == shape
+        return self.node(operator, reduced if broadcasts else inputs, kind or inputs[-1].kind, shape)
 
     def _single(self, tensor: Tensor) -> Tensor:
         value = None if tensor.values is None or tensor.values.size == 1 else splat(tensor.values)
@@ -233,9 +233,9 @@ class Emitter:
     def slice(self, tensor: Tensor, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> Tensor:
         """Elements starts, starts + steps, ... of each dimension."""
         lasts = [start + (size - 1) * step for start, size, step in zip(starts, sizes, steps, strict=True)]
-        for start, last, size, step, there in zip(starts, lasts, sizes, steps, tensor.shape, strict=True):
-            if size < 1 or step < 1 or start < 0 or last >= there:
-                self.refuse(f"elements {start}..{last} in steps of {step} are not in a dimension of {there}")
+        for start, last, size, step, length in zip(starts, lasts, sizes, steps, tensor.shape, strict=True):
+            if size < 1 or step < 1 or start < 0 or last >= length:
+                self.refuse(f"elements {start}..{last} in steps of {step} are not in a dimension of {length}")
         if tuple(sizes) == tensor.shape:
             return tensor
         if tensor.values is not None:
@@ -308,7 +308,7 @@ def _sum(e: Emitter, tensor: Tensor, axes: Sequence[int], shape: Sequence[int]) 
             parts = []
             for first, size in ((0, count // 2), (count // 2, count // 2), (count - count % 2, count % 2)):
                 starts = [first if one == axis else 0 for one in range(tensor.rank)]
-                sizes = [size if one == axis else there for one, there in enumerate(tensor.shape)]
+                sizes = [size if one == axis else length for one, length in enumerate(tensor.shape)]
                 parts += [e.slice(tensor, starts, sizes, [1] * tensor.rank)] if size else []
             total = e.elementwise("Add", *parts[:2])
             tensor = e.concat([total, *parts[2:]], axis)

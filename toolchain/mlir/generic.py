@@ -106,10 +106,10 @@ def _sizes(e: Emitter, operands: Sequence[Tensor], spaces: Sequence[Space], rank
 
 def aligned(e: Emitter, tensor: Tensor, space: Space, order: Sequence[int]) -> Tensor:
     """The tensor with a dimension for each of the iteration space in `order`, of size 1 where it has none."""
-    kept = e.reshape(tensor, [s for s, dim in zip(tensor.shape, space.dims, strict=True) if dim is not None])
-    there = sorted(space.used, key=list(order).index)
-    turned = e.transpose(kept, [space.used.index(dim) for dim in there])
-    at = dict(zip(there, turned.shape, strict=True))
+    squeezed = e.reshape(tensor, [s for s, dim in zip(tensor.shape, space.dims, strict=True) if dim is not None])
+    dims = sorted(space.used, key=list(order).index)
+    turned = e.transpose(squeezed, [space.used.index(dim) for dim in dims])
+    at = dict(zip(dims, turned.shape, strict=True))
     return e.reshape(turned, [at.get(dim, 1) for dim in order])
 
 
@@ -129,9 +129,9 @@ def elementwise(
     }
     indices = scalars.iota(e, tuple(sizes[dim] for dim in order))
     indices = [indices[order.index(dim)] for dim in range(len(sizes))]
-    made = scalars.evaluate(e, block, arguments, indices, count)
+    values = scalars.evaluate(e, block, arguments, indices, count)
     results = []
-    for tensor, space, operand in zip(made, spaces[-count:], operands[-count:], strict=True):
+    for tensor, space, operand in zip(values, spaces[-count:], operands[-count:], strict=True):
         full = e.expand(tensor, [sizes[dim] for dim in order])
         turned = e.transpose(full, [order.index(dim) for dim in space.used])
         results.append(e.reshape(turned, operand.shape))
@@ -165,8 +165,8 @@ def reduction(e: Emitter, how: Reduction) -> list[Tensor]:
 
 def _combiner(e: Emitter, how: Reduction, at: int, uses: int) -> tuple[str, SSAValue]:
     """(operation that joins, value that it joins with the result so far, which is used so often)."""
-    made, total = how.yielded(at), how.block.args[at]
-    joined = None if made is None else made.owner
+    yielded, total = how.yielded(at), how.block.args[at]
+    joined = None if yielded is None else yielded.owner
     if not isinstance(joined, Operation) or op_name(joined) not in COMBINERS or total not in joined.operands:
         e.refuse(f"its body must join a value with the result so far by one of {', '.join(COMBINERS)}")
     value = next((one for one in joined.operands if one is not total), None)
@@ -193,17 +193,17 @@ def _joined(e: Emitter, how: Reduction, at: int, uses: int) -> Tensor:
     name, value = _combiner(e, how, at, uses)
     operator, join, neutral = COMBINERS[name]
     out, start = how.spaces[at], how.operands[at]
-    found = contraction(e, how, value, out) if join == "Add" else None
-    if found is None:
+    result = contraction(e, how, value, out) if join == "Add" else None
+    if result is None:
         full = _elements(e, how, value, out)
         if name in _NUMBERS:
             number = e.elementwise("Equal", full, full, kind="BOOL")
             full = e.elementwise("Where", number, full, e.scalar(neutral, full.kind))
-        found = e.reduce(operator, full, range(len(out.used), full.rank))
-    found = e.reshape(found, start.shape)
-    if start.kind != found.kind:
-        e.refuse(f"sums {found.kind} into {start.kind}: extend the elements in the body")
-    return found if _neutral(start, join, neutral) else scalars.apply(e, name, [start, found])
+        result = e.reduce(operator, full, range(len(out.used), full.rank))
+    result = e.reshape(result, start.shape)
+    if start.kind != result.kind:
+        e.refuse(f"sums {result.kind} into {start.kind}: extend the elements in the body")
+    return result if _neutral(start, join, neutral) else scalars.apply(e, name, [start, result])
 
 
 def _neutral(start: Tensor, join: str, neutral: float) -> bool:
@@ -217,30 +217,30 @@ _BEYOND = {"Max": {"arith.cmpf": 2, "arith.cmpi": 4}, "Min": {"arith.cmpf": 4, "
 
 def _position(e: Emitter, how: Reduction) -> Tensor | None:
     """The index of the first maximum, or minimum, that a body selects; None: it does not."""
-    made, (values, indices) = how.yielded(-1), how.block.args[-2:]
-    chosen = None if made is None else made.owner
-    if not isinstance(chosen, Operation) or op_name(chosen) != "arith.select" or chosen.operands[2] is not indices:
+    yielded, (values, indices) = how.yielded(-1), how.block.args[-2:]
+    select = None if yielded is None else yielded.owner
+    if not isinstance(select, Operation) or op_name(select) != "arith.select" or select.operands[2] is not indices:
         return None
     name, value = _combiner(e, how, -2, 2)
     _, join, neutral = COMBINERS[name]
-    compared, index = chosen.operands[0].owner, chosen.operands[1].owner
+    compared, index = select.operands[0].owner, select.operands[1].owner
     while isinstance(index, Operation) and op_name(index) in ("arith.index_cast", "arith.trunci"):
         index = index.operands[0].owner
     if not isinstance(compared, Operation) or not isinstance(index, Operation) or op_name(index) != "linalg.index":
         return None
     outside, e.op = e.op, compared
-    beyond = op_name(compared) in _BEYOND.get(join, {}) and _BEYOND[join][op_name(compared)] == e.number("predicate")
+    compares = op_name(compared) in _BEYOND.get(join, {}) and _BEYOND[join][op_name(compared)] == e.number("predicate")
     e.op = index
     along = [e.number("dim")] == list(how.reduced)
     e.op = outside
     fresh = _neutral(how.operands[-2], join, neutral) and how.operands[-1].equals(0)
-    if not (beyond and along and fresh and tuple(compared.operands) == (value, values)):
+    if not (compares and along and fresh and tuple(compared.operands) == (value, values)):
         return None
     if not list(e.op.results[1].uses):
         return how.operands[-1]
     full = _elements(e, how, value, how.spaces[-1])
-    found = full if join == "Max" else e.negative(full)
-    place = e.node("ArgMax", [found], "INT64", full.shape[:-1], axis=full.rank - 1, keepdims=0)
+    keys = full if join == "Max" else e.negative(full)
+    place = e.node("ArgMax", [keys], "INT64", full.shape[:-1], axis=full.rank - 1, keepdims=0)
     return e.reshape(e.cast(place, how.operands[-1].kind), how.operands[-1].shape)
 
 
@@ -262,25 +262,25 @@ def _evaluated(
     sizes: tuple[int, ...],
 ) -> Tensor:  # fmt: skip
     """A value inside the body, from the inputs alone."""
-    made = scalars.iota(e, tuple(sizes[dim] for dim in order))
-    known = dict(arguments)
-    indices = {dim: made[order.index(dim)] for dim in range(len(sizes))}
+    ramps = scalars.iota(e, tuple(sizes[dim] for dim in order))
+    values = dict(arguments)
+    indices = {dim: ramps[order.index(dim)] for dim in range(len(sizes))}
     outside = e.op
     for op in block.ops:
         name, e.op = op_name(op), op
-        if value in known or name == "linalg.yield":
+        if value in values or name == "linalg.yield":
             break
         if name == scalars.ASSERTION:
             continue
         if name == "arith.constant":
-            known[op.results[0]] = e.constant_of(e.attribute("value"))
+            values[op.results[0]] = e.constant_of(e.attribute("value"))
         elif name == "linalg.index":
-            known[op.results[0]] = indices.get(e.number("dim")) or e.refuse("no such dimension")
+            values[op.results[0]] = indices.get(e.number("dim")) or e.refuse("no such dimension")
         else:
-            given = [known[one] if one in known else e.get(one) for one in op.operands]
-            known[op.results[0]] = scalars.apply(e, name, given)
+            operands = [values[one] if one in values else e.get(one) for one in op.operands]
+            values[op.results[0]] = scalars.apply(e, name, operands)
     e.op = outside
-    return known[value] if value in known else e.get(value)
+    return values[value] if value in values else e.get(value)
 
 
 # -- contractions ------------------------------------------------------------------------------------------------------
@@ -302,10 +302,10 @@ def contraction(e: Emitter, how: Reduction, value: SSAValue, result: Space) -> T
     owner = value.owner
     if not isinstance(owner, Operation) or op_name(owner) not in ("arith.mulf", "arith.muli"):
         return None
-    found = [_factor(block, one) for one in owner.operands]
-    if found[0] is None or found[1] is None:
+    factors = [_factor(block, one) for one in owner.operands]
+    if factors[0] is None or factors[1] is None:
         return None
-    (first, cast0), (second, cast1) = found[0], found[1]
+    (first, cast0), (second, cast1) = factors[0], factors[1]
     if len(operands) - 1 in (first, second):
         return None
     a, b = spaces[first].used, spaces[second].used
@@ -339,10 +339,10 @@ def summed(
     n = aligned(e, factors[1], spaces[1], [*batch, *reduced, *columns])
     m = e.reshape(m, [*lead, size(rows), size(reduced)])
     n = e.reshape(n, [*lead, size(reduced), size(columns)])
-    made = product(e, m, n, kind)
+    result = product(e, m, n, kind)
     order = [*batch, *rows, *columns]
-    made = e.reshape(made, [sizes[dim] for dim in order])
-    return e.transpose(made, [order.index(dim) for dim in out])
+    result = e.reshape(result, [sizes[dim] for dim in order])
+    return e.transpose(result, [order.index(dim) for dim in out])
 
 
 def contract(e: Emitter, operands: Sequence[Tensor], kind: str) -> Tensor:

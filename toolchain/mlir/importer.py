@@ -62,8 +62,8 @@ def imported(source: Source) -> OnnxModel:
     e.op = function
     inputs: list[Tensor] = []
     for index, argument in enumerate(block.args):
-        if why := outside(argument.type):
-            source.refuse(function, why)
+        if reason := outside(argument.type):
+            source.refuse(function, reason)
         kind, shape = e.typed(argument.type)
         name = argument.name_hint or f"arg{index}"
         name = name if name not in {one.name for one in inputs} else f"arg{index}"
@@ -74,8 +74,8 @@ def imported(source: Source) -> OnnxModel:
     e.op = function if returned is None else returned
     if not outputs or returned is None:
         source.refuse(function, "returns no tensor: return the results")
-    if why := next(filter(None, (outside(value.type) for value in returned.operands)), ""):
-        e.refuse(why)
+    if reason := next(filter(None, (outside(value.type) for value in returned.operands)), ""):
+        e.refuse(reason)
     return _model(e, function, inputs, outputs)
 
 
@@ -158,15 +158,15 @@ class _Body:
 
 def _function(source: Source) -> FuncOp:
     top = [op for op in source.module.body.ops if op.name != GLOBAL]
-    found = [op for op in top if isinstance(op, FuncOp)]
+    functions = [op for op in top if isinstance(op, FuncOp)]
     for op in top:
         if not isinstance(op, FuncOp):
             source.refuse(op, "supported is one func.func: drop it")
-    if not found:
+    if not functions:
         raise ModelError(f"{source.name}: holds no func.func: write the model as a function of tensors")
-    named = [op for op in found if op.sym_name.data in ENTRIES] if len(found) > 1 else found
+    named = [op for op in functions if op.sym_name.data in ENTRIES] if len(functions) > 1 else functions
     if len(named) != 1:
-        source.refuse(found[1], f"is one of {len(found)} functions: name the model {ENTRIES[0]}")
+        source.refuse(functions[1], f"is one of {len(functions)} functions: name the model {ENTRIES[0]}")
     if len(named[0].body.blocks) != 1 or not named[0].body.blocks[0].ops:
         source.refuse(named[0], "control flow and declarations are not supported: keep one block")
     return named[0]
@@ -194,15 +194,15 @@ def _lowered(e: Emitter, op: Operation) -> list[Tensor]:
 
 
 def _model(e: Emitter, function: FuncOp, inputs: list[Tensor], outputs: list[Tensor]) -> OnnxModel:
-    made = []
+    infos_out = []
     for index, tensor in enumerate(outputs):
         name = f"result{index}" if len(outputs) > 1 else "result"
         e.nodes.append(helper.make_node("Identity", [e.name(tensor)], [name], name=f"func.return@{name}"))
-        made.append(helper.make_tensor_value_info(name, code(tensor.kind), tensor.shape))
+        infos_out.append(helper.make_tensor_value_info(name, code(tensor.kind), tensor.shape))
     graph = helper.make_graph(
         e.nodes, _name(function),
         [helper.make_tensor_value_info(one.name, code(one.kind), one.shape) for one in inputs],
-        made, initializers(e),
+        infos_out, initializers(e),
     )  # fmt: skip
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
     model = prepare(proto, e.source.name)

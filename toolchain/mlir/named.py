@@ -70,8 +70,8 @@ def _tiled(batch: int) -> Lower:
 
         left = e.reshape(turned(a, (0, 2, 1, 3)), (*lead, m * rows, k * depth))
         right = e.reshape(turned(b, (1, 3, 0, 2)), (*lead, k * depth, n * columns))
-        made = e.reshape(generic.product(e, left, right, start.kind), (*lead, m, rows, n, columns))
-        return _accumulated(e, turned(made, (0, 2, 1, 3)), start)
+        result = e.reshape(generic.product(e, left, right, start.kind), (*lead, m, rows, n, columns))
+        return _accumulated(e, turned(result, (0, 2, 1, 3)), start)
 
     return lower
 
@@ -135,8 +135,8 @@ def convolved(
     shape = (x.shape[0], w.shape[0], *out)
     attributes |= {"group": groups, "kernel_shape": list(w.shape[2:])}
     if x.kind in FLOATS:
-        given = [e.cast(x, kind), e.cast(w, kind), *([] if bias is None else [bias])]
-        return e.node("Conv", given, kind, shape, **attributes)
+        inputs = [e.cast(x, kind), e.cast(w, kind), *([] if bias is None else [bias])]
+        return e.node("Conv", inputs, kind, shape, **attributes)
     if x.kind not in ("INT8", "UINT8") or w.kind not in ("INT8", "UINT8") or kind != "INT32":
         e.refuse(f"a convolution of {x.kind} and {w.kind} into {kind}: supported are floats, and i8 into i32")
     total = e.node("ConvInteger", [x, w, *(zeros or ())], "INT32", shape, **attributes)
@@ -158,10 +158,10 @@ def _convolution(layout: str, order: Sequence[int]) -> Lower:
         (x, w), start = _operands(e, 2)
         if x.rank != len(layout) or w.rank != len(order):
             e.refuse(f"takes an image of {len(layout)} dimensions and weights of {len(order)}")
-        made = convolved(
+        result = convolved(
             e, to_nchw(e, x, layout), e.transpose(w, order), start.kind, *_steps(e, len(layout) - 2)
         )  # fmt: skip
-        return _accumulated(e, from_nchw(e, made, layout), start)
+        return _accumulated(e, from_nchw(e, result, layout), start)
 
     return lower
 
@@ -186,11 +186,11 @@ def _grouped(e: Emitter) -> Tensor:
     if x.rank != 5 or w.rank != 5:
         e.refuse("takes an image and weights of 5 dimensions")
     count, groups, channels, *size = x.shape
-    made = convolved(
+    result = convolved(
         e, e.reshape(x, (count, groups * channels, *size)), e.reshape(w, (w.shape[0] * w.shape[1], *w.shape[2:])),
         start.kind, e.numbers("strides", (1, 1), 2), e.numbers("dilations", (1, 1), 2), groups=groups,
     )  # fmt: skip
-    return _accumulated(e, e.reshape(made, start.shape), start)
+    return _accumulated(e, e.reshape(result, start.shape), start)
 
 
 def depthwise_weights(e: Emitter, w: Tensor) -> Tensor:
@@ -231,8 +231,8 @@ def pooled(
         return e.negative(pooled(e, "max", e.negative(x), kernel, strides, dilations, pads))
     if function == "max":
         return e.node("MaxPool", [x], x.kind, shape, **attributes)
-    made = e.node("AveragePool", [x], x.kind, shape, **attributes, count_include_pad=int(count_pads))
-    return e.elementwise("Mul", made, e.scalar(math.prod(kernel), x.kind)) if function == "sum" else made
+    result = e.node("AveragePool", [x], x.kind, shape, **attributes, count_include_pad=int(count_pads))
+    return e.elementwise("Mul", result, e.scalar(math.prod(kernel), x.kind)) if function == "sum" else result
 
 
 def _pooling(layout: str, function: str) -> Lower:
@@ -305,8 +305,8 @@ def _map(e: Emitter) -> Tensor:
     if len(block.args) < len(operands) or not operands:
         e.refuse("needs an argument of its body for each input")
     arguments: dict[SSAValue, Tensor] = dict(zip(block.args, operands, strict=False))
-    made = scalars.evaluate(e, block, arguments, scalars.iota(e, operands[0].shape))
-    return e.expand(made[0], e.get(e.op.operands[-1]).shape)
+    results = scalars.evaluate(e, block, arguments, scalars.iota(e, operands[0].shape))
+    return e.expand(results[0], e.get(e.op.operands[-1]).shape)
 
 
 def _elements(operator: str, count: int, kind: str = "") -> Lower:

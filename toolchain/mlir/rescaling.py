@@ -57,8 +57,8 @@ def clipped(e: Emitter, x: Tensor, kind: str) -> Tensor:
     if kind == "INT32":
         return x
     limits = np.iinfo(NUMPY[kind])
-    held = e.node("Clip", [x, e.scalar(limits.min, "INT32"), e.scalar(limits.max, "INT32")], "INT32", x.shape)
-    return e.cast(held, kind)
+    bounded = e.node("Clip", [x, e.scalar(limits.min, "INT32"), e.scalar(limits.max, "INT32")], "INT32", x.shape)
+    return e.cast(bounded, kind)
 
 
 def rescaled(e: Emitter, x: Tensor, scale: Scale, kind: str) -> Tensor:
@@ -87,7 +87,7 @@ def rescaled(e: Emitter, x: Tensor, scale: Scale, kind: str) -> Tensor:
 def thresholds(scale: Scale, channel: int, kind: str) -> list[int]:
     """The smallest value of INT32 that gives each code but the lowest; one above the largest where none does."""
     lowest = int(np.iinfo(NUMPY[kind]).min)
-    found = []
+    limits = []
     for code in range(lowest + 1, lowest + CODES):
         low, high = int(INT32.min), int(INT32.max) + 1
         while low < high:
@@ -96,8 +96,8 @@ def thresholds(scale: Scale, channel: int, kind: str) -> list[int]:
                 high = middle
             else:
                 low = middle + 1
-        found.append(low)
-    return found
+        limits.append(low)
+    return limits
 
 
 def _narrowed(e: Emitter, x: Tensor, scale: Scale, kind: str) -> Tensor:
@@ -138,8 +138,8 @@ def _narrowed(e: Emitter, x: Tensor, scale: Scale, kind: str) -> Tensor:
     never = np.concatenate([steps > INT32.max, np.ones((len(steps), 1), bool)], axis=1)
     if never[:, :-1].any():
         e.refuse(f"multiplier {scale.multipliers[0]}, shift {scale.shifts[0]}: most codes are never reached")
-    beyond = _taken(e, guess, following.reshape(-1), "INT32", len(steps))
-    short = e.cast(e.elementwise("Less", x, beyond, kind="BOOL"), "INT32")
+    bound = _taken(e, guess, following.reshape(-1), "INT32", len(steps))
+    short = e.cast(e.elementwise("Less", x, bound, kind="BOOL"), "INT32")
     code = e.elementwise("Sub", e.elementwise("Add", guess, e.scalar(1, "INT32")), short)
     top = e.node("Clip", [code, e.scalar(0, "INT32"), e.scalar(CODES - 1, "INT32")], "INT32", code.shape)
     return _byte(e, top, lowest, kind)

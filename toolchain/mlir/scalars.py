@@ -99,8 +99,8 @@ def rounded(e: Emitter, x: Tensor) -> Tensor:
     size = e.elementwise("Abs", x)
     whole = e.elementwise("Floor", size)
     low = e.elementwise("Less", e.elementwise("Sub", size, whole), e.scalar(0.5, x.kind), kind="BOOL")
-    near = _select(e, low, whole, e.elementwise("Add", whole, e.scalar(1, x.kind)))
-    return below_zero(e, x, e.negative(near), near)
+    nearest = _select(e, low, whole, e.elementwise("Add", whole, e.scalar(1, x.kind)))
+    return below_zero(e, x, e.negative(nearest), nearest)
 
 
 def _truncated(e: Emitter, x: Tensor) -> Tensor:
@@ -112,9 +112,9 @@ def _scaled(operator: str, before: float = 1, after: float = 1, add: float = 0, 
 
     def lower(e: Emitter, x: Tensor) -> Tensor:
         x = x if before == 1 else e.elementwise("Mul", x, e.scalar(before, x.kind))
-        made = e.elementwise(operator, x if add == 0 else e.elementwise("Add", x, e.scalar(add, x.kind)))
-        made = made if after == 1 else e.elementwise("Mul", made, e.scalar(after, x.kind))
-        return made if less == 0 else e.elementwise("Sub", made, e.scalar(less, x.kind))
+        result = e.elementwise(operator, x if add == 0 else e.elementwise("Add", x, e.scalar(add, x.kind)))
+        result = result if after == 1 else e.elementwise("Mul", result, e.scalar(after, x.kind))
+        return result if less == 0 else e.elementwise("Sub", result, e.scalar(less, x.kind))
 
     return lower
 
@@ -124,10 +124,10 @@ def _extract(e: Emitter, table: Tensor, *indices: Tensor) -> Tensor:
     if len(indices) != table.rank or not indices:
         e.refuse(f"takes {table.rank} indices, got {len(indices)}")
     first, *others = indices
-    kept = len(np.broadcast_shapes(*(one.shape for one in indices))) - len(others)
-    ramps = iota(e, (*[1] * kept, *table.shape[1:]))[kept:]
-    if all(_same_values(*pair) for pair in zip(others, ramps, strict=True)) and first.rank == len(ramps) + kept:
-        rows = e.reshape(first, first.shape[:kept]) if math.prod(first.shape[kept:]) == 1 else None
+    rank = len(np.broadcast_shapes(*(one.shape for one in indices))) - len(others)
+    ramps = iota(e, (*[1] * rank, *table.shape[1:]))[rank:]
+    if all(_same_values(*pair) for pair in zip(others, ramps, strict=True)) and first.rank == len(ramps) + rank:
+        rows = e.reshape(first, first.shape[:rank]) if math.prod(first.shape[rank:]) == 1 else None
         if rows is not None:
             return e.node("Gather", [table, rows], table.kind, (*rows.shape, *table.shape[1:]), axis=0)
     at = first
@@ -215,30 +215,30 @@ def evaluate(
     e: Emitter, block: Block, arguments: Mapping[SSAValue, Tensor], indices: list[Tensor], count: int = 1
 ) -> list[Tensor]:
     """The `count` tensors that a body yields: its operations, each on whole tensors that broadcast."""
-    known, outside = dict(arguments), e.op
+    values, outside = dict(arguments), e.op
 
     def get(value: SSAValue) -> Tensor:
-        return known[value] if value in known else e.get(value)
+        return values[value] if value in values else e.get(value)
 
     for op in block.ops:
         name, e.op = op_name(op), op
         if name in ("linalg.yield", "tensor.yield"):
-            made = [get(value) for value in op.operands]
-            if len(made) != count:
-                e.refuse(f"yields {len(made)} values, needs {count}")
+            results = [get(value) for value in op.operands]
+            if len(results) != count:
+                e.refuse(f"yields {len(results)} values, needs {count}")
             e.op = outside
-            return made
+            return results
         if name == ASSERTION:
             continue
         if name == "arith.constant":
-            known[op.results[0]] = e.constant_of(e.attribute("value"))
+            values[op.results[0]] = e.constant_of(e.attribute("value"))
         elif name == "linalg.index":
             dimension = e.number("dim")
             if not 0 <= dimension < len(indices):
                 e.refuse(f"dimension {dimension}: there are {len(indices)}")
-            known[op.results[0]] = indices[dimension]
+            values[op.results[0]] = indices[dimension]
         else:
-            known[op.results[0]] = apply(e, name, [get(value) for value in op.operands])
+            values[op.results[0]] = apply(e, name, [get(value) for value in op.operands])
     e.op = outside
     e.refuse("its body yields nothing")
 
@@ -258,8 +258,8 @@ def _like(name: str) -> list[str]:
 
 def iota(e: Emitter, sizes: tuple[int, ...]) -> list[Tensor]:
     """The index of each dimension, as constants that broadcast."""
-    made: list[Tensor] = []
+    ramps: list[Tensor] = []
     for axis, size in enumerate(sizes):
         values: Any = np.arange(size, dtype=np.int64)
-        made.append(e.constant(values.reshape([size if one == axis else 1 for one in range(len(sizes))])))
-    return made
+        ramps.append(e.constant(values.reshape([size if one == axis else 1 for one in range(len(sizes))])))
+    return ramps

@@ -32,10 +32,10 @@ def _empty(e: Emitter) -> Tensor:
 
 
 def _groups(e: Emitter) -> list[tuple[int, ...]]:
-    given = e.attribute("reassociation")
-    if not isinstance(given, ArrayAttr):
+    attribute = e.attribute("reassociation")
+    if not isinstance(attribute, ArrayAttr):
         e.refuse("needs attribute reassociation")
-    return [integers(one) or () for one in given.data]
+    return [integers(one) or () for one in attribute.data]
 
 
 def _collapse(e: Emitter) -> Tensor:
@@ -97,9 +97,9 @@ def _insert(e: Emitter) -> Tensor:
     offsets, sizes, strides = _box(e, 2, into.rank)
     if any(stride != 1 for stride in strides):
         e.refuse(f"strides {list(strides)}: must be 1: insert the parts one by one")
-    for offset, size, there in zip(offsets, sizes, into.shape, strict=True):
-        if not 0 <= offset <= offset + size <= there:
-            e.refuse(f"elements {offset}..{offset + size - 1} are not in a dimension of {there}")
+    for offset, size, length in zip(offsets, sizes, into.shape, strict=True):
+        if not 0 <= offset <= offset + size <= length:
+            e.refuse(f"elements {offset}..{offset + size - 1} are not in a dimension of {length}")
     return inserted(e, e.reshape(part, sizes), into, offsets, 0)
 
 
@@ -158,8 +158,8 @@ def _tiling(e: Emitter, rank: int) -> tuple[list[int], list[int], list[int]]:
     """(order of the outer dimensions, dimensions that are tiled, their tiles) of pack and unpack."""
     order = list(e.numbers("outer_dims_perm", ())) or list(range(rank))
     places, tiles = list(e.numbers("inner_dims_pos")), list(e.numbers("static_inner_tiles"))
-    known = len(places) == len(tiles) == len({*places}) and all(0 <= dim < rank for dim in places) and min(tiles) > 0
-    if not known or sorted(order) != list(range(rank)):
+    valid = len(places) == len(tiles) == len({*places}) and all(0 <= dim < rank for dim in places) and min(tiles) > 0
+    if not valid or sorted(order) != list(range(rank)):
         e.refuse(f"tiles {tiles} of dimensions {places} in the order {order}: must be of {rank} dimensions, each once")
     return order, places, tiles
 

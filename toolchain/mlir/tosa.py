@@ -18,30 +18,30 @@ Lower = Callable[[Emitter], Tensor]
 Pair = tuple[Tensor, Tensor]
 
 
-def operands(e: Emitter, least: int, most: int | None = None) -> list[Tensor]:
-    found = [e.get(value) for value in e.op.operands]
-    if not least <= len(found) <= (least if most is None else most):
-        e.refuse(f"takes {least} operands, got {len(found)}")
-    return found
+def operands(e: Emitter, low: int, high: int | None = None) -> list[Tensor]:
+    tensors = [e.get(value) for value in e.op.operands]
+    if not low <= len(tensors) <= (low if high is None else high):
+        e.refuse(f"takes {low} operands, got {len(tensors)}")
+    return tensors
 
 
 def result(e: Emitter) -> tuple[str, tuple[int, ...]]:
     return e.typed(e.op.results[0].type)
 
 
-def zero_points(e: Emitter, given: Sequence[Tensor], *names: str) -> list[int]:
+def zero_points(e: Emitter, operands_of_zeros: Sequence[Tensor], *names: str) -> list[int]:
     """Returns zero points of operands, or of quantization_info or attributes by name; 0 by default."""
-    if given:
-        return [int(np.asarray(e.needed(one, "a zero point")).reshape(-1)[0]) for one in given]
-    told = e.attribute("quantization_info")
-    numbers = dict(re.findall(r"(\w+)\s*=\s*(-?\d+)", str(told))) if told is not None else {}
+    if operands_of_zeros:
+        return [int(np.asarray(e.needed(one, "a zero point")).reshape(-1)[0]) for one in operands_of_zeros]
+    info = e.attribute("quantization_info")
+    numbers = dict(re.findall(r"(\w+)\s*=\s*(-?\d+)", str(info))) if info is not None else {}
     return [int(numbers.get(name, 0)) or e.number(name, 0) for name in names]
 
 
-def _numbers(e: Emitter, name: str, given: Sequence[Tensor], size: int | None = None) -> tuple[int, ...]:
+def _numbers(e: Emitter, name: str, operands_of_numbers: Sequence[Tensor], size: int | None = None) -> tuple[int, ...]:
     """A list of whole numbers from an operand that is constant, or from an attribute."""
-    if given:
-        values = np.asarray(e.needed(given[0], name)).reshape(-1)
+    if operands_of_numbers:
+        values = np.asarray(e.needed(operands_of_numbers[0], name)).reshape(-1)
         return e.sized(tuple(int(one) for one in values), size, name)
     return e.numbers(name, size=size)
 
@@ -68,12 +68,12 @@ def _convolution(depthwise: bool) -> Lower:
         weights = named.depthwise_weights(e, w) if depthwise else e.transpose(w, (0, 3, 1, 2))
         bias = e.cast(e.expand(bias, (weights.shape[0],)), kind)
         floats = x.kind in FLOATS
-        made = named.convolved(
+        image_out = named.convolved(
             e, x, weights, kind, e.numbers("stride", (1, 1), 2), e.numbers("dilation", (1, 1), 2), _pads(e),
             x.shape[1] if depthwise else 1, _zeros(e, x, weights, points),
             None if floats and bias.equals(0) else bias,
         )  # fmt: skip
-        return e.reshape(e.transpose(made, named.NCHW), shape)
+        return e.reshape(e.transpose(image_out, named.NCHW), shape)
 
     return lower
 
@@ -98,8 +98,8 @@ def _matmul(e: Emitter) -> Tensor:
 def _max_pool(e: Emitter) -> Tensor:
     (x,) = operands(e, 1)
     x = named.to_nchw(e, x, "nhwc")
-    made = named.pooled(e, "max", x, e.numbers("kernel", size=2), e.numbers("stride", size=2), (1, 1), _pads(e))
-    return e.transpose(made, named.NCHW)
+    image_out = named.pooled(e, "max", x, e.numbers("kernel", size=2), e.numbers("stride", size=2), (1, 1), _pads(e))
+    return e.transpose(image_out, named.NCHW)
 
 
 def _avg_pool(e: Emitter) -> Tensor:
@@ -108,8 +108,8 @@ def _avg_pool(e: Emitter) -> Tensor:
     points = zero_points(e, more, "input_zp", "output_zp")
     image = named.to_nchw(e, x, "nhwc")
     if x.kind in FLOATS:
-        made = named.pooled(e, "avg", image, kernel, stride, (1, 1), pads, count_pads=False)
-        return e.transpose(made, named.NCHW)
+        image_out = named.pooled(e, "avg", image, kernel, stride, (1, 1), pads, count_pads=False)
+        return e.transpose(image_out, named.NCHW)
     if any(pads):
         e.refuse("an average of integers with padding is not supported: pad the input, or use floats")
     ones = e.constant(np.ones((image.shape[1], 1, *kernel), NUMPY[x.kind]))
@@ -126,9 +126,9 @@ def _avg_pool(e: Emitter) -> Tensor:
 
 def _same(operator: str, count: int) -> Lower:
     def lower(e: Emitter) -> Tensor:
-        found = operands(e, count)
+        inputs = operands(e, count)
         kind, shape = result(e)
-        return e.expand(e.elementwise(operator, *found, kind="BOOL" if kind == "BOOL" else ""), shape)
+        return e.expand(e.elementwise(operator, *inputs, kind="BOOL" if kind == "BOOL" else ""), shape)
 
     return lower
 
@@ -190,11 +190,11 @@ def _cast(e: Emitter) -> Tensor:
         return e.cast(x, kind)
     half = e.elementwise("Where", e.elementwise("Less", x, e.scalar(0, x.kind), kind="BOOL"),
                          e.scalar(-0.5, x.kind), e.scalar(0.5, x.kind))  # fmt: skip
-    near = e.elementwise("Add", x, half)
+    nearest = e.elementwise("Add", x, half)
     if kind in ("INT8", "UINT8"):
         limits = np.iinfo(NUMPY[kind])
-        near = e.node("Clip", [near, e.scalar(limits.min, x.kind), e.scalar(limits.max, x.kind)], x.kind, x.shape)
-    return e.cast(near, kind)
+        nearest = e.node("Clip", [nearest, e.scalar(limits.min, x.kind), e.scalar(limits.max, x.kind)], x.kind, x.shape)
+    return e.cast(nearest, kind)
 
 
 def _identity(e: Emitter) -> Tensor:
@@ -215,8 +215,8 @@ def _reduce(operator: str) -> Lower:
         axis = e.number("axis")
         if not 0 <= axis < x.rank:
             e.refuse(f"axis {axis}: the tensor has {x.rank} dimensions")
-        made = e.reduce(operator, x, [axis])
-        return e.reshape(made, [1 if one == axis else size for one, size in enumerate(x.shape)])
+        reduced = e.reduce(operator, x, [axis])
+        return e.reshape(reduced, [1 if one == axis else size for one, size in enumerate(x.shape)])
 
     return lower
 
@@ -275,8 +275,8 @@ def _gather(e: Emitter) -> Tensor:
     for at in range(count):
         table = e.reshape(e.slice(values, [at, 0, 0], [1, rows, columns], [1, 1, 1]), (rows, columns))
         index = e.reshape(e.slice(indices, [at, 0], [1, indices.shape[1]], [1, 1]), (indices.shape[1],))
-        found = e.node("Gather", [table, index], values.kind, (indices.shape[1], columns), axis=0)
-        parts.append(e.reshape(found, (1, *found.shape)))
+        table_rows = e.node("Gather", [table, index], values.kind, (indices.shape[1], columns), axis=0)
+        parts.append(e.reshape(table_rows, (1, *table_rows.shape)))
     return e.concat(parts, 0)
 
 
@@ -313,14 +313,16 @@ def _transpose_convolution(e: Emitter) -> Tensor:
         x.shape[1:3], strides, w.shape[1:3], (top, left), (bottom, right), strict=True)]  # fmt: skip
     if min(made_size) < 1:
         e.refuse("out_pad takes every row away: use less")
-    made = e.node(
+    image_out = e.node(
         "ConvTranspose", [e.cast(e.transpose(x, named.NHWC), kind), e.cast(e.transpose(w, (3, 0, 1, 2)), kind)], kind,
         (x.shape[0], w.shape[0], *made_size), strides=list(strides), kernel_shape=list(w.shape[1:3]),
         pads=[max(0, -amount) for amount in (top, left, bottom, right)],
     )  # fmt: skip
-    made = e.transpose(made, named.NCHW)
-    made = e.pad(made, (0, max(0, top), max(0, left), 0), (0, max(0, bottom), max(0, right), 0), e.scalar(0, kind))
-    return e.reshape(e.added(made, e.cast(bias, kind)), shape)
+    image_out = e.transpose(image_out, named.NCHW)
+    image_out = e.pad(
+        image_out, (0, max(0, top), max(0, left), 0), (0, max(0, bottom), max(0, right), 0), e.scalar(0, kind)
+    )
+    return e.reshape(e.added(image_out, e.cast(bias, kind)), shape)
 
 
 def _resize(e: Emitter) -> Tensor:

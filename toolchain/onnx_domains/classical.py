@@ -36,14 +36,14 @@ def _linear(parts: Parts, targets: int) -> str:
         x = parts.reshaped(x, 1, width)
     if coefficients.size != targets * width:
         node.refuse(f"{coefficients.size} coefficients: must be {targets} x {width}, one for each column of the input")
-    made = parts.make("MatMul", x, parts.constant(np.ascontiguousarray(coefficients.reshape(targets, width).T)))
+    product = parts.make("MatMul", x, parts.constant(np.ascontiguousarray(coefficients.reshape(targets, width).T)))
     intercepts = node.attribute("intercepts", [])
-    return parts.make("Add", made, _constants(parts, intercepts)) if np.any(intercepts) else made
+    return parts.make("Add", product, _constants(parts, intercepts)) if np.any(intercepts) else product
 
 
 def linear_regressor(parts: Parts) -> None:
-    made = _linear(parts, int(parts.node.attribute("targets", 1)))
-    parts.result("Identity", trees.transformed(parts, made))
+    scores = _linear(parts, int(parts.node.attribute("targets", 1)))
+    parts.result("Identity", trees.transformed(parts, scores))
 
 
 def linear_classifier(parts: Parts) -> None:
@@ -91,20 +91,20 @@ def features(parts: Parts) -> None:
     """Columns by number."""
     node, shape = parts.node, parts.node.shape(0)
     count = int(np.prod(node.shape(1)))
-    taken = parts.make("Gather", parts.input(0), parts.reshaped(parts.input(1), count), axis=len(shape) - 1)
+    columns = parts.make("Gather", parts.input(0), parts.reshaped(parts.input(1), count), axis=len(shape) - 1)
     whole = [1, count] if len(shape) == 1 else [*shape[:-1], count]
-    parts.result("Reshape", taken, parts.integers(*whole))
+    parts.result("Reshape", columns, parts.integers(*whole))
 
 
 def joined(parts: Parts) -> None:
     """Columns of all inputs side by side."""
-    given = []
+    matrices = []
     for index in range(len(parts.node.proto.input)):
         name, shape = parts.input(index), parts.node.shape(index)
         if parts.node.numpy_type(index) != np.float32:
             name = parts.cast(name, np.float32)
-        given.append(parts.reshaped(name, shape[0], -1) if len(shape) != 2 else name)
-    parts.result("Identity", parts.joined(given, 1))
+        matrices.append(parts.reshaped(name, shape[0], -1) if len(shape) != 2 else name)
+    parts.result("Identity", parts.joined(matrices, 1))
 
 
 def imputer(parts: Parts) -> None:
@@ -133,17 +133,17 @@ def _keyed(parts: Parts, keys: Sequence[float]) -> str:
 def label_encoder(parts: Parts) -> None:
     """The value of the key that an element is; others have the default."""
     node = parts.node
-    given = {name: node.attribute(name) for name in LABELS if node.attribute(name) is not None}
-    text = [name for name in given if "string" in name and name != "default_string"]
-    if text or not any(name.startswith("keys") for name in given):
+    attributes = {name: node.attribute(name) for name in LABELS if node.attribute(name) is not None}
+    text = [name for name in attributes if "string" in name and name != "default_string"]
+    if text or not any(name.startswith("keys") for name in attributes):
         node.refuse(f"{' and '.join(text) or 'keys'}: supported are numbers, the device has no text")
-    kind = np.dtype(np.int64 if "values_int64s" in given else np.float32)
-    keys = given.get("keys_int64s") or given.get("keys_floats") or []
-    values = given.get("values_int64s") or given.get("values_floats") or []
-    default = given.get("default_int64", -1) if kind.kind == "i" else given.get("default_float", -0.0)
-    here = parts.cast(_keyed(parts, keys), np.float32)
+    kind = np.dtype(np.int64 if "values_int64s" in attributes else np.float32)
+    keys = attributes.get("keys_int64s") or attributes.get("keys_floats") or []
+    values = attributes.get("values_int64s") or attributes.get("values_floats") or []
+    default = attributes.get("default_int64", -1) if kind.kind == "i" else attributes.get("default_float", -0.0)
+    matches = parts.cast(_keyed(parts, keys), np.float32)
     other = parts.constant(np.full((*node.shape(0), 1), 0.5, np.float32))
-    place = parts.make("ArgMax", parts.make("Concat", here, other, axis=-1), axis=-1, keepdims=0)
+    place = parts.make("ArgMax", parts.make("Concat", matches, other, axis=-1), axis=-1, keepdims=0)
     parts.result("Gather", parts.constant(np.array([*values, default], kind)), place, axis=0)
 
 

@@ -68,8 +68,8 @@ _FUSED = ("activation", "activation_params", *_NUMBERS)
 def fused_convolution(parts: Parts) -> None:
     node = parts.node
     inputs = [parts.input(index) for index in range(3) if node.has(index)]
-    kept = {name: value for name, value in node.attributes.items() if name not in _FUSED}
-    x = parts.make("Conv", *inputs, **kept)
+    attributes = {name: value for name, value in node.attributes.items() if name not in _FUSED}
+    x = parts.make("Conv", *inputs, **attributes)
     if node.has(3):
         x = parts.make("Add", x, parts.input(3))
     _activated(parts, x, [float(value) for value in node.attribute("activation_params", [])])
@@ -78,9 +78,11 @@ def fused_convolution(parts: Parts) -> None:
 def fused_gemm(parts: Parts) -> None:
     node = parts.node
     inputs = [parts.input(index) for index in range(3) if node.has(index)]
-    kept = {name: value for name, value in node.attributes.items() if name not in _FUSED}
-    given = map(node.attribute, _NUMBERS)
-    _activated(parts, parts.make("Gemm", *inputs, **kept), [float(value) for value in given if value is not None])
+    attributes = {name: value for name, value in node.attributes.items() if name not in _FUSED}
+    numbers = map(node.attribute, _NUMBERS)
+    _activated(
+        parts, parts.make("Gemm", *inputs, **attributes), [float(value) for value in numbers if value is not None]
+    )
 
 
 # -- activations -------------------------------------------------------------------------------------------------------
@@ -141,8 +143,8 @@ def skip_rms_norm(parts: Parts) -> None:
 
 def rms_norm(parts: Parts) -> None:
     _without(parts, (1, "inv_std_var"))
-    kept = {name: value for name, value in parts.node.attributes.items() if name != "stash_type"}
-    parts.result("RMSNormalization", parts.input(0), parts.input(1), **kept)
+    attributes = {name: value for name, value in parts.node.attributes.items() if name != "stash_type"}
+    parts.result("RMSNormalization", parts.input(0), parts.input(1), **attributes)
 
 
 def embed_layer_norm(parts: Parts) -> None:

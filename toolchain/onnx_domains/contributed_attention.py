@@ -37,8 +37,8 @@ def _split(parts: Parts, x: str, axis: int, sizes: list[int]) -> list[str]:
 def _causal(parts: Parts, sizes: Sizes, window: int = -1) -> str:
     """0 where query i of (queries, keys) sees key j, and very little where it does not: behind the query, or `window`
     tokens and more before it."""
-    behind = np.arange(sizes.total) - (np.arange(sizes.queries)[:, None] + sizes.past)
-    seen = (behind <= 0) & ((behind > -window) if window > 0 else True)
+    distance = np.arange(sizes.total) - (np.arange(sizes.queries)[:, None] + sizes.past)
+    seen = (distance <= 0) & ((distance > -window) if window > 0 else True)
     return parts.constant(np.where(seen, 0, np.finfo(parts.kind).min).astype(parts.kind))
 
 
@@ -59,8 +59,8 @@ def _padding(parts: Parts, index: int, sizes: Sizes, what: str) -> str:
             f"shape {list(shape)} of {what}: supported are (batch), (batch, keys) and (batch, queries, keys), here "
             f"({sizes.batch}), ({sizes.batch}, {sizes.total}) and ({sizes.batch}, {sizes.queries}, {sizes.total})"
         )
-    gone = parts.make("Sub", parts.constant(np.ones((), kind)), parts.cast(mask, kind))
-    added = parts.make("Mul", gone, parts.constant(np.array(filled, kind)))
+    masked = parts.make("Sub", parts.constant(np.ones((), kind)), parts.cast(mask, kind))
+    added = parts.make("Mul", masked, parts.constant(np.array(filled, kind)))
     return parts.reshaped(added, sizes.batch, 1, 1 if len(shape) == 2 else sizes.queries, sizes.total)
 
 
@@ -86,11 +86,11 @@ def _attend(
     inputs = [*operands, added, *past]
     while not inputs[-1]:
         inputs.pop()
-    made = parts.several(3 if past else 1, "Attention", *inputs, **attributes, **numbers)
-    parts.result("Identity", made[0])
+    outputs = parts.several(3 if past else 1, "Attention", *inputs, **attributes, **numbers)
+    parts.result("Identity", outputs[0])
     if not past and any(node.gives(index) for index in presents):
         return [_by_head(parts, operand, kv_heads) for operand in operands[1:]]
-    return made[1:]
+    return outputs[1:]
 
 
 def _by_head(parts: Parts, x: str, heads: int) -> str:

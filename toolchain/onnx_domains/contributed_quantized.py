@@ -47,15 +47,15 @@ def binary(operator: str) -> Compose:
 
 
 def where(parts: Parts) -> None:
-    chosen = parts.make("Where", parts.input(0), _numbers(parts, 1), _numbers(parts, 4))
+    selected = parts.make("Where", parts.input(0), _numbers(parts, 1), _numbers(parts, 4))
     zero = parts.input(8) if parts.node.has(8) else parts.constant(np.zeros((), parts.node.numpy_type(1)))
-    parts.result("QuantizeLinear", chosen, parts.input(7), zero)
+    parts.result("QuantizeLinear", selected, parts.input(7), zero)
 
 
 def concat(parts: Parts) -> None:
     node = parts.node
-    given = [_numbers(parts, index) for index in range(2, len(node.proto.input), 3)]
-    joined = parts.make("Concat", *given, axis=node.attribute("axis"))
+    inputs = [_numbers(parts, index) for index in range(2, len(node.proto.input), 3)]
+    joined = parts.make("Concat", *inputs, axis=node.attribute("axis"))
     parts.result("QuantizeLinear", joined, parts.input(0), parts.input(1))
 
 
@@ -82,11 +82,11 @@ def softmax(parts: Parts) -> None:
     axis = node.axis(len(shape), -1 if opset >= 13 else 1)
     x = _numbers(parts, 0)
     if opset >= 13 or axis == len(shape) - 1:
-        made = parts.make("Softmax", x, axis=axis)
+        result = parts.make("Softmax", x, axis=axis)
     else:
         flat = parts.make("Softmax", parts.make("Flatten", x, axis=axis), axis=1)
-        made = parts.reshaped(flat, *shape)
-    _codes(parts, made, 3)
+        result = parts.reshaped(flat, *shape)
+    _codes(parts, result, 3)
 
 
 def gemm(parts: Parts) -> None:

@@ -28,16 +28,16 @@ def is_foreign(proto: Any) -> bool:
 
 
 def decomposed(
-    proto: Any, model: str, opset: int, infos: Mapping[str, TensorInfo], known: Mapping[str, Values]
+    proto: Any, model: str, opset: int, infos: Mapping[str, TensorInfo], constants: Mapping[str, Values]
 ) -> Parts:
     """The nodes that stand for one of those operators.
 
-    `infos` and `known`: types and shapes, and values, of tensors by name. ModelError: what of it is not supported.
+    `infos` and `constants`: types and shapes, and values, of tensors by name. ModelError: what of it is not supported.
     """
-    node = NodeView(NodeProto.FromString(proto.SerializeToString()), model, opset, infos, known)
+    node = NodeView(NodeProto.FromString(proto.SerializeToString()), model, opset, infos, constants)
     row = DOMAINS.get(proto.domain, _OWN).get(proto.op_type)
     parts = Parts(node)
-    if row is None or (row in ON_CORE.values() and all(name in known for name in proto.input if name)):
+    if row is None or (row in ON_CORE.values() and all(name in constants for name in proto.input if name)):
         parts.nodes.append(proto)  # refused with all others, or evaluated, when the model is imported
         return parts
     for name in node.attributes:

@@ -25,9 +25,9 @@ MAX_UNIQUE = 1 << 12
 """Elements of Unique: each is compared with each where they are counted."""
 
 
-def _given(name: str, whose: str) -> Any:
-    """The attribute `name` of a node inside a function, an integer: that which the function has as `whose`."""
-    return onnx.AttributeProto(name=name, ref_attr_name=whose, type=onnx.AttributeProto.INT)
+def _given(name: str, source: str) -> Any:
+    """Return the integer attribute `name` of a node inside a function: attribute `source` of the function."""
+    return onnx.AttributeProto(name=name, ref_attr_name=source, type=onnx.AttributeProto.INT)
 
 
 def _function(opset: int, name: str, inputs: Sequence[str], axis: int, *attributes: str) -> Any:
@@ -107,8 +107,8 @@ def unique(parts: Parts) -> None:
     values, order = parts.several(2, "TopK", parts.reshaped(parts.input(0), size), whole, axis=0, largest=0)
     new = parts.make("Equal", order, order)
     if size > 1:
-        again = parts.make("Equal", parts.sliced(values, 0, 1, size), parts.sliced(values, 0, 0, size - 1))
-        new = parts.joined([parts.sliced(new, 0, 0, 1), parts.make("Not", again)], 0)
+        repeats = parts.make("Equal", parts.sliced(values, 0, 1, size), parts.sliced(values, 0, 0, size - 1))
+        new = parts.joined([parts.sliced(new, 0, 0, 1), parts.make("Not", repeats)], 0)
     places = f"{node.name}/places"
     _found(parts, "NonZero", [new], places, 1, (1, size))
     rows = parts.reshaped(places, size)
@@ -130,19 +130,19 @@ def unique(parts: Parts) -> None:
 def non_max_suppression(parts: Parts) -> None:
     node = parts.node
     (images, boxes, _), classes = node.shape(0), node.shape(1)[1]
-    wanted = int(node.needed(2, "max_output_boxes_per_class").reshape(-1)[0]) if node.has(2) else 0
-    most = min(wanted, boxes)
-    if most <= 0:
-        node.refuse(f"max_output_boxes_per_class {wanted}: no box is selected: give 1 or more")
+    limit = int(node.needed(2, "max_output_boxes_per_class").reshape(-1)[0]) if node.has(2) else 0
+    count = min(limit, boxes)
+    if count <= 0:
+        node.refuse(f"max_output_boxes_per_class {limit}: no box is selected: give 1 or more")
     overlap = float(node.needed(3, "iou_threshold").reshape(-1)[0]) if node.has(3) else 0.0
-    least = float(node.needed(4, "score_threshold").reshape(-1)[0]) if node.has(4) else -math.inf
+    threshold = float(node.needed(4, "score_threshold").reshape(-1)[0]) if node.has(4) else -math.inf
     numbers = [
-        parts.constant(np.array([most], np.int64)),
-        *(parts.constant(np.array([one], np.float32)) for one in (overlap, least)),
+        parts.constant(np.array([count], np.int64)),
+        *(parts.constant(np.array([one], np.float32)) for one in (overlap, threshold)),
     ]
     _found(
         parts, "NonMaxSuppression", [parts.input(0), parts.input(1), *numbers], node.proto.output[0], 0,
-        (images * classes * most, 3), center_point_box=int(node.attribute("center_point_box", 0)),
+        (images * classes * count, 3), center_point_box=int(node.attribute("center_point_box", 0)),
     )  # fmt: skip
 
 

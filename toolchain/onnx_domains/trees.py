@@ -53,9 +53,9 @@ class _Branch(NamedTuple):
 
 def _least(value: float, *, above: bool = False) -> Any:
     """The least number of FP32 that is not below a value, or above it."""
-    found = np.float32(value)
-    enough = found > value if above else found >= value
-    return found if enough or np.isnan(found) else np.nextafter(found, np.float32(np.inf))
+    single = np.float32(value)
+    enough = single > value if above else single >= value
+    return single if enough or np.isnan(single) else np.nextafter(single, np.float32(np.inf))
 
 
 class Forest:
@@ -80,14 +80,14 @@ class Forest:
             missing = not (missing or mode == "BRANCH_NEQ")
             mode, true, false = opposite[mode], false, true
         value = float(np.float32(node.value)) if self._rounded else node.value
-        here, above = _least(value), _least(value, above=True)
+        threshold, above = _least(value), _least(value, above=True)
         if mode == "BRANCH_EQ":
             second = len(self.feature)
             self._add()
-            self._set(at, node.feature, here, false, second, missing=False)
+            self._set(at, node.feature, threshold, false, second, missing=False)
             self._set(second, node.feature, above, true, false, missing=missing)
         else:
-            self._set(at, node.feature, here if mode == "BRANCH_LT" else above, true, false, missing=missing)
+            self._set(at, node.feature, threshold if mode == "BRANCH_LT" else above, true, false, missing=missing)
 
     def member(self, at: int, feature: int, values: Sequence[float], true: int, false: int, missing: bool) -> None:
         """The node of number `at`, which asks for one of several values: one after the other."""
@@ -110,15 +110,15 @@ class Forest:
 
     def depth(self, roots: Sequence[int]) -> int | None:
         """Comparisons on the longest way from a root to a leaf; None: some way does not end."""
-        here, steps = np.unique(roots), 0
+        level, steps = np.unique(roots), 0
         below, other = np.array(self.below), np.array(self.other)
         while True:
-            inner = here[below[here] != here]
+            inner = level[below[level] != level]
             if not inner.size:
                 return steps
             if steps > len(below):
                 return None
-            here, steps = np.unique(np.concatenate([below[inner], other[inner]])), steps + 1
+            level, steps = np.unique(np.concatenate([below[inner], other[inner]])), steps + 1
 
 
 def rows(parts: Parts) -> tuple[str, int, int]:
@@ -151,14 +151,16 @@ def _leaves(parts: Parts, forest: Forest, roots: Sequence[int]) -> str:
     tables = [parts.constant(np.array(table, np.int64)) for table in (feature, forest.below, forest.other)]
     threshold = parts.constant(np.array(forest.threshold, np.float32))
     offset = parts.constant((np.arange(count, dtype=np.int64) * width).reshape(-1, 1))
-    here = parts.constant(np.tile(np.array(roots, np.int64), (count, 1)))
+    nodes = parts.constant(np.tile(np.array(roots, np.int64), (count, 1)))
     for _ in range(depth):
-        place = parts.make("Gather", tables[0], here)
+        place = parts.make("Gather", tables[0], nodes)
         if count > 1:
             place = parts.make("Add", place, offset)
-        less = parts.make("Less", parts.make("Gather", flat, place), parts.make("Gather", threshold, here))
-        here = parts.make("Where", less, parts.make("Gather", tables[1], here), parts.make("Gather", tables[2], here))
-    return here
+        less = parts.make("Less", parts.make("Gather", flat, place), parts.make("Gather", threshold, nodes))
+        nodes = parts.make(
+            "Where", less, parts.make("Gather", tables[1], nodes), parts.make("Gather", tables[2], nodes)
+        )
+    return nodes
 
 
 def _numbers(node: NodeView, name: str) -> list[Any]:
@@ -216,10 +218,10 @@ def _aggregated(parts: Parts, leaves: str, table: Any, trees: int, how: str) -> 
     """Aggregates the trees' weights for each target."""
     if how not in _AGGREGATES:
         parts.node.refuse(f"attribute aggregate_function={how}: supported are {', '.join(_AGGREGATES)}")
-    said = parts.make("Gather", parts.constant(table), leaves)
+    contributions = parts.make("Gather", parts.constant(table), leaves)
     operator = {"MIN": "ReduceMin", "MAX": "ReduceMax"}.get(how, "ReduceSum")
-    made = parts.make(operator, said, parts.integers(1), keepdims=0)
-    return parts.make("Div", made, parts.constant(np.array(trees, np.float32))) if how == "AVERAGE" else made
+    result = parts.make(operator, contributions, parts.integers(1), keepdims=0)
+    return parts.make("Div", result, parts.constant(np.array(trees, np.float32))) if how == "AVERAGE" else result
 
 
 def transformed(parts: Parts, scores: str, how: str = "") -> str:
@@ -242,8 +244,8 @@ def regressor(parts: Parts) -> None:
     table = _weights(node, "target", forest, number, targets)
     how = node.attribute("aggregate_function", "SUM")
     scores = _aggregated(parts, _leaves(parts, forest, roots), table, len(roots), how)
-    made = transformed(parts, _based(parts, scores, _numbers(node, "base_values")))
-    parts.result("Identity", made)
+    result = transformed(parts, _based(parts, scores, _numbers(node, "base_values")))
+    parts.result("Identity", result)
 
 
 def ensemble(parts: Parts) -> None:
@@ -278,24 +280,24 @@ def ensemble(parts: Parts) -> None:
     table[inner + np.arange(len(targets)), targets] = weights
     how = _AGGREGATES[int(node.attribute("aggregate_function", 1))]
     scores = _aggregated(parts, _leaves(parts, forest, roots), table, len(roots), how)
-    made = transformed(parts, scores, _TRANSFORMS[int(node.attribute("post_transform", 0))])
+    result = transformed(parts, scores, _TRANSFORMS[int(node.attribute("post_transform", 0))])
     if parts.kind == np.float32:
-        parts.result("Identity", made)
+        parts.result("Identity", result)
     else:
-        parts.result("CastLike", made, parts.input(0))
+        parts.result("CastLike", result, parts.input(0))
 
 
 def _sets(node: NodeView) -> Iterator[list[float]]:
     """The sets of BRANCH_MEMBER, in the order of its nodes; NaN ends each."""
-    tensor, found = node.attribute("membership_values"), list[float]()
+    tensor, members = node.attribute("membership_values"), list[float]()
     for value in [] if tensor is None else _array(tensor):
         if math.isnan(value):
-            yield found
-            found = []
+            yield members
+            members = []
         else:
-            found.append(float(value))
-    if found:
-        yield found
+            members.append(float(value))
+    if members:
+        yield members
 
 
 def labels_of(node: NodeView, name: str) -> list[int]:
@@ -323,11 +325,11 @@ def classifier(parts: Parts) -> None:
     if len(labels) == 2:
         _of_two_classes(parts, scores, labels, scored, positive=bool((table >= 0).all()))
         return
-    made = _based(parts, scores, base)
+    result = _based(parts, scores, base)
     if node.gives(0):
-        labelled(parts, parts.make("ArgMax", made, axis=1, keepdims=0), labels)
+        labelled(parts, parts.make("ArgMax", result, axis=1, keepdims=0), labels)
     if node.gives(1):
-        parts.result("Identity", transformed(parts, made), index=1)
+        parts.result("Identity", transformed(parts, result), index=1)
 
 
 def _of_two_classes(
@@ -379,6 +381,6 @@ def of_a_line(parts: Parts, score: str, labels: Sequence[int]) -> None:
     if node.gives(0):
         labelled(parts, parts.reshaped(parts.cast(parts.make("Greater", score, zero), np.int64), -1), labels)
     if node.gives(1):
-        made = transformed(parts, score) if node.attribute("post_transform", "NONE") == "LOGISTIC" else score
+        result = transformed(parts, score) if node.attribute("post_transform", "NONE") == "LOGISTIC" else score
         transformed(parts, score)
-        parts.result("Concat", _opposite(parts, made, positive=True), made, index=1, axis=1)
+        parts.result("Concat", _opposite(parts, result, positive=True), result, index=1, axis=1)

@@ -36,8 +36,8 @@ def regressor(parts: Parts) -> None:
     if (transform := node.attribute("post_transform", "NONE")) != "NONE":
         node.refuse(f"attribute post_transform={transform}: supported is NONE")
     number = vectors.size // max(width, 1)
-    wanted = number if vectors.size else width
-    if vectors.size != number * width or coefficients.size != wanted or rho.size != 1:
+    expected = number if vectors.size else width
+    if vectors.size != number * width or coefficients.size != expected or rho.size != 1:
         node.refuse(
             f"{coefficients.size} coefficients, {vectors.size} numbers of support vectors, {rho.size} of rho for "
             f"{width} columns: must be one coefficient for each vector, or for each column where there are none, and "
@@ -69,13 +69,13 @@ def classifier(parts: Parts) -> None:
     if not number or classes < 2:
         node.refuse(f"{number} support vectors, {classes} classes: supported are 1 or more for 2 or more")
     sizes = [vectors.size, coefficients.size, len(each), rho.size, a.size, b.size]
-    wanted = [number * width, (classes - 1) * number, classes, len(pairs), *(len(pairs) if a.size else 0,) * 2]
-    if sizes != wanted:
+    expected = [number * width, (classes - 1) * number, classes, len(pairs), *(len(pairs) if a.size else 0,) * 2]
+    if sizes != expected:
         node.refuse(f"sizes {sizes} of support_vectors, coefficients, vectors_per_class, rho, prob_a, prob_b: must be "
-                    f"{wanted} for {width} columns")  # fmt: skip
-    known = _kernels(parts, x, count, vectors.reshape(number, width))
+                    f"{expected} for {width} columns")  # fmt: skip
+    kernels = _kernels(parts, x, count, vectors.reshape(number, width))
     table = _between(coefficients.reshape(classes - 1, number), each, pairs)
-    decided = parts.make("Add", parts.make("MatMul", known, parts.constant(table)), parts.constant(rho))
+    decided = parts.make("Add", parts.make("MatMul", kernels, parts.constant(table)), parts.constant(rho))
     if node.gives(0):
         trees.labelled(parts, parts.make("ArgMax", _votes(parts, decided, classes, pairs), axis=1, keepdims=0), labels)
     if not node.gives(1):
@@ -119,8 +119,8 @@ def _between(coefficients: Any, each: list[int], pairs: list[tuple[int, int]]) -
     table = np.zeros((ends[-1], len(pairs)), np.float32)
     for at, (first, second) in enumerate(pairs):
         for mine, row in ((first, second - 1), (second, first)):
-            own = slice(ends[mine], ends[mine + 1])
-            table[own, at] = coefficients[row, own]
+            rows = slice(ends[mine], ends[mine + 1])
+            table[rows, at] = coefficients[row, rows]
     return table
 
 
@@ -143,15 +143,15 @@ def _kernels(parts: Parts, x: str, count: int, vectors: Any) -> str:
         apart = parts.make("Sub", parts.reshaped(x, -1, 1, vectors.shape[1]), parts.constant(vectors[None]))
         squares = parts.make("ReduceSum", parts.make("Mul", apart, apart), parts.integers(2), keepdims=0)
         return parts.make("Exp", parts.make("Mul", squares, _number(parts, -gamma)))
-    made = parts.make("MatMul", x, parts.constant(np.ascontiguousarray(vectors.T)))
+    result = parts.make("MatMul", x, parts.constant(np.ascontiguousarray(vectors.T)))
     if how == "LINEAR":
-        return made
-    made = parts.make("Add", parts.make("Mul", made, _number(parts, gamma)), _number(parts, offset))
+        return result
+    result = parts.make("Add", parts.make("Mul", result, _number(parts, gamma)), _number(parts, offset))
     if how == "SIGMOID":
-        return parts.make("Tanh", made)
+        return parts.make("Tanh", result)
     if how != "POLY":
         node.refuse(f"attribute kernel_type={how}: supported are LINEAR, POLY, RBF, SIGMOID")
-    return parts.make("Pow", made, _number(parts, degree))
+    return parts.make("Pow", result, _number(parts, degree))
 
 
 # -- probabilities -----------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def _probabilities(
                 parts.make(mul, second, second)]  # fmt: skip
     q = parts.make("MatMul", parts.joined(parts_of, 1), parts.constant(_placed(classes, pairs)))
     rows = [parts.sliced(q, 1, at * classes, (at + 1) * classes) for at in range(classes)]
-    own = [parts.sliced(q, 1, at * (classes + 1), at * (classes + 1) + 1) for at in range(classes)]
+    diagonal = [parts.sliced(q, 1, at * (classes + 1), at * (classes + 1) + 1) for at in range(classes)]
     whole = parts.reshaped(q, count, classes, classes)
     p = parts.constant(np.full((count, classes), 1 / classes, np.float32))
     enough, open_ = _number(parts, 0.005 / classes), ""
@@ -186,11 +186,11 @@ def _probabilities(
         open_ = parts.make(mul, far, open_) if open_ else far
         for at in range(classes):
             mine = parts.sliced(qp, 1, at, at + 1)
-            step = parts.make(mul, parts.make("Div", parts.make("Sub", pqp, mine), own[at]), open_)
+            step = parts.make(mul, parts.make("Div", parts.make("Sub", pqp, mine), diagonal[at]), open_)
             grown = parts.make(add, one, step)
-            here = parts.constant(np.eye(classes, dtype=np.float32)[at : at + 1])
-            p = parts.make("Div", parts.make(add, p, parts.make(mul, step, here)), grown)
-            twice = parts.make(add, parts.make(mul, step, own[at]), parts.make(mul, mine, _number(parts, 2)))
+            unit = parts.constant(np.eye(classes, dtype=np.float32)[at : at + 1])
+            p = parts.make("Div", parts.make(add, p, parts.make(mul, step, unit)), grown)
+            twice = parts.make(add, parts.make(mul, step, diagonal[at]), parts.make(mul, mine, _number(parts, 2)))
             pqp = parts.make("Div", parts.make("Div", parts.make(add, pqp, parts.make(mul, step, twice)), grown), grown)
             qp = parts.make("Div", parts.make(add, qp, parts.make(mul, step, rows[at])), grown)
     return p

@@ -39,13 +39,13 @@ def definition(node: Node) -> list[Any]:
         return []
     if not (schema.has_function or schema.has_context_dependent_function):
         return []
-    known, kinds = node.model.info, onnx.TensorProto.DataType
+    infos, kinds = node.model.info, onnx.TensorProto.DataType
     inputs = [name for name in dict.fromkeys(proto.input) if name]
-    if not all(name in known for name in inputs):
+    if not all(name in infos for name in inputs):
         return []
     graph = helper.make_graph(
         [_with_defaults(proto, schema)], "function",
-        [helper.make_tensor_value_info(name, kinds.Value(known[name].type), known[name].shape) for name in inputs],
+        [helper.make_tensor_value_info(name, kinds.Value(infos[name].type), infos[name].shape) for name in inputs],
         [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=list(node.model.proto.opset_import))
@@ -53,23 +53,23 @@ def definition(node: Node) -> list[Any]:
         inlined = inline_selected_functions(model, [("", proto.op_type)], inline_schema_functions=True)
     except RuntimeError:  # what a definition by context does not know
         return []
-    made = [NodeProto.FromString(one.SerializeToString()) for one in inlined.graph.node]
-    if any(one.op_type == proto.op_type for one in made):
+    nodes = [NodeProto.FromString(one.SerializeToString()) for one in inlined.graph.node]
+    if any(one.op_type == proto.op_type for one in nodes):
         return []
     outside = {*proto.input, *proto.output, ""}
-    for index, one in enumerate(made):
+    for index, one in enumerate(nodes):
         one.name = f"{node_name(proto)}/{one.op_type}{index}"
         for names in (one.input, one.output):
             for place, name in enumerate(names):
                 names[place] = name if name in outside else f"{node_name(proto)}/{name}"
-    return made
+    return nodes
 
 
 def _with_defaults(proto: Any, schema: Any) -> Any:
     """The node with the attributes that it leaves out: definitions refer to them."""
-    whole, given = NodeProto.FromString(proto.SerializeToString()), {one.name for one in proto.attribute}
+    whole, names = NodeProto.FromString(proto.SerializeToString()), {one.name for one in proto.attribute}
     for name, attribute in schema.attributes.items():
-        if name not in given and attribute.default_value.name:
+        if name not in names and attribute.default_value.name:
             whole.attribute.append(attribute.default_value)
     return whole
 
@@ -128,12 +128,12 @@ class Refusals:
             raise ModelError(errors[0])
         if errors:
             prefix = f"{self._model}: "
-            said = [
+            messages = [
                 f"{len(texts)} {operator}: {texts[0].removeprefix(prefix).removesuffix(_REMEDY)}"
                 for operator, texts in self._found.items()
             ]
             remedy = _REMEDY if any(text.endswith(_REMEDY) for text in errors) else ""
-            raise ModelError(f"{prefix}{len(errors)} nodes are not supported: {'; '.join(said)}{remedy}")
+            raise ModelError(f"{prefix}{len(errors)} nodes are not supported: {'; '.join(messages)}{remedy}")
 
 
 def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = None) -> Graph:
@@ -147,7 +147,7 @@ def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = N
     graph = Graph(model.graph.name or "model")
     if given is not None:
         graph.tensors, graph.constants = dict(given.tensors), dict(given.constants)
-    known: dict[str, Values] = dict(model.initializers)
+    constants: dict[str, Values] = dict(model.initializers)
     for name in model.inputs:
         info = model.info[name]
         if info.type not in ONNX:
@@ -159,31 +159,31 @@ def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = N
     graph.inputs = tuple(model.inputs)
     caches = [name for name, tensor in graph.tensors.items() if tensor.role is Role.KV]
     cluster = qdq.fuse(model, caches) if fuse else qdq.Fused(list(model.graph.node), {}, {})
-    known.update(cluster.constants)
+    constants.update(cluster.constants)
     refusals = Refusals(model.name)
     nodes = list(patterns.recognized(model, cluster.nodes))
-    wanted = weights(nodes)
+    constant_names = weights(nodes)
     for proto in nodes:
-        node = Node(proto, model, graph, known)
+        node = Node(proto, model, graph, constants)
         if refusals.behind(node):
             continue
-        if not wanted.isdisjoint(proto.output) and all(name in known for name in proto.input if name):
+        if not constant_names.isdisjoint(proto.output) and all(name in constants for name in proto.input if name):
             with suppress(ModelError):  # said below, where it is refused
-                known.update(_evaluate(node, known))
+                constants.update(_evaluate(node, constants))
                 continue
         try:
             if proto.domain == qdq.DOMAIN:
                 (cached_attention.cached_attention if proto.op_type == qdq_cache.OPERATOR else quantized.fused)(node)
             else:
-                _node(node, known)
+                _node(node, constants)
         except ModelError as error:
             refusals.add(node, error)
     refusals.check()
     for name in model.outputs:
-        if name in known and not known[name].size:
-            raise ModelError(f"{model.name}: output {name}: shape {list(known[name].shape)} holds no element")
+        if name in constants and not constants[name].size:
+            raise ModelError(f"{model.name}: output {name}: shape {list(constants[name].shape)} holds no element")
         if name not in graph.tensors:
-            Node(model.graph.node[0], model, graph, known).named(name)
+            Node(model.graph.node[0], model, graph, constants).named(name)
     graph.outputs = tuple(model.outputs)
     graph.floats = {**model.floats, **cluster.floats}
     return graph.dropped_unused()
@@ -192,28 +192,28 @@ def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = N
 def weights(nodes: list[Any]) -> set[str]:
     """Returns the names of constant operands, weights of products, and all inputs that they are computed from:
     exporters leave the division of weights by their norm in the graph."""
-    wanted = set[str]()
+    names = set[str]()
     for proto in reversed(nodes):
         if proto.domain not in ("", "ai.onnx") or proto.op_type in RANDOM:
             continue
         row = OPERATORS.get(proto.op_type)
         places = (1,) if proto.op_type in ("Conv", "Gemm", "MatMul") else row.constant if row else ()
-        made = not wanted.isdisjoint(proto.output) and proto.op_type not in OF_SHAPES
-        wanted.update(proto.input if made else (proto.input[at] for at in places if at < len(proto.input)))
-    return wanted - {""}
+        feeds_weight = not names.isdisjoint(proto.output) and proto.op_type not in OF_SHAPES
+        names.update(proto.input if feeds_weight else (proto.input[at] for at in places if at < len(proto.input)))
+    return names - {""}
 
 
-def _node(node: Node, known: dict[str, Values]) -> None:
+def _node(node: Node, constants: dict[str, Values]) -> None:
     proto = node.proto
     if proto.op_type in RANDOM and node.attribute("seed") is None:
         node.refuse("its numbers are drawn anew in each run: export the model with them as an input")
-    if _at_compile_time(node, known):
-        known.update(_evaluate(node, known))
+    if _at_compile_time(node, constants):
+        constants.update(_evaluate(node, constants))
         return
     if any(name and name not in node.model.info for name in proto.output):
-        _infer(node, known)
+        _infer(node, constants)
     nothing = _without_elements(node)
-    known.update(nothing)
+    constants.update(nothing)
     if nothing and len(nothing) == sum(map(bool, proto.output)):
         return
     if proto.domain == on_core.DOMAIN:
@@ -224,7 +224,7 @@ def _node(node: Node, known: dict[str, Values]) -> None:
     row = OPERATORS.get(proto.op_type)
     if row is None and (parts := definition(node)):
         for part in parts:
-            _node(Node(part, node.model, node.graph, known), known)
+            _node(Node(part, node.model, node.graph, constants), constants)
         return
     if row is None:
         node.refuse(f"this operator is not supported{_REMEDY}")
@@ -234,11 +234,11 @@ def _node(node: Node, known: dict[str, Values]) -> None:
             node.refuse(f"attribute {name} is not supported; supported are {supported}")
     for index, name in enumerate(proto.input):
         info = node.model.info.get(name)
-        if name and info is not None and name not in known:
+        if name and info is not None and name not in constants:
             kind = node.kind(info, name)
             if kind not in row.types or (info.type in SHORT and proto.op_type not in IN_RANGE):
                 node.refuse(f"data type {info.type} of input {index} ({name}) is not supported")
-        if name and info is not None and 0 in info.shape and (name not in known or _reads_elements(node, index)):
+        if name and info is not None and 0 in info.shape and (name not in constants or _reads_elements(node, index)):
             node.refuse(f"shape {list(info.shape)} of {name} holds no element")
     for index, name in enumerate(proto.output):
         if name and (size := _size(node.out_info(index))) > MOST_BYTES:
@@ -247,21 +247,21 @@ def _node(node: Node, known: dict[str, Values]) -> None:
                 f"{MOST_BYTES} at most: a smaller shape or batch"
             )
     _check_ranks(node)
-    made = Parts(node)
+    parts_of_node = Parts(node)
     try:
         if row.compose is None or not row.composed(node):
             row.lower(node)
             return
-        row.compose(made)
+        row.compose(parts_of_node)
     except ModelError:
         raise
     except Exception:
-        _check_defined(node, known)
+        _check_defined(node, constants)
         raise
-    known.update(made.constants)
-    node.model.info.update(made.infos)
-    for part in made.nodes:
-        _node(Node(part, node.model, node.graph, known), known)
+    constants.update(parts_of_node.constants)
+    node.model.info.update(parts_of_node.infos)
+    for part in parts_of_node.nodes:
+        _node(Node(part, node.model, node.graph, constants), constants)
 
 
 def _size(info: TensorInfo) -> int:
@@ -279,13 +279,13 @@ def _check_ranks(node: Node) -> None:
         node.refuse(f"inputs of {', '.join(map(str, ranks))} dimensions: must have one number: export the model again")
 
 
-def _check_defined(node: Node, known: dict[str, Values]) -> None:
+def _check_defined(node: Node, constants: dict[str, Values]) -> None:
     """ModelError where ONNX's own definition makes nothing of the inputs of a node either: of ranks, sizes and indices
     that do not fit each other its rules know a part only."""
     places = {name: at for at, name in enumerate(node.proto.input) if name}
     if sum(math.prod(node.shape(at)) for at in places.values()) > MOST_JUDGED:
         return
-    feeds = {name: known[name] if name in known else np.zeros(node.shape(at), node.numpy_type(at))
+    feeds = {name: constants[name] if name in constants else np.zeros(node.shape(at), node.numpy_type(at))
              for name, at in places.items()}  # fmt: skip
     try:
         evaluate(node.proto, feeds, node.model.proto.opset_import)
@@ -311,12 +311,12 @@ def _reads_elements(node: Node, index: int) -> bool:
     return node.proto.op_type not in ("Concat", "Resize") and node.info(index).type != "INT64"
 
 
-def _at_compile_time(node: Node, known: dict[str, Values]) -> bool:
+def _at_compile_time(node: Node, constants: dict[str, Values]) -> bool:
     proto = node.proto
     if proto.op_type in OF_SHAPES:
         return True
     needed = proto.input[:1] if proto.op_type == "CastLike" else proto.input
-    if not all(name in known for name in needed if name):
+    if not all(name in constants for name in needed if name):
         return False
     if proto.op_type in FOLDED or proto.op_type not in OPERATORS:
         return True
@@ -326,7 +326,7 @@ def _at_compile_time(node: Node, known: dict[str, Values]) -> bool:
     return all(math.prod(info.shape) <= SMALL for info in infos)
 
 
-def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
+def _evaluate(node: Node, constants: dict[str, Values]) -> dict[str, Values]:
     """The values of a node, by ONNX's own definition."""
     proto = node.proto
     if proto.op_type == "Shape":
@@ -338,11 +338,11 @@ def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
         kind = onnx.TensorProto.DataType.Value(node.info(1).type)
         proto = onnx.helper.make_node("Cast", proto.input[:1], proto.output, to=kind)
     if proto.op_type == "EyeLike":
-        known = {proto.input[0]: np.broadcast_to(np.zeros((), node.numpy_type(0)), node.shape(0))}
-    feeds = {name: known[name] for name in proto.input if name}
+        constants = {proto.input[0]: np.broadcast_to(np.zeros((), node.numpy_type(0)), node.shape(0))}
+    feeds = {name: constants[name] for name in proto.input if name}
     elements = 0 if proto.op_type in OF_SHAPES else sum(values.size for values in feeds.values())
     limit = max(MOST_COMPUTED, elements)
-    for name, info in _outputs(node, known).items():
+    for name, info in _outputs(node, constants).items():
         if math.prod(info.shape) > limit:
             node.refuse(
                 f"{name} would be a constant of shape {list(info.shape)}; a computed one has up to {limit} elements"
@@ -371,19 +371,19 @@ def _blocks(node: Node, feeds: dict[str, Values]) -> Blocks | None:
     return Blocks((codes - middle).astype(np.int8), scales, zeros if zeros.any() else None, size, bits)
 
 
-def _outputs(node: Node, known: dict[str, Values]) -> dict[str, TensorInfo]:
+def _outputs(node: Node, constants: dict[str, Values]) -> dict[str, TensorInfo]:
     """Types and shapes of the outputs of a node with known inputs, as far as ONNX knows them before it is evaluated."""
     if any(name and name not in node.model.info for name in node.proto.output):
         with suppress(Exception):  # evaluating it says what is wrong
-            _infer(node, known)
+            _infer(node, constants)
     return {name: node.model.info[name] for name in node.proto.output if name in node.model.info}
 
 
-def _infer(node: Node, known: dict[str, Values]) -> None:
+def _infer(node: Node, constants: dict[str, Values]) -> None:
     """Shapes of a node whose inputs ONNX's inference over the whole model did not know, and the compiler now does."""
     opsets = list(node.model.proto.opset_import)
     if node.proto.domain == "" and not defs.has(node.proto.op_type, opset_of(node.model.proto)):
         opsets = [helper.make_opsetid("", defs.onnx_opset_version())]  # what a pattern has become may be newer
-    found = infer_outputs(node.proto, node.model.info, known, opsets)
-    for name, info in found.items():
+    infos = infer_outputs(node.proto, node.model.info, constants, opsets)
+    for name, info in infos.items():
         node.model.info.setdefault(name, info)

@@ -160,66 +160,66 @@ class _Matcher:
         self._readers.update(model.outputs)
 
     def run(self) -> list[Any]:
-        made: dict[int, Any] = {}
-        gone: set[int] = set()
+        replacements: dict[int, Any] = {}
+        removed: set[int] = set()
         for rule in RULES:
             for node in self._nodes:
-                if id(node) in gone or id(node) in made or node.op_type not in _roots(rule.pattern):
+                if id(node) in removed or id(node) in replacements or node.op_type not in _roots(rule.pattern):
                     continue
-                found = next((one for one in self._match(rule.pattern, node.output[0], _Found({}, ())) if
-                              self._closed(one, node, {*gone, *made})), None)  # fmt: skip
-                if found is not None:
-                    made[id(node)] = _node(rule, found.named, node)
-                    gone.update(id(one) for one in found.nodes if one is not node)
-        return [made.get(id(node), node) for node in self._nodes if id(node) not in gone]
+                match = next((one for one in self._match(rule.pattern, node.output[0], _Found({}, ())) if
+                              self._closed(one, node, {*removed, *replacements})), None)  # fmt: skip
+                if match is not None:
+                    replacements[id(node)] = _node(rule, match.named, node)
+                    removed.update(id(one) for one in match.nodes if one is not node)
+        return [replacements.get(id(node), node) for node in self._nodes if id(node) not in removed]
 
-    def _closed(self, found: _Found, root: Any, taken: Collection[int]) -> bool:
+    def _closed(self, match: _Found, root: Any, claimed: Collection[int]) -> bool:
         """Checks whether inner tensors have no other reader: neither a node nor a model output."""
-        nodes = {id(node): node for node in found.nodes}
+        nodes = {id(node): node for node in match.nodes}
         used = Counter(name for node in nodes.values() for name in node.input)
         inner = [name for node in nodes.values() if node is not root for name in node.output if name]
-        return not nodes.keys() & taken and all(self._readers[name] == used[name] for name in inner)
+        return not nodes.keys() & claimed and all(self._readers[name] == used[name] for name in inner)
 
-    def _match(self, pattern: Pattern, name: str, found: _Found) -> Iterator[_Found]:
+    def _match(self, pattern: Pattern, name: str, match: _Found) -> Iterator[_Found]:
         """Yields every match of a pattern at a tensor."""
         if isinstance(pattern, Either):
             for one in pattern.patterns:
-                yield from self._match(one, name, found)
+                yield from self._match(one, name, match)
         elif isinstance(pattern, Op):
-            yield from self._operator(pattern, name, found)
+            yield from self._operator(pattern, name, match)
         elif isinstance(pattern, Tensor):
-            if found.named.get(pattern.name, name) == name:
-                yield found._replace(named={**found.named, pattern.name: name})
-        elif (value := self._constant(pattern, name, found)) is not None:
-            yield found._replace(named={**found.named, **value})
+            if match.named.get(pattern.name, name) == name:
+                yield match._replace(named={**match.named, pattern.name: name})
+        elif (value := self._constant(pattern, name, match)) is not None:
+            yield match._replace(named={**match.named, **value})
 
-    def _operator(self, pattern: Op, name: str, found: _Found) -> Iterator[_Found]:
+    def _operator(self, pattern: Op, name: str, match: _Found) -> Iterator[_Found]:
         node = self._makers.get(name)
         if node is None or node.op_type != pattern.operator or node.domain not in ("", "ai.onnx"):
             return
         inputs = list(node.input)
         if len(inputs) != len(pattern.inputs) or not _has_attributes(node, dict(pattern.attributes)):
             return
-        found = found._replace(nodes=(*found.nodes, node))
+        match = match._replace(nodes=(*match.nodes, node))
         orders = itertools.permutations(inputs) if node.op_type in _COMMUTATIVE else (tuple(inputs),)
         for order in dict.fromkeys(orders):
-            yield from self._all(pattern.inputs, order, found)
+            yield from self._all(pattern.inputs, order, match)
 
-    def _all(self, patterns: tuple[Pattern, ...], names: tuple[str, ...], found: _Found) -> Iterator[_Found]:
+    def _all(self, patterns: tuple[Pattern, ...], names: tuple[str, ...], match: _Found) -> Iterator[_Found]:
         if not patterns:
-            yield found
+            yield match
             return
-        for one in self._match(patterns[0], names[0], found):
+        for one in self._match(patterns[0], names[0], match):
             yield from self._all(patterns[1:], names[1:], one)
 
-    def _constant(self, pattern: Number | Row | LastAxis, name: str, found: _Found) -> Mapping[str, Any] | None:
+    def _constant(self, pattern: Number | Row | LastAxis, name: str, match: _Found) -> Mapping[str, Any] | None:
         """Returns the bindings of a constant; None where it does not match."""
         values = self._constants.get(name)
         if values is None:
             return None
         if isinstance(pattern, Number):
             return _number(pattern, values)
-        info = self._model.info.get(found.named.get(pattern.of, ""))
+        info = self._model.info.get(match.named.get(pattern.of, ""))
         if info is None or not info.shape:
             return None
         if isinstance(pattern, Row):
@@ -235,12 +235,13 @@ def _roots(pattern: Pattern) -> frozenset[str]:
     return frozenset((pattern.operator,)) if isinstance(pattern, Op) else frozenset()
 
 
-def _has_attributes(node: Any, wanted: Mapping[str, float]) -> bool:
+def _has_attributes(node: Any, expected: Mapping[str, float]) -> bool:
     """Checks whether a node has these attributes, which ONNX holds in fp32, and defaults for all others."""
-    given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
     return all(
-        name in DEFAULTS and np.float32(given.get(name, DEFAULTS[name])) == np.float32(wanted.get(name, DEFAULTS[name]))
-        for name in {*given, *wanted}
+        name in DEFAULTS
+        and np.float32(attributes.get(name, DEFAULTS[name])) == np.float32(expected.get(name, DEFAULTS[name]))
+        for name in {*attributes, *expected}
     )
 
 

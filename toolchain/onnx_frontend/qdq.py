@@ -57,19 +57,19 @@ class _Fusion:
         self._floats: dict[str, str] = {}
 
     def run(self) -> Fused:
-        gone: set[int] = set()
-        made: dict[int, Any] = {}
+        removed: set[int] = set()
+        replacements: dict[int, Any] = {}
         for node in self._graph.nodes:
             if node.op_type in ("Conv", "Gemm", "MatMul") and node.domain in ("", "ai.onnx"):
                 chain = self._chain(node)
                 fused = self._product(chain)
                 if fused is not None:
-                    gone.update(map(id, chain.nodes[:-1]))
-                    made[id(chain.nodes[-1])] = fused
+                    removed.update(map(id, chain.nodes[:-1]))
+                    replacements[id(chain.nodes[-1])] = fused
             elif node.op_type == "Attention" and (coded := on_codes(self._graph, node, self._caches, DOMAIN)):
-                gone.update(map(id, coded.gone))
-                made[id(node)] = coded.node
-        nodes = [made.get(id(node), node) for node in self._graph.nodes if id(node) not in gone]
+                removed.update(map(id, coded.gone))
+                replacements[id(node)] = coded.node
+        nodes = [replacements.get(id(node), node) for node in self._graph.nodes if id(node) not in removed]
         return Fused(self._graph.live(nodes), self._constants, self._floats)
 
     def _chain(self, node: Any) -> _Chain:
@@ -97,15 +97,15 @@ class _Fusion:
     def _residual(self, add: Any, product: Any) -> Factor | None:
         """The other operand of an Add, of the same shape, behind a DequantizeLinear with one scale."""
         other = next((name for name in add.input if name != product.output[0]), "")
-        found, info = self._graph.factor(other), self._model.info
-        if found is None or found.scale.size != 1 or found.name not in info or product.output[0] not in info:
+        factor, info = self._graph.factor(other), self._model.info
+        if factor is None or factor.scale.size != 1 or factor.name not in info or product.output[0] not in info:
             return None
-        return found if info[found.name].shape == info[product.output[0]].shape else None
+        return factor if info[factor.name].shape == info[product.output[0]].shape else None
 
     def _of_one_type(self, add: Any, product: Any, last: Any) -> bool:
         residual, info = self._residual(add, product), self._model.info
-        made = info[last.output[0]].type if _is(last, "QuantizeLinear") else ""
-        return residual is not None and info[residual.name].type == made
+        output_type = info[last.output[0]].type if _is(last, "QuantizeLinear") else ""
+        return residual is not None and info[residual.name].type == output_type
 
     def _product(self, chain: _Chain) -> Any | None:
         """The fused node; the chain is cut to what it covers."""
@@ -123,7 +123,7 @@ class _Fusion:
             self._floats[node_name(node)] = obstacle
             return None
         scale, zero = a.scale.astype(np.float64) * b.scale.astype(np.float64), 0
-        kept = {one.name: helper.get_attribute_value(one) for one in node.attribute if one.name not in _UNITS}
+        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute if one.name not in _UNITS}
         bias = self._bias_name(nodes)
         steps = None if kinds & set(FLOATS) else self._integers(bias, scale) if bias else ""
         if steps is None:
@@ -141,12 +141,13 @@ class _Fusion:
             if residual:
                 added = self._residual(nodes[residual], nodes[residual - 1])
                 assert added is not None
-                kept |= {"zero_in2": added.zero, "residual_scale": float(added.scale.reshape(-1)[0] / step)}
+                attributes |= {"zero_in2": added.zero, "residual_scale": float(added.scale.reshape(-1)[0] / step)}
         return helper.make_node(
             "QConv" if node.op_type == "Conv" else "QGemm",
             [a.name, b.name, steps, bias, "" if added is None else added.name], [nodes[-1].output[0]],
             name=node_name(node), domain=DOMAIN, zero0=a.zero, zero1=b.zero,
-            zero_out=zero, scale=scale.reshape(-1).tolist(), relu=int(any(_is(one, "Relu") for one in nodes)), **kept,
+            zero_out=zero, scale=scale.reshape(-1).tolist(), relu=int(any(_is(one, "Relu") for one in nodes)),
+            **attributes,
         )  # fmt: skip
 
     def _obstacle(self, node: Any, a: Factor, b: Factor, kinds: set[str]) -> str:
@@ -210,9 +211,9 @@ class _Fusion:
         size = np.abs(whole)
         if np.any(size >= 1 << 31) or np.any(np.abs(steps - whole) > _WHOLE + _RELATIVE * size):
             return None
-        made = f"{name}.steps{len(self._constants)}"
-        self._constants[made] = whole.astype(np.int32)
-        return made
+        label = f"{name}.steps{len(self._constants)}"
+        self._constants[label] = whole.astype(np.int32)
+        return label
 
 
 def _is(node: Any, operator: str) -> bool:

@@ -52,8 +52,8 @@ class QdqGraph:
 
     def live(self, nodes: list[Any]) -> list[Any]:
         """Without DequantizeLinear nodes that have no reader left."""
-        wanted = {*self._outputs, *(name for node in nodes for name in node.input)}
-        return [node for node in nodes if node.op_type != "DequantizeLinear" or wanted.intersection(node.output)]
+        names = {*self._outputs, *(name for node in nodes for name in node.input)}
+        return [node for node in nodes if node.op_type != "DequantizeLinear" or names.intersection(node.output)]
 
     def readers(self, name: str) -> int:
         """Returns the number of nodes and model outputs that read a tensor."""
@@ -78,23 +78,23 @@ class QdqGraph:
     def target(self, node: Any) -> Factor | None:
         """Returns the output of a QuantizeLinear with a single constant scale."""
         info = self.model.info.get(node.output[0])
-        found = self._quantity(node, 0, node.output[0], 1)
-        return found if info is not None and info.type in BYTES and found and found.scale.size == 1 else None
+        quantity = self._quantity(node, 0, node.output[0], 1)
+        return quantity if info is not None and info.type in BYTES and quantity and quantity.scale.size == 1 else None
 
     def implied(self, clip: Any) -> bool:
         """Checks whether a QuantizeLinear, the only reader of a Clip with constant limits, makes the same codes without
         it: its codes end at or before the limits."""
         quantizer = self.only_reader(clip.output[0])
-        if quantizer is None or quantizer.op_type != "QuantizeLinear" or (made := self.target(quantizer)) is None:
+        if quantizer is None or quantizer.op_type != "QuantizeLinear" or (factor := self.target(quantizer)) is None:
             return False
-        kind = np.iinfo(self.model.info[made.name].type.lower())
+        kind = np.iinfo(self.model.info[factor.name].type.lower())
         for index, end in ((1, kind.min), (2, kind.max)):
             if index >= len(clip.input) or not clip.input[index]:
                 continue
             limit = self.model.initializers.get(clip.input[index])
             if limit is None or limit.size != 1:
                 return False
-            code = np.rint(limit.reshape(-1)[0] / made.scale.reshape(-1)[0]) + made.zero
+            code = np.rint(limit.reshape(-1)[0] / factor.scale.reshape(-1)[0]) + factor.zero
             if not (code <= end if index == 1 else code >= end):
                 return False
         return True
@@ -120,7 +120,7 @@ _MOVES = (*MOVES, "Concat", "DepthToSpace", "SpaceToDepth")
 def hoisted(graph: QdqGraph) -> list[Any]:
     """The nodes with QuantizeLinear before what alone feeds it and moves values: the codes are the same, and a product
     before them makes them itself. Types and shapes of new tensors go into the model."""
-    makers, replaced, gone = dict(graph.makers), dict[int, list[Any]](), set[int]()
+    makers, replaced, removed = dict(graph.makers), dict[int, list[Any]](), set[int]()
     worklist = [node for node in graph.nodes if node.op_type == "QuantizeLinear"]
     while worklist:
         quantizer = worklist.pop()
@@ -128,7 +128,7 @@ def hoisted(graph: QdqGraph) -> list[Any]:
         alone = graph.readers(quantizer.input[0]) == 1
         if moved is None or moved.op_type not in _MOVES or len(moved.output) > 1 or target is None or not alone:
             continue
-        codes, made = NodeProto.FromString(moved.SerializeToString()), list[Any]()
+        codes, quantizers = NodeProto.FromString(moved.SerializeToString()), list[Any]()
         for index, name in enumerate(moved.input if moved.op_type == "Concat" else moved.input[:1]):
             source, info = graph.factor(name), graph.model.info
             if source is not None and source.same_grid(target) and info[source.name].type == info[target.name].type:
@@ -140,16 +140,16 @@ def hoisted(graph: QdqGraph) -> list[Any]:
             info[codes.input[index]] = TensorInfo(info[target.name].type, info[name].shape)
             inputs = [name, *quantizer.input[1:]]
             label = f"{node_name(quantizer)}.part{index}"
-            made.append(helper.make_node("QuantizeLinear", inputs, [codes.input[index]], label))
+            quantizers.append(helper.make_node("QuantizeLinear", inputs, [codes.input[index]], label))
         else:
             codes.output[0] = quantizer.output[0]
-            for node in (*made, codes):
+            for node in (*quantizers, codes):
                 makers[node.output[0]] = node
-            replaced[id(moved)] = [*made, codes]
-            gone.add(id(quantizer))
-            worklist += made
-    kept = (one for node in graph.nodes for one in replaced.get(id(node), (node,)))
-    return [node for node in kept if id(node) not in gone]
+            replaced[id(moved)] = [*quantizers, codes]
+            removed.add(id(quantizer))
+            worklist += quantizers
+    nodes = (one for node in graph.nodes for one in replaced.get(id(node), (node,)))
+    return [node for node in nodes if id(node) not in removed]
 
 
 OPERATOR = "QAttention"
@@ -172,22 +172,22 @@ def on_codes(graph: QdqGraph, node: Any, caches: Collection[str], domain: str) -
     if not any(maker is not None and maker.input[0] in caches for maker in pasts):
         return None
     inputs, outputs = list(node.input), list(node.output)
-    gone, factors = [], []
+    removed, factors = [], []
     for new, past, present in PARTS:
         cache, token = graph.factor(node.input[past]), graph.factor(node.input[new])
         quantizer = graph.only_reader(node.output[present]) if present < len(node.output) else None
-        made = None if quantizer is None or quantizer.op_type != "QuantizeLinear" else graph.target(quantizer)
-        _check(graph, node, new, cache, token, made)
-        assert cache is not None and token is not None and made is not None
-        inputs[past], inputs[new], outputs[present] = cache.name, token.name, made.name
-        gone.append(quantizer)
+        present_factor = None if quantizer is None or quantizer.op_type != "QuantizeLinear" else graph.target(quantizer)
+        _check(graph, node, new, cache, token, present_factor)
+        assert cache is not None and token is not None and present_factor is not None
+        inputs[past], inputs[new], outputs[present] = cache.name, token.name, present_factor.name
+        removed.append(quantizer)
         factors.append(cache)
-    kept = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
     coded = helper.make_node(
         OPERATOR, inputs, outputs, name=node_name(node), domain=domain, zero_kv=[one.zero for one in factors],
-        scale_kv=[float(one.scale.reshape(-1)[0]) for one in factors], **kept,
+        scale_kv=[float(one.scale.reshape(-1)[0]) for one in factors], **attributes,
     )  # fmt: skip
-    return OnCodes(coded, gone)
+    return OnCodes(coded, removed)
 
 
 def _check(
@@ -198,10 +198,10 @@ def _check(
     def refuse(what: str) -> NoReturn:
         raise ModelError(f"{graph.model.name}: node {node_name(node)} (Attention): {what}")
 
-    which = ("keys", "values")[new - 1]
+    noun = ("keys", "values")[new - 1]
     if cache is None or cache.scale.size != 1 or graph.model.info[cache.name].type not in BYTES:
-        refuse(f"the past of its {which} must be INT8 or UINT8 behind DequantizeLinear with one constant scale")
+        refuse(f"the past of its {noun} must be INT8 or UINT8 behind DequantizeLinear with one constant scale")
     kind = graph.model.info[cache.name].type
-    for found, where in ((token, "the new"), (present, "the present")):
-        if found is None or not found.same_grid(cache) or graph.model.info[found.name].type != kind:
-            refuse(f"{where} {which} must be quantized as their past: {kind}, with its scale and zero point")
+    for factor, prefix in ((token, "the new"), (present, "the present")):
+        if factor is None or not factor.same_grid(cache) or graph.model.info[factor.name].type != kind:
+            refuse(f"{prefix} {noun} must be quantized as their past: {kind}, with its scale and zero point")

@@ -50,11 +50,11 @@ def canonical(
     if version >= NEWEST and not follow:
         return
     work = _Canonical(model, name, version, external, steps, follow=follow)
-    made = work.run()
+    rewritten = work.run()
     del model.graph.node[:]
-    model.graph.node.extend(made)
+    model.graph.node.extend(rewritten)
     _outputs_as_tensors(model.graph, work.info, work.rows)
-    if any(node.domain == on_core.DOMAIN for node in made):
+    if any(node.domain == on_core.DOMAIN for node in rewritten):
         model.functions.extend(on_core.functions(max(version, NEWEST)))
         model.opset_import.append(helper.make_opsetid(on_core.DOMAIN, 1))
     if version < NEWEST:
@@ -67,11 +67,11 @@ def _outputs_as_tensors(graph: Any, info: Mapping[str, TensorInfo], rows: Contai
     known, it is behind an operator that the importer refuses by name. Outputs of which the run decides how many rows
     count have all that there can be, whatever the model says."""
     for value in graph.output:
-        kind, found = value.type.tensor_type.elem_type, info.get(value.name)
+        kind, shape_info = value.type.tensor_type.elem_type, info.get(value.name)
         other = kind in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING) or value.name in rows
-        if found is not None and other:
-            code = onnx.TensorProto.DataType.Value(found.type)
-            value.CopyFrom(helper.make_tensor_value_info(value.name, code, found.shape))
+        if shape_info is not None and other:
+            code = onnx.TensorProto.DataType.Value(shape_info.type)
+            value.CopyFrom(helper.make_tensor_value_info(value.name, code, shape_info.shape))
         elif not value.type.HasField("tensor_type"):
             value.CopyFrom(helper.make_tensor_value_info(value.name, onnx.TensorProto.FLOAT, None))
 
@@ -79,34 +79,34 @@ def _outputs_as_tensors(graph: Any, info: Mapping[str, TensorInfo], rows: Contai
 def _without_optional_inputs(model: Any) -> None:
     """Inputs that have a value are none: before version 4 of the file format every initializer was one."""
     initializers = {tensor.name for tensor in model.graph.initializer}
-    kept = [value for value in model.graph.input if value.name not in initializers]
-    if len(kept) < len(model.graph.input):
+    inputs = [value for value in model.graph.input if value.name not in initializers]
+    if len(inputs) < len(model.graph.input):
         del model.graph.input[:]
-        model.graph.input.extend(kept)
+        model.graph.input.extend(inputs)
     model.ir_version = max(model.ir_version, 7)
 
 
 def _constants_as_initializers(graph: Any, opsets: Sequence[Any], external: Mapping[str, Values]) -> None:
     """Tensors of Constant nodes, and such in another shape: weights are found in one place. Those that layers share are
     there once: exporters write an Identity for each further use."""
-    kept, outputs = [], {value.name for value in graph.output}
+    nodes_left, outputs = [], {value.name for value in graph.output}
     tensors, shared = {tensor.name: tensor for tensor in graph.initializer}, dict[str, str]()
     for node in graph.node:
         rename(node, shared)
-        made = None
+        constant = None
         if node.domain in _ONNX and len(node.output) == 1 and node.output[0] not in outputs:
             if node.op_type == "Identity" and (node.input[0] in tensors or node.input[0] in external):
                 shared[node.output[0]] = node.input[0]
                 continue
-            made = _constant_of(node, tensors, opsets)
-        if made is None:
-            kept.append(node)
+            constant = _constant_of(node, tensors, opsets)
+        if constant is None:
+            nodes_left.append(node)
             continue
-        made.name = node.output[0]
-        graph.initializer.append(made)
-        tensors[made.name] = graph.initializer[-1]
-    if len(kept) < len(graph.node):
-        nodes = [NodeProto.FromString(node.SerializeToString()) for node in kept]
+        constant.name = node.output[0]
+        graph.initializer.append(constant)
+        tensors[constant.name] = graph.initializer[-1]
+    if len(nodes_left) < len(graph.node):
+        nodes = [NodeProto.FromString(node.SerializeToString()) for node in nodes_left]
         del graph.node[:]
         graph.node.extend(nodes)
 
@@ -118,9 +118,9 @@ def rename(node: Any, names: Names) -> None:
     for index, name in enumerate(node.input):
         node.input[index] = names.get(name, name)
     for graph in subgraphs(node):
-        own = {value.name for values in (graph.input, graph.initializer) for value in values}
-        own.update(name for inner in graph.node for name in inner.output)
-        outer = {name: new for name, new in names.items() if name not in own}
+        inner_names = {value.name for values in (graph.input, graph.initializer) for value in values}
+        inner_names.update(name for inner in graph.node for name in inner.output)
+        outer = {name: new for name, new in names.items() if name not in inner_names}
         for inner in graph.node:
             rename(inner, outer)
         for value in graph.output:
@@ -230,13 +230,13 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
 
     def _decompose(self, proto: Any) -> None:
         """The operators of ONNX that stand for one of another domain."""
-        proto, known = self._close_inputs(proto), dict(self.known)
+        proto, constants = self._close_inputs(proto), dict(self.known)
         for name in proto.input:
             if name in self._external:
-                known[name] = self._external[name]
-            elif name in self._tensors and name not in known:
-                known[name] = np.asarray(numpy_helper.to_array(self._tensors[name]))
-        parts = decomposed(proto, self._name, self._version, self.info, known)
+                constants[name] = self._external[name]
+            elif name in self._tensors and name not in constants:
+                constants[name] = np.asarray(numpy_helper.to_array(self._tensors[name]))
+        parts = decomposed(proto, self._name, self._version, self.info, constants)
         for name, values in parts.constants.items():
             self._graph.initializer.append(numpy_helper.from_array(values, name))
             self._constant(self._graph.initializer[-1])
@@ -276,19 +276,19 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
 
     def _live(self) -> Iterator[Any]:
         """The nodes that an output depends on."""
-        wanted = {value.name for value in self._graph.output}
-        kept = []
+        live_names = {value.name for value in self._graph.output}
+        nodes = []
         for proto in reversed(self._nodes):
-            if wanted.intersection(proto.output):
-                wanted.update(proto.input)
-                kept.append(proto)
-        return reversed(kept)
+            if live_names.intersection(proto.output):
+                live_names.update(proto.input)
+                nodes.append(proto)
+        return reversed(nodes)
 
 
 def _renamed(proto: Any, names: Names) -> Any:
     """A node of a subgraph with the names of the graph."""
-    made = NodeProto.FromString(proto.SerializeToString())
-    for field in (made.input, made.output):
+    node = NodeProto.FromString(proto.SerializeToString())
+    for field in (node.input, node.output):
         for index, name in enumerate(field):
             field[index] = names.get(name, name)
-    return made
+    return node

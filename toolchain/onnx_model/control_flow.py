@@ -111,8 +111,8 @@ class ControlFlow(OpenRows):
         if condition not in self.known:
             self._both(proto, names)
             return
-        taken = bool(self.known[condition].reshape(-1)[0])
-        results = self._inlined(_branch(proto, taken), self._prefix(proto), dict(names))
+        condition_value = bool(self.known[condition].reshape(-1)[0])
+        results = self._inlined(_branch(proto, condition_value), self._prefix(proto), dict(names))
         for inner, outer in zip(results, proto.output, strict=True):
             if outer:
                 self._add(helper.make_node("Identity", [inner], [outer]))
@@ -120,58 +120,58 @@ class ControlFlow(OpenRows):
     def _both(self, proto: Any, names: Names) -> None:
         """Both branches, and a choice between their results."""
         condition, prefix = proto.input[0], self._prefix(proto)
-        made = [self._inlined(_branch(proto, yes), f"{prefix}{yes}/", dict(names)) for yes in (True, False)]
-        self._in_one_shape(made, prefix)
+        branches = [self._inlined(_branch(proto, yes), f"{prefix}{yes}/", dict(names)) for yes in (True, False)]
+        self._in_one_shape(branches, prefix)
         flag = self._flag(f"{prefix}condition", condition)
-        for yes, no, outer in zip(*made, proto.output, strict=True):
+        for yes, no, outer in zip(*branches, proto.output, strict=True):
             if outer and not self._choose(flag, yes, no, outer):
                 raise self._refuse(
                     proto, f"its branches make different shapes, so that its condition must be known before the run"
                     f"{self._advice(condition)}"
                 )  # fmt: skip
 
-    def _in_one_shape(self, made: Sequence[list[str]], prefix: str) -> None:
+    def _in_one_shape(self, branches: Sequence[list[str]], prefix: str) -> None:
         """Reshapes a single element to the branch with more dimensions, where they differ: exporters of PaddlePaddle
-        write a scalar in one branch and a vector in the other. `made`: the results of each branch."""
-        for index, names in enumerate(zip(*made, strict=True)):
+        write a scalar in one branch and a vector in the other. `branches`: the results of each."""
+        for index, names in enumerate(zip(*branches, strict=True)):
             shapes = [info.shape for name in names if (info := self.info.get(name)) is not None]
             if len(shapes) < len(names) or shapes[0] == shapes[1] or any(np.prod(shape) != 1 for shape in shapes):
                 continue
             less, more = sorted((0, 1), key=lambda branch: len(shapes[branch]))
             shape = self._constant_of(f"{prefix}{less}/{index}/shape", np.array(shapes[more], np.int64))
-            made[less][index] = self._node("Reshape", [names[less], shape], f"{prefix}{less}/{index}/reshaped")
+            branches[less][index] = self._node("Reshape", [names[less], shape], f"{prefix}{less}/{index}/reshaped")
 
     def _loop(self, proto: Any, names: Names) -> None:
         """Unrolls the steps of a Loop; joins the outputs of all steps at the end."""
         body = next(one.g for one in proto.attribute if one.name == "body")
-        given, kept, counted = list(proto.input), len(self._nodes), len(self._graph.output)
-        if any(name and name not in self.known for name in given[:2]):
+        inputs, node_count, counted = list(proto.input), len(self._nodes), len(self._graph.output)
+        if any(name and name not in self.known for name in inputs[:2]):
             self._open_loop(proto, body, names)
             return
-        steps, going = self._trips(given)
-        state, prefix = given[2:], self._prefix(proto)
+        steps, going = self._trips(inputs)
+        state, prefix = inputs[2:], self._prefix(proto)
         scans: list[list[str]] = [[] for _ in body.output[1 + len(state) :]]
         for step in itertools.count():
             if not going or (steps is not None and step >= steps):
                 break
             if step >= MAX_STEPS:
                 raise self._refuse(proto, f"more than {MAX_STEPS} steps: export a model with fewer")
-            here = f"{prefix}{step}/"
+            scope = f"{prefix}{step}/"
             inside = dict(names)
             for inner, values in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
-                inside[inner.name] = self._constant_of(here + inner.name, values)
+                inside[inner.name] = self._constant_of(scope + inner.name, values)
             inside |= {inner.name: name for inner, name in zip(body.input[2:], state, strict=True)}
-            condition, *left = self._inlined(body, here, inside)
+            condition, *values_out = self._inlined(body, scope, inside)
             if condition not in self.known:
-                del self._nodes[kept:]
+                del self._nodes[node_count:]
                 del self._graph.output[counted:]
                 self._open_loop(proto, body, names)
                 return
             going = bool(self.known[condition].reshape(-1)[0])
-            state = left[: len(state)]
-            for index, (all_of, one) in enumerate(zip(scans, left[len(state) :], strict=True)):
-                self._add(helper.make_node("Unsqueeze", [one, self._zero(here)], [f"{here}{index}/row"]))
-                all_of.append(f"{here}{index}/row")
+            state = values_out[: len(state)]
+            for index, (all_of, one) in enumerate(zip(scans, values_out[len(state) :], strict=True)):
+                self._add(helper.make_node("Unsqueeze", [one, self._zero(scope)], [f"{scope}{index}/row"]))
+                all_of.append(f"{scope}{index}/row")
         outputs = list(proto.output)
         for inner, outer in zip(state, outputs, strict=False):
             if outer:
@@ -190,35 +190,35 @@ class ControlFlow(OpenRows):
         if self._version < 9:
             raise self._refuse(proto, "Scan of opset 8 is not supported: export the model for opset 9 or newer")
         count = len(proto.input) - scanned
-        state, given, prefix = list(proto.input[:count]), list(proto.input[count:]), self._prefix(proto)
+        state, scanned_inputs, prefix = list(proto.input[:count]), list(proto.input[count:]), self._prefix(proto)
         axes = self._placed(attributes, "scan_input_axes", scanned)
-        unknown = [name for name in given if name not in self.info]
+        unknown = [name for name in scanned_inputs if name not in self.info]
         if unknown:
             raise self._refuse(proto, f"the shape of {unknown[0]} is not known before the run: give --shape")
         if self._scan_at_once(proto, body, names, attributes):
             return
-        steps = self.info[given[0]].shape[axes[0]]
+        steps = self.info[scanned_inputs[0]].shape[axes[0]]
         if not 0 < steps <= MAX_STEPS:
             raise self._refuse(proto, f"{steps} steps: must be 1..{MAX_STEPS}: bind a smaller dimension with --shape")
         backwards = self._placed(attributes, "scan_input_directions", scanned)
-        left: list[list[str]] = []
+        step_outputs: list[list[str]] = []
         for step in range(steps):
-            here = f"{prefix}{step}/"
+            scope = f"{prefix}{step}/"
             inside = dict(names) | {inner.name: name for inner, name in zip(body.input, state, strict=False)}
-            for inner, name, axis, back in zip(body.input[count:], given, axes, backwards, strict=True):
-                inside[inner.name] = here + inner.name
-                at = self._constant_of(f"{here}{inner.name}/at", steps - 1 - step if back else step)
+            for inner, name, axis, back in zip(body.input[count:], scanned_inputs, axes, backwards, strict=True):
+                inside[inner.name] = scope + inner.name
+                at = self._constant_of(f"{scope}{inner.name}/at", steps - 1 - step if back else step)
                 self._add(helper.make_node("Gather", [name, at], [inside[inner.name]], axis=axis))
-            made = self._inlined(body, here, inside)
-            state = made[:count]
-            left.append([self._own(name, f"{here}{index}/left") for index, name in enumerate(made[count:])])
+            results = self._inlined(body, scope, inside)
+            state = results[:count]
+            step_outputs.append([self._own(name, f"{scope}{index}/left") for index, name in enumerate(results[count:])])
         for inner, outer in zip(state, proto.output, strict=False):
             if outer:
                 self._add(helper.make_node("Identity", [inner], [outer]))
-        rows = len(left[0])
+        rows = len(step_outputs[0])
         orders = self._placed(attributes, "scan_output_directions", rows)
         for index, axis in enumerate(self._placed(attributes, "scan_output_axes", rows)):
-            outer, slices = proto.output[count + index], [one[index] for one in left]
+            outer, slices = proto.output[count + index], [one[index] for one in step_outputs]
             if outer:
                 self._stacked(slices[::-1] if orders[index] else slices, outer, axis, prefix)
 
@@ -241,9 +241,9 @@ class ControlFlow(OpenRows):
         """A list of numbers of a Scan, by default zeros."""
         return list(attributes.get(name) or [0] * count)
 
-    def _own(self, name: str, own: str) -> str:
-        self._add(helper.make_node("Identity", [name], [own]))
-        return own
+    def _own(self, name: str, alias: str) -> str:
+        self._add(helper.make_node("Identity", [name], [alias]))
+        return alias
 
     def _stacked(self, slices: Sequence[str], outer: str, axis: int, prefix: str) -> None:
         place = self._constant_of(f"{prefix}{outer}/axis", [axis])
@@ -252,10 +252,10 @@ class ControlFlow(OpenRows):
             self._add(helper.make_node("Unsqueeze", [name, place], [row]))
         self._add(helper.make_node("Concat", rows, [outer], axis=axis))
 
-    def _trips(self, given: Sequence[str]) -> tuple[int | None, bool]:
+    def _trips(self, inputs: Sequence[str]) -> tuple[int | None, bool]:
         """(number of steps if there is one, whether the first is made)."""
-        steps = int(self.known[given[0]].reshape(-1)[0]) if given[0] else None
-        return steps, not given[1] or bool(self.known[given[1]].reshape(-1)[0])
+        steps = int(self.known[inputs[0]].reshape(-1)[0]) if inputs[0] else None
+        return steps, not inputs[1] or bool(self.known[inputs[1]].reshape(-1)[0])
 
     def _open_loop(self, proto: Any, body: Any, names: Names) -> None:
         """A Loop of which the run decides how many steps count: as many as there can be, and behind each a choice
@@ -265,39 +265,39 @@ class ControlFlow(OpenRows):
         A step that is made for certain needs no choice, so that the state may have another shape behind it. What a
         step leaves as a number that is known before the run is that in the next step, which counts only behind
         it: counters stay known there."""
-        given, prefix = list(proto.input), self._prefix(proto)
-        most, limit = self._most(proto, given), given[0] if given[0] and given[0] not in self.known else ""
-        state, going = given[2:], self._flag(f"{prefix}going", given[1])
+        inputs, prefix = list(proto.input), self._prefix(proto)
+        max_steps, limit = self._most(proto, inputs), inputs[0] if inputs[0] and inputs[0] not in self.known else ""
+        state, going = inputs[2:], self._flag(f"{prefix}going", inputs[1])
         count = self._constant_of(f"{prefix}count", [0])
         scans: list[list[str]] = [[] for _ in body.output[1 + len(state) :]]
         next_state, second = state, 0
-        for step in range(most):
-            here = f"{prefix}{step}/"
-            going = self._below(going, step, limit, here)
+        for step in range(max_steps):
+            scope = f"{prefix}{step}/"
+            going = self._below(going, step, limit, scope)
             certain = going in self.known and bool(self.known[going])
             inside = dict(names)
             for inner, values in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
-                inside[inner.name] = self._constant_of(here + inner.name, values)
+                inside[inner.name] = self._constant_of(scope + inner.name, values)
             inside |= {inner.name: name for inner, name in zip(body.input[2:], next_state, strict=True)}
-            condition, *left = self._inlined(body, here, inside)
-            for old, new in zip(state, left, strict=False):
+            condition, *outputs = self._inlined(body, scope, inside)
+            for old, new in zip(state, outputs, strict=False):
                 if not certain and (self.info.get(old) is None or self.info.get(old) != self.info.get(new)):
                     raise self._refuse(
                         proto, f"a step changes the shape of {old}, so that the number of steps must be known before "
-                        f"the run{self._advice(given[0] or given[1] or condition)}"
+                        f"the run{self._advice(inputs[0] or inputs[1] or condition)}"
                     )  # fmt: skip
-            for index, (all_of, row) in enumerate(zip(scans, left[len(state) :], strict=True)):
-                all_of.append(self._row(going, row, f"{here}{index}/"))
+            for index, (all_of, row) in enumerate(zip(scans, outputs[len(state) :], strict=True)):
+                all_of.append(self._row(going, row, f"{scope}{index}/"))
             state = [
-                new if certain else self._node("Where", [going, new, old], f"{here}{index}/state")
-                for index, (old, new) in enumerate(zip(state, left, strict=False))
+                new if certain else self._node("Where", [going, new, old], f"{scope}{index}/state")
+                for index, (old, new) in enumerate(zip(state, outputs, strict=False))
             ]
-            next_state = [new if new in self.known else chosen for chosen, new in zip(state, left, strict=False)]
-            counts = self._node("Cast", [going], f"{here}counts", to=onnx.TensorProto.INT64)
-            count = self._node("Add", [count, counts], f"{here}count")
-            going = self._node("And", [going, self._flag(f"{here}condition", condition)], f"{here}going")
+            next_state = [new if new in self.known else select for select, new in zip(state, outputs, strict=False)]
+            counts = self._node("Cast", [going], f"{scope}counts", to=onnx.TensorProto.INT64)
+            count = self._node("Add", [count, counts], f"{scope}count")
+            going = self._node("And", [going, self._flag(f"{scope}condition", condition)], f"{scope}going")
             if step == 1:
-                self._room_for(proto, most, len(self._nodes) - second)
+                self._room_for(proto, max_steps, len(self._nodes) - second)
             second = len(self._nodes)
         for inner, outer in zip(state, proto.output, strict=False):
             if outer:
@@ -307,33 +307,33 @@ class ControlFlow(OpenRows):
                 self._add(helper.make_node("Concat", all_of, [outer], axis=0))
                 self._begin(outer, 0, count)
         if node_name(proto) in self._steps:
-            going = self._below(going, most, limit, f"{prefix}behind/")
+            going = self._below(going, max_steps, limit, f"{prefix}behind/")
             flag = self._node("Cast", [going], f"{prefix}behind/number", to=onnx.TensorProto.INT64)
             one = self._constant_of(f"{prefix}behind/one", [1])
             self._add_output(self._node("Reshape", [flag, one], f"{node_name(proto)}{UNFINISHED}"))
 
-    def _room_for(self, proto: Any, most: int, each: int) -> None:
+    def _room_for(self, proto: Any, max_steps: int, each: int) -> None:
         """ModelError: as many steps of so many nodes are too many. What follows has the room of a step or more."""
         limit = self._most_nodes()
         fit = (limit - len(self._nodes)) // each + 1
-        if most > fit + 1:
+        if max_steps > fit + 1:
             raise self._refuse(
-                proto, f"up to {most} steps of {each} nodes, as the run decides: more than {limit} nodes; say how many "
-                f"steps there are at most, 1..{fit}: --shape {node_name(proto)}=N"
+                proto, f"up to {max_steps} steps of {each} nodes, as the run decides: more than {limit} nodes; say how "
+                f"many steps there are at most, 1..{fit}: --shape {node_name(proto)}=N"
             )  # fmt: skip
 
-    def _most(self, proto: Any, given: Sequence[str]) -> int:
+    def _most(self, proto: Any, inputs: Sequence[str]) -> int:
         """The steps that there can be."""
-        bound = self._bound(given[0]) if given[0] else None
+        bound = self._bound(inputs[0]) if inputs[0] else None
         bound = MAX_STEPS + 1 if bound is None else bound
-        most = min(self._steps.get(node_name(proto), bound), bound)
-        if not 0 < most <= MAX_STEPS:
-            where = given[0] if given[0] not in self.known else given[1] or given[0]
+        max_steps = min(self._steps.get(node_name(proto), bound), bound)
+        if not 0 < max_steps <= MAX_STEPS:
+            name = inputs[0] if inputs[0] not in self.known else inputs[1] or inputs[0]
             raise self._refuse(
-                proto, f"the run decides its number of steps{self._advice(where)}; or say how many there are at most, "
+                proto, f"the run decides its number of steps{self._advice(name)}; or say how many there are at most, "
                 f"1..{MAX_STEPS}: --shape {node_name(proto)}=N"
             )  # fmt: skip
-        return most
+        return max_steps
 
     def _below(self, going: str, step: int, limit: str, prefix: str) -> str:
         """Returns the condition of a step: all before it continued, and the limit is not reached."""
@@ -356,8 +356,8 @@ class ControlFlow(OpenRows):
             onnx.TensorProto.DataType.Value(info.type)
         )  # fmt: skip
         fill = self._constant_of(f"{prefix}fill", np.array(-1).astype(kind))
-        chosen = self._node("Where", [going, row, fill], f"{prefix}chosen")
-        return self._node("Unsqueeze", [chosen, self._zero(prefix)], f"{prefix}row")
+        selected = self._node("Where", [going, row, fill], f"{prefix}chosen")
+        return self._node("Unsqueeze", [selected, self._zero(prefix)], f"{prefix}row")
 
     def _add_output(self, name: str) -> None:
         """Let a number be an output of the model."""
@@ -377,8 +377,8 @@ class ControlFlow(OpenRows):
                 self._constant(copied)
         for node in graph.node:
             key, before = self._shared.key(node, names), len(self._nodes)
-            if made := self._shared.find(key):
-                names.update(zip(node.output, made, strict=True))
+            if results := self._shared.find(key):
+                names.update(zip(node.output, results, strict=True))
                 continue
             names.update((name, prefix + name) for name in node.output if name)
             named = NodeProto.FromString(node.SerializeToString())
@@ -390,9 +390,9 @@ class ControlFlow(OpenRows):
     def _prefix(self, proto: Any) -> str:
         """Before the names of a subgraph, another one for each node."""
         base = proto.name or proto.output[0]
-        made = next(text for count in itertools.count() if (text := f"{base}{count or ''}/") not in self._prefixes)
-        self._prefixes.add(made)
-        return made
+        prefix = next(text for count in itertools.count() if (text := f"{base}{count or ''}/") not in self._prefixes)
+        self._prefixes.add(prefix)
+        return prefix
 
     def _advice(self, name: str) -> str:
         """Inputs of the model, without weights, that decide a value."""
@@ -413,6 +413,6 @@ class ControlFlow(OpenRows):
         return f": fix its value, {' '.join(f'--constant {name}=N' for name in sorted(inputs))}"
 
 
-def _branch(proto: Any, taken: bool) -> Any:
+def _branch(proto: Any, then: bool) -> Any:
     """The graph of an If for a condition."""
-    return next(one.g for one in proto.attribute if one.name == ("then_branch" if taken else "else_branch"))
+    return next(one.g for one in proto.attribute if one.name == ("then_branch" if then else "else_branch"))

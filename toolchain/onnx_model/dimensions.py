@@ -27,8 +27,8 @@ def bind(model: Any, name: str, shapes: Shapes, external: Collection[str], array
         elif key in inputs:
             _bind_input(name, inputs[key], sizes)
         else:
-            known = f"inputs are {', '.join(inputs)}" + (f"; dimensions are {', '.join(names)}" if names else "")
-            raise ModelError(f"{name}: --shape {key}: no such input; {known}")
+            choices = f"inputs are {', '.join(inputs)}" + (f"; dimensions are {', '.join(names)}" if names else "")
+            raise ModelError(f"{name}: --shape {key}: no such input; {choices}")
     for key, sizes in arrays.items():
         if key in inputs and tensor_info(inputs[key]) is None:
             _bind_open(inputs.values(), inputs[key], sizes)

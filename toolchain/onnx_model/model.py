@@ -60,9 +60,9 @@ class OnnxModel:
             tensor.name: _values(tensor, name) for tensor in model.graph.initializer
         }
         self.info: dict[str, TensorInfo] = {
-            value.name: known
+            value.name: value_info
             for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)
-            if (known := tensor_info(value)) is not None
+            if (value_info := tensor_info(value)) is not None
         }
         for tensor in model.graph.initializer:
             self.info[tensor.name] = TensorInfo(type_name(tensor.data_type), self.initializers[tensor.name].shape)
@@ -89,9 +89,9 @@ class OnnxModel:
             )
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
-        kept = [value for value in proto.graph.input if value.name not in self.external]
+        inputs = [value for value in proto.graph.input if value.name not in self.external]
         del proto.graph.input[:]
-        proto.graph.input.extend(kept)
+        proto.graph.input.extend(inputs)
         proto.graph.initializer.extend(numpy_helper.from_array(values, name) for name, values in self.external.items())
         return OnnxModel(proto, self.name)
 
@@ -157,9 +157,9 @@ def prepare(
         _check_by_onnx(model, name)
         raise
     try:
-        known = _without_weights(model)
-        _check(known)
-        complete = _inferred(known)
+        light = _without_weights(model)
+        _check(light)
+        complete = _inferred(light)
     except Exception as error:
         raise ModelError(f"{name}: {one_line(error)}") from None
     _complete(complete)
@@ -172,11 +172,11 @@ def prepare(
 
 def _empty_inputs_as_constants(model: Any) -> None:
     """Inputs without elements, such as the past of a first step, are known: nobody gives them."""
-    taken = {tensor.name for tensor in model.graph.initializer}
+    names = {tensor.name for tensor in model.graph.initializer}
     remaining = list[Any]()
     for value in model.graph.input:
         info = tensor_info(value)
-        if info is None or 0 not in info.shape or value.name in taken:
+        if info is None or 0 not in info.shape or value.name in names:
             remaining.append(value)
             continue
         kind = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
@@ -237,12 +237,12 @@ def _inferred(model: Any) -> Any:
     try:
         return shape_inference.infer_shapes(model, **options)
     except shape_inference.InferenceError:
-        ours = {name for node in model.graph.node if node.domain == on_core.DOMAIN for name in node.output}
-        kept = [value for value in model.graph.value_info if value.name in ours]
+        core_names = {name for node in model.graph.node if node.domain == on_core.DOMAIN for name in node.output}
+        infos = [value for value in model.graph.value_info if value.name in core_names]
         del model.graph.value_info[:]
-        model.graph.value_info.extend(kept)
+        model.graph.value_info.extend(infos)
         for value in model.graph.output:
-            if value.name not in ours:
+            if value.name not in core_names:
                 value.type.tensor_type.ClearField("shape")
         return shape_inference.infer_shapes(model, **options)
 
@@ -252,7 +252,7 @@ def _complete(model: Any) -> None:
     constants and other shapes: it loses those behind a Slice, an Expand or a Range of computed limits."""
     graph = model.graph
     values = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
-    info = {name: known for name, value in values.items() if (known := tensor_info(value)) is not None}
+    info = {name: value_info for name, value in values.items() if (value_info := tensor_info(value)) is not None}
     open_tensors = [name for node in graph.node for name in node.output if name and name not in info]
     if not open_tensors:
         return
@@ -358,10 +358,10 @@ def _fix(model: Any, name: str, constants: Mapping[str, float], external: Mappin
         if math.prod(info.shape) != 1:
             raise ModelError(f"{name}: --constant {key}: has shape {list(info.shape)}; fixed are inputs of one element")
         kind = helper.tensor_dtype_to_np_dtype(inputs[key].type.tensor_type.elem_type)
-        made = np.full(info.shape, value).astype(kind)
-        if float(made.reshape(-1)[0]) != value:
+        values_of_input = np.full(info.shape, value).astype(kind)
+        if float(values_of_input.reshape(-1)[0]) != value:
             raise ModelError(f"{name}: --constant {key}={value:g}: {info.type} does not hold it")
-        model.graph.initializer.append(numpy_helper.from_array(made, key))
+        model.graph.initializer.append(numpy_helper.from_array(values_of_input, key))
         model.graph.input.remove(inputs[key])
 
 
@@ -404,8 +404,8 @@ def check_scale(model: OnnxModel, proto: Any, name: str, values: Values, *, divi
     wrong = wide[~np.isfinite(wide) | ((np.abs(wide) < _LEAST) if divides else False)]
     if wrong.size:
         rule = f"finite and at least {_LEAST:.3g} in size" if divides else "finite"
-        where = proto.name or f"{proto.op_type}_{proto.output[0]}"
+        label = proto.name or f"{proto.op_type}_{proto.output[0]}"
         raise ModelError(
-            f"{model.name}: node {where} ({proto.op_type}, opset {model.opset}): scale {name} holds {wrong[0]:g}: "
+            f"{model.name}: node {label} ({proto.op_type}, opset {model.opset}): scale {name} holds {wrong[0]:g}: "
             f"must be {rule}: quantize the model again"
         )

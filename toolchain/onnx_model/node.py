@@ -68,17 +68,17 @@ class Node(NodeView):
         return self.graph.tensors[name]
 
     def kind(self, info: TensorInfo, name: str) -> DataType:
-        found = ONNX.get(info.type)
-        if found is None:
+        dtype = ONNX.get(info.type)
+        if dtype is None:
             self.refuse(f"data type {info.type} of {name}: supported are {', '.join(ONNX)}")
-        return found
+        return dtype
 
     def values(self, tensor: TensorIR) -> Values:
         """The values of a tensor that must be constant, in its shape."""
-        found = self.graph.constant(tensor.id)
-        if found is None:
+        values_of_constant = self.graph.constant(tensor.id)
+        if values_of_constant is None:
             self.refuse(f"{tensor.id} of type {tensor.dtype.name} must be constant")
-        return found
+        return values_of_constant
 
     # -- what it makes -----------------------------------------------------------------------------------------
 

@@ -92,8 +92,8 @@ class OpenRows(OpenShapes):
         self.known.pop(name, None)  # of what counts only the run knows how much there is
         if count not in self.known:
             room = np.array([self.info[name].shape[axis]])
-            _, most = self._limits.get(count, (room, room))
-            self._limits[count] = np.zeros_like(room), np.minimum(most, room)
+            _, max_count = self._limits.get(count, (room, room))
+            self._limits[count] = np.zeros_like(room), np.minimum(max_count, room)
 
     def _as_many(self, source: str, name: str, axis: int) -> ValidRows:
         """Rows of a tensor that is made of another's; rows of several dimensions may be one, and the other way
@@ -226,13 +226,13 @@ class OpenRows(OpenShapes):
         shapes = {name: (1,) * (rank - len(self.info[name].shape)) + self.info[name].shape
                   for name in proto.input if name}  # fmt: skip
         room = {name: shape[axis] for name, shape in shapes.items() if name in opened or shape[axis] > 1}
-        least = min(room.values())
-        if max(room[name] for name in opened) == least:
+        min_room = min(room.values())
+        if max(room[name] for name in opened) == min_room:
             return False
         node = _copy(proto)
         for at, name in enumerate(proto.input):
-            if name in opened and room[name] > least:
-                node.input[at] = self._cut(name, least, f"{proto.output[0]}/cut{at}")
+            if name in opened and room[name] > min_room:
+                node.input[at] = self._cut(name, min_room, f"{proto.output[0]}/cut{at}")
         return self._open_rows(node)
 
     def _cut(self, name: str, size: int, label: str) -> str:

@@ -108,12 +108,12 @@ class OpenShapes(ABC):
         """(the most that a shape can be, the dimension that the run decides, the tensor of that); None: it decides
         none, or several."""
         values = self._elements(name) if name not in self.known else []
-        most = [self._bound(element) for element in values]
+        bounds = [self._bound(element) for element in values]
         open_places = [at for at, element in enumerate(values) if isinstance(element, str)]
-        if len(open_places) != 1 or None in most:
+        if len(open_places) != 1 or None in bounds:
             return None
         at = open_places[0]
-        return [size for size in most if size is not None], at, str(values[at])
+        return [size for size in bounds if size is not None], at, str(values[at])
 
     def _vector(self, proto: Any) -> bool:
         """Add a node on elements of a shape that is partly known only at run time; return False for any other node."""

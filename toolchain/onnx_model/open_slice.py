@@ -16,12 +16,12 @@ _REST = np.iinfo(np.int32).max
 
 def has_open_slice(graph: Any) -> bool:
     """Checks whether the end of a Slice follows from values of an input, not from shapes only."""
-    given = {value.name for value in graph.input}
+    data_names = {value.name for value in graph.input}
     for node in graph.node:
-        if node.op_type == "Slice" and len(node.input) > 2 and node.input[2] in given:
+        if node.op_type == "Slice" and len(node.input) > 2 and node.input[2] in data_names:
             return True
-        if node.op_type not in ("Shape", "Size") and given.intersection(node.input):
-            given.update(node.output)
+        if node.op_type not in ("Shape", "Size") and data_names.intersection(node.input):
+            data_names.update(node.output)
     return False
 
 
@@ -52,24 +52,24 @@ class OpenSlices(OpenRows):
         (index, end), axis = unknown[0], along[unknown[0][0]] % len(shape)
         whole = [(_REST if step > 0 else -_REST) if isinstance(last, str) else last
                  for last, step in zip(lasts, every, strict=True)]  # fmt: skip
-        taken = [_places(first, last, step, shape[one % len(shape)])
+        ranges = [_places(first, last, step, shape[one % len(shape)])
                  for first, last, step, one in zip(firsts, whole, every, along, strict=True)]  # fmt: skip
-        if not all(taken):
+        if not all(ranges):
             return False
-        places, name = taken[index], proto.output[0]
+        places, name = ranges[index], proto.output[0]
         if len(firsts) > 1 or places != range(shape[axis]):
             bounds = [self._constant_of(f"{name}/{what}", np.array(values, np.int64))
                       for what, values in (("start", firsts), ("end", whole), ("axis", along), ("by", every))
                       ]  # fmt: skip
-            kept = self._node("Slice", [data, *bounds], f"{name}/rows")
+            rows = self._node("Slice", [data, *bounds], f"{name}/rows")
         else:
-            kept = data
+            rows = data
         span = self._span(name, end, places, shape[axis])
         aside = np.arange(len(places)).reshape([-1, *[1] * (len(shape) - 1 - axis)]) * abs(places.step)
         before = self._node("Less", [self._constant_of(f"{name}/places", aside), span], f"{name}/before")
         kind = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(self.info[data].type))
         fill = self._constant_of(f"{name}/fill", np.array(-1).astype(kind))
-        self._node("Where", [before, kept, fill], name)
+        self._node("Where", [before, rows, fill], name)
         self._begin(name, axis, self._count(name, span, abs(places.step)))
         return True
 

@@ -43,8 +43,8 @@ class Draft:
         return otherwise
 
     def attribute(self, name: str, otherwise: Any = None) -> Any:
-        found = [one for one in self.proto.attribute if one.name == name]
-        return helper.get_attribute_value(found[0]) if found else otherwise
+        matches = [one for one in self.proto.attribute if one.name == name]
+        return helper.get_attribute_value(matches[0]) if matches else otherwise
 
     def put(self, **attributes: Any) -> None:
         """Set attributes."""
@@ -168,12 +168,12 @@ def _scatter(draft: Draft) -> None:
 def _softmax(draft: Draft) -> None:
     """Before opset 13 all dimensions from the axis on are one."""
     x, y, axis = draft.proto.input[0], draft.proto.output[0], draft.attribute("axis", 1)
-    flat, made, shape = (f"{y}/{name}" for name in ("flat", "of_rows", "shape"))
+    flat, rows, shape = (f"{y}/{name}" for name in ("flat", "of_rows", "shape"))
     draft.before.append(helper.make_node("Flatten", [x], [flat], f"{draft.proto.name}/flat", axis=axis))
-    draft.proto.input[0], draft.proto.output[0] = flat, made
+    draft.proto.input[0], draft.proto.output[0] = flat, rows
     draft.put(axis=1)
     draft.after.append(helper.make_node("Shape", [x], [shape]))
-    draft.after.append(helper.make_node("Reshape", [made, shape], [y], f"{draft.proto.name}/shape"))
+    draft.after.append(helper.make_node("Reshape", [rows, shape], [y], f"{draft.proto.name}/shape"))
 
 
 def _group_normalization(draft: Draft) -> None:
@@ -247,14 +247,14 @@ RULES: dict[str, tuple[Rule, ...]] = {
 """Operator -> its changes, oldest first."""
 
 
-def raised(proto: Any, version: int, known: Known) -> list[Any]:
+def raised(proto: Any, version: int, constant_of: Known) -> list[Any]:
     """The nodes that stand for one of operator set `version` in set `NEWEST`. ModelError: it has no such form."""
     if version >= NEWEST or proto.domain not in ("", "ai.onnx"):
         return [proto]
     rules = [rule for rule in RULES.get(proto.op_type, ()) if rule.version > version]
     if not rules:
         return [proto]
-    draft = Draft(proto, known)
+    draft = Draft(proto, constant_of)
     for rule in rules:
         rule.rewrite(draft)
     return [*draft.before, draft.proto, *draft.after]

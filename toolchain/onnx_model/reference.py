@@ -81,12 +81,12 @@ def in_single(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Value
     nodes = list(changed.graph.node)
     del changed.graph.node[:]
     for node in nodes:
-        made = [name for name in node.output if name]
+        names = [name for name in node.output if name]
         node.output[:] = [name and f"{name}/double" for name in node.output]
         changed.graph.node.append(node)
         changed.graph.node.extend(
             helper.make_node(_rounding(model, name), [f"{name}/double"], [name], domain=RoundToSingle.op_domain)
-            for name in made
+            for name in names
         )
     changed.opset_import.append(helper.make_opsetid(RoundToSingle.op_domain, 1))
     return exact(OnnxModel(changed, model.name, model.external, model.opset), inputs)
@@ -154,26 +154,26 @@ def evaluated(
     pieces = [nodes[at : at + TOGETHER] for at in range(0, len(nodes), TOGETHER)]
     reads = [set[str]().union(*map(_reads, piece)) for piece in pieces]
     last = {name: at for at, piece in enumerate(reads) for name in piece} | dict.fromkeys(names, len(pieces))
-    held: dict[str, Any] = {name: numpy_helper.to_array(constants[name]) for name in names if name in constants}
-    held |= inputs
+    values: dict[str, Any] = {name: numpy_helper.to_array(constants[name]) for name in names if name in constants}
+    values |= inputs
     for at, (piece, read) in enumerate(zip(pieces, reads, strict=True)):
-        made = [name for node in piece for name in node.output if name and last.get(name, at) > at]
-        given = [name for name in read if name in held]
+        names_out = [name for node in piece for name in node.output if name and last.get(name, at) > at]
+        names_in = [name for name in read if name in values]
         graph = helper.make_graph(
-            piece, proto.graph.name, [helper.make_empty_tensor_value_info(name) for name in given],
-            [helper.make_empty_tensor_value_info(name) for name in made],
-            [constants[name] for name in read if name in constants and name not in held],
+            piece, proto.graph.name, [helper.make_empty_tensor_value_info(name) for name in names_in],
+            [helper.make_empty_tensor_value_info(name) for name in names_out],
+            [constants[name] for name in read if name in constants and name not in values],
         )  # fmt: skip
         model = helper.make_model(
             graph, opset_imports=proto.opset_import, functions=proto.functions, ir_version=proto.ir_version
         )
         evaluator = ReferenceEvaluator(model, new_ops=[*CORRECTED, RoundToSingle, *ROUNDINGS.values(), *operators])
-        results = evaluator.run(made, {name: held[name] for name in given})
-        held |= zip(made, results, strict=True)
-        for name in given:
+        results = evaluator.run(names_out, {name: values[name] for name in names_in})
+        values |= zip(names_out, results, strict=True)
+        for name in names_in:
             if last[name] == at:
-                del held[name]
-    return {name: np.asarray(held[name]) for name in names}
+                del values[name]
+    return {name: np.asarray(values[name]) for name in names}
 
 
 def _reads(node: Any) -> set[str]:
@@ -205,24 +205,27 @@ def in_precision(model: OnnxModel, code: int) -> Any:
     changed = onnx.ModelProto()
     changed.CopyFrom(model.proto)
     floats = {name for name, info in model.info.items() if info.type == "FLOAT"}
-    made: list[Any] = []
+    nodes: list[Any] = []
 
     def through(name: str, source: str) -> list[Any]:
         narrow = f"{name}.narrow"
         return [helper.make_node("Cast", [source], [narrow], to=code),
                 helper.make_node("Cast", [narrow], [name], to=onnx.TensorProto.FLOAT)]  # fmt: skip
 
-    given = {*(value.name for value in changed.graph.input), *(one.name for one in changed.graph.initializer)} & floats
-    for name in sorted(given):
-        made += through(f"{name}.rounded", name)
+    sources = {
+        *(value.name for value in changed.graph.input),
+        *(one.name for one in changed.graph.initializer),
+    } & floats
+    for name in sorted(sources):
+        nodes += through(f"{name}.rounded", name)
     for node in changed.graph.node:
         copied = onnx.NodeProto.FromString(node.SerializeToString())
-        copied.input[:] = [f"{name}.rounded" if name in given else name for name in node.input]
+        copied.input[:] = [f"{name}.rounded" if name in sources else name for name in node.input]
         copied.output[:] = [f"{name}.exact" if name in floats else name for name in node.output]
-        made.append(copied)
+        nodes.append(copied)
         for name in node.output:
             if name in floats:
-                made += through(name, f"{name}.exact")
+                nodes += through(name, f"{name}.exact")
     del changed.graph.node[:]
-    changed.graph.node.extend(made)
+    changed.graph.node.extend(nodes)
     return changed

@@ -39,19 +39,19 @@ class Sequences(ABC):
         attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
         match proto.op_type:
             case "Identity" if inputs and inputs[0] in self._lists:
-                made = self._lists[inputs[0]]
+                items_of_result = self._lists[inputs[0]]
             case "SequenceEmpty":
-                made = ()
+                items_of_result = ()
             case "SequenceConstruct":
-                made = tuple(inputs)
+                items_of_result = tuple(inputs)
             case "SequenceInsert":
                 items = self._items(proto)
                 at = self._place(proto, 2, len(items), len(items))
-                made = (*items[:at], inputs[1], *items[at:])
+                items_of_result = (*items[:at], inputs[1], *items[at:])
             case "SequenceErase":
                 items = self._items(proto)
                 at = self._place(proto, 1, len(items) - 1, len(items) - 1)
-                made = (*items[:at], *items[at + 1 :])
+                items_of_result = (*items[:at], *items[at + 1 :])
             case "SequenceAt":
                 items = self._items(proto)
                 one = items[self._place(proto, 1, len(items) - 1, 0)]
@@ -62,13 +62,13 @@ class Sequences(ABC):
                 self._add(helper.make_node("Constant", [], proto.output, value=count))
                 return True
             case "SplitToSequence":
-                made = self._split(proto, attributes)
+                items_of_result = self._split(proto, attributes)
             case "ConcatFromSequence":
                 self._joined(proto, attributes)
                 return True
             case _:
                 return False
-        self._lists[proto.output[0]] = made
+        self._lists[proto.output[0]] = items_of_result
         return True
 
     def _items(self, proto: Any) -> tuple[str, ...]:
@@ -103,12 +103,12 @@ class Sequences(ABC):
         elif self.known[sizes].ndim:
             lengths = [int(one) for one in self.known[sizes]]
         else:
-            most = int(self.known[sizes])
-            lengths = [min(most, shape[axis] - start) for start in range(0, shape[axis], most)]
+            part_size = int(self.known[sizes])
+            lengths = [min(part_size, shape[axis] - start) for start in range(0, shape[axis], part_size)]
         parts = tuple(f"{proto.output[0]}/{index}" for index in range(len(lengths)))
         whole = tuple(f"{name}/row" for name in parts) if not sizes and not attributes.get("keepdims", 1) else parts
-        given = self._integers(f"{proto.output[0]}/lengths", lengths)
-        self._add(helper.make_node("Split", [x, given], whole, axis=axis))
+        sizes_of_parts = self._integers(f"{proto.output[0]}/lengths", lengths)
+        self._add(helper.make_node("Split", [x, sizes_of_parts], whole, axis=axis))
         if whole != parts:
             along = self._integers(f"{proto.output[0]}/axis", [axis])
             for row, part in zip(whole, parts, strict=True):

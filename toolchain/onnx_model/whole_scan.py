@@ -81,20 +81,20 @@ class WholeScan:
             return True
         if None in ranks or len(proto.output) != 1:
             return False
-        known = [rank for rank in ranks if rank is not None]
+        ranks_of_inputs = [rank for rank in ranks if rank is not None]
         if proto.op_type in APART:
-            rank = max(known)
+            rank = max(ranks_of_inputs)
             for index, name in enumerate(proto.input):
                 if name in self._apart and self._ranks[name] < rank:
                     proto.input[index] = self._widened(name, rank, f"{proto.output[0]}/{index}")
         elif proto.op_type.startswith("Reduce") and len(proto.input) == 2 and proto.input[1] in self._known:
             axes = [int(axis) for axis in self._known[proto.input[1]].reshape(-1)]
-            axes = axes or list(range(known[0]))
+            axes = axes or list(range(ranks_of_inputs[0]))
             along = f"{proto.output[0]}/axes"
             if proto.input[0] in self._apart:
                 self._constant(along, np.array([axis + 1 if axis >= 0 else axis for axis in axes], np.int64))
                 proto.input[1] = along
-            rank = known[0] if attributes.get("keepdims", 1) else known[0] - len(axes)
+            rank = ranks_of_inputs[0] if attributes.get("keepdims", 1) else ranks_of_inputs[0] - len(axes)
         else:
             return False
         self._ranks[proto.output[0]] = rank
@@ -108,11 +108,11 @@ class WholeScan:
             return self._ranks[name]
         return len(self._info[name].shape) if name in self._info else None
 
-    def _widened(self, name: str, rank: int, made: str) -> str:
+    def _widened(self, name: str, rank: int, result: str) -> str:
         """A tensor of all steps with dimensions of 1 behind the first one, as broadcasting adds them."""
         axes = list(range(1, 1 + rank - self._ranks[name]))
-        self._constant(f"{made}/axes", np.array(axes, np.int64))
-        self.nodes.append(helper.make_node("Unsqueeze", [name, f"{made}/axes"], [made]))
-        self._ranks[made] = rank
-        self._apart.add(made)
-        return made
+        self._constant(f"{result}/axes", np.array(axes, np.int64))
+        self.nodes.append(helper.make_node("Unsqueeze", [name, f"{result}/axes"], [result]))
+        self._ranks[result] = rank
+        self._apart.add(result)
+        return result

@@ -42,21 +42,21 @@ def without_values(data: Buffer, small: int) -> tuple[bytes, list[Stored]]:
 
 
 def _without_values(data: Buffer, small: int) -> tuple[bytes, list[Stored]]:
-    found: list[Stored] = []
-    made = bytearray()
+    values: list[Stored] = []
+    result = bytearray()
     for field in _fields(data, 0, len(data)):
         if field.number != _GRAPH or field.kind != _BYTES:
-            made += data[field.start : field.end]
+            result += data[field.start : field.end]
             continue
-        kept = bytearray()
+        graph = bytearray()
         for inner in _fields(data, field.content, field.end):
             stored = _stored(data, inner, small) if inner.number == _INITIALIZER and inner.kind == _BYTES else None
             if stored is None:
-                kept += data[inner.start : inner.end]
+                graph += data[inner.start : inner.end]
             else:
-                found.append(stored)
-        made += bytes([_GRAPH << 3 | _BYTES]) + _varint(len(kept)) + kept
-    return bytes(made), found
+                values.append(stored)
+        result += bytes([_GRAPH << 3 | _BYTES]) + _varint(len(graph)) + graph
+    return bytes(result), values
 
 
 class _Field(NamedTuple):
@@ -121,8 +121,8 @@ def _number(data: Buffer, at: int) -> tuple[int, int]:
 
 
 def _varint(value: int) -> bytes:
-    made = bytearray()
+    result = bytearray()
     while value > 127:
-        made.append(value & 127 | 128)
+        result.append(value & 127 | 128)
         value >>= 7
-    return bytes([*made, value])
+    return bytes([*result, value])

@@ -82,14 +82,14 @@ def is_nan(parts: Parts) -> None:
 
 def is_infinite(parts: Parts) -> None:
     node, x = parts.node, parts.input(0)
-    found = [
+    checks = [
         parts.make("Equal", x, parts.number(value))
         for name, value in (("detect_positive", math.inf), ("detect_negative", -math.inf))
         if node.attribute(name, 1)
     ]
-    if not found:
+    if not checks:
         node.refuse("detect_negative=0 and detect_positive=0: one of them must be 1")
-    parts.result("Or", found[0], found[-1])
+    parts.result("Or", checks[0], checks[-1])
 
 
 def xor(parts: Parts) -> None:
@@ -130,9 +130,9 @@ def integer_power(parts: Parts) -> None:
     for bit in range(max(1, int(exponents.max(initial=0)).bit_length())):
         if bit:
             power = parts.make("Mul", power, power)
-        chosen = (exponents >> bit & 1).astype(np.bool_)
-        factor = power if chosen.all() else parts.make("Where", parts.constant(chosen), power, one)
-        if bit and not chosen.any():
+        bits = (exponents >> bit & 1).astype(np.bool_)
+        factor = power if bits.all() else parts.make("Where", parts.constant(bits), power, one)
+        if bit and not bits.any():
             continue
         total = parts.make("Mul", total, factor) if total else factor
     parts.reshaped_result(total)
@@ -171,12 +171,12 @@ def tangent(parts: Parts) -> None:
 def _axes(node: NodeView) -> list[int] | None:
     """Axes of a reduction, counted from the front; None: there is nothing to reduce."""
     rank = len(node.shape(0))
-    given = node.needed(1, "axes").reshape(-1) if node.has(1) else np.zeros(0, np.int64)
+    axes = node.needed(1, "axes").reshape(-1) if node.has(1) else np.zeros(0, np.int64)
     if not rank:
         return None
-    if not given.size:
+    if not axes.size:
         return None if node.attribute("noop_with_empty_axes", 0) else list(range(rank))
-    return sorted(int(axis) % rank for axis in given)
+    return sorted(int(axis) % rank for axis in axes)
 
 
 def _turned(parts: Parts) -> str:
@@ -207,8 +207,8 @@ def reduce_product(parts: Parts) -> None:
     x = parts.reshaped(parts.make("Transpose", x, perm=order), math.prod(shape) // size, size)
     while size > 1:
         half = size // 2
-        made = parts.make("Mul", parts.sliced(x, 1, 0, half), parts.sliced(x, 1, half, 2 * half))
-        x = parts.joined([made, *([parts.sliced(x, 1, size - 1, size)] if size % 2 else [])], 1)
+        product = parts.make("Mul", parts.sliced(x, 1, 0, half), parts.sliced(x, 1, half, 2 * half))
+        x = parts.joined([product, *([parts.sliced(x, 1, size - 1, size)] if size % 2 else [])], 1)
         size = half + size % 2
     parts.reshaped_result(x)
 
@@ -259,10 +259,10 @@ def hardmax(parts: Parts) -> None:
     """Composes Hardmax: 1 at the first of the largest, else 0."""
     node, shape = parts.node, parts.node.shape(0)
     axis = node.axis(len(shape), -1)
-    found = parts.make("ArgMax", parts.input(0), axis=axis)
+    index = parts.make("ArgMax", parts.input(0), axis=axis)
     places = np.arange(shape[axis]).reshape([-1 if at == axis else 1 for at in range(len(shape))])
-    here = parts.make("Equal", found, parts.constant(places.astype(np.int64)))
-    parts.reshaped_result(parts.cast(here, parts.kind))
+    matches = parts.make("Equal", index, parts.constant(places.astype(np.int64)))
+    parts.reshaped_result(parts.cast(matches, parts.kind))
 
 
 def cumulative_sum(parts: Parts) -> None:
@@ -273,33 +273,33 @@ def cumulative_sum(parts: Parts) -> None:
 
 
 def _doubled_sums(parts: Parts, axis: int, size: int) -> None:
-    behind = bool(parts.node.attribute("reverse", 0))
+    reverse = bool(parts.node.attribute("reverse", 0))
     total, count = parts.input(0), 1
     if parts.node.attribute("exclusive", 0):
-        total = _moved(parts, total, axis, size, 1, behind)
+        total = _moved(parts, total, axis, size, 1, reverse)
     while count < size:
-        total = parts.make("Add", total, _moved(parts, total, axis, size, count, behind))
+        total = parts.make("Add", total, _moved(parts, total, axis, size, count, reverse))
         count *= 2
     parts.result("Identity", total)
 
 
-def _moved(parts: Parts, x: str, axis: int, size: int, by: int, behind: bool) -> str:
+def _moved(parts: Parts, x: str, axis: int, size: int, by: int, reverse: bool) -> str:
     """The elements of an axis `by` places further, or nearer, with zeros where there were none."""
     rank, by = len(parts.node.shape(0)), min(by, size)
     if by == size:
         return parts.make("Expand", parts.number(0), parts.integers(*parts.node.shape(0)))
     pads = [0] * 2 * rank
-    pads[axis + (rank if behind else 0)] = by
-    kept = parts.sliced(x, axis, by, size) if behind else parts.sliced(x, axis, 0, size - by)
-    return parts.make("Pad", kept, parts.integers(*pads))
+    pads[axis + (rank if reverse else 0)] = by
+    part = parts.sliced(x, axis, by, size) if reverse else parts.sliced(x, axis, 0, size - by)
+    return parts.make("Pad", part, parts.integers(*pads))
 
 
 def einsum(parts: Parts) -> None:
     """Products of two operands at a time: letters in both and in the result are a list of products."""
     node = parts.node
     equation = str(node.attribute("equation")).replace(" ", "")
-    left, arrow, right = equation.partition("->")
-    terms = left.split(",")
+    inputs, arrow, right = equation.partition("->")
+    terms = inputs.split(",")
     ranks = [len(node.shape(index)) for index in range(len(terms))]
     rest = max(
         (rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term),
@@ -308,8 +308,8 @@ def einsum(parts: Parts) -> None:
     spare = [chr(code) for code in range(0x3B1, 0x3B1 + rest)]
     for index, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
         if "..." in term:
-            own = rank - len(term.replace("...", ""))
-            terms[index] = term.replace("...", "".join(spare[len(spare) - own :]))
+            spare_rank = rank - len(term.replace("...", ""))
+            terms[index] = term.replace("...", "".join(spare[len(spare) - spare_rank :]))
     joined = "".join(terms)
     if not arrow:
         right = "..." + "".join(sorted(one for one in set(joined) - set(spare) if joined.count(one) == 1))
@@ -323,8 +323,8 @@ def einsum(parts: Parts) -> None:
         names[index], terms[index] = _diagonal(parts, name, terms[index], sizes)
     total, term = names[0], terms[0]
     for index in range(1, len(terms)):
-        wanted = set(right).union(*terms[index + 1 :])
-        total, term = _contracted(parts, (total, term), (names[index], terms[index]), wanted, sizes)
+        later_letters = set(right).union(*terms[index + 1 :])
+        total, term = _contracted(parts, (total, term), (names[index], terms[index]), later_letters, sizes)
     total, term = _summed(parts, total, term, set(right))
     if right:
         parts.result("Transpose", total, perm=[term.index(letter) for letter in right])
@@ -352,23 +352,23 @@ def _diagonal(parts: Parts, x: str, term: str, sizes: dict[str, int]) -> tuple[s
     return x, term
 
 
-def _summed(parts: Parts, x: str, term: str, wanted: set[str]) -> tuple[str, str]:
+def _summed(parts: Parts, x: str, term: str, kept_letters: set[str]) -> tuple[str, str]:
     """Without the letters that nothing wants."""
-    gone = [at for at, letter in enumerate(term) if letter not in wanted]
-    if not gone:
+    axes = [at for at, letter in enumerate(term) if letter not in kept_letters]
+    if not axes:
         return x, term
-    made = parts.make("ReduceSum", x, parts.integers(*gone), keepdims=0)
-    return made, "".join(letter for letter in term if letter in wanted)
+    sums = parts.make("ReduceSum", x, parts.integers(*axes), keepdims=0)
+    return sums, "".join(letter for letter in term if letter in kept_letters)
 
 
 def _contracted(
-    parts: Parts, first: tuple[str, str], second: tuple[str, str], wanted: set[str], sizes: dict[str, int]
+    parts: Parts, first: tuple[str, str], second: tuple[str, str], output_letters: set[str], sizes: dict[str, int]
 ) -> tuple[str, str]:
     """The product of two operands, and its letters."""
-    a, left = _summed(parts, *first, wanted | set(second[1]))
-    b, right = _summed(parts, *second, wanted | set(left))
+    a, left = _summed(parts, *first, output_letters | set(second[1]))
+    b, right = _summed(parts, *second, output_letters | set(left))
     both = [letter for letter in left if letter in right]
-    batch, inner = [one for one in both if one in wanted], [one for one in both if one not in wanted]
+    batch, inner = [one for one in both if one in output_letters], [one for one in both if one not in output_letters]
     rows, columns = [one for one in left if one not in both], [one for one in right if one not in both]
 
     def count(letters: list[str]) -> int:
@@ -397,7 +397,7 @@ def determinant(parts: Parts) -> None:
     table = parts.reshaped(parts.input(0), count, size * size)
     below: dict[tuple[int, ...], str] = {}
     for row in reversed(range(size)):
-        made: dict[tuple[int, ...], str] = {}
+        minors: dict[tuple[int, ...], str] = {}
         for columns in itertools.combinations(range(size), size - row):
             terms = []
             for place, column in enumerate(columns):
@@ -405,10 +405,10 @@ def determinant(parts: Parts) -> None:
                 rest = columns[:place] + columns[place + 1 :]
                 term = parts.sliced(table, 1, at, at + 1)
                 terms.append(parts.make("Mul", term, below[rest]) if rest else term)
-            made[columns] = terms[0]
+            minors[columns] = terms[0]
             for place, term in enumerate(terms[1:]):
-                made[columns] = parts.make("Add" if place % 2 else "Sub", made[columns], term)
-        below = made
+                minors[columns] = parts.make("Add" if place % 2 else "Sub", minors[columns], term)
+        below = minors
     parts.reshaped_result(below[tuple(range(size))])
 
 

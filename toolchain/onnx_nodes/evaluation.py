@@ -138,23 +138,26 @@ class Propagation:
         self.info[name] = TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
 
 
-def _chosen(proto: Any, info: Mapping[str, TensorInfo], known: Mapping[str, Values]) -> dict[str, TensorInfo]:
+def _chosen(proto: Any, info: Mapping[str, TensorInfo], constants: Mapping[str, Values]) -> dict[str, TensorInfo]:
     """The output of an operator that chooses elements, where ONNX's inference does not know its shape: Compress, of
     which it does not read the condition, and GatherND that makes one number."""
     if proto.op_type not in ("Compress", "GatherND") or len(proto.input) != 2:
         return {}
-    if not all(name in info or name in known for name in proto.input):
+    if not all(name in info or name in constants for name in proto.input):
         return {}
-    shape, other = (known[name].shape if name in known else info[name].shape for name in proto.input)
+    shape, other = (constants[name].shape if name in constants else info[name].shape for name in proto.input)
     if proto.op_type == "GatherND":
         batch = next((one.i for one in proto.attribute if one.name == "batch_dims"), 0)
-        made = other[:-1] + shape[batch + other[-1] :]
-    elif proto.input[1] not in known:
+        shape_out = other[:-1] + shape[batch + other[-1] :]
+    elif proto.input[1] not in constants:
         return {}
     else:
-        count, axis = np.count_nonzero(known[proto.input[1]]), [one.i for one in proto.attribute if one.name == "axis"]
+        count, axis = (
+            np.count_nonzero(constants[proto.input[1]]),
+            [one.i for one in proto.attribute if one.name == "axis"],
+        )
         along = axis[0] % len(shape) if axis else 0
-        made = (*shape[:along], count, *shape[along + 1 :]) if axis else (count,)
-    values = known.get(proto.input[0])
+        shape_out = (*shape[:along], count, *shape[along + 1 :]) if axis else (count,)
+    values = constants.get(proto.input[0])
     kind = type_name(helper.np_dtype_to_tensor_dtype(values.dtype)) if values is not None else info[proto.input[0]].type
-    return {proto.output[0]: TensorInfo(kind, tuple(map(int, made)))}
+    return {proto.output[0]: TensorInfo(kind, tuple(map(int, shape_out)))}

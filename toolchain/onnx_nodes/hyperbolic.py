@@ -63,9 +63,9 @@ class _Terms:
 
     def arc_sine(self, size: str) -> str:
         """Computes asin for 0..1."""
-        near = self.odd(size, ASIN)
+        inner = self.odd(size, ASIN)
         far = self.odd(self("Sqrt", self("Mul", self("Sub", 1.0, size), 0.5)), ASIN)
-        return self.where(self("Greater", size, 0.5), self("Sub", math.pi / 2, self("Mul", far, 2.0)), near)
+        return self.where(self("Greater", size, 0.5), self("Sub", math.pi / 2, self("Mul", far, 2.0)), inner)
 
 
 def _asin(of: _Terms) -> str:
@@ -110,15 +110,15 @@ def _asinh(of: _Terms) -> str:
     size = of("Abs", of.x)
     bounded = of("Min", size, LARGE)
     root = of("Sqrt", of("Add", of("Mul", bounded, bounded), 1.0))
-    near = of.log_of_more(of("Add", size, of("Mul", size, of("Div", bounded, of("Add", root, 1.0)))))
-    return of.signed(of.where(of("Less", size, LARGE), near, of.log_of_double(size)))
+    inner = of.log_of_more(of("Add", size, of("Mul", size, of("Div", bounded, of("Add", root, 1.0)))))
+    return of.signed(of.where(of("Less", size, LARGE), inner, of.log_of_double(size)))
 
 
 def _acosh(of: _Terms) -> str:
     """log(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1; of large x, log(2 x)."""
     over = of("Sub", of.x, 1.0)
-    near = of.log_of_more(of("Add", over, of("Mul", of("Sqrt", over), of("Sqrt", of("Add", over, 2.0)))))
-    return of.where(of("Less", of.x, LARGE), near, of.log_of_double(of.x))
+    inner = of.log_of_more(of("Add", over, of("Mul", of("Sqrt", over), of("Sqrt", of("Add", over, 2.0)))))
+    return of.where(of("Less", of.x, LARGE), inner, of.log_of_double(of.x))
 
 
 def _atanh(of: _Terms) -> str:
@@ -130,8 +130,8 @@ def _atanh(of: _Terms) -> str:
 
 def _composed(formula: Callable[[_Terms], str]) -> Compose:
     def compose(parts: Parts) -> None:
-        made = formula(_Terms(parts))
-        parts.result("Identity", made if parts.kind == np.float32 else parts.cast(made, parts.kind))
+        result = formula(_Terms(parts))
+        parts.result("Identity", result if parts.kind == np.float32 else parts.cast(result, parts.kind))
 
     return compose
 

@@ -28,12 +28,12 @@ def pad(parts: Parts) -> None:
         if mode != "constant":
             x = _repeated(parts, x, axis, end - start, max(0, before), max(0, after), mode)
     if mode == "constant":
-        kept = [0] * 2 * rank
+        amounts = [0] * 2 * rank
         for index, axis in enumerate(axes):
-            kept[axis], kept[rank + axis] = max(0, pads[index]), max(0, pads[count + index])
-        if any(kept):
+            amounts[axis], amounts[rank + axis] = max(0, pads[index]), max(0, pads[count + index])
+        if any(amounts):
             value = [parts.input(2)] if node.has(2) else []
-            parts.result("Pad", x, parts.integers(*kept), *value)
+            parts.result("Pad", x, parts.integers(*amounts), *value)
             return
     parts.result("Identity", x)
 
@@ -107,15 +107,15 @@ def resize(parts: Parts) -> None:
 
 def _scales(node: NodeView, shape: Sequence[int], target: Sequence[int], axes: Sequence[int]) -> list[float]:
     """Output pixels per input pixel of each of the axes."""
-    if node.has(2) and (given := node.needed(2, "scales")).size:
-        return [float(one) for one in given.reshape(-1)]
+    if node.has(2) and (scales := node.needed(2, "scales")).size:
+        return [float(one) for one in scales.reshape(-1)]
     policy = node.attribute("keep_aspect_ratio_policy", "stretch")
-    made = [target[axis] / shape[axis] for axis in axes]
+    target_scales = [target[axis] / shape[axis] for axis in axes]
     if policy == "stretch":
-        return made
+        return target_scales
     sizes = [int(size) for size in node.needed(3, "sizes")]
-    asked = [size / shape[axis] for size, axis in zip(sizes, axes, strict=True)]
-    return [min(asked) if policy == "not_larger" else max(asked)] * len(axes)
+    ratios = [size / shape[axis] for size, axis in zip(sizes, axes, strict=True)]
+    return [min(ratios) if policy == "not_larger" else max(ratios)] * len(axes)
 
 
 def _coordinates(node: NodeView, size: int, length: int, scale: float, region: tuple[float, float]) -> Values:
@@ -156,8 +156,8 @@ def _nearest(node: NodeView, at: Values, size: int) -> Values:
     }  # fmt: skip
     if mode not in rules:
         node.refuse(f"attribute nearest_mode={mode}: supported are {', '.join(rules)}")
-    near = np.rint(at)
-    exact = np.where(np.abs(at - near) < 1e-6, near, at)  # as fp32, in which others compute them
+    nearest = np.rint(at)
+    exact = np.where(np.abs(at - nearest) < 1e-6, nearest, at)  # as fp32, in which others compute them
     return np.clip(np.asarray(rules[mode](exact)), 0, size - 1).astype(np.int64)
 
 
@@ -184,9 +184,9 @@ def _weights(node: NodeView, mode: str, at: Values, size: int, scale: float) -> 
 def _kernel(mode: str, distance: Values, a: float) -> Values:
     if mode == "linear":
         return np.maximum(0, 1 - distance)
-    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    inner = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = a * (((distance - 5) * distance + 8) * distance - 4)
-    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
+    return np.where(distance <= 1, inner, np.where(distance < 2, far, 0))
 
 
 def _picked(parts: Parts, x: str, shape: list[int], axis: int, order: Values) -> str:
@@ -204,11 +204,11 @@ def _mixed(parts: Parts, x: str, shape: list[int], axis: int, weights: Values) -
     lead, trail = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     kind = parts.kind
     if trail == 1:
-        made = parts.make("MatMul", parts.reshaped(x, lead, shape[axis]), parts.constant(weights.T.astype(kind)))
+        product = parts.make("MatMul", parts.reshaped(x, lead, shape[axis]), parts.constant(weights.T.astype(kind)))
     else:
         rows = parts.reshaped(x, lead, shape[axis], trail)
-        made = parts.make("MatMul", parts.constant(weights.astype(kind)), rows)
-    return parts.reshaped(made, *shape[:axis], len(weights), *shape[axis + 1 :])
+        product = parts.make("MatMul", parts.constant(weights.astype(kind)), rows)
+    return parts.reshaped(product, *shape[:axis], len(weights), *shape[axis + 1 :])
 
 
 # -- ConvTranspose -----------------------------------------------------------------------------------------------------
@@ -279,12 +279,12 @@ def _with_zeros(parts: Parts, x: str, shape: list[int], strides: Sequence[int]) 
         return x
     rank = len(strides)
     dims = [*shape[:2], *(size for pair in zip(shape[2:], [1] * rank, strict=True) for size in pair)]
-    behind = [0, 0, *(size for stride in strides for size in (0, stride - 1))]
-    wide = parts.make("Pad", parts.reshaped(x, *dims), parts.integers(*[0] * len(dims), *behind))
-    made = parts.reshaped(wide, *shape[:2], *(size * stride for size, stride in zip(shape[2:], strides, strict=True)))
+    pads = [0, 0, *(size for stride in strides for size in (0, stride - 1))]
+    wide = parts.make("Pad", parts.reshaped(x, *dims), parts.integers(*[0] * len(dims), *pads))
+    result = parts.reshaped(wide, *shape[:2], *(size * stride for size, stride in zip(shape[2:], strides, strict=True)))
     ends = [(size - 1) * stride + 1 for size, stride in zip(shape[2:], strides, strict=True)]
     axes = range(2, 2 + rank)
-    return parts.make("Slice", made, parts.integers(*[0] * rank), parts.integers(*ends), parts.integers(*axes))
+    return parts.make("Slice", result, parts.integers(*[0] * rank), parts.integers(*ends), parts.integers(*axes))
 
 
 def _apart(parts: Parts, x: str, weights: Values, bias: list[str], shape: list[int]) -> None:
@@ -293,8 +293,8 @@ def _apart(parts: Parts, x: str, weights: Values, bias: list[str], shape: list[i
     channels, cin, *kernel = weights.shape
     taps = math.prod(kernel)
     rows = weights.reshape(channels, cin, taps).transpose(0, 2, 1).reshape(channels * taps, cin, *[1] * rank)
-    made = parts.make("Conv", x, parts.constant(np.ascontiguousarray(rows)))
-    split = parts.reshaped(made, shape[0], channels, *kernel, *shape[2:])
+    columns = parts.make("Conv", x, parts.constant(np.ascontiguousarray(rows)))
+    split = parts.reshaped(columns, shape[0], channels, *kernel, *shape[2:])
     order = [0, 1, *(axis for pair in range(rank) for axis in (2 + rank + pair, 2 + pair))]
     woven = parts.make("Transpose", split, perm=order)
     if not bias:
@@ -355,26 +355,27 @@ def columns_to_image(parts: Parts) -> None:
         node.refuse(f"shape {list(node.shape(0))} for image_shape {image} and block_shape {block}: must be a multiple "
                     f"of {taps} rows, and {math.prod(windows)} columns")  # fmt: skip
     one_each = np.tile(np.eye(taps, dtype=parts.kind).reshape(taps, 1, *block), (channels, *[1] * (rank + 1)))
-    behind = [
+    output_padding = [
         size + pads[at] + pads[rank + at] - (windows[at] - 1) * stride - (taps - 1) * dilation - 1
         for at, (size, taps, stride, dilation) in enumerate(sides)
     ]
-    made = parts.make(
+    image_out = parts.make(
         "ConvTranspose", parts.reshaped(parts.input(0), images, rows, *windows), parts.constant(one_each),
-        group=channels, kernel_shape=block, strides=strides, dilations=dilations, pads=pads, output_padding=behind,
+        group=channels, kernel_shape=block, strides=strides, dilations=dilations, pads=pads,
+        output_padding=output_padding,
     )  # fmt: skip
-    parts.reshaped_result(made)
+    parts.reshaped_result(image_out)
 
 
 def depth_to_space(parts: Parts) -> None:
     """Blocks of channels become blocks of pixels."""
     size, (images, channels, height, width) = _block(parts), parts.node.shape(0)
-    left = channels // (size * size)
+    depth = channels // (size * size)
     if parts.node.attribute("mode", "DCR") == "CRD":
-        apart = parts.reshaped(parts.input(0), images, left, size, size, height, width)
+        apart = parts.reshaped(parts.input(0), images, depth, size, size, height, width)
         turned = parts.make("Transpose", apart, perm=[0, 1, 4, 2, 5, 3])
     else:
-        apart = parts.reshaped(parts.input(0), images, size, size, left, height, width)
+        apart = parts.reshaped(parts.input(0), images, size, size, depth, height, width)
         turned = parts.make("Transpose", apart, perm=[0, 3, 4, 1, 5, 2])
     parts.reshaped_result(turned)
 

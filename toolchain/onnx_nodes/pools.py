@@ -66,8 +66,8 @@ def maximum_with_places(parts: Parts) -> None:
         inside = inside + line.reshape([-1 if one == axis else 1 for one in range(rank)])
     ways = [sum(place * apart * step for place, apart, step in zip(at, dilations, steps, strict=True))
             for at in np.ndindex(*kernel)]  # fmt: skip
-    chosen = parts.make("Gather", parts.integers(*ways), parts.make("ArgMax", stacked, axis=0, keepdims=0))
-    parts.result("Add", parts.constant(first + inside), chosen, index=1)
+    offsets = parts.make("Gather", parts.integers(*ways), parts.make("ArgMax", stacked, axis=0, keepdims=0))
+    parts.result("Add", parts.constant(first + inside), offsets, index=1)
 
 
 def _steps(node: NodeView, image: Sequence[int]) -> list[int]:
@@ -87,14 +87,14 @@ def unpooled(parts: Parts) -> None:
     covered = list(shape[:2])
     for axis, (size, taps) in enumerate(zip(shape[2:], kernel, strict=True)):
         covered.append((size - 1) * strides[axis] + taps - pads[axis] - pads[len(kernel) + axis])
-    if any(size > wanted for size, wanted in zip(covered, out, strict=True)):
+    if any(size > length for size, length in zip(covered, out, strict=True)):
         node.refuse(f"output_shape {list(out)}: must be at least {covered}, which the windows cover")
     parts.node.check_constant(*covered)
     nothing = parts.constant(np.zeros(math.prod(covered), parts.kind))
     places, values = (parts.reshaped(parts.input(index), math.prod(shape)) for index in (1, 0))
     image = parts.reshaped(parts.make("ScatterElements", nothing, places, values, axis=0), *covered)
-    behind = [wanted - size for size, wanted in zip(covered, out, strict=True)]
-    parts.result("Pad", image, parts.integers(*[0] * len(out), *behind))
+    trailing = [length - size for size, length in zip(covered, out, strict=True)]
+    parts.result("Pad", image, parts.integers(*[0] * len(out), *trailing))
 
 
 def lp_pool(parts: Parts) -> None:

@@ -92,12 +92,12 @@ class _Layer:
             state = self.batch, self.directions, self.hidden
         wide = self.gates * self.hidden
         others = [(self.directions, 2 * wide), (self.batch,), state, state, (self.directions, 3 * self.hidden)]
-        for index, wanted in enumerate((*self._weights(), *others), 1):
-            if self.node.has(index) and self.node.shape(index) != wanted:
+        for index, expected in enumerate((*self._weights(), *others), 1):
+            if self.node.has(index) and self.node.shape(index) != expected:
                 self.node.refuse(
                     f"input {index} ({self.node.proto.input[index]}) has shape {list(self.node.shape(index))}: "
                     f"{self.width} features of {self.node.proto.input[0]} and {self.hidden} of the state ask for "
-                    f"{list(wanted)}"
+                    f"{list(expected)}"
                 )
 
     def _alive(self) -> list[str] | None:
@@ -118,23 +118,23 @@ class _Layer:
         names = self.node.texts("activations") or usual * self.directions
         numbers: dict[str, list[Any]] = {}
         for name in ("alpha", "beta"):
-            given = list(self.node.attribute(f"activation_{name}", []))
+            remaining = list(self.node.attribute(f"activation_{name}", []))
             takes = (*_WITH_ALPHA, "HardSigmoid") if name == "alpha" else ("HardSigmoid",)
-            numbers[name] = [given.pop(0) if given and one in takes else None for one in names]
-        made = [_Function(*one) for one in zip(names, numbers["alpha"], numbers["beta"], strict=True)]
-        return made[direction * len(usual) : (direction + 1) * len(usual)]
+            numbers[name] = [remaining.pop(0) if remaining and one in takes else None for one in names]
+        functions_of_layer = [_Function(*one) for one in zip(names, numbers["alpha"], numbers["beta"], strict=True)]
+        return functions_of_layer[direction * len(usual) : (direction + 1) * len(usual)]
 
     def direction(self, index: int) -> _Direction:
         parts, wide = self.parts, self.gates * self.hidden
         bias, state_bias = "", ""
         if self.node.has(3):
             both = parts.row(3, index)
-            own, state = parts.sliced(both, 0, 0, wide), parts.sliced(both, 0, wide, 2 * wide)
+            input_bias, state = parts.sliced(both, 0, 0, wide), parts.sliced(both, 0, wide, 2 * wide)
             if self.kind == "GRU" and self.node.attribute("linear_before_reset", 0):
                 state_bias = parts.sliced(state, 0, 2 * self.hidden, wide)
                 rest = parts.constant(np.zeros(self.hidden, parts.kind))
                 state = parts.joined([parts.sliced(state, 0, 0, 2 * self.hidden), rest], 0)
-            bias = parts.make("Add", own, state)
+            bias = parts.make("Add", input_bias, state)
         products = self._inputs(index, bias)
         gates = [parts.sliced(products, 0, step * self.batch, (step + 1) * self.batch) for step in range(self.steps)]
         peepholes = []
@@ -165,15 +165,15 @@ class _Layer:
 
     def run(self) -> None:
         """The parts of the whole node."""
-        which = self.node.attribute("direction", "forward")
+        way = self.node.attribute("direction", "forward")
         rows: list[list[str]] = [[] for _ in range(self.steps)]
         last: list[list[str]] = []
         for index in range(self.directions):
             order = list(range(self.steps))
-            if which == "reverse" or index == 1:
+            if way == "reverse" or index == 1:
                 order.reverse()
-            made, state = self._steps(self.direction(index), index, order)
-            for step, y in zip(order, made, strict=True):
+            outputs, state = self._steps(self.direction(index), index, order)
+            for step, y in zip(order, outputs, strict=True):
                 rows[step].append(y)
             last.append(state)
         if self.node.gives(0):
@@ -186,17 +186,17 @@ class _Layer:
         """(hidden state behind each step, state behind the last)."""
         parts, step_of = self.parts, {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self.kind]
         state = [self.initial(5, index), *([self.initial(6, index)] if self.kind == "LSTM" else [])]
-        made = []
+        outputs = []
         for step in order:
             after = step_of(d, d.gates[step], state)
             if self.alive is None:
                 state, y = after, after[0]
             else:
-                here = self.alive[step]
-                state = [parts.make("Where", here, new, old) for new, old in zip(after, state, strict=True)]
-                y = parts.make("Where", here, after[0], parts.number(0))
-            made.append(y)
-        return made, state
+                mask = self.alive[step]
+                state = [parts.make("Where", mask, new, old) for new, old in zip(after, state, strict=True)]
+                y = parts.make("Where", mask, after[0], parts.number(0))
+            outputs.append(y)
+        return outputs, state
 
     def _product(self, d: _Direction, h: str) -> str:
         """The state times its weights."""
@@ -228,8 +228,8 @@ class _Layer:
             weights = parts.sliced(d.recurrent, 0, 2 * self.hidden, 3 * self.hidden)
             inner = parts.make("Gemm", parts.make("Mul", reset, h), weights, transB=1)
         new = g.apply(parts, self.clipped(parts.make("Add", self._gate(gates, 2), inner)))
-        kept = parts.make("Mul", update, parts.make("Sub", h, new))
-        return [parts.make("Add", new, kept)]
+        old = parts.make("Mul", update, parts.make("Sub", h, new))
+        return [parts.make("Add", new, old)]
 
     def _lstm(self, d: _Direction, gates: str, state: list[str]) -> list[str]:
         parts, (h, c), (f, g, k) = self.parts, state, d.functions
@@ -244,11 +244,11 @@ class _Layer:
 
         opened = gate(0, c, 0, f)
         if self.node.attribute("input_forget", 0):
-            kept = parts.make("Sub", parts.number(1), opened)
+            forget = parts.make("Sub", parts.number(1), opened)
         else:
-            kept = gate(2, c, 2, f)
+            forget = gate(2, c, 2, f)
         new = gate(3, c, -1, g)
-        cell = parts.make("Add", parts.make("Mul", kept, c), parts.make("Mul", opened, new))
+        cell = parts.make("Add", parts.make("Mul", forget, c), parts.make("Mul", opened, new))
         out = gate(1, cell, 1, f)
         return [parts.make("Mul", out, k.apply(parts, cell)), cell]
 

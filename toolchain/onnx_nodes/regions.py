@@ -50,8 +50,8 @@ def roi_align(parts: Parts) -> None:
     tall = parts.reshaped(tall, images * height, channels * width)
     mixed = parts.make("MatMul", parts.reshaped(vertical, count * rows, images * height), tall)
     horizontal = parts.make("Transpose", _weights(parts, along, sampling), perm=[0, 2, 1])
-    found = parts.make("MatMul", parts.reshaped(mixed, count, rows * channels, width), horizontal)
-    parts.result("Transpose", parts.reshaped(found, count, rows, channels, columns), perm=[0, 2, 1, 3])
+    pooled = parts.make("MatMul", parts.reshaped(mixed, count, rows * channels, width), horizontal)
+    parts.result("Transpose", parts.reshaped(pooled, count, rows, channels, columns), perm=[0, 2, 1, 3])
 
 
 def _bins(parts: Parts, first: int, bins: int, pixels: int, sampling: int) -> _Bins:
@@ -97,17 +97,17 @@ def _weights(parts: Parts, bins: _Bins, sampling: int) -> str:
     """Computes the weight of each row of pixels in the mean of a bin: regions x bins x pixels."""
     pixel = parts.constant(np.arange(bins.pixels, dtype=np.float32).reshape(1, 1, 1, bins.pixels))
     if sampling:
-        which = parts.constant(np.arange(sampling, dtype=np.float32).reshape(1, 1, sampling, 1))
+        sample = parts.constant(np.arange(sampling, dtype=np.float32).reshape(1, 1, sampling, 1))
     else:
-        which = _near(parts, bins, pixel)
-    at = parts.make("Add", which, _number(parts, 0.5))
+        sample = _near(parts, bins, pixel)
+    at = parts.make("Add", sample, _number(parts, 0.5))
     at = parts.make("Add", parts.make("Mul", at, bins.step), bins.start)
     apart = parts.make("Abs", parts.make("Sub", _clipped(parts, at, bins.pixels), pixel))
-    near = parts.make("Max", parts.make("Sub", _number(parts, 1), apart), _number(parts, 0))
-    near = parts.make("Mul", near, _inside(parts, at, bins.pixels))
+    weight = parts.make("Max", parts.make("Sub", _number(parts, 1), apart), _number(parts, 0))
+    weight = parts.make("Mul", weight, _inside(parts, at, bins.pixels))
     if not sampling:
-        near = parts.make("Mul", near, parts.cast(parts.make("Less", which, bins.samples), np.float32))
-    total = parts.make("ReduceSum", near, parts.integers(2), keepdims=1)
+        weight = parts.make("Mul", weight, parts.cast(parts.make("Less", sample, bins.samples), np.float32))
+    total = parts.make("ReduceSum", weight, parts.integers(2), keepdims=1)
     several = bins.samples if sampling else parts.make("Max", bins.samples, _number(parts, 1))
     mean = parts.make("Div", total, several)
     return parts.make("Squeeze", mean, parts.integers(2))
@@ -129,7 +129,7 @@ def _largest(parts: Parts, down: _Bins, along: _Bins, sizes: tuple[int, int, int
     table = parts.reshaped(pixels, images * height * width, channels)
     first = parts.make("Mul", parts.reshaped(parts.cast(parts.input(2), np.int64), count, 1, 1),
                        parts.constant(np.array(height * width, np.int64)))  # fmt: skip
-    made = ""
+    result = ""
     for i in range(sampling):
         for j in range(sampling):
             for row, tall in _corners(parts, down, i, (count, rows, 1)):
@@ -138,8 +138,8 @@ def _largest(parts: Parts, down: _Bins, along: _Bins, sizes: tuple[int, int, int
                     place = parts.make("Add", parts.make("Add", first, line), column)
                     value = parts.make("Gather", table, parts.reshaped(place, -1), axis=0)
                     value = parts.make("Mul", value, parts.reshaped(parts.make("Mul", tall, wide), -1, 1))
-                    made = parts.make("Max", made, value) if made else value
-    parts.result("Transpose", parts.reshaped(made, count, rows, columns, channels), perm=[0, 3, 1, 2])
+                    result = parts.make("Max", result, value) if result else value
+    parts.result("Transpose", parts.reshaped(result, count, rows, columns, channels), perm=[0, 3, 1, 2])
 
 
 def _corners(parts: Parts, bins: _Bins, sample: int, shape: tuple[int, ...]) -> list[tuple[str, str]]:

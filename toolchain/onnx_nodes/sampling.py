@@ -106,14 +106,14 @@ def _cubic(parts: Parts, apart: str) -> str:
     """The weight of a pixel that is so far away, less than 2."""
 
     def polynomial(x: str, *factors: float) -> str:
-        made = parts.number(factors[0])
+        value = parts.number(factors[0])
         for factor in factors[1:]:
-            made = parts.make("Add", parts.make("Mul", made, x), parts.number(factor))
-        return made
+            value = parts.make("Add", parts.make("Mul", value, x), parts.number(factor))
+        return value
 
     away = parts.make("Abs", apart)
-    near, far = polynomial(away, _A + 2, -_A - 3, 0, 1), polynomial(away, _A, -5 * _A, 8 * _A, -4 * _A)
-    return parts.make("Where", parts.make("Less", away, parts.number(1)), near, far)
+    inner, far = polynomial(away, _A + 2, -_A - 3, 0, 1), polynomial(away, _A, -5 * _A, 8 * _A, -4 * _A)
+    return parts.make("Where", parts.make("Less", away, parts.number(1)), inner, far)
 
 
 def _pixels(
@@ -125,12 +125,12 @@ def _pixels(
     first = np.arange(batch, dtype=np.int64)[:, None] * height * width
     place = parts.make("Add", parts.make("Mul", row, parts.constant(np.array(width, np.int64))), column)
     place = parts.make("Add", place, parts.constant(first))
-    found = parts.make("Gather", table, parts.reshaped(place, -1), axis=0)
-    for here in inside:
-        found = parts.make("Where", parts.reshaped(here, -1, 1), found, parts.number(0))
+    pixels = parts.make("Gather", table, parts.reshaped(place, -1), axis=0)
+    for mask in inside:
+        pixels = parts.make("Where", parts.reshaped(mask, -1, 1), pixels, parts.number(0))
     for weight in weights:
-        found = parts.make("Mul", found, parts.reshaped(weight, -1, 1))
-    return found
+        pixels = parts.make("Mul", pixels, parts.reshaped(weight, -1, 1))
+    return pixels
 
 
 def affine_grid(parts: Parts) -> None:

@@ -24,23 +24,25 @@ def top_k(parts: Parts) -> None:
         _sorted(parts, axis, k)
         return
     largest, x = bool(node.attribute("largest", 1)), parts.input(0)
-    left = x if largest else parts.make("Neg", x)
+    remaining = x if largest else parts.make("Neg", x)
     places = np.arange(shape[axis]).reshape([-1 if at == axis else 1 for at in range(len(shape))])
     every, lowest, along = parts.constant(places.astype(np.int64)), parts.number(-math.inf), parts.integers(axis)
     values, indices = [], []
-    there, gone = parts.constant(np.ones(shape, np.int8)), parts.constant(np.array(0, np.int8))
+    candidates, zero = parts.constant(np.ones(shape, np.int8)), parts.constant(np.array(0, np.int8))
     for step in range(k):
-        values.append(parts.make("ReduceMax", left, along))
-        indices.append(parts.make("ArgMax", left, axis=axis))
+        values.append(parts.make("ReduceMax", remaining, along))
+        indices.append(parts.make("ArgMax", remaining, axis=axis))
         if step > 0:
-            first = parts.make("ArgMax", there, axis=axis)
+            first = parts.make("ArgMax", candidates, axis=axis)
             indices[-1] = parts.make("Where", parts.make("Equal", values[-1], lowest), first, indices[-1])
         if step < k - 1:
             this = parts.make("Equal", indices[-1], every)
-            left, there = (parts.make("Where", this, *pair) for pair in ((lowest, left), (gone, there)))
+            remaining, candidates = (
+                parts.make("Where", this, *pair) for pair in ((lowest, remaining), (zero, candidates))
+            )
     if node.gives(0):
-        found = parts.joined(values, axis)
-        parts.result("Identity" if largest else "Neg", found)
+        values_joined = parts.joined(values, axis)
+        parts.result("Identity" if largest else "Neg", values_joined)
     if node.gives(1):
         parts.result("Identity", parts.joined(indices, axis), index=1)
 
@@ -56,15 +58,15 @@ def _sorted(parts: Parts, axis: int, k: int) -> None:
         "TopK", parts.reshaped(x, rows, columns), domain=CORE, k=k, largest=int(node.attribute("largest", 1))
     )
     parts.infos[places] = TensorInfo("INT64", (rows, k))
-    found = parts.reshaped(places, *(shape[at] for at in order[:-1]), k)
+    indices = parts.reshaped(places, *(shape[at] for at in order[:-1]), k)
     for index in (0, 1):
         if not node.gives(index):
             continue
-        made = found if index else parts.make("GatherElements", x, found, axis=last)
+        result = indices if index else parts.make("GatherElements", x, indices, axis=last)
         if axis == last:
-            parts.result("Identity", made, index=index)
+            parts.result("Identity", result, index=index)
         else:
-            parts.result("Transpose", made, index=index, perm=back)
+            parts.result("Transpose", result, index=index, perm=back)
 
 
 def reverse_sequence(parts: Parts) -> None:
@@ -82,15 +84,15 @@ def reverse_sequence(parts: Parts) -> None:
         x = parts.make("Transpose", x, perm=turned)
     every = parts.constant(np.arange(steps).reshape(1, -1))
     length = parts.reshaped(parts.cast(parts.input(1), np.int64), count, 1)
-    behind = parts.make("Sub", parts.make("Sub", length, every), parts.integers(1))
-    places = parts.make("Where", parts.make("Less", every, length), behind, every)
+    reversed_places = parts.make("Sub", parts.make("Sub", length, every), parts.integers(1))
+    places = parts.make("Where", parts.make("Less", every, length), reversed_places, every)
     places = parts.make("Add", places, parts.constant(np.arange(count).reshape(-1, 1) * steps))
     width = math.prod(shape[2:])
-    taken = parts.make("Gather", parts.reshaped(x, count * steps, width), parts.reshaped(places, count * steps), axis=0)
+    rows = parts.make("Gather", parts.reshaped(x, count * steps, width), parts.reshaped(places, count * steps), axis=0)
     if time == 1:
-        parts.reshaped_result(taken)
+        parts.reshaped_result(rows)
     else:
-        parts.result("Transpose", parts.reshaped(taken, count, steps, *shape[2:]), perm=turned)
+        parts.result("Transpose", parts.reshaped(rows, count, steps, *shape[2:]), perm=turned)
 
 
 def one_hot(parts: Parts) -> None:
@@ -109,22 +111,22 @@ def one_hot(parts: Parts) -> None:
     indices = parts.make("Where", negative, parts.make("Add", indices, count), indices)
     spread = parts.reshaped(indices, *shape[:axis], 1, *shape[axis:])
     places = np.arange(depth).reshape([-1 if at == axis else 1 for at in range(len(shape) + 1)])
-    here = parts.make("Equal", spread, parts.constant(places.astype(np.int64)))
-    here = parts.reshaped(here, *node.out_info().shape)
+    mask = parts.make("Equal", spread, parts.constant(places.astype(np.int64)))
+    mask = parts.reshaped(mask, *node.out_info().shape)
     off, on = (parts.reshaped(parts.sliced(parts.input(2), 0, at, at + 1), 1) for at in (0, 1))
-    parts.result("Where", here, on, off)
+    parts.result("Where", mask, on, off)
 
 
 def gather_elements(parts: Parts) -> None:
     """Composes GatherElements as Gather from a table of all elements."""
     node, shape = parts.node, parts.node.shape(0)
     axis = node.axis(len(shape), 0)
-    wanted = node.shape(1)
+    shape_of_indices = node.shape(1)
     step = math.prod(shape[axis + 1 :])
-    base = np.zeros(wanted, np.int64)
-    for at, size in enumerate(wanted):
+    base = np.zeros(shape_of_indices, np.int64)
+    for at, size in enumerate(shape_of_indices):
         if at != axis:
-            along = np.arange(size).reshape([-1 if one == at else 1 for one in range(len(wanted))])
+            along = np.arange(size).reshape([-1 if one == at else 1 for one in range(len(shape_of_indices))])
             base = base + along * math.prod(shape[at + 1 :])
     constant = node.constant(1)
     if constant is not None:
@@ -162,8 +164,8 @@ def gather_nd(parts: Parts) -> None:
         columns = parts.reshaped(parts.cast(parts.input(1), np.int64), count, depth)
         for at, step in enumerate(steps):
             column = parts.reshaped(parts.sliced(columns, 1, at, at + 1), count)
-            own = parts.make("Mul", _positive(parts, column, lead[batch + at]), parts.constant(np.array(step)))
-            total = parts.make("Add", total, own)
+            term = parts.make("Mul", _positive(parts, column, lead[batch + at]), parts.constant(np.array(step)))
+            total = parts.make("Add", total, term)
         places = total
     table = parts.reshaped(parts.input(0), math.prod(lead), max(1, math.prod(row)))
     parts.reshaped_result(parts.make("Gather", table, places, axis=0))
@@ -218,8 +220,8 @@ def _reduced(parts: Parts, scatter: "_Compared", reduction: _Reduction) -> str:
         limits = np.iinfo(np.int32 if kind.itemsize > 4 else kind)
         neutral = limits.max if neutral > 0 else limits.min
     updates = parts.reshaped(scatter.updates, 1, scatter.indices, scatter.width)
-    chosen = parts.make("Where", scatter.here, updates, parts.number(neutral))
-    total = parts.make(reduction.many, chosen, parts.integers(1), keepdims=0)
+    values = parts.make("Where", scatter.here, updates, parts.number(neutral))
+    total = parts.make(reduction.many, values, parts.integers(1), keepdims=0)
     return parts.make(reduction.pair, parts.reshaped(scatter.data, scatter.size, scatter.width), total)
 
 
@@ -230,15 +232,15 @@ def _placed(parts: Parts) -> None:
     last = _last(parts, scatter.here, count, [1, count, 1])
     row = parts.make("Max", last, parts.constant(np.array(0)))
     place = parts.make("Add", parts.make("Mul", row, parts.constant(np.array(width))), parts.constant(np.arange(width)))
-    taken = parts.make("Gather", parts.reshaped(scatter.updates, count * width), place)
+    updates = parts.make("Gather", parts.reshaped(scatter.updates, count * width), place)
     data = parts.reshaped(scatter.data, scatter.size, width)
-    _turned_back(parts, scatter, parts.make("Where", _none(parts, last), data, taken))
+    _turned_back(parts, scatter, parts.make("Where", _none(parts, last), data, updates))
 
 
-def _last(parts: Parts, here: str, count: int, shape: list[int]) -> str:
+def _last(parts: Parts, mask: str, count: int, shape: list[int]) -> str:
     """The last update of each place, along dimension 1; -1: it has none."""
     number = parts.constant(np.arange(count).reshape(shape))
-    return parts.make("ReduceMax", parts.make("Where", here, number, parts.constant(np.array(-1))), parts.integers(1),
+    return parts.make("ReduceMax", parts.make("Where", mask, number, parts.constant(np.array(-1))), parts.integers(1),
                       keepdims=0)  # fmt: skip
 
 
@@ -260,10 +262,10 @@ class _Compared(NamedTuple):
 
 
 def _compared(parts: Parts) -> _Compared:
-    node, shape, given = parts.node, parts.node.shape(0), parts.node.shape(1)
+    node, shape, indices_shape = parts.node, parts.node.shape(0), parts.node.shape(1)
     axis, rank = node.axis(len(shape), 0), len(shape)
     order = [axis, *(at for at in range(rank) if at != axis)]
-    rows, columns = [shape[at] for at in order], [given[at] for at in order]
+    rows, columns = [shape[at] for at in order], [indices_shape[at] for at in order]
     if rows[1:] != columns[1:]:
         return _compared_one_by_one(parts, axis)
     size, count, width = rows[0], columns[0], math.prod(rows[1:])
@@ -272,26 +274,26 @@ def _compared(parts: Parts) -> _Compared:
         parts.make("Transpose", parts.input(at), perm=order) if axis else parts.input(at) for at in range(3)
     )
     indices = _positive(parts, parts.reshaped(parts.cast(indices, np.int64), 1, count, width), size)
-    here = parts.make("Equal", indices, parts.constant(np.arange(size, dtype=np.int64).reshape(-1, 1, 1)))
-    return _Compared(here, data, updates, size, count, width, order)
+    mask = parts.make("Equal", indices, parts.constant(np.arange(size, dtype=np.int64).reshape(-1, 1, 1)))
+    return _Compared(mask, data, updates, size, count, width, order)
 
 
 def _compared_one_by_one(parts: Parts, axis: int) -> _Compared:
     """Places of all elements, where the indices cover a part of the other axes only."""
-    node, shape, given = parts.node, parts.node.shape(0), parts.node.shape(1)
-    size, count = math.prod(shape), math.prod(given)
+    node, shape, indices_shape = parts.node, parts.node.shape(0), parts.node.shape(1)
+    size, count = math.prod(shape), math.prod(indices_shape)
     _bounded(node, size, count, 1)
-    base = np.zeros(given, np.int64)
-    for at, length in enumerate(given):
+    base = np.zeros(indices_shape, np.int64)
+    for at, length in enumerate(indices_shape):
         if at != axis:
-            along = np.arange(length).reshape([-1 if one == at else 1 for one in range(len(given))])
+            along = np.arange(length).reshape([-1 if one == at else 1 for one in range(len(indices_shape))])
             base = base + along * math.prod(shape[at + 1 :])
     places = _positive(parts, parts.cast(parts.input(1), np.int64), shape[axis])
     step = parts.constant(np.array(math.prod(shape[axis + 1 :]), np.int64))
     places = parts.make("Add", parts.make("Mul", places, step), parts.constant(base))
     every = parts.constant(np.arange(size, dtype=np.int64).reshape(-1, 1, 1))
-    here = parts.make("Equal", parts.reshaped(places, 1, count, 1), every)
-    return _Compared(here, parts.input(0), parts.input(2), size, count, 1, list(range(len(shape))))
+    mask = parts.make("Equal", parts.reshaped(places, 1, count, 1), every)
+    return _Compared(mask, parts.input(0), parts.input(2), size, count, 1, list(range(len(shape))))
 
 
 def _bounded(node: NodeView, size: int, count: int, width: int) -> None:
@@ -300,13 +302,13 @@ def _bounded(node: NodeView, size: int, count: int, width: int) -> None:
                     f"comparisons: bind smaller dimensions with --shape")  # fmt: skip
 
 
-def _turned_back(parts: Parts, scatter: _Compared, made: str) -> None:
+def _turned_back(parts: Parts, scatter: _Compared, result: str) -> None:
     """The result, the axis in its place again."""
     shape, order = parts.node.shape(0), scatter.order
     if order[0] == 0:
-        parts.reshaped_result(made)
+        parts.reshaped_result(result)
         return
-    rows = parts.reshaped(made, *(shape[at] for at in order))
+    rows = parts.reshaped(result, *(shape[at] for at in order))
     parts.result("Transpose", rows, perm=[order.index(at) for at in range(len(order))])
 
 
@@ -331,19 +333,19 @@ def _placed_rows(parts: Parts, steps: list[int], reduction: _Reduction | None) -
     places = ""
     for at, step in enumerate(steps):
         column = _positive(parts, parts.reshaped(parts.sliced(columns, 1, at, at + 1), 1, count), shape[at])
-        own = parts.make("Mul", column, parts.constant(np.array(step)))
-        places = parts.make("Add", places, own) if places else own
-    here = parts.make("Equal", places, parts.constant(np.arange(size).reshape(-1, 1)))
+        term = parts.make("Mul", column, parts.constant(np.array(step)))
+        places = parts.make("Add", places, term) if places else term
+    mask = parts.make("Equal", places, parts.constant(np.arange(size).reshape(-1, 1)))
     if reduction:
-        apart = parts.reshaped(here, size, count, 1)
+        apart = parts.reshaped(mask, size, count, 1)
         scatter = _Compared(apart, parts.input(0), parts.input(2), size, count, width, [0])
         parts.reshaped_result(_reduced(parts, scatter, reduction))
         return
-    last = _last(parts, here, count, [1, count])
+    last = _last(parts, mask, count, [1, count])
     row = parts.make("Max", last, parts.constant(np.array(0)))
-    taken = parts.make("Gather", parts.reshaped(parts.input(2), count, width), row)
+    rows = parts.make("Gather", parts.reshaped(parts.input(2), count, width), row)
     none = parts.reshaped(_none(parts, last), size, 1)
-    parts.reshaped_result(parts.make("Where", none, parts.reshaped(parts.input(0), size, width), taken))
+    parts.reshaped_result(parts.make("Where", none, parts.reshaped(parts.input(0), size, width), rows))
 
 
 def _merged(parts: Parts, places: np.ndarray, row: int) -> None:

@@ -57,9 +57,9 @@ def dft(parts: Parts) -> None:
         ends[2 * rank - 2] = length - turned[-2]
         x = parts.make("Pad", x, parts.integers(*ends), parts.number(0))
     turned[-2] = length
-    made = _transformed(parts, x, tuple(turned), length // 2 + 1 if half else length, inverse=inverse)
+    spectrum = _transformed(parts, x, tuple(turned), length // 2 + 1 if half else length, inverse=inverse)
     back = [order.index(at) for at in range(rank)]
-    parts.result("Transpose", made, perm=back)
+    parts.result("Transpose", spectrum, perm=back)
 
 
 def stft(parts: Parts) -> None:
@@ -82,5 +82,5 @@ def stft(parts: Parts) -> None:
     if node.has(2):
         x = parts.make("Mul", x, parts.input(2))
     bins = length // 2 + 1 if node.attribute("onesided", 1) else length
-    made = _transformed(parts, x, (batch, frames, length, 1), bins, inverse=False)
-    parts.reshaped_result(made)
+    spectrum = _transformed(parts, x, (batch, frames, length, 1), bins, inverse=False)
+    parts.reshaped_result(spectrum)

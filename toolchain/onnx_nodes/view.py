@@ -55,10 +55,10 @@ class NodeView:
 
     def axis(self, rank: int, otherwise: int | None = None) -> int:
         """The attribute axis, counted from the front; refused where a tensor of that rank has none such."""
-        given = int(self.attribute("axis", otherwise))
-        if not -rank <= given < rank:
-            self.refuse(f"attribute axis={given}: the tensor has {rank} dimensions")
-        return given % rank
+        axis = int(self.attribute("axis", otherwise))
+        if not -rank <= axis < rank:
+            self.refuse(f"attribute axis={axis}: the tensor has {rank} dimensions")
+        return axis % rank
 
     def has(self, index: int) -> bool:
         """Checks whether the node has an optional input."""
@@ -82,12 +82,12 @@ class NodeView:
         return helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(self.info(index).type))
 
     def _info(self, name: str) -> TensorInfo:
-        found, values = self._infos.get(name), self._known.get(name)
-        if found is None and values is not None:
+        info, values = self._infos.get(name), self._known.get(name)
+        if info is None and values is not None:
             return TensorInfo(_onnx_name(values), values.shape)
-        if found is None:
+        if info is None:
             self.refuse(f"the shape of {name} is not known before the run; give the shapes of the inputs with --shape")
-        return found
+        return info
 
     def constant(self, index: int) -> Values | None:
         """The values of an input that never changes."""

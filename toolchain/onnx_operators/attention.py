@@ -147,8 +147,8 @@ def cached_attention(node: Node) -> None:
 def parts_of(tensors: Mapping[str, TensorIR], past: str) -> list[TensorIR]:
     """The tensors that hold the heads of a cache, in their order: one, or several with a width each."""
     names = [name for name in tensors if name.startswith(past + HEADS)]
-    found = {int(name.removeprefix(past + HEADS)): tensors[name] for name in names}
-    return [found[first] for first in sorted(found)] or [tensors[past]]
+    tensors_by_head = {int(name.removeprefix(past + HEADS)): tensors[name] for name in names}
+    return [tensors_by_head[first] for first in sorted(tensors_by_head)] or [tensors[past]]
 
 
 def _parts(node: Node, keys: TensorIR, values: TensorIR) -> Iterator[tuple[int, tuple[TensorIR, TensorIR]]]:
@@ -191,12 +191,12 @@ def _attend_to(
 def _columns(node: Node, x: TensorIR, first: int, count: int, rows: int) -> TensorIR:
     """Some columns of rows."""
     pitch = x.pitch or x.shape[-1]
-    made = replace(
+    columns = replace(
         x, id=f"{x.id}.columns{first}", shape=(rows, count), view_of=x.view_of or x.id, offset=x.offset + first,
         pitch=pitch if rows > 1 else 0,
     )  # fmt: skip
-    node.graph.tensors[made.id] = made
-    return made
+    node.graph.tensors[columns.id] = columns
+    return columns
 
 
 def _next_layer(node: Node) -> int:
@@ -212,9 +212,9 @@ def _scales(node: Node, keys: TensorIR, part: TensorIR, first: int) -> list[Tens
         sides = unpack_block(node.graph.constants[block.id].tobytes(), *dims, block.id)
         halves = [np.frombuffer(pack_block([side], *dims), np.int32) for side in sides]
         return [*(node.weight(half, DataType.INT32) for half in halves), block]
-    if given := node.attribute("scale_kv"):
-        made = [node.weight(np.full(count, scale), DataType.FP32) for scale in given]
-        return [*made, node.weight(np.repeat(given, count), DataType.FP32)]
+    if scales := node.attribute("scale_kv"):
+        head_scales = [node.weight(np.full(count, scale), DataType.FP32) for scale in scales]
+        return [*head_scales, node.weight(np.repeat(scales, count), DataType.FP32)]
     if table := node.graph.tensors.get(f"{keys.id}{SCALES}.{first}"):  # of tokens, made when these are appended
         return [*(_side(node, table, side) for side in (0, 1)), table]
     both = node.graph.tensors.get(keys.id + SCALES)
@@ -395,12 +395,12 @@ def _mask(node: Node, s: Sizes) -> tuple[TensorIR, TensorIR]:
         apply(node, "ADD", added, node.weight(np.where(visible, 0, -math.inf), DataType.FP32), limited)
         added = limited
     column = (*added.shape[:-1], 1)
-    most, lowest = (node.temporary(column, DataType.FP32) for _ in range(2))
+    maxima, lowest = (node.temporary(column, DataType.FP32) for _ in range(2))
     seeing = node.temporary(column, DataType.UINT8)
-    node.layer("REDUCE", [added], most, function="MAX", m=most.elements, n=s.keys)
-    apply(node, "GREATER", most, nothing, seeing)
+    node.layer("REDUCE", [added], maxima, function="MAX", m=maxima.elements, n=s.keys)
+    apply(node, "GREATER", maxima, nothing, seeing)
     both = (expanded(node, one, column) for one in (nothing, node.scalar(0, DataType.FP32)))
-    node.layer("ELTWISE", [seeing, *both], lowest, function="WHERE", m=1, n=most.elements)
+    node.layer("ELTWISE", [seeing, *both], lowest, function="WHERE", m=1, n=maxima.elements)
     safe = node.temporary(added.shape, DataType.FP32)
     apply(node, "MAX", added, lowest, safe)
     return safe, seeing

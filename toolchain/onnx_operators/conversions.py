@@ -38,12 +38,12 @@ def _grid(node: Node, shape: tuple[int, ...]) -> _Grid:
         return _Grid(scale.reshape(1), zero.reshape(-1)[:1])
     axis, block = node.axis(len(shape), 1), int(node.attribute("block_size", 0))
     if block:
-        made = (np.repeat(one, block, axis)[(slice(None),) * axis + (slice(shape[axis]),)] if one.ndim else one
+        grids = (np.repeat(one, block, axis)[(slice(None),) * axis + (slice(shape[axis]),)] if one.ndim else one
                 for one in (scale, zero))  # fmt: skip
     else:
         along = [-1 if dim == axis else 1 for dim in range(len(shape))]
-        made = (one.reshape(along) for one in (scale, zero))
-    return _Grid(*made)
+        grids = (one.reshape(along) for one in (scale, zero))
+    return _Grid(*grids)
 
 
 def quantize(node: Node) -> None:
@@ -89,9 +89,9 @@ def _codes(node: Node, x: TensorIR, scale: TensorIR, zero: TensorIR, code: str, 
     steps, moved, clipped = (node.temporary(x.shape, DataType.INT32) for _ in range(3))
     node.layer("ELTWISE", [x, scale], steps, function="QUANT", m=1, n=x.elements, zero=0)
     if node.graph.constant(scale.id) is not None:  # a scale that the run makes of the values reaches all of them
-        near = node.temporary(x.shape, DataType.INT32)
-        _clip(node, steps, (-_FAR, _FAR), near)
-        steps = near
+        bounded = node.temporary(x.shape, DataType.INT32)
+        _clip(node, steps, (-_FAR, _FAR), bounded)
+        steps = bounded
     apply(node, "ADD", steps, zero, moved)
     _clip(node, moved, LIMITS[code], clipped)
     node.layer("ELTWISE", [clipped], out, function="CAST", m=1, n=x.elements)
@@ -162,9 +162,9 @@ def dynamic_quantize(node: Node) -> None:
     width = step("ADD", top, bottom)
     flat = node.temporary(rounded, DataType.UINT8)
     step("EQUAL", width, nothing, out=flat)
-    chosen = node.temporary(rounded, one)
-    node.layer("ELTWISE", [flat, node.scalar(1, one), width], chosen, function="WHERE", m=1, n=1)
-    step("DIV", chosen, node.scalar(255, one), out=node.view(scale, rounded))
+    safe = node.temporary(rounded, one)
+    node.layer("ELTWISE", [flat, node.scalar(1, one), width], safe, function="WHERE", m=1, n=1)
+    step("DIV", safe, node.scalar(255, one), out=node.view(scale, rounded))
     scale = node.view(scale, rounded)
     # rint of the bottom / scale is the zero point: QUANT rounds and clips to 0..255
     step("QUANT", step("DIV", bottom, scale), node.scalar(1, one), out=node.view(zero, rounded), zero=0, scale=1.0)

@@ -21,9 +21,9 @@ def copy(
     at_out: int = 0,
 ) -> None:
     """A COPY layer: `dims` elements along each dimension, `take` and `put` elements apart."""
-    kept = [(d, a, b) for d, a, b in zip(dims, take, put, strict=True) if d != 1] or [(1, 1, 1)]
-    merged = [kept[0]]
-    for size, a, b in kept[1:]:
+    loops = [(d, a, b) for d, a, b in zip(dims, take, put, strict=True) if d != 1] or [(1, 1, 1)]
+    merged = [loops[0]]
+    for size, a, b in loops[1:]:
         outer, outer_a, outer_b = merged[-1]
         if outer_a == size * a and outer_b == size * b:
             merged[-1] = (outer * size, a, b)
@@ -47,22 +47,22 @@ def transposed(node: Node, source: TensorIR, order: Sequence[int], target: Tenso
         if list(order) == sorted(order):
             return source
         target = node.temporary(shape, source.dtype)
-    taken = steps(source.shape)
-    copy(node, source, target, shape, [taken[axis] for axis in order], steps(shape))
+    strides = steps(source.shape)
+    copy(node, source, target, shape, [strides[axis] for axis in order], steps(shape))
     return target
 
 
-def broadcast_steps(shape: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
+def broadcast_steps(shape: Sequence[int], target_shape: Sequence[int]) -> tuple[int, ...]:
     """Elements between neighbours when a tensor is read as one of a wider shape."""
-    padded = (*[1] * (len(wanted) - len(shape)), *shape)
+    padded = (*[1] * (len(target_shape) - len(shape)), *shape)
     return tuple(0 if size == 1 else step for size, step in zip(padded, steps(padded), strict=True))
 
 
 def check_broadcast(node: Node, source: TensorIR, shape: Sequence[int]) -> None:
     """Refused where a tensor has neither the elements of a shape nor, in each dimension, its size or 1."""
-    own = source.shape[max(0, len(source.shape) - len(shape)) :]
-    rest = source.elements == math.prod(own)
-    fits = rest and all(have in (1, want) for have, want in zip(reversed(own), reversed(shape), strict=False))
+    tail = source.shape[max(0, len(source.shape) - len(shape)) :]
+    rest = source.elements == math.prod(tail)
+    fits = rest and all(have in (1, want) for have, want in zip(reversed(tail), reversed(shape), strict=False))
     if not fits and source.elements != math.prod(shape):
         node.refuse(f"{source.id} of shape {list(source.shape)} does not broadcast to {list(shape)}")
 

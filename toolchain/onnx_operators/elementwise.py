@@ -13,19 +13,19 @@ Lower = Callable[[Node], None]
 _COMMUTATIVE = frozenset(("ADD", "MUL", "MAX", "MIN", "EQUAL", "AND", "OR", "XOR"))
 
 
-def split(shape: Sequence[int], wanted: Sequence[int]) -> tuple[str, int, int] | None:
-    """(broadcast, m, n) by which a tensor is read as one of the shape `wanted`; None: it must be expanded."""
-    total = math.prod(wanted)
-    padded = (*[1] * (len(wanted) - len(shape)), *shape)
+def split(shape: Sequence[int], target_shape: Sequence[int]) -> tuple[str, int, int] | None:
+    """(broadcast, m, n) by which a tensor is read as one of the shape `target_shape`; None: it must be expanded."""
+    total = math.prod(target_shape)
+    padded = (*[1] * (len(target_shape) - len(shape)), *shape)
     if math.prod(shape) == total:
         return "FULL", 1, total
     if math.prod(shape) == 1:
         return "SCALAR", 1, total
-    for axis in range(len(wanted) + 1):
-        rows, columns = math.prod(wanted[:axis]), math.prod(wanted[axis:])
-        if math.prod(padded[:axis]) == 1 and tuple(padded[axis:]) == tuple(wanted[axis:]):
+    for axis in range(len(target_shape) + 1):
+        rows, columns = math.prod(target_shape[:axis]), math.prod(target_shape[axis:])
+        if math.prod(padded[:axis]) == 1 and tuple(padded[axis:]) == tuple(target_shape[axis:]):
             return "ROW", rows, columns
-        if math.prod(padded[axis:]) == 1 and tuple(padded[:axis]) == tuple(wanted[:axis]):
+        if math.prod(padded[axis:]) == 1 and tuple(padded[:axis]) == tuple(target_shape[:axis]):
             return "COLUMN", rows, columns
     return None
 
@@ -195,18 +195,18 @@ def bitwise_not(node: Node) -> None:
 def bit_shift(node: Node) -> None:
     """Lowers BitShift of unsigned integers; UINT32 and UINT64, held in INT32, have their highest bit filled with 0."""
     x, places, out, kind = node.tensor(0), node.tensor(1), node.output(), node.info(0).type
-    left = str(node.attribute("direction", "")) == "LEFT"
-    if left and kind == "UINT16":
+    shift_left = str(node.attribute("direction", "")) == "LEFT"
+    if shift_left and kind == "UINT16":
         moved = node.temporary(out.shape, out.dtype)
         apply(node, "SHL", x, places, moved)
         shortened(node, moved, kind, out)
-    elif left or kind not in LARGER:
-        apply(node, "SHL" if left else "SHR", x, places, out)
+    elif shift_left or kind not in LARGER:
+        apply(node, "SHL" if shift_left else "SHR", x, places, out)
     else:
         moved = node.temporary(out.shape, out.dtype)
         apply(node, "SHR", x, places, moved)
-        kept, above, mask = (node.temporary(places.shape, out.dtype) for _ in range(3))
-        apply(node, "SUB", node.scalar(32, out.dtype), places, kept)
-        apply(node, "SHL", node.scalar(1, out.dtype), kept, above)
+        bits, above, mask = (node.temporary(places.shape, out.dtype) for _ in range(3))
+        apply(node, "SUB", node.scalar(32, out.dtype), places, bits)
+        apply(node, "SHL", node.scalar(1, out.dtype), bits, above)
         apply(node, "SUB", above, node.scalar(1, out.dtype), mask)
         apply(node, "AND", moved, mask, out)

@@ -96,7 +96,7 @@ def patches(node: Node, x: TensorIR, shape: Windows, *, windows_last: bool, bord
     take = steps(x.shape)
     inner = [step * distance for step, distance in zip(take[2:], shape.dilations, strict=True)]
     outer = [step * distance for step, distance in zip(take[2:], shape.strides, strict=True)]
-    dims, taken = (
+    dims, strides = (
         ((batch, channels, *shape.kernel, *shape.output), (*take[:2], *inner, *outer))
         if windows_last
         else ((batch, channels, *shape.output, *shape.kernel), (*take[:2], *outer, *inner))
@@ -104,7 +104,7 @@ def patches(node: Node, x: TensorIR, shape: Windows, *, windows_last: bool, bord
     if math.prod(shape.kernel) == 1 and not any(stride > 1 for stride in shape.strides):
         return node.view(x, dims)
     target = node.temporary(dims, x.dtype)
-    copy(node, x, target, dims, taken, steps(dims))
+    copy(node, x, target, dims, strides, steps(dims))
     return target
 
 
@@ -215,8 +215,8 @@ def average_pool(node: Node) -> None:
     if (mode := node.attribute("auto_pad", "NOTSET")) != "NOTSET":
         pads = [*shape.before, *(shape.after if mode != "VALID" else shape.before)]
     counted = bool(node.attribute("count_include_pad", 0)) and any((*shape.before, *shape.after))
-    beyond = any(low > high for low, high in zip(_needed(x, shape), pads[len(shape.kernel) :], strict=True))
-    if not (counted and beyond) and _pooled(node, x, out, shape, "AVG", **({"count_pads": 1} if counted else {})):
+    overhang = any(low > high for low, high in zip(_needed(x, shape), pads[len(shape.kernel) :], strict=True))
+    if not (counted and overhang) and _pooled(node, x, out, shape, "AVG", **({"count_pads": 1} if counted else {})):
         return
     total = node.temporary(out.shape, out.dtype)
     node.layer(
@@ -268,10 +268,10 @@ def device_windows(x: TensorIR, shape: Windows) -> device.Windows | None:
     rows = [tuple(values[last]) + (1,) * missing
             for values in (x.shape[2:], shape.kernel, shape.strides, shape.dilations)]  # fmt: skip
     pads = [tuple(values[last]) + (0,) * missing for values in (shape.before, after)]
-    made = device.Windows(x.shape[0], *(size for pair in (*rows, *pads) for size in pair))
-    if not all(0 <= value <= MAX_WORD for value in (*made, x.shape[1])):
+    fitted = device.Windows(x.shape[0], *(size for pair in (*rows, *pads) for size in pair))
+    if not all(0 <= value <= MAX_WORD for value in (*fitted, x.shape[1])):
         return None
-    return made if (made.p, made.q) == (*shape.output[last], *(1,) * missing) else None
+    return fitted if (fitted.p, fitted.q) == (*shape.output[last], *(1,) * missing) else None
 
 
 def _is_a_row(x: TensorIR, shape: Windows, after: Sequence[int]) -> bool:

@@ -21,10 +21,10 @@ def non_zero(node: Node) -> None:
 def non_max_suppression(node: Node) -> None:
     boxes, scores = (node.tensor(index) for index in range(2))
     images, count, _ = boxes.shape
-    most = int(node.needed(2, "max_output_boxes_per_class")[0])
-    overlap, least = (int(node.needed(index, "threshold").view(np.uint32)[0]) for index in (3, 4))
-    scratch = node.temporary((count * HEAP_WORDS + most * BOX_WORDS,), DataType.INT32)
-    words = (images, count, scores.shape[1], most, overlap, least,
+    max_boxes = int(node.needed(2, "max_output_boxes_per_class")[0])
+    overlap, threshold = (int(node.needed(index, "threshold").view(np.uint32)[0]) for index in (3, 4))
+    scratch = node.temporary((count * HEAP_WORDS + max_boxes * BOX_WORDS,), DataType.INT32)
+    words = (images, count, scores.shape[1], max_boxes, overlap, threshold,
              node.attribute("center_point_box"), 0)  # fmt: skip
     _layer(node, Kernel.NON_MAX_SUPPRESSION, [boxes, scores], words, scratch)
 

@@ -21,10 +21,10 @@ def gather(node: Node) -> None:
         _check(node, constant, data.shape[axis])
     walk = None if constant is None or not constant.size else _walk(constant % data.shape[axis])
     if walk is not None:
-        taken = steps(data.shape)
+        strides = steps(data.shape)
         dims = (*data.shape[:axis], *walk.dims, *data.shape[axis + 1 :])
-        along = (*taken[:axis], *(step * taken[axis] for step in walk.steps), *taken[axis + 1 :])
-        copy(node, data, out, dims, along, steps(dims), at_in=walk.first * taken[axis])
+        along = (*strides[:axis], *(step * strides[axis] for step in walk.steps), *strides[axis + 1 :])
+        copy(node, data, out, dims, along, steps(dims), at_in=walk.first * strides[axis])
         return
     indices = node.tensor(1)
     rank = len(data.shape)

@@ -157,12 +157,12 @@ class _Finish(NamedTuple):
     def attributes(self) -> dict[str, Attribute]:
         names = zip(("bias", "residual", "scale"), (self.bias, self.residual, self.scale), strict=True)
         epilogue = "+".join(name for name, tensor in names if tensor is not None)
-        made: dict[str, Attribute] = {"zero0": self.zeros[0], "zero1": self.zeros[1]}
+        result: dict[str, Attribute] = {"zero0": self.zeros[0], "zero1": self.zeros[1]}
         if epilogue:
-            made |= {"epilogue": epilogue, "zero_out": self.zeros[3]}
+            result |= {"epilogue": epilogue, "zero_out": self.zeros[3]}
         if self.residual is not None:
-            made["zero_in2"] = self.zeros[2]
-        return made | ({"activation": "RELU"} if self.relu else {})
+            result["zero_in2"] = self.zeros[2]
+        return result | ({"activation": "RELU"} if self.relu else {})
 
 
 def _convolve(

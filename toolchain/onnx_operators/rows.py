@@ -33,15 +33,15 @@ def normalization(function: str) -> Callable[[Node], None]:
             node.refuse(f"attribute stash_type={node.attribute('stash_type')}: supported is 1 (float32)")
         axis = node.axis(len(x.shape), -1)
         m, n = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
-        given = [node.tensor(1), *([node.tensor(2)] if function == "LAYER" and node.has(2) else [])]
-        for weight in given:
+        operands = [node.tensor(1), *([node.tensor(2)] if function == "LAYER" and node.has(2) else [])]
+        for weight in operands:
             if weight.dtype is not x.dtype:
                 node.refuse(f"scale or bias {weight.id}: must be of type {x.dtype.name}")
         epsilon = float(node.attribute("epsilon", 1e-5))
-        rows = [_row(node, weight, x.shape[axis:]) for weight in given]
+        rows = [_row(node, weight, x.shape[axis:]) for weight in operands]
         steps: list[tuple[str, TensorIR]] = []
         if any(row is None for row in rows):  # weights of several rows are applied to normalized ones
-            steps = [(name, weight) for name, weight in zip(("MUL", "ADD"), given, strict=False)]
+            steps = [(name, weight) for name, weight in zip(("MUL", "ADD"), operands, strict=False)]
             rows = []
         weights = [row for row in rows if row is not None] or [node.weight(np.ones(n), x.dtype)]
         if function == "LAYER" and len(weights) == 1:
@@ -58,12 +58,12 @@ def normalization(function: str) -> Callable[[Node], None]:
 
 def _row(node: Node, weight: TensorIR, shape: tuple[int, ...]) -> TensorIR | None:
     """A scale or bias with an element for each of a row of this shape; None: rows have different ones."""
-    lead, own = weight.shape[: -len(shape)], weight.shape[-len(shape) :]
+    lead, tail = weight.shape[: -len(shape)], weight.shape[-len(shape) :]
     if math.prod(lead) != 1:
         return None
-    if math.prod(own) == math.prod(shape):
+    if math.prod(tail) == math.prod(shape):
         return weight
-    return expanded(node, node.view(weight, own) if lead else weight, shape)
+    return expanded(node, node.view(weight, tail) if lead else weight, shape)
 
 
 def _statistics(node: Node, x: TensorIR, m: int, n: int, epsilon: float) -> None:
@@ -178,12 +178,12 @@ def argmax(node: Node) -> None:
     if not node.attribute("select_last_index", 0):
         _reduce(node, "ARGMAX", source, [axis], out)
         return
-    backwards, found = node.temporary(source.shape, source.dtype), node.temporary(out.shape, out.dtype)
+    backwards, index = node.temporary(source.shape, source.dtype), node.temporary(out.shape, out.dtype)
     put, last = steps(source.shape), source.shape[axis] - 1
     take = (*put[:axis], -put[axis], *put[axis + 1 :])
     copy(node, source, backwards, source.shape, take, put, at_in=last * put[axis])
-    _reduce(node, "ARGMAX", backwards, [axis], found)
-    apply(node, "SUB", node.weight(np.full(out.shape, last), out.dtype), found, out)
+    _reduce(node, "ARGMAX", backwards, [axis], index)
+    apply(node, "SUB", node.weight(np.full(out.shape, last), out.dtype), index, out)
 
 
 def global_average(node: Node) -> None:

@@ -73,7 +73,7 @@ def tile(node: Node) -> None:
     source, out = node.tensor(0), node.output()
     repeats = [int(count) for count in node.needed(1, "repeats")]
     dims = [size for pair in zip(repeats, source.shape, strict=True) for size in pair]
-    take = [step for own in steps(source.shape) for step in (0, own)]
+    take = [step for stride in steps(source.shape) for step in (0, stride)]
     copy(node, source, out, dims, take, steps(dims))
 
 

@@ -53,18 +53,18 @@ class ConvTranspose(OpRun):
         steps, apart, more = strides or [1] * rank, dilations or [1] * rank, output_padding or [0] * rank
         same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
         sizes = [
-            (length - 1) * step + (taps - 1) * dilation + 1 + behind
-            for length, taps, step, dilation, behind in zip(x.shape[2:], w.shape[2:], steps, apart, more, strict=False)
+            (length - 1) * step + (taps - 1) * dilation + 1 + after
+            for length, taps, step, dilation, after in zip(x.shape[2:], w.shape[2:], steps, apart, more, strict=False)
         ]
         begins = list(pads or [0] * 2 * rank)[:rank]
-        wanted = output_shape or [length * step for length, step in zip(x.shape[2:], steps, strict=True)]
+        target_sizes = output_shape or [length * step for length, step in zip(x.shape[2:], steps, strict=True)]
         if same or output_shape:
             if output_shape:
-                sizes = [max(size, length) for size, length in zip(sizes, wanted[-rank:], strict=True)]
-            cut = [max(0, size - length) for size, length in zip(sizes, wanted[-rank:], strict=True)]
+                sizes = [max(size, length) for size, length in zip(sizes, target_sizes[-rank:], strict=True)]
+            cut = [max(0, size - length) for size, length in zip(sizes, target_sizes[-rank:], strict=True)]
             begins = [total // 2 if auto_pad == "SAME_UPPER" else total - total // 2 for total in cut]
         else:
-            cut = [before + behind for before, behind in zip(begins, (pads or [0] * 2 * rank)[rank:], strict=True)]
+            cut = [before + after for before, after in zip(begins, (pads or [0] * 2 * rank)[rank:], strict=True)]
         images = x.astype(wide).reshape(len(x), groups, -1, *x.shape[2:])
         weights = w.astype(wide).reshape(groups, -1, *w.shape[1:])
         total = np.zeros((len(x), groups, weights.shape[2], *sizes), wide)
@@ -74,9 +74,9 @@ class ConvTranspose(OpRun):
                 for place, dilation, length, step in zip(at, apart, x.shape[2:], steps, strict=True)
             )
             total[:, :, :, *put] += np.einsum("gco,bgc...->bgo...", weights[:, :, :, *at], images)
-        kept = (slice(low, low + size - gone) for low, size, gone in zip(begins, sizes, cut, strict=True))
-        found = total.reshape(len(x), -1, *sizes)[:, :, *kept]
-        return ((found if b is None else found + b.reshape(-1, *(1,) * rank)).astype(x.dtype),)
+        slices = (slice(low, low + size - end) for low, size, end in zip(begins, sizes, cut, strict=True))
+        product = total.reshape(len(x), -1, *sizes)[:, :, *slices]
+        return ((product if b is None else product + b.reshape(-1, *(1,) * rank)).astype(x.dtype),)
 
 
 class CumSum(OpRun):
@@ -109,8 +109,8 @@ class GatherElements(OpRun):
     op_domain = ""
 
     def _run(self, data: Any, indices: Any, axis: int = 0) -> tuple[Any]:
-        kept = tuple(slice(None if at == axis % data.ndim else size) for at, size in enumerate(indices.shape))
-        return (np.take_along_axis(data[kept], indices.astype(np.int64), axis),)
+        region = tuple(slice(None if at == axis % data.ndim else size) for at, size in enumerate(indices.shape))
+        return (np.take_along_axis(data[region], indices.astype(np.int64), axis),)
 
 
 class Gemm(op_gemm.Gemm_7):
@@ -123,8 +123,8 @@ class Gemm(op_gemm.Gemm_7):
         transB: Any = None,  # noqa: N803
     ) -> tuple[Any]:  # fmt: skip
         left, right, added = _widened(a, b, c)
-        (made,) = super()._run(left, right, added, alpha, beta, transA, transB)
-        return (made.astype(a.dtype, copy=False),)
+        (result,) = super()._run(left, right, added, alpha, beta, transA, transB)
+        return (result.astype(a.dtype, copy=False),)
 
 
 class MatMul(op_matmul.MatMul):
@@ -134,8 +134,8 @@ class MatMul(op_matmul.MatMul):
 
     def _run(self, a: Any, b: Any) -> tuple[Any]:
         left, right = _widened(a, b)
-        (made,) = super()._run(left, right)
-        return (made.astype(a.dtype, copy=False),)
+        (result,) = super()._run(left, right)
+        return (result.astype(a.dtype, copy=False),)
 
 
 class LogSoftmax(OpRun):
@@ -181,15 +181,15 @@ class Pad(OpRun):
     def _run(
         self, data: Any, pads: Any, constant_value: Any = None, axes: Any = None, mode: Any = "constant"
     ) -> tuple[Any]:  # fmt: skip
-        widths, kept = [(0, 0)] * data.ndim, [slice(None)] * data.ndim
+        widths, region = [(0, 0)] * data.ndim, [slice(None)] * data.ndim
         pairs = pads.reshape(2, -1).T.tolist()
-        for axis, (before, behind) in zip(range(data.ndim) if axes is None else axes, pairs, strict=True):
-            widths[axis] = (max(before, 0), max(behind, 0))
-            kept[axis] = slice(max(-before, 0), data.shape[axis] + min(behind, 0))
+        for axis, (before, after) in zip(range(data.ndim) if axes is None else axes, pairs, strict=True):
+            widths[axis] = (max(before, 0), max(after, 0))
+            region[axis] = slice(max(-before, 0), data.shape[axis] + min(after, 0))
         more: dict[str, Any] = (
             {"constant_values": 0 if constant_value is None else constant_value} if mode == "constant" else {}
         )
-        return (np.pad(data[tuple(kept)], widths, mode, **more).astype(data.dtype),)
+        return (np.pad(data[tuple(region)], widths, mode, **more).astype(data.dtype),)
 
 
 class QLinearMatMul(OpRun):
@@ -218,8 +218,8 @@ class QuantizeLinear(op_quantize_linear.QuantizeLinear_23):
                 np.abs(op_quantize_linear._reshape_input(scale, x.shape, how["axis"], how["block_size"])) * MOST_STEPS
             )
             x = np.clip(x, -limit, limit).astype(x.dtype)
-        made: tuple[Any] = super()._run(x, scale, *(() if zero is None else (zero,)), **how)
-        return made
+        result: tuple[Any] = super()._run(x, scale, *(() if zero is None else (zero,)), **how)
+        return result
 
 
 class ReduceLogSumExp(OpRun):
@@ -281,9 +281,9 @@ class STFT(OpRun):
         flat = signal[..., 0] + 1j * signal[..., 1] if signal.shape[-1:] == (2,) and signal.ndim == 3 else signal
         flat = flat.reshape(flat.shape[:2])
         frames = np.lib.stride_tricks.sliding_window_view(flat, size, axis=1)[:, :: int(frame_step)]
-        made = np.fft.fft(frames if window is None else frames * window, axis=-1)
-        made = made[..., : size // 2 + 1] if onesided else made
-        return (np.stack([made.real, made.imag], axis=-1).astype(signal.dtype),)
+        spectrum = np.fft.fft(frames if window is None else frames * window, axis=-1)
+        spectrum = spectrum[..., : size // 2 + 1] if onesided else spectrum
+        return (np.stack([spectrum.real, spectrum.imag], axis=-1).astype(signal.dtype),)
 
 
 CORRECTED: list[type[OpRun]] = [

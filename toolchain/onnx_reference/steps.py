@@ -23,13 +23,13 @@ _WITH_NUMBERS: dict[str, tuple[Callable[..., Any], tuple[float, ...]]] = {
 
 def _functions(names: Sequence[str], alpha: Sequence[float], beta: Sequence[float]) -> Iterator[Function]:
     """Yields the functions of a layer; each with numbers takes the next of them."""
-    given = [list(alpha), list(beta)]
+    parameters = [list(alpha), list(beta)]
     for name in names:
         if name in _PLAIN:
             yield _PLAIN[name]
             continue
         function, usual = _WITH_NUMBERS[name]
-        numbers = [left.pop(0) if left else number for left, number in zip(given, usual, strict=False)]
+        numbers = [queue.pop(0) if queue else number for queue, number in zip(parameters, usual, strict=False)]
         yield partial(_applied, function, numbers)
 
 
@@ -62,10 +62,10 @@ class _Layer(OpRun):
             state = [np.zeros((x.shape[1], hidden), wide) if one is None else one[way].astype(wide) for one in starts]
             back, used = how["direction"] == "reverse" or way == 1, functions[way * len(self.usual) :]
             for at in reversed(range(len(x))) if back else range(len(x)):
-                made = self._step(x[at].astype(wide), state, weights, used)
+                result = self._step(x[at].astype(wide), state, weights, used)
                 alive = np.array(True) if lengths is None else (at < lengths)[:, None]
-                every[at, way] = np.where(alive, made[0], 0)
-                state = [np.where(alive, new, old) for new, old in zip(made, state, strict=True)]
+                every[at, way] = np.where(alive, result[0], 0)
+                state = [np.where(alive, new, old) for new, old in zip(result, state, strict=True)]
             last.append(state)
         outputs = [every, *(np.stack(one) for one in zip(*last, strict=True))]
         if how.get("layout"):

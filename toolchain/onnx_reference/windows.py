@@ -39,7 +39,7 @@ def _axes(image: Sequence[int], how: dict[str, Any]) -> list[_Axis]:
     rank, kernel, mode = len(image), how["kernel_shape"], how["auto_pad"] or "NOTSET"
     steps, apart = (how.get(name) or [1] * rank for name in ("strides", "dilations"))
     pads = how["pads"] if how["pads"] and mode == "NOTSET" else [0] * 2 * rank
-    made = []
+    result = []
     for axis, size in enumerate(image):
         reach, step = (kernel[axis] - 1) * apart[axis] + 1, steps[axis]
         begin, end = pads[axis], pads[rank + axis]
@@ -53,8 +53,8 @@ def _axes(image: Sequence[int], how: dict[str, Any]) -> list[_Axis]:
             count = (-(-room // step) if how.get("ceil_mode") else room // step) + 1
             if how.get("ceil_mode"):
                 count -= (count - 1) * step >= size + begin  # no window begins behind the image
-        made.append(_Axis(kernel[axis], count, step, apart[axis], begin, end))
-    return made
+        result.append(_Axis(kernel[axis], count, step, apart[axis], begin, end))
+    return result
 
 
 def _taps(x: Any, axes: list[_Axis], fill: Any) -> Iterator[Any]:
@@ -62,8 +62,8 @@ def _taps(x: Any, axes: list[_Axis], fill: Any) -> Iterator[Any]:
     widths = [(axis.begin, axis.beyond(size)) for axis, size in zip(axes, x.shape[2:], strict=True)]
     whole = np.pad(x, [(0, 0), (0, 0), *widths], constant_values=fill)
     for at in itertools.product(*(range(axis.taps) for axis in axes)):
-        taken: list[Any] = [axis.tap(one) for axis, one in zip(axes, at, strict=True)]
-        yield whole[(..., *taken)]
+        slices: list[Any] = [axis.tap(one) for axis, one in zip(axes, at, strict=True)]
+        yield whole[(..., *slices)]
 
 
 class Conv(OpRun):
@@ -82,16 +82,16 @@ class Conv(OpRun):
         steps = [axis.step for axis in axes] + [axis.apart for axis in axes]
         windows = windows[:, :, *(slice(None, None, step) for step in steps)]
         sizes, weights = windows.shape[2 : 2 + rank], w.astype(wide, copy=False).reshape(groups, len(w) // groups, -1)
-        found = np.empty((len(x), *weights.shape[:2], *sizes), wide)
+        result = np.empty((len(x), *weights.shape[:2], *sizes), wide)
         of_a_row = x.shape[1] * math.prod(w.shape[2:]) * math.prod(sizes[1:]) * wide.itemsize
         rows = max(1, COLUMNS // max(1, of_a_row))
         for one, first in itertools.product(range(len(x)), range(0, sizes[0], rows)):
-            taken = windows[one, :, first : first + rows]
-            columns = taken.transpose(0, *range(1 + rank, 1 + 2 * rank), *range(1, 1 + rank))
+            block = windows[one, :, first : first + rows]
+            columns = block.transpose(0, *range(1 + rank, 1 + 2 * rank), *range(1, 1 + rank))
             products = weights @ columns.reshape(groups, weights.shape[2], -1)
-            found[one, :, :, first : first + rows] = products.reshape(*weights.shape[:2], *taken.shape[1 : 1 + rank])
-        found = found.reshape(len(x), -1, *sizes)
-        return ((found if b is None else found + b.reshape(-1, *(1,) * rank)).astype(x.dtype),)
+            result[one, :, :, first : first + rows] = products.reshape(*weights.shape[:2], *block.shape[1 : 1 + rank])
+        result = result.reshape(len(x), -1, *sizes)
+        return ((result if b is None else result + b.reshape(-1, *(1,) * rank)).astype(x.dtype),)
 
 
 class MaxPool(OpRun):
@@ -101,22 +101,22 @@ class MaxPool(OpRun):
         axes, image = _axes(x.shape[2:], how), x.shape[2:]
         lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -math.inf
         if len(self.output) < 2:
-            found: Any = None
+            result: Any = None
             for one in _taps(x, axes, lowest):
-                found = one.copy() if found is None else np.maximum(found, one, out=found)
-            return (found,)
+                result = one.copy() if result is None else np.maximum(result, one, out=result)
+            return (result,)
         order = image[::-1] if how["storage_order"] else image
         places = np.arange(math.prod(image)).reshape(order)
         places = places.T if how["storage_order"] else places
         places = places + np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * len(image)) * math.prod(image)
-        best, where = None, None
-        for one, here in zip(_taps(x, axes, lowest), _taps(places, axes, -1), strict=True):
-            if best is None or where is None:
-                best, where = one.copy(), here.copy()
+        best, index_of_best = None, None
+        for one, index in zip(_taps(x, axes, lowest), _taps(places, axes, -1), strict=True):
+            if best is None or index_of_best is None:
+                best, index_of_best = one.copy(), index.copy()
                 continue
-            better = (one > best) | ((where < 0) & (here >= 0))
-            best, where = np.where(better, one, best), np.where(better, here, where)
-        return best, where
+            better = (one > best) | ((index_of_best < 0) & (index >= 0))
+            best, index_of_best = np.where(better, one, best), np.where(better, index, index_of_best)
+        return best, index_of_best
 
 
 class AveragePool(OpRun):
@@ -146,7 +146,7 @@ class LRN(OpRun):
 
     def _run(self, x: Any, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int = 1) -> tuple[Any]:
         wide = np.promote_types(x.dtype, np.float32)
-        before, behind = (size - 1) // 2, size - 1 - (size - 1) // 2
-        squares = np.pad(x.astype(wide) ** 2, [(0, 0), (before, behind), *[(0, 0)] * (x.ndim - 2)])
+        before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
+        squares = np.pad(x.astype(wide) ** 2, [(0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)])
         sums = sum(squares[:, at : at + x.shape[1]] for at in range(size))
         return ((x / (bias + alpha / size * sums) ** beta).astype(x.dtype),)

@@ -59,13 +59,13 @@ def selected(choice: str) -> list[str]:
         if name not in ("all", "none") and name.removeprefix("-") not in PASSES:
             raise ModelError(f"--passes {name}: no such pass; passes are {', '.join(PASSES)}, all, none")
     without = {name[1:] for name in names if name.startswith("-")}
-    wanted = {name for name in names if not name.startswith("-")}
-    for name in sorted(wanted & without):
+    enabled = {name for name in names if not name.startswith("-")}
+    for name in sorted(enabled & without):
         raise ModelError(f"--passes {choice}: {name} is both run and left out: name it once")
-    if "none" in wanted:
+    if "none" in enabled:
         return []
-    everything = not wanted or "all" in wanted
-    return [name for name in PASSES if (everything or name in wanted) and name not in without]
+    everything = not enabled or "all" in enabled
+    return [name for name in PASSES if (everything or name in enabled) and name not in without]
 
 
 def run_passes(

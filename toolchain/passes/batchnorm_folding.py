@@ -45,9 +45,9 @@ def run(graph: Graph, target: Target) -> Graph:
         graph.constants[name] = scaled.astype(weights.dtype)
         inputs = list(product.inputs)
         inputs[side] = name
-        made = LayerIR(product.id, product.op_type, tuple(inputs), layer.outputs, product.attributes)
-        uses.replace((product, layer), (made,))
-        graph.layers[places[made.id]] = made
+        product_layer = LayerIR(product.id, product.op_type, tuple(inputs), layer.outputs, product.attributes)
+        uses.replace((product, layer), (product_layer,))
+        graph.layers[places[product_layer.id]] = product_layer
         folded.add(layer.id)
     graph.layers = [layer for layer in graph.layers if layer.id not in folded]
     return graph.dropped_unused()

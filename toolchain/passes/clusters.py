@@ -37,22 +37,22 @@ def run(graph: Graph, target: Target) -> Graph:
     if target.clusters < 2:
         return graph
     fixed = _fixed(graph)
-    known: dict[Hashable, _Choice] = {}
+    choices: dict[Hashable, _Choice] = {}
     tensors, constants = dict(graph.tensors), dict(graph.constants)
     layers = list[LayerIR]()
     for layer in graph.layers:
         names = *layer.inputs, *layer.outputs
         key = signature(graph, layer), tuple(_seen(graph, name) for name in names)
-        if key not in known:
-            known[key] = _best(graph, layer, target, fixed)
-        parts, way = known[key]
+        if key not in choices:
+            choices[key] = _best(graph, layer, target, fixed)
+        parts, way = choices[key]
         if parts == 1:
             layers.append(layer)
             continue
-        made = list(partitions(graph, layer, parts))[way]
-        tensors |= made.tensors
-        constants |= made.constants
-        layers += _placed(made)
+        partition = list(partitions(graph, layer, parts))[way]
+        tensors |= partition.tensors
+        constants |= partition.constants
+        layers += _placed(partition)
         for name in map(graph.storage, names):
             tensors[name] = replace(tensors[name], storage_class=DRAM)
     tensors = {name: _as_stored(tensors, one) for name, one in tensors.items()}
@@ -85,41 +85,41 @@ def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Cho
     others = [one for one in graph.layers if one is not layer and _touches(graph, one, names)]
     whole = fastest(graph, layer, target)
     base = None if target.measured is None else _time(graph, [whole.layer, *others], target)
-    least, best = whole.cost if base is None else base, _Choice(1, 0)
+    min_time, best = whole.cost if base is None else base, _Choice(1, 0)
     gain, more = (GAIN, MORE) if base is None else (LEAST, LEAST)
     moved = sum(graph.tensors[name].size for name in (*layer.inputs, *layer.outputs)) // target.dram_rate
-    if moved >= least - least // gain:
+    if moved >= min_time - min_time // gain:
         return best
     stored = _in_dram(graph, names)
     for count in range(2, target.clusters + 1):
-        found = [
-            (fastest(made.added(stored), _placed(made)[-1], target).cost, way, made)  # the largest part
-            for way, made in enumerate(partitions(graph, layer, count))
+        candidates = [
+            (fastest(partition.added(stored), _placed(partition)[-1], target).cost, way, partition)  # the largest part
+            for way, partition in enumerate(partitions(graph, layer, count))
         ]
-        if not found:
+        if not candidates:
             continue
-        time, way, made = min(found, key=lambda one: one[:2])
+        time, way, partition = min(candidates, key=lambda one: one[:2])
         if base is not None:
-            seen = _time(made.added(stored), [*_placed(made), *others], target)
+            seen = _time(partition.added(stored), [*_placed(partition), *others], target)
             time = base if seen is None else seen
-        if time < least - least // (gain if best.parts == 1 else more):
-            least, best = time, _Choice(count, way)
+        if time < min_time - min_time // (gain if best.parts == 1 else more):
+            min_time, best = time, _Choice(count, way)
     return best
 
 
 def _touches(graph: Graph, layer: LayerIR, names: set[str]) -> bool:
     """Check whether a layer has one of some tensors in the scratchpad."""
-    own = {name for name in (*layer.inputs, *layer.outputs) if graph.resident(name)}
-    return not names.isdisjoint(map(graph.storage, own))
+    residents = {name for name in (*layer.inputs, *layer.outputs) if graph.resident(name)}
+    return not names.isdisjoint(map(graph.storage, residents))
 
 
 def _time(graph: Graph, layers: list[LayerIR], target: Target) -> int | None:
     """Measure layers, each with the tile that is fastest where it runs alone."""
-    made = list[LayerIR]()
+    tiled_layers = list[LayerIR]()
     for layer in layers:
         tiled = fastest(graph, layer, target).layer.having(spread=1)
-        made.append(tiled.having(prefetch=distance(graph, tiled, target)))
-    return measured(graph, made, target)
+        tiled_layers.append(tiled.having(prefetch=distance(graph, tiled, target)))
+    return measured(graph, tiled_layers, target)
 
 
 def _in_dram(graph: Graph, names: set[str]) -> Graph:
@@ -134,7 +134,7 @@ def _as_stored(tensors: dict[str, TensorIR], one: TensorIR) -> TensorIR:
     return replace(one, storage_class=tensors[one.view_of].storage_class)
 
 
-def _placed(made: Parts) -> list[LayerIR]:
+def _placed(partition: Parts) -> list[LayerIR]:
     """The parts, each on its cluster."""
-    count = len(made.layers)
-    return [layer.having(cluster=index, clusters=count) for index, layer in enumerate(made.layers)]
+    count = len(partition.layers)
+    return [layer.having(cluster=index, clusters=count) for index, layer in enumerate(partition.layers)]

@@ -13,18 +13,18 @@ MOST_COPIED = 1 << 24
 
 def run(graph: Graph, target: Target) -> Graph:
     """Remove each COPY that alone writes its output, the whole of it, from a constant."""
-    graph, kept = graph.copy(), list[LayerIR]()
+    graph, layers = graph.copy(), list[LayerIR]()
     writers = Counter(graph.storage(layer.outputs[0]) for layer in graph.layers)
     for layer in graph.layers:
         out = graph.tensors[layer.outputs[0]]
         values = graph.constant(layer.inputs[0]) if layer.op_type == "COPY" else None
         alone = writers[graph.storage(out.id)] == 1 and out.id not in graph.outputs
         if values is None or not alone or not _is_made(layer, values, out):
-            kept.append(layer)
+            layers.append(layer)
             continue
         graph.tensors[out.id] = TensorIR(out.id, Role.WEIGHT, out.shape, out.dtype)
         graph.constants[out.id] = _copied(layer, values, out)
-    graph.layers = kept
+    graph.layers = layers
     return graph.dropped_unused()
 
 
@@ -37,8 +37,8 @@ def _copied(layer: LayerIR, values: Values, out: TensorIR) -> Values:
     dims = layer.integers("dims")
     bits = np.dtype(f"u{values.itemsize}")  # numpy walks its own types only
     result = np.zeros(out.elements, bits)
-    taken = _walk(values.reshape(-1).view(bits), layer.integer("at_in"), dims, layer.integers("from"))
-    _walk(result, layer.integer("at_out"), dims, layer.integers("to"))[...] = taken
+    elements = _walk(values.reshape(-1).view(bits), layer.integer("at_in"), dims, layer.integers("from"))
+    _walk(result, layer.integer("at_out"), dims, layer.integers("to"))[...] = elements
     return result.view(values.dtype).reshape(out.shape)
 
 

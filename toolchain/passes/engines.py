@@ -43,7 +43,7 @@ def run(graph: Graph, target: Target) -> Graph:
     """Add `engines`, the most that a layer is to use, and the tile that goes with it."""
     if target.measured is None or (target.engines < 2 and not target.mapping.search):
         return graph
-    known: dict[Hashable, list[dict[str, Attribute]]] = {}
+    choices: dict[Hashable, list[dict[str, Attribute]]] = {}
     layers = list[LayerIR]()
     concurrent_layers = dict(zip((layer.id for layer in graph.layers), _concurrent_layers(graph), strict=True))
     for group in groups(graph):
@@ -54,10 +54,12 @@ def run(graph: Graph, target: Target) -> Graph:
                 concurrent and concurrent.copies,
                 *((signature(graph, one), one.integer("cluster")) for one in measured_layers),
             )
-            if key not in known:
+            if key not in choices:
                 best = _best(graph, group, concurrent, target)
-                known[key] = [{name: one.attributes[name] for name in CHOSEN if name in one.attributes} for one in best]
-            group = [one.without(*CHOSEN).having(**chosen) for one, chosen in zip(group, known[key], strict=True)]
+                choices[key] = [
+                    {name: one.attributes[name] for name in CHOSEN if name in one.attributes} for one in best
+                ]
+            group = [one.without(*CHOSEN).having(**values) for one, values in zip(group, choices[key], strict=True)]
         layers += group
     return replace(graph, layers=layers)
 
@@ -90,14 +92,14 @@ def _concurrent_layers(graph: Graph) -> Iterator[ConcurrentLayers]:
     for layer, free in zip(graph.layers, independent(dependencies(graph)), strict=True):
         budget, copies = bound(graph, layer), 0
         products, others = list[LayerIR](), list[LayerIR]()
-        own = signature(graph, layer)
+        key = signature(graph, layer)
         for other in (graph.layers[index] for index in free):
             if other.op_type == "CORE" or other.integer("cluster") != layer.integer("cluster"):
                 continue
             if other.op_type in (*PRODUCTS, "ATTN_T"):
                 if copies + len(products) == MAX_PRODUCTS - 1:
                     continue
-                if signature(graph, other) == own:
+                if signature(graph, other) == key:
                     copies += 1
                 else:
                     products.append(other)
@@ -118,14 +120,14 @@ def _best(
     if timed and not several and not searched and _clear(graph, group[-1], target):
         return group
     times = {_form(graph, group, target, target.engines): _time(graph, group, concurrent, target)}
-    (least,) = times.values()
+    (min_time,) = times.values()
     best = group
     targets = [target]
     if any(one.integer("loop_order") for one in group) and target.mapping.loop_order is None:
         targets.append(target._replace(mapping=target.mapping._replace(loop_order=LoopOrder.OUTPUT)))
     for count in range(target.engines, 0, -1):
         working = target.engines if several else count
-        if least is None or (timed and any(computing(graph, one, target, working) >= least for one in group)):
+        if min_time is None or (timed and any(computing(graph, one, target, working) >= min_time for one in group)):
             break
         shares = (1, group[0].integer("buffers", 1)) if shared else (0,)
         for buffers, device in product(shares, targets):
@@ -133,14 +135,14 @@ def _best(
             form = _form(graph, mapped, target, count)
             if form not in times:
                 times[form] = time = _time(graph, mapped, concurrent, target)
-                if time is not None and time < least - least // CLOSE:
-                    best, least = mapped, time
+                if time is not None and time < min_time - min_time // CLOSE:
+                    best, min_time = mapped, time
     for candidate in candidates(graph, group[0], target) if searched else ():
         form = _form(graph, [candidate], target, target.engines)
         if form not in times:
             times[form] = time = _time(graph, [candidate], concurrent, target)
-            if time is not None and (least is None or time < least):
-                best, least = [candidate], time
+            if time is not None and (min_time is None or time < min_time):
+                best, min_time = [candidate], time
     return best
 
 

@@ -19,7 +19,7 @@ FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
 def run(graph: Graph, target: Target) -> Graph:
     """A product, ADD of a bias per column or row, ADD of a tensor, an activation -> one product, where they were."""
     graph = graph.copy()
-    uses, gone = Uses(graph), set[int]()
+    uses, removed = Uses(graph), set[int]()
     outputs = {graph.storage(name) for name in graph.outputs}
     at = 0
     while at < len(graph.layers):
@@ -30,11 +30,11 @@ def run(graph: Graph, target: Target) -> Graph:
             if fused is not None:
                 uses.replace((product, layer), (fused,))
                 graph.layers[at] = fused
-                gone.add(id(product))
+                removed.add(id(product))
                 break
         else:
             at += 1
-    graph.layers = [layer for layer in graph.layers if id(layer) not in gone]
+    graph.layers = [layer for layer in graph.layers if id(layer) not in removed]
     return graph.dropped_unused()
 
 
@@ -88,16 +88,16 @@ def _row_bias(graph: Graph, product: LayerIR, layer: LayerIR) -> LayerIR | None:
     if not product.text("epilogue") and graph.tensors[name].dtype is DataType.FP32:
         return _fused(product, layer, "bias", name)
     values = np.asarray(graph.constant(name)).astype(np.float32).reshape(-1)
-    made = f"{name}.fp32"
+    label = f"{name}.fp32"
     if product.text("epilogue"):
         first = graph.constant(product.inputs[2])
         if first is None:
             return None
-        values, made = values + first.reshape(-1), f"{name}.sum"
+        values, label = values + first.reshape(-1), f"{name}.sum"
         product = replace(product, inputs=product.inputs[:2]).having(epilogue="")
-    graph.tensors[made] = TensorIR(made, Role.WEIGHT, values.shape, DataType.FP32)
-    graph.constants[made] = values
-    return _fused(product, layer, "bias", made)
+    graph.tensors[label] = TensorIR(label, Role.WEIGHT, values.shape, DataType.FP32)
+    graph.constants[label] = values
+    return _fused(product, layer, "bias", label)
 
 
 def _residual(graph: Graph, product: LayerIR, layer: LayerIR, operand: int) -> LayerIR | None:

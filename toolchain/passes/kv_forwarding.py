@@ -49,8 +49,8 @@ def _merged(graph: Graph, possible: Callable[[Graph, LayerIR], bool]) -> Graph:
     for index, layer in enumerate(graph.layers):
         if layer.op_type != "KV_UPDATE" or len(layer.outputs) < 2 or not possible(graph, layer):
             continue
-        behind = range(index + 1, len(layers))
-        reader = next((at for at in behind if _uses(graph, graph.layers[at], layer.outputs)), None)
+        later = range(index + 1, len(layers))
+        reader = next((at for at in later if _uses(graph, graph.layers[at], layer.outputs)), None)
         if reader is None or any(_writes(graph, graph.layers[at], layer.inputs) for at in range(index + 1, reader)):
             continue
         attention = graph.layers[reader]

@@ -81,12 +81,12 @@ class _Layout:
             self._views.setdefault(tensor.view_of, []).append(tensor.id)
 
     def run(self) -> Graph:
-        graph, kept = self.graph, list[LayerIR]()
+        graph, layers = self.graph, list[LayerIR]()
         for layer in graph.layers:
-            for made in self._rewritten(layer):
-                self._read.update(map(graph.storage, made.inputs))
-                kept.append(made)
-        graph.layers = [layer for layer in kept if id(layer) not in self._joined]
+            for rewritten in self._rewritten(layer):
+                self._read.update(map(graph.storage, rewritten.inputs))
+                layers.append(rewritten)
+        graph.layers = [layer for layer in layers if id(layer) not in self._joined]
         return _without_dead_copies(graph).dropped_unused()
 
     def _rewritten(self, layer: LayerIR) -> list[LayerIR]:
@@ -101,9 +101,9 @@ class _Layout:
             if earlier is not None and swap.undoes(earlier):
                 self._alias(out, earlier.source)
                 return []
-            made = self._first.get((swap.size, graph.storage(swap.source)))
-            if made is not None:
-                self._alias(out, made)
+            alias = self._first.get((swap.size, graph.storage(swap.source)))
+            if alias is not None:
+                self._alias(out, alias)
                 return []
             self._hold(out, swap)
             return [layer]
@@ -138,18 +138,18 @@ class _Layout:
 
     def _elementwise(self, layer: LayerIR) -> list[LayerIR]:
         """The layer on the sources of its operands, then their swap; empty where that cannot be."""
-        known = [swap for name in layer.inputs if (swap := self._swap(name)) is not None]
-        if not known or len({swap.size for swap in known}) > 1:
+        swaps = [swap for name in layer.inputs if (swap := self._swap(name)) is not None]
+        if not swaps or len({swap.size for swap in swaps}) > 1:
             return []
-        swap = known[0]
+        swap = swaps[0]
         if math.prod(swap.size) < self.graph.tensors[layer.outputs[0]].elements:  # it is repeated for the other operand
             return []
         inputs, attributes = [], dict(layer.attributes)
         for index, name in enumerate(layer.inputs):
-            found = self._swap(name)
+            swapped = self._swap(name)
             elements = self.graph.tensors[name].elements
-            if found is not None:
-                inputs.append(found.source)
+            if swapped is not None:
+                inputs.append(swapped.source)
             elif elements == 1:
                 inputs.append(name)
             else:
@@ -165,9 +165,9 @@ class _Layout:
                         attributes["broadcast"] = "FULL"
                 inputs.append(self._constant(name, turned))
         out = layer.outputs[0]
-        made = self._tensor(out, swap)
-        moved = LayerIR(layer.id, layer.op_type, tuple(inputs), (made,), attributes)
-        return [moved, swap_layer(f"{layer.id}.swap", self._hold(out, swap._replace(source=made)), out)]
+        result = self._tensor(out, swap)
+        moved = LayerIR(layer.id, layer.op_type, tuple(inputs), (result,), attributes)
+        return [moved, swap_layer(f"{layer.id}.swap", self._hold(out, swap._replace(source=result)), out)]
 
     def _part(self, layer: LayerIR) -> list[LayerIR]:
         """A COPY into a part of a tensor; the last of those that concatenate channels brings the others along."""
@@ -182,16 +182,16 @@ class _Layout:
         self._joined.update(map(id, parts))
         swaps, first, columns = joined
         swap = Swap("", first.batch, first.rows, columns)
-        made = self._tensor(layer.outputs[0], swap)
+        result = self._tensor(layer.outputs[0], swap)
         layers = []
         for part, one in zip(parts, swaps, strict=True):
             attributes: dict[str, Attribute] = {
                 "dims": (first.batch * first.rows, one.columns), "from": (one.columns, 1), "to": (columns, 1),
                 "at_out": part.integer("at_out") // first.rows,
             }  # fmt: skip
-            layers.append(LayerIR(part.id, "COPY", (one.source,), (made,), attributes))
+            layers.append(LayerIR(part.id, "COPY", (one.source,), (result,), attributes))
         self._writers[stored] = 1
-        whole = self._hold(stored, swap._replace(source=made))
+        whole = self._hold(stored, swap._replace(source=result))
         return [*layers, swap_layer(f"{layer.id}.swap", whole, layer.outputs[0])]
 
     def _reduction(self, layer: LayerIR) -> LayerIR:
@@ -227,20 +227,20 @@ def _joined(
     graph: Graph, parts: list[LayerIR], swaps: list[Swap | None]
 ) -> tuple[list[Swap], Swap, int] | None:  # fmt: skip
     """(swaps of the parts, the first, all columns) of a tensor that COPY layers put together from swapped ones."""
-    known = [swap for swap in swaps if swap is not None]
-    if len(known) < len(parts) or len({(swap.batch, swap.rows) for swap in known}) > 1:
+    swaps_known = [swap for swap in swaps if swap is not None]
+    if len(swaps_known) < len(parts) or len({(swap.batch, swap.rows) for swap in swaps_known}) > 1:
         return None
-    batch, rows, _ = known[0].size
+    batch, rows, _ = swaps_known[0].size
     columns = graph.tensors[parts[0].outputs[0]].elements // (batch * rows)
-    if sum(swap.columns for swap in known) != columns:
+    if sum(swap.columns for swap in swaps_known) != columns:
         return None
-    for part, swap in zip(parts, known, strict=True):
+    for part, swap in zip(parts, swaps_known, strict=True):
         size = swap.columns * rows
         whole = [(batch, size), (size, 1), (columns * rows, 1)] if batch > 1 else [(size,), (1,), (1,)]
-        found = [part.integers(name) for name in ("dims", "from", "to")]
-        if part.op_type != "COPY" or found != whole or part.integer("at_in") or part.integer("at_out") % rows:
+        facts = [part.integers(name) for name in ("dims", "from", "to")]
+        if part.op_type != "COPY" or facts != whole or part.integer("at_in") or part.integer("at_out") % rows:
             return None
-    return known, known[0], columns
+    return swaps_known, swaps_known[0], columns
 
 
 def _turned(layer: LayerIR, index: int, values: Values, swap: Swap) -> Values:
@@ -260,7 +260,7 @@ def _turned(layer: LayerIR, index: int, values: Values, swap: Swap) -> Values:
 def _without_dead_copies(graph: Graph) -> Graph:
     """The graph without COPY layers whose result nothing reads; it says where what they swapped is."""
     used = {graph.storage(name) for name in graph.outputs}
-    kept, swapped = [], dict(graph.swapped)
+    layers, swapped = [], dict(graph.swapped)
     for layer in reversed(graph.layers):
         if layer.op_type == "COPY" and graph.storage(layer.outputs[0]) not in used:
             swap, out = swap_of(graph, layer), graph.tensors[layer.outputs[0]]
@@ -268,5 +268,5 @@ def _without_dead_copies(graph: Graph) -> Graph:
                 swapped[out.id] = Swapped(graph.storage(swap.source), swap.size, out.shape)
             continue
         used.update(graph.storage(name) for name in layer.inputs)
-        kept.append(layer)
-    return replace(graph, layers=kept[::-1], swapped=swapped)
+        layers.append(layer)
+    return replace(graph, layers=layers[::-1], swapped=swapped)

@@ -79,9 +79,9 @@ def run(graph: Graph, target: Target) -> Graph:
     graph = graph.dropped_unused()
     for name, tensor in graph.tensors.items():
         _check_rows(tensor, config)
-        wanted = config.alignment_of(tensor.role)
-        if wanted is not None:
-            graph.tensors[name] = replace(tensor, alignment=wanted)
+        alignment = config.alignment_of(tensor.role)
+        if alignment is not None:
+            graph.tensors[name] = replace(tensor, alignment=alignment)
     return graph
 
 
@@ -98,13 +98,13 @@ def _check_rows(tensor: TensorIR, config: QConfig) -> None:
 
 def _numbers(graph: Graph) -> dict[int, int]:
     """Returns the index of each quantizable product by its layer index. Phases of a model have the same products."""
-    found: dict[int, int] = {}
+    indices: dict[int, int] = {}
     numbers = Counter[int]()
     for index, layer in enumerate(graph.layers):
         if _quantizable(graph, layer) and not has_blocks(graph, layer):
-            found[index] = numbers[layer.integer("phase")]
+            indices[index] = numbers[layer.integer("phase")]
             numbers[layer.integer("phase")] += 1
-    return found
+    return indices
 
 
 def _split(layer: LayerIR, bits: int, config: QConfig) -> bool:
@@ -170,7 +170,7 @@ def _moments(graph: Graph, numbers: Mapping[int, int], target: Target) -> dict[i
     config, moments = target.qconfig, dict[int, Values]()
     if not target.samples:
         raise ModelError(f"QConfig rounding: {GPTQ} needs inputs, which this command has not: rounding: {NEAREST}")
-    wanted = {
+    products = {
         index for index, number in numbers.items()
         if config.weight_bits(number) in (4, 2) and graph.layers[index].op_type == "GEMM_T"
         and rows_in_order(graph.layers[index])
@@ -180,7 +180,7 @@ def _moments(graph: Graph, numbers: Mapping[int, int], target: Target) -> dict[i
         for name in graph.inputs:
             run.write(name, np.asarray(sample[name]))
         for index, layer in enumerate(graph.layers):
-            if index in wanted:
+            if index in products:
                 rows = run.wide(layer.inputs[0]).reshape(-1, layer.integer("k"))
                 moments[index] = moments.get(index, 0) + rows.T @ rows
             try:
@@ -230,10 +230,10 @@ def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> L
     if how.codebooks > len(matrix):
         raise ModelError(f"{at}: {how.codebooks} codebooks for {len(matrix)} rows of weights: fewer vq.codebooks")
     if f"{name}.vq" not in graph.constants:  # another phase has the same product
-        made = coded(matrix, how)
-        codes = np.repeat(made.codes, VQ_VECTOR, axis=1)[:, : matrix.shape[1]].reshape(values.shape)
+        quantized_vectors = coded(matrix, how)
+        codes = np.repeat(quantized_vectors.codes, VQ_VECTOR, axis=1)[:, : matrix.shape[1]].reshape(values.shape)
         add_constant(graph, f"{name}.vq", codes, DataType.VQ8)
-        add_constant(graph, f"{name}.vq.codebook", made.vectors.reshape(-1, VQ_VECTOR), VQ_EXPANDED)
+        add_constant(graph, f"{name}.vq.codebook", quantized_vectors.vectors.reshape(-1, VQ_VECTOR), VQ_EXPANDED)
     inputs = (layer.inputs[0], f"{name}.vq", *layer.inputs[2:], f"{name}.vq.codebook")
     return LayerIR(layer.id, layer.op_type, inputs, layer.outputs, {**layer.attributes, "codebooks": how.codebooks})
 

@@ -58,11 +58,11 @@ def dependencies(graph: Graph) -> list[set[int]]:
 def _levels(graph: Graph, before: list[set[int]]) -> list[int]:
     """Cycles of the longest path from the start of each layer."""
     levels = [cycles(graph, layer) for layer in graph.layers]
-    behind = [0] * len(levels)
+    heights = [0] * len(levels)
     for index in reversed(range(len(levels))):
-        levels[index] += behind[index]
+        levels[index] += heights[index]
         for earlier in before[index]:
-            behind[earlier] = max(behind[earlier], levels[index])
+            heights[earlier] = max(heights[earlier], levels[index])
     return levels
 
 

@@ -47,10 +47,10 @@ def coded(matrix: Values, how: VectorQuantization) -> Coded:
     vectors = np.zeros((how.codebooks, VQ_ENTRIES, VQ_VECTOR), np.float16)
     book = np.arange(rows) * how.codebooks // rows
     for index in range(how.codebooks):
-        own = book == index
-        points = padded[own].reshape(-1, VQ_VECTOR)
+        in_book = book == index
+        points = padded[in_book].reshape(-1, VQ_VECTOR)
         vectors[index] = k_means(points, np.random.default_rng((how.seed, index)))
-        codes[own] = nearest(points, vectors[index].astype(np.float32)).reshape(-1, codes.shape[1])
+        codes[in_book] = nearest(points, vectors[index].astype(np.float32)).reshape(-1, codes.shape[1])
     return Coded(codes, vectors)
 
 
@@ -66,15 +66,15 @@ def k_means(points: Values, rng: np.random.Generator) -> Values:
     centres = distinct[np.sort(rng.choice(len(distinct), VQ_ENTRIES, replace=False))]
     before = None
     for _ in range(ROUNDS):
-        own = nearest(points, centres)
-        if before is not None and np.array_equal(own, before):
+        nearest_centre = nearest(points, centres)
+        if before is not None and np.array_equal(nearest_centre, before):
             break
-        before = own
-        counts = np.bincount(own, minlength=VQ_ENTRIES)
-        sums = np.stack([np.bincount(own, points[:, axis], VQ_ENTRIES) for axis in range(VQ_VECTOR)], axis=1)
+        before = nearest_centre
+        counts = np.bincount(nearest_centre, minlength=VQ_ENTRIES)
+        sums = np.stack([np.bincount(nearest_centre, points[:, axis], VQ_ENTRIES) for axis in range(VQ_VECTOR)], axis=1)
         empty = np.flatnonzero(counts == 0)
         if len(empty):
-            far = np.argsort(-((points - centres[own]) ** 2).sum(axis=1), kind="stable")[: len(empty)]
+            far = np.argsort(-((points - centres[nearest_centre]) ** 2).sum(axis=1), kind="stable")[: len(empty)]
         centres = (sums / np.maximum(counts, 1)[:, None]).astype(np.float32)
         if len(empty):
             centres[empty] = points[far]
@@ -84,8 +84,8 @@ def k_means(points: Values, rng: np.random.Generator) -> Values:
 def nearest(points: Values, centres: Values) -> Values:
     """The index of the centre that is nearest to each point, the first of equal ones, as UINT8."""
     norms = (centres.astype(np.float64) ** 2).sum(axis=1)
-    found = np.zeros(len(points), np.uint8)
+    codes = np.zeros(len(points), np.uint8)
     for start in range(0, len(points), BLOCK):
         part = points[start : start + BLOCK]
-        found[start : start + BLOCK] = np.argmin(norms - 2 * (part @ centres.T), axis=1)
-    return found
+        codes[start : start + BLOCK] = np.argmin(norms - 2 * (part @ centres.T), axis=1)
+    return codes

@@ -46,15 +46,15 @@ def without_batchnorm(model: OnnxModel) -> Any:
         factor = scale / np.sqrt(variance + attributes.get("epsilon", 1e-5))
         kernel = weights[conv.input[1]]
         bias = weights[conv.input[2]] if len(conv.input) > 2 else np.zeros(len(factor))
-        made = {
+        folded = {
             f"{node.output[0]}.kernel": kernel * factor.reshape(-1, *[1] * (kernel.ndim - 1)),
             f"{node.output[0]}.offset": (bias - mean) * factor + offset,
         }
-        for name, values in made.items():
+        for name, values in folded.items():
             weights[name] = values.astype(kernel.dtype)
             graph.initializer.append(numpy_helper.from_array(weights[name], name))
         del conv.input[1:]
-        conv.input.extend(made)
+        conv.input.extend(folded)
         conv.output[0] = node.output[0]
         graph.node.remove(node)
     return proto

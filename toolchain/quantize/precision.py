@@ -33,23 +33,23 @@ def cast(graph: Graph, precision: str) -> Graph:
             raise ModelError(f"--precision {precision}: layer {layer.id} has a scale, the model is quantized: drop it")
     outside = dict.fromkeys(name for name in (*graph.inputs, *graph.outputs) if _changes(graph.tensors[name], kind))
     inside = {name: f"{name}.{precision}" for name in outside}
-    made = Graph(graph.name, inputs=graph.inputs, outputs=graph.outputs)
+    result = Graph(graph.name, inputs=graph.inputs, outputs=graph.outputs)
     for name, tensor in graph.tensors.items():
-        made.tensors[inside.get(name, name)] = TensorIR(
+        result.tensors[inside.get(name, name)] = TensorIR(
             inside.get(name, name), tensor.role, tensor.shape, kind if _changes(tensor, kind) else tensor.dtype,
             inside.get(tensor.view_of, tensor.view_of),
         )  # fmt: skip
     for name in outside:
-        made.tensors[name] = TensorIR(name, Role.ACTIVATION, graph.tensors[name].shape, graph.tensors[name].dtype)
+        result.tensors[name] = TensorIR(name, Role.ACTIVATION, graph.tensors[name].shape, graph.tensors[name].dtype)
     for name, values in graph.constants.items():
         changed = _changes(graph.tensors[name], kind)
-        made.constants[inside.get(name, name)] = _rounded(values, kind) if changed else values
-    made.layers = [
+        result.constants[inside.get(name, name)] = _rounded(values, kind) if changed else values
+    result.layers = [
         *_casts(graph, ((name, inside[name]) for name in graph.inputs if name in inside)),
         *(_renamed(layer, inside) for layer in graph.layers),
         *_casts(graph, ((inside[name], name) for name in graph.outputs if name in inside)),
     ]
-    return made
+    return result
 
 
 def _changes(tensor: TensorIR, kind: DataType) -> bool:

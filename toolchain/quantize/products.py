@@ -80,10 +80,10 @@ class Quantizer:
         self._new: list[Any] = []
 
     def run(self) -> OnnxModel:
-        made: list[Any] = []
+        nodes: list[Any] = []
         for name in self._scales:
             if name not in self._makers:
-                made += self._pair(name)
+                nodes += self._pair(name)
         for node in self._proto.graph.node:
             changed = onnx.NodeProto.FromString(node.SerializeToString())
             bias = self._bias(node)
@@ -92,22 +92,22 @@ class Quantizer:
                     changed.input[index] = f"{name}.dq"
             for index, name in enumerate(node.input):
                 if node.output[0] in self._products and index < 2 and name in self._weights:
-                    made.append(self._weight(node, name) if index else self._rows(node, name))
-                    changed.input[index] = made[-1].output[0]
+                    nodes.append(self._weight(node, name) if index else self._rows(node, name))
+                    changed.input[index] = nodes[-1].output[0]
                 elif bias and name == bias:
-                    made.append(self._steps(node, name))
-                    changed.input[index] = made[-1].output[0]
-            made.append(changed)
+                    nodes.append(self._steps(node, name))
+                    changed.input[index] = nodes[-1].output[0]
+            nodes.append(changed)
             for name in node.output:
                 if name in self._scales:
-                    made += self._pair(name)
+                    nodes += self._pair(name)
         graph = self._proto.graph
-        read = {*self._outputs, *(name for node in made for name in node.input)}
-        kept = [one for one in (*graph.initializer, *self._new) if one.name in read]
+        read = {*self._outputs, *(name for node in nodes for name in node.input)}
+        initializers = [one for one in (*graph.initializer, *self._new) if one.name in read]
         for field in (graph.node, graph.initializer, graph.value_info):
             del field[:]
-        graph.node.extend(made)
-        graph.initializer.extend(kept)
+        graph.node.extend(nodes)
+        graph.initializer.extend(initializers)
         model = prepare(self._proto, self._name)
         model.floats = self._floats
         return model
@@ -115,7 +115,7 @@ class Quantizer:
     def _fold_weights(self, model: OnnxModel, info: dict[str, TensorInfo]) -> None:
         """Weights that nodes make of constants and shapes, a Transpose for example, become constants."""
         graph, nodes, opsets = self._proto.graph, list[Any](), model.proto.opset_import
-        propagation, wanted = Propagation(opsets, info), weights(list(graph.node))
+        propagation, names = Propagation(opsets, info), weights(list(graph.node))
         for name, values in self._weights.items():
             if values.size <= MAX_FOLDED:
                 propagation.know(name, values)
@@ -124,7 +124,7 @@ class Quantizer:
             constants = ChainMap(self._weights, propagation.known)
             inputs = {name: constants[name] for name in node.input if name in constants}
             whole = len(inputs) == len({name for name in node.input if name}) > 0
-            if whole and not wanted.isdisjoint(node.output) and node.op_type not in QUANTIZERS:
+            if whole and not names.isdisjoint(node.output) and node.op_type not in QUANTIZERS:
                 try:
                     results = evaluate(node, inputs, opsets)
                 except Exception as error:
@@ -214,16 +214,16 @@ class Quantizer:
         name = node.input[index]
         if node.output[0] in self._products:
             return index < 2
-        if any(name == found.end for found in self._sums.values()):  # which has codes only
+        if any(name == residual.end for residual in self._sums.values()):  # which has codes only
             return True
         if node.op_type in MOVES:
             return index == 0 and node.output[0] in self._scales
-        return any(name == found.residual and product in node.input for product, found in self._sums.items())
+        return any(name == residual.residual and product in node.input for product, residual in self._sums.items())
 
     def _residuals(self, names: dict[str, None]) -> dict[str, _Sum]:
         """Outputs of convolutions that only an Add of another tensor of their shape reads, where that or the sum is one
         of the tensors `names`, which then has both."""
-        found: dict[str, _Sum] = {}
+        sums: dict[str, _Sum] = {}
         for add in reversed(self._proto.graph.node):
             for name, other in zip(add.input, reversed(add.input), strict=True) if add.op_type == "Add" else ():
                 product = self._products.get(name)
@@ -232,10 +232,10 @@ class Quantizer:
                 end = self._behind_limits(add.output[0])
                 fits = product is not None and product.op_type == "Conv" and alone and len(shapes) == 1
                 if fits and name != other and (end in names or other in names):
-                    found[name] = _Sum(other, end)
+                    sums[name] = _Sum(other, end)
                     names.update(dict.fromkeys((other, end)))
                     break
-        return found
+        return sums
 
     def _behind_limits(self, name: str) -> str:
         following = next((one for one in self._proto.graph.node if name in one.input), None)
@@ -293,9 +293,9 @@ class Quantizer:
         return name
 
     def _pair(self, name: str) -> list[Any]:
-        made = pair(name, self._scales[name])
-        self._new += made.constants
-        return list(made.nodes)
+        nodes_of_pair = pair(name, self._scales[name])
+        self._new += nodes_of_pair.constants
+        return list(nodes_of_pair.nodes)
 
     def _axis(self, node: Any, rank: int) -> int:
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}

@@ -114,23 +114,23 @@ class QConfig:
         """Returns the activation bits of a product with constant weights; None: no key says."""
         return self.override.get(f"layer_{layer}.activation", self.activation)
 
-    def precision(self, given: str) -> str:
+    def precision(self, precision_name: str) -> str:
         """The conversion of an ONNX model that `--precision`, or the width of activations, asks for. QConfigError: they
         contradict each other, or no kernel has such activations."""
         if self.activation is None:
-            return self._overridden(given)
+            return self._overridden(precision_name)
         fitting = _PRECISION.get(self.activation)
         if fitting is None:
             raise QConfigError(
                 _ACTIVATION, f"{self.activation} bits: products of an ONNX model take 8, 16 or 32", "E_QBITS",
                 self.activation,
             )  # fmt: skip
-        if given and given not in fitting:
+        if precision_name and precision_name not in fitting:
             raise QConfigError(
-                _ACTIVATION, f"{self.activation} bits are --precision {' or '.join(fitting)}, not {given}", "E_QBITS",
-                self.activation,
+                _ACTIVATION, f"{self.activation} bits are --precision {' or '.join(fitting)}, not {precision_name}",
+                "E_QBITS", self.activation,
             )  # fmt: skip
-        return self._overridden(given or fitting[0])
+        return self._overridden(precision_name or fitting[0])
 
     def _overridden(self, precision: str) -> str:
         """The precision, which overrides of activations need to be int8."""
@@ -154,128 +154,128 @@ class QConfig:
 
     def layers_of(self, role: str) -> tuple[int, ...]:
         """Layers of which an override names a role."""
-        found = (re.fullmatch(rf"layer_(\d+)\.{role}", name) for name in self.override)
-        return tuple(int(match[1]) for match in found if match)
+        matches = (re.fullmatch(rf"layer_(\d+)\.{role}", name) for name in self.override)
+        return tuple(int(match[1]) for match in matches if match)
 
 
 def read_qconfig(values: Mapping[str, Any]) -> QConfig:
     """Reads values by dotted key. QConfigError: an unknown key, a value that its key cannot have."""
-    made = QConfig()
+    config = QConfig()
     for key, value in sorted(values.items(), key=lambda item: not item[0].startswith("bitwidths.")):
         read = _KEYS.get(key, _override if key.startswith(("override.", "layer_")) else _unknown)
-        made = read(made, key, value)
-    for bits, packed in made.packed.items():
-        if packed and made.packing in ("logical", "unpacked_byte"):
-            rule = f"true: packing.mode is {made.packing}, drop one of them"
+        config = read(config, key, value)
+    for bits, packed in config.packed.items():
+        if packed and config.packing in ("logical", "unpacked_byte"):
+            rule = f"true: packing.mode is {config.packing}, drop one of them"
             raise QConfigError(f"packing.use_packed_int{bits}", rule, "E_PACK", value=True)
-    widths = {made.weight, *(made.override[f"layer_{layer}.weight"] for layer in made.layers_of_weights)}
-    if made.group and widths.isdisjoint((2, 4, 8)):
+    widths = {config.weight, *(config.override[f"layer_{layer}.weight"] for layer in config.layers_of_weights)}
+    if config.group and widths.isdisjoint((2, 4, 8)):
         rule = "no weights have 8, 4 or 2 bits: qbits_weight_default: 4, or override.layer_<i>.weight"
-        raise QConfigError("group_size", rule, "E_GROUP", made.group)
-    if made.rounding == GPTQ and widths.isdisjoint((2, 4)):
+        raise QConfigError("group_size", rule, "E_GROUP", config.group)
+    if config.rounding == GPTQ and widths.isdisjoint((2, 4)):
         rule = f"{GPTQ}: no weights have 4 or 2 bits: qbits_weight_default: 4, or override.layer_<i>.weight"
-        raise QConfigError("rounding", rule, "E_ROUNDING", made.rounding)
-    if VQ_BITS not in (made.weight, *made.override.values()):
+        raise QConfigError("rounding", rule, "E_ROUNDING", config.rounding)
+    if VQ_BITS not in (config.weight, *config.override.values()):
         for key in (key for key in values if key.startswith(f"{VQ}.")):
             raise QConfigError(key, f"no weights are {VQ}: qbits_weight_default: {VQ}, or override.layer_<i>.weight")
-    return made
+    return config
 
 
-def _unknown(made: QConfig, key: str, value: Any) -> QConfig:
+def _unknown(config: QConfig, key: str, value: Any) -> QConfig:
     raise QConfigError(
         key, f"no such key; keys are {', '.join(_KEYS)}, override.layer_<i>.weight, .activation or .kv", "E_KEY", value
     )
 
 
-def _override(made: QConfig, key: str, value: Any) -> QConfig:
+def _override(config: QConfig, key: str, value: Any) -> QConfig:
     match = _OVERRIDE.fullmatch(key)
     if match is None or (match[2] is not None and match[3] != "kv"):
-        known = "layer_<i>.weight, layer_<i>.activation, layer_<i>.kv and layer_<i>.head_<j>.kv"
-        raise QConfigError(key, f"no such override; there are {known}, none in time", "E_KEY", value)
+        forms = "layer_<i>.weight, layer_<i>.activation, layer_<i>.kv and layer_<i>.head_<j>.kv"
+        raise QConfigError(key, f"no such override; there are {forms}, none in time", "E_KEY", value)
     name = key.removeprefix("override.")
-    if name in made.override:
+    if name in config.override:
         raise QConfigError(key, f"{name} is given twice, below override and without; drop one", "E_KEY", value)
-    return replace(made, override={**made.override, name: _bits(made, key, match[3], value)})
+    return replace(config, override={**config.override, name: _bits(config, key, match[3], value)})
 
 
-def _bits(made: QConfig, key: str, role: str, value: Any) -> int:
+def _bits(config: QConfig, key: str, role: str, value: Any) -> int:
     if role == "weight" and value == VQ:
         return VQ_BITS
-    allowed = made.bitwidths[role]
+    allowed = config.bitwidths[role]
     if isinstance(value, bool) or value not in allowed:
         raise QConfigError(key, f"{value} bits: must be one of {', '.join(map(str, allowed))}", "E_QBITS", value)
     return int(value)
 
 
 def _default(role: str) -> "Callable[[QConfig, str, Any], QConfig]":
-    def read(made: QConfig, key: str, value: Any) -> QConfig:
-        bits = _bits(made, key, role, value)
+    def read(config: QConfig, key: str, value: Any) -> QConfig:
+        bits = _bits(config, key, role, value)
         if role == "kv":
-            return replace(made, kv=bits, kv_named=True)
-        return replace(made, weight=bits) if role == "weight" else replace(made, activation=bits)
+            return replace(config, kv=bits, kv_named=True)
+        return replace(config, weight=bits) if role == "weight" else replace(config, activation=bits)
 
     return read
 
 
-def _widths(made: QConfig, key: str, value: Any) -> QConfig:
+def _widths(config: QConfig, key: str, value: Any) -> QConfig:
     role = key.split(".")[1]
-    known = ROLE_BITS[role]
-    if not isinstance(value, list) or not value or not all(one in known for one in value):
-        raise QConfigError(key, f"{value}: must be a list of {', '.join(map(str, known))}")
-    return replace(made, bitwidths={**made.bitwidths, role: tuple(value)})
+    widths = ROLE_BITS[role]
+    if not isinstance(value, list) or not value or not all(one in widths for one in value):
+        raise QConfigError(key, f"{value}: must be a list of {', '.join(map(str, widths))}")
+    return replace(config, bitwidths={**config.bitwidths, role: tuple(value)})
 
 
-def _packing(made: QConfig, key: str, value: Any) -> QConfig:
+def _packing(config: QConfig, key: str, value: Any) -> QConfig:
     if value not in PACKINGS:
         raise QConfigError(key, f"{value}: must be one of {', '.join(PACKINGS)}", "E_PACK", value)
-    return replace(made, packing=value)
+    return replace(config, packing=value)
 
 
-def _packed(made: QConfig, key: str, value: Any) -> QConfig:
+def _packed(config: QConfig, key: str, value: Any) -> QConfig:
     if not isinstance(value, bool):
         raise QConfigError(key, f"{value}: must be true or false", "E_PACK", value)
-    return replace(made, packed={**made.packed, int(key[-1]): value})
+    return replace(config, packed={**config.packed, int(key[-1]): value})
 
 
-def _pad_rows(made: QConfig, key: str, value: Any) -> QConfig:
+def _pad_rows(config: QConfig, key: str, value: Any) -> QConfig:
     if not isinstance(value, bool):
         raise QConfigError(key, f"{value}: must be true or false", "E_PACK", value)
-    return replace(made, pad_rows=value)
+    return replace(config, pad_rows=value)
 
 
-def _alignment(made: QConfig, key: str, value: Any) -> QConfig:
+def _alignment(config: QConfig, key: str, value: Any) -> QConfig:
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or value < _LEAST_ALIGNMENT or value & (value - 1):
         raise QConfigError(
             key, f"{value}: must be a power of two of at least {_LEAST_ALIGNMENT} bytes", "E_ALIGN", value
         )
     role = key.split(".")[1].removesuffix("_alignment_bytes")
-    return replace(made, alignment={**made.alignment, role: value})
+    return replace(config, alignment={**config.alignment, role: value})
 
 
-def _scratchpad(made: QConfig, key: str, value: Any) -> QConfig:
+def _scratchpad(config: QConfig, key: str, value: Any) -> QConfig:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise QConfigError(key, f"{value}: must be a whole number above 0", "E_BANK", value)
-    return replace(made, spm={**made.spm, key.split(".")[1]: value})
+    return replace(config, spm={**config.spm, key.split(".")[1]: value})
 
 
-def _vectors(made: QConfig, key: str, value: Any) -> QConfig:
+def _vectors(config: QConfig, key: str, value: Any) -> QConfig:
     name = key.split(".")[1]
     low, high = _VECTORS[name]
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         rule = f"must be {low}, the device has no other" if low == high else f"must be a whole number {low}..{high}"
         raise QConfigError(key, f"{value}: {rule}")
-    return replace(made, vectors=made.vectors._replace(**{name: value})) if low < high else made
+    return replace(config, vectors=config.vectors._replace(**{name: value})) if low < high else config
 
 
 GROUPS = (0, 32, 64, 128)
 """Values of group_size."""
 
 
-def _group(made: QConfig, key: str, value: Any) -> QConfig:
+def _group(config: QConfig, key: str, value: Any) -> QConfig:
     if isinstance(value, bool) or value not in GROUPS:
         raise QConfigError(key, f"{value}: must be one of {', '.join(map(str, GROUPS))}", "E_GROUP", value)
-    return replace(made, group=value)
+    return replace(config, group=value)
 
 
 def _rounding(config: QConfig, key: str, value: Any) -> QConfig:

@@ -61,12 +61,12 @@ class Observed:
         self._counts += np.histogram(values, 2 * _BINS, (-self._end, self._end))[0]
 
     def _widen(self, end: float) -> None:
-        counts, made = self._counts, np.zeros_like(self._counts)
+        counts, result = self._counts, np.zeros_like(self._counts)
         if self._end:
             merged = min(int(end / self._end), 4 * _BINS)
             places = _BINS + (np.arange(2 * _BINS) - _BINS) // merged
-            np.add.at(made, places, counts)
-        self._counts, self._end = made, end
+            np.add.at(result, places, counts)
+        self._counts, self._end = result, end
 
     def range(self, method: str, share: float) -> tuple[float, float]:
         """(least, largest) number that codes should reach."""
@@ -88,10 +88,10 @@ def _limit(sizes: Any, codes: int) -> int:
     width, errors = len(sizes) // _VIEW, _squared_errors(sizes, codes)
     last = np.flatnonzero(sizes)[-1] if sizes.any() else 0
     while True:
-        near, far = sizes[: _VIEW * width], sizes[_VIEW * width :]
+        inner, far = sizes[: _VIEW * width], sizes[_VIEW * width :]
         usable = errors[width - 1 : _VIEW * width : width] <= _LOSS * errors[last]
         usable |= np.arange(width, _VIEW * width + 1, width) > last
-        width_of_range = _least_lost(near.reshape(_VIEW, width).sum(axis=1), int(far.sum()), codes, usable)
+        width_of_range = _least_lost(inner.reshape(_VIEW, width).sum(axis=1), int(far.sum()), codes, usable)
         if width_of_range > codes or width == 1:
             return width_of_range * width
         width //= 2
@@ -101,12 +101,12 @@ def _squared_errors(sizes: Any, codes: int) -> Any:
     """Squared error of all samples, in bins, for codes that reach the end of each bin: that of steps, and that of what
     lies beyond."""
     ends, centres = np.arange(1.0, len(sizes) + 1), np.arange(len(sizes)) + 0.5
-    beyond = [np.append(np.cumsum((sizes * centres**power)[::-1])[::-1][1:], 0) for power in range(3)]
-    inside = sizes.sum() - beyond[0]
-    return (ends / codes) ** 2 / 12 * inside + beyond[2] - 2 * ends * beyond[1] + ends**2 * beyond[0]
+    tail = [np.append(np.cumsum((sizes * centres**power)[::-1])[::-1][1:], 0) for power in range(3)]
+    inside = sizes.sum() - tail[0]
+    return (ends / codes) ** 2 / 12 * inside + tail[2] - 2 * ends * tail[1] + ends**2 * tail[0]
 
 
-def _least_lost(sizes: Any, beyond: int, codes: int, usable: Any) -> int:
+def _least_lost(sizes: Any, outliers: int, codes: int, usable: Any) -> int:
     """The number of bins of which codes keep most: the least divergence of what they are from what they become, with
     all beyond in the last bin (S. Migacz, 8-bit inference with TensorRT, 2017). `usable`: which numbers of bins may be
     it: the whole range, and those that have enough less squared error.
@@ -114,29 +114,29 @@ def _least_lost(sizes: Any, beyond: int, codes: int, usable: Any) -> int:
     A bin of few samples differs from its neighbours by chance, which looks like information: what that adds to the
     divergence, half a sample for each bin that is not a step of its own (Miller-Madow), is no loss.
     """
-    total = max(1, int(sizes.sum()) + beyond)
-    best, found = np.inf, len(sizes)
+    total = max(1, int(sizes.sum()) + outliers)
+    best, best_count = np.inf, len(sizes)
     for count in range(codes, len(sizes) + 1, _STEP):
         if not usable[count - 1]:
             continue
-        kept = sizes[:count].astype(np.float64)
-        whole = kept.copy()
-        whole[-1] += sizes[count:].sum() + beyond
+        head = sizes[:count].astype(np.float64)
+        whole = head.copy()
+        whole[-1] += sizes[count:].sum() + outliers
         group = np.arange(count) * codes // count
-        filled = np.bincount(group, kept > 0, codes)
-        spread = np.bincount(group, kept, codes) / np.maximum(filled, 1)
-        coded = np.where(kept > 0, spread[group], 0)
+        filled = np.bincount(group, head > 0, codes)
+        spread = np.bincount(group, head, codes) / np.maximum(filled, 1)
+        coded = np.where(head > 0, spread[group], 0)
         if not coded.any():
             continue
         p, q = _smooth(whole), _smooth(coded)
-        chance = (np.count_nonzero(kept) - np.count_nonzero(filled)) / (2 * total)
+        chance = (np.count_nonzero(head) - np.count_nonzero(filled)) / (2 * total)
         lost = max(0.0, float((p * np.log(p / q)).sum()) - chance)
         if lost <= best:
-            best, found = lost, count
-    return found
+            best, best_count = lost, count
+    return best_count
 
 
 def _smooth(counts: Any) -> Any:
     """Shares of the bins; none is quite empty."""
-    made = np.maximum(counts, _LITTLE)
-    return made / made.sum()
+    positive = np.maximum(counts, _LITTLE)
+    return positive / positive.sum()

@@ -50,11 +50,11 @@ def least_squares_scales(rows: Values, top: int) -> Values:
     wide = rows.astype(np.float64)
     whole = np.abs(wide).max(axis=1, keepdims=True) / top
     whole[whole <= 0] = 1
-    best, least = whole, np.full(whole.shape, np.inf)
+    best, min_errors = whole, np.full(whole.shape, np.inf)
     for shrink in _SHRINKS if top < np.iinfo(np.int8).max else ():
         scale = whole * shrink
         errors = ((np.clip(np.rint(wide / scale), -top, top) * scale - wide) ** 2).sum(axis=1, keepdims=True)
-        best, least = np.where(errors < least, scale, best), np.minimum(errors, least)
+        best, min_errors = np.where(errors < min_errors, scale, best), np.minimum(errors, min_errors)
     return best[:, 0].astype(np.float32)
 
 

@@ -44,10 +44,10 @@ def firmware(application: str, functions: Sequence[Function], slot: int = DEFAUL
     missing."""
     code = compiled(llvm_module(isa_module(functions), slot), "obj")
     with tempfile.TemporaryDirectory() as scratch:
-        made, out = Path(scratch) / "submit.o", Path(scratch) / "out.elf"
-        made.write_bytes(code)
+        code_object, out = Path(scratch) / "submit.o", Path(scratch) / "out.elf"
+        code_object.write_bytes(code)
         source = gnu.firmware_folder() / "apps" / f"{application}.c"
-        gnu.build_program(out, [source], flags=FLAGS, slot=slot, debug=False, objects=[made])
+        gnu.build_program(out, [source], flags=FLAGS, slot=slot, debug=False, objects=[code_object])
         return out.read_bytes()
 
 
@@ -61,8 +61,8 @@ def image(
         raise ModelError("--submit generated: is for models whose weights are in the image")
     content = [Piece(program.memory.address(program.graph, name), data) for name, data in inputs.items()]
     content += () if bare else constants(program)
-    given = {"commands": len(program.commands), **(arguments or {})}
-    return with_pieces(firmware(application, functions, slot), content, program.end, given)
+    words = {"commands": len(program.commands), **(arguments or {})}
+    return with_pieces(firmware(application, functions, slot), content, program.end, words)
 
 
 def compiled(text: str, kind: str) -> bytes:

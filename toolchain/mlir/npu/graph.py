@@ -47,16 +47,16 @@ def module_of(graph: Graph) -> b.ModuleOp:
     for layer in graph.layers:
         block.add_op(_operation(layer, values))
     order = b.ArrayAttr([b.StringAttr(name) for name in graph.tensors])
-    made = dialect.GraphOp.create(operands=[values[name] for name in graph.outputs], attributes={"order": order})
-    block.add_op(made)
+    order_op = dialect.GraphOp.create(operands=[values[name] for name in graph.outputs], attributes={"order": order})
+    block.add_op(order_op)
     function = FuncOp(_symbol(graph.name), ((), ()), Region(block))
     function.attributes["npu.graph"] = b.StringAttr(graph.name)
     return b.ModuleOp([function])
 
 
 def _hint(name: str) -> str | None:
-    made = "".join(letter if letter.isalnum() else "_" for letter in name)
-    return f"t_{made}" if not made[:1].isalpha() else made
+    identifier = "".join(letter if letter.isalnum() else "_" for letter in name)
+    return f"t_{identifier}" if not identifier[:1].isalpha() else identifier
 
 
 def _symbol(name: str) -> str:
@@ -166,16 +166,20 @@ def _one_line(error: Exception) -> str:
 
 
 def _order(op: Operation, graph: Graph) -> list[str]:
-    given = op.attributes.get("order")
-    names = [one.data for one in given.data if isinstance(one, b.StringAttr)] if isinstance(given, b.ArrayAttr) else []
+    attribute = op.attributes.get("order")
+    names = (
+        [one.data for one in attribute.data if isinstance(one, b.StringAttr)]
+        if isinstance(attribute, b.ArrayAttr)
+        else []
+    )
     return names if sorted(names) == sorted(graph.tensors) else list(graph.tensors)
 
 
 def _name(source: Source, op: Operation, values: Mapping[SSAValue, str], value: SSAValue) -> str:
-    found = values.get(value)
-    if found is None:
+    known_name = values.get(value)
+    if known_name is None:
         source.refuse(op, "an operand is no tensor of the graph")
-    return found
+    return known_name
 
 
 def _declare(source: Source, op: Operation, graph: Graph, values: dict[SSAValue, str], inputs: dict[int, str]) -> None:
@@ -188,18 +192,18 @@ def _declare(source: Source, op: Operation, graph: Graph, values: dict[SSAValue,
     memory = dialect.space(kind)
     if memory not in _CLASSES:
         source.refuse(op, f"memory {memory}: a tensor of the graph is in {' or '.join(_CLASSES)}")
-    given: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for field in fields(TensorIR):
         if field.name in op.attributes and field.name not in _SHOWN:
-            given[field.name] = from_attribute(source, op, field.name, None)
-            if field.default is not MISSING and type(given[field.name]) is not type(field.default):
+            attributes[field.name] = from_attribute(source, op, field.name, None)
+            if field.default is not MISSING and type(attributes[field.name]) is not type(field.default):
                 source.refuse(op, f"attribute {field.name}: must be of type {type(field.default).__name__}")
-    if given.get("role") not in list(Role) or not isinstance(given.get("id"), str):
+    if attributes.get("role") not in list(Role) or not isinstance(attributes.get("id"), str):
         source.refuse(op, f"needs attributes id, and role, one of {', '.join(Role)}")
-    given["role"] = Role(given["role"])
+    attributes["role"] = Role(attributes["role"])
     if isinstance(op, dialect.ViewOp):
-        given["view_of"] = _name(source, op, values, op.operands[0])
-    tensor = TensorIR(shape=shape, dtype=_TYPES[kind.element_type], storage_class=_CLASSES[memory], **given)
+        attributes["view_of"] = _name(source, op, values, op.operands[0])
+    tensor = TensorIR(shape=shape, dtype=_TYPES[kind.element_type], storage_class=_CLASSES[memory], **attributes)
     if tensor.id in graph.tensors:
         source.refuse(op, f"tensor {tensor.id} is there already: give it another id")
     graph.tensors[tensor.id] = tensor
@@ -214,16 +218,16 @@ def _declare(source: Source, op: Operation, graph: Graph, values: dict[SSAValue,
 
 
 def _values(source: Source, op: dialect.ConstantOp, tensor: TensorIR) -> Values:
-    wanted, data = NUMPY.get(tensor.dtype, np.dtype(np.uint8)), op.value.data.data
+    dtype, data = NUMPY.get(tensor.dtype, np.dtype(np.uint8)), op.value.data.data
     shape = tuple(op.value.type.get_shape())
     count = math.prod(shape)
-    if len(data) == wanted.itemsize != count * wanted.itemsize:
-        return np.broadcast_to(np.frombuffer(data, wanted), shape)
-    if len(data) != count * wanted.itemsize:
+    if len(data) == dtype.itemsize != count * dtype.itemsize:
+        return np.broadcast_to(np.frombuffer(data, dtype), shape)
+    if len(data) != count * dtype.itemsize:
         source.refuse(
-            op, f"value has {len(data)} bytes, {count} elements of {tensor.dtype.name} need {wanted.itemsize} each"
+            op, f"value has {len(data)} bytes, {count} elements of {tensor.dtype.name} need {dtype.itemsize} each"
         )
-    return np.frombuffer(data, wanted).reshape(shape)
+    return np.frombuffer(data, dtype).reshape(shape)
 
 
 def from_attribute(source: Source, op: Operation, name: str, otherwise: Any) -> LayerAttribute:

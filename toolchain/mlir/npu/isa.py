@@ -37,7 +37,7 @@ class Function(NamedTuple):
 
 def isa_module(functions: Sequence[Function]) -> b.ModuleOp:
     """The module of functions, their commands in the order of submission."""
-    data, made = list[Operation](), list[FuncOp]()
+    data, module_functions = list[Operation](), list[FuncOp]()
     numbers = count()
     for function in functions:
         kinds = [b.i32] * len(function.words)
@@ -48,16 +48,16 @@ def isa_module(functions: Sequence[Function]) -> b.ModuleOp:
             word = b.IntegerAttr(address, b.i64)
             entry.add_op(dialect.PatchOp.create(operands=[argument], attributes={"address": word}))
         if function.by_position:
-            chosen = [Block() for _ in function.by_position]
+            targets = [Block() for _ in function.by_position]
             at = {"at": to_attribute(tuple(function.by_position))}
-            entry.add_op(dialect.ChooseOp.build(operands=[entry.args[0]], attributes=at, successors=[chosen]))
-            for block, commands in zip(chosen, function.by_position.values(), strict=True):
+            entry.add_op(dialect.ChooseOp.build(operands=[entry.args[0]], attributes=at, successors=[targets]))
+            for block, commands in zip(targets, function.by_position.values(), strict=True):
                 data += _submitted(block, commands, numbers)
-            blocks += chosen
+            blocks += targets
         else:
             data += _submitted(entry, function.commands, numbers)
-        made.append(FuncOp(function.name, (kinds, [dialect.Ticket()]), Region(blocks)))
-    return b.ModuleOp([*data, *made])
+        module_functions.append(FuncOp(function.name, (kinds, [dialect.Ticket()]), Region(blocks)))
+    return b.ModuleOp([*data, *module_functions])
 
 
 def _submitted(block: Block, commands: Sequence[Command], numbers: Iterator[int]) -> Iterator[Operation]:
@@ -85,10 +85,10 @@ def _data(index: int, command: Command) -> Iterator[Operation]:
     values = command.descriptor._asdict()
     if command.block is not None:
         block = command.block._asdict()
-        own = command.block.own(opcode)
+        per_op = command.block.own(opcode)
         del block["per_op"]
         named = {"sym_name": f"block{index}", "operation": opcode.name}
-        yield dialect.ExtendedOp.create(attributes=_attributes(named, {**block, **own}))
+        yield dialect.ExtendedOp.create(attributes=_attributes(named, {**block, **per_op}))
         words["block"], values["param1"] = f"block{index}", 0
     yield dialect.DescriptorOp.create(attributes=_attributes(words, values))
 
@@ -129,8 +129,8 @@ def _read(op: dialect.DescriptorOp | dialect.ExtendedOp) -> Data:
             packed = Descriptor(**values).pack()
         else:
             layout = LAYOUTS.get(Opcode[texts.get("operation", "NOP")], ())
-            own = {word.name: values.pop(word.name) for word in layout if word.name in values}
-            packed = Extended(**values, per_op=pack_words(layout, own) if layout else b"").pack()
+            per_op = {word.name: values.pop(word.name) for word in layout if word.name in values}
+            packed = Extended(**values, per_op=pack_words(layout, per_op) if layout else b"").pack()
     except (AbiError, KeyError, TypeError) as error:
         raise ModelError(f"{op.name} @{name}: {error}: correct the field") from None
     words = tuple(int.from_bytes(packed[at : at + 4], "little") for at in range(0, len(packed), 4))

@@ -91,8 +91,8 @@ def _global(one: Data) -> Iterator[str]:
         yield f"  %1 = {_array(one.words[:_PARAM1])}"
         yield f"  %2 = llvm.mlir.addressof @{one.block} : !llvm.ptr"
         yield f"  %3 = {_array(one.words[_PARAM1 + 1 :])}"
-        for index, made in enumerate(("%4", "%5", "%6")):
-            yield f"  {made} = llvm.insertvalue %{index + 1}, %{0 if index == 0 else 3 + index}[{index}] : {_STRUCT}"
+        for index, result in enumerate(("%4", "%5", "%6")):
+            yield f"  {result} = llvm.insertvalue %{index + 1}, %{0 if index == 0 else 3 + index}[{index}] : {_STRUCT}"
         yield f"  llvm.return %6 : {_STRUCT}"
     yield "}"
 
@@ -219,15 +219,15 @@ class _Function:
     def _enqueue(self, one: Data) -> str:
         """The instruction, again while the queue is full."""
         address = self._value(f"llvm.mlir.addressof @{one.name} : !llvm.ptr")
-        busy, again, done = self._constant(-ReturnCode.EBUSY), self._label(), self._label()
-        self._emit(f"llvm.br {again}")
-        self._text.append(f"{again}:")
+        busy, retry, done = self._constant(-ReturnCode.EBUSY), self._label(), self._label()
+        self._emit(f"llvm.br {retry}")
+        self._text.append(f"{retry}:")
         row = encoding("ENQCMD_T")
         text = f".insn r CUSTOM_{self.slot}, {row.funct3}, {row.funct7:#x}, $0, $1, x0"
         kinds = "(!llvm.ptr) -> i32"
         ticket = self._value(f'llvm.inline_asm has_side_effects "{text}", "=r,r,~{{memory}}" {address} : {kinds}')
         full = self._value(f'llvm.icmp "eq" {ticket}, {busy} : i32')
-        self._emit(f"llvm.cond_br {full} weights(dense<[1, 2000]> : vector<2xi32>), {again}, {done}")
+        self._emit(f"llvm.cond_br {full} weights(dense<[1, 2000]> : vector<2xi32>), {retry}, {done}")
         self._text.append(f"{done}:")
         return ticket
 
@@ -243,8 +243,8 @@ class _Function:
                 pointer = self._value(f"llvm.mlir.addressof @{one.block} : !llvm.ptr")
                 value = self._value(f"llvm.ptrtoint {pointer} : !llvm.ptr to i32")
             elif index in _TIMES and _is_kernel(one):
-                own = self._value(f"llvm.mlir.addressof @{one.name} : !llvm.ptr")
-                from_there = self._address(own, self._constant(4 * index))
+                descriptor = self._value(f"llvm.mlir.addressof @{one.name} : !llvm.ptr")
+                from_there = self._address(descriptor, self._constant(4 * index))
                 value = self._value(f"llvm.load volatile {from_there} : !llvm.ptr -> i32")
             else:
                 value = self._constant(word)

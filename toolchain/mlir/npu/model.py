@@ -27,13 +27,13 @@ def model_of(graph: Graph, name: str) -> OnnxModel:
     kinds = {data: kind for kind, data in reversed(ONNX.items())}
 
     def values(names: tuple[str, ...]) -> list[Any]:
-        made: list[Any] = []
+        infos: list[Any] = []
         for one in names:
             tensor = graph.tensors[one]
             code = helper.np_dtype_to_tensor_dtype(NUMPY[tensor.dtype])
             assert tensor.dtype in kinds
-            made.append(helper.make_tensor_value_info(one, code, tensor.shape))
-        return made
+            infos.append(helper.make_tensor_value_info(one, code, tensor.shape))
+        return infos
 
     proto = helper.make_model(
         helper.make_graph([], graph.name or "graph", values(graph.inputs), values(graph.outputs)),

@@ -65,10 +65,16 @@ class Event(ParametrizedAttribute, TypeAttribute):
 
 def space(kind: b.MemRefType) -> str:
     """The memory of a buffer: dram, spm, or a bank of it such as spm3. VerifyException for another."""
-    found = kind.memory_space
-    name = found.data if isinstance(found, b.StringAttr) else SPACES[DRAM] if isinstance(found, b.NoneAttr) else ""
+    memory_space = kind.memory_space
+    name = (
+        memory_space.data
+        if isinstance(memory_space, b.StringAttr)
+        else SPACES[DRAM]
+        if isinstance(memory_space, b.NoneAttr)
+        else ""
+    )
     if name not in SPACES.values() and not (name.startswith("spm") and name[3:].isdecimal()):
-        raise VerifyException(f"memory space {found}: must be dram, spm or a bank of it such as spm0")
+        raise VerifyException(f"memory space {memory_space}: must be dram, spm or a bank of it such as spm0")
     return name
 
 
@@ -85,10 +91,10 @@ OWN = ("id", "graph_attributes")
 """Attributes of an operation that are no attributes of a layer."""
 
 
-def _no_unknown(op: Operation, known: Sequence[str]) -> None:
+def _no_unknown(op: Operation, allowed: Sequence[str]) -> None:
     for name in op.attributes:
-        if name not in known:
-            raise VerifyException(f"has no attribute {name}; it has {', '.join(known)}")
+        if name not in allowed:
+            raise VerifyException(f"has no attribute {name}; it has {', '.join(allowed)}")
 
 
 class LayerOperation(IRDLOperation):
@@ -218,9 +224,9 @@ class WaitOp(IRDLOperation):
 # -- instructions ------------------------------------------------------------------------------------------------------
 
 
-def _integers(op: Operation, names: Sequence[str], known: Sequence[str]) -> None:
+def _integers(op: Operation, names: Sequence[str], allowed: Sequence[str]) -> None:
     for name in op.attributes:
-        if name not in known:
+        if name not in allowed:
             raise VerifyException(f"has no field {name}; it has {', '.join(names)}")
         if name in names and not isinstance(op.attributes[name], b.IntegerAttr | b.DenseArrayBase):
             raise VerifyException(f"field {name}: must be a whole number, or a list of them")

@@ -212,18 +212,18 @@ def with_body(op: type[IRDLOperation], parser: Parser) -> Operation:
         attributes = parser.parse_optional_attr_dict()
         parser.parse_punctuation("}")
     ins, outs = _operands(parser, "ins"), _operands(parser, "outs")
-    given = dict[str, Any]()
+    body_attributes = dict[str, Any]()
     if parser.parse_optional_keyword("dimensions"):
         parser.parse_punctuation("=")
         numbers = parser.parse_comma_separated_list(Parser.Delimiter.SQUARE, parser.parse_integer)
-        given["dimensions"] = DenseArrayBase.from_list(i64, numbers)
-    given |= parser.parse_optional_attr_dict()
+        body_attributes["dimensions"] = DenseArrayBase.from_list(i64, numbers)
+    body_attributes |= parser.parse_optional_attr_dict()
     if short:
         body = _short_body(parser, op.name, short, attributes, ins, outs)
     else:
         arguments = parser.parse_comma_separated_list(Parser.Delimiter.PAREN, parser.parse_argument)
         body = parser.parse_region(arguments)
-    return make(op, [*ins, *outs], [one.type for one in outs], given, [body])
+    return make(op, [*ins, *outs], [one.type for one in outs], body_attributes, [body])
 
 
 def _short_body(
@@ -240,8 +240,8 @@ def _short_body(
     inside = parser.ctx.get_optional_op(short)
     if inside is None:
         parser.raise_error(f"Operation {short} is not registered")
-    made = inside.create(operands=arguments, result_types=[kinds[-1]], attributes=attributes)
-    block.add_ops([made, YieldOp(made.results[0])])
+    body_op = inside.create(operands=arguments, result_types=[kinds[-1]], attributes=attributes)
+    block.add_ops([body_op, YieldOp(body_op.results[0])])
     return Region(block)
 
 
@@ -314,16 +314,16 @@ def _const(op: type[IRDLOperation], parser: Parser) -> Operation:
     return make(op, [], kind.outputs if isinstance(kind, FunctionType) else [kind], attributes)
 
 
-def _extended(known: Dialect, more: Iterable[type[Operation]]) -> Dialect:
+def _extended(dialect: Dialect, more: Iterable[type[Operation]]) -> Dialect:
     """A dialect of xDSL with operations added or replaced."""
-    operations = {op.name: op for op in known.operations} | {op.name: op for op in more}
-    return Dialect(known.name, list(operations.values()), list(known.attributes))
+    operations = {op.name: op for op in dialect.operations} | {op.name: op for op in more}
+    return Dialect(dialect.name, list(operations.values()), list(dialect.attributes))
 
 
 def context() -> Context:
     """A context of xDSL with resources of its own: builtin, func, cf, scf, arith, math, tensor, linalg, tosa, npu, and
     variables of ml_program, which are read over."""
-    found = Context(allow_unregistered=True)
+    context_of_parser = Context(allow_unregistered=True)
     named = [operation(f"linalg.{name}", structured) for name in _STRUCTURED.split()]
     bodies = [operation(f"linalg.{name}", with_body) for name in ("map", "reduce")]
     bodies.append(operation("linalg.generic", generic))
@@ -340,16 +340,23 @@ def context() -> Context:
     shaped = [operation("tensor.expand_shape", expand_shape)]
     shaped += [operation(f"tensor.{name}", packed) for name in ("pack", "unpack")]
     bodies += [operation(f"linalg.{name}", packed) for name in ("pack", "unpack")]
-    kept = builtin.Builtin
-    found.load_dialect(Dialect(kept.name, list(kept.operations), list(kept.attributes), [OpAsmDialectInterface()]))
-    found.load_dialect(func.Func)
-    found.load_dialect(cf.Cf)
-    found.load_dialect(_extended(arith.Arith, arithmetic))
-    found.load_dialect(math.Math)
-    found.load_dialect(scf.Scf)
-    found.load_dialect(_extended(tensor.Tensor, shaped))
-    found.load_dialect(_extended(linalg.Linalg, [*named, *bodies]))
-    found.load_dialect(Dialect("tosa", tosa, []))
-    found.load_dialect(Dialect("ml_program", [operation(GLOBAL, _global)], []))
-    found.load_dialect(Npu)
-    return found
+    builtin_dialect = builtin.Builtin
+    context_of_parser.load_dialect(
+        Dialect(
+            builtin_dialect.name,
+            list(builtin_dialect.operations),
+            list(builtin_dialect.attributes),
+            [OpAsmDialectInterface()],
+        )
+    )
+    context_of_parser.load_dialect(func.Func)
+    context_of_parser.load_dialect(cf.Cf)
+    context_of_parser.load_dialect(_extended(arith.Arith, arithmetic))
+    context_of_parser.load_dialect(math.Math)
+    context_of_parser.load_dialect(scf.Scf)
+    context_of_parser.load_dialect(_extended(tensor.Tensor, shaped))
+    context_of_parser.load_dialect(_extended(linalg.Linalg, [*named, *bodies]))
+    context_of_parser.load_dialect(Dialect("tosa", tosa, []))
+    context_of_parser.load_dialect(Dialect("ml_program", [operation(GLOBAL, _global)], []))
+    context_of_parser.load_dialect(Npu)
+    return context_of_parser

@@ -96,8 +96,8 @@ class Source:
         self._lines = [0, *(at + 1 for at, letter in enumerate(text) if letter == "\n")]
         self.context = context()
         self._begins: dict[Operation, int] = {}
-        if found := _DIMENSIONS.search(text):
-            self._fail(found.start(), f"a type has at most {MOST_DIMENSIONS} dimensions: use fewer")
+        if match := _DIMENSIONS.search(text):
+            self._fail(match.start(), f"a type has at most {MOST_DIMENSIONS} dimensions: use fewer")
         parser = _Parser(self.context, "", name)
         try:
             parser = _Parser(self.context, text, name)

@@ -162,8 +162,8 @@ def integers(value: Attribute | None) -> tuple[int, ...] | None:
         kind, count = value.type.element_type, math.prod(value.type.get_shape())
         if not isinstance(kind, b.IntegerType | b.IndexType) or count > MOST_INTEGERS:
             return None
-        found = tuple(int(one) for one in value.get_values())
-        return found * count if len(found) == 1 else found
+        values = tuple(int(one) for one in value.get_values())
+        return values * count if len(values) == 1 else values
     if isinstance(value, b.IntegerAttr):
         return (value.value.data,)
     return None
