@@ -8,7 +8,6 @@ is a cycle of the DRAM's command clock (nCK). A part of the event loop, in the n
 
 from npu_device.dram.state import (
     FOREVER,
-    BankGroup,
     DramBank,
     DramRank,
     DramTimes,
@@ -56,8 +55,8 @@ def set_region(request: Request, address: int, rows: int, row_bytes: int, stride
 def begin_row(request: Request) -> None:
     """Go to the first burst of the region's row at `request.begin`."""
     alignment = request.alignment
-    request.address = request.begin // alignment * alignment
-    request.row_end = (request.begin + request.row_bytes + alignment - 1) // alignment * alignment
+    request.address = request.begin & -alignment
+    request.row_end = request.begin + request.row_bytes + alignment - 1 & -alignment
 
 
 def next_burst(request: Request) -> int:
@@ -191,16 +190,11 @@ def serve_segments(dram: TimedDram, t: int) -> None:
 
 def serve_next(dram: TimedDram, until: int) -> int:
     """Serve the row segment that is chosen first, if that is before DRAM cycle `until`: whether one was."""
-    soonest = dram.choices[1]
-    if soonest >= until:
+    choice = dram.choices[1]
+    soonest = choice >> dram.times.channel_bits
+    if choice == FOREVER or soonest >= until:
         return 0
-    count = len(dram.channels)
-    node = 1
-    while node < count:
-        node *= 2
-        if dram.choices[node] != soonest:
-            node += 1
-    chosen = node - count
+    chosen = choice & dram.times.channel_mask
     channel = dram.channels[chosen]
     index = select_segment(channel, dram.times.passes)
     channel.passed = channel.passed + 1 if index else 0
@@ -229,14 +223,16 @@ def update_choice(dram: TimedDram, index: int) -> None:
     """Update the DRAM cycle at which a channel chooses its next row segment, and the first of all channels."""
     channel = dram.channels[index]
     node = len(dram.channels) + index
-    dram_cycle = max(channel.decision, channel.queue[0].since) if channel.queue else FOREVER
-    dram.choices[node] = dram_cycle
+    choice = FOREVER
+    if channel.queue:
+        choice = max(channel.decision, channel.queue[0].since) << dram.times.channel_bits | index
+    dram.choices[node] = choice
     while node > 1:
-        dram_cycle = min(dram_cycle, dram.choices[node ^ 1])
+        choice = min(choice, dram.choices[node ^ 1])
         node >>= 1
-        if dram.choices[node] == dram_cycle:
+        if dram.choices[node] == choice:
             return
-        dram.choices[node] = dram_cycle
+        dram.choices[node] = choice
 
 
 def select_segment(channel: TimedChannel, passes: int) -> int:
@@ -271,56 +267,56 @@ def serve(dram: TimedDram, index: int, first: int, count: int, write: int, since
     """
     times = dram.times
     channel = dram.channels[index]
+    row = first >> times.row_shift
+    base = index * times.banks + (bank_of(times, first) ^ dram.places[first & times.period - 1])
     end = first + count
     begin = end
     if times.distance:
         begin = min(end, first + times.period)
     column = 0
+    column_at = channel.column_at
     burst = first
-    while burst < end:
-        number = bank_of(times, burst)
-        bank = dram.banks[index * times.banks + number]
-        group = dram.groups[index * times.groups + (number >> times.bank_bits)]
-        rank = dram.ranks[index * times.ranks + (number >> times.bank_bits + times.group_bits)]
-        if burst < begin:
-            row = burst >> times.row_shift
-            bus = max(since, channel.column_at, group.column_at)
-            if channel.write != write or channel.rank is not rank:
-                bus = max(bus, turnaround_end(times, channel, rank, write))
-            if not write:
-                bus = max(bus, rank.read_at, group.read_at)
-            if bank.row == row:
-                column = max(bus, bank.column_at)
-            else:
-                column = max(bus, earliest_activation(times, bank, group, rank, since) + times.rcd)
-            while column >= channel.refresh_at:
-                refresh(dram, index, column)
-                column = max(bus, earliest_activation(times, bank, group, rank, since) + times.rcd)
-                begin = end
-            if bank.row != row:
-                activate(times, bank, group, rank, row, earliest_activation(times, bank, group, rank, since))
-                channel.activations += 1
+    while burst < begin:
+        bank = dram.banks[base ^ dram.places[burst & times.period - 1]]
+        group = bank.group
+        rank = bank.rank
+        bus = max(since, column_at, group.column_at)
+        if channel.write != write or channel.rank is not rank:
+            bus = max(bus, turnaround_end(times, channel, rank, write, column_at))
             channel.write = write
             channel.rank = rank
+        if not write:
+            bus = max(bus, rank.read_at, group.read_at)
+        activation = -1
+        if bank.row == row:
+            column = max(bus, bank.column_at)
         else:
-            column += times.distance * times.slowdown
-        if write:
-            data_end = column + times.cwl + times.burst
-            rank.read_at = data_end + times.wtr_s
-            group.read_at = data_end + times.wtr_l
-            bank.precharge_at = max(bank.precharge_at, data_end + times.wr)
-        else:
-            bank.precharge_at = max(bank.precharge_at, column + times.rtp)
-        group.column_at = column + times.ccd_l
-        channel.column_at = column + times.spacing * times.slowdown
+            activation = earliest_activation(times, bank, since)
+            column = max(bus, activation + times.rcd)
+        while column >= channel.refresh_at:
+            refresh(dram, index, column)
+            activation = earliest_activation(times, bank, since)
+            column = max(bus, activation + times.rcd)
+            begin = end
+        if activation >= 0:
+            activate(times, bank, row, activation)
+            channel.activations += 1
+        column_at = column + times.spacing * times.slowdown
+        access_bank(times, bank, column, write)
         burst += 1
-        if burst == begin and burst < end:
-            last = column + (end - burst) * times.distance * times.slowdown
-            if last >= channel.refresh_at:
-                begin = end
-            elif end - burst > times.period:  # those of before the last period leave no trace
-                column += (end - burst - times.period) * times.distance * times.slowdown
-                burst = end - times.period
+        if burst == begin and column + (end - burst) * times.distance * times.slowdown >= channel.refresh_at:
+            begin = end
+    if burst < end:
+        distance = times.distance * times.slowdown
+        if end - burst > times.period:  # those of before the last period leave no trace
+            column += (end - burst - times.period) * distance
+            burst = end - times.period
+        while burst < end:
+            column += distance
+            access_bank(times, dram.banks[base ^ dram.places[burst & times.period - 1]], column, write)
+            burst += 1
+        column_at = column + times.spacing * times.slowdown
+    channel.column_at = column_at
     channel.bursts += count
     channel.decision = column
     if times.closed:
@@ -328,9 +324,22 @@ def serve(dram: TimedDram, index: int, first: int, count: int, write: int, since
     return column + (times.cwl if write else times.cl) + times.burst
 
 
-def turnaround_end(times: DramTimes, channel: TimedChannel, rank: DramRank, write: int) -> int:
-    """DRAM cycle before which the data bus does not take another direction, or another rank."""
-    column = channel.column_at
+def access_bank(times: DramTimes, bank: DramBank, column: int, write: int) -> None:
+    """A bank reads or writes a burst at a DRAM cycle."""
+    group = bank.group
+    group.column_at = column + times.ccd_l
+    if write:
+        data_end = column + times.cwl + times.burst
+        bank.rank.read_at = data_end + times.wtr_s
+        group.read_at = data_end + times.wtr_l
+        bank.precharge_at = max(bank.precharge_at, data_end + times.wr)
+    else:
+        bank.precharge_at = max(bank.precharge_at, column + times.rtp)
+
+
+def turnaround_end(times: DramTimes, channel: TimedChannel, rank: DramRank, write: int, column: int) -> int:
+    """DRAM cycle before which the data bus, which takes no burst before DRAM cycle `column`, does not take another
+    direction, or another rank."""
     if channel.rank is None:
         return column
     if channel.rank is not rank:
@@ -342,16 +351,20 @@ def turnaround_end(times: DramTimes, channel: TimedChannel, rank: DramRank, writ
     return column
 
 
-def earliest_activation(times: DramTimes, bank: DramBank, group: BankGroup, rank: DramRank, since: int) -> int:
+def earliest_activation(times: DramTimes, bank: DramBank, since: int) -> int:
     """DRAM cycle at which a bank opens another row, requested since a DRAM cycle."""
+    group = bank.group
+    rank = bank.rank
     dram_cycle = max(since, bank.activate_at, rank.activate_at, group.activate_at, rank.window[rank.oldest])
     if bank.row >= 0:
         dram_cycle = max(dram_cycle, max(since, bank.precharge_at) + times.rp)
     return dram_cycle
 
 
-def activate(times: DramTimes, bank: DramBank, group: BankGroup, rank: DramRank, row: int, dram_cycle: int) -> None:
+def activate(times: DramTimes, bank: DramBank, row: int, dram_cycle: int) -> None:
     """A bank opens a row at a DRAM cycle."""
+    group = bank.group
+    rank = bank.rank
     bank.row = row
     bank.activate_at = dram_cycle + times.ras + times.rp
     bank.column_at = dram_cycle + times.rcd

@@ -1,9 +1,9 @@
 """The records of a timed DRAM of a configuration after power-up: parameters, closed rows, empty queues."""
 
-from math import prod
 from typing import Any
 
 from npu_device.config import NpuConfig
+from npu_device.dram.controller import bank_of
 from npu_device.dram.state import FOREVER
 
 
@@ -16,7 +16,7 @@ def capacities(config: NpuConfig) -> dict[str, int]:
     return {
         "choices": 2 * dram.channels, "channels": dram.channels, "banks": groups * timing.banks, "groups": groups,
         "ranks": dram.channels * timing.ranks, "requests": requests, "free_requests": requests, "segments": segments,
-        "free_segments": segments,
+        "free_segments": segments, "places": _period(config),
     }  # fmt: skip
 
 
@@ -30,11 +30,34 @@ def power_up(dram: Any, config: NpuConfig, way_back: int) -> None:
     for name in ("channels", "banks", "groups", "ranks", "requests", "segments"):
         for _ in range(counts[name]):
             getattr(dram, name).add()
+    times = dram.times
+    for index, bank in enumerate(dram.banks):
+        bank.group = dram.groups[index >> times.bank_bits]
+        bank.rank = dram.ranks[index >> times.bank_bits + times.group_bits]
+    dram.places.fill([bank_of(times, burst) for burst in range(times.period)])
     for channel in dram.channels:
         channel.refresh_at = config.dram.timed.timing.refi or FOREVER
     dram.choices.fill([FOREVER] * counts["choices"])
     dram.free_requests.fill(dram.requests)
     dram.free_segments.fill(dram.segments)
+
+
+def _fields(config: NpuConfig) -> list[tuple[str, int]]:
+    """Fields of an address below the row, from high bits to low, and how many values each has."""
+    device = config.dram.timed.timing
+    sizes = {
+        "column": device.row_bytes // device.burst_bytes, "group": device.groups, "bank": device.banks,
+        "rank": device.ranks,
+    }  # fmt: skip
+    return [(name, sizes[name]) for name in config.dram.timed.mapping.split("-")[1:]]
+
+
+def _period(config: NpuConfig) -> int:
+    """Consecutive bursts after which the same bank comes again."""
+    period = 1
+    for name, size in _fields(config):
+        period = 1 if name == "column" else period * size
+    return period
 
 
 def _set_times(times: Any, config: NpuConfig) -> None:
@@ -52,20 +75,15 @@ def _set_times(times: Any, config: NpuConfig) -> None:
     times.channel_mask = dram.channels - 1
     times.hash = int(dram.timed.hash == "xor")
     times.bank_hash = times.hash * (device.groups * device.banks - 1)
-    sizes = {
-        "column": device.row_bytes // device.burst_bytes, "group": device.groups, "bank": device.banks,
-        "rank": device.ranks,
-    }  # fmt: skip
-    fields = dram.timed.mapping.split("-")
     shift = 0
-    for name in reversed(fields[1:]):  # the row is above all others
+    for name, size in reversed(_fields(config)):
         if name != "column":
             setattr(times, f"{name}_shift", shift)
-            setattr(times, f"{name}_mask", sizes[name] - 1)
-        shift += sizes[name].bit_length() - 1
+            setattr(times, f"{name}_mask", size - 1)
+        shift += size.bit_length() - 1
     times.row_shift = shift
     times.spacing = device.spacing
-    times.period = prod(sizes[name] for name in fields[fields.index("column") + 1 :])
+    times.period = _period(config)
     if times.period == 1:
         times.distance = max(device.spacing, device.ccd_l)
     elif times.period * device.spacing >= device.ccd_l and device.ranks == 1:

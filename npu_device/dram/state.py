@@ -12,20 +12,6 @@ FOREVER = LATEST
 
 
 @record
-class DramBank:
-    """A bank of a timed DRAM channel."""
-
-    row: int = -1
-    """The open row; -1: none."""
-    activate_at: int = 0
-    """DRAM cycle before which no row is opened (tRC, tRP, refresh)."""
-    column_at: int = 0
-    """DRAM cycle before which the open row is neither read nor written (tRCD)."""
-    precharge_at: int = 0
-    """DRAM cycle before which the row is not closed (tRAS, tRTP, tWR)."""
-
-
-@record
 class BankGroup:
     """A bank group of a rank."""
 
@@ -49,6 +35,22 @@ class DramRank:
     """DRAM cycles before which no further row is opened, by tFAW: a ring of the last four activations."""
     oldest: int = 0
     """Index of the oldest of them."""
+
+
+@record
+class DramBank:
+    """A bank of a timed DRAM channel."""
+
+    row: int = -1
+    """The open row; -1: none."""
+    activate_at: int = 0
+    """DRAM cycle before which no row is opened (tRC, tRP, refresh)."""
+    column_at: int = 0
+    """DRAM cycle before which the open row is neither read nor written (tRCD)."""
+    precharge_at: int = 0
+    """DRAM cycle before which the row is not closed (tRAS, tRTP, tWR)."""
+    group: BankGroup = REFERENCE
+    rank: DramRank = REFERENCE
 
 
 @record
@@ -208,13 +210,15 @@ class TimedDram:
     served_until: int = 0
     """Cycle before which all row segments have been chosen."""
     choices: list[int] = items()
-    """A binary tree of DRAM cycles, from index 1: its leaves are those at which channels choose their next row segment,
-    FOREVER where none is queued, and each node has the first of both below it."""
+    """A binary tree from index 1: its leaves are the DRAM cycles at which channels choose their next row segment, with
+    the channel in their low bits, FOREVER where none is queued, and each node is the least of both below it."""
     channels: list[TimedChannel] = records()
     banks: list[DramBank] = records()
     """Banks of all channels."""
     groups: list[BankGroup] = records()
     ranks: list[DramRank] = records()
+    places: list[int] = items()
+    """Banks of consecutive bursts, from one whose number is a multiple of their count: what differs in `bank_of`."""
     requests: list[Request] = records()
     free_requests: list[Request] = items()
     segments: list[RowSegment] = records()
