@@ -1,8 +1,8 @@
 """Loader of the object files that LLVM makes for x86-64 Linux, without LLVM, whose import takes longer than many
 programs.
 
-The code model of a JIT is the large one: all that such a file asks for is addresses of its own parts, as 64-bit words.
-Whatever else is found in a file, `llvm` links it. Memory is writable or executable, never both.
+The code model of a JIT is the large one: all that such a file asks for is addresses of its own parts, and of functions
+of the C library that LLVM generates calls of, as 64-bit words. Whatever else is found in a file, `llvm` links it. Memory is writable or executable, never both.
 """
 
 import ctypes
@@ -24,6 +24,10 @@ _RELOCATABLE, _X86_64 = 1, 62
 _PROGBITS, _SYMTAB, _RELA, _NOBITS, _REL, _UNWIND = 1, 2, 4, 8, 9, 0x70000001
 _WRITE, _ALLOC, _TLS = 1, 2, 0x400
 _R_X86_64_64 = 1
+_UNDEFINED = 0
+"""Section of a symbol that the file does not define."""
+_LIBRARY = frozenset({"memmove"})
+"""Functions of the C library that LLVM generates calls of."""
 _LARGEST = 1 << 26
 """Bytes in memory beyond which a file is left to LLVM."""
 
@@ -86,15 +90,20 @@ def _loaded(file: bytes, names: Collection[str]) -> NativeCode:
     (table,) = (section for section in sections if section.type == _SYMTAB)
     texts = _content(file, sections[table.link])
     symbols = list(_SYMBOL.iter_unpack(_content(file, table)))
+    library = {
+        symbol: _library_address(name)
+        for symbol, (at, _, _, index, _, _) in enumerate(symbols)
+        if index == _UNDEFINED and (name := _name(texts, at)) in _LIBRARY
+    }
     for section in sections:
         if section.type == _REL:
             raise _Unknown
         if section.type == _RELA and section.info in places:
-            _relocate(memory, base, places, section.info, sections, symbols, _content(file, section))
+            _relocate(memory, base, places, section.info, sections, symbols, library, _content(file, section))
     if executable:
         _make_executable(base, executable)
     addresses_by_name = {
-        texts[name : texts.index(b"\0", name)].decode(): base + places[index] + value
+        _name(texts, name): base + places[index] + value
         for name, _, _, index, value, _ in symbols
         if index in places
     }
@@ -129,6 +138,10 @@ def _places(sections: list[_Section]) -> tuple[dict[int, int], int, int]:
     return places, executable, at
 
 
+def _name(texts: bytes, at: int) -> str:
+    return texts[at : texts.index(b"\0", at)].decode()
+
+
 def _content(file: bytes, section: _Section) -> bytes:
     end = section.offset + section.size
     if end > len(file):
@@ -138,7 +151,7 @@ def _content(file: bytes, section: _Section) -> bytes:
 
 def _relocate(
     memory: mmap.mmap, base: int, places: Mapping[int, int], target: int, sections: list[_Section],
-    symbols: list[tuple[Any, ...]], relocations: bytes,
+    symbols: list[tuple[Any, ...]], library: Mapping[int, int], relocations: bytes,
 ) -> None:  # fmt: skip
     """Apply the relocations of a section."""
     last, place, put = sections[target].size - _WORD.size, places[target], _WORD.pack_into
@@ -148,13 +161,23 @@ def _relocate(
     for offset, info, addend in entries:
         address = addresses.get(info)
         if address is None:
-            _, _, _, index, value, _ = symbols[info >> 32]
-            if info & 0xFFFFFFFF != _R_X86_64_64 or index not in places:
+            symbol = info >> 32
+            _, _, _, index, value, _ = symbols[symbol]
+            if info & 0xFFFFFFFF != _R_X86_64_64 or not (index in places or symbol in library):
                 raise _Unknown
-            address = addresses[info] = base + places[index] + value
+            address = addresses[info] = library[symbol] if symbol in library else base + places[index] + value
         if offset > last:
             raise _Unknown
         put(memory, place + offset, address + addend)
+
+
+@cache
+def _library_address(name: str) -> int:
+    """Address of a function of the C library."""
+    address = ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value
+    if address is None:
+        raise _Unknown
+    return address
 
 
 @cache

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from benchmarks.host import isolated, peak_memory
-from benchmarks.peers import C1, ONNXIM, scaled_peers
+from benchmarks.peers import C1, ONNXIM, cpu_scale, scaled_peers
 from benchmarks.runner import name_in
 from pyv_npu.config import load
 from pyv_npu.workloads.built_in import BuiltIn, Phase, Request
@@ -65,7 +65,7 @@ def measure(name: str) -> CaseFigures:
 
 def table(names: Sequence[str]) -> Iterator[str]:
     """Yields the lines of the report."""
-    source, peers = scaled_peers()
+    source, peers = scaled_peers(cpu_scale())
     yield f"{ONNXIM}: {source}"
     yield ""
     yield f"{'tool':<11}{'case':<24}{'cycles':>15}{'of bound':>10}{'CPU s':>8}{'MB':>6}{'events':>11}  wanted"

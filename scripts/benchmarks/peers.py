@@ -38,8 +38,12 @@ LLAMA_FINISH = (200_838, 212_609, 347_959, 351_301, 1_274_574, 1_286_841, 1_791_
 """ONNXim C1: cycles at which the stages of prefill 100 are finished, in the order of `workloads.llama_layer`."""
 
 
-def scaled_peers() -> tuple[str, list[Peer]]:
+def cpu_scale() -> float:
+    """Returns CPU seconds of this host for one of the machine on which the peers were measured."""
+    return calibrate() / CALIBRATION
+
+
+def scaled_peers(scale: float) -> tuple[str, list[Peer]]:
     """Returns a line on the date and the scale, and the peers with their CPU seconds scaled to this host."""
-    scale = calibrate() / CALIBRATION
     peers = [peer if peer.cpu_s is None else peer._replace(cpu_s=peer.cpu_s * scale) for peer in PEERS]
     return f"figures of {RECORDED}, CPU seconds scaled by {scale:.2f} to this host", peers

@@ -1,5 +1,6 @@
 """Object files of LLVM in memory without LLVM."""
 
+import ctypes
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,22 @@ print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.address("f"))(14), "
         for _ in range(2)
     ]
     assert answers == ["42 True\n", "42 False\n"]
+
+
+def test_code_that_moves_memory_is_loaded() -> None:
+    text = """declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
+define void @f(ptr %to, ptr %from, i64 %size) {
+call void @llvm.memmove.p0.p0.i64(ptr %to, ptr %from, i64 %size, i1 false)
+ret void
+}
+"""
+    code = loader.load(Llvm(OPTIMIZATION, OPTIONS).compile(text), ("f",))
+    assert code is not None
+    moved = ctypes.create_string_buffer(b"abcdefgh")
+    start = ctypes.addressof(moved)
+    move = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(code.address("f"))
+    move(start + 2, start, 5)
+    assert moved.raw == b"ababcdeh\0"
 
 
 def test_memory_is_writable_or_executable() -> None:

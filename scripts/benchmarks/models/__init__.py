@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.host import isolated, peak_memory
 from benchmarks.models import splits
-from benchmarks.peers import C1, ONNXIM, scaled_peers
+from benchmarks.peers import C1, ONNXIM, cpu_scale, scaled_peers
 from pyv_npu.config import load
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.data import random_inputs
@@ -76,7 +76,7 @@ def run_with_numbers() -> FirmwareFigures:
 
 def table(config: str) -> Iterator[str]:
     """Yields the lines of the report."""
-    source, peers = scaled_peers()
+    source, peers = scaled_peers(cpu_scale())
     peers = [peer for peer in peers if peer.workload == WORKLOAD]
     timing, numbers = isolated(time_alone, config), isolated(run_with_numbers)
     yield f"{'ResNet-18 from ONNX':<44}{'measured':>14}{'limit':>10}"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from benchmarks.host import isolated, peak_memory
 from benchmarks.npu import workloads
-from benchmarks.peers import C1, LLAMA_FINISH, ONNXIM, PEERS, scaled_peers
+from benchmarks.peers import C1, LLAMA_FINISH, ONNXIM, PEERS, cpu_scale, scaled_peers
 from benchmarks.runner import name_in
 from npu_device.config import DramConfig, NpuConfig, TimedDramConfig
 from pyv_npu.config import load
@@ -38,6 +38,10 @@ WORKLOADS |= dict.fromkeys(TIMED, WORKLOADS["GEMM 4096"])
 LIMITS = {"GEMM 1024": 1.0, FOUR_CLUSTERS: 5.0, "GEMM 4096": 1.0, "ResNet-18": 10.0}
 """Percent by which cycles may differ from ONNXim's."""
 STAGE_LIMIT = 5.0
+CPU_LIMITS = {
+    "GEMM 4096": 1.0, **dict.fromkeys(TIMED, 1.0), "ResNet-18": 0.5, "Llama prefill 512": 2.0, "Llama decode 511": 0.5,
+}  # fmt: skip
+"""CPU seconds that a workload may take on the machine of the peers."""
 
 
 class WorkloadFigures(NamedTuple):
@@ -72,7 +76,8 @@ def measure(name: str, config: str) -> WorkloadFigures:
 def table(config: str, names: Sequence[str]) -> Iterator[str]:
     """Yields the lines of the report."""
     latency = load([config]).config.npu.dram.latency
-    source, peers = scaled_peers()
+    scale = cpu_scale()
+    source, peers = scaled_peers(scale)
     yield f"configuration {config}; npu.dram.latency {latency} is calibrated, all else is given"
     yield f"peers: {source}"
     yield ""
@@ -86,6 +91,11 @@ def table(config: str, names: Sequence[str]) -> Iterator[str]:
                 yield _row(peer.tool, name, peer.cycles, peer.cpu_s, peer.memory_mb, None)
     yield ""
     yield from _differences(results)
+    yield ""
+    yield f"{'CPU seconds':<36}{'ours':>12}{'limit':>12}"
+    for name, figures in results.items():
+        if name in CPU_LIMITS:
+            yield f"{name:<36}{figures.cpu_s:>12.2f}{CPU_LIMITS[name] * scale:>12.2f}"
 
 
 def _row(tool: str, name: str, cycles: int | None, cpu: float | None, memory: int | None, events: int | None) -> str:
