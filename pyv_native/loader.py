@@ -2,7 +2,8 @@
 programs.
 
 The code model of a JIT is the large one: all that such a file asks for is addresses of its own parts, and of functions
-of the C library that LLVM generates calls of, as 64-bit words. Whatever else is found in a file, `llvm` links it. Memory is writable or executable, never both.
+of the C library that LLVM generates calls of, as 64-bit words. Whatever else is found in a file, `llvm` links it.
+Memory is writable or executable, never both.
 """
 
 import ctypes
@@ -103,9 +104,7 @@ def _loaded(file: bytes, names: Collection[str]) -> NativeCode:
     if executable:
         _make_executable(base, executable)
     addresses_by_name = {
-        _name(texts, name): base + places[index] + value
-        for name, _, _, index, value, _ in symbols
-        if index in places
+        _name(texts, name): base + places[index] + value for name, _, _, index, value, _ in symbols if index in places
     }
     return NativeCode({name: addresses_by_name[name] for name in names}, memory)
 

@@ -343,6 +343,12 @@ def stage_of(run: Run, stage: str) -> Mapping[str, Any]:
     return (run["latency"] or {"stages": {}})["stages"].get(stage) or {}
 
 
+def headline(runs: Runs) -> str:
+    """Stage that describes runs: that of written descriptors, if there are any."""
+    written = any(stage_of(run, "t_submit") for run in runs.values())
+    return "t_submit" if written else "t_submit_prebuilt"
+
+
 def checks(run: Run) -> Iterator[Mapping[str, Any]]:
     """Yields all checks against the ONNX reference in a run object: outputs of a model or steps of a decoder, and
     codes. `ok` None: only reported."""
@@ -392,6 +398,8 @@ class Comparison:
     """As `pyv_npu.studies.break_even.run_sweep` makes them."""
     phases: Mapping[str, Any] | None = None
     """As `pyv_npu.studies.phases.run_phases` makes them."""
+    placement: Mapping[str, Any] | None = None
+    """As `pyv_npu.studies.placement.run_placement` makes it."""
 
     def __repr__(self) -> str:
         return f"<Comparison: {self.loose!r}, {self.tight!r}, same results {SAME_RESULTS[self.same_results]}>"
@@ -419,6 +427,7 @@ class Comparison:
             "same_results": self.same_results,
             "ratio": self.ratio,
             **({"phases": self.phases} if self.phases else {}),
+            **({"placement": self.placement} if self.placement else {}),
             **({"sweeps": list(self.sweeps)} if self.sweeps else {}),
             **self.loose.detail.compared(self.loose, self.tight)[0],
         }

@@ -29,7 +29,8 @@ CONFIGS = {
 }
 """Name -> description of the files in configs/."""
 
-NAMES = ("ideal", "pyv", "neorv32-2024", "ibex", "rocket", "cva6", "soc-axi", "pcie")
+NAMES = ("ideal", "pyv", "neorv32-2024", "ibex", "rocket", "cva6", "soc-axi", "pcie", "rocc", "dsa", "nvme",
+         "cxl-cache")  # fmt: skip
 DEFAULT = "soc-axi"
 PYV = "pyv"
 """The cycle contract, and the core that defines it."""

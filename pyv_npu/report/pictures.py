@@ -15,8 +15,8 @@ from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.observe.latency.table import Latency
 from pyv_npu.report.charts import Line, Point, Range, distributions, heat, lines, ranges, roofline, rounded, stacked
 from pyv_npu.report.figures import Series
-from pyv_npu.result import Runs
-from pyv_npu.run_sections.latency import headline, stages_of
+from pyv_npu.result import Runs, headline
+from pyv_npu.run_sections.latency import REASONS, stages_of
 from pyv_npu.sections import Chart
 from pyv_npu.units import quantity
 
@@ -62,7 +62,8 @@ CAUSES = {
 def reasons(runs: Runs) -> list[Chart]:
     """Mean cycles of a submission by reason."""
     rows = {}
-    stage, key = headline(runs)
+    stage = headline(runs)
+    key = REASONS[stage]
     for mode, run in runs.items():
         latency = run["latency"]
         if latency is not None and latency["stages"][stage]:

@@ -47,6 +47,8 @@ def sections_of(
         Section("faults", "Injected faults, against the run without them", findings.faults(runs)),
         Section("energy", "Energy and area, an estimate", totals.energy_estimate(runs)),
         Section("latency", "Submission latency, core cycles", latency.stages(runs)),
+        Section("placement", "Submission latency at equal distances, core cycles",
+                latency.placement(placed) if (placed := (comparison or {}).get("placement")) else []),
         Section("stages", "Core cycles of a submission by reason", latency.reasons(runs)),
         Section("outside", "External engines", totals.external_engines(runs)),
         Section("errors", "Error tickets", findings.errors(runs)),

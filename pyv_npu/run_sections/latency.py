@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pyv_npu.result import Runs, stage_of
+from pyv_npu.result import Runs, headline, stage_of
 from pyv_npu.sections import Cell, Note, Part, Table, Value
 from pyv_npu.text import MISSING
 from pyv_npu.units import number
@@ -68,15 +68,28 @@ def notes(runs: Runs) -> list[str]:
     return notes
 
 
-def headline(runs: Runs) -> tuple[str, str]:
-    """Returns (stage, key of its reasons) that describe the runs: those of written descriptors, if there are any."""
-    written = any(stage_of(run, "t_submit") for run in runs.values())
-    return ("t_submit", "reasons") if written else ("t_submit_prebuilt", "reasons_prebuilt")
+def placement(placed: Mapping[str, Any]) -> list[Part]:
+    """A row for the preset and one for each distance at which both modes have their device."""
+    rows: list[list[Value]] = []
+    names = {"preset": "as the preset", "near": "near: loose as tight", "far": "far: tight as loose"}
+    for key, name in names.items():
+        row = placed[key]
+        distance = [row.get(part) for part in ("there", "back", "fetch")]
+        rows.append([name, *distance, row["loose"], row["tight"], row["loose"] - row["tight"]])
+    heads = ("device", "way there", "way back", "fetch", "loose p50", "tight p50", "loose - tight")
+    whole, near, far = (f"{row['loose'] - row['tight']:,}" for row in (placed[key] for key in names))
+    text = f"Of {whole} cycles of difference {near} remain with both near, {far} with both far; the rest is placement."
+    return [Table(heads, rows, file="placement.csv", figures="placement.{0}.{head}"), Note(text, "muted")]
+
+
+REASONS = {"t_submit": "reasons", "t_submit_prebuilt": "reasons_prebuilt"}
+"""Key of the reasons of a stage."""
 
 
 def reasons(runs: Runs) -> list[Part]:
     """A row for each reason; none where no submission has a beginning."""
-    stage, key = headline(runs)
+    stage = headline(runs)
+    key = REASONS[stage]
     spent = {mode: run["latency"][key] for mode, run in runs.items() if stage_of(run, stage)}
     counts = {mode: stage_of(runs[mode], stage)["n"] for mode in spent}
     names = dict.fromkeys(name for cycles in spent.values() for name in cycles)

@@ -11,6 +11,7 @@ from pyv_npu.cli.shared.progress import bar
 from pyv_npu.errors import UsageError
 from pyv_npu.run_sections import comparison_sections
 from pyv_npu.sections import as_text
+from pyv_npu.studies.placement import run_placement
 from pyv_npu.workloads.firmware import LoadedFirmware, check_core
 from pyv_npu.workloads.workload import Interrupted, Session, compare
 
@@ -72,14 +73,17 @@ def perform(run_args: argparse.Namespace, effective: "Effective", shown: argpars
             write_half(call.report, interrupted.loose)
         raise
     cut = both.tight.stop.reason == "interrupted"
-    varies = isinstance(prepared, LoadedFirmware) and run_args.phases != 0
+    firmware = isinstance(prepared, LoadedFirmware)
+    varies = firmware and run_args.phases != 0
     if run_args.phases and not varies:
         raise UsageError(f"--phases {run_args.phases}: {config.run.program} has no phases: drop it")
-    program = prepared.program() if varies else None
+    program = prepared.program() if firmware else None
     swept, charts, complete = _swept(call, config, prepared, [] if cut else sweeps)
     both = replace(both, sweeps=swept)
-    if program is not None and varies and both.same_results is not None and complete:
-        both = replace(both, phases=_phases(call, config, program, both, run_args.phases))
+    if program is not None and both.same_results is not None and complete:
+        both = replace(both, placement=_placement(call, config, program, both))
+        if varies:
+            both = replace(both, phases=_phases(call, config, program, both, run_args.phases))
     text = as_text(comparison_sections(both, config))
     if call.report is not None:
         from pyv_npu.report.write import write_comparison
@@ -117,6 +121,18 @@ def _exit_code(mode: str, run: "Result[Any]") -> int:
         diagnose(f"{mode}: {run.detail.difference}")
         return output.MODEL_BUG
     return code
+
+
+def _placement(call: Call, config: "Config", program: "Program", both: "Comparison") -> "Mapping[str, Any] | None":
+    """Both modes at equal distances; None where that says nothing, or Ctrl-C came."""
+    call.progress.say("both modes at equal distances")
+    try:
+        return run_placement(config, program, both)
+    except KeyboardInterrupt:
+        diagnose("interrupted: equal distances are missing")
+        if call.report is not None:
+            call.report.cut = True
+        return None
 
 
 def _phases(

@@ -91,7 +91,7 @@ def test_a_wrong_override_is_one_line_with_key_value_rule_remedy(key: str, value
         ("a: 'x\n", "2: not YAML: "),
         ("1: 2\n", "1: 1: a key must be a word; quote it or correct it"),
         ("npu.mode: on\n", "1: npu.mode = true: must be one of loose, tight"),
-        ("preset: roket\n", "1: preset: roket: must be a file, or the name of a shipped one: cva6, ibex, "),
+        ("preset: roket\n", "1: preset: roket: must be a file, or the name of a shipped one: cva6, cxl-cache, "),
         ("preset: [a]\n", "1: preset: ['a']: must be a name: ideal, pyv, "),
         ("run: {args: {n: x}}\n", "1: run.args.n = x: must be an integer"),
         ("run: {args: 3}\n", "1: run.args = 3: must be a table of names and integers"),

@@ -153,7 +153,7 @@ def test_every_part_is_there(report: Path, browser: Any) -> None:
     browser.get((report / "report.html").as_uri())
     sections = browser.execute_script("return [...document.querySelectorAll('section')].map((part) => part.id)")
     assert sections == [
-        "cycles", "latency", "stages", "sweeps", "sites", "time", "series", "run", "parameters",
+        "cycles", "latency", "placement", "stages", "sweeps", "sites", "time", "series", "run", "parameters",
     ]  # fmt: skip
     draw_all(browser)
     drawn = browser.execute_script(

@@ -1,0 +1,74 @@
+"""Loose against tight at equal distances: how much of the difference is the place of the device, not the interface.
+
+A preset places the device of loose behind a bus and that of tight beside the core. Two more runs exchange the places:
+loose as near as tight, and tight as far as loose.
+"""
+
+from typing import Any, NamedTuple
+
+from pyv_ext.elf import Program
+from pyv_ext.engines.core import StopReason
+from pyv_npu.config import Config, with_values
+from pyv_npu.result import Comparison, Result, headline, stage_of
+from pyv_npu.workloads.firmware import Detail, run_program
+
+
+class Distance(NamedTuple):
+    """Core cycles between core and device."""
+
+    there: int
+    """Of a write or a custom instruction, until the device has it."""
+    back: int
+    """Of an answer."""
+    fetch: int
+    """Of the device's read of a descriptor."""
+
+
+def distances(config: Config) -> dict[str, Distance]:
+    """Distance of the device by mode."""
+    timing, frontend = config.core.timing, config.npu.frontend
+    back = max(0, timing.mmio_read - timing.mmio_one_way)
+    return {
+        "loose": Distance(max(1, timing.mmio_one_way), back, frontend.fetch_loose),  # an instruction takes a cycle
+        "tight": Distance(timing.custom, timing.custom_response, frontend.fetch_tight),
+    }
+
+
+def with_distance(config: Config, mode: str, distance: Distance) -> Config:
+    """A configuration with the device of a mode at a distance."""
+    there, back, fetch = distance
+    values = {
+        "core.timing.mmio_one_way": there,
+        "core.timing.mmio_read": there + back,
+        "npu.frontend.fetch_loose": fetch,
+    }
+    if mode == "tight":
+        values = {"core.timing.custom": there, "core.timing.custom_response": back, "npu.frontend.fetch_tight": fetch}
+    return with_values(config, {**values, "npu.mode": mode})
+
+
+def run_placement(config: Config, program: Program, both: Comparison) -> dict[str, Any] | None:
+    """The object `placement` of the JSON result; None where nothing was submitted, or the distances are equal.
+    KeyboardInterrupt on Ctrl-C."""
+    runs = {mode: run.json for mode, run in both.runs.items()}
+    stage = headline(runs)
+    medians = {mode: stage_of(run, stage).get("p50") for mode, run in runs.items()}
+    near, far = distances(config)["tight"], distances(config)["loose"]
+    if None in medians.values() or near == far:
+        return None
+    loose = _median(config, program, "loose", near, stage)
+    tight = _median(config, program, "tight", far, stage)
+    return {
+        "stage": stage,
+        "preset": medians,
+        "near": {**near._asdict(), "loose": loose, "tight": medians["tight"]},
+        "far": {**far._asdict(), "loose": medians["loose"], "tight": tight},
+    }
+
+
+def _median(config: Config, program: Program, mode: str, distance: Distance, stage: str) -> float | None:
+    """P50 of a stage in a run with the device of a mode at a distance."""
+    run: Result[Detail] = run_program(with_distance(config, mode, distance), program, config.run.args)
+    if run.stop.reason is StopReason.INTERRUPTED:
+        raise KeyboardInterrupt
+    return stage_of(run.json, stage).get("p50")
