@@ -37,7 +37,7 @@ def shipped_programs() -> dict[str, str]:
 
 
 def serial_input(text: str) -> bytes:
-    """The bytes that a line of `platform.serial` has for its UART at the start: of a file, none of other lines.
+    """Return the bytes that a line of `platform.serial` has for its UART at the start: of a file, none of other lines.
     BadInputError for a file that cannot be read."""
     line = parse(text)
     if line.kind != "file":
@@ -51,7 +51,8 @@ def serial_input(text: str) -> bytes:
 
 
 def find_program(name: str) -> str:
-    """The file for `name`: an existing path, a shipped program, or an example model. BadInputError names them."""
+    """Return the file for `name`: an existing path, a shipped program, or an example model. BadInputError names
+    them."""
     if os.path.lexists(name) and not os.path.isdir(name):
         try:
             check_input(name, MAX_DATA)
@@ -79,7 +80,7 @@ def find_program(name: str) -> str:
 
 
 def check_listed(name: str) -> None:
-    """BadInputError where the manifest beside a program names another content."""
+    """Raise BadInputError where the manifest beside a program names another content."""
     try:
         with open(os.path.join(os.path.dirname(name), MANIFEST), "rb") as file:
             if MANIFEST_FORMAT.encode() not in file.read(64):
@@ -94,7 +95,7 @@ def check_listed(name: str) -> None:
 
 
 def program_data(name: str) -> bytes:
-    """The file of a program that ships with the package."""
+    """Return the file of a program that ships with the package."""
     with open(find_program(name), "rb") as file:
         return file.read()
 
@@ -122,7 +123,8 @@ def model_name(path: "Path") -> str:
 
 
 def model_file(program: str) -> "Path":
-    """The file of a model: the path itself, or an example model by its name, which is made when it is first asked for.
+    """Return the file of a model: the path itself, or an example model by its name, which is made when it is first
+    asked for.
 
     BadInputError where there is no cache to make it in.
     """
@@ -256,7 +258,7 @@ def content(program: Program, file: BesideFile) -> bytes:
 
 
 def check(program: Program, needs: Requirements, config: Config) -> None:
-    """BadInputError when the platform of `config` is not what the program was built for."""
+    """Raise BadInputError when the platform of `config` is not what the program was built for."""
     _check_extensions(program, config.core)
     if needs.slot is not None and config.npu.mode == "tight" and needs.slot != config.core.custom_slot:
         raise BadInputError(
@@ -274,7 +276,8 @@ def check(program: Program, needs: Requirements, config: Config) -> None:
 
 
 def _check_extensions(program: Program, core: CoreConfig) -> None:
-    """BadInputError when the program was built for extensions that the core lacks, and has instructions of them."""
+    """Raise BadInputError when the program was built for extensions that the core lacks, and has instructions of
+    them."""
     present = extensions_of(core.isa)
     named = [name for name in program.extensions[1:] if len(name) == 1 or name in EXTENSIONS]
     missing = [name for name in named if name not in present]
@@ -295,8 +298,8 @@ def _check_extensions(program: Program, core: CoreConfig) -> None:
 
 
 def extensions_used(program: Program) -> set[str]:
-    """The extensions of the instructions in a program's code, as far as they are known: data among it may look like
-    instructions."""
+    """Return the extensions of the instructions in a program's code, as far as they are known: data among it may look
+    like instructions."""
     everything = Isa("rv32" + "".join(name for name in EXTENSIONS if len(name) == 1)
                      + "".join(f"_{name}" for name in EXTENSIONS if len(name) > 1))  # fmt: skip
     of_row = {row.name: name for name, rows in EXTENSIONS.items() for row in rows}
@@ -309,7 +312,7 @@ def extensions_used(program: Program) -> set[str]:
 
 
 def _words(program: Program) -> Iterator[int]:
-    """The words of a program's code, one after the other; of a compressed instruction its half."""
+    """Yield the words of a program's code, one after the other; of a compressed instruction its half."""
     for address, size in program.code:
         for segment in program.segments:
             data = segment.data[max(address - segment.address, 0) : max(address + size - segment.address, 0)]
@@ -321,8 +324,8 @@ def _words(program: Program) -> Iterator[int]:
 
 
 def implied_arguments(config: Config, needs: Requirements, *, values: bool = True) -> dict[str, int]:
-    """Facts of the platform that the driver needs; a program with its own driver may do without most of it. `values`:
-    whether the NPU computes results."""
+    """Return facts of the platform that the driver needs; a program with its own driver may do without most of it.
+    `values`: whether the NPU computes results."""
     implied = {}
     takes = {argument.name for argument in needs.arguments}
     if config.driver.tail_write:
@@ -337,8 +340,8 @@ def implied_arguments(config: Config, needs: Requirements, *, values: bool = Tru
 
 
 def argument_words(program: Program, needs: Requirements, values: Mapping[str, int]) -> list[int]:
-    """npu_bootinfo.args: the program's defaults, with `values` by name; UsageError for a name it does not take, or a
-    value that is no word."""
+    """Return the words of npu_bootinfo.args: the program's defaults, with `values` by name; UsageError for a name it
+    does not take, or a value that is no word."""
     arguments_by_name = {argument.name: argument for argument in needs.arguments}
     words = [0] * mm.BOOTINFO_ARGS
     for argument in needs.arguments:
@@ -354,7 +357,7 @@ def argument_words(program: Program, needs: Requirements, values: Mapping[str, i
 
 
 def bootinfo(config: Config, args: list[int]) -> bytes:
-    """The bytes of npu_bootinfo for a run."""
+    """Return the bytes of npu_bootinfo for a run."""
     npu = config.npu
     return mm.pack_bootinfo(
         {
@@ -372,7 +375,7 @@ def bootinfo(config: Config, args: list[int]) -> bytes:
 
 
 def files_beside(program: str) -> list[str]:
-    """Their paths. What cannot be read has none, and a run of it says why."""
+    """Return the paths of the files beside a program; [] for a program that cannot be read, for its run says why."""
     from pathlib import Path
 
     path = Path(program)

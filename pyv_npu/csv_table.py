@@ -11,7 +11,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_cell(value: object) -> object:
-    """A cell that no spreadsheet takes for a formula: text that begins like one and is no number gets an apostrophe."""
+    """Return a cell that no spreadsheet takes for a formula: text that begins like one and is no number gets an
+    apostrophe."""
     if isinstance(value, str) and value.startswith(_FORMULA) and len(value) > 1:
         try:
             float(value)
@@ -21,7 +22,7 @@ def csv_cell(value: object) -> object:
 
 
 def csv_text(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table as CSV."""
+    """Return a table as CSV."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(map(csv_cell, heads))

@@ -8,7 +8,7 @@ from types import FrameType
 
 @contextmanager
 def caught(stop: Callable[[], None]) -> Iterator[None]:
-    """Within the context the first Ctrl-C calls `stop`; the next one raises KeyboardInterrupt at once.
+    """Catch Ctrl-C in the context: the first calls `stop`; the next raises KeyboardInterrupt at once.
 
     Python delivers signals to the main thread only, and an application may have a handler of its own: in another
     thread, and with such a handler, this does nothing.

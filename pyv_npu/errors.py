@@ -36,7 +36,7 @@ class BadCapacityError(BadModelError, CapacityError):
 
 @contextmanager
 def host_memory(size: str) -> Iterator[None]:
-    """BadInputError where the host does not give the memory that a size of the configuration asks for."""
+    """Raise BadInputError where the host does not give the memory that a size of the configuration asks for."""
     try:
         yield
     except (OSError, MemoryError):
@@ -45,7 +45,7 @@ def host_memory(size: str) -> Iterator[None]:
 
 @contextmanager
 def bad_models() -> Iterator[None]:
-    """ModelError of the compiler becomes BadModelError."""
+    """Convert ModelError of the compiler to BadModelError."""
     try:
         yield
     except BadModelError:

@@ -10,7 +10,7 @@ from pyv_npu.config.tree import CoreConfig
 
 
 def every_instruction(slot: int = 0, march: str | None = None, more: Sequence[CustomInstruction] = ()) -> Isa:
-    """The instructions of `march`, or of all extensions, with the NPU's in an opcode slot and `more`.
+    """Returns the instructions of `march`, or of all extensions, with the NPU's in an opcode slot and `more`.
 
     PyvExtError for an unknown extension, or where encodings overlap.
     """
@@ -24,7 +24,8 @@ def every_instruction(slot: int = 0, march: str | None = None, more: Sequence[Cu
 
 
 def assembled(text: str, core: CoreConfig, more: Sequence[CustomInstruction] = (), name: str = "program.s") -> Program:
-    """A program for the instruction set and opcode slot of a core. ToolchainError names the line that is wrong."""
+    """Returns a program for the instruction set and opcode slot of a core. ToolchainError names the line that is
+    wrong."""
     from toolchain.assembler.program import assemble
 
     return parse_elf(assemble(text, every_instruction(core.custom_slot, core.isa, more), name).elf, name)

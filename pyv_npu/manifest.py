@@ -28,7 +28,7 @@ class Manifest(NamedTuple):
 
 
 def file_sha256(path: "str | os.PathLike[str]") -> str:
-    """The hash of a file's content. OSError."""
+    """Return the hash of a file's content. OSError."""
     with open(path, "rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
@@ -52,7 +52,8 @@ def files_of(folder: Path) -> set[str]:
 
 
 def read(folder: Path) -> Manifest | None:
-    """The manifest of a folder; None where there is none of this form. BadInputError where it is damaged; OSError."""
+    """Return the manifest of a folder; None where there is none of this form. BadInputError where it is damaged;
+    OSError."""
     path = folder / FILE
     try:
         check_input(path, MAX_RESULT)
@@ -83,7 +84,8 @@ def _word(value: Any) -> str:
 
 
 def check(path: Path) -> None:
-    """BadInputError where the manifest beside a file names another content. A file that no manifest names passes."""
+    """Raise BadInputError where the manifest beside a file names another content. A file that no manifest names
+    passes."""
     contents = read(path.parent)
     digest = None if contents is None else contents.files.get(path.name)
     if digest is not None and file_sha256(path) != digest:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def mimebundle(result: Result[Any]) -> dict[str, str]:
-    """MIME type -> text: what a notebook shows, in the colours of its theme."""
+    """Returns text by MIME type for a notebook, in the colours of its theme."""
     return {"text/plain": summary(result), "text/html": html(result)}
 
 

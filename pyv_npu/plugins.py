@@ -28,7 +28,8 @@ _NAMES = {"DEVICES": Placed, "INSTRUCTIONS": CustomInstruction}
 
 
 def parts(files: Iterable[str]) -> Parts:
-    """New devices and instructions of these files, in their order. BadInputError names file, line and reason."""
+    """Returns new devices and instructions of these files, in their order. BadInputError names file, line and
+    reason."""
     devices: list[Placed] = []
     instructions: list[CustomInstruction] = []
     for file in files:
@@ -43,7 +44,7 @@ def parts(files: Iterable[str]) -> Parts:
 
 
 def _executed(file: str) -> dict[str, Any]:
-    """The names of a file that has run."""
+    """Returns the names of a file that has run."""
     try:
         check_input(file, MAX_TEXT)
         code = compile(Path(file).read_bytes(), file, "exec")
@@ -93,7 +94,7 @@ def _listed(file: str, names: dict[str, Any], name: str) -> Sequence[Any]:
 
 
 def _rules_of_device(placed: Placed) -> Iterator[tuple[str, bool, str]]:
-    """(part, whether it is right, what it must be)."""
+    """Yields (part, whether it is right, what it must be)."""
     device, source = placed.device, placed.source
     yield "base", _is_integer(placed.base), "an address"
     yield "source", source is None or _is_integer(source), "a PLIC source"

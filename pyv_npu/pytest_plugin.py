@@ -39,7 +39,7 @@ class Bench:
         self, program: "str | Path", args: Mapping[str, int] | None = None, *, devices: "Sequence[Placed]" = (),
         instructions: Sequence[Any] = (), **configuration: Any,
     ) -> "Platform":  # fmt: skip
-        """A platform with `program` loaded: a name that `pyv-npu info` lists, or a path.
+        """Return a platform with `program` loaded: a name that `pyv-npu info` lists, or a path.
 
         `configuration`: `mode`, `preset`, `config` (files), `settings` (a mapping of keys). Raises what `Platform` and
         `Platform.load` raise.
@@ -68,8 +68,8 @@ class Bench:
     def assemble(
         self, text: str, *, instructions: Sequence[Any] = (), name: str = "program.s", **configuration: Any
     ) -> "Program":
-        """A program from assembly text (docs/assembler.md), for `run`. Its instructions are those of `core.isa`, the
-        NPU's and `instructions`. ToolchainError names the line that cannot be assembled."""
+        """Return a program from assembly text (docs/assembler.md), for `run`. Its instructions are those of `core.isa`,
+        the NPU's and `instructions`. ToolchainError names the line that cannot be assembled."""
         from pyv_npu.instruction_sets import assembled
 
         return assembled(text, _config(**configuration).core, instructions, name)
@@ -86,7 +86,7 @@ class Bench:
         return self.last
 
     def error_lines(self) -> list[str]:
-        """The error tickets of the last platform, a line each; none before there is one."""
+        """Return the error tickets of the last platform, a line each; none before there is one."""
         machine = self.last
         if machine is None or machine.program is None or not machine.npu.error_log:
             return []
@@ -122,7 +122,7 @@ def _config(
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that fails shows the error tickets of its last platform, with their reasons."""
+    """Show the error tickets of the last platform, with their reasons, in a failed test."""
     report = yield
     bench = getattr(item, "funcargs", {}).get("platform")
     if report.failed and isinstance(bench, Bench) and (lines := bench.error_lines()):
@@ -165,25 +165,25 @@ class Uart:
 
 @pytest.fixture
 def platform() -> Bench:
-    """`platform.run(program, ...)` and `platform.load(program, ...)`."""
+    """Provide `platform.run(program, ...)` and `platform.load(program, ...)`."""
     return Bench()
 
 
 @pytest.fixture
 def npu(platform: Bench) -> Npu:
-    """The NPU of the platform that the test made last."""
+    """Return the NPU of the platform that the test made last."""
     return Npu(platform)
 
 
 @pytest.fixture
 def uart(platform: Bench) -> Uart:
-    """The UART of the platform that the test made last."""
+    """Return the UART of the platform that the test made last."""
     return Uart(platform)
 
 
 @pytest.fixture
 def baseline(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """`baseline(run)`: its figures must be those of baselines/TEST.json in the folder of the test.
+    """Provide `baseline(run)`: its figures must be those of baselines/TEST.json in the folder of the test.
 
     `baseline(run, "cycles", "latency")` compares these keys of its JSON only; each call of a test takes a list of its
     own in the file. `pytest --update-baselines` writes the files.

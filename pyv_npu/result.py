@@ -53,7 +53,7 @@ class Detail:
     """What is said where the run differs from its reference."""
 
     def to_json(self, result: "Result[Any]") -> dict[str, Any]:
-        """Keys of the result's JSON object besides those that every run has."""
+        """Returns keys of the result's JSON object besides those that every run has."""
         return {}
 
     def sections(self, result: "Result[Any]") -> "list[Section]":
@@ -61,7 +61,7 @@ class Detail:
         return []
 
     def files(self, result: "Result[Any]") -> Mapping[str, bytes]:
-        """Files of the report by name."""
+        """Returns files of the report by name."""
         return {}
 
     def compared(self, loose: "Result[Any]", tight: "Result[Any]") -> "tuple[dict[str, Any], list[Section]]":
@@ -119,7 +119,7 @@ class CoreRun:
 
 
 def error_rows(log: "Sequence[ErrorEntry]", latency: Latency, program: Program) -> list[dict[str, Any]]:
-    """The error tickets of a log, oldest first, with where the program submitted them."""
+    """Returns the error tickets of a log, oldest first, with where the program submitted them."""
     if not log:
         return []
     from npu_device.abi.opcodes import Opcode  # of the device, which most firmware does without
@@ -290,7 +290,7 @@ class Result(Generic[D]):
         return self.to_json()
 
     def to_json(self) -> dict[str, Any]:
-        """The run object of docs/results.md."""
+        """Returns the run object of docs/results.md."""
         config, core = self.config, self.core
         return {
             "schema": SCHEMA,
@@ -328,7 +328,7 @@ class Result(Generic[D]):
     def extended(
         self, detail: E, commands: "Sequence[Command]" = (), memory: Mapping[int, bytes] | None = None
     ) -> "Result[E]":
-        """The same run with what the workload that it was part of knows."""
+        """Returns the same run with what the workload that it was part of knows."""
         return replace(cast("Result[Any]", self), detail=detail, commands=commands, memory=memory or {})
 
     def on_core(self, what: str) -> CoreRun:
@@ -339,7 +339,7 @@ class Result(Generic[D]):
 
 
 def stage_of(run: Run, stage: str) -> Mapping[str, Any]:
-    """Order statistics of a stage of `STAGES`, of a run object; empty where it has no samples."""
+    """Returns order statistics of a stage of `STAGES`, of a run object; empty where it has no samples."""
     return (run["latency"] or {"stages": {}})["stages"].get(stage) or {}
 
 
@@ -378,7 +378,7 @@ class Stopwatch:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def figures(self, instret: int | None = None) -> dict[str, float | None]:
-        """The `host` object: seconds, and million instructions per CPU second."""
+        """Returns the `host` object: seconds, and million instructions per CPU second."""
         wall, cpu = time.perf_counter() - self._wall, round(time.process_time() - self._cpu, 3)
         mips = round(instret / cpu / 1e6, 3) if instret is not None and cpu else None
         return {"wall_s": round(wall, 3), "cpu_s": cpu, "mips": mips}
@@ -444,5 +444,5 @@ class Comparison:
 
 
 def _over(loose: float | None, tight: float | None) -> float | None:
-    """Loose over tight, None where one is missing or tight is 0."""
+    """Returns loose over tight, None where one is missing or tight is 0."""
     return None if loose is None or not tight else round(loose / tight, 3)

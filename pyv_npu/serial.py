@@ -41,12 +41,12 @@ class Line:
     source: int | None = None
 
     def read(self) -> bytes:
-        """Input that has come; it is ready."""
+        """Return input that has come; it is ready."""
         assert self.source is not None
         return os.read(self.source, CHUNK)
 
     def write(self, data: bytes) -> None:
-        """Output of the UART."""
+        """Write output of the UART."""
 
     def close(self) -> None:
         """Leave the host as it was."""
@@ -213,7 +213,7 @@ class LiveLines:
         return None
 
     def _receive(self, seconds: float) -> None:
-        """Input of all lines, once any has some, or `seconds` are over."""
+        """Receive input of all lines, once any has some, or `seconds` are over."""
         sources = [line.source for _, line in self._lines if line.source is not None]
         ready = select.select(sources, [], [], seconds)[0]
         for serial, line in self._lines:

@@ -180,7 +180,8 @@ class _Source(NamedTuple):
 
 
 def _source_of(model: "str | Path | ModelProto") -> _Source:
-    """UsageError: `model` is none of the forms. BadInputError: an `onnx.ModelProto` that no file holds."""
+    """Return the source of `model`. UsageError for another form. BadInputError: an `onnx.ModelProto` that no file
+    holds."""
     if isinstance(model, str) and "\n" in model:
         return _Source("model.mlir", model.encode())
     if isinstance(model, str | Path):
@@ -265,7 +266,7 @@ class Simulation:
         return rows(self._result.batches, self._result.layer_names)
 
     def to_dataframe(self, table: str = "timeline") -> "pandas.DataFrame":
-        """A table as pandas has it: timeline, layers, metrics, or submissions.
+        """Return a table as pandas has it: timeline, layers, metrics, or submissions.
 
         UsageError for another name, and at a level that lacks the table; MissingExtraError where pandas is not
         installed.
@@ -307,7 +308,7 @@ class Simulation:
 
 
 def _one(first: str, value: str | None, second: str, other: str | None) -> str | None:
-    """The value of an argument that has two names."""
+    """Return the value of an argument that has two names."""
     if value is not None and other is not None and value != other:
         raise UsageError(f"{first} = {value} and {second} = {other}: are one argument; give one of them")
     return value if value is not None else other

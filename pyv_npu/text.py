@@ -10,7 +10,7 @@ MISSING = "-"
 
 
 def as_json(value: Mapping[str, Any]) -> str:
-    """The text of `--json` and of result.json."""
+    """Returns the text of `--json` and of result.json."""
     import json
 
     return json.dumps(value, indent=2, ensure_ascii=False).translate(_CONTROLS) + "\n"
@@ -47,7 +47,7 @@ def digits(text: str) -> str:
 
 
 def lines_of(head: str, rows: Sequence[tuple[str, str]]) -> str:
-    """`name  text` lines under a heading, the texts aligned."""
+    """Returns `name text` lines under a heading, the texts aligned."""
     width = max(len(name) for name, _ in rows)
     return "\n".join(([head] if head else []) + [f"  {name:{width}}  {text}".rstrip() for name, text in rows])
 

@@ -84,12 +84,12 @@ def cycles_table(runs: Runs, alone: Mapping[str, int | None]) -> list[Line]:
 
 
 def kernel_cycles(run: Run) -> int:
-    """Core cycles of a run that its kernels took."""
+    """Returns core cycles of a run that its kernels took."""
     return int((run["npu"] or {}).get("core_kernels", {}).get("cycles", 0))
 
 
 def _sum(first: Mapping[str, int | None], second: Mapping[str, int | None], sign: int) -> dict[str, int | None]:
-    """First plus or minus second, None where one is unknown."""
+    """Returns first plus or minus second, None where one is unknown."""
     totals: dict[str, int | None] = {}
     for mode, cycles in first.items():
         other = second.get(mode)
@@ -123,7 +123,7 @@ COMPARED = {
 
 
 def _winner(loose: Run, tight: Run) -> str:
-    """Over the whole run, and in the median of the stages of a submission."""
+    """Returns the winner over the whole run, and in the median of the stages of a submission."""
     pairs = [("over the whole run", loose["cycles"], tight["cycles"])]
     for name, text in COMPARED.items():
         stages = [stage_of(run, name) for run in (loose, tight)]
@@ -181,7 +181,7 @@ def _limited(ranked: list[tuple[str, int]], whole: int, of: str) -> str:
 
 
 def _by_unit(run: Run) -> str:
-    """The busiest of core and engines, where nothing is known about the commands."""
+    """Returns the busiest of core and engines, where nothing is known about the commands."""
     npu, parts = run["npu"], run.get("cycles_parts")
     if npu is None or parts is None or not parts["work"]:
         return ""
@@ -235,7 +235,7 @@ def key_figures(
 
 
 def _of_comparison(comparison: Run, runs: Runs, hertz: float) -> Iterator[KeyFigure]:
-    """Ratios of loose over tight, with both in cycles and in time."""
+    """Yields ratios of loose over tight, with both in cycles and in time."""
     spread = (comparison.get("phases") or {}).get("spread", {})
     written = any(stage_of(run, "t_submit") for run in runs.values())
     for stage, figure in SUBMISSION if written else (("t_submit_prebuilt", "p50"),):

@@ -56,7 +56,7 @@ class Program:
         )
 
     def code(self) -> bytes:
-        """Descriptors, then extended blocks, as they lie at `memory.commands`."""
+        """Return descriptors, then extended blocks, as they lie at `memory.commands`."""
         blocks = b"".join(command.block.pack() for command in self.commands if command.block is not None)
         return b"".join(command.descriptor.pack() for command in self.commands) + blocks
 
@@ -116,7 +116,7 @@ def compile_layers(
 
 
 def _mapping(graph: Graph, mapping: MappingOptions, names: Sequence[str], granularity: str) -> MappingOptions:
-    """The decisions of the user for these passes and this form. ModelError where one of them could not act."""
+    """Return the decisions of the user for these passes and this form. ModelError where one of them could not act."""
     if granularity == "tile" and mapping.loop_order is LoopOrder.WEIGHT:
         raise ModelError("compiler.loop_order = weight: tile commands keep sums; auto, output, or --granularity macro")
     if granularity == "tile" and mapping.search:
@@ -137,8 +137,8 @@ def _mapping(graph: Graph, mapping: MappingOptions, names: Sequence[str], granul
 
 
 def _remembered(stages: Sequence[tuple[str, Graph]]) -> Iterator[tuple[str, Graph]]:
-    """The stages without what weights were between passes: only the first, the last and the one that is quantized are
-    asked for values, and each set is as large as the model."""
+    """Yield the stages without what weights were between passes: only the first, the last and the one that is quantized
+    are asked for values, and each set is as large as the model."""
     indices = [0, len(stages) - 1, *(at - 1 for at, (stage, _) in enumerate(stages) if stage == "quantization")]
     shared = {id(values) for at in indices if stages for values in stages[at][1].constants.values()}
     for stage, graph in stages:
@@ -149,7 +149,8 @@ def _remembered(stages: Sequence[tuple[str, Graph]]) -> Iterator[tuple[str, Grap
 def _by_phase(
     graph: Graph, memory: DramMap, target: Target, phases: Sequence[tuple[str, int]]
 ) -> list[Command]:  # fmt: skip
-    """The commands of each phase; those of the layers without a name are filled up with NOP to the same number."""
+    """Return the commands of each phase; those of the layers without a name are filled up with NOP to the same
+    number."""
     named = tuple(name for name, _ in phases if name)
     phase_commands: list[list[Command]] = []
     for name, position in phases:
@@ -163,7 +164,7 @@ def _by_phase(
 
 
 def addressed(commands: list[Command], base: int) -> list[Command]:
-    """The commands with param1 of those that have an extended block: `code` puts the blocks there."""
+    """Return the commands with param1 of those that have an extended block: `code` puts the blocks there."""
     at = base + len(commands) * DESCRIPTOR_SIZE
     placed = list[Command]()
     for command in commands:

@@ -76,7 +76,7 @@ HEADERS = "include"
 
 
 def application(name: str) -> Application | None:
-    """The program of that name."""
+    """Return the program of that name."""
     return next((row for row in APPLICATIONS if row.name == name), None)
 
 
@@ -152,7 +152,7 @@ def link_script() -> Path:
 
 
 def runtime_sources() -> list[Path]:
-    """Start-up code and driver."""
+    """Return start-up code and driver."""
     return [firmware_folder() / source for source in RUNTIME_SOURCES]
 
 
@@ -176,7 +176,7 @@ class Compiler(NamedTuple):
 
 
 def find_compiler() -> Compiler:
-    """The cross compiler; ToolchainError says how to get it."""
+    """Return the cross compiler; ToolchainError says how to get it."""
     path = find_tool(COMPILER, PACKAGES, "it builds firmware")
     specs = Path(run_tool([path, f"-print-file-name={SPECS}"]).decode().strip())
     if specs == Path(SPECS):
@@ -254,7 +254,7 @@ class _Job(NamedTuple):
     architecture: Architecture
 
     def compile(self, sources: Iterable[str]) -> list[Path]:
-        """Sources of the package. Their objects are kept with native code, and compiled where none are kept."""
+        """Compile sources of the package. Their objects are kept with native code, and compiled where none are kept."""
         cache, hashes = code_cache(), source_hashes(self.folder)
         flags = [*self.architecture.runtime, *COMPILE_FLAGS, *self.options, f"-I{HEADERS}"]
         objects = []
@@ -272,7 +272,7 @@ class _Job(NamedTuple):
         return objects
 
     def compile_own(self, source: Path, flags: Sequence[str]) -> Path:
-        """A source of the user, named as the user names it."""
+        """Compile a source of the user, named as the user names it."""
         output = self.scratch / f"own_{len(list(self.scratch.iterdir()))}.o"
         language = CPLUSPLUS_FLAGS if source.suffix in CPLUSPLUS else ()
         options = [*self.architecture.compile, *OWN_FLAGS, *language, *self.options]
@@ -287,7 +287,7 @@ class _Job(NamedTuple):
 
 
 def _options(folder: Path, slot: int, debug: bool, *, portable: bool = True) -> list[str]:
-    """Flags of every source; `portable`: source files are named without the path of this installation, so that a
+    """Return flags of every source; `portable`: source files are named without the path of this installation, so that a
     debugger does not find those of the driver."""
     if not 0 <= slot < len(CUSTOM_OPCODES):
         raise ToolchainError(f"opcode slot {slot}: must be 0..{len(CUSTOM_OPCODES) - 1}")
@@ -315,7 +315,7 @@ def manifest(compiler: Compiler, folder: Path, elfs: Sequence[Path]) -> dict[str
 
 
 def source_hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file that goes into a program, by path relative to `folder`."""
+    """Return the SHA-256 of every file that goes into a program, by path relative to `folder`."""
     kinds = (".c", ".h", ".S", ".ld")
     folders = (HEADERS, "lib", "apps")
     paths = sorted(path for name in folders for path in (folder / name).rglob("*") if path.suffix in kinds)
@@ -323,7 +323,7 @@ def source_hashes(folder: Path) -> dict[str, str]:
 
 
 def find_tool(name: str, packages: str, purpose: str) -> str:
-    """The path of a program; ToolchainError says which Debian packages it is in."""
+    """Return the path of a program; ToolchainError says which Debian packages it is in."""
     path = shutil.which(name)
     if path is None:
         raise ToolchainError(f"{name} is not on the PATH: {purpose}; apt-get install {packages}")

@@ -38,7 +38,8 @@ def build_image(
     firmware: bytes, compiled: Program, inputs: Mapping[str, bytes], arguments: Mapping[str, int] | None = None,
     *, apart: bool = False, bare: bool = False,
 ) -> bytes:  # fmt: skip
-    """An ELF with the firmware, the model and its inputs; `arguments` of the firmware besides where the commands are.
+    """Return an ELF with the firmware, the model and its inputs; `arguments` of the firmware besides where the commands
+    are.
 
     `apart`: without the constants, which are always left out where the core does not see them; the image then names
     the sidecar file WEIGHTS and its address. `bare`: without them too, for one who loads them himself.
@@ -57,7 +58,7 @@ def build_image(
 
 
 def weights_file(compiled: Program) -> bytes:
-    """The content of weights.bin: the constants as they lie in DRAM."""
+    """Return the content of weights.bin: the constants as they lie in DRAM."""
     at, end = compiled.memory.weights
     parts: list[bytes | memoryview] = []
     for piece in sorted(constants(compiled), key=lambda piece: piece.address):
@@ -67,7 +68,8 @@ def weights_file(compiled: Program) -> bytes:
 
 
 def with_pieces(firmware: bytes, content: Iterable[Piece], end: int, arguments: Mapping[str, int]) -> bytes:
-    """The firmware with more in memory, up to the address `end`, and values for its arguments. ToolchainError."""
+    """Return the firmware with more in memory, up to the address `end`, and values for its arguments.
+    ToolchainError."""
     from elftools.construct.lib.container import Container
     from elftools.elf.constants import P_FLAGS
 
@@ -107,7 +109,7 @@ def constants(compiled: Program) -> Iterator[Piece]:
 
 
 def _digest(compiled: Program) -> bytes:
-    """SHA-256 of weights.bin."""
+    """Return the SHA-256 of weights.bin."""
     digest, (at, end) = sha256(), compiled.memory.weights
     for piece in sorted(constants(compiled), key=lambda piece: piece.address):
         digest.update(bytes(piece.address - at))
@@ -118,7 +120,7 @@ def _digest(compiled: Program) -> bytes:
 
 
 def _naming(image: bytes, compiled: Program, digest: bytes) -> bytes:
-    """The image with one more section of notes, which names the file of the weights and its hash."""
+    """Return the image with one more section of notes, which names the file of the weights and its hash."""
     from elftools.construct.lib.container import Container
 
     first, end = compiled.memory.weights
@@ -155,7 +157,7 @@ class _Elf:
         return [record.parse_stream(self.stream) for _ in range(count)]
 
     def notes(self, owner: str) -> Iterator[tuple[int, int, bytes]]:
-        """(type, offset of the description in the file, description) of the notes of an owner."""
+        """Yield (type, offset of the description in the file, description) of the notes of an owner."""
         from elftools.elf.enums import ENUM_NOTE_N_TYPE
         from elftools.elf.notes import iter_notes
 
@@ -167,7 +169,7 @@ class _Elf:
                         yield ENUM_NOTE_N_TYPE.get(note.n_type, note.n_type), at, note.n_descdata
 
     def with_header(self, image: bytearray) -> bytes:
-        """The file with the header of this object."""
+        """Return the file with the header of this object."""
         header = self.structs.Elf_Ehdr.build(self.header)
         image[: len(header)] = header
         return bytes(image)

@@ -54,7 +54,7 @@ def command_lines(graph: Graph, commands: Sequence[Command], base: int, target: 
 
 
 def _direct(graph: Graph) -> dict[str, list[str]]:
-    """Layer -> those that it waits for, without what these wait for themselves."""
+    """Returns the layers that each layer waits for, without what these wait for themselves."""
     before = dependencies(graph)
     direct = {}
     for index, layer in enumerate(graph.layers):
@@ -85,7 +85,7 @@ def _operation(command: Command, op_type: str, target: Target) -> dict[str, Any]
 
 
 def _kv_tiles(command: Command, d: Descriptor, opcode: Opcode) -> list[dict[str, Any]]:
-    """The tiles of keys and values that a command moves: of a macro command the largest of each kind."""
+    """Returns the tiles of keys and values that a command moves: of a macro command the largest of each kind."""
     if not d.type_kv:
         return []
     qbits = BITS[DataType(d.type_kv)]
@@ -108,7 +108,7 @@ def _kv_tiles(command: Command, d: Descriptor, opcode: Opcode) -> list[dict[str,
 
 
 def _unit(opcode: Opcode) -> str:
-    """The engine that an operation needs."""
+    """Returns the engine that an operation needs."""
     if opcode in (Opcode.LOAD, Opcode.STORE, Opcode.GATHER, *_MOVES):
         return "DMA"
     if opcode is Opcode.CORE:

@@ -82,7 +82,7 @@ def words(line: Sequence[str]) -> Iterable[str]:
 
 
 def options(verb: str) -> dict[str, list[str]]:
-    """The options of a verb, each with its choices."""
+    """Return the options of a verb, each with its choices."""
     parser = argparse.ArgumentParser()
     module_of(verb).arguments(parser)
     rows = [row for row in parser._actions if row.option_strings]

@@ -131,7 +131,7 @@ class _Verb(_Parser):
 
 
 def module_of(verb: str) -> ModuleType:
-    """The module of a verb."""
+    """Return the module of a verb."""
     match verb:
         case "run":
             from pyv_npu.cli.verbs import run

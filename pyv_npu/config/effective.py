@@ -47,12 +47,12 @@ class Effective:
     origins: Mapping[str, str]
 
     def with_defaults(self, defaults: Mapping[str, object], origin: str) -> "Effective":
-        """The same with what something needs where nothing is set; `origin`: what needs it."""
+        """Return the same with what something needs where nothing is set; `origin`: what needs it."""
         missing = {key: value for key, value in defaults.items() if key not in self.origins}
         return self.adopt(with_values(self.config, missing), origin) if missing else self
 
     def adopt(self, config: Config, origin: str) -> "Effective":
-        """The same with the values of `config`; `origin` is the origin of those that differ."""
+        """Return the same with the values of `config`; `origin` is the origin of those that differ."""
         old = flatten(self.config)
         changed = {path: origin for path, value in flatten(config).items() if value != old[path]}
         return Effective(config, {**self.origins, **changed})
@@ -64,8 +64,8 @@ def load(
     overrides: Mapping[str, object] | None = None,
     arguments: Mapping[str, str] | None = None,
 ) -> Effective:
-    """The effective configuration: preset `soc-axi`, then each file, then `preset` (of timing, or the name of a shipped
-    configuration) and `overrides`.
+    """Return the effective configuration: preset `soc-axi`, then each file, then `preset` (of timing, or the name of a
+    shipped configuration) and `overrides`.
 
     `arguments`: by key the argument of a function that an override was given as; the others are from the command line.
     The Py-V core implies its instruction set and, unless another is named, its preset; the preset implies
@@ -90,7 +90,7 @@ def load(
 
 
 def _in_mode(settings: Sequence[Setting]) -> list[Setting]:
-    """The settings with the key that QUEUE_SIZE means in the mode that they choose."""
+    """Return the settings with the key that QUEUE_SIZE means in the mode that they choose."""
     mode = next(
         (one.value for one in reversed(settings) if one.path == "npu.mode"), keys_of(Config)["npu.mode"].default
     )
@@ -104,14 +104,14 @@ def _in_mode(settings: Sequence[Setting]) -> list[Setting]:
 
 
 def check_isa(effective: Effective, name: str) -> None:
-    """UsageError where instructions were named (the option or argument `name`) that a loose run does not have."""
+    """Raise UsageError where instructions were named (the option or argument `name`) that a loose run does not have."""
     origin = effective.origins.get("core.custom", "")
     if effective.config.npu.mode == "loose" and (origin == COMMAND_LINE or origin.startswith(ARGUMENT)):
         raise UsageError(f"{name}: names instructions of tight mode, and npu.mode is loose; drop it or choose tight")
 
 
 def _beneath(settings: Sequence[Setting]) -> list[Setting]:
-    """The values below all that are given."""
+    """Return the values below all that are given."""
     result = preset_settings(presets.DEFAULT, "", "default")
     values = {setting.path: setting.value for setting in settings}
     for path in ("core.engine", "preset"):
@@ -127,7 +127,8 @@ def _beneath(settings: Sequence[Setting]) -> list[Setting]:
 
 
 def with_values(config: Config, values: Mapping[str, object]) -> Config:
-    """A configuration with some keys changed, for example `{"npu.mode": "loose"}`; UsageError for a wrong value."""
+    """Return a configuration with some keys changed, for example `{"npu.mode": "loose"}`; UsageError for a wrong
+    value."""
     if "preset" in values:
         raise UsageError("preset: is where values start from, not one of them; use load(preset=...)")
     return resolve([Setting(path, value, CALLER) for path, value in values.items()], Effective(config, {})).config
@@ -157,7 +158,7 @@ def _located(error: PyvNpuError, origin: str) -> PyvNpuError:
 
 
 def _find(keys: Mapping[str, Key], path: str) -> tuple[Key, str | None]:
-    """The key at `path`, and the item's name when `path` names one item of a key that holds a table."""
+    """Return the key at `path`, and the item's name when `path` names one item of a key that holds a table."""
     if path in keys:
         return keys[path], None
     parent, _, item = path.rpartition(".")
@@ -182,8 +183,8 @@ def _converted(key: Key, item: str | None, raw: object, values: Mapping[str, Any
 
 
 def file_settings(path: str, name: str) -> list[Setting]:
-    """The layer that a YAML file is: its preset first, unless the file is the complete record of a run. `name` is what
-    the user called it."""
+    """Return the layer that a YAML file is: its preset first, unless the file is the complete record of a run. `name`
+    is what the user called it."""
     entries = read_entries(path, sections_of(Config))
     preset = [entry for entry in entries if entry.path == "preset"]
     settings = [Setting(entry.path, entry.value, f"{name}:{entry.line}") for entry in entries]
@@ -199,7 +200,8 @@ def file_settings(path: str, name: str) -> list[Setting]:
 
 
 def preset_settings(name: object, folder: "str | Path", origin: str) -> list[Setting]:
-    """The layer that a preset is; a user's preset is a YAML file named relative to `folder`. `origin` chose it."""
+    """Return the layer that a preset is; a user's preset is a YAML file named relative to `folder`. `origin` chose
+    it."""
     if not isinstance(name, str):
         raise BadInputError(f"{name}: must be a name: {', '.join(presets.NAMES)}, or a file ending in .yaml")
     preset = presets.load(name, folder)

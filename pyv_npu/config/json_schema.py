@@ -59,7 +59,7 @@ def _section(prefix: str) -> Schema:
 
 
 def _of_key(key: Key) -> Schema:
-    """The values of a key, with what an editor shows."""
+    """Returns the values of a key, with what an editor shows."""
     unit = f" [{key.unit}]" if key.unit else ""
     shown: Schema = {"description": f"{key.rule.get('meaning', '')}{unit}. Source: {key.rule.get('source', '')}"}
     default = key.default

@@ -39,7 +39,7 @@ class Form:
     @classmethod
     @cache  # many keys are alike
     def of(cls, annotation: Any) -> "Form":
-        """`X`, `X | None`, `tuple[X, ...]`, `tuple[X, X]` or `Mapping[str, X]`."""
+        """Return the form of `X`, `X | None`, `tuple[X, ...]`, `tuple[X, X]` or `Mapping[str, X]`."""
         origin, parts = get_origin(annotation), get_args(annotation)
         if NoneType in parts:
             return cls(next(part for part in parts if part is not NoneType), optional=True)
@@ -62,7 +62,8 @@ class Key(NamedTuple):
         return str(self.rule.get("unit", ""))
 
     def convert(self, raw: object) -> Value:
-        """`raw` (from YAML, a command line or Python) as a value of this key; RuleError where it breaks the rule."""
+        """Convert `raw` (from YAML, a command line or Python) to a value of this key; RuleError where it breaks the
+        rule."""
         if self.form.optional and (raw is None or (isinstance(raw, str) and raw.lower() == "none")):
             return None
         if self.form.shape is Shape.LIST:
@@ -72,7 +73,7 @@ class Key(NamedTuple):
         return self._scalar(raw, raw)
 
     def show(self, value: object) -> str:
-        """A value as people write it."""
+        """Returns a value as people write it."""
         if isinstance(value, bool) or value is None:
             return {True: "true", False: "false", None: "none"}[value]
         return f"{value:#x}" if isinstance(value, int) and self.unit == "address" else str(value)
@@ -97,7 +98,7 @@ class Key(NamedTuple):
         }
 
     def _scalar(self, item: object, whole: object) -> Value:
-        """`item` as a scalar; messages show the `whole` value."""
+        """Converts `item` to a scalar; messages show the `whole` value."""
         kind, value = self.form.scalar, item
         if isinstance(item, str):
             if kind is bool:
@@ -126,7 +127,7 @@ class Key(NamedTuple):
         )
 
     def _words(self) -> str:
-        """The rule in words, with the default or an example as the remedy."""
+        """Returns the rule in words, with the default or an example as the remedy."""
         integers = self.form.scalar is int
         if self.form.shape is Shape.LIST:
             count = "" if self.form.count is None else f"{self.form.count} "

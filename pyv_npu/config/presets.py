@@ -59,7 +59,7 @@ class Preset:
 
 
 def load(name: str, folder: "str | Path") -> Preset:
-    """A shipped preset by its name, or a user's by the path of its file, relative to `folder`.
+    """Return a shipped preset by its name, or a user's by the path of its file, relative to `folder`.
 
     BadInputError: no such preset, or an error in its file (with its line).
     """

@@ -45,7 +45,7 @@ def _comment(key: Key, origin: str | None) -> str:
 
 
 def scalar(value: object, key: Key | None = None) -> str:
-    """A value in YAML's flow style."""
+    """Returns a value in YAML's flow style."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{scalar(name)}: {scalar(item)}" for name, item in value.items()) + "}"
     if isinstance(value, tuple | list):

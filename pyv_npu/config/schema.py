@@ -42,7 +42,8 @@ def _default(item: "Field[Any]") -> Value:
 
 
 def build(cls: type[T], values: Mapping[str, Value], prefix: str = "") -> T:
-    """An instance of `cls` in which the keys of `values` (dotted paths, already converted) replace the defaults."""
+    """Returns an instance of `cls` in which the keys of `values` (dotted paths, already converted) replace the
+    defaults."""
     arguments: dict[str, Any] = {}
     for item in fields(cls):  # type: ignore[arg-type]
         path, kind = prefix + item.name, item.type
@@ -54,7 +55,7 @@ def build(cls: type[T], values: Mapping[str, Value], prefix: str = "") -> T:
 
 
 def flatten(instance: Any, prefix: str = "") -> dict[str, Value]:
-    """The value of every leaf by its dotted path: the inverse of `build`."""
+    """Returns the value of every leaf by its dotted path: the inverse of `build`."""
     result: dict[str, Value] = {}
     for item in fields(instance):
         value = getattr(instance, item.name)
@@ -66,7 +67,7 @@ def flatten(instance: Any, prefix: str = "") -> dict[str, Value]:
 
 
 def unknown(path: str, keys: Iterable[str], listed_by: str = "--print-config lists every key") -> BadInputError:
-    """The error for a key that does not exist, with the most similar one that does."""
+    """Returns the error for a key that does not exist, with the most similar one that does."""
     names = list(keys)
     last = path.rsplit(".", 1)[-1]
     equal = [f"; did you mean {name}?" for name in names if name.rsplit(".", 1)[-1] == last]

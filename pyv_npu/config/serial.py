@@ -23,7 +23,7 @@ class Spec(NamedTuple):
 
 
 def parse(text: str) -> Spec:
-    """The line that a text names; BadInputError for another text."""
+    """Returns the line that a text names; BadInputError for another text."""
     kind, colon, argument = text.partition(":")
     plain = {"stdio": ("", "line"), "pty": ("",), "none": ("",)}
     if argument in plain.get(kind, ()) and bool(colon) == bool(argument):
@@ -37,7 +37,7 @@ def parse(text: str) -> Spec:
 
 
 def check(texts: Sequence[str]) -> None:
-    """BadInputError for lines that cannot be."""
+    """Raises BadInputError for lines that cannot be."""
     if len(texts) > MAX_UARTS:
         raise BadInputError(f"{KEY} = {','.join(texts)}: there are {MAX_UARTS} UARTs at most; drop the others")
     kinds = [parse(text).kind for text in texts]

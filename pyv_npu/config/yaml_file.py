@@ -86,14 +86,14 @@ def read_entries(path: "str | Path", sections: Container[str]) -> list[Entry]:
 
 
 def read_yaml(text: str, name: str) -> Any:
-    """The value of a document of any form. yaml.YAMLError or ValueError where it is none; BadInputError as
+    """Return the value of a document of any form. yaml.YAMLError or ValueError where it is none; BadInputError as
     `check_bounds`."""
     check_bounds(text, name)
     return yaml.load(text, _LOADER)
 
 
 def check_bounds(text: str, name: str) -> None:
-    """BadInputError for a document that is nested too deeply or too large; `name` stands for it.
+    """Raise BadInputError for a document that is nested too deeply or too large; `name` stands for it.
 
     A document without anchors, of short lines and few brackets cannot be: its events are not looked at.
     """

@@ -46,7 +46,8 @@ class Coherence:
     # -- what the core does ------------------------------------------------------------------------------------
 
     def _stores(self, address: int, size: int, write: bool) -> None:
-        """Before the store, which may still be prevented: the L2's copy is DRAM's of now in any case."""
+        """Record a store before it happens, which may still be prevented: the L2's copy is DRAM's of now in any
+        case."""
         if write and address >> PAGE_BITS in self._pages:
             self._l2.core_writes(address, size)
 
@@ -60,7 +61,7 @@ class Coherence:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> list[int]:
-        """The pages; that their loads are watched is part of the bus's state."""
+        """Returns the pages; that their loads are watched is part of the bus's state."""
         return sorted(self._pages)
 
     def load_state(self, state: Any) -> None:
@@ -73,4 +74,4 @@ class Coherence:
 
 
 def _seen(address: int, size: int, now: int) -> None:
-    """`Coherence` has seen the store before it happened."""
+    """Ignore the store, which `Coherence` has seen before it happened."""

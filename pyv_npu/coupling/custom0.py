@@ -33,7 +33,7 @@ def custom_instructions(
     device: NpuDevice, enabled: Sequence[str], slot: int, timing: CoreTiming, observe: Observer,
     holds: Callable[[int, int], bool],
 ) -> list[CustomInstruction]:  # fmt: skip
-    """The instructions named by `enabled` (names as in `--isa`) in opcode slot 0..3.
+    """Returns the instructions named by `enabled` (names as in `--isa`) in opcode slot 0..3.
 
     `holds(address, size)`: whether the device sees memory there, RAM or scratchpad; a ROM is none.
     """
@@ -47,7 +47,7 @@ def custom_instructions(
 
 
 def ignored_instructions(enabled: Sequence[str], slot: int) -> list[CustomInstruction]:
-    """The instructions that `enabled` does not name, as no-operations: `tight_off: nop`."""
+    """Returns the instructions that `enabled` does not name, as no-operations: `tight_off: nop`."""
     absent = [encoding for encoding in CUSTOM_INSTRUCTIONS if encoding.isa_name not in enabled]
     return [_row(encoding, slot, _nothing, syntax="")._replace(present=False) for encoding in absent]
 
@@ -134,7 +134,7 @@ class _Handlers:
         return Value(self._device.port.tstat(operands.now).value & MASK)
 
     def _answer(self, reply: PortReply | PortWait | PortTrap) -> Outcome:
-        """Firmware hears an answer `custom_response` cycles after the device gave it."""
+        """Return the outcome `custom_response` cycles after the device's answer."""
         if isinstance(reply, PortReply):
             return Value(reply.value & MASK, reply.cycles + self._response)
         if isinstance(reply, PortWait):

@@ -42,7 +42,7 @@ class CoreTraffic:
             self._npu.core_access(address, start, size)
 
     def submitted(self, operands: Operands, outcome: Outcome) -> None:
-        """ENQCMD_T has read a descriptor; while it waits it does not read again."""
+        """Record the descriptor that ENQCMD_T has read; a waiting ENQCMD_T reads once."""
         if not isinstance(outcome, Stall):
             self._access(operands.rs1, operands.now, DESCRIPTOR_SIZE)
 
@@ -68,7 +68,7 @@ class Outputs:
         """Ranges in scratchpads that the device has written; None: they are not recorded."""
 
     def written(self, address: int, size: int) -> None:
-        """The device wrote `size` bytes at `address`."""
+        """Record a write of the device: `size` bytes at `address`."""
         if any(ram.base <= address < ram.end for ram in self._spm):
             if self.in_spm is not None:
                 self.in_spm[address, size] = None
@@ -86,16 +86,17 @@ class Outputs:
             self._ranges[address, size] = None
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Disjoint [start, end) ranges of DRAM, ascending."""
+        """Returns disjoint [start, end) ranges of DRAM, ascending."""
         return _merged(self._ranges)
 
     def covered(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Disjoint [start, end) ranges that the device has written: of DRAM, and of the scratchpads, if recorded."""
+        """Returns disjoint [start, end) ranges that the device has written: of DRAM, and of the scratchpads, if
+        recorded."""
         return self.ranges(), _merged(self.in_spm or {})
 
     def sha256(self, *, everywhere: bool = True) -> str:
-        """Hash of the pages of scratchpads that are not zero and of all that was written to DRAM, with their addresses.
-        Not `everywhere`: of the scratchpads only what was written while `in_spm` was asked for."""
+        """Returns the hash of the pages of scratchpads that are not zero and of all that was written to DRAM, with
+        their addresses. Not `everywhere`: of the scratchpads only what was written while `in_spm` was asked for."""
         in_dram, in_spm = self.covered()
         ranges = [] if everywhere else in_spm
         for ram in self._spm if everywhere else ():
@@ -115,7 +116,7 @@ class Outputs:
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Disjoint [start, end) of ranges (address, size), ascending."""
+    """Returns disjoint [start, end) of ranges (address, size), ascending."""
     merged: list[tuple[int, int]] = []
     for address, size in sorted(ranges):
         if merged and address <= merged[-1][1]:

@@ -66,7 +66,7 @@ def build(kind: str, folder: Path, rows: int = 16, columns: int = 16) -> Path:
 
 
 def missing(kind: str) -> list[str]:
-    """The tools that a kind of engine lacks on this machine."""
+    """Return the tools that a kind of engine lacks on this machine."""
     lacking = [tool for tool in {"rtl": ("verilator", "g++", "make"), "systemc": ("g++",)}.get(kind, ())
                if shutil.which(tool) is None]  # fmt: skip
     if kind == "systemc" and not lacking and not _has_systemc():

@@ -112,7 +112,7 @@ class Injection(Triggers):
                 self._again = one.value("cycles")
 
     def _raise(self, cycle: int, cycles: int) -> None:
-        """The line is up from `cycle` on."""
+        """Raise the line from `cycle` on."""
         self._raised_until = cycle + cycles
         self._at(cycle, _wake)
         self._at(self._raised_until, _wake)
@@ -229,4 +229,4 @@ def _has_output(command: Command) -> bool:
 
 
 def _wake(now: int) -> None:
-    """A cycle in which something ends: the clock looks at all lines again."""
+    """Wake the clock at a cycle in which a fault ends: it looks at all lines again."""

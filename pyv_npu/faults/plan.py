@@ -208,7 +208,7 @@ def read_plan(path: Path | str, *, drawn: bool = False) -> tuple[Fault, ...]:
 
 
 def make_fault(document: Any, location: str = "fault", drawn: bool = False) -> Fault:
-    """A fault from keys and values as they stand in a file; BadInputError names its `location`."""
+    """Return a fault from keys and values as they stand in a file; BadInputError names its `location`."""
     if not isinstance(document, Mapping) or not all(isinstance(key, str) for key in document):
         raise BadInputError(
             f"{location}: must be a table of keys and values, for example {{at: {{doorbell: 3}}, do: ...}}"

@@ -81,7 +81,7 @@ class Armed:
         self.random = Random(at.value[0]) if at is not None and at.kind == "random" else None
 
     def value(self, name: str) -> int:
-        """A parameter that is a number."""
+        """Return a parameter that is a number."""
         value = self.fault.values[name]
         assert isinstance(value, int), name
         return value
@@ -266,7 +266,7 @@ class Triggers(Injector):
             self._act(one, cycle)
 
     def _due(self, point: Point, cycle: int, *actions: str) -> list[Armed]:
-        """The faults that act at this point now, of these actions or of all."""
+        """Return the faults that act at this point now, of these actions or of all."""
         if self._recorded is not None:
             self._recorded.setdefault(point, []).append(cycle)
         return [
@@ -291,7 +291,7 @@ class Triggers(Injector):
         raise NotImplementedError
 
     def between(self) -> None:
-        """The engine has stopped with BETWEEN: do what waited for the end of an instruction."""
+        """Act after the engine has stopped with BETWEEN: run the actions that waited for the end of an instruction."""
         waiting, self._between = self._between, []
         for call in waiting:
             call()
@@ -304,4 +304,4 @@ def _rate(one: Armed) -> float:
 
 
 def _nothing(address: int, size: int, now: int) -> None:
-    """The guard has seen the store already."""
+    """Ignore the store, which the guard has seen already."""

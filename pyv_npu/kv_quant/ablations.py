@@ -63,8 +63,8 @@ def _outer(x: Floats, t: Thresholds) -> NDArray[np.bool_]:
 def grouped(
     x: Floats, t: Thresholds, *, outer: bool = True, inner: bool = True, shift: bool = True, call: bool = False
 ) -> Floats:  # fmt: skip
-    """Oaken's quantizer without some of its parts; a decoder is told the side of each element. `call`: extremes of the
-    outer and middle group over all tokens, as the published artifact takes them."""
+    """Quantizes like Oaken without some of its parts; a decoder is told the side of each element. `call`: extremes of
+    the outer and middle group over all tokens, as the published artifact takes them."""
     is_outer = _outer(x, t) & outer
     is_inner = _inner(x, t) & ~is_outer & inner
     result = x
@@ -104,7 +104,7 @@ _PARTS: dict[str, dict[str, bool]] = {
 
 
 def _variant(name: str, x: Floats, side: str, head_dim: int) -> tuple[float, Floats]:
-    """(bits, what is read)."""
+    """Returns (bits, values that a decoder reads)."""
     if (one := METHODS.get(name)) is not None:
         p = parameters(x)
         return one.stored_bits(x, side, head_dim, p), one.read_back(x, side, head_dim, p)
@@ -143,7 +143,7 @@ def _square(x: NDArray[Any]) -> float:
 
 
 def ratio_sweep(layers: Sequence[Layer], points: Sequence[tuple[float, float, float]]) -> list[Ratio]:
-    """Errors and bits of Oaken at other shares of the groups."""
+    """Returns errors and bits of Oaken at other shares of the groups."""
     rows = []
     for point in points:
         squares = np.zeros((2, 2))
@@ -174,8 +174,9 @@ GROUPS = {2: (0.10, 0.90), 3: (0.04, 0.90, 0.06), 4: (0.02, 0.02, 0.90, 0.06), 5
 
 
 def group_counts(layers: Sequence[Layer]) -> list[GroupCount]:
-    """Errors and bits of 2 to 5 groups. An entry has 6 bits of index, the highest bit of its code and the number of its
-    group: 1 bit up to three groups, 2 beyond, with which entries are no bytes any more. A decoder is told the side."""
+    """Returns errors and bits of 2 to 5 groups. An entry has 6 bits of index, the highest bit of its code and the
+    number of its group: 1 bit up to three groups, 2 beyond, with which entries are no bytes any more. A decoder is told
+    the side."""
     rows = []
     for count, shares in GROUPS.items():
         squares, bits = np.zeros((2, 2)), []
@@ -191,7 +192,8 @@ def group_counts(layers: Sequence[Layer]) -> list[GroupCount]:
 
 
 def _concentric(x: Floats, shares: Sequence[float]) -> tuple[Floats, float]:
-    """(numbers that are read, share of outliers) of groups around the median, each shifted by its inner limits."""
+    """Returns (numbers that are read, share of outliers) of groups around the median, each shifted by its inner
+    limits."""
     sample, dense = x[: max(1, len(x) // 2)], int(np.argmax(shares))
     ends = np.cumsum(shares)[:-1]
     limits = [tuple(np.quantile(sample, at).astype(np.float16).astype(np.float32) for at in (end / 2, 1 - end / 2))

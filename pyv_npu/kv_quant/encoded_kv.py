@@ -28,13 +28,13 @@ ALL = "all"
 
 
 def ratios_of(config: KvQuantConfig) -> tuple[float, float, float]:
-    """Outer, middle and inner share."""
+    """Returns outer, middle and inner share."""
     outer, inner = config.outer_permille / 1000, config.inner_permille / 1000
     return outer, 1 - outer - inner, inner
 
 
 def tokens_by_channels(cache: Values) -> Values:
-    """(tokens, C) of keys or values (1, heads, tokens, D)."""
+    """Returns (tokens, C) of keys or values (1, heads, tokens, D)."""
     _, heads, tokens, size = cache.shape
     return cache[0].transpose(1, 0, 2).reshape(tokens, heads * size)
 
@@ -43,8 +43,8 @@ def profiled(
     decoder: Decoder, prompts: Iterable[Sequence[int]], ratios: Sequence[float],
     watch: Callable[[int, Values], None] | None = None,
 ) -> Profiler:  # fmt: skip
-    """The order statistics of what the decoder would store, behind rotary positions, over some prompts. `watch` is
-    shown each of its caches by index. BadInputError: keys or values that are not finite."""
+    """Returns the order statistics of what the decoder would store, behind rotary positions, over some prompts. `watch`
+    is shown each of its caches by index. BadInputError: keys or values that are not finite."""
     reference, profiler = Reference(decoder), Profiler(ratios)
     for prompt in prompts:
         past = reference.step(prompt, reference.empty()).past
@@ -73,7 +73,8 @@ def read_thresholds(path: Path, layers: int) -> list[LayerThresholds]:
 
 
 def samples_of(decoder: Decoder, method: KvMethod, prompts: Iterable[Sequence[int]]) -> list[list[Values]]:
-    """Keys and values (tokens, C) of the reference in each cache, a run a prompt, where the method needs them."""
+    """Returns keys and values (tokens, C) of the reference in each cache, a run a prompt, where the method needs
+    them."""
     samples: list[list[Values]] = [[] for _ in decoder.caches]
     if not (method.key_codec.offline or method.value_codec.offline):
         return samples
@@ -89,8 +90,8 @@ def blocks(
     decoder: Decoder, method: KvMethod, config: KvQuantConfig, samples: Sequence[Sequence[Values]],
     thresholds: Path | None = None,
 ) -> list[Values]:  # fmt: skip
-    """The words of the parameter block of each layer, with what a file has or what samples of each cache show, (tokens,
-    C) a run. BadInputError: keys or values that are not finite, a wrong file."""
+    """Returns the words of the parameter block of each layer, with what a file has or what samples of each cache show,
+    (tokens, C) a run. BadInputError: keys or values that are not finite, a wrong file."""
     codecs = method.key_codec, method.value_codec
     if thresholds is not None:
         layers = read_thresholds(thresholds, len(decoder.caches) // 2)
@@ -113,21 +114,21 @@ def blocks(
 
 
 def side_of(program: CompiledDecoder, index: int) -> Side:
-    """Codec and parameters of the cache with this index, as the block of its layer says."""
+    """Returns codec and parameters of the cache with this index, as the block of its layer says."""
     cache = program.decoder.caches[index]
     data = program.kv_blocks[index // 2].tobytes()
     return unpack_block(data, cache.heads, cache.head_dim, cache.past)[index % 2]
 
 
 def parameters_of(program: CompiledDecoder, index: int) -> Parameters:
-    """Parameters of the cache with this index."""
+    """Returns parameters of the cache with this index."""
     parameters = side_of(program, index).parameters
     assert parameters is not None
     return parameters
 
 
 def _reader(data: bytes) -> Callable[[Region], NDArray[np.uint8]]:
-    """Regions of the bytes of one cache, whose address is 0."""
+    """Returns a reader of regions of the bytes of one cache, whose address is 0."""
     array = np.frombuffer(data, np.uint8)
 
     def read(region: Region) -> NDArray[np.uint8]:
@@ -138,13 +139,13 @@ def _reader(data: bytes) -> Callable[[Region], NDArray[np.uint8]]:
 
 
 def stored_tokens(program: CompiledDecoder, read: Callable[[str], bytes], index: int, tokens: int) -> Encoded:
-    """The encoded tokens of a cache, as they are in DRAM."""
+    """Returns the encoded tokens of a cache, as they are in DRAM."""
     tensor = program.compiled.graph.tensors[program.decoder.caches[index].past]
     return tensor.encoded(0).encoded(_reader(read(tensor.id)), tokens)
 
 
 def numbers_of(program: CompiledDecoder, read: Callable[[str], bytes], past: str, tokens: int) -> Values:
-    """The numbers in a cache, shape (1, heads, tokens, size)."""
+    """Returns the numbers in a cache, shape (1, heads, tokens, size)."""
     index = next(at for at, cache in enumerate(program.decoder.caches) if cache.past == past)
     tensor = program.compiled.graph.tensors[past]
     cache = tensor.encoded(0)
@@ -207,7 +208,7 @@ def compared(program: CompiledDecoder, references: Mapping[str, Values]) -> list
 
 
 def counts_of(program: CompiledDecoder, read: Callable[[str], bytes]) -> dict[str, NDArray[np.uint8]]:
-    """Past -> (T_max, chunks): entries of all tokens in memory."""
+    """Returns entries of all tokens in memory: past -> (T_max, chunks)."""
     counts = {}
     for cache in program.decoder.caches:
         layout = program.compiled.graph.tensors[cache.past].encoded(0)
@@ -217,8 +218,8 @@ def counts_of(program: CompiledDecoder, read: Callable[[str], bytes]) -> dict[st
 
 
 def tables(program: CompiledDecoder, counts: Mapping[str, NDArray[np.uint8]]) -> dict[int, bytes]:
-    """Memory of a run without values, by address: the counts of tokens (tokens, chunks) of each cache, for the
-    sizes of transfers, and parameter blocks that name the codecs."""
+    """Returns the memory of a run without values, by address: the counts of tokens (tokens, chunks) of each cache, for
+    the sizes of transfers, and parameter blocks."""
     contents, graph = {}, program.compiled.graph
     for cache in program.decoder.caches:
         base = program.address(cache.past)
@@ -235,7 +236,7 @@ def tables(program: CompiledDecoder, counts: Mapping[str, NDArray[np.uint8]]) ->
 
 
 def allocated(program: CompiledDecoder, config: KvQuantConfig) -> dict[int, int]:
-    """Layer -> bytes of the pages of T_max tokens with the outliers that runs without values assume."""
+    """Returns bytes of the pages of T_max tokens by layer, with the outliers that runs without values assume."""
     sizes: dict[int, int] = {}
     for index, cache in enumerate(program.decoder.caches):
         layout = program.compiled.graph.tensors[cache.past].encoded(0)
@@ -246,7 +247,7 @@ def allocated(program: CompiledDecoder, config: KvQuantConfig) -> dict[int, int]
 
 
 def used(rows: Iterable[Mapping[str, Any]]) -> dict[int, int]:
-    """Layer -> bytes that were `measured`, counts of chunks included."""
+    """Returns bytes that were `measured` by layer, counts of chunks included."""
     sizes: dict[int, int] = {}
     for row in rows:
         parts = sum(row[name] for name in ("dense_bytes", "sparse_bytes", "meta_bytes", "tail_bytes", "count_bytes"))

@@ -13,16 +13,16 @@ NAMES = ("quantize_busy", "dequantize_busy", "quantize_exposed", "dequantize_exp
 
 
 def unhindered(config: NpuConfig) -> NpuConfig:
-    """The device with engines that are never waited for."""
+    """Returns the device with engines that are never waited for."""
     kv = config.kv_quant
     fast = replace(kv, w_q=FASTEST.w_q, w_dq=FASTEST.w_dq, d_q=FASTEST.d_q, d_dq=FASTEST.d_dq, overlap=FASTEST.overlap)
     return replace(config, kv_quant=fast)
 
 
 def figures(counted: Mapping[str, int], cycles: int, npu: NpuConfig, without: int | None = None) -> dict[str, Any]:
-    """The `kv_engines` object: busy cycles of all engines and the cycles by which they lengthened transfers, `counted`
-    in the events; their share of what all engines have. `without`: cycles of the same run with engines that are never
-    waited for, which gives the exposed cycles of the run."""
+    """Returns the `kv_engines` object: busy cycles of all engines and the cycles by which they lengthened transfers,
+    `counted` in the events; their share of what all engines have. `without`: cycles of the same run with engines that
+    are never waited for, which gives the exposed cycles of the run."""
     cycles_of_engine = {name: int(counted.get(name, 0)) for name in NAMES}
     engines = npu.dma.channels * npu.clusters
     room = max(1, cycles * engines)

@@ -29,7 +29,7 @@ def shares_text(ratios: Sequence[float]) -> str:
 
 
 def sweep_chart(rows: Rows, of: str) -> Chart:
-    """Errors by bits of an element."""
+    """Returns errors by bits of an element."""
     return lines(
         "ratios", "Errors by bits", f"shares of outer, middle and inner group; {of}",
         [Line(name, sorted((one["b_eff"], one[name]) for one in rows)) for name in ("keys", "values")],
@@ -38,7 +38,7 @@ def sweep_chart(rows: Rows, of: str) -> Chart:
 
 
 def ablation_chart(rows: Rows, of: str) -> Chart:
-    """Errors of each variant at its bits."""
+    """Returns errors of each variant at its bits."""
     return lines(
         "ablations", "Parts of Oaken", f"relative error of keys; {of}",
         [Line(one["variant"], [(one["bits"], one["keys"])]) for one in rows],

@@ -76,7 +76,7 @@ class Instruments:
 
 @contextmanager
 def profiling(platform: Platform) -> Iterator[Profile]:
-    """A profile of what the platform does within the block; it is complete afterwards."""
+    """Yield a profile of what the platform does within the block; it is complete afterwards."""
     hart, bus, engine = platform.hart, platform.bus, platform.engine
     profile = Profile(hart, bus, platform.timing, platform.npu, platform.clint, platform.is_status)
     bus.clock.log.subscribe(profile.read, ACCESSES)

@@ -67,12 +67,13 @@ class Point(NamedTuple):
 
 
 def titled(name: str, unit: str) -> str:
-    """Title of an axis."""
+    """Returns title of an axis."""
     return f"{name} ({unit})" if unit and name else name or unit
 
 
 def quantitative(field: str, title: str, values: Iterable[float], *, zero: bool = True, ticks: int = 10) -> Spec:
-    """An axis of numbers: logarithmic where they span decades, else from zero unless that hides what they do."""
+    """Returns an axis of numbers: logarithmic where they span decades, else from zero unless that hides what they
+    do."""
     numbers = [value for value in values if value is not None]
     low, high = min(numbers, default=0), max(numbers, default=0)
     axis: Spec = {"field": field, "type": "quantitative", "title": title, "axis": {"tickCount": ticks}}
@@ -89,7 +90,7 @@ def quantitative(field: str, title: str, values: Iterable[float], *, zero: bool 
 
 
 def colour(field: str, names: Sequence[str]) -> Spec:
-    """The colour of each name; modes have theirs wherever they are."""
+    """Returns the colour of each name; modes have theirs wherever they are."""
     modes = [name for name in RUNS if name in names]
     domain = [*RUNS, *(name for name in names if name not in RUNS)] if modes else list(names)
     shown: Spec = {"field": field, "type": "nominal", "scale": {"domain": domain}, "legend": {"values": list(names)}}
@@ -99,7 +100,7 @@ def colour(field: str, names: Sequence[str]) -> Spec:
 
 
 def toggled(field: str, names: Sequence[str]) -> tuple[list[Spec], Spec]:
-    """Parameters and the opacity of marks: a click on the legend shows one name, with Shift several."""
+    """Returns parameters and the opacity of marks: a click on the legend shows one name, with Shift several."""
     if len(names) < 2:
         return [], {"value": 1}
     shown = {"name": "shown", "select": {"type": "point", "fields": [field]}, "bind": "legend"}
@@ -107,13 +108,14 @@ def toggled(field: str, names: Sequence[str]) -> tuple[list[Spec], Spec]:
 
 
 def zoomed(*axes: str) -> Spec:
-    """The parameter by which a drag moves and Ctrl with the wheel zooms these axes; a double click shows all."""
+    """Returns the parameter by which a drag moves and Ctrl with the wheel zooms these axes; a double click shows
+    all."""
     select = {"type": "interval", "encodings": list(axes), "zoom": "wheel![event.ctrlKey || event.metaKey]"}
     return {"name": "zoom", "select": select, "bind": "scales"}
 
 
 def tips(**titles: str) -> list[Spec]:
-    """Fields that the tooltip of a mark shows, with their titles."""
+    """Returns fields that the tooltip of a mark shows, with their titles."""
     return [{"field": field, "title": title} for field, title in titles.items()]
 
 
@@ -122,13 +124,13 @@ def numeric_tip(field: str, title: str) -> Spec:
 
 
 def specification(data: Sequence[Mapping[str, Any]], layers: Sequence[Spec], height: int = 260) -> Spec:
-    """A chart of one view."""
+    """Returns a chart of one view."""
     view: Spec = {"layer": list(layers)} if len(layers) > 1 else dict(layers[0])
     return {"data": {"values": list(data)}, "height": height, **view}
 
 
 def rounded(value: float) -> float:
-    """A number of a specification: six significant digits."""
+    """Returns a number of a specification: six significant digits."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
@@ -144,7 +146,8 @@ def lines(
     name: str, title: str, caption: str, curves: Sequence[Line], x: str, y: str, *, dots: bool = False,
     level: float | None = None, at: float | None = None,
 ) -> Chart:  # fmt: skip
-    """Curves over a common axis; `x`, `y`: the titles of the axes; `level`, `at`: a horizontal and a vertical line."""
+    """Returns curves over a common axis; `x`, `y`: the titles of the axes; `level`, `at`: a horizontal and a vertical
+    line."""
     return Chart(name, title, caption, line_view(curves, x, y, dots=dots, level=level, at=at))
 
 
@@ -152,7 +155,7 @@ def line_view(
     curves: Sequence[Line], x: str, y: str, *, dots: bool = False, level: float | None = None,
     at: float | None = None, height: int = 240, heading: str = "",
 ) -> Spec:  # fmt: skip
-    """A view of curves; it zooms along x where x is a number. `heading`: above a view of several."""
+    """Returns a view of curves; it zooms along x where x is a number. `heading`: above a view of several."""
     names = list(dict.fromkeys(curve.name for curve in curves))
     styles = list(dict.fromkeys(curve.style for curve in curves if curve.style))
     data = [
@@ -208,7 +211,7 @@ def distributions(
     name: str, title: str, caption: str, curves: Sequence[Line], x: str = "latency (core cycles)",
     y: str = "cumulative submissions (%)", at: float | None = None,
 ) -> Chart:  # fmt: skip
-    """Empirical distributions: points are (x, per cent of the samples that are at most that), ascending."""
+    """Returns empirical distributions: points are (x, per cent of the samples that are at most that), ascending."""
     stepped = [Line(curve.name, _steps(curve.points), curve.style) for curve in curves]
     spec = line_view(stepped, x, y, at=at, height=300)
     view = spec["layer"][0] if "layer" in spec else spec
@@ -218,13 +221,13 @@ def distributions(
 
 
 def _steps(points: Sequence[tuple[float | str, float]]) -> list[tuple[float | str, float]]:
-    """A staircase from zero, of at most `MAX_POINTS` steps."""
+    """Returns a staircase from zero, of at most `MAX_POINTS` steps."""
     step = -(-len(points) // MAX_POINTS)
     return [(points[0][0], 0), *points[: len(points) - 1 : step], points[-1]] if points else []
 
 
 def stacked(name: str, title: str, caption: str, rows: Mapping[str, Mapping[str, float]], unit: str) -> Chart:
-    """A bar for each row, of its parts; beyond `MAX_PARTS` the smaller parts are one."""
+    """Returns a bar for each row, of its parts; beyond `MAX_PARTS` the smaller parts are one."""
     totals: dict[str, float] = {}
     for row in rows.values():
         for part, value in row.items():
@@ -264,7 +267,7 @@ def stacked(name: str, title: str, caption: str, rows: Mapping[str, Mapping[str,
 
 
 def ranges(name: str, title: str, caption: str, rows: Sequence[Range], unit: str) -> Chart:
-    """A horizontal range for each row: thin from low to high, thick between the first and the last mark.
+    """Returns a horizontal range for each row: thin from low to high, thick between the first and the last mark.
 
     A logarithmic axis has no zero: zero is drawn as the smallest other value.
     """
@@ -310,7 +313,8 @@ def cells(
     name: str, title: str, caption: str, rows: Mapping[str, Sequence[tuple[str, float]]], columns: Sequence[str],
     across: str, down: str = "",
 ) -> Chart:  # fmt: skip
-    """A table of cells, each with its text and its share 0..1 of the darkest colour; `across`, `down`: the axes."""
+    """Returns a table of cells, each with its text and its share 0..1 of the darkest colour; `across`, `down`: the
+    axes."""
     data = [
         {"row": row, "column": column, "text": text, "share": share}
         for row, each in rows.items()
@@ -338,7 +342,7 @@ def cells(
 def heat(
     name: str, title: str, caption: str, rows: Mapping[str, Sequence[float]], edges: Sequence[int], across: str
 ) -> Chart:  # fmt: skip
-    """A row of boxes for each name, box i from `edges[i]` to `edges[i + 1]`; values are shares 0..1."""
+    """Returns a row of boxes for each name, box i from `edges[i]` to `edges[i + 1]`; values are shares 0..1."""
     data = [
         {"row": row, "x": list(edges[:-1]), "x2": list(edges[1:]), "share": [round(100 * value, 1) for value in values]}
         for row, values in rows.items()
@@ -359,7 +363,7 @@ def heat(
 
 
 def roofline(name: str, title: str, caption: str, points: Sequence[Point], device: Roofline) -> Chart:
-    """Layers under the ceilings of a device, logarithmic; the area of a point is its cycles."""
+    """Returns layers under the ceilings of a device, logarithmic; the area of a point is its cycles."""
     top = max([roof.rate for roof in device.roofs] + [point.rate for point in points])
     ridges = [top / device.slope] if device.slope else []
     low = min([point.intensity for point in points] + ridges) / 2

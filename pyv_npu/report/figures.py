@@ -60,7 +60,7 @@ class Series:
 
 
 def series(spans: Spans, engines: Mapping[str, int], occupancy: Table | None = None) -> Series:
-    """Bin a run; `engines`: how many of each kind ("te", "ve", "dma") there are; `occupancy`: of the scratchpads."""
+    """Bins a run; `engines`: how many of each kind ("te", "ve", "dma") there are; `occupancy`: of the scratchpads."""
     edges = np.unique(np.linspace(0, max(spans.end, 1), BINS + 1).astype(np.int64))
     width = np.diff(edges)
     busy = {
@@ -84,8 +84,8 @@ def series(spans: Spans, engines: Mapping[str, int], occupancy: Table | None = N
 
 
 def _covered(rows: Table, edges: Integers, weight: Integers | None = None) -> Integers:
-    """Cycles of all rows within each bin, times their weights, exactly: differences of the sum that has passed at each
-    edge."""
+    """Returns cycles of all rows within each bin, times their weights, exactly: differences of the sum that has passed
+    at each edge."""
     weight = np.ones(len(rows), dtype=np.int64) if weight is None else weight
     return np.diff(_passed(rows["start"], weight, edges) - _passed(rows["end"], weight, edges))
 
@@ -107,7 +107,7 @@ class _Works:
         return _passed(self._start, weight, moments) - _passed(self._end, weight, moments)
 
     def spread(self, rows: Table, edges: Integers) -> Floats:
-        """The bytes of rows in each bin, spread evenly over the time of each row in which an engine works."""
+        """Returns the bytes of rows in each bin, spread evenly over the time of each row in which an engine works."""
         start, end, edges = (self.before(moments) for moments in (rows["start"], rows["end"], edges))
         weight = rows["bytes"] / np.maximum(end - start, 1)
         return np.diff(_passed(start, weight, edges) - _passed(end, weight, edges))
@@ -123,7 +123,8 @@ def _passed(moments: Integers, weight: NDArray[Any], edges: Integers) -> NDArray
 
 
 def _deepest(rows: Table, edges: Integers) -> Integers:
-    """The most rows that are open at once in each bin. What ends in a cycle is gone before what begins in it."""
+    """Returns the most rows that are open at once in each bin. What ends in a cycle is gone before what begins in
+    it."""
     rows = rows[rows["end"] > rows["start"]]
     start, end = np.sort(rows["start"]), np.sort(rows["end"])
     depth = np.arange(1, len(start) + 1) - np.searchsorted(end, start, side="right")
@@ -155,8 +156,8 @@ LANE_COLOURS = {"core": "#495057", "kernels": "#f06595", "queue": "#f08c00", "te
 
 
 def lanes(spans: Spans, submissions: Submissions) -> dict[str, Table]:
-    """Lane by name: the core in submit functions, the queue, kernels on the core, every engine that worked, those in
-    the DMA last."""
+    """Returns lanes by name: the core in submit functions, the queue, kernels on the core, every engine that worked,
+    those in the DMA last."""
     rows_of = {"core": _core(submissions), "queue": spans.queue}
     if len(spans.core):
         rows_of["kernels"] = spans.core
@@ -167,7 +168,7 @@ def lanes(spans: Spans, submissions: Submissions) -> dict[str, Table]:
 
 
 def _core(submissions: Submissions) -> Table:
-    """The core in its submit function: t0 to t1."""
+    """Returns the core in its submit function: t0 to t1."""
     t0, t1, ticket = (submissions.column(name) for name in ("t0", "t1", "ticket"))
     order = np.lexsort((ticket, t1, t0))
     order = order[(t0[order] != NONE) & (t1[order] != NONE)]
@@ -179,8 +180,8 @@ def gantt_chart(
     binned: Series | None = None, engines: Mapping[str, int] | None = None, waits: Sequence[Sequence[int]] = (),
     hertz: float = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """The object that page/gantt.js reads. `layers`: of the commands with `tickets`, ascending, as far as known.
-    `binned`: what is drawn below the lanes; `engines`: how many of each kind; `waits`: as of an `Analysis`."""
+    """Returns the object that page/gantt.js reads. `layers`: of the commands with `tickets`, ascending, as far as
+    known. `binned`: what is drawn below the lanes; `engines`: how many of each kind; `waits`: as of an `Analysis`."""
     count = min(0 if tickets is None else len(tickets), len(layers))
     names = list(dict.fromkeys(layers))
     order = {name: index for index, name in enumerate(names)}
@@ -228,24 +229,25 @@ def _tracks(run: Series) -> list[dict[str, Any]]:
 
 
 def _track(name: str, unit: str, values: Floats, step: float, **more: Any) -> dict[str, Any]:
-    """Values in whole multiples of `step`, rounded up, so that what is there is not lost."""
+    """Returns values in whole multiples of `step`, rounded up, so that what is there is not lost."""
     steps = np.ceil(values / step - 1e-9).astype(np.int64)
     return {"name": name, "unit": unit, "step": step, "values": packed(steps), "any": bool(steps.any()), **more}
 
 
 def _engine(name: str) -> str:
-    """The kind of engine of a lane; empty for the core and the queue."""
+    """Returns the kind of engine of a lane; empty for the core and the queue."""
     kind = name.rstrip("0123456789")
     return kind if kind in ("te", "ve", "dma") else ""
 
 
 def lane_colour(name: str) -> str:
-    """The colour of a lane: the core, the queue, or a kind of engine."""
+    """Returns the colour of a lane: the core, the queue, or a kind of engine."""
     return LANE_COLOURS[name.rstrip("0123456789")]
 
 
 def packed(values: Integers) -> str:
-    """Ascending integers as short text, which page/gantt.js reads: differences as base-128 varints, zigzag, in base64.
+    """Returns ascending integers as short text, which page/gantt.js reads: differences as base-128 varints, zigzag, in
+    base64.
 
     Seven bits a byte, low bits first, the top bit set in all but the last; small differences take one byte.
     """

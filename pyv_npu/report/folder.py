@@ -40,7 +40,7 @@ class ReportFolder:
         return self._place.is_dir() and any(self._place.iterdir())
 
     def put(self) -> None:
-        """The report is complete: it takes its place. UsageError where other files have come there meanwhile."""
+        """Put the complete report in its place. UsageError where other files have come there meanwhile."""
         _check(self.final)
         old = _sibling(self._place, os.getpid(), "old")
         try:
@@ -67,7 +67,8 @@ class ReportFolder:
 
 
 def check_holds_only(place: Path, names: Collection[str], option: str, what: str) -> None:
-    """UsageError where a folder that `option` names is none, or holds anything but `names`, the files of `what`."""
+    """Raise UsageError where a folder that `option` names is none, or holds anything but `names`, the files of
+    `what`."""
     if place.exists() and not place.is_dir():
         raise UsageError(f"{option} {place}: is not a folder; name a new one")
     remove_abandoned(str(place))
@@ -76,14 +77,14 @@ def check_holds_only(place: Path, names: Collection[str], option: str, what: str
 
 
 def _refuse(place: Path, strangers: Collection[str], option: str, what: str) -> None:
-    """UsageError where a folder holds files of others."""
+    """Raise UsageError where a folder holds files of others."""
     if strangers:
         more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
         raise UsageError(f"{option} {place}: holds {min(strangers)}{more}, which is not of {what}; name another folder")
 
 
 def _check(folder: Path) -> None:
-    """UsageError unless the place is free or holds a report, which may be replaced."""
+    """Raise UsageError unless the place is free or holds a report, which may be replaced."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -92,7 +93,7 @@ def _check(folder: Path) -> None:
 
 
 def _listed(folder: Path) -> set[str]:
-    """The files of the report in a folder, as its manifest lists them."""
+    """Return the files of the report in a folder, as its manifest lists them."""
     try:
         contents = manifest.read(folder)
     except BadInputError:
@@ -101,7 +102,7 @@ def _listed(folder: Path) -> set[str]:
 
 
 def _sibling(place: Path, process: int, what: str) -> Path:
-    """A hidden folder beside a place, of one process."""
+    """Return a hidden folder beside a place, of one process."""
     return place.with_name(f".{place.name}.{process}.{what}")
 
 

@@ -35,7 +35,7 @@ def causes(analysis: Analysis) -> dict[str, int]:
 
 
 def _top(name: str, analysis: Analysis) -> Table:
-    """The largest causes of layers; layers that differ in numbers only are one."""
+    """Returns the largest causes of layers; layers that differ in numbers only are one."""
     whole = max(analysis.explanation.makespan, 1)
     groups = blocks(analysis.layers) or {layer.name: [layer] for layer in analysis.layers}
     spent: Counter[tuple[str, Blocker]] = Counter()
@@ -62,7 +62,8 @@ def _bounds(name: str, analysis: Analysis) -> Table:
 
 
 def _layers(name: str, analysis: Analysis) -> list[Part]:
-    """A row for each layer; where many are equal but for numbers in their names, a row for all of those first."""
+    """Returns a row for each layer; where many are equal but for numbers in their names, a row for all of those
+    first."""
     meaning = "Active: cycles in which an engine, or the core, worked for the layer. Busy: summed over the engines."
     note = Note(meaning, "muted")
     whole = max(analysis.explanation.makespan, 1)

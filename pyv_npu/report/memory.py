@@ -18,7 +18,7 @@ MANY = 64
 
 
 def traffic(runs: Runs, analyses: Mapping[str, Analysis]) -> list[Part]:
-    """Bytes of each role, and of each layer."""
+    """Returns bytes of each role, and of each layer."""
     rows: list[list[Value]] = [[name, role, *(run["traffic"][role][size] for size in SIZES)]
             for name, run in runs.items() if run.get("traffic")
             for role in NAMES if run["traffic"]["total"]["bytes_total"]]  # fmt: skip
@@ -48,12 +48,12 @@ def traffic(runs: Runs, analyses: Mapping[str, Analysis]) -> list[Part]:
 
 
 def _figures(run: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The object with the keys of `pyv_npu.workloads.kv_figures`."""
+    """Returns the object with the keys of `pyv_npu.workloads.kv_figures`."""
     return next((run[key] for key in ("llm", "generate") if "kv_layers" in run.get(key, {})), None)
 
 
 def keys_and_values(runs: Runs) -> list[Part]:
-    """Capacity of each run, traffic of each token, traffic and footprint of each layer."""
+    """Returns capacity of each run, traffic of each token, traffic and footprint of each layer."""
     parts: list[Part] = []
     for name, run in runs.items():
         figures = _figures(run)
@@ -64,7 +64,7 @@ def keys_and_values(runs: Runs) -> list[Part]:
 
 
 def _errors(name: str, errors: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """Errors of the widths against FP32, a row for each layer."""
+    """Returns errors of the widths against FP32, a row for each layer."""
     rows = [[Cell(f"{value:.2e}" if isinstance(value, float) else str(value), f"{name}.kv_error.{row['layer']}.{key}")
              for key, value in row.items()] for row in errors]  # fmt: skip
     return [Table([key.replace("_", " ") for key in errors[0]], rows)] if rows else []

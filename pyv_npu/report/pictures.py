@@ -60,7 +60,7 @@ CAUSES = {
 
 
 def reasons(runs: Runs) -> list[Chart]:
-    """Mean cycles of a submission by reason."""
+    """Returns the mean cycles of a submission by reason."""
     rows = {}
     stage = headline(runs)
     key = REASONS[stage]
@@ -75,7 +75,7 @@ def reasons(runs: Runs) -> list[Chart]:
 
 
 def stages(runs: Runs) -> list[Chart]:
-    """Order statistics of each stage."""
+    """Returns order statistics of each stage."""
     rows = []
     for name, mode, stage in stages_of(runs):
         marks = {figure.upper(): stage[figure] for figure in ("p50", "p95", "p99") if stage[figure] is not None}
@@ -85,7 +85,8 @@ def stages(runs: Runs) -> list[Chart]:
 
 
 def over_time(binned: Mapping[str, Series], size: int) -> list[Chart]:
-    """Figures of 300 bins over the time of the runs; what is constant is left out. `size`: bytes of the scratchpads."""
+    """Returns figures of 300 bins over the time of the runs; what is constant is left out. `size`: bytes of the
+    scratchpads."""
     engines = [Line(mode, _points(run, 100 * shares), name.upper())
                for mode, run in binned.items() for name, shares in run.busy.items() if shares.any()]  # fmt: skip
     depth = [Line(mode, _points(run, values), style) for mode, run in binned.items() if run.depth_max.any()
@@ -110,7 +111,7 @@ def over_time(binned: Mapping[str, Series], size: int) -> list[Chart]:
 
 
 def _banks(name: str, title: str, caption: str, run: Series, rows: Mapping[str, Any]) -> list[Chart]:
-    """Shares of `COLUMNS` equal parts of the time for each bank."""
+    """Returns shares of `COLUMNS` equal parts of the time for each bank."""
     groups = [group for group in np.array_split(np.arange(len(run.edges) - 1), COLUMNS) if len(group)]
     width = np.diff(run.edges)
     means = {bank: [float(np.average(values[group], weights=width[group])) for group in groups]
@@ -120,7 +121,7 @@ def _banks(name: str, title: str, caption: str, run: Series, rows: Mapping[str, 
 
 
 def cumulative(latencies: Mapping[str, Latency], program: str) -> list[Chart]:
-    """Shares of the submissions that took at most so many cycles."""
+    """Returns shares of the submissions that took at most so many cycles."""
     rows = distribution_steps(latencies)
     written = any(stage == "t_submit" for _, stage, _ in rows)
     curves = [
@@ -132,13 +133,13 @@ def cumulative(latencies: Mapping[str, Latency], program: str) -> list[Chart]:
 
 
 def distribution_steps(latencies: Mapping[str, Latency]) -> list[tuple[str, str, list[tuple[int, int]]]]:
-    """(mode, stage, (cycles, how many samples are at most that) ascending) of every stage that has samples."""
+    """Returns (mode, stage, (cycles, how many samples are at most that) ascending) of every stage that has samples."""
     stages = ((mode, stage, latency.stage(stage).cdf()) for mode, latency in latencies.items() for stage in DISTRIBUTED)
     return [(mode, stage, steps) for mode, stage, steps in stages if steps]
 
 
 def bottlenecks(analysis: Analysis, name: str) -> Chart:
-    """The layers that cost most, by cause; layers that differ in numbers only are one row."""
+    """Returns the layers that cost most, by cause; layers that differ in numbers only are one row."""
     groups = blocks(analysis.layers) or {layer.name: [layer] for layer in analysis.layers}
     spent = {counted(pattern, group): _causes(group) for pattern, group in groups.items()}
     worst = sorted(spent, key=lambda each: -sum(spent[each].values()))[:TOP]
@@ -148,7 +149,7 @@ def bottlenecks(analysis: Analysis, name: str) -> Chart:
 
 
 def counted(pattern: str, group: Sequence[Layer]) -> str:
-    """The name of layers that are one row."""
+    """Returns the name of layers that are one row."""
     return pattern if len(group) == 1 else f"{pattern} ({len(group)}x)"
 
 
@@ -160,8 +161,8 @@ def _causes(group: Sequence[Layer]) -> dict[str, int]:
 
 
 def blocks(layers: Sequence[Layer]) -> dict[str, list[Layer]] | None:
-    """Layers that do the same operations under names that differ in numbers only, by the name with # for numbers, in
-    the order of their first ones. None where that makes the table little shorter."""
+    """Returns layers that do the same operations under names that differ in numbers only, by the name with # for
+    numbers, in the order of their first ones. None where that makes the table little shorter."""
     groups: dict[tuple[str, tuple[str, ...]], list[Layer]] = {}
     for layer in layers:
         groups.setdefault((_NUMBERS.sub("#", layer.name), layer.operations), []).append(layer)
@@ -191,5 +192,5 @@ def layers_under_roofs(analyses: Analyses, config: Config, program: str) -> list
 
 
 def _points(run: Series, values: Any) -> list[tuple[float | str, float]]:
-    """The value of each bin at its first cycle."""
+    """Returns the value of each bin at its first cycle."""
     return [(int(edge), float(value)) for edge, value in zip(run.edges[:-1], values, strict=True)]

@@ -71,7 +71,8 @@ class RunFolder:
             raise
 
     def finish(self, result: Mapping[str, Any], text: str, effective: Effective) -> None:
-        """result.json is what `--json` prints, summary.txt what people see and where the parameters come from."""
+        """Write result.json, what `--json` prints, and summary.txt, what people see and where the parameters come
+        from."""
         self.effective = effective
         runs = [result[mode] or {} for mode in ("loose", "tight") if mode in result] or [result]
         self.cut = self.cut or any(run.get("stop_reason") == "interrupted" for run in runs)
@@ -97,13 +98,13 @@ class RunFolder:
         return f"the report is in {self.place}"
 
     def discard(self) -> None:
-        """The run gave no report: its place is as it was."""
+        """Discard the report; its place is as it was."""
         if self.folder != self.place:
             self._report.discard()
 
     def interrupted(self) -> str:
-        """Ctrl-C ended the command: what there is takes its place, and says what is missing; before all files are
-        written an earlier report stays. What happened, in words."""
+        """Complete the report after Ctrl-C: it takes its place, and says what is missing; before all files are written
+        an earlier report stays. What happened, in words."""
         place = self.place
         if self._report.placed:
             return f"the report is in {place}"
@@ -140,13 +141,13 @@ class RunFolder:
                     shutil.copyfile(path, copy)
 
     def _describe(self) -> None:
-        """run.yaml: every key with its value and origin."""
+        """Write run.yaml: every key with its value and origin."""
         write_text(self.folder / RECORD_FILE, render(self.effective, self._record))
 
 
 def fingerprints(names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of each file, by the name by which it was given; firmware of the package counts, other names do not.
-    OSError: a file cannot be read."""
+    """Return the SHA-256 of each file, by the name by which it was given; firmware of the package counts, other names
+    do not. OSError: a file cannot be read."""
     hashes = {}
     for name in names:
         try:

@@ -72,7 +72,7 @@ Reasons = Mapping[tuple[int, int], str]
 
 
 def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -> Iterable[Row]:
-    """The table with names in place of codes; `layers`: of each command, in the order of acceptance."""
+    """Returns the table with names in place of codes; `layers`: of each command, in the order of acceptance."""
     layer_names = np.array([*layers, ""], object)
     what, aux, number = table["what"], table["aux"], table["number"]
     is_step, ended = among(BEGINS)[what], table["last"] != UNFINISHED
@@ -101,7 +101,7 @@ def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -
 
 
 def _where(mask: Flags, values: NDArray[Any]) -> list[int | None]:
-    """The values that are chosen, None in place of the others."""
+    """Returns the values that are chosen, None in place of the others."""
     entries = values.astype(object)
     entries[~mask] = None
     return entries.tolist()
@@ -129,12 +129,12 @@ class Timeline:
         self._put(named(self._spans.take(batch), self._layers))
 
     def finish(self) -> None:
-        """The run is over: rows for what is unfinished."""
+        """Write rows for unfinished work at the end of the run."""
         self._put(named(self._spans.finish(), self._layers))
 
 
 def rows(batches: Iterable[Batch], layers: Sequence[str] = ()) -> list[Row]:
-    """The rows of recorded events."""
+    """Returns the rows of recorded events."""
     collected: list[Row] = []
     timeline = Timeline(collected.extend, layers)
     for batch in batches:
@@ -144,7 +144,7 @@ def rows(batches: Iterable[Batch], layers: Sequence[str] = ()) -> list[Row]:
 
 
 def write_timeline(path: Path, spans: Spans, layers: Sequence[str] = (), errors: Iterable[ErrorEntry] = ()) -> None:
-    """timeline.csv of a whole run; `errors`: the device's error log."""
+    """Writes timeline.csv of a whole run; `errors`: the device's error log."""
     reasons = {(entry.cycle, entry.ticket): entry.reason for entry in errors}
     layers = [str(csv_cell(layer)) for layer in layers]
     with replacing(path) as file:
@@ -166,13 +166,13 @@ def timeline_csv(path: Path, layers: Sequence[str] = ()) -> Iterator[Timeline]:
 
 @cache
 def unit_name(code: int) -> str:
-    """The unit with this code: te0, bank3, frontend."""
+    """Returns the unit with this code: te0, bank3, frontend."""
     kind = Kind(unit_kind(code))
     return _ONLY.get(kind) or f"{kind.name.lower()}{unit_index(code)}"
 
 
 def open_rows(table: Table) -> list[tuple[int, int]]:
-    """(cycle, how many rows are open) at each change."""
+    """Returns (cycle, number of open rows) at each change."""
     table = table[table["end"] > table["start"]]
     cycles = np.concatenate([table["start"], table["end"]])
     steps = np.repeat([1, -1], len(table))
@@ -191,7 +191,7 @@ _MODES = ("loose", "tight")
 
 
 def write_latency_csv(path: Path, submissions: Submissions, program: Program | None = None) -> None:
-    """Submissions of a program in the order of acceptance."""
+    """Writes the submissions of a program in the order of acceptance."""
     with replacing(path) as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(LATENCY_COLUMNS)
@@ -203,7 +203,7 @@ def write_latency_csv(path: Path, submissions: Submissions, program: Program | N
 
 
 def latency_columns(submissions: Submissions, program: Program | None = None, first: int = 0) -> list[list[object]]:
-    """The columns of latency.csv, None for what is not known; numbers begin at `first`."""
+    """Returns the columns of latency.csv, None for what is not known; numbers begin at `first`."""
     columns: list[list[object]] = [list(range(first, first + len(submissions)))]
     columns.append([_MODES[tight] for tight in submissions.column("tight").tolist()])
     sites = _sites(submissions, program)
@@ -217,7 +217,7 @@ def latency_columns(submissions: Submissions, program: Program | None = None, fi
 
 
 def _sites(submissions: Submissions, program: Program | None) -> dict[str, list[object]]:
-    """The columns `function` and `source`."""
+    """Returns the columns `function` and `source`."""
     sites = submissions.column("call_site").tolist()
     functions = {site: program and program.function_at(site) for site in set(sites)}
     lines = {site: program and program.line_of(site) for site in set(sites)}

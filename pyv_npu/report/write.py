@@ -50,7 +50,7 @@ def write_comparison(folder: RunFolder, both: Comparison, text: str, charts: Map
 
 
 def write_half(folder: RunFolder, loose: Result[Any]) -> None:
-    """The report of a comparison that was interrupted before its second run began."""
+    """Writes the report of a comparison that was interrupted before its second run began."""
     used = _used(folder, loose)
     head = "interrupted in the first run: there is nothing to compare it with\n\n"
     folder.finish({"schema": 1, "loose": loose.json, "tight": None}, head + summary(loose), used)
@@ -61,7 +61,7 @@ def write_half(folder: RunFolder, loose: Result[Any]) -> None:
 
 
 def _used(folder: RunFolder, run: Result[Any]) -> Effective:
-    """The configuration with what the program asked for; `npu.mode` stays as it was given."""
+    """Returns the configuration with what the program asked for; `npu.mode` stays as it was given."""
     effective = folder.effective
     return effective.adopt(with_values(run.config, {"npu.mode": effective.config.npu.mode}), NOTE)
 
@@ -73,7 +73,7 @@ def _write_files(folder: Path, run: Result[Any]) -> None:
 
 
 def write_lines(folder: Path, run: Result[Any]) -> None:
-    """A line per piece of work; on the core a line per submission."""
+    """Writes a line per piece of work; on the core a line per submission."""
     folder.mkdir(parents=True, exist_ok=True)
     errors = () if run.core is None else run.core.log
     write_timeline(folder / "timeline.csv", run.spans, run.layer_names, errors)
@@ -120,7 +120,8 @@ def write_report(
 
 
 def _sites(run: Result[Any]) -> list[tuple[str, Distribution]]:
-    """Function and source line of the call sites with most submissions, and the cycles from start to accepted."""
+    """Returns function and source line of the call sites with most submissions, and the cycles from start to
+    accepted."""
     if run.core is None:
         return []
     sites = run.core.latency.by_call_site()[:MAX_PLACES]
@@ -133,7 +134,7 @@ def _series(run: Result[Any]) -> Series:
 
 
 def _engines(run: Result[Any]) -> dict[str, int]:
-    """Engines of each kind, of all clusters."""
+    """Returns engines of each kind, of all clusters."""
     npu = run.config.npu
     return {kind.name.lower(): unit_counts(npu)[kind] * npu.clusters for kind in ENGINES}
 

@@ -71,7 +71,7 @@ def _head(runs: Runs, config: Config) -> str:
 
 
 def _problems(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
-    """Warnings about runs that were cut and results that are wrong."""
+    """Returns warnings about runs that were cut and results that are wrong."""
     parts: list[Part] = [
         Note(f"{name} did not come to its end ({run['stop_reason']}): its figures are those up to cycle "
              f"{run['cycles']:,}.", "warning")

@@ -22,7 +22,7 @@ def error_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def errors(runs: Runs) -> list[Part]:
-    """The first error tickets of each run with their reasons, and how many more there are."""
+    """Returns the first error tickets of each run with their reasons, and how many more there are."""
     rows: list[list[Value]] = []
     parts: list[Part] = []
     for mode, run in runs.items():
@@ -40,7 +40,7 @@ def errors(runs: Runs) -> list[Part]:
 
 
 def sanitizer(runs: Runs) -> list[Part]:
-    """Findings, each with its sides; a note where a run was checked and has none."""
+    """Returns findings, each with its sides; a note where a run was checked and has none."""
     parts = list[Part]()
     for name, run in runs.items():
         findings = (run.get("sanitizer") or {}).get("findings", ())
@@ -79,7 +79,7 @@ def _side(side: Mapping[str, Any]) -> str:
 
 
 def faults(runs: Runs) -> list[Part]:
-    """The effect of injected faults, and when they acted."""
+    """Returns the effect of injected faults, and when they acted."""
     parts: list[Part] = []
     for name, run in runs.items():
         effect = run.get("faults")

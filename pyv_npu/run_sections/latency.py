@@ -87,7 +87,7 @@ REASONS = {"t_submit": "reasons", "t_submit_prebuilt": "reasons_prebuilt"}
 
 
 def reasons(runs: Runs) -> list[Part]:
-    """A row for each reason; none where no submission has a beginning."""
+    """Returns a row for each reason; none where no submission has a beginning."""
     stage = headline(runs)
     key = REASONS[stage]
     spent = {mode: run["latency"][key] for mode, run in runs.items() if stage_of(run, stage)}
@@ -102,7 +102,7 @@ def reasons(runs: Runs) -> list[Part]:
 
 
 def tokens(runs: Runs) -> list[Part]:
-    """A row for the prompt and each token of a conversation."""
+    """Returns a row for the prompt and each token of a conversation."""
     timed = [name for name, run in runs.items() if run.get("cycles_by_step")]
     rows: list[list[Value]] = []
     for step in token_steps(runs):

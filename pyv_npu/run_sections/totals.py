@@ -37,7 +37,8 @@ class _Total(NamedTuple):
 
 
 def totals(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
-    """A column for each run; figures that no run has are left out, and those of an NPU to which nothing was sent."""
+    """Returns a column for each run; figures that no run has are left out, and those of an NPU to which nothing was
+    sent."""
     used = any((run["npu"] or {}).get("submitted") or (run["npu"] or {}).get("completed") for run in runs.values())
     rows = [_Total("stopped", [None if run["core"] is None else _stop(run) for run in runs.values()])]
     for name, key in (("cycles", "cycles"), ("instructions", "instret")):
@@ -65,7 +66,7 @@ def totals(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
 
 
 def host(runs: Runs) -> list[Part]:
-    """CPU time of the host, which differs from run to run: for terminals only."""
+    """Returns the CPU time of the host, which differs from run to run: for terminals only."""
     host = next(iter(runs.values())).get("host") or {}
     texts = (("cpu_s", "CPU seconds"), ("mips", "million instructions per CPU second"))
     shown = [f"{number(host[key])} {text}" for key, text in texts if host.get(key) is not None]
@@ -102,7 +103,7 @@ def _counter(value: Any) -> Value:
 
 
 def _ratios(ratio: Mapping[str, float | None], phases: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Rows of loose over tight: above 1 loose takes longer."""
+    """Returns rows of loose over tight: above 1 loose takes longer."""
     rows = []
     for key, text in ratios(ratio).items():
         spread = (
@@ -129,7 +130,7 @@ def spread_text(spread: Sequence[float] | None) -> str:
 
 
 def cycles(runs: Runs, config: Config, alone: Mapping[str, int | None]) -> list[Part]:
-    """Core cycles and their time; nothing where nothing was submitted."""
+    """Returns core cycles and their time; nothing where nothing was submitted."""
     if not any(run.get("cycles_parts") for run in runs.values()):
         return []
     from pyv_npu.verdict import cycles_table, sentences
@@ -150,7 +151,7 @@ def _cycles_row(line: "Line", runs: Runs, config: Config) -> list[Value]:
 
 
 def energy_estimate(runs: Runs) -> list[Part]:
-    """Energy by unit, tensor role and layer, and area; nothing where commands are not known."""
+    """Returns energy by unit, tensor role and layer, and area; nothing where commands are not known."""
     energies = {mode: run["energy"] for mode, run in runs.items() if run.get("energy")}
     if not energies:
         return []
@@ -173,7 +174,7 @@ def energy_estimate(runs: Runs) -> list[Part]:
 
 
 def external_engines(runs: Runs) -> list[Part]:
-    """Engines in place of tensor engines, and the host time of the link; nothing below CA_FULL."""
+    """Returns engines in place of tensor engines, and the host time of the link; nothing below CA_FULL."""
     rows: list[list[Value]] = []
     notes = list[Part]()
     for name, run in runs.items():

@@ -169,7 +169,7 @@ def _fill(old: Any, new: Any) -> bool:
 
 
 def encode(value: Any, label: str) -> Any:
-    """A value as numbers, strings, bytes, None and lists. UsageError for one that a snapshot cannot hold."""
+    """Return a value as numbers, strings, bytes, None and lists. UsageError for one that a snapshot cannot hold."""
     kind = type(value)
     if kind in PLAIN:
         return value
@@ -201,7 +201,7 @@ def encode(value: Any, label: str) -> Any:
 
 
 def decode(state: Any) -> Any:
-    """The inverse; StateError for anything else."""
+    """Return the inverse; StateError for anything else."""
     if type(state) in PLAIN:
         return state
     try:
@@ -234,7 +234,7 @@ def _class_name(cls: type) -> str:
 
 
 def _class_of(name: object, fits: Callable[[type], bool]) -> Any:
-    """A class that is in use already: nothing is imported for a file."""
+    """Return a class that is in use already: nothing is imported for a file."""
     module, _, path = str(name).partition(":")
     value: Any = sys.modules.get(module)
     for step in path.split("."):
@@ -245,7 +245,7 @@ def _class_of(name: object, fits: Callable[[type], bool]) -> Any:
 
 
 def _check_plain(state: object, label: str) -> None:
-    """UsageError unless a `state()` gave data that means the same in another process."""
+    """Raise UsageError unless a `state()` gave data that means the same in another process."""
     if isinstance(state, dict):
         for item in (*state.keys(), *state.values()):
             _check_plain(item, label)

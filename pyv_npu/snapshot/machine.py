@@ -47,7 +47,7 @@ class Machine:
         return _identity(self._config, self._program, self._all_rams, self._parts) | {"values": self._values}
 
     def save(self, cycle: int, before: Snapshot | None = None) -> Snapshot:
-        """The state now, between two instructions; unchanged pages are shared with `before`."""
+        """Returns the state now, between two instructions; unchanged pages are shared with `before`."""
         old: Mapping[str, memory.Pages] = {} if before is None else before.memory
         return Snapshot(
             cycle,
@@ -91,7 +91,8 @@ class Machine:
 
 
 def _present(name: str, state: Any, cycle: int) -> Any:
-    """The state of a part at `cycle`, to which the clock has come, without what only tells how it came there."""
+    """Returns the state of a part at `cycle`, to which the clock has come, without what only tells how it came
+    there."""
     if name == "npu":
         # when the latest event was, and which number the records have that began what runs: for reports
         counters = state["counters"]
@@ -106,7 +107,7 @@ def _present(name: str, state: Any, cycle: int) -> Any:
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """BadInputError for a state that does not fit."""
+    """Raises BadInputError for a state that does not fit."""
     try:
         yield
     except StateError as error:
@@ -133,7 +134,7 @@ def _identity(config: Config, program: Program, rams: Sequence[Ram], parts: Mapp
 
 
 def _check(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """BadInputError when a snapshot is not of a machine like this one."""
+    """Raises BadInputError when a snapshot is not of a machine like this one."""
     if saved.get("program") != current["program"]:
         raise BadInputError("snapshot: taken from another program; load the one it was taken from")
     config = saved.get("config")

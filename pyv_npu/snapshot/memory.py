@@ -11,7 +11,7 @@ ZERO = bytes(PAGE)
 
 
 def take(ram: Ram, before: Pages) -> Pages:
-    """The pages that are not zero. Those that equal pages of `before` share their bytes with it."""
+    """Return the pages that are not zero. Those that equal pages of `before` share their bytes with it."""
     pages = {}
     for number in ram.touched():
         old, page = before.get(number), ram.data[number * PAGE : (number + 1) * PAGE]
@@ -39,10 +39,10 @@ def holds(ram: Ram, pages: Pages) -> bool:
 
 
 def join(pages: Pages) -> bytes:
-    """The pages one after the other, in the order of `numbers`."""
+    """Return the pages one after the other, in the order of `numbers`."""
     return b"".join(pages[number] for number in sorted(pages))
 
 
 def split(numbers: Iterable[int], data: bytes) -> dict[int, bytes]:
-    """The inverse of `join`."""
+    """Return the inverse of `join`."""
     return {number: data[at * PAGE : (at + 1) * PAGE] for at, number in enumerate(sorted(numbers))}

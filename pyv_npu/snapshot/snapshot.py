@@ -53,7 +53,7 @@ class Snapshot:
     events: EventMark
 
     def to_bytes(self) -> bytes:
-        """The file."""
+        """Return the file."""
         from pyv_npu.versions import version  # importing it takes as long as a debugger's first snapshot
 
         log = [packed.read() for packed in self.events.log or ()]
@@ -138,7 +138,7 @@ def _read(archive: zipfile.ZipFile) -> Snapshot:
 
 
 def check_archive(file: IO[bytes]) -> None:
-    """BadZipFile where the list of members is longer than any of ours."""
+    """Raise BadZipFile where the list of members is longer than any of ours."""
     end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
     if end is not None and end[5] > MAX_DIRECTORY:
         raise zipfile.BadZipFile(f"its list of members has {end[5]} bytes, the most is {MAX_DIRECTORY}")
@@ -146,7 +146,7 @@ def check_archive(file: IO[bytes]) -> None:
 
 
 def _member(archive: zipfile.ZipFile, name: str, limit: int, *, exact: bool = False) -> bytes:
-    """The content of a member, whose checksum is right, of at most (or exactly) so many bytes."""
+    """Return the content of a member, whose checksum is right, of at most (or exactly) so many bytes."""
     size = archive.getinfo(name).file_size
     if size > limit or (exact and size != limit):
         raise ValueError(f"{name} has {size} bytes, {'must be' if exact else 'the most is'} {limit}")
@@ -172,7 +172,7 @@ def _from_json(text: bytes) -> Any:
 
 
 def _events(archive: zipfile.ZipFile, fields: Fields) -> EventMark:
-    """The mark of the stream: its hash is that of the records again."""
+    """Return the mark of the stream: its hash is that of the records again."""
     from npu_device.trace.records import RecordChecks, unpack  # they import NumPy; to take a snapshot needs none
 
     sizes = fields.integers("events", 1, MOST_TEXT)

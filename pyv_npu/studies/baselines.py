@@ -24,7 +24,7 @@ class Baseline:
         self._seen: list[dict[str, Any]] = []
 
     def check(self, run: "Result[Any]", *keys: str) -> None:
-        """AssertionError when a figure of `run.json` is another one, or when there is no file yet."""
+        """Raise AssertionError when a figure of `run.json` is another one, or when there is no file yet."""
         figures = json.loads(json.dumps({key: run.json[key] for key in keys or KEYS}))
         self._seen.append(figures)
         if self._update:
@@ -46,7 +46,7 @@ class Baseline:
 
 
 def differences(was: Any, now: Any, path: str = "") -> Iterator[str]:
-    """`latency.stages.t_submit.p50: 39, was 38` for every leaf that differs."""
+    """Yield a line like `latency.stages.t_submit.p50: 39, was 38` for every leaf that differs."""
     if isinstance(was, dict) and isinstance(now, dict):
         for key in dict.fromkeys((*was, *now)):
             yield from differences(was.get(key), now.get(key), f"{path}.{key}" if path else key)

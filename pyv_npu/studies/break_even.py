@@ -97,7 +97,7 @@ def _findings(key: str, points: Sequence[Mapping[str, Any]], named: Sequence[str
 
 
 def charts(sweep: Mapping[str, Any]) -> list[Part]:
-    """Small multiples: each figure of both modes over the values; a figure that is constant is a sentence."""
+    """Return small multiples: each figure of both modes over the values; a figure that is constant is a sentence."""
     points, key = sweep["points"], sweep["key"]
     views: list[Mapping[str, Any]] = []
     constant: list[str] = []

@@ -68,8 +68,8 @@ def run_campaign(
     prepared: Prepared[Any], config: Config, plan: Sequence[Fault], count: int, seed: int,
     say: Callable[[str], None] = lambda text: None,
 ) -> Campaign:  # fmt: skip
-    """`count` runs in the mode of `config`, the faults of `plan` in turns. What they do not say is drawn with `seed`:
-    when they act, a bit, an address in memory that is in use, a register.
+    """Runs a campaign: `count` runs in the mode of `config`, the faults of `plan` in turns. What they do not say is
+    drawn with `seed`: when they act, a bit, an address in memory that is in use, a register.
 
     UsageError where the program does not end by itself without faults. `say` is told of progress.
     """
@@ -94,7 +94,7 @@ class _Draws:
         """The first submission: nothing is drawn before it."""
 
     def opportunities(self, fault: Fault) -> Sequence[int]:
-        """Cycles from which the fault can act."""
+        """Returns cycles from which the fault can act."""
         if self._mode not in fault.action.modes:
             return ()
         if fault.action.point is Point.NOW:
@@ -146,7 +146,7 @@ def _campaign(
 
 
 def interval(hits: int, count: int) -> tuple[float, float]:
-    """Wilson's interval that holds a share with 95 %."""
+    """Returns Wilson's interval that holds a share with 95 %."""
     if not count:
         return 0.0, 1.0
     share = hits / count
@@ -157,7 +157,7 @@ def interval(hits: int, count: int) -> tuple[float, float]:
 
 
 def to_json(campaigns: Sequence[Campaign]) -> dict[str, Any]:
-    """Mode -> counts by action and outcome, shares with their intervals, and every run."""
+    """Returns counts by action and outcome, shares with their intervals, and every run, by mode."""
     return {one.mode: _mode_json(one) for one in campaigns}
 
 
@@ -184,7 +184,7 @@ def _mode_json(one: Campaign) -> dict[str, Any]:
 
 
 def rows(one: Campaign) -> Iterator[Mapping[str, Any]]:
-    """A row for each run; `fault` in a file of faults repeats it."""
+    """Yields a row for each run; `fault` in a file of faults repeats it."""
     for run in one.runs:
         yield {
             "mode": one.mode,

@@ -57,7 +57,7 @@ def name_of(mode: str, run: Run) -> str:
 
 
 def page(program: str, campaigns: Sequence[Campaign], command: Sequence[str], faults: Path) -> str:
-    """The document; `faults`: the folder of the files of faults."""
+    """Returns the document; `faults`: the folder of the files of faults."""
     tiles = [
         Tile(f"{one.mode}.{outcome.name.lower()}", number(one.total()[outcome]), f"{outcome.value}, {one.mode}")
         for one in campaigns
@@ -113,7 +113,7 @@ def _outcomes(one: Campaign) -> list[Part]:
 
 
 def _runs(one: Campaign, command_words: Sequence[str], faults: Path) -> list[Part]:
-    """The worst first. A row's file repeats it."""
+    """Returns the runs, the worst first. A row's file repeats it."""
     order = {outcome: rank for rank, outcome in enumerate(WORST_FIRST)}
     ranked = sorted(one.counted, key=lambda run: (order[run.verdict.outcome], run.number))
     rows = [_row(one.mode, run) for run in ranked[:MOST_ROWS]]

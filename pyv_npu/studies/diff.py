@@ -48,7 +48,8 @@ class Loaded:
 
 
 def load(path: Path) -> Loaded:
-    """A folder of `--report`, a folder of a sweep, or a file with the JSON object of a run. BadInputError, one line."""
+    """Loads a folder of `--report`, a folder of a sweep, or a file with the JSON object of a run. BadInputError, one
+    line."""
     if path.is_dir():
         _check_written(path)
     if path.is_dir() and (path / POINTS).is_dir():
@@ -79,7 +80,7 @@ def load(path: Path) -> Loaded:
 
 
 def _check_written(folder: Path) -> None:
-    """BadInputError where a file of a folder is not as it was written."""
+    """Raises BadInputError where a file of a folder is not as it was written."""
     contents = manifest.read(folder)
     lines = [] if contents is None else manifest.problems(folder, contents._replace(inputs={}))
     if lines:
@@ -87,7 +88,7 @@ def _check_written(folder: Path) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The text of an error, or of none its name."""
+    """Returns the text of an error, or of none its name."""
     text = error.strerror if isinstance(error, OSError) else str(error)
     return text or type(error).__name__
 
@@ -105,7 +106,7 @@ WORDS = ("mode", "sim_level", "program")
 
 
 def _checked(runs: Mapping[str, Any]) -> dict[str, Run]:
-    """The runs. TypeError names what is of another type than in a result."""
+    """Returns the runs. TypeError names what is of another type than in a result."""
 
     def rule(path: str, holds: bool, what: str) -> None:
         if not holds:
@@ -144,7 +145,7 @@ def _is_number(value: object) -> bool:
 
 
 def _runs(document: Any) -> dict[str, Run]:
-    """The run objects of a result."""
+    """Returns the run objects of a result."""
     if not isinstance(document, dict):
         return {}
     if "loose" in document and "tight" in document:
@@ -160,13 +161,13 @@ def _record(path: Path) -> Iterator[Any]:
 
 
 def _document(path: Path) -> Any:
-    """The value of a JSON file. OSError, ValueError, RecursionError."""
+    """Returns the value of a JSON file. OSError, ValueError, RecursionError."""
     check_input(path, MAX_RESULT)
     return json.loads(path.read_text(encoding="utf-8"), parse_int=_integer, parse_float=_finite, parse_constant=_finite)
 
 
 def _integer(text: str) -> int:
-    """A number of 64 bits."""
+    """Returns a number of 64 bits."""
     if len(text) > 20 or abs(int(text)) > LATEST:
         raise ValueError(f"{text[:20]}: is beyond 64 bits")
     return int(text)
@@ -179,7 +180,7 @@ def _finite(text: str) -> float:
 
 
 def _rows(folder: Path) -> Iterator[tuple[str, Run]]:
-    """The runs of a sweep, by what their axes are."""
+    """Yields the runs of a sweep, by what their axes are."""
     try:
         axes = _document(folder / SWEEP)["axes"]
         check_input(folder / CSV, MAX_RESULT)
@@ -335,7 +336,7 @@ class Setting(NamedTuple):
 
 
 def settings(before: Loaded, after: Loaded) -> list[Setting]:
-    """Keys, versions and inputs that differ, as far as both results say them, and runs that only one has."""
+    """Returns keys, versions and inputs that differ, as far as both results say them, and runs that only one has."""
     result = []
     for kind, old, new in (
         ("key", before.keys, after.keys),
@@ -432,7 +433,7 @@ class Threshold(NamedTuple):
 
 
 def threshold(text: str, runs: Sequence[str] = ()) -> Threshold:
-    """UsageError where the text is none. `runs`: names that may stand before the figure."""
+    """Parses a limit. UsageError for another text. `runs`: names that may stand before the figure."""
     match = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=|>|<)\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*", text)
     if match is None:
         raise UsageError(f"--fail-if {text}: must have the form {FORM}")

@@ -59,7 +59,7 @@ def _wrong(path: Path, error: Exception) -> BadInputError:
 
 
 def _of_run(table: Mapping[str, Any], name: str) -> Any:
-    """The entry of a run; that of a result of one run has the name of its mode."""
+    """Returns the entry of a run; that of a result of one run has the name of its mode."""
     return table.get(name) if name else next(iter(table.values()), None)
 
 
@@ -91,7 +91,8 @@ def _table(loaded: Loaded) -> dict[str, dict[str, Steps]]:
 def _curves(
     loaded: Loaded, table: Mapping[str, Mapping[str, Steps]], name: str
 ) -> dict[str, tuple[str, Sequence[tuple[float, float]]]]:
-    """Distributions by stage: number of submissions, and (cycles, per cent of the submissions that take at most that).
+    """Returns distributions by stage: number of submissions, and (cycles, per cent of the submissions that take at most
+    that).
 
     Where a result has no folder, the order statistics of its JSON object.
     """

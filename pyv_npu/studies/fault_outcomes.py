@@ -60,17 +60,18 @@ class Verdict(NamedTuple):
 
 
 def defaults(config: Config) -> Mapping[str, object]:
-    """Keys that runs with faults have unless they are set: a driver that recovers."""
+    """Return keys that runs with faults have unless they are set: a driver that recovers."""
     return {"driver.timeout": DRIVER_TIMEOUT}
 
 
 def longest(reference: int) -> int:
-    """Cycles after which a run with faults hangs; `reference`: those of the run without."""
+    """Return cycles after which a run with faults hangs; `reference`: those of the run without."""
     return max(LONGER * reference, reference + MORE)
 
 
 def bounded(config: Config, reference: int) -> Config:
-    """The configuration of a run with faults, which ends even if the program hangs; `reference`: cycles without."""
+    """Return the configuration of a run with faults, which ends even if the program hangs; `reference`: cycles
+    without."""
     if config.run.max_cycles is not None:
         return config
     return replace(config, run=replace(config.run, max_cycles=longest(reference)))
@@ -135,8 +136,8 @@ NUMBER = r"(?>0x[0-9a-fA-F]+|\d+)"
 
 
 def said(uart: str, program: Program) -> list[str]:
-    """The lines that a program has printed, without the driver's remarks, and with # for each number that it declares
-    as no result (`NPU_NOISE`)."""
+    """Return the lines that a program has printed, without the driver's remarks, and with # for each number that it
+    declares as no result (`NPU_NOISE`)."""
     for text in requirements(program).noise:
         uart = re.sub(NUMBER.join(map(re.escape, text.split("#"))), text.replace("\\", r"\\"), uart)
     return [line for line in uart.splitlines() if not line.startswith("npu: ")]
@@ -149,7 +150,7 @@ def run_both(prepared: Prepared[D], config: Config, plain: Session, injected: Se
 
 
 def with_faults(reference: Result[Any], run: Result[D]) -> Result[D]:
-    """The run with what its faults led to, for its JSON and its summary."""
+    """Return the run with what its faults led to, for its JSON and its summary."""
     return replace(run, faults=to_json(reference, run, judge(evidence_of(reference), evidence_of(run))))
 
 
@@ -185,14 +186,14 @@ def _recovered(record: Record) -> list[dict[str, Any]]:
 
 
 def never_fired(run: Result[Any]) -> Iterator[str]:
-    """A line for each fault that did not act."""
+    """Yield a line for each fault that did not act."""
     for number, one in enumerate(record_of(run).injected, 1):
         if not one.fired:
             yield f"fault {number} never acted: {_named(one)}; its trigger did not come, or nothing that it acts on"
 
 
 def check_fired(run: Result[Any]) -> None:
-    """BadInputError that names the faults which did not act."""
+    """Raise BadInputError for faults which did not act, by name."""
     lines = list(never_fired(run))
     if lines:
         raise BadInputError("; ".join(lines))

@@ -110,7 +110,7 @@ class LayerMapping(NamedTuple):
         ])  # fmt: skip
 
     def _nest(self) -> list[str]:
-        """Loops over tiles, the outermost first, and the operands that move and stay in each."""
+        """Return loops over tiles, the outermost first, and the operands that move and stay in each."""
         layer, order = self.chosen.layer, self.chosen.order
         tile, extent = layer.integers("tile"), whole(layer)
         sizes = TileSizes(self.graph, layer, self.target)
@@ -154,13 +154,13 @@ def _size(tile: Tile) -> str:
 
 
 def _order(layer: LayerIR) -> str:
-    """The order, and the operands that stay."""
+    """Return the order, and the operands that stay."""
     loops = loops_of(layer, layer.integers("tile"))
     return "+".join((loops.order.name.lower(), *loops.resident))
 
 
 def _attributes(layer: LayerIR) -> dict[str, Any]:
-    """The mapping of a product for JSON; engines 0: all."""
+    """Return the mapping of a product for JSON; engines 0: all."""
     return {
         "tile": list(layer.integers("tile")), "loop_order": _order(layer), "block": list(block_of(layer)),
         "prefetch": layer.integer("prefetch"), "engines": layer.integer("engines"),
@@ -171,13 +171,13 @@ MAPPING_HEADS = ("tile", "loops", "prefetch", "engines")
 
 
 def _mapping_cells(layer: LayerIR) -> tuple[str, ...]:
-    """The mapping of a product below `MAPPING_HEADS`."""
+    """Return the mapping of a product below `MAPPING_HEADS`."""
     engines, prefetch = layer.integer("engines"), layer.integer("prefetch")
     return _size(layer.integers("tile")), _order(layer), str(prefetch), str(engines or "all")
 
 
 def products(program: Program) -> list[LayerIR]:
-    """Layers that have a loop nest which the compiler chooses."""
+    """Return layers that have a loop nest which the compiler chooses."""
     return [layer for layer in program.graph.layers if layer.op_type in PRODUCTS and layer.integers("tile")]
 
 
@@ -201,12 +201,13 @@ class Overview(NamedTuple):
 
 
 def overview(program: Program) -> Overview:
-    """The products of a model and their mappings."""
+    """Return the products of a model and their mappings."""
     return Overview(products(program))
 
 
 def layer_mapping(program: Program, config: Config, name: str) -> LayerMapping:
-    """Mapping of a product and its alternatives, each simulated alone. BadInputError: the model has no such product."""
+    """Return the mapping of a product and its alternatives, each simulated alone. BadInputError: the model has no such
+    product."""
     named = {layer.id: layer for layer in products(program)}
     if name not in named:
         raise BadInputError(

@@ -24,7 +24,7 @@ class WriteSet(NamedTuple):
 
 
 def effects(config: Config, model: OnnxModel, choices: Choices) -> list[WriteSet]:
-    """The model with the chosen passes (without a name), then without each of them."""
+    """Returns the model with the chosen passes (without a name), then without each of them."""
     names = selected(choices.passes)
     rows = []
     for left_out in ("", *names):

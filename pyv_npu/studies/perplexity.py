@@ -56,7 +56,8 @@ class Score(NamedTuple):
 
 
 def read_tokens(path: Path) -> list[int]:
-    """Token ids of a text file: whole numbers with blanks or commas between them, or a JSON list. BadInputError."""
+    """Returns token ids of a text file: whole numbers with blanks or commas between them, or a JSON list.
+    BadInputError."""
     try:
         check_input(path, MAX_TEXT)
         text = path.read_text(encoding="utf-8")
@@ -72,7 +73,7 @@ def read_tokens(path: Path) -> list[int]:
 
 
 def check_tokens(tokens: Sequence[int], decoder: Decoder, location: str) -> None:
-    """BadInputError for a token that the vocabulary lacks."""
+    """Raises BadInputError for a token that the vocabulary lacks."""
     wrong = next((token for token in tokens if token >= decoder.vocab), None)
     if wrong is not None:
         raise BadInputError(f"{location}: token {wrong}: the vocabulary of {decoder.name} has 0..{decoder.vocab - 1}")
@@ -114,7 +115,7 @@ def _evaluate(
 
 
 def _unchanged(index: int, x: Values) -> StoredTokens:
-    """Numbers in fp32."""
+    """Returns numbers in fp32."""
     return StoredTokens(x, None, np.arange(1, len(x) + 1), x.nbytes, np.zeros((0, 0), np.uint8))
 
 
@@ -180,7 +181,7 @@ def _score(
 def _step_cycles(
     decoder: Decoder, npu: NpuConfig, method: KvMethod | None, stored: Sequence[StoredTokens], blocks: Sequence[Values]
 ) -> int:  # fmt: skip
-    """Cycles of the token after a text, with the entries that its tokens have."""
+    """Returns cycles of the token after a text, with the entries that its tokens have."""
     options: dict[str, Any] = {}
     if method is not None and not method.encoded:
         bits = method.bits
@@ -199,7 +200,7 @@ HEADS = ("method", "bits", "perplexity", "log likelihood to fp32", "same choice"
 
 
 def table(rows: Sequence[Score]) -> Table:
-    """A row for each method."""
+    """Returns a row for each method."""
     texts = [
         (row.method, f"{row.bits:.3f}", f"{row.perplexity:.3f}", f"{row.difference:+.4f} +- {row.error:.4f}",
          f"{row.agreement:.1%}", f"{row.cycles:,}", f"{row.tokens_per_second:,.1f}")
@@ -209,7 +210,7 @@ def table(rows: Sequence[Score]) -> Table:
 
 
 def chart(rows: Sequence[Score], of: str) -> Chart:
-    """Perplexity by bits. The Pareto front: no method with at most as many bits has a lower perplexity."""
+    """Returns perplexity by bits. The Pareto front: no method with at most as many bits has a lower perplexity."""
     front = sorted(
         (row.bits, row.perplexity) for row in rows
         if not any(other.bits <= row.bits and other.perplexity < row.perplexity for other in rows)

@@ -47,7 +47,8 @@ def _spread_out(random: Random, low: int, high: int, count: int) -> list[int]:
 def run_phases(
     config: Config, program: Program, first: Mapping[str, float | None], count: int
 ) -> dict[str, Any] | None:
-    """The object `phases` of the JSON result; None where the program has no phase to vary. KeyboardInterrupt on Ctrl-C.
+    """Returns the object `phases` of the JSON result; None where the program has no phase to vary. KeyboardInterrupt on
+    Ctrl-C.
 
     `first`: the ratios of the run as it was asked for, which are the first of each list.
     """
@@ -76,6 +77,6 @@ def _run(config: Config, program: Program) -> Result[Detail]:
 
 
 def spread(values: Sequence[float | None]) -> list[float] | None:
-    """[lowest, highest] of a ratio, None where one is missing."""
+    """Returns [lowest, highest] of a ratio, None where one is missing."""
     numbers = [value for value in values if value is not None]
     return [min(numbers), max(numbers)] if len(numbers) == len(values) else None

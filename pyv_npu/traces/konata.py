@@ -73,13 +73,13 @@ class Event(NamedTuple):
 
 
 def write_konata(folder: Path, result: Result[Any], log: InstructionLog) -> None:
-    """trace.kanata in a report."""
+    """Write trace.kanata in a report."""
     with replacing(folder / FILE) as file:
         file.writelines(f"{line}\n" for line in lines(result, log))
 
 
 def lines(result: Result[Any], log: InstructionLog) -> Iterator[str]:
-    """The lines of the file."""
+    """Yield the lines of the file."""
     core = result.on_core("a trace")
     instructions = _instructions(log, core.program)
     submissions = sorted(_submissions(result, core.program))
@@ -179,7 +179,7 @@ def _stages(submission: Submission, last: int) -> Iterator[tuple[str, int, int]]
 
 
 def _hover(submission: Submission, program: Program) -> str:
-    """Stamps, reasons, and where the program submitted."""
+    """Return stamps, reasons, and where the program submitted."""
     stamps = [f"{name}={value}" for name in STAMPS if (value := getattr(submission, name)) is not None]
     reasons = [f"{reason.value}={cycles}" for reason, cycles in submission.reasons.items()]
     errors = [f"error={submission.error}"] if submission.error else []
@@ -187,7 +187,7 @@ def _hover(submission: Submission, program: Program) -> str:
 
 
 def _commands(spans: Spans) -> dict[tuple[int, int], tuple[int, str]]:
-    """Ticket and cycle of acceptance -> acceptance number, and the opcode where an engine worked."""
+    """Return acceptance number and opcode by ticket and cycle of acceptance, the opcode where an engine worked."""
     opcodes: dict[int, str] = {}
     for number, aux in zip(spans.steps["number"].tolist(), spans.steps["aux"].tolist(), strict=True):
         opcodes.setdefault(number, Opcode(aux & OPCODE).name)

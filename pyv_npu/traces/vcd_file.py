@@ -61,7 +61,7 @@ class Signal(NamedTuple):
 
 
 def write_vcd(folder: Path, result: Result[Any], log: InstructionLog) -> None:
-    """trace.vcd in a report."""
+    """Write trace.vcd in a report."""
     from vcd import VCDWriter
 
     with (
@@ -122,7 +122,8 @@ def _traps(log: InstructionLog) -> Iterator[tuple[int, int]]:
 
 
 def _steps(rows: Table) -> list[tuple[int, str, int]]:
-    """(cycle, opcode or idle, ticket) at each begin and end of a step of a unit that does one after the other."""
+    """Return (cycle, opcode or idle, ticket) at each begin and end of a step of a unit that does one after the
+    other."""
     rows = rows[rows["end"] > rows["start"]]
     steps: list[tuple[int, str, int]] = []
     columns = (rows[name].tolist() for name in ("start", "end", "ticket", "aux"))

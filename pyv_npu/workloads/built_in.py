@@ -75,7 +75,8 @@ class Request(NamedTuple):
     """What else it says: widths of activations and by layer, packing, alignment, rows, scratchpad."""
 
     def quantized(self, config: QConfig) -> "Request":
-        """The widths of a QConfig (docs/bit-widths.md, R14). ModelError where the model has no such layer or head."""
+        """Returns the widths of a QConfig (docs/bit-widths.md, R14). ModelError where the model has no such layer or
+        head."""
         shape = shape_of(self.name)
         if config.group:
             raise RuleError(
@@ -112,7 +113,7 @@ class Request(NamedTuple):
 
 
 def build(config: NpuConfig, request: Request, mapping: MappingOptions = AUTOMATIC) -> CompiledShape:
-    """A request as commands. ModelError: a model or size that cannot be, one line."""
+    """Builds the commands of a request. ModelError: a model or size that cannot be, one line."""
     shape = shape_of(request.name)
     tokens, position = request.step
     for name, value, low in (("tokens", tokens, 1), ("context", position, 0)):
@@ -190,7 +191,7 @@ class PhaseCommands(Prepared["PhaseDetail"]):
         return self.made.position(self.request.step[1])
 
     def program(self) -> Program:
-        """Firmware that submits the commands, as they lie in DRAM."""
+        """Returns firmware that submits the commands, as they lie in DRAM."""
         compiled, count = self.made.program, len(self.made.commands)
         content = [Piece(compiled.memory.commands, compiled.code()), Piece(compiled.end, self.made.conversation())]
         content += [Piece(address, data) for address, data in self.memory.items()]
@@ -201,7 +202,7 @@ class PhaseCommands(Prepared["PhaseDetail"]):
         return parse_elf(image, self.request.name)
 
     def run(self, config: Config, session: Session = PLAIN) -> "Result[PhaseDetail]":
-        """Time the commands without a core, or let firmware submit them in the mode of `config`."""
+        """Times the commands without a core, or lets firmware submit them in the mode of `config`."""
         config = packed(config, self.request.qconfig)
         if self.through_firmware:
             return self._through_firmware(config, session)
@@ -224,7 +225,8 @@ class PhaseCommands(Prepared["PhaseDetail"]):
         )  # fmt: skip
 
     def _engines(self, config: Config, timed: TimingRun) -> dict[str, Any]:
-        """Busy and exposed time of the engines; the exposed one by a second run, in which nothing waits for them."""
+        """Returns busy and exposed time of the engines; the exposed one by a second run, in which nothing waits for
+        them."""
         npu, level = config.npu, config.run.sim_level
         gc.collect()  # the first device: its tables of pages may be large
         without = run_commands(self.made.commands, engines.unhindered(npu), level, memory=self.memory).cycles
@@ -297,7 +299,7 @@ class PhaseDetail(Detail):
         return [Section("llm", llm["phase"].capitalize(), [Facts(rows)])]
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
-        """The tables of keys and values, IR and commands."""
+        """Returns the tables of keys and values, IR and commands."""
         tables = {f"{name}.csv": csv_of(self.figures[name]) for name in ("kv_tokens", "kv_layers")}
         return {**listing(self.made.program, result.config.npu), **tables}
 
@@ -311,7 +313,7 @@ def _stored(llm: Mapping[str, Any]) -> str:
 
 
 def _width(llm: Mapping[str, Any]) -> str:
-    """The width of weights in words."""
+    """Returns the width of weights in words."""
     if llm["codebooks"]:
         return f"vector quantization, codebooks of a matrix: {llm['codebooks']}"
     return f"{llm['qbits_weight']} bits"

@@ -19,7 +19,7 @@ def figures(
     config: NpuConfig, compiled: CompiledShape, step: tuple[int, int], cycles: int, counters: Mapping[str, Any] | None,
     traffic: KvTraffic,
 ) -> dict[str, Any]:  # fmt: skip
-    """The `llm` object of a result. `step`: (tokens, position of the first)."""
+    """Returns the `llm` object of a result. `step`: (tokens, position of the first)."""
     job, shape = compiled.job, compiled.job.shape
     tokens, position = step
     bound = bounds(config, job, tokens, position)
@@ -62,8 +62,8 @@ def _stated(job: Job, tokens: int) -> dict[str, Any]:
 
 
 def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str, int]:
-    """Core cycles that no schedule can beat (docs/npu-timing.md, F6 and F10): matrices and the keys and values that are
-    seen, once, at the bandwidth of DRAM; products at the rate of all tensor engines."""
+    """Returns core cycles that no schedule can beat (docs/npu-timing.md, F6 and F10): matrices and the keys and values
+    that are seen, once, at the bandwidth of DRAM; products at the rate of all tensor engines."""
     shape = job.shape
     rows = job.requests * tokens
     experts = min(shape.experts, shape.active * rows)
@@ -93,7 +93,7 @@ def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str,
 
 
 def _rate(config: NpuConfig, job: Job, layer: int) -> Fraction:
-    """MACs per cycle of all tensor engines in the products of a layer."""
+    """Returns MACs per cycle of all tensor engines in the products of a layer."""
     te = config.te
     one = Fraction(peak_macs(te))
     if te.kind == "roofline" and te.speed == "by_bits":

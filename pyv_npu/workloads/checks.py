@@ -54,8 +54,8 @@ class Checks(NamedTuple):
 
 
 def precision(compiled: Compiled) -> dict[str, Any]:
-    """The types that products are computed in, whether the model was converted to have them, and the layers that it did
-    not reach."""
+    """Returns the types that products are computed in, whether the model was converted to have them, and the layers
+    that it did not reach."""
     graph = compiled.graph
     kinds = {
         " x ".join(dict.fromkeys(graph.tensors[name].dtype.name.lower() for name in layer.inputs[:2]))
@@ -70,14 +70,14 @@ SHOWN_LAYERS = 8
 
 
 def precision_rows(used: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Rows of a summary about what `precision` returns."""
+    """Returns rows of a summary about what `precision` returns."""
     products = ", ".join(used["products"]) or "no products"
     rows = [("precision", f"{used['converted']}, converted: {products}" if used["converted"] else products)]
     return rows + float_rows(used["floats"], "model.precision.floats")
 
 
 def float_rows(floats: Mapping[str, str], key: str) -> list[tuple[str, str]]:
-    """Rows of a summary about layers that a precision did not reach; `key`: of the result, which has all."""
+    """Returns rows of a summary about layers that a precision did not reach; `key`: of the result, which has all."""
     rows = [("not in codes", f"{layer}: {reason}") for layer, reason in list(floats.items())[:SHOWN_LAYERS]]
     if len(floats) > SHOWN_LAYERS:
         rows.append(("not in codes", f"and {len(floats) - SHOWN_LAYERS} more, in {key} of --json"))
@@ -87,7 +87,7 @@ def float_rows(floats: Mapping[str, str], key: str) -> list[tuple[str, str]]:
 def compare(
     compiled: Compiled, outputs: Mapping[str, Values], inputs: Mapping[str, Values], codes: Mapping[str, Values]
 ) -> Checks:
-    """Outputs against onnx.reference: floats within their tolerance, everything else exactly.
+    """Compares outputs with onnx.reference: floats within their tolerance, everything else exactly.
 
     A model converted to another float type is compared with the original; one that was quantized with what it became;
     one with narrow weights with itself and the weights that their codes stand for.
@@ -145,7 +145,7 @@ _WRAPPING = frozenset((
 
 
 def _check_range(source: OnnxModel, inputs: Mapping[str, Values]) -> None:
-    """BadModelError names the first node whose integers leave INT32, which the device has for larger types."""
+    """Raises BadModelError for the first node whose integers leave INT32, which the device has for larger types."""
     kinds = {name: info.type for name, info in source.info.items() if info.type in LARGER}
     nodes = {name: node for node in source.proto.graph.node if node.op_type in _WRAPPING for name in node.output
              if name in kinds}  # fmt: skip
@@ -167,8 +167,8 @@ def _of_arithmetic(
     compiled: Compiled, source: OnnxModel, inputs: Mapping[str, Values], outputs: Mapping[str, Values],
     want: Mapping[str, Values],
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
-    """Outputs of a model that is deeper than the usual limit of its narrow type allows for: twice the error that
-    arithmetic in the type makes in onnx.reference, which is said beside."""
+    """Compares outputs of a model that is deeper than the usual limit of its narrow type allows for: twice the error
+    that arithmetic in the type makes in onnx.reference is allowed."""
     min_limit, result = conversion.TOLERANCE[compiled.precision], {}
     narrow: Mapping[str, Values] = {}
     if compiled.precision in _NARROW:
@@ -194,9 +194,9 @@ def _of_rounding(
     source: OnnxModel, inputs: Mapping[str, Values], outputs: Mapping[str, Values], want: Mapping[str, Values],
     checks: dict[str, dict[str, Any]],
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
-    """Outputs of a model that makes more of one rounding than the limit allows for, large numbers that nearly cancel
-    each other for example, against the reference in double precision; as they were where that has no result. What one
-    rounding does, of inputs and weights or of what each node makes, is said beside."""
+    """Returns outputs of a model that makes more of one rounding than the limit allows for, large numbers that nearly
+    cancel each other for example, against the reference in double precision; as they were where that has no result.
+    What one rounding does, of inputs and weights or of what each node makes, is said beside."""
     try:
         right, *moved = (
             {name: values.astype(outputs[name].dtype) for name, values in variant.items()}
@@ -234,7 +234,7 @@ def ties(values: Values, scale: Values, node: Any) -> Values:
 
 
 def _around_quantization(compiled: Compiled) -> tuple[Graph, Graph] | None:
-    """The layers before and after weights were narrowed; None: no product of floats has such weights."""
+    """Returns the layers before and after weights were narrowed; None: no product of floats has such weights."""
     names = [stage for stage, _ in compiled.stages]
     if "quantization" not in names:
         return None
@@ -247,8 +247,8 @@ def _of_narrowed(
     compiled: Compiled, stages: tuple[Graph, Graph], inputs: Mapping[str, Values], outputs: Mapping[str, Values],
     codes: Mapping[str, Values],
 ) -> Checks:  # fmt: skip
-    """Outputs of a model with narrowed weights against its layers with the weights that the codes stand for, which go
-    on with the codes of activations that the run has made. An output that these layers compute otherwise than
+    """Returns outputs of a model with narrowed weights against its layers with the weights that the codes stand for,
+    which go on with the codes of activations that the run has made. An output that these layers compute otherwise than
     onnx.reference, with the weights of the model, has that error."""
     reference_outputs, reference_codes = _executed(quantization.restored(*stages), inputs, codes)
     pairs = [(codes[name], values) for name, values in reference_codes.items()]
@@ -261,8 +261,8 @@ def _of_narrowed(
 def _executed(
     graph: Graph, inputs: Mapping[str, Values], codes: Mapping[str, Values]
 ) -> tuple[dict[str, Values], dict[str, Values]]:
-    """Outputs of layers that go on with `codes` of activations, and the codes that they make themselves. Kernels of
-    the core are those of IA, which tests hold against onnx.reference and C."""
+    """Returns outputs of layers that go on with `codes` of activations, and the codes that they make themselves.
+    Kernels of the core are those of IA, which tests hold against onnx.reference and C."""
     run, seen = Execution(graph), Codes(graph, codes)
     for name in graph.inputs:
         run.write(name, np.asarray(inputs[name]))
@@ -289,8 +289,8 @@ def _on_core(run: Execution, layer: LayerIR) -> None:
 def _of_layers(
     compiled: Compiled, graph: Graph, inputs: Mapping[str, Values], min_limit: float
 ) -> dict[str, dict[str, Any]]:
-    """Layers, by their definition, against onnx.reference of the model that they are from; none for NPU-IR, and for
-    codes on the way, whose ties differ."""
+    """Returns layers, by their definition, against onnx.reference of the model that they are from; none for NPU-IR, and
+    for codes on the way, whose ties differ."""
     source = compiled.original or compiled.model
     if source.layers is not None or rounded(source.proto):
         return {}
@@ -304,8 +304,8 @@ def _of_layers(
 def converted_error(
     compiled: Compiled, outputs: Mapping[str, Values], inputs: Mapping[str, Values]
 ) -> dict[str, float | None]:
-    """Output -> its error against the model before it, or its weights, were quantized, relative to the largest value:
-    what the width costs. Empty for others."""
+    """Returns the error of each output against the model before it, or its weights, were quantized, relative to the
+    largest value: what the width costs. Empty for others."""
     original = compiled.original or compiled.model
     if compiled.precision not in conversion.CALIBRATED and _around_quantization(compiled) is None:
         return {}
@@ -336,7 +336,8 @@ def check(got: Values, want: Values, min_limit: float = 0.0, *, steps: bool = Fa
 
 
 def _overflow(want: Values) -> dict[str, Any]:
-    """The cause of a difference of integers that have more bits than those of the device; empty: another one."""
+    """Returns the cause of a difference of integers that have more bits than those of the device; empty: another
+    one."""
     if want.dtype != np.int64:
         return {}
     limits = np.iinfo(np.int32)
@@ -394,13 +395,13 @@ def _within_float(got: Values, want: Values) -> Values:
 
 
 def _ordinals(values: Values) -> Values:
-    """The numbers of floats of 8 bits in their order: neighbours differ by 1, zeros are equal."""
+    """Returns the numbers of floats of 8 bits in their order: neighbours differ by 1, zeros are equal."""
     bits = values.view(np.uint8).astype(np.int64)
     return np.where(bits & 0x80, -(bits & 0x7F), bits)
 
 
 def codes_row(codes: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A line of a summary that says how the codes on the way compare, where there are any."""
+    """Returns a line of a summary that says how the codes on the way compare, where there are any."""
     if not codes:
         return []
     off = f"{codes['differ']} of {codes['elements']:,} differ, limit {codes['limit']} by one step"

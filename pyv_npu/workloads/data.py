@@ -43,8 +43,9 @@ class Interface(Protocol):
 
 
 def random_inputs(compiled: Interface, seed: int) -> dict[str, Values]:
-    """Values for every input, the same for the same seed: floats in -1..1, small integers, bools, indices within the
-    tables that they go into, and masks of ones: a random one leaves a query no key, and all that follows is NaN."""
+    """Returns values for every input, the same for the same seed: floats in -1..1, small integers, bools, indices
+    within the tables that they go into, and masks of ones: a random one leaves a query no key, and all that follows is
+    NaN."""
     random = np.random.default_rng(seed)
     inputs = {}
     for name in compiled.graph.inputs:
@@ -67,7 +68,7 @@ def random_inputs(compiled: Interface, seed: int) -> dict[str, Values]:
 
 
 def complete_inputs(compiled: Interface, seed: int, values_by_name: Tensors) -> dict[str, Values]:
-    """Values for every input: what is given, the others random. UsageError names an input that does not fit."""
+    """Returns values for every input: what is given, the others random. UsageError names an input that does not fit."""
     inputs = random_inputs(compiled, seed)
     for name, value in values_by_name.items():
         if name not in inputs:
@@ -99,7 +100,7 @@ def _opened(path: Path, kind: str, remedy: str, read: Callable[[Path], Read]) ->
 
 
 def read_inputs(path: Path) -> dict[str, Values]:
-    """The arrays of a .npz file by name; BadInputError where it is none."""
+    """Returns the arrays of a .npz file by name; BadInputError where it is none."""
 
     def read(path: Path) -> dict[str, Values]:
         with path.open("rb") as file:
@@ -158,7 +159,7 @@ def _picture(path: Path, target: Values) -> Values:
 
 
 def to_device(compiled: Compiled, name: str, values: Values) -> bytes:
-    """The bytes of an input. UsageError for an integer that INT32, which the device has for it, cannot hold."""
+    """Returns the bytes of an input. UsageError for an integer that INT32, which the device has for it, cannot hold."""
     kind = NUMPY[compiled.graph.tensors[name].dtype]
     stored = np.ascontiguousarray(values).astype(kind).reshape(values.shape)
     if values.dtype.kind in "iu" and not np.array_equal(stored, values):
@@ -171,13 +172,13 @@ def to_device(compiled: Compiled, name: str, values: Values) -> bytes:
 
 
 def from_device(compiled: Compiled, name: str, data: bytes) -> Values:
-    """An output as ONNX has it."""
+    """Returns an output as ONNX has it."""
     tensor = compiled.graph.tensors[name]
     return as_onnx(compiled, name, np.frombuffer(data, NUMPY[tensor.dtype]).reshape(tensor.shape))
 
 
 def as_onnx(compiled: Compiled, name: str, values: Values) -> Values:
-    """Values of a tensor in the type that ONNX has for it."""
+    """Returns values of a tensor in the type that ONNX has for it."""
     return values.astype(_HOST.get(compiled.model.info[name].type, values.dtype))
 
 
@@ -197,8 +198,8 @@ class _Imported(NamedTuple):
 
 
 def calibration_of(sources: Sequence[str | Path | int]) -> tuple[tuple[Path, ...], int]:
-    """(files, number of random inputs where there are none) of what --calibration names: files, folders of .npz files,
-    or a number. BadInputError: a folder has no such file; UsageError: a number beside others."""
+    """Returns (files, number of random inputs where there are none) of what --calibration names: files, folders of .npz
+    files, or a number. BadInputError: a folder has no such file; UsageError: a number beside others."""
     files: list[Path] = []
     for one in map(Path, map(str, sources)):
         if str(one).isdecimal():
@@ -222,8 +223,8 @@ def samples(model: OnnxModel, files: Sequence[Path], seed: int, runs: int = RUNS
 
 
 def prompts(decoder: Decoder, files: Sequence[Path], seed: int, runs: int = RUNS) -> list[list[int]]:
-    """The input_ids of each file, or so many random prompts. BadInputError for a file that has no arrays, UsageError
-    for arrays that are no tokens of the decoder."""
+    """Returns the input_ids of each file, or so many random prompts. BadInputError for a file that has no arrays,
+    UsageError for arrays that are no tokens of the decoder."""
     if not files:
         seeds = range(seed + 1, seed + 1 + runs)
         return [np.random.default_rng(one).integers(0, decoder.vocab, PROMPT).tolist() for one in seeds]

@@ -84,7 +84,7 @@ class Decoded(NamedTuple):
 
 
 def check_level(config: Config) -> None:
-    """UsageError for a level that runs no decoders."""
+    """Raise UsageError for a level that runs no decoders."""
     if config.run.sim_level not in LEVELS:
         raise UsageError(f"--sim-level {config.run.sim_level}: decoders run at IA, IA_TIMING and CA_HYBRID")
 
@@ -149,7 +149,7 @@ class Generation(Workload[GenerationDetail]):
 
     @staticmethod
     def _blocks(decoder: Decoder, request: GenerationRequest, config: Config) -> "list[Values]":
-        """The parameter block of each layer, of thresholds that a file has or of what prompts show."""
+        """Return the parameter block of each layer, of thresholds that a file has or of what prompts show."""
         shown = prompts(decoder, request.calibration, config.run.seed, request.calibration_runs)
         samples = [] if request.thresholds is not None else encoded_kv.samples_of(decoder, request.method, shown)
         return encoded_kv.blocks(decoder, request.method, config.npu.kv_quant, samples, request.thresholds)
@@ -177,7 +177,7 @@ class Generation(Workload[GenerationDetail]):
 
 
 def _loaded(path: Path) -> Decoder:
-    """The decoder in an ONNX file or in a module of NPU-IR."""
+    """Return the decoder in an ONNX file or in a module of NPU-IR."""
     if path.suffix == ".mlir":
         from toolchain.decoders.layers import load_layers
 
@@ -211,7 +211,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         }
 
     def image(self, *, apart: bool = False, bare: bool = False) -> bytes:
-        """An ELF that generates; `apart`: the weights are in a file of their own; `bare`: they are nowhere."""
+        """Return an ELF that generates; `apart`: the weights are in a file of their own; `bare`: they are nowhere."""
         decoder = self.decoder
         arguments = {"conversation": decoder.address(CONVERSATION)}
         if self.request.submit == GENERATED:
@@ -245,7 +245,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         return [first, step]
 
     def program(self) -> Program:
-        """The image as a loaded program, under the decoder's name."""
+        """Return the image as a loaded program, under the decoder's name."""
         return loaded(self.image(bare=True), self.decoder.compiled, self.decoder.decoder.name)
 
     @property
@@ -289,8 +289,8 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         return Result(self.decoder.decoder.name, config, detail, total, host=seconds, moved=moved)
 
     def decode(self, npu: NpuConfig, continuation: Sequence[int]) -> Decoded:
-        """Reference decoding at IA: what firmware/apps/generate.c does, without a core and without time. The prompt at
-        once, then token by token; `continuation`: the first tokens after the prompt."""
+        """Decode at IA for reference: what firmware/apps/generate.c does, without a core and without time. The prompt
+        at once, then token by token; `continuation`: the first tokens after the prompt."""
         decoder, request = self.decoder, self.request
         machine = Machine(decoder.compiled, npu, self.inputs)
         first, later = self._codes()
@@ -319,7 +319,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         return Codes(graph, both, PROMPT), Codes(graph, both)
 
     def _steps(self) -> list[Sequence[Command]]:
-        """The commands of the prompt and of each token after it, in the order of submission."""
+        """Return the commands of the prompt and of each token after it, in the order of submission."""
         prompt = self.compiled.commands[: self.decoder.prompt_commands]
         if self.decoder.tiled:
             return [prompt, *(self.decoder.step(index) for index in range(self.request.new - 1))]
@@ -332,8 +332,8 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         self, config: Config, position: int, traffic: KvTraffic, moved: Traffic, tables: Mapping[int, bytes],
         kernels: CoreKernels,
     ) -> TimingRun:  # fmt: skip
-        """IA_TIMING: the prompt (position 0), or of the token at a position. `tables`: counts of encoded keys
-        and values, which sizes depend on."""
+        """Time at IA_TIMING the prompt (position 0), or the token at a position. `tables`: counts of encoded keys and
+        values, which sizes depend on."""
         decoder = self.decoder
         steps, step, name = self._steps(), 0, PROMPT + POSITION
         if position:
@@ -347,7 +347,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         return timed
 
     def _through_firmware(self, config: Config, session: Session) -> Result[GenerationDetail]:
-        """CA_HYBRID: the firmware loops over the tokens."""
+        """Run at CA_HYBRID: the firmware loops over the tokens."""
         decoder, request = self.decoder, self.request
         compiled = decoder.compiled
         memory: dict[str, bytes] = {}
@@ -377,8 +377,8 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         return ran.extended(detail)
 
     def _submitted_in(self, latency: Latency) -> int | None:
-        """Core cycles from the first submission of the prompt, and of each token, to its last; None: some were not
-        seen."""
+        """Return core cycles from the first submission of the prompt, and of each token, to its last; None: some were
+        not seen."""
         leave = [one.leave for one in latency.accepted]
         bounds = self._bounds()
         if len(leave) != bounds[-1]:
@@ -393,8 +393,8 @@ class ReadyDecoder(Prepared[GenerationDetail]):
     def _codes_of(
         self, npu: NpuConfig, tokens: Sequence[int], memory: Mapping[str, bytes]
     ) -> Sequence[Mapping[str, Values]]:
-        """The codes of each step of this conversation: those of IA, unless it leaves other bytes, as after an injected
-        fault."""
+        """Return the codes of each step of this conversation: those of IA, unless it leaves other bytes, as after an
+        injected fault."""
         decoder, request = self.decoder, self.request
         if request.exact and not decoder.decoder.rounded:
             return [{} for _ in range(request.new)]
@@ -403,9 +403,9 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         return replay.codes if same else [{} for _ in replay.codes]
 
     def _step_cycles(self, latency: Latency) -> list[int]:
-        """Core cycles of the prompt and of each token after it, from t0 of the first command until the firmware knows
-        that all are done, t7 (docs/latency.md); [] where some were not seen, as in a run that began from a snapshot.
-        Generated code has no functions that begin at t0: there it is where the command leaves the core."""
+        """Return core cycles of the prompt and of each token after it, from t0 of the first command until the firmware
+        knows that all are done, t7 (docs/latency.md); [] where some were not seen, as in a run that began from a
+        snapshot. Generated code has no functions that begin at t0: there it is where the command leaves the core."""
         bounds = self._bounds()
         begun = [one.leave if one.t0 is None else one.t0 for one in latency.accepted]
         seen = [(t0, one.t7) for t0, one in zip(begun, latency.accepted, strict=True) if one.t7 is not None]

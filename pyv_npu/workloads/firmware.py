@@ -79,7 +79,7 @@ class LoadedFirmware(Prepared[Detail]):
 
 
 def check_core(config: Config) -> None:
-    """UsageError where a level has no core to run firmware on."""
+    """Raise UsageError where a level has no core to run firmware on."""
     level = config.run.sim_level
     if level in _NO_CORE:
         raise UsageError(f"--sim-level {level}: {_NO_CORE[level]}; firmware runs at {LEVEL} and CA_FULL")
@@ -87,7 +87,7 @@ def check_core(config: Config) -> None:
 
 
 def load(program: "str | Path | Program") -> Program:
-    """The program, under the name by which it was asked for: results do not depend on where the package is."""
+    """Return the program, under the name by which it was asked for: results do not depend on where the package is."""
     if isinstance(program, Program):
         return program
     return replace(elf.read_elf(find_program(str(program))), name=str(program))
@@ -155,7 +155,7 @@ def run_program(
 
 
 def _located(stop: Stop, program: Program) -> Stop:
-    """The stop with function and source line behind each address of the program in its text."""
+    """Return the stop with function and source line behind each address of the program in its text."""
     if "pc 0x" not in stop.text:  # a pattern takes longer to compile than this takes to look
         return stop
 

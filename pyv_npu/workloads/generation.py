@@ -87,7 +87,7 @@ class GenerationRequest(NamedTuple):
         return len(self.prompt) + self.new
 
     def check(self, decoder: Decoder) -> None:
-        """UsageError for a request that the decoder cannot fulfil."""
+        """Raises UsageError for a request that the decoder cannot fulfil."""
         for name, tokens in (("--prompt", self.prompt), ("--given", self.given)):
             for token in tokens:
                 if not 0 <= token < decoder.vocab:
@@ -125,12 +125,12 @@ class GenerationRequest(NamedTuple):
             raise UsageError(f"--t-max {self.t_max}: prompt and new tokens are {self.total}: they must fit the caches")
 
     def weights(self) -> QConfig:
-        """The QConfig that is named, or an empty one."""
+        """Returns the QConfig that is named, or an empty one."""
         return QConfig() if self.qconfig is None else load_qconfig(self.qconfig)
 
     def settled(self, decoder: Decoder, seed: int) -> "GenerationRequest":
-        """The request with a prompt, and the conversion that the width of activations asks for. UsageError where there
-        is none."""
+        """Returns the request with a prompt, and the conversion that the width of activations asks for. UsageError
+        where there is none."""
         config, kind = self.weights(), decoder.caches[0].kind
         if config.layers_of("activation") or config.activation not in (None, 8, BITS[kind]):
             raise UsageError(
@@ -142,7 +142,7 @@ class GenerationRequest(NamedTuple):
         return request._replace(precision=INT8) if config.activation == 8 else request
 
     def cache_bits(self) -> KvBits:
-        """The width of the keys and values of each head (docs/bit-widths.md, R14)."""
+        """Returns the width of the keys and values of each head (docs/bit-widths.md, R14)."""
         if self.kv_bits is not None:
             return lambda layer, head: self.kv_bits
         if self.kv and not self.method.encoded and self.method.element not in FLOAT8:
@@ -150,8 +150,8 @@ class GenerationRequest(NamedTuple):
         return self.weights().cache_bits
 
     def _check_rows(self, decoder: Decoder) -> None:
-        """UsageError for rows of keys and values that do not end at a byte and are not padded (docs/bit-widths.md,
-        R15)."""
+        """Raises UsageError for rows of keys and values that do not end at a byte and are not padded
+        (docs/bit-widths.md, R15)."""
         bits, pad = self.cache_bits(), self.weights().pad_rows
         for layer, cache in enumerate(decoder.caches[::2]):
             for head in range(cache.heads):
@@ -163,7 +163,7 @@ class GenerationRequest(NamedTuple):
                     )
 
     def _check_layers(self, decoder: Decoder) -> None:
-        """UsageError for a layer or head that the decoder does not have."""
+        """Raises UsageError for a layer or head that the decoder does not have."""
         for name in self.weights().override:
             layer, *head, role = name.removeprefix("layer_").replace("head_", "").split(".")
             if role != "kv":
@@ -199,8 +199,9 @@ class GenerationDetail(Detail):
         codes: Sequence[Mapping[str, Values]] | None, cycles: Sequence[int] | None, traffic: KvTraffic | None,
         npu: NpuConfig,
     ) -> "GenerationDetail":  # fmt: skip
-        """`read` gives the bytes that a tensor has at the end. `codes`: what each step has rounded numbers to, the
-        reference continues with it; None: the run is not compared. `traffic`: of its DMA, where there is one."""
+        """Returns the detail of a run; `read` gives the bytes that a tensor has at the end. `codes`: what each step has
+        rounded numbers to, the reference continues with it; None: the run is not compared. `traffic`: of its DMA, where
+        there is one."""
         decoder = compiled.decoder
         logits = compiled.logits(read(LOG))[: len(tokens) - 1]
         contents = {LOG: read(LOG)}
@@ -283,7 +284,7 @@ class GenerationDetail(Detail):
         return [Section("decoder", f"Decoder, against {against}", [Facts(rows), *tables])]
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
-        """IR and commands, and the tables of keys and values."""
+        """Returns IR and commands, and the tables of keys and values."""
         tables = {name: self.figures.get(name) for name in TABLES}
         csv_files = {f"{name}.csv": csv_of(rows) for name, rows in tables.items() if rows}
         return {**listing(self.compiled.compiled, result.config.npu), **csv_files}
@@ -309,7 +310,7 @@ def _errors(
     compiled: CompiledDecoder, tokens: Sequence[int], logits: Values, read: Callable[[str], bytes],
     seen: Sequence[Mapping[str, Values]],
 ) -> dict[str, Any]:  # fmt: skip
-    """Errors against the model as it was before anything was quantized, on the same tokens."""
+    """Returns errors against the model as it was before anything was quantized, on the same tokens."""
     decoder = compiled.decoder.original or compiled.decoder
     prompt = len(tokens) - len(seen)
     reference_steps = list(Reference(decoder, watched=decoder.attended).steps(tokens, prompt))
@@ -322,7 +323,7 @@ def _errors(
 
 
 def _capacity(compiled: CompiledDecoder, npu: NpuConfig, encoded: int | None) -> dict[str, Any]:
-    """Capacity of the caches in tokens: what the run writes lies where the core sees it. `encoded`: bytes of a
+    """Returns capacity of the caches in tokens: what the run writes lies where the core sees it. `encoded`: bytes of a
     token in pages, which have no addresses there."""
     program, tensors = compiled.compiled, compiled.compiled.graph.tensors
     caches = sum(one.bytes_alloc for one in compiled.caches) if encoded is None else 0
@@ -382,7 +383,7 @@ def _reference(
 
 
 def _error_table(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """A table of the errors that narrow keys and values make, by layer."""
+    """Returns a table of the errors that narrow keys and values make, by layer."""
     heads = ("layer", "qbits_kv", "error of K", "error of V", "error of attention")
     names = ("error_k", "error_v", "error_attention")
     cells = [tuple(map(Cell, (str(row["layer"]), row["qbits_kv"], *(f"{row[name]:.2e}" for name in names))))
@@ -391,7 +392,8 @@ def _error_table(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
 
 
 def _encoded_tables(rows: Sequence[Mapping[str, Any]], methods: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """Tables of the bits of encoded keys and values, as counted, and of all methods on those of the reference."""
+    """Returns tables of the bits of encoded keys and values, as counted, and of all methods on those of the
+    reference."""
     if not rows:
         return []
     heads = {"outer": "outer", "inner": "inner", "p_out": "p_out", "b_eff": "b_eff", "b_eff_inline": "with counts",

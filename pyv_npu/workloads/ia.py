@@ -85,7 +85,7 @@ class Machine:
                 done(command.layer)
 
     def read(self, tensor: str) -> bytes:
-        """The bytes of a tensor."""
+        """Return the bytes of a tensor."""
         graph = self._compiled.graph
         return self.memory.read(self._compiled.memory.address(graph, tensor), graph.tensors[tensor].size) or b""
 
@@ -146,14 +146,15 @@ class Codes:
 
 
 def execute(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> dict[str, Values]:
-    """The outputs of a model."""
+    """Return the outputs of a model."""
     return observed(compiled, config, inputs)[0]
 
 
 def observed(
     compiled: Compiled, config: NpuConfig, inputs: Tensors, before: Callable[[int, Memory], None] | None = None
 ) -> tuple[dict[str, Values], dict[str, Values]]:
-    """The outputs of a model, and the codes that it rounds numbers to on the way. `before`: as of `Machine.run`."""
+    """Return the outputs of a model, and the codes that it rounds numbers to on the way. `before`: as of
+    `Machine.run`."""
     graph = compiled.graph
     machine = Machine(compiled, config, {name: to_device(compiled, name, inputs[name]) for name in graph.inputs})
     codes = Codes(graph, rounded(compiled.model.proto))
@@ -188,8 +189,8 @@ class CoreKernels:
         self.images[index] = with_pieces(program_data(FIRMWARE), content, compiled.end, arguments)
 
     def cycles(self, config: Config) -> Mapping[int, int]:
-        """Core cycles of each on the core of a configuration, by the index of its command; equal programs run once.
-        KeyboardInterrupt on Ctrl-C."""
+        """Return core cycles of each on the core of a configuration, by the index of its command; equal programs run
+        once. KeyboardInterrupt on Ctrl-C."""
         whole = replace(config.run, sim_level=LEVEL, sanitize=(), max_cycles=None, timeout=None)
         config, cycles_by_image = replace(config, run=whole), dict[bytes, int]()
         for image in self.images.values():
@@ -203,7 +204,7 @@ class CoreKernels:
 
 
 def kernels_of(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> CoreKernels:
-    """The kernels of a model that is given these inputs. IA computes the model as far as the last of them."""
+    """Return the kernels of a model that is given these inputs. IA computes the model as far as the last of them."""
     kernels = CoreKernels(compiled, compiled.commands)
     if compiled.kernels:
         data = {name: to_device(compiled, name, inputs[name]) for name in compiled.graph.inputs}

@@ -41,7 +41,7 @@ class KvTraffic:
         self._moved = np.zeros((len(self._touched), 2), np.int64)
 
     def add(self, batch: Batch, first: int = 0) -> None:
-        """The next events; ticket 1 is the command `first` of the run."""
+        """Adds the next events; ticket 1 is the command `first` of the run."""
         begun = batch[batch["what"] == What.DMA_BEGIN]
         opcode = begun["aux"] & _OPCODE_BITS
         for way, kv_opcode in ((READ, Opcode.KV_READ), (WRITTEN, Opcode.KV_APPEND)):
@@ -49,22 +49,22 @@ class KvTraffic:
             np.add.at(self._moved[:, way], first + rows["ticket"].astype(np.int64) - 1, rows["bytes"])
 
     def steps(self) -> list[tuple[int, ...]]:
-        """Bytes of keys and of values that each step moved."""
+        """Returns bytes of keys and of values that each step moved."""
         table = np.zeros((len(self._ends), len(SIDES)), np.int64)
         for index, cache, bytes_ in self._shares():
             table[np.searchsorted(self._ends, index, "right"), cache.side] += bytes_.sum()
         return [tuple(row) for row in table.tolist()]
 
     def layers(self) -> dict[int, tuple[int, int]]:
-        """Decoder layer -> bytes read and written."""
+        """Returns bytes read and written by decoder layer."""
         table = {cache.layer: np.zeros(2, np.int64) for cache in self._caches}
         for _, cache, bytes_ in self._shares():
             table[cache.layer] += bytes_
         return {layer: (int(row[READ]), int(row[WRITTEN])) for layer, row in sorted(table.items())}
 
     def _shares(self) -> Iterable[tuple[int, StoredCache, Any]]:
-        """(command, cache, bytes read and written): a command that serves keys and values moves as much of both. Of
-        encoded ones, which differ, each has half."""
+        """Yields (command, cache, bytes read and written): a command that serves keys and values moves as much of both.
+        Of encoded ones, which differ, each has half."""
         for index in np.flatnonzero(self._moved.any(axis=1)).tolist():
             indices = self._touched[index]
             for at, one in enumerate(indices):
@@ -85,8 +85,8 @@ def kv_figures(
     caches: Sequence[StoredCache], traffic: KvTraffic | None, positions: Sequence[int], tokens: int,
     encoded: Encoded | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The keys of a result. `positions`: the last token of each step; `tokens`: how many there are in the caches at the
-    end. Without `traffic` nothing was moved by a DMA, and what is said of it is None or empty."""
+    """Returns the keys of a result. `positions`: the last token of each step; `tokens`: how many there are in the
+    caches at the end. Without `traffic` nothing was moved by a DMA, and what is said of it is None or empty."""
     layers = []
     moved = {} if traffic is None else traffic.layers()
     for layer in sorted({cache.layer for cache in caches}):
@@ -154,12 +154,12 @@ def kv_errors(
 
 
 def _width(part: TensorIR) -> str:
-    """Bits of an element, or the codec, which has no such number."""
+    """Returns bits of an element, or the codec, which has no such number."""
     return CODECS[part.codec].policy.name.lower() if part.dtype is DataType.ENCODED else str(part.qbits)
 
 
 def cached(compiled: "CompiledDecoder", read: Callable[[str], bytes], past: str, tokens: int = 0) -> Values:
-    """The numbers in a cache, shape (1, heads, T_max, size); of encoded ones those of the first tokens."""
+    """Returns the numbers in a cache, shape (1, heads, T_max, size); of encoded ones those of the first tokens."""
     from pyv_npu.kv_quant import encoded_kv  # what a built-in model has no use for
 
     if compiled.kv_blocks:
@@ -181,7 +181,7 @@ def cached(compiled: "CompiledDecoder", read: Callable[[str], bytes], past: str,
 
 
 def error(got: Values, want: Values) -> float:
-    """Relative error in the Euclidean norm; `got` may have more tokens than `want`."""
+    """Returns relative error in the Euclidean norm; `got` may have more tokens than `want`."""
     want = want.astype(np.float64)
     got = got[..., : want.shape[-2], :] if got.ndim == len(CACHE_DIMENSIONS) else got
     norm = float(np.linalg.norm(want))
@@ -189,6 +189,6 @@ def error(got: Values, want: Values) -> float:
 
 
 def csv_of(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """A table as CSV."""
+    """Returns a table as CSV."""
     heads = list(rows[0])
     return csv_text(heads, ([row[head] for head in heads] for row in rows)).encode()

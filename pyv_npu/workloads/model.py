@@ -61,7 +61,7 @@ LEVELS = ("IA", "IA_TIMING", *CORE_LEVELS)
 
 
 def check_level(config: Config) -> None:
-    """UsageError for a level that runs no models."""
+    """Raise UsageError for a level that runs no models."""
     if config.run.sim_level not in LEVELS:
         raise UsageError(f"sim_level {config.run.sim_level}: models run at {', '.join(LEVELS)}")
     check_engine(config)
@@ -117,13 +117,13 @@ class Model(Workload["ModelDetail"]):
         return CompiledModel(compiled, complete_inputs(compiled, config.run.seed, arrays), self.choices.submit, slot)
 
     def _own_arrays(self) -> dict[str, Values]:
-        """The arrays in files of single inputs; pictures follow the model."""
+        """Return the arrays in files of single inputs; pictures follow the model."""
         files = {name: value for name, value in self.single.items() if isinstance(value, Path)}
         return {name: read_input(path, np.empty(0)) for name, path in files.items() if path.suffix.lower() == ".npy"}
 
 
 def _filled(name: str, value: float, target: Values) -> Values:
-    """A number in every element."""
+    """Return a number in every element."""
     values = np.full(target.shape, value).astype(target.dtype)
     if target.dtype.kind in "iub" and values.size and float(values.reshape(-1)[0]) != value:
         raise UsageError(f"--input {name}={value:g}: {target.dtype} does not hold it")
@@ -151,8 +151,8 @@ class CompiledModel(Prepared["ModelDetail"]):
         return {name: to_device(self.compiled, name, values) for name, values in self.inputs.items()}
 
     def image(self, *, apart: bool = False, bare: bool = False) -> bytes:
-        """An ELF that runs the model on these inputs; `apart`: the weights are in a file of their own; `bare`: they
-        are nowhere."""
+        """Return an ELF that runs the model on these inputs; `apart`: the weights are in a file of their own; `bare`:
+        they are nowhere."""
         if self.submit == GENERATED:
             from toolchain.mlir.npu import generated
 
@@ -169,7 +169,7 @@ class CompiledModel(Prepared["ModelDetail"]):
         return generated.emitted(stage, self.compiled, generated.submitting(self.compiled), self.slot)
 
     def program(self) -> Program:
-        """The image as a loaded program, under the model's name."""
+        """Return the image as a loaded program, under the model's name."""
         return loaded(self.image(bare=True), self.compiled, self.compiled.model.name)
 
     def run(self, config: Config, session: Session = PLAIN) -> "Result[ModelDetail]":
@@ -219,7 +219,7 @@ class CompiledModel(Prepared["ModelDetail"]):
         return ran.extended(detail, compiled.commands)
 
     def _codes(self, config: Config, outputs: Tensors) -> dict[str, Values]:
-        """The codes that led to these outputs: those of IA, unless it has others, as after an injected fault."""
+        """Return the codes that led to these outputs: those of IA, unless it has others, as after an injected fault."""
         if not rounded(self.compiled.model.proto):
             return {}
         replay, codes = ia.observed(self.compiled, config.npu, self.inputs)
@@ -233,7 +233,7 @@ class CompiledModel(Prepared["ModelDetail"]):
             gc.collect()
 
     def _detail(self, outputs: Tensors, codes: Tensors | None) -> "ModelDetail":
-        """A run that did not end has no codes and is not compared."""
+        """Return the detail of a run; without its end it has no codes and is not compared."""
         if codes is None:
             return ModelDetail(self.compiled, outputs, Checks({}, {}), {})
         return ModelDetail(
@@ -254,7 +254,7 @@ def run_compiled(
 def prepare_compiled(
     config: Config, compiled: Compiled, inputs: Tensors | None = None, submit: str = FIRMWARE_SUBMITS
 ) -> CompiledModel:
-    """The same, for any number of runs."""
+    """Return the same, for any number of runs."""
     values = complete_inputs(compiled, config.run.seed, inputs or {})
     return CompiledModel(compiled, values, submit, config.core.custom_slot)
 
@@ -314,13 +314,13 @@ class ModelDetail(Detail):
         return [Section("model", f"Model, against {against}", [Facts(rows)])]
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
-        """IR, commands, outputs."""
+        """Return IR, commands, outputs."""
         return {**listing(self.compiled, result.config.npu), "outputs.npz": archive(self.outputs)}
 
 
 def _kernels(compiled: Compiled, result: Result[Any], alone: int) -> list[tuple[str, str]]:
-    """A row about the layers that the core works on, where there are any; `alone`: their cycles where they were timed
-    by themselves."""
+    """Return a row about the layers that the core works on, where there are any; `alone`: their cycles where they were
+    timed by themselves."""
     if not compiled.kernels:
         return []
     kernels, spent = str(compiled.kernels), kernel_cycles(result.json) if result.core is not None else alone
@@ -328,7 +328,7 @@ def _kernels(compiled: Compiled, result: Result[Any], alone: int) -> list[tuple[
 
 
 def archive(tensors: Tensors) -> bytes:
-    """A .npz file; types that numpy does not have by itself are written as float32."""
+    """Return a .npz file; types that numpy does not have by itself are written as float32."""
     file = io.BytesIO()
     plain: dict[str, Any] = {
         name: values if values.dtype.isbuiltin == 1 else values.astype(np.float32) for name, values in tensors.items()

@@ -83,7 +83,7 @@ def load(
     constants: Mapping[str, float] | None = None,
     arrays: Mapping[str, tuple[int, ...]] | None = None,
 ) -> OnnxModel:
-    """The model in an ONNX file or an MLIR module. ModelError, one line."""
+    """Return the model in an ONNX file or an MLIR module. ModelError, one line."""
     if path.suffix == MLIR:
         from toolchain.mlir.importer import load_mlir
 
@@ -147,7 +147,7 @@ class Inspection(NamedTuple):
 
 
 def inspect(config: Config, path: Path, choices: Choices) -> Inspection:
-    """The file as it is, and what the compiler makes of it for the device of `config`. ModelError: no model."""
+    """Return the file as it is, and what the compiler makes of it for the device of `config`. ModelError: no model."""
     rows, counts = _module(path) if path.suffix == MLIR else _onnx(path)
     operators = [(name, str(count)) for name, count in sorted(counts.items())]
     try:
@@ -158,7 +158,7 @@ def inspect(config: Config, path: Path, choices: Choices) -> Inspection:
 
 
 def _onnx(path: Path) -> tuple[list[tuple[str, str]], Counter[str]]:
-    """Rows, and how often each operator is there."""
+    """Return rows, and how often each operator is there."""
     proto, external = read_file(path)
     opset, nodes = opset_of(proto), list(all_nodes(proto.graph))
     rows = [
@@ -170,7 +170,7 @@ def _onnx(path: Path) -> tuple[list[tuple[str, str]], Counter[str]]:
 
 
 def _module(path: Path) -> tuple[list[tuple[str, str]], Counter[str]]:
-    """The same of an MLIR module, with the operations inside of others."""
+    """Return the same of an MLIR module, with the operations inside of others."""
     from toolchain.mlir.importer import operations_of
 
     inputs, names = operations_of(path)
@@ -182,7 +182,7 @@ def _input(value: Any) -> str:
 
 
 def _made(compiled: Compiled) -> Iterator[tuple[str, str]]:
-    """Layers, where they run, and memory."""
+    """Yield layers, where they run, and memory."""
     graph = compiled.graph
     layers = Counter(layer.op_type for layer in graph.layers)
     weights = sum(graph.tensors[name].size for name in graph.constants)

@@ -50,7 +50,7 @@ class TimingRun(NamedTuple):
 
 
 def check_level(level: str) -> None:
-    """UsageError for a level without time."""
+    """Raises UsageError for a level without time."""
     if level not in LEVELS:
         raise UsageError(f"--sim-level {level}: timing alone is for {' and '.join(LEVELS)}; choose one")
 
@@ -66,7 +66,7 @@ def run_commands(
     watch: Callable[[Batch], None] | None = None,
     kernels: Mapping[int, int] | None = None,
 ) -> TimingRun:
-    """Time commands, in the order given.
+    """Times commands, in the order given.
 
     `memory`: bytes at addresses before the first command (token positions); `keep`: all events; `explained`: also
     attribute the cycles, which keeps them; `watch` is given the events in batches; `kernels`: cycles of the core's work
@@ -117,7 +117,7 @@ def layer_ends(
     memory: Mapping[int, bytes] | None = None,
     plans: Plans | None = None,
 ) -> tuple[Finished, ...]:
-    """The cycles of layers as `run_commands` gives them at CA_HYBRID, and nothing else: no events, no counters.
+    """Returns the cycles of layers as `run_commands` gives them at CA_HYBRID, and nothing else: no events, no counters.
     `plans`: those that runs on this device have in common. PyvNpuError as there."""
     listed = [Listed(command.descriptor, 0, command.block) for command in commands]
     events = _Ends()
@@ -146,8 +146,8 @@ def _check(ran: Run, commands: Sequence[Command]) -> None:
 
 
 def refused(code: TicketError, reason: str, text: str) -> PyvNpuError:
-    """The error of a command that the device refused, by whose fault it is: pages and limits can be raised, keys and
-    values, and indices, come from the model and its inputs, all else should not have been made."""
+    """Returns the error of a command that the device refused, by whose fault it is: pages and limits can be raised,
+    keys and values, and indices, come from the model and its inputs, all else should not have been made."""
     if POOL_KEY in reason:
         return UsageError(text)
     if code is TicketError.KV_DATA:

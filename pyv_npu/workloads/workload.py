@@ -79,7 +79,7 @@ class Workload(ABC, Generic[D]):
         return repr(config.npu)
 
     def check(self, config: Config) -> None:
-        """UsageError, BadInputError where it cannot run at the level of `config`, before anything is read."""
+        """Raise UsageError or BadInputError for what cannot run at the level of `config`, before anything is read."""
         return
 
     @abstractmethod

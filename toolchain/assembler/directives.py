@@ -70,7 +70,7 @@ class Directives:
         to.add(size, statement.line, lambda address: bytes([fill & 0xFF]) * size)
 
     def set(self, name: str, text: str) -> None:
-        """`.equ` and its like; a name may get another number later."""
+        """Define a symbol by `.equ` and its like; a name may get another number later."""
         self._to.symbols[name] = self._to.place_of(text)
 
     def other(self, statement: Statement) -> None:

@@ -36,7 +36,7 @@ class Symbol(NamedTuple):
 
 
 def write(sections: Sequence[Section], symbols: Sequence[Symbol], entry: int) -> bytes:
-    """The bytes of an executable file."""
+    """Returns the bytes of an executable file."""
     present = [section for section in sections if section.size]
     at = 52 + 32 * len(present)
     programs, headers, body = bytearray(), [bytes(40)], bytearray()

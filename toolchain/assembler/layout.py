@@ -59,7 +59,7 @@ class Layout:
         return self.sections[self.section].size
 
     def add(self, size: int, line: int, content: Callable[[int], bytes]) -> None:
-        """Bytes at the end of the section, known in the second pass."""
+        """Add bytes at the end of the section, known in the second pass."""
         section = self.sections[self.section]
         if section.size + size > MOST_BYTES:
             raise ValueError(f"section {self.section} grows beyond {MOST_BYTES} bytes")
@@ -78,7 +78,7 @@ class Layout:
             self.symbols[name] = place
 
     def place_of(self, text: str) -> Place:
-        """An expression as a number or an offset in one section, with what is defined so far."""
+        """Return an expression as a number or an offset in one section, with what is defined so far."""
         zero = self._shifted(text, "")
         moved = [name for name in self.sections if self._shifted(text, name) != zero]
         if not moved:
@@ -88,14 +88,14 @@ class Layout:
         raise ValueError(f"{text}: must be a number that is known here, or an address and a number")
 
     def constant(self, text: str) -> int:
-        """A number that is known in the first pass."""
+        """Return a number that is known in the first pass."""
         place = self.place_of(text)
         if place.section:
             raise ValueError(f"{text}: is an address, and must be a number that is known here")
         return place.offset
 
     def _shifted(self, text: str, section: str) -> int:
-        """The value where one section begins at 1 and all others at 0."""
+        """Return the value where one section begins at 1 and all others at 0."""
 
         def lookup(name: str) -> int:
             place = Place(self.section, self.here) if name == "." else self.place(name, self.order)
@@ -104,7 +104,7 @@ class Layout:
         return evaluate(text, lookup)
 
     def value(self, text: str, order: int, position: int) -> int:
-        """The value in the second pass."""
+        """Return the value in the second pass."""
         return evaluate(text, lambda name: position if name == "." else self.address(self.place(name, order)))
 
     def place(self, name: str, order: int) -> Place:

@@ -34,7 +34,8 @@ class Assembled(NamedTuple):
 
 
 def assemble(text: str, isa: Isa, name: str = "program.s", base: int = DRAM_BASE) -> Assembled:
-    """Assemble GNU syntax for `isa`, whose custom instructions count too. AssemblyError names file, line and reason."""
+    """Assembles GNU syntax for `isa`, whose custom instructions count too. AssemblyError names file, line and
+    reason."""
     if not 0 <= base < 1 << 32 or base % ALIGNMENT:
         raise AssemblyError(f"base {base:#x}: must be a 32-bit multiple of {ALIGNMENT}")
     return _Assembler(isa, name, base).run(text)

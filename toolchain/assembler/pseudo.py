@@ -109,7 +109,7 @@ def expanded(name: str, operands: tuple[str, ...], is_register: bool) -> list[Si
 
 
 def load_immediate(register: str, value: int) -> list[Simple]:
-    """`li`: one instruction where one does, else lui and addi."""
+    """Returns the expansion of `li`: one instruction where one does, else lui and addi."""
     value = (value + (1 << 31)) % (1 << 32) - (1 << 31)
     if -2048 <= value < 2048:
         return [Simple("addi", (register, "x0", str(value)))]

@@ -21,7 +21,7 @@ class SecondOpinion:
             self._tables = import_module("riscv_assembler.instr_arr")
 
     def word(self, one: Instruction | None) -> int | None:
-        """The word of an instruction; None: it is not asked."""
+        """Returns the word of an instruction; None: it is not asked."""
         tables = self._tables
         if one is None or one.length != 4 or one.name in _WRONG:
             return None

@@ -51,7 +51,7 @@ class _Part(NamedTuple):
 
 
 def attention(e: Emitter, graph: Graph, target: Target, position: int) -> None:
-    """The commands of a layer that has the attribute `tiles`. ModelError: no chunk fits."""
+    """Emit the commands of a layer that has the attribute `tiles`. ModelError: no chunk fits."""
     _Attention(e, graph, target, position).emit()
 
 
@@ -120,7 +120,7 @@ class _Attention:
     # -- keys and values ---------------------------------------------------------------------------------------
 
     def _cache(self, side: int, request: int, head: int, token: int) -> int:
-        """Address of a row (docs/bit-widths.md, R15)."""
+        """Emit commands head by head, request by request."""
         row = bytes_of(self.dim, self.stored)
         return self.e.inputs[1 + side] + ((request * self.heads + head) * self.t_max + token) * row
 
@@ -152,7 +152,7 @@ class _Attention:
                    tile_n=self.dim, type_in0=kind, type_out=to, **words)  # fmt: skip
 
     def _parts(self, side: int, request: int, head: int, begin: int) -> Iterator[_Part]:
-        """Keys (0) or values (1) from the key `begin` on: chunks that KV_READ brings, then the new ones."""
+        """Yield keys (0) or values (1) from the key `begin` on: chunks that KV_READ brings, then the new ones."""
         s, row = self.sizes, bytes_of(self.dim, self.stored)
         scale = {}
         if self.stored not in FLOATS:
@@ -173,7 +173,7 @@ class _Attention:
         return (max(0, end - self.window) if self.window else 0), end
 
     def _block(self, request: int, head: int, first: int, count: int) -> None:
-        """Some queries of a head."""
+        """Emit commands for some queries of a head."""
         e, s, layer = self.e, self.sizes, self.layer
         wide = s.group * s.dim
         pitches = [bytes_of(self.pitches[name], self.kind) for name in (layer.inputs[0], layer.outputs[0])]
@@ -191,7 +191,7 @@ class _Attention:
         e.store(self.spm["out"], e.out + at[1], count, wide, self.kind, pitches[1])
 
     def _visible(self, query: int, part: _Part) -> tuple[int, int]:
-        """(first key of a part that a query sees, how many); none: (0, 0)."""
+        """Return (first key of a part that a query sees, how many); none: (0, 0)."""
         low, high = self._seen(query)
         first, end = max(low, part.first), min(high, part.first + part.tokens)
         return (first, end - first) if end > first else (0, 0)
@@ -200,7 +200,7 @@ class _Attention:
         return self.spm["scores"] + index * self.sizes.group * self.sizes.keys * SUM_BYTES
 
     def _scores(self, query: int, index: int, part: _Part) -> None:
-        """Q K^T of each head of the group: a row of scores each."""
+        """Emit Q K^T of each head of the group: a row of scores each."""
         first, count = self._visible(query, part)
         low, high = self._seen(query)
         for one in range(self.sizes.group if count else 0):

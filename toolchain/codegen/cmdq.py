@@ -17,7 +17,8 @@ _OWN_WORDS = ("zero_point", "per_op")
 
 
 def document(commands: tuple[Command, ...], target: Target) -> dict[str, Any]:
-    """The list, validated as a whole. ToolchainError: it breaks the schema, which is a fault of the compiler."""
+    """Returns the list, validated as a whole. ToolchainError: it breaks the schema, which is a fault of the
+    compiler."""
     listed = [one for command in commands for one in _entries(command, target)]
     for index, one in enumerate(listed):
         one["id"] = index
@@ -59,7 +60,7 @@ def _entries(command: Command, target: Target) -> Iterator[dict[str, Any]]:
 
 
 def _move(d: Descriptor, opcode: Opcode, target: Target) -> dict[str, Any]:
-    """A transfer in tile form; those of keys and values say how the cache stores them."""
+    """Returns a transfer in tile form; those of keys and values say how the cache stores them."""
     load = opcode in (Opcode.LOAD, Opcode.KV_READ)
     dram, spm = (d.in0_addr, d.out_addr) if load else (d.out_addr, d.in0_addr)
     bank, offset = divmod(spm - mm.SPM_BASE, target.bank_bytes)

@@ -46,19 +46,19 @@ class Emitter:
         self.share = (rest if unaware else target).workspace // self._shares // SLOT * SLOT
 
     def pitch_of(self, index: int) -> int:
-        """Elements between the rows of an input; 0: they follow each other."""
+        """Returns elements between the rows of an input; 0: they follow each other."""
         return self._pitches[index]
 
     def bytes_in(self, index: int) -> int:
-        """Bytes of an input."""
+        """Returns bytes of an input."""
         return self._bytes[index]
 
     def rows_in(self, rows: int, columns: int) -> int:
-        """Bytes from a row of in0 to the one that is `rows` further."""
+        """Return bytes from a row of in0 to the row that is `rows` further."""
         return rows * (self.pitches[0] or columns) * BITS[self.kinds[0]] // 8
 
     def rows_out(self, rows: int, columns: int) -> int:
-        """The same of the result."""
+        """Returns the same of the result."""
         return rows * (self.pitches[1] or columns) * BITS[self.kind] // 8
 
     def commands(self) -> list[Command]:
@@ -67,7 +67,8 @@ class Emitter:
     def put(
         self, fields: dict[str, int], per_op: dict[str, Any] | None = None, opcode: Opcode | None = None, **block: Any
     ) -> None:
-        """A command, by default of the layer's operation: fields of the descriptor, words of the extended block."""
+        """Emit a command, by default of the layer's operation: fields of the descriptor, words of the extended
+        block."""
         opcode = opcode or LAYER_OPS[self.layer.op_type].opcode
         share = (self._turn + len(self._made)) % self._shares
         for name, pitch, kind in zip(("ld0", "ldo"), self.pitches, (self.kinds[0], self.kind), strict=True):
@@ -90,7 +91,7 @@ class Emitter:
         self._made.append(Command(self.layer.id, descriptor, extended))
 
     def _alignments(self, words: dict[str, Any]) -> int:
-        """The word of alignments for the operands whose addresses are among a command's words."""
+        """Returns the word of alignments for the operands whose addresses are among a command's words."""
         operand_alignments = {
             name: self._operands.at(words.get(word, 0)).alignment for name, word in _ADDRESSES.items()
         }

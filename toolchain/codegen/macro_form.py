@@ -24,7 +24,7 @@ def _operands(e: Emitter) -> dict[str, int]:
 
 
 def _finish(e: Emitter) -> dict[str, Any]:
-    """The words of the epilogue; a bias per row has no place in it."""
+    """Return the words of the epilogue; a bias per row has no place in it."""
     layer, more = e.layer, _operands(e)
     word = 0 if "bias_column" in more else int(Activation[layer.text("activation", "NONE")])
     for step, bit in (("bias", Epilogue.BIAS), ("residual", Epilogue.RESIDUAL), ("scale", Epilogue.REQUANTIZE)):
@@ -37,7 +37,7 @@ def _finish(e: Emitter) -> dict[str, Any]:
 
 
 def _codebooks(e: Emitter) -> tuple[dict[str, int], dict[str, int]]:
-    """(parts of the descriptor, own words) that say where the codebooks of the weights are; none for others."""
+    """Return (parts of the descriptor, own words) that say where the codebooks of the weights are; none for others."""
     count = e.layer.integer("codebooks")
     return ({"param0": count}, {"codebook": e.inputs[-1]}) if count else ({}, {})
 
@@ -101,7 +101,7 @@ COPY_DIMS = 4
 def _plain(
     e: Emitter, per_op: dict[str, Any] | None = None, words: dict[str, Any] | None = None, **fields: int
 ) -> None:
-    """A command on m x n elements."""
+    """Emit a command on m x n elements."""
     e.put(
         {"in0_addr": e.inputs[0], "out_addr": e.out, "tile_m": e.tile[0], "tile_n": e.tile[1], **fields}, per_op,
         m=e.layer.integer("m"), n=e.layer.integer("n"), **(words or {}),
@@ -161,7 +161,7 @@ def pool(e: Emitter) -> None:
 
 
 def copy(e: Emitter) -> None:
-    """The four largest dimensions in one command; the others are walked here."""
+    """Emit the four largest dimensions as one command; loop over the others."""
     layer, size = e.layer, BITS[e.kind] // 8
     axes = list(zip(layer.integers("dims"), layer.integers("from"), layer.integers("to"), strict=True))
     walked = sorted(sorted(range(len(axes)), key=lambda axis: axes[axis][0])[: max(0, len(axes) - COPY_DIMS)])
@@ -195,8 +195,8 @@ PIECE_BYTES = 1 << 14
 
 
 def _copy_tile(rows: int, columns: int, layer: LayerIR, size: int, e: Emitter) -> tuple[int, int]:
-    """Rows and columns of which the buffers fit the share: in and out, each `prefetch` + 1 times. A copy has `PIECES`
-    tiles, so that stores go beside loads, or tiles of `PIECE_BYTES`."""
+    """Return rows and columns of which the buffers fit the share: in and out, each `prefetch` + 1 times. A copy has
+    `PIECES` tiles, so that stores go beside loads, or tiles of `PIECE_BYTES`."""
     room = e.share // (2 * (layer.integer("prefetch") + 1)) // SLOT * SLOT // size
     wide = min(columns, room)
     high = -(-max(PIECE_BYTES, rows * columns * size // PIECES) // (wide * size))
@@ -229,12 +229,12 @@ def rope(e: Emitter) -> None:
 
 
 def kv_append(e: Emitter) -> None:
-    """Rows of tokens into a log, from the position on."""
+    """Emit commands that append rows of tokens to a log, from the position on."""
     _append(e, e.inputs[0], e.out, e.inputs[1], e.kinds[0], e.pitch_of(0), {}, Appended.ACTIVATION)
 
 
 def kv_update(e: Emitter) -> None:
-    """New keys, then new values if any, into their caches: one command per batch."""
+    """Emit commands that append new keys, then new values if any, to their caches: one command per batch."""
     sides = len(e.outs)
     for side, out in enumerate(e.outs):
         index = sides + 1 + side
@@ -302,8 +302,8 @@ def _new_tokens(e: Emitter) -> tuple[int, DataType, int, int]:
 
 
 def _kv_scale(e: Emitter, index: int) -> dict[str, Any]:
-    """The scales of keys and values that are integers, one per head, or per head and token in a table; the parameter
-    block of encoded ones."""
+    """Return the scales of keys and values that are integers, one per head, or per head and token in a table; the
+    parameter block of encoded ones."""
     per = Epilogue.PER_TOKEN if e.roles[index] is Role.KV else Epilogue.PER_CHANNEL
     bits = Epilogue.REQUANTIZE if e.kinds[index] is DataType.INT32 else Epilogue.REQUANTIZE | per
     return {"scale": e.inputs[index], "epilogue": int(bits)}

@@ -12,8 +12,8 @@ from toolchain.ir.graph import Graph, LayerIR
 
 
 def measured(graph: Graph, layers: Sequence[LayerIR], target: Target) -> int | None:
-    """Cost of layers by the user's objective, of the cycles from the submission of their commands to the end of the
-    last; None where the device cannot say, or refuses one of them."""
+    """Returns cost of layers by the user's objective, of the cycles from the submission of their commands to the end of
+    the last; None where the device cannot say, or refuses one of them."""
     if target.measured is None:
         return None
     commands = commands_alone(graph, layers, target)
@@ -25,8 +25,8 @@ def measured(graph: Graph, layers: Sequence[LayerIR], target: Target) -> int | N
 
 
 def commands_alone(graph: Graph, layers: Sequence[LayerIR], target: Target) -> list[Command] | None:
-    """Commands of some layers without the others; None where these do not fit. In DRAM no tensor takes the place of
-    another one: layers that are independent stay so."""
+    """Returns commands of some layers without the others; None where these do not fit. In DRAM no tensor takes the
+    place of another one: layers that are independent stay so."""
     names = dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs))
     live = tuple(name for name in names if not graph.resident(name))
     alone = replace(graph, layers=list(layers), inputs=(), outputs=live, swapped={}).dropped_unused()

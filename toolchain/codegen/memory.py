@@ -88,9 +88,9 @@ class _Place(NamedTuple):
 
 
 def place(graph: Graph, target: Target) -> DramMap:
-    """An address for every stored tensor. Constants lie before the others while the core sees all of them, else behind
-    what it sees, and so does what only the device touches where that is too much. ModelError names a tensor that does
-    not fit."""
+    """Return an address for every stored tensor. Constants lie before the others while the core sees all of them, else
+    behind what it sees, and so does what only the device touches where that is too much. ModelError names a tensor that
+    does not fit."""
     dram_bytes, visible = target.dram_bytes, target.visible_bytes
     inside = {name: SPM_BASE + target.workspace + at for name, at in _resident(graph).addresses.items()}
     layout = _placed(graph, target, MODEL_BASE, inside)
@@ -107,7 +107,7 @@ def place(graph: Graph, target: Target) -> DramMap:
 
 
 def constants(graph: Graph) -> list[TensorIR]:
-    """Stored tensors that no layer writes and that are no inputs: weights, with values or without."""
+    """Return stored tensors that no layer writes and that are no inputs: weights, with values or without."""
     written = {graph.storage(layer.outputs[0]) for layer in graph.layers} | set(map(graph.storage, graph.inputs))
 
     def fixed(tensor: TensorIR) -> bool:
@@ -117,12 +117,12 @@ def constants(graph: Graph) -> list[TensorIR]:
 
 
 def resident_bytes(graph: Graph) -> int:
-    """Bytes of the scratchpad that tensors take which stay there."""
+    """Return bytes of the scratchpad that tensors take which stay there."""
     return _resident(graph).end
 
 
 def remaining(graph: Graph, target: Target) -> Target:
-    """The device without what tensors take that stay in the scratchpad."""
+    """Return the device without what tensors take that stay in the scratchpad."""
     return target._replace(resident=resident_bytes(graph))
 
 
@@ -132,7 +132,7 @@ class _Region(NamedTuple):
 
 
 def _resident(graph: Graph) -> _Region:
-    """Addresses from 0 on of the tensors that stay in the scratchpad, the largest first: few gaps."""
+    """Return addresses from 0 on of the tensors that stay in the scratchpad, the largest first: few gaps."""
     stored = [one for one in graph.tensors.values() if not one.view_of and one.storage_class == SPM]
     addresses, spans, end = dict[str, int](), lives(graph) if stored else {}, 0
     for tensor in sorted(stored, key=lambda one: (-one.size, spans[one.id])):
@@ -152,7 +152,7 @@ def _end(placed: DramMap) -> int:
 
 
 def _virtual(graph: Graph, alignment: int) -> dict[str, int]:
-    """Addresses of encoded keys and values: the device gives them pages of DRAM where they are touched."""
+    """Return addresses of encoded keys and values: the device gives them pages of DRAM where they are touched."""
     end, addresses = mm.KV_BASE, dict[str, int]()
     for tensor in graph.tensors.values():
         if tensor.dtype is DataType.ENCODED and not tensor.view_of:
@@ -162,7 +162,8 @@ def _virtual(graph: Graph, alignment: int) -> dict[str, int]:
 
 
 def _placed(graph: Graph, target: Target, weights: int, inside: dict[str, int], *, apart: bool = False) -> DramMap:
-    """Constants from the address `weights` on; `apart`: what only the device touches comes behind them."""
+    """Return the layout with constants from the address `weights` on; `apart`: what only the device touches comes
+    behind them."""
     end, addresses = weights, inside | _virtual(graph, target.alignment)
     fixed = constants(graph)
     for tensor in fixed:
@@ -180,7 +181,7 @@ def _placed(graph: Graph, target: Target, weights: int, inside: dict[str, int], 
 
 
 def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int) -> _Region:
-    """Addresses of tensors that the run writes, from `base` on: each has its bytes while it lives."""
+    """Return addresses of tensors that the run writes, from `base` on: each has its bytes while it lives."""
     end, addresses, used = base, dict[str, int](), list[_Place]()
     spans = lives(graph)
     for tensor in sorted(tensors, key=lambda one: spans[one.id]):
@@ -194,8 +195,8 @@ def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int
 
 
 def lives(graph: Graph) -> dict[str, tuple[int, int]]:
-    """Tensor -> (first layer that writes it, last that touches it); inputs, outputs and caches of keys and values live
-    for the whole run."""
+    """Return (first layer that writes it, last that touches it) of each tensor; inputs, outputs and caches of keys and
+    values live for the whole run."""
     spans: dict[str, tuple[int, int]] = {}
     for index, layer in enumerate(graph.layers):
         for name in (*layer.outputs, *layer.inputs):
@@ -208,7 +209,7 @@ def lives(graph: Graph) -> dict[str, tuple[int, int]]:
 
 
 def _gap(used: list[_Place], base: int, size: int, alignment: int) -> int:
-    """The lowest address where `size` bytes fit between ranges that are in use."""
+    """Return the lowest address where `size` bytes fit between ranges that are in use."""
     at = _up(base, alignment)
     for one in used:
         if at + size <= one.start:

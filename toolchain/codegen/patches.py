@@ -17,7 +17,7 @@ from toolchain.ir.operations import epilogue_of, matrix_of, windows_of
 
 
 def lowered(graph: Graph) -> Graph:
-    """The graph of tile commands that computes the same."""
+    """Returns the graph of tile commands that computes the same."""
     graph = graph.copy()
     before, graph.layers = graph.layers, []
     for layer in before:
@@ -49,7 +49,7 @@ class _Lowering:
         self._made: list[LayerIR] = []
 
     def reduction(self) -> list[LayerIR]:
-        """m x n x k over n: the rows are m x k."""
+        """Lowers m x n x k over n: the rows are m x k."""
         m, n, k = (self.layer.integer(name) for name in "mnk")
         turned = self._copy(self.layer.inputs[0], (m, k, n), (n * k, 1, k))
         attributes: dict[str, Attribute] = {"function": self.layer.text("function"), "m": m * k, "n": n}
@@ -83,7 +83,7 @@ class _Lowering:
         return self._copy(image, dims, take)
 
     def _padded(self, shape: Windows, channels: int) -> tuple[str, int, int]:
-        """(image, rows, columns) with zeros around it."""
+        """Returns (image, rows, columns) with zeros around it."""
         if not any((shape.pt, shape.pl, shape.pb, shape.pr)):
             return self.layer.inputs[0], shape.h, shape.w
         h, w = shape.pt + shape.h + shape.pb, shape.pl + shape.w + shape.pr
@@ -104,7 +104,7 @@ class _Lowering:
         return padded, h, w
 
     def _finished(self, total: str, m: int, n: int) -> None:
-        """The epilogue of groups as layers of its own."""
+        """Adds the epilogue of groups as layers of its own."""
         layer = self.layer
         stages: list[tuple[str, tuple[str, ...], Mapping[str, Attribute]]] = []
         for name, tensor in epilogue_of(layer).items():
@@ -123,7 +123,7 @@ class _Lowering:
             total = out
 
     def _narrow(self, tensor: str) -> str:
-        """A bias in the type of the result."""
+        """Returns a bias in the type of the result."""
         old, values = self.graph.tensors[tensor], self.graph.constant(tensor)
         if old.dtype is self.kind or values is None:
             return tensor
@@ -133,7 +133,7 @@ class _Lowering:
         return name
 
     def _copy(self, source: str, dims: tuple[int, ...], take: tuple[int, ...]) -> str:
-        """Elements of a tensor, `take` apart, one after the other."""
+        """Returns elements of a tensor, `take` apart, one after the other."""
         out = self._tensor(dims)
         self._add("COPY", (source,), out, {"dims": dims, "from": take, "to": steps(dims)})
         return out

@@ -50,7 +50,7 @@ class Emitter:
         self._turns = 0
 
     def next_buffers(self) -> SpmAddresses:
-        """The next set of buffers."""
+        """Returns the next set of buffers."""
         self._turns += 1
         return self._sets[(self._turns - 1) % len(self._sets)]
 
@@ -67,7 +67,7 @@ class Emitter:
         self._made.append(Command(self.layer.id, descriptor))
 
     def load(self, source: int, target: int, rows: int, columns: int, kind: DataType, distance: int) -> None:
-        """Rows that lie `distance` bytes apart in DRAM, packed into the scratchpad."""
+        """Loads rows that lie `distance` bytes apart in DRAM, packed into the scratchpad."""
         self._move(Opcode.LOAD, source, target, rows, columns, kind, distance, self._operands.at(source))
 
     def store(self, source: int, target: int, rows: int, columns: int, kind: DataType, distance: int) -> None:
@@ -75,14 +75,14 @@ class Emitter:
 
     def _move(self, opcode: Opcode, source: int, target: int, rows: int, columns: int, kind: DataType, distance: int,
               stored: Stored) -> None:  # fmt: skip
-        """A LOAD or STORE with role and alignment of the tensor in DRAM."""
+        """Emits a LOAD or STORE with role and alignment of the tensor in DRAM."""
         packed = distance == bytes_of(columns, kind) or rows == 1
         function = Carried.WEIGHT if stored.role is Role.WEIGHT else Carried.ACTIVATION
         self.put(opcode, in0_addr=source, out_addr=target, tile_m=rows, tile_k=columns, type_in0=kind, type_out=kind,
                  param0=0 if packed else distance, function=function, tile_n=stored.alignment)  # fmt: skip
 
     def vector(self, opcode: Opcode, spm: SpmAddresses, rows: int, columns: int, **fields: int) -> None:
-        """An operation on rows x columns of the set."""
+        """Emits an operation on rows x columns of the set."""
         self.put(opcode, tile_m=rows, tile_n=columns, type_in0=self.kinds[0], type_out=self.kind,
                  in0_addr=spm["in0"], out_addr=spm["out"], **fields)  # fmt: skip
 
@@ -157,7 +157,7 @@ def _where(e: Emitter, m: int, n: int) -> None:
 
 
 def rowwise(e: Emitter) -> None:
-    """LAYERNORM, SOFTMAX, GELU, REDUCE."""
+    """Emits LAYERNORM, SOFTMAX, GELU, REDUCE."""
     layer = e.layer
     m, n = layer.integer("m"), layer.integer("n")
     opcode = Opcode[layer.op_type]
@@ -185,7 +185,7 @@ def rowwise(e: Emitter) -> None:
 
 
 def copy(e: Emitter) -> None:
-    """Slabs of two dimensions, in and out again; the other dimensions are walked here."""
+    """Emits slabs of two dimensions, in and out again; loops over the other dimensions."""
     layer, kind = e.layer, e.kind
     size = BITS[kind] // 8
     axes = list(zip(layer.integers("dims"), layer.integers("from"), layer.integers("to"), strict=True))
@@ -210,7 +210,7 @@ def copy(e: Emitter) -> None:
 
 
 def pool(e: Emitter) -> None:
-    """Whole rows of one image, of some channels."""
+    """Emits whole rows of one image, of some channels."""
     layer, shape = e.layer, windows_of(e.layer)
     channels, size = layer.integer("channels"), BITS[e.kind] // 8
     rows, wide = e.tile[0] // shape.q, e.tile[1]
@@ -238,7 +238,7 @@ def _bytes(*values: int) -> int:
 
 
 def gemm(e: Emitter) -> None:
-    """Output stationary: the sum of a tile stays in the accumulator while its k tiles pass."""
+    """Emits an output-stationary product: the sum of a tile stays in the accumulator while its k tiles pass."""
     layer = e.layer
     m, n, k = (layer.integer(name) for name in "mnk")
     sizes = [BITS[kind] // 8 for kind in e.kinds]
@@ -274,8 +274,8 @@ def gemm(e: Emitter) -> None:
 
 
 def _finish(e: Emitter, spm: SpmAddresses, block: Block, at: int) -> tuple[DataType, int]:
-    """The epilogue on a tile in the scratchpad, which begins at element `at` of the output; (type, address) of the
-    result."""
+    """Returns the epilogue on a tile in the scratchpad, which begins at element `at` of the output; (type, address) of
+    the result."""
     layer = e.layer
     if not finishes(layer):
         return e.kind, spm["out"]

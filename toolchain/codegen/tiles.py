@@ -43,29 +43,29 @@ def bytes_of(elements: int, kind: DataType) -> int:
 
 
 def sum_type(graph: Graph, layer: LayerIR) -> DataType:
-    """Type of a product in the scratchpad: the output's, or fp32 while an epilogue follows."""
+    """Returns type of a product in the scratchpad: the output's, or fp32 while an epilogue follows."""
     out = graph.tensors[layer.outputs[0]].dtype
     return DataType.FP32 if out is not DataType.INT32 and finishes(layer) else out
 
 
 def groups_of(layer: LayerIR, tile: Tile) -> int:
-    """The groups of a convolution that a tile covers; 1 for others."""
+    """Returns the groups of a convolution that a tile covers; 1 for others."""
     return max(1, tile[1] // filters_of(layer)) if layer.op_type == "CONV2D_T" else 1
 
 
 def block_of(layer: LayerIR) -> tuple[int, int, int]:
-    """M, N and K of a block of a product's loops; 0: one tile."""
+    """Returns M, N and K of a block of a product's loops; 0: one tile."""
     m, n, k = layer.integers("block") or (0, 0, 0)
     return m, n, k
 
 
 def loops_of(layer: LayerIR, tile: Tile) -> Loops:
-    """The loops of a product over tiles of this size."""
+    """Returns the loops of a product over tiles of this size."""
     return loops_over(whole(layer), tile, layer.integer("loop_order"), block_of(layer))
 
 
 def loops_over(extent: Tile, tile: Tile, order: int, block: tuple[int, int, int]) -> Loops:
-    """Loops over tiles of a product of this extent, as the device decodes them."""
+    """Returns loops over tiles of a product of this extent, as the device decodes them."""
     m, n, k = extent
     return decode_loops(order, block, (tile[0], tile[1], tile[2]), (m, max(n, tile[1]), k))
 
@@ -108,8 +108,8 @@ class TileSizes:
     def buffers(
         self, demand: dict[str, int], ahead: int, loops: Loops = PLAIN
     ) -> dict[str, tuple[int, int]]:  # fmt: skip
-        """Operand -> (bytes of a buffer, buffers) of a command that loads so many tiles ahead, for one engine: those of
-        the device (`npu_device.operations.macro.workspace`). `loops`: of a product that are not plain."""
+        """Returns (bytes of a buffer, buffers) by operand for a command that loads so many tiles ahead, for one engine:
+        those of the device (`npu_device.operations.macro.workspace`). `loops`: of a product that are not plain."""
         staged = self.staged(demand)
         if not self._product or self._staged_result:
             return {name: (size, 1 if name == "sums" else ahead + 1) for name, size in staged.items()}
@@ -120,11 +120,12 @@ class TileSizes:
         return {name: (size, copies.get(name, min(2, ahead + 1))) for name, size in staged.items()}
 
     def need(self, demand: dict[str, int], ahead: int, loops: Loops = PLAIN) -> int:
-        """Bytes of the scratchpad for a tile, by its `demand`, in each of the layer's parts of it."""
+        """Returns bytes of the scratchpad for a tile, by its `demand`, in each of the layer's parts of it."""
         return self._shares * bytes_in(self.buffers(demand, ahead, loops))
 
     def demand(self, tile: Tile, loops: Loops | None = None) -> dict[str, int]:
-        """Operand -> bytes in the scratchpad for one tile. `loops`: of a product, if not those of the layer."""
+        """Returns bytes in the scratchpad for one tile, by operand. `loops`: of a product, if not those of the
+        layer."""
         if self._product:
             return self._of_product(tile, loops_of(self._layer, tile) if loops is None else loops)
         layer, kinds, out = self._layer, self._kinds, self._out
@@ -173,7 +174,7 @@ class TileSizes:
         return demand | ({"sums": sums} if sums > self._acc_bytes else {})
 
     def _result(self, m: int, n: int) -> dict[str, int]:
-        """Operands of vector commands that finish a sum -> bytes."""
+        """Returns bytes by operand of the vector commands that finish a sum."""
         demand = {"out": bytes_of(m * n, self._sum)}
         if self._finishes:
             demand |= {"bias": 4 * max(m, n), "final": bytes_of(m * n, self._out)}
@@ -184,7 +185,7 @@ class TileSizes:
         return demand
 
     def _direct_result(self, m: int, n: int) -> dict[str, int]:
-        """Operands of the epilogue of a macro command -> bytes."""
+        """Returns bytes by operand of the epilogue of a macro command."""
         result, steps = m * bytes_of(n, self._out), self._epilogue.split("+")
         demand = {"out": result}
         if "bias" in steps:
@@ -197,7 +198,7 @@ class TileSizes:
 
 
 def _attention(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
-    """A tile of queries x heads of a group, and keys; the scores are of all keys there can be."""
+    """Returns bytes for a tile of queries x heads of a group, and keys; the scores are of all keys there can be."""
     rows, keys = tile
     group = layer.integer("heads") // layer.integer("kv_heads")
     size = layer.integer("n") // layer.integer("heads")
@@ -211,17 +212,17 @@ def _attention(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
 
 
 def bytes_in(buffers: Mapping[str, tuple[int, int]]) -> int:
-    """Bytes of `TileSizes.buffers`."""
+    """Returns bytes of `TileSizes.buffers`."""
     return sum(padded(size) * copies for size, copies in buffers.values())
 
 
 def padded(size: int) -> int:
-    """Bytes of a buffer up to the boundary of the next one."""
+    """Returns bytes of a buffer up to the boundary of the next one."""
     return -(-size // SLOT) * SLOT
 
 
 def whole(layer: LayerIR) -> Tile:
-    """The layer as one tile."""
+    """Returns the layer as one tile."""
     if layer.op_type == "COPY":
         return 1, 1
     if layer.op_type == "ATTN_T":
@@ -237,7 +238,8 @@ def whole(layer: LayerIR) -> Tile:
 
 
 def fit(graph: Graph, layer: LayerIR, target: Target, ahead: int) -> Tile:
-    """The first of `smaller` that fits with so many tiles ahead. ModelError names tensor, bytes and what would fit."""
+    """Returns the first of `smaller` that fits with so many tiles ahead. ModelError names tensor, bytes and what would
+    fit."""
     candidates = list(smaller(layer, _start(layer, target)))
     first = next((tile for tile in candidates if fits(graph, layer, tile, target, ahead)), None)
     if first is None:
@@ -246,8 +248,9 @@ def fit(graph: Graph, layer: LayerIR, target: Target, ahead: int) -> Tile:
 
 
 def limited(graph: Graph, layer: LayerIR, target: Target, limit: Tile) -> Tile:
-    """The tile of a product that the user wants, cut to the layer and to whole bytes, whole groups and whole vectors of
-    a codebook. ModelError where none is left, or where the accumulator or the scratchpad has no room for it."""
+    """Returns the tile of a product that the user wants, cut to the layer and to whole bytes, whole groups and
+    whole vectors of a codebook. ModelError where none is left, or where the accumulator or the scratchpad has no
+    room for it."""
     full, kinds = whole(layer), [graph.tensors[name].dtype for name in (*layer.inputs[:2], layer.outputs[0])]
     filters, groups = full[1], layer.integer("groups", 1)
     units = [1, max(_whole_bytes(kinds[1]), _whole_bytes(kinds[2])), max(map(_whole_bytes, kinds[:2]))]
@@ -281,7 +284,7 @@ def limited(graph: Graph, layer: LayerIR, target: Target, limit: Tile) -> Tile:
 
 
 def _whole_bytes(kind: DataType) -> int:
-    """Elements in whole bytes, at least."""
+    """Returns elements in whole bytes, at least."""
     return max(1, 8 // BITS[kind])
 
 
@@ -302,7 +305,7 @@ def whole_vectors(layer: LayerIR, tile: Tile) -> bool:
 
 
 def smaller(layer: LayerIR, tile: Tile) -> Iterator[Tile]:
-    """A tile, and ever smaller ones."""
+    """Yields a tile, and ever smaller ones."""
     yield tile
     while (axis := _cut(layer, tile)) is not None:
         tile = (*tile[:axis], _half(layer, tile[axis]), *tile[axis + 1 :])
@@ -310,13 +313,13 @@ def smaller(layer: LayerIR, tile: Tile) -> Iterator[Tile]:
 
 
 def _half(layer: LayerIR, size: int) -> int:
-    """Half of a dimension; of a product whole bytes of weights of any width."""
+    """Returns half of a dimension; of a product whole bytes of weights of any width."""
     half = -(-size // 2)
     return -(-half // ELEMENTS) * ELEMENTS if layer.op_type in PRODUCTS and size > ELEMENTS else half
 
 
 def _start(layer: LayerIR, target: Target) -> Tile:
-    """The whole layer, of a product a tile of the plan's size whose sum the accumulator holds."""
+    """Returns the whole layer, of a product a tile of the plan's size whose sum the accumulator holds."""
     full = whole(layer)
     if layer.op_type not in PRODUCTS:
         return full
@@ -332,7 +335,7 @@ def _start(layer: LayerIR, target: Target) -> Tile:
 
 
 def _cut(layer: LayerIR, tile: Tile) -> int | None:
-    """The dimension to halve; None: there is none left. A convolution's image does not shrink with its other
+    """Returns the dimension to halve; None: there is none left. A convolution's image does not shrink with its other
     dimensions, rows of norms and reductions cannot be cut."""
     if layer.op_type in ("GEMM_T", "ATTN_T"):
         axes = sorted(range(len(tile)), key=lambda axis: -tile[axis])
@@ -346,8 +349,8 @@ def _cut(layer: LayerIR, tile: Tile) -> int | None:
 
 
 def tile_of(graph: Graph, layer: LayerIR, target: Target, ahead: int) -> Tile:
-    """The tile that the pass `tiling` chose, or the largest where it did not run. ModelError when it does not fit with
-    so many tiles ahead."""
+    """Returns the tile that the pass `tiling` chose, or the largest where it did not run. ModelError when it does not
+    fit with so many tiles ahead."""
     tile = layer.integers("tile") or fit(graph, layer, target, ahead)
     if not fits(graph, layer, tile, target, ahead):
         _refuse(graph, layer, tile, target, ahead)
@@ -355,7 +358,7 @@ def tile_of(graph: Graph, layer: LayerIR, target: Target, ahead: int) -> Tile:
 
 
 def whole_rows(graph: Graph, layer: LayerIR, tile: Tile, target: Target) -> Tile:
-    """The tile of a POOL cut at a row of the result, of one at least. ModelError when that does not fit."""
+    """Returns the tile of a POOL cut at a row of the result, of one at least. ModelError when that does not fit."""
     row = windows_of(layer).q
     tile = (max(row, tile[0] // row * row), tile[1])
     while not fits(graph, layer, tile, target, 0):
@@ -401,8 +404,8 @@ SpmAddresses = dict[str, int]
 
 
 def buffers(demand: dict[str, int], count: int, target: Target, spread: bool) -> list[SpmAddresses]:
-    """`count` sets of buffers. `spread`: every operand begins in a bank of its own while there are enough of them, so
-    that the phases of a tile do not meet at one bank."""
+    """Returns `count` sets of buffers. `spread`: every operand begins in a bank of its own while there are enough of
+    them, so that the phases of a tile do not meet at one bank."""
     share = target.spm_bytes // count
     sets = []
     for index in range(count):

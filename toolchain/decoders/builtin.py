@@ -30,8 +30,8 @@ class CompiledShape:
         return caches_of(self.program)
 
     def position(self, first: int) -> dict[int, bytes]:
-        """Contents of memory when the commands start: the position of the first token, by address. Caches of a sliding
-        window have the latest tokens, of which it is the first of the new ones."""
+        """Return contents of memory when the commands start: the position of the first token, by address. Caches of a
+        sliding window have the latest tokens, of which it is the first of the new ones."""
         row = min(first, self.job.t_max - self.tokens)
         return {self.program.address(POSITION): row.to_bytes(4, "little"), **blocks_of(self.program)}
 

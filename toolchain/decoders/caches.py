@@ -60,7 +60,7 @@ def caches_of(program: Program) -> tuple[StoredCache, ...]:
 
 
 def _written(layer: LayerIR) -> tuple[str, ...]:
-    """Keys and values that a layer appends to."""
+    """Returns keys and values that a layer appends to."""
     if layer.op_type == "KV_UPDATE":
         return layer.outputs
     return layer.outputs[1:] if layer.integer("append") else ()

@@ -53,7 +53,8 @@ def _appends(node: Any) -> bool:
 
 
 def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any:
-    """The decoder with an Attention for each pair of caches. ModelError: what it has that no such decoder has."""
+    """Returns the decoder with an Attention for each pair of caches. ModelError: what it has that no such decoder
+    has."""
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     _set_sizes(copy, name, external)
@@ -79,7 +80,7 @@ def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any
 
 
 def _check_free(values: Iterable[Any], name: str) -> None:
-    """ModelError where numbers of tokens, new or past, are fixed."""
+    """Raises ModelError where numbers of tokens, new or past, are fixed."""
     for value in values:
         dims = value.type.tensor_type.shape.dim
         axis = 2 if len(dims) == 4 else 1
@@ -101,7 +102,7 @@ def feeds(proto: Any, tokens: int, seen: int) -> dict[str, Values]:
 
 
 def _shapes(inputs: Mapping[str, Any], past: int, tokens: int = _TOKENS) -> dict[str, tuple[int, ...]]:
-    """The shapes of the inputs at a length of the past."""
+    """Returns the shapes of the inputs at a length of the past."""
     shapes: dict[str, tuple[int, ...]] = {
         IDS: (1, tokens), POSITIONS: (1, tokens), MASK: (1, past + tokens), BRANCH: (1,)
     }  # fmt: skip
@@ -113,7 +114,7 @@ def _shapes(inputs: Mapping[str, Any], past: int, tokens: int = _TOKENS) -> dict
 
 
 def _outputs(proto: Any, model: OnnxModel) -> list[Any]:
-    """The outputs with the size of the vocabulary."""
+    """Returns the outputs with the size of the vocabulary."""
     outputs = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in proto.graph.output]
     for value in outputs:
         info = model.info.get(value.name)
@@ -134,7 +135,7 @@ class _Form:
         self._free()
 
     def _free(self) -> None:
-        """Dimensions that were given a size are open again."""
+        """Opens dimensions again that were given a size."""
         dims: dict[str, list[str | int | None]] = {
             IDS: [1, "tokens"], POSITIONS: [1, "tokens"], MASK: [1, "past_and_tokens"]
         }  # fmt: skip
@@ -160,7 +161,7 @@ class _Form:
         return Known(prepare(copy, self._name, shapes, self._external), values)
 
     def _replace(self, nodes: list[Any]) -> None:
-        """The nodes that an output depends on, in the place of those that there are."""
+        """Replaces the nodes of the graph by those of `nodes` that an output depends on."""
         live_names = {value.name for value in self.graph.output}
         live = []
         for node in reversed(nodes):
@@ -275,8 +276,8 @@ class _Form:
                 self.graph.input.remove(value)
 
     def _by_position(self, node: Any, first: Known, far: Known) -> list[Any]:
-        """The nodes that make of the positions what a node makes of the length of the past; none: it is something
-        else."""
+        """Returns the nodes that make of the positions what a node makes of the length of the past; none: it is
+        something else."""
         name = node.output[0]
         one, other = first.values[name], far.values.get(name)
         if other is None:
@@ -330,7 +331,7 @@ def _set_sizes(proto: Any, name: str, external: Mapping[str, Values]) -> None:
 
 
 def _width(proto: Any, tensor: str, name: str, external: Mapping[str, Values]) -> int:
-    """Elements in a row of a tensor that the tokens lead to before any cache is read."""
+    """Returns elements in a row of a tensor that the tokens lead to before any cache is read."""
     part = onnx.ModelProto()
     part.CopyFrom(proto)
     ancestors, nodes = {tensor}, list[Any]()
@@ -409,7 +410,8 @@ def _grouped(node: Any, inputs: Mapping[str, Any]) -> bool:
 
 
 def _window(proto: Any, windows: Mapping[str, int]) -> None:
-    """The sliding windows, which an Attention has in a newer operator set than the one that models are raised to."""
+    """Adds the sliding windows, which an Attention has in a newer operator set than the one that models are raised
+    to."""
     if not windows:
         return
     for node in proto.graph.node:

@@ -91,7 +91,7 @@ class Finder:
         return node.op_type in _PRODUCTS or node.output[0] in self._appends
 
     def _cache(self, name: str) -> Span | None:
-        """The nodes between the Concat of a cache and a tensor."""
+        """Returns the nodes between the Concat of a cache and a tensor."""
         span = self._known.span(name, self._ends)
         return span if span is not None and span.source.output[0] in self._appends else None
 
@@ -100,7 +100,7 @@ class Finder:
         return span if span is not None and span.source.op_type == operator else None
 
     def _primitives(self, node: Any) -> Heads | None:
-        """The attention that ends with a MatMul of weights and values."""
+        """Returns the attention that ends with a MatMul of weights and values."""
         weights = self._span(node.input[0], "Softmax") if self._known.is_data(node.input[0]) else None
         if weights is None or (values := self._cache(node.input[1])) is None:
             return None
@@ -121,7 +121,8 @@ class Finder:
         return self._result(node, query, (keys_span.source, values.source), factors)
 
     def _operator(self, node: Any) -> Heads | None:
-        """An Attention whose keys and values are caches, or come from the Concat of a cache, with a causal mask."""
+        """Returns an Attention whose keys and values are caches, or come from the Concat of a cache, with a causal
+        mask."""
         inputs = [*node.input, *[""] * (7 - len(node.input))]
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         shape = self._shape(inputs[0])
@@ -142,7 +143,7 @@ class Finder:
     def _with_pasts(
         self, node: Any, inputs: list[str], attributes: Mapping[str, Any], shape: tuple[int, ...]
     ) -> Heads | None:
-        """An Attention that appends to caches itself."""
+        """Returns an Attention that appends to caches itself."""
         if len(node.output) < 3 or len(shape) not in (3, 4):
             return None
         kv_heads, keys, size = (self._shape(inputs[4])[axis] for axis in (1, 2, 3))
@@ -158,7 +159,7 @@ class Finder:
         return Heads(node, inputs[0], query, (appends[0], appends[1]), kv_heads, scale, cap, window, flat)
 
     def _window(self, mask: str, attributes: Mapping[str, Any], shape: tuple[int, ...], keys: int = 0) -> int | None:
-        """The window of an Attention by its mask and attributes, as `_pattern`."""
+        """Returns the window of an Attention by its mask and attributes, as `_pattern`."""
         size = (*shape[:3], keys or self._past + shape[2])
         causal = self._seen(size)
         visible = causal if attributes.get("is_causal") else np.ones_like(causal)
@@ -181,8 +182,8 @@ class Finder:
         return self._pattern(visible)
 
     def _pattern(self, visible: Values) -> int | None:
-        """The window in which every query sees the keys up to its own, and no other; 0: it sees all of them. None: it
-        sees something else. `visible`: (..., queries, keys)."""
+        """Returns the window in which every query sees the keys up to its own, and no other; 0: it sees all of them.
+        None: it sees something else. `visible`: (..., queries, keys)."""
         causal = self._seen(visible.shape)
         window = int(visible.reshape(-1, *causal.shape)[0, -1].sum())
         if window == visible.shape[-1]:
@@ -209,13 +210,13 @@ class Finder:
     # -- what stands between the products ------------------------------------------------------------------------------
 
     def _sample(self, name: str) -> Values:
-        """Numbers of a tensor's type and shape."""
+        """Returns numbers of a tensor's type and shape."""
         info = self._known.info[name]
         kind = helper.tensor_dtype_to_np_dtype(getattr(helper.TensorProto, info.type))
         return self._random.uniform(0.5, 1.5, info.shape).astype(kind)
 
     def _factor(self, got: Values, want: Values) -> float | None:
-        """The number by which all values are multiplied, in this order; None: there is no such number."""
+        """Returns the number by which all values are multiplied, in this order; None: there is no such number."""
         if got.size != want.size or not want.size:
             return None
         wide, right = got.astype(np.float64).reshape(-1), want.astype(np.float64).reshape(-1)
@@ -230,7 +231,7 @@ class Finder:
         return self._factor(self._known.through(span, sample, name), sample)
 
     def _heads(self, span: Span, name: str, heads: int, *, turned: bool = False) -> float | None:
-        """The factor of keys or values whose heads are repeated for those of the queries."""
+        """Returns the factor of keys or values whose heads are repeated for those of the queries."""
         if self._masks:
             return 1.0
         sample = self._sample(span.source.output[0])
@@ -287,8 +288,8 @@ def _by_head(shape: tuple[int, ...]) -> bool:
 def as_operator(
     attention: Heads, makers: Mapping[str, Any], presents: tuple[str, str], readers: Collection[Any]
 ) -> list[Any]:
-    """The nodes that stand for an attention; `presents`: names of the present keys and values; `readers`: the nodes
-    that read its result."""
+    """Returns the nodes that stand for an attention; `presents`: names of the present keys and values; `readers`: the
+    nodes that read its result."""
     prefix, nodes = f"{attention.end.output[0]}/", list[Any]()
     pasts = [append.past for append in attention.appended]
     numbers: dict[str, Any] = {
@@ -305,7 +306,7 @@ def as_operator(
         ]
 
     def rows(name: str, what: str) -> str:
-        """A row per token of a tensor with rows of each head."""
+        """Returns a row per token of a tensor with rows of each head."""
         if what == "q" and len(attention.shape) == 3:
             nodes.append(helper.make_node("Reshape", [name, f"{prefix}whole"], [f"{prefix}q/whole"]))
             name = f"{prefix}q/whole"

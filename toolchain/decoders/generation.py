@@ -19,7 +19,7 @@ HEAD = struct.Struct("<7I")
 def conversation(
     position: int, ids: int, first: int, following: int, *, prompt: int, total: int, tokens: Sequence[int] = ()
 ) -> bytes:
-    """The words of `struct conversation`.
+    """Returns the words of `struct conversation`.
 
     `position`, `ids`: addresses that a step reads; `first`, `following`: addresses of the token that the prompt, and a
     step, lead to; `prompt`, `total`: how many tokens; `tokens`: those that are known, the prompt's first.
@@ -35,8 +35,8 @@ def tokens_of(words: bytes) -> list[int]:
 
 
 def merged(first: Graph, second: Graph, prefix: str, shared: Collection[str]) -> Graph:
-    """`first`, its names behind `prefix`, then `second`. One tensor for both: those in `shared`, and constants of the
-    same name and values."""
+    """Merges `first`, its names behind `prefix`, and `second`. One tensor for both: those in `shared`, and constants of
+    the same name and values."""
     same = {*shared, *(name for name in first.constants if _equal(first, second, name))}
 
     def renamed(name: str) -> str:

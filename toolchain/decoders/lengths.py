@@ -42,7 +42,7 @@ class Known:
             self._follow(node)
 
     def constant(self, name: str) -> Values | None:
-        """The values of a tensor that is known, or an initializer."""
+        """Returns the values of a tensor that is known, or an initializer."""
         value = self.values.get(name)
         return self.model.initializers.get(name) if value is None else value
 
@@ -54,8 +54,8 @@ class Known:
         return bool(name) and name not in self.values and name not in self.model.initializers
 
     def span(self, name: str, ends: Callable[[Any], bool]) -> Span | None:
-        """The nodes between a tensor and the one node behind which it lies where `ends` says so; None: there are
-        several, or it begins with an input."""
+        """Returns the nodes between a tensor and the one node behind which it lies where `ends` says so; None: there
+        are several, or it begins with an input."""
         sources, nodes, todo = dict[str, Any](), dict[str, Any](), [name]
         while todo:
             node = self.makers.get(todo.pop())
@@ -72,7 +72,8 @@ class Known:
         return Span(source, tuple(sorted(nodes.values(), key=lambda node: self._order[node.output[0]])))
 
     def through(self, span: Span, values: Values, target: str) -> Values:
-        """The tensor that a span ends with, where it begins with these values; no element, where ONNX has no result."""
+        """Returns the tensor that a span ends with, where it begins with these values; no element, where ONNX has no
+        result."""
         values_by_name = {span.source.output[0]: values}
         try:
             for node in span.nodes:
@@ -109,7 +110,7 @@ class Known:
                 return
 
     def _evaluated(self, node: Any, feeds: Mapping[str, Values]) -> list[Values]:
-        """A node's outputs. The lowest number, which masks add, may leave the range."""
+        """Returns a node's outputs. The lowest number, which masks add, may leave the range."""
         with np.errstate(all="ignore"):
             return evaluate(node, feeds, self._opsets)
 
@@ -136,12 +137,12 @@ def same(one: Values, other: Values | None) -> bool:
 
 
 def constant(values: Any, name: str) -> Any:
-    """A node that makes a constant."""
+    """Returns a node that makes a constant."""
     return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(values)))
 
 
 def rows_of(values: Values, whole: Values, first: int, count: int) -> int | None:
-    """The axis along which values are `count` rows of a tensor from `first`; None: they are none."""
+    """Returns the axis along which values are `count` rows of a tensor from `first`; None: they are none."""
     for axis, size in enumerate(whole.shape):
         if values.ndim == whole.ndim and values.shape[axis] == count and first + count <= size:
             rows: Sequence[int] = range(first, first + count)

@@ -40,7 +40,7 @@ def runs_of(caches: Iterable[StoredCache]) -> list[CacheRun]:
 
 
 def block_bytes(runs: Iterable[CacheRun], block_size: int) -> int:
-    """Bytes of a block of swap space."""
+    """Return bytes of a block of swap space."""
     return block_size * sum(run.rows * run.token for run in runs)
 
 
@@ -65,7 +65,7 @@ def copies(
 def _copy(
     name: str, source: tuple[int, int], result: tuple[int, int], size: tuple[int, int], target: Target, turn: int
 ) -> Command:
-    """A command; source and result: (address, bytes from row to row), size: rows and their bytes."""
+    """Return a command; source and result: (address, bytes from row to row), size: rows and their bytes."""
     share = target.workspace // SHARES // SLOT * SLOT
     room = share // 2 // SLOT * SLOT  # of what is read, and of what is written
     rows, columns = size

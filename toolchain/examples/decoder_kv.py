@@ -19,8 +19,8 @@ def decoder_kv(
     layers: int = 2, width: int = 128, heads: int = 4, kv_heads: int = 2, vocab: int = 256, positions: int = 256,
     kind: str = "float32", window: int = 0,
 ) -> Any:  # fmt: skip
-    """Llama's layers: RMS norms, rotary positions, grouped heads, a gated feed-forward network; `window`: tokens that a
-    query sees, 0: all."""
+    """Returns Llama's layers: RMS norms, rotary positions, grouped heads, a gated feed-forward network; `window`:
+    tokens that a query sees, 0: all."""
     b = Builder(kind)
     size = width // heads
     angles = np.arange(positions)[:, None] * BASE ** (-np.arange(0, size, 2) / size)

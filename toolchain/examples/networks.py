@@ -15,7 +15,7 @@ def gemm(m: int = 256, n: int = 256, k: int = 256, kind: str = "float16") -> Any
 
 
 def mlp(batch: int | str = 16, kind: str = "float32") -> Any:
-    """784 - 256 - 128 - 10, as for digits. A name as `batch` leaves that dimension open."""
+    """Returns 784 - 256 - 128 - 10, as for digits. A name as `batch` leaves that dimension open."""
     b = Builder(kind)
     x, sizes = "x", (784, 256, 128, 10)
     for index, (k, n) in enumerate(pairwise(sizes)):
@@ -26,7 +26,7 @@ def mlp(batch: int | str = 16, kind: str = "float32") -> Any:
 
 
 def qdq_mlp(batch: int = 16) -> Any:
-    """Two layers whose activations and weights pass through int8."""
+    """Returns two layers whose activations and weights pass through int8."""
     b = Builder()
     x = _through_int8(b, "x", 1 / 64)
     x = b.node("Relu", b.node("Gemm", x, _int8_weight(b, 64, 32), b.weight(32)))
@@ -46,14 +46,14 @@ def _int8_weight(b: Builder, k: int, n: int) -> str:
 
 
 def _conv(b: Builder, x: str, cin: int, cout: int, kernel: int, stride: int = 1, groups: int = 1) -> str:
-    """Convolution and batch normalization."""
+    """Returns convolution and batch normalization."""
     pad, weights = kernel // 2, b.weight(cout, cin // groups, kernel, kernel)
     x = b.node("Conv", x, weights, strides=[stride] * 2, pads=[pad] * 4, group=groups)
     return b.node("BatchNormalization", x, b.positive(cout), b.weight(cout), b.weight(cout), b.positive(cout))
 
 
 def cnn(kind: str = "float32") -> Any:
-    """Two convolutions and a classifier on 28 x 28."""
+    """Returns two convolutions and a classifier on 28 x 28."""
     b = Builder(kind)
     x = b.node("Relu", _conv(b, "x", 1, 8, 3))
     x = b.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
@@ -113,5 +113,5 @@ def mobilenet_v2(kind: str = "float32", size: int = 224) -> Any:
 
 
 def _clipped(b: Builder, x: str) -> str:
-    """ReLU6."""
+    """Returns ReLU6."""
     return b.node("Clip", x, b.constant(np.array(0, b.kind)), b.constant(np.array(6, b.kind)))

@@ -18,7 +18,7 @@ PROMPT = 16
 
 
 def in_fp16(make: Make) -> Make:
-    """The model with weights and activations in fp16."""
+    """Returns the model with weights and activations in fp16."""
 
     def made(**options: Any) -> Any:
         return make(kind="float16", **options)
@@ -27,7 +27,7 @@ def in_fp16(make: Make) -> Make:
 
 
 def in_int8(make: Make) -> Make:
-    """The fp32 model with QuantizeLinear and DequantizeLinear around its products."""
+    """Returns the fp32 model with QuantizeLinear and DequantizeLinear around its products."""
 
     def made(**options: Any) -> Any:
         proto = make(kind="float32", **options)

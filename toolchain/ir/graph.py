@@ -30,7 +30,7 @@ DRAM, SPM = "DRAM", "SPM"
 
 
 def steps(shape: Sequence[int]) -> tuple[int, ...]:
-    """Elements between neighbours along each dimension of a row-major tensor."""
+    """Returns elements between neighbours along each dimension of a row-major tensor."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
@@ -81,7 +81,7 @@ class TensorIR:
         return tensor_bytes(self.shape, self.qbits, "packed_rows")
 
     def encoded(self, base: int) -> EncodedCache:
-        """Keys or values of type ENCODED of one request. NpuDeviceError: a shape that cannot be encoded."""
+        """Returns keys or values of type ENCODED of one request. NpuDeviceError: a shape that cannot be encoded."""
         _, heads, t_max, size = self.shape
         return EncodedCache(base, heads, t_max, size, CODECS[self.codec])
 
@@ -106,13 +106,13 @@ class LayerIR:
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
 
     def integer(self, name: str, otherwise: int = 0) -> int:
-        """An attribute that is a whole number."""
+        """Returns an attribute that is a whole number."""
         value = self.attributes.get(name, otherwise)
         assert isinstance(value, int)
         return value
 
     def real(self, name: str, otherwise: float | None = None) -> float:
-        """An attribute that is a number."""
+        """Returns an attribute that is a number."""
         value = self.attributes.get(name, otherwise)
         assert isinstance(value, int | float)
         return float(value)
@@ -123,17 +123,17 @@ class LayerIR:
         return value
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """An attribute that is a list of whole numbers; empty when it is missing."""
+        """Returns an attribute that is a list of whole numbers; empty when it is missing."""
         value = self.attributes.get(name, ())
         assert isinstance(value, tuple)
         return value
 
     def having(self, **attributes: Attribute) -> "LayerIR":
-        """The layer with attributes added or replaced."""
+        """Returns the layer with attributes added or replaced."""
         return replace(self, attributes={**self.attributes, **attributes})
 
     def without(self, *attributes: str) -> "LayerIR":
-        """The layer with attributes removed."""
+        """Returns the layer with attributes removed."""
         rest = {name: value for name, value in self.attributes.items() if name not in attributes}
         return replace(self, attributes=rest)
 
@@ -179,7 +179,7 @@ class Graph:
     blocks: dict[str, Blocks] = field(default_factory=dict)
 
     def storage(self, tensor: str) -> str:
-        """The tensor whose bytes `tensor` has: itself, or what it is a view of."""
+        """Returns the tensor whose bytes `tensor` has: itself, or what it is a view of."""
         return self.tensors[tensor].view_of or tensor
 
     def part(self, tensor: str) -> bool:
@@ -192,18 +192,18 @@ class Graph:
         return self.tensors[self.storage(tensor)].storage_class == SPM
 
     def constant(self, tensor: str) -> Values | None:
-        """The values of a tensor that never changes, in its shape."""
+        """Returns the values of a tensor that never changes, in its shape."""
         values = self.constants.get(self.storage(tensor))
         return None if values is None or self.part(tensor) else values.reshape(self.tensors[tensor].shape)
 
     def readers(self, tensor: str) -> list[LayerIR]:
-        """Layers that read the bytes of a tensor, by whatever view."""
+        """Returns layers that read the bytes of a tensor, by whatever view."""
         stored = self.storage(tensor)
         return [layer for layer in self.layers if any(self.storage(name) == stored for name in layer.inputs)]
 
     def index_bound(self, tensor: str) -> int | None:
-        """Rows of the smallest table that is looked up by values which follow those of a tensor; None: there is none.
-        Places that a layer finds, and answers of comparisons, are in their range whatever the tensor holds."""
+        """Returns rows of the smallest table that is looked up by values which follow those of a tensor; None: there is
+        none. Places that a layer finds, and answers of comparisons, are in their range whatever the tensor holds."""
         bounds: dict[str, int] = {}
         for layer in reversed(self.layers):
             if layer.attributes.get("function") in ("ARGMAX", "EQUAL", "GREATER", "LESS") or layer.op_type == "CORE":
@@ -217,14 +217,14 @@ class Graph:
         return bounds.get(self.storage(tensor))
 
     def copy(self) -> "Graph":
-        """A graph that can be changed without changing this one; tensors, layers and values are shared."""
+        """Returns a graph that can be changed without changing this one; tensors, layers and values are shared."""
         return Graph(
             self.name, dict(self.tensors), list(self.layers), dict(self.constants), self.inputs, self.outputs,
             dict(self.swapped), blocks=self.blocks,
         )  # fmt: skip
 
     def dropped_unused(self) -> "Graph":
-        """The graph without tensors that nothing names."""
+        """Returns the graph without tensors that nothing names."""
         named = {*self.inputs, *self.outputs}
         for layer in self.layers:
             named.update((*layer.inputs, *layer.outputs))

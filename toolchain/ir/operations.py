@@ -109,29 +109,31 @@ def epilogue_of(layer: LayerIR) -> dict[str, str]:
 
 
 def windows_of(layer: LayerIR) -> Windows:
-    """The windows of a CONV2D_T or POOL."""
+    """Return the windows of a CONV2D_T or POOL."""
     have = layer.attributes.get
     return Windows(*[have(name, 0) for name in Windows._fields])  # type: ignore[arg-type]
 
 
 def appended(layer: LayerIR) -> tuple[str, ...]:
-    """The new keys and values that an ATTN_T appends itself (docs/bit-widths.md, R23); empty: it appends none."""
+    """Return the new keys and values that an ATTN_T appends itself (docs/bit-widths.md, R23); empty: it appends
+    none."""
     return layer.inputs[-2:] if layer.integer("append") else ()
 
 
 def on_core(graph: Graph) -> set[str]:
-    """The stored tensors that the core itself reads or writes."""
+    """Return the stored tensors that the core itself reads or writes."""
     layers = [layer for layer in graph.layers if layer.op_type == "CORE"]
     return {graph.storage(name) for layer in layers for name in (*layer.inputs, *layer.outputs)}
 
 
 def keys_of(layer: LayerIR) -> int:
-    """The keys that an ATTN_T may see: all of a tensor, or as many as a cache holds."""
+    """Return the keys that an ATTN_T may see: all of a tensor, or as many as a cache holds."""
     return layer.integer("keys") or layer.integer("t_max")
 
 
 def matrix_of(layer: LayerIR) -> tuple[int, int, int]:
-    """(M, N, K) of a product, of one of the list or one of the groups (docs/npu-timing.md, "Closed forms", F9)."""
+    """Return (M, N, K) of a product, of one of the list or one of the groups (docs/npu-timing.md, "Closed forms",
+    F9)."""
     if layer.op_type == "GEMM_T":
         return layer.integer("m"), layer.integer("n"), layer.integer("k")
     shape = windows_of(layer)
@@ -139,16 +141,16 @@ def matrix_of(layer: LayerIR) -> tuple[int, int, int]:
 
 
 def filters_of(layer: LayerIR) -> int:
-    """Filters of a group of a CONV2D_T."""
+    """Return filters of a group of a CONV2D_T."""
     return layer.integer("cout") // layer.integer("groups")
 
 
 def channels_of(layer: LayerIR) -> int:
-    """Channels of the image that a filter of a CONV2D_T sees: those of its group."""
+    """Return channels of the image that a filter of a CONV2D_T sees: those of its group."""
     return layer.integer("cin") // layer.integer("groups")
 
 
 def macs(layer: LayerIR) -> int:
-    """Multiplications of a product."""
+    """Return multiplications of a product."""
     m, n, k = matrix_of(layer)
     return layer.integer("batch" if layer.op_type == "GEMM_T" else "groups") * m * n * k

@@ -23,7 +23,7 @@ class Parts:
     constants: dict[str, Values] = field(default_factory=dict)
 
     def added(self, graph: Graph) -> Graph:
-        """The graph with these tensors; its layers are as before."""
+        """Returns the graph with these tensors; its layers are as before."""
         return replace(graph, tensors=graph.tensors | self.tensors, constants=graph.constants | self.constants)
 
 
@@ -32,7 +32,7 @@ class IndivisibleError(Exception):
 
 
 def partitions(graph: Graph, layer: LayerIR, count: int) -> Iterator[Parts]:
-    """The ways to cut a layer into `count` parts that are about equal."""
+    """Yields the ways to cut a layer into `count` parts that are about equal."""
     for cut in CUTS.get(layer.op_type, ()):
         try:
             yield cut(_Cutter(graph, layer, count))
@@ -48,7 +48,7 @@ class _Cutter:
         self.made = Parts()
 
     def ranges(self, extent: int, unit: int = 1) -> list[tuple[int, int]]:
-        """(first, number) of each part of a dimension; parts are multiples of `unit`, but for the last."""
+        """Returns (first, number) of each part of a dimension; parts are multiples of `unit`, but for the last."""
         if extent < self.count * unit:
             raise IndivisibleError
         blocks = -(-extent // unit)
@@ -56,7 +56,7 @@ class _Cutter:
         return [(first, end - first) for first, end in pairwise(ends)]
 
     def rows(self, tensor: str, first: int, count: int, columns: int) -> str:
-        """A view of some rows of `columns` elements."""
+        """Returns a view of some rows of `columns` elements."""
         one = self.graph.tensors[tensor]
         pitch = one.pitch or columns
         if one.pitch and one.shape[-1] != columns:
@@ -64,12 +64,12 @@ class _Cutter:
         return self.view(tensor, (count, columns), first * pitch, one.pitch, columns)
 
     def columns(self, tensor: str, first: int, count: int, rows: int, columns: int) -> str:
-        """A view of some columns of a matrix."""
+        """Returns a view of some columns of a matrix."""
         one = self.graph.tensors[tensor]
         return self.view(tensor, (rows, count), first, (one.pitch or columns) if rows > 1 else 0, count)
 
     def view(self, tensor: str, shape: tuple[int, ...], offset: int, pitch: int, columns: int) -> str:
-        """A view of elements from `offset` on, in rows of `columns`."""
+        """Returns a view of elements from `offset` on, in rows of `columns`."""
         one = self.graph.tensors[tensor]
         bits = BITS[one.dtype]
         if any(value * bits % BYTE for value in (offset, pitch, columns)):
@@ -78,7 +78,7 @@ class _Cutter:
         return self._named(TensorIR("", one.role, shape, one.dtype, stored, one.storage_class, 0, first, pitch))
 
     def sliced(self, tensor: str, first: int, count: int, *, more: int = 0) -> str:
-        """A copy of a part of the last dimension of weights, and of the last `more` elements."""
+        """Returns a copy of a part of the last dimension of weights, and of the last `more` elements."""
         one, values = self.graph.tensors[tensor], self.graph.constant(tensor)
         if (values is None and one.role is not Role.WEIGHT) or one.view_of:
             raise IndivisibleError
@@ -95,7 +95,7 @@ class _Cutter:
         return name
 
     def put(self, inputs: tuple[str, ...], output: str, **attributes: Attribute) -> None:
-        """The next part."""
+        """Adds the next part."""
         index = len(self.made.layers)
         name = f"{self.layer.id}.{index}" if index else self.layer.id
         part = replace(self.layer, id=name, inputs=inputs, outputs=(output,))
@@ -106,7 +106,7 @@ class _Cutter:
 
 
 def _matrix_rows(cut: _Cutter) -> Parts:
-    """Rows of an operation on rows."""
+    """Returns rows of an operation on rows."""
     layer = cut.layer
     m, n = layer.integer("m"), layer.integer("n")
     how = layer.text("broadcast", "FULL")
@@ -126,14 +126,14 @@ def _matrix_rows(cut: _Cutter) -> Parts:
 
 
 def _epilogue(cut: _Cutter, take: Callable[[str, str], str]) -> tuple[str, ...]:
-    """The operands of a product behind the first two, each as `take(step, tensor)` cuts it."""
+    """Returns the operands of a product behind the first two, each as `take(step, tensor)` cuts it."""
     if cut.layer.integer("codebooks"):
         raise IndivisibleError
     return tuple(take(step, name) for step, name in epilogue_of(cut.layer).items())
 
 
 def _by_rows(cut: _Cutter, first: int, count: int, columns: int) -> tuple[str, ...]:
-    """The epilogue of some rows."""
+    """Returns the epilogue of some rows."""
 
     def take(step: str, name: str) -> str:
         if step in ("bias_column", "residual"):
@@ -144,7 +144,7 @@ def _by_rows(cut: _Cutter, first: int, count: int, columns: int) -> tuple[str, .
 
 
 def _by_columns(cut: _Cutter, first: int, count: int, rows: int, columns: int) -> tuple[str, ...]:
-    """The epilogue of some columns."""
+    """Returns the epilogue of some columns."""
 
     def take(step: str, name: str) -> str:
         elements = cut.graph.tensors[name].elements
@@ -193,7 +193,7 @@ def _product_columns(cut: _Cutter) -> Parts:
 
 
 def _products(cut: _Cutter) -> Parts:
-    """Products of a list."""
+    """Returns products of a list."""
     layer = cut.layer
     m, n, k = (layer.integer(name) for name in "mnk")
     if "residual" in layer.text("epilogue") and any(cut.graph.tensors[name].pitch for name in layer.inputs):
@@ -219,7 +219,7 @@ def _products(cut: _Cutter) -> Parts:
 
 
 def _images(cut: _Cutter) -> Parts:
-    """Images of a batch."""
+    """Returns images of a batch."""
     layer, shape = cut.layer, windows_of(cut.layer)
     deep, wide = _channels(layer)
     image, pixels = shape.h * shape.w * deep, shape.p * shape.q
@@ -231,7 +231,7 @@ def _images(cut: _Cutter) -> Parts:
 
 
 def _image_rows(cut: _Cutter) -> Parts:
-    """Rows of pixels of one image, each part with what its windows see of the others'."""
+    """Returns rows of pixels of one image, each part with what its windows see of the others'."""
     layer, s = cut.layer, windows_of(cut.layer)
     if s.batch > 1:
         raise IndivisibleError
@@ -249,7 +249,7 @@ def _image_rows(cut: _Cutter) -> Parts:
 
 
 def _filters(cut: _Cutter) -> Parts:
-    """Filters of a convolution without groups."""
+    """Returns filters of a convolution without groups."""
     layer, pixels, wide = cut.layer, windows_of(cut.layer).pixels, cut.layer.integer("cout")
     if layer.integer("groups") > 1:
         raise IndivisibleError
@@ -268,7 +268,7 @@ def _channels(layer: LayerIR) -> tuple[int, int]:
 
 
 def _finish(cut: _Cutter, first: int, count: int, columns: int) -> tuple[str, ...]:
-    """The operands behind the image, for some pixels of the result."""
+    """Returns the operands behind the image, for some pixels of the result."""
     layer = cut.layer
     return () if layer.op_type == "POOL" else (layer.inputs[1], *_by_rows(cut, first, count, columns))
 

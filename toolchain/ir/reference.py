@@ -24,7 +24,7 @@ _CUBIC = 0.044715
 
 
 def executed(graph: Graph, inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """The outputs of a graph."""
+    """Return the outputs of a graph."""
     run = Execution(graph)
     for name in graph.inputs:
         run.write(name, np.asarray(inputs[name]))
@@ -53,7 +53,7 @@ class Execution:
                 LAYERS[layer.op_type](self, layer)
 
     def position(self, layer: LayerIR, index: int = 3) -> int | None:
-        """The position of the first token, of a layer that reads one."""
+        """Return the position of the first token, of a layer that reads one."""
         return int(self.wide(layer.inputs[index])[0]) if len(layer.inputs) > index else None
 
     def _at(self, name: str) -> Any:
@@ -65,11 +65,11 @@ class Execution:
         return (tensor.offset + steps).reshape(-1)
 
     def read(self, name: str) -> Values:
-        """The elements, one after the other."""
+        """Return the elements, one after the other."""
         return self.memory[self.graph.storage(name)][self._at(name)]
 
     def wide(self, name: str) -> Values:
-        """The elements as fp64, or as int64."""
+        """Return the elements as fp64, or as int64."""
         values = self.read(name)
         return values.astype(np.int64 if values.dtype.kind in "iub" else np.float64)
 
@@ -77,12 +77,12 @@ class Execution:
         return self.graph.tensors[name].dtype
 
     def write(self, name: str, values: Values) -> None:
-        """Elements in the type of a tensor: integers wrap, floats are rounded."""
+        """Write elements in the type of a tensor: integers wrap, floats are rounded."""
         self.memory[self.graph.storage(name)][self._at(name)] = narrowed(values.reshape(-1), self.kind(name))
 
 
 def narrowed(values: Values, kind: DataType) -> Values:
-    """Values in a type: integers wrap; floats are rounded to fp32, then to the type; fp8 saturates."""
+    """Convert values to a type: integers wrap; floats are rounded to fp32, then to the type; fp8 saturates."""
     target = NUMPY[kind]
     if kind in FLOATS:
         single = values.astype(np.float32)
@@ -136,7 +136,7 @@ ACTIVATIONS: dict[str, Callable[[Values], Values]] = {
 
 
 def _finished(run: Execution, layer: LayerIR, total: Values, columns: int) -> None:
-    """The epilogue of sums: rows x columns, or a list of them."""
+    """Write the epilogue of sums: rows x columns, or a list of them."""
     kind = run.kind(layer.outputs[0])
     parts = dict(zip(filter(None, layer.text("epilogue").split("+")), layer.inputs[2:], strict=True))
     read = {name: run.wide(tensor) for name, tensor in parts.items()}
@@ -178,7 +178,7 @@ def _gemm(run: Execution, layer: LayerIR) -> None:
 
 
 def _patches(image: Values, layer: LayerIR, fill: float) -> Values:
-    """batch x p x q x kh x kw x channels."""
+    """Return batch x p x q x kh x kw x channels."""
     w = windows_of(layer)
     padded = np.pad(image, ((0, 0), (w.pt, w.pb), (w.pl, w.pr), (0, 0)), constant_values=fill)
     rows = np.arange(w.p)[:, None] * w.sh + np.arange(w.kh) * w.dh
@@ -217,7 +217,7 @@ def _where(condition: Values, a: Values, b: Values) -> Values:
 
 
 def _shifted(a: Values, b: Values, shift: Callable[..., Values]) -> Values:
-    """Numbers of places beyond 32 bits shift everything out."""
+    """Return shifted numbers; places beyond 32 bits shift everything out."""
     return shift(a, np.where((b < 0) | (b > 31), 32, b))
 
 
@@ -371,7 +371,7 @@ def _rope(run: Execution, layer: LayerIR) -> None:
 
 
 def _append(run: Execution, layer: LayerIR) -> None:
-    """New rows behind those that a cache, or the log of logits, has already."""
+    """Append new rows behind those that a cache, or the log of logits, has already."""
     updates = layer.op_type == "KV_UPDATE"
     m, heads, t_max = (layer.integer(name) for name in ("m", "heads", "t_max"))
     size, batch = layer.integer("n") // heads, layer.integer("batch", 1)

@@ -30,7 +30,7 @@ _LAYER = re.compile(r"layer (\S+): (\S+(?:, \S+)*) = (\w+)\(([^)]*)\)(?: \{(.*)\
 
 
 def render(graph: Graph) -> str:
-    """The text of a graph."""
+    """Returns the text of a graph."""
     return "\n".join(_lines(graph)) + "\n"
 
 
@@ -68,7 +68,7 @@ def _attribute(value: Attribute) -> str:
 
 
 def parse(text: str) -> Graph:
-    """The graph of a text. ToolchainError names the line that is none."""
+    """Returns the graph of a text. ToolchainError names the line that is none."""
     graph = Graph("")
     for number, line in enumerate(text.splitlines(), 1):
         word, _, rest = line.partition(" ")

@@ -65,7 +65,7 @@ class Emitter:
         self.source.refuse(self.op, what)
 
     def typed(self, kind: Attribute) -> tuple[str, tuple[int, ...]]:
-        """(element type, shape); refused where there is none."""
+        """Return (element type, shape); refused where there is none."""
         if reason := trouble(kind):
             self.refuse(reason)
         inside, shape = element(getattr(kind, "element_type", kind)), shape_of(kind)
@@ -86,7 +86,7 @@ class Emitter:
         return tensor
 
     def attribute(self, *names: str) -> Attribute | None:
-        """The first attribute of these that the operation has."""
+        """Return the first attribute of these that the operation has."""
         for name in names:
             for attributes in (self.op.properties, self.op.attributes):
                 if name in attributes:
@@ -94,7 +94,7 @@ class Emitter:
         return None
 
     def numbers(self, name: str, otherwise: Sequence[int] | None = None, size: int | None = None) -> tuple[int, ...]:
-        """An attribute that is a list of whole numbers."""
+        """Return an attribute that is a list of whole numbers."""
         attribute = self.attribute(name)
         values = integers(attribute) if attribute is not None else None if otherwise is None else tuple(otherwise)
         if values is None:
@@ -114,14 +114,14 @@ class Emitter:
     # -- constants -----------------------------------------------------------------------------------------------
 
     def constant_of(self, value: Attribute | None) -> Tensor:
-        """A constant from an attribute."""
+        """Return a constant from an attribute."""
         value_of_constant = None if value is None else constant(value, self.source.context)
         if value_of_constant is None:
             self.refuse("holds no values that can be read: write dense<...> or dense_resource<...> with its blob")
         return self.constant(value_of_constant)
 
     def constant(self, values: Values, kind: str = "") -> Tensor:
-        """A constant; its values get into the model where a node reads it."""
+        """Return a constant; its values get into the model where a node reads it."""
         kind = kind or next(name for name, array in NUMPY.items() if array == values.dtype)
         return Tensor("", kind, values.shape, values.astype(NUMPY[kind], copy=False))
 
@@ -129,7 +129,7 @@ class Emitter:
         return self.constant(np.array(value).astype(NUMPY[kind]))
 
     def needed(self, tensor: Tensor, what: str) -> Values:
-        """The values of what must be constant."""
+        """Return the values of what must be constant."""
         if tensor.values is None:
             self.refuse(f"{what} must be constant")
         return tensor.values
@@ -144,7 +144,7 @@ class Emitter:
         return stem if count == 1 else f"{stem}_{count}"
 
     def name(self, tensor: Tensor) -> str:
-        """The name by which nodes read a tensor."""
+        """Return the name by which nodes read a tensor."""
         if tensor.values is None:
             return tensor.name
         if id(tensor.values) not in self._named:
@@ -158,7 +158,7 @@ class Emitter:
     def node(
         self, operator: str, inputs: Sequence[Tensor | None], kind: str, shape: Sequence[int], **attributes: Any
     ) -> Tensor:
-        """The output of a node; of indices that are constant, its values."""
+        """Return the output of a node; of indices that are constant, its values."""
         constants = [one.values for one in inputs if one is not None and one.values is not None]
         if kind in _INDICES and len(constants) == len(inputs) and math.prod(shape) <= _MAX_FOLDED:
             names = [f"x{index}" for index in range(len(inputs))]
@@ -173,7 +173,7 @@ class Emitter:
         return Tensor(name, kind, tuple(shape))
 
     def elementwise(self, operator: str, *inputs: Tensor, kind: str = "") -> Tensor:
-        """An operator on elements that broadcasts; constants of equal elements are read as one."""
+        """Return an operator on elements that broadcasts; constants of equal elements are read as one."""
         try:
             shape = np.broadcast_shapes(*(one.shape for one in inputs))
         except ValueError:
@@ -204,7 +204,7 @@ class Emitter:
         return self.node("Reshape", [tensor, self.index(*shape)], tensor.kind, shape)
 
     def transpose(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
-        """Dimension i of the result is dimension order[i]."""
+        """Return the tensor transposed: dimension i of the result is dimension order[i]."""
         if sorted(order) != list(range(tensor.rank)):
             self.refuse(f"permutation {list(order)} must name the {tensor.rank} dimensions once")
         if list(order) == list(range(tensor.rank)):
@@ -231,7 +231,7 @@ class Emitter:
         return self.node("Expand", [tensor, self.index(*shape)], tensor.kind, shape)
 
     def slice(self, tensor: Tensor, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> Tensor:
-        """Elements starts, starts + steps, ... of each dimension."""
+        """Return elements starts, starts + steps, ... of each dimension."""
         lasts = [start + (size - 1) * step for start, size, step in zip(starts, sizes, steps, strict=True)]
         for start, last, size, step, length in zip(starts, lasts, sizes, steps, tensor.shape, strict=True):
             if size < 1 or step < 1 or start < 0 or last >= length:
@@ -274,11 +274,12 @@ class Emitter:
         return self.node("Pad", [tensor, self.index(*low, *high), one], tensor.kind, shape, mode="constant")
 
     def added(self, total: Tensor, more: Tensor, zero: float = 0) -> Tensor:
-        """The sum, where the second operand is not known to be `zero`."""
+        """Return the sum, where the second operand is not known to be `zero`."""
         return total if more.equals(zero) else self.elementwise("Add", total, more)
 
     def reduce(self, operator: str, tensor: Tensor, axes: Sequence[int]) -> Tensor:
-        """ReduceSum, ReduceProd, ReduceMax, ReduceMin, of bools ReduceAnd and ReduceOr: without dimensions `axes`."""
+        """Return ReduceSum, ReduceProd, ReduceMax, ReduceMin, of bools ReduceAnd and ReduceOr: without dimensions
+        `axes`."""
         if not axes:
             return tensor
         if operator in ("ReduceAnd", "ReduceOr"):
@@ -302,7 +303,7 @@ class Emitter:
 
 
 def _sum(e: Emitter, tensor: Tensor, axes: Sequence[int], shape: Sequence[int]) -> Tensor:
-    """The sum of integers, which no reduction of the device has: halves are added until one element is left."""
+    """Return the sum of integers, which no reduction of the device has: halves are added until one element is left."""
     for axis in axes:
         while (count := tensor.shape[axis]) > 1:
             parts = []
@@ -316,7 +317,7 @@ def _sum(e: Emitter, tensor: Tensor, axes: Sequence[int], shape: Sequence[int]) 
 
 
 def code(kind: str) -> int:
-    """ONNX's number of an element type."""
+    """Return ONNX's number of an element type."""
     return int(helper.np_dtype_to_tensor_dtype(NUMPY[kind]))
 
 

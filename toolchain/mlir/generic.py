@@ -42,7 +42,7 @@ class Space(NamedTuple):
 
 
 def generic(e: Emitter) -> list[Tensor]:
-    """A linalg.generic: its results."""
+    """Lowers a linalg.generic to its results."""
     op = e.op
     maps, kinds = e.attribute("indexing_maps"), e.attribute("iterator_types")
     if not isinstance(maps, ArrayAttr) or not isinstance(kinds, ArrayAttr):
@@ -105,7 +105,7 @@ def _sizes(e: Emitter, operands: Sequence[Tensor], spaces: Sequence[Space], rank
 
 
 def aligned(e: Emitter, tensor: Tensor, space: Space, order: Sequence[int]) -> Tensor:
-    """The tensor with a dimension for each of the iteration space in `order`, of size 1 where it has none."""
+    """Returns the tensor with a dimension for each of the iteration space in `order`, of size 1 where it has none."""
     squeezed = e.reshape(tensor, [s for s, dim in zip(tensor.shape, space.dims, strict=True) if dim is not None])
     dims = sorted(space.used, key=list(order).index)
     turned = e.transpose(squeezed, [space.used.index(dim) for dim in dims])
@@ -154,7 +154,7 @@ class Reduction(NamedTuple):
 
 
 def reduction(e: Emitter, how: Reduction) -> list[Tensor]:
-    """The result, or a maximum or minimum with its position, which is how exporters write a softmax."""
+    """Returns the result, or a maximum or minimum with its position, which is how exporters write a softmax."""
     results = len(e.op.results)
     if results == 1:
         return [_joined(e, how, -1, 1)]
@@ -164,7 +164,7 @@ def reduction(e: Emitter, how: Reduction) -> list[Tensor]:
 
 
 def _combiner(e: Emitter, how: Reduction, at: int, uses: int) -> tuple[str, SSAValue]:
-    """(operation that joins, value that it joins with the result so far, which is used so often)."""
+    """Returns (operation that joins, value that it joins with the result so far, which is used so often)."""
     yielded, total = how.yielded(at), how.block.args[at]
     joined = None if yielded is None else yielded.owner
     if not isinstance(joined, Operation) or op_name(joined) not in COMBINERS or total not in joined.operands:
@@ -176,7 +176,7 @@ def _combiner(e: Emitter, how: Reduction, at: int, uses: int) -> tuple[str, SSAV
 
 
 def _elements(e: Emitter, how: Reduction, value: SSAValue, out: Space) -> Tensor:
-    """A value of the body for all elements, with the dimensions of the result first."""
+    """Returns a value of the body for all elements, with the dimensions of the result first."""
     if sorted(out.used) != [dim for dim in range(len(how.sizes)) if dim not in how.reduced]:
         e.refuse("the indexing map of the result must name every parallel dimension")
     order = [*out.used, *how.reduced]
@@ -216,7 +216,7 @@ _BEYOND = {"Max": {"arith.cmpf": 2, "arith.cmpi": 4}, "Min": {"arith.cmpf": 4, "
 
 
 def _position(e: Emitter, how: Reduction) -> Tensor | None:
-    """The index of the first maximum, or minimum, that a body selects; None: it does not."""
+    """Returns the index of the first maximum, or minimum, that a body selects; None: it does not."""
     yielded, (values, indices) = how.yielded(-1), how.block.args[-2:]
     select = None if yielded is None else yielded.owner
     if not isinstance(select, Operation) or op_name(select) != "arith.select" or select.operands[2] is not indices:
@@ -261,7 +261,7 @@ def _evaluated(
     e: Emitter, block: Block, value: SSAValue, arguments: dict[SSAValue, Tensor], order: Sequence[int],
     sizes: tuple[int, ...],
 ) -> Tensor:  # fmt: skip
-    """A value inside the body, from the inputs alone."""
+    """Returns a value inside the body, from the inputs alone."""
     ramps = scalars.iota(e, tuple(sizes[dim] for dim in order))
     values = dict(arguments)
     indices = {dim: ramps[order.index(dim)] for dim in range(len(sizes))}
@@ -287,7 +287,7 @@ def _evaluated(
 
 
 def _factor(block: Block, value: SSAValue) -> tuple[int, str] | None:
-    """The block argument that a factor is, and the cast that it goes through."""
+    """Returns the block argument that a factor is, and the cast that it goes through."""
     owner = value.owner
     cast = ""
     if isinstance(owner, Operation) and op_name(owner) in CASTS:
@@ -296,8 +296,8 @@ def _factor(block: Block, value: SSAValue) -> tuple[int, str] | None:
 
 
 def contraction(e: Emitter, how: Reduction, value: SSAValue, result: Space) -> Tensor | None:
-    """A sum of products of two operands as a product of matrices, in the order of the result's dimensions; None: it is
-    none."""
+    """Returns a sum of products of two operands as a product of matrices, in the order of the result's dimensions;
+    None: it is none."""
     block, operands, spaces, sizes, reduced = how
     owner = value.owner
     if not isinstance(owner, Operation) or op_name(owner) not in ("arith.mulf", "arith.muli"):
@@ -324,7 +324,7 @@ def contraction(e: Emitter, how: Reduction, value: SSAValue, result: Space) -> T
 def summed(
     e: Emitter, factors: tuple[Tensor, Tensor], spaces: Sequence[Space], sizes: tuple[int, ...], kind: str
 ) -> Tensor:
-    """The sum of products over the dimensions that the result, whose space is the last, does not have."""
+    """Returns the sum of products over the dimensions that the result, whose space is the last, does not have."""
     a, b, out = (space.used for space in spaces)
     batch = [dim for dim in out if dim in a and dim in b]
     rows = [dim for dim in out if dim in a and dim not in b]
@@ -346,7 +346,7 @@ def summed(
 
 
 def contract(e: Emitter, operands: Sequence[Tensor], kind: str) -> Tensor:
-    """A product of matrices with indexing maps."""
+    """Returns a product of matrices with indexing maps."""
     maps = e.attribute("indexing_maps")
     if not isinstance(maps, ArrayAttr) or len(maps.data) != 3:
         e.refuse("needs three indexing_maps")
@@ -360,7 +360,7 @@ def contract(e: Emitter, operands: Sequence[Tensor], kind: str) -> Tensor:
 
 
 def product(e: Emitter, a: Tensor, b: Tensor, kind: str, zeros: tuple[Tensor, Tensor] | None = None) -> Tensor:
-    """The product of matrices, or of lists of them; `zeros`: zero points of integers."""
+    """Returns the product of matrices, or of lists of them; `zeros`: zero points of integers."""
     if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
         e.refuse(f"shapes {list(a.shape)} and {list(b.shape)} do not fit each other")
     shape = (*a.shape[:-1], b.shape[-1])

@@ -32,7 +32,7 @@ MAX_OPERATIONS = 50_000
 
 
 def load_mlir(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> OnnxModel:
-    """The model in a file. ModelError: file:line:column, operation and remedy, in one line."""
+    """Return the model in a file. ModelError: file:line:column, operation and remedy, in one line."""
     if shapes:
         raise ModelError(f"{path}: --shape {next(iter(shapes))}: a module has the shapes of its inputs; drop it")
     source = read(path)
@@ -55,7 +55,7 @@ def operations_of(path: Path) -> tuple[list[tuple[str, str]], list[str]]:
 
 
 def imported(source: Source) -> OnnxModel:
-    """The model of a parsed module."""
+    """Return the model of a parsed module."""
     function = _function(source)
     block = function.body.blocks[0]
     e = Emitter(source)
@@ -87,7 +87,7 @@ class _Body:
         self._e, self._callers = e, callers
 
     def run(self, block: Block) -> list[Tensor]:
-        """The operands of its terminator."""
+        """Run a function; return the operands of its terminator."""
         e = self._e
         for op in block.ops:
             e.op = op

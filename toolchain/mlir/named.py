@@ -14,7 +14,7 @@ Lower = Callable[[Emitter], Tensor]
 
 
 def _operands(e: Emitter, ins: int) -> tuple[list[Tensor], Tensor]:
-    """Inputs, and what the result starts from."""
+    """Returns inputs, and what the result starts from."""
     if len(e.op.operands) != ins + 1:
         e.refuse(f"takes {ins} inputs and one output, got {len(e.op.operands)} operands")
     values = [e.get(one) for one in e.op.operands]
@@ -55,7 +55,8 @@ def _contract(e: Emitter) -> Tensor:
 
 
 def _tiled(batch: int) -> Lower:
-    """mmt4d: tiles of rows by tiles of columns, the second factor transposed; `batch`: dimensions before."""
+    """Returns the lowering of mmt4d: tiles of rows by tiles of columns, the second factor transposed; `batch`:
+    dimensions before."""
 
     def lower(e: Emitter) -> Tensor:
         (a, b), start = _operands(e, 2)
@@ -77,7 +78,7 @@ def _tiled(batch: int) -> Lower:
 
 
 def _vectors(a_rank: int, b_rank: int) -> Lower:
-    """matvec, vecmat, dot, batch_matvec: a vector is a matrix of one row or column."""
+    """Returns the lowering of matvec, vecmat, dot, batch_matvec: a vector is a matrix of one row or column."""
 
     def lower(e: Emitter) -> Tensor:
         (a, b), start = _operands(e, 2)
@@ -97,7 +98,7 @@ NCHW = (0, 2, 3, 1)
 
 
 def to_nchw(e: Emitter, x: Tensor, layout: str) -> Tensor:
-    """An image with its channels, which a layout such as nhwc has last, in dimension 1."""
+    """Returns an image with its channels, which a layout such as nhwc has last, in dimension 1."""
     return e.transpose(x, (0, x.rank - 1, *range(1, x.rank - 1))) if layout[-1] == "c" else x
 
 
@@ -109,7 +110,7 @@ def window(
     e: Emitter, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
     pads: Sequence[int] = (),
 ) -> tuple[list[int], dict[str, Any]]:  # fmt: skip
-    """(sizes of the result, attributes of ONNX) of windows over an image."""
+    """Returns (sizes of the result, attributes of ONNX) of windows over an image."""
     axes = len(kernel)
     pads = pads or [0] * (2 * axes)
     if min((*strides, *dilations, *kernel), default=1) < 1 or min(pads) < 0:
@@ -128,7 +129,8 @@ def convolved(
     pads: Sequence[int] = (), groups: int = 1, zeros: tuple[Tensor, Tensor] | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """A convolution in ONNX's layouts: x is n x c x h x w, w is cout x cin / groups x kh x kw, of one to three axes."""
+    """Returns a convolution in ONNX's layouts: x is n x c x h x w, w is cout x cin / groups x kh x kw, of one to three
+    axes."""
     if not 3 <= x.rank == w.rank <= 5 or w.shape[1] * groups != x.shape[1]:
         e.refuse(f"an image of {list(x.shape)} and weights of {list(w.shape)} do not fit each other")
     out, attributes = window(e, x.shape[2:], w.shape[2:], strides, dilations, pads)
@@ -146,13 +148,13 @@ def convolved(
 
 
 def _steps(e: Emitter, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(strides, dilations) of windows."""
+    """Returns (strides, dilations) of windows."""
     one = (1,) * axes
     return e.numbers("strides", one, axes), e.numbers("dilations", one, axes)
 
 
 def _convolution(layout: str, order: Sequence[int]) -> Lower:
-    """`order`: dimensions of the weights in that of ONNX."""
+    """Returns the lowering of a convolution; `order`: dimensions of the weights in that of ONNX."""
 
     def lower(e: Emitter) -> Tensor:
         (x, w), start = _operands(e, 2)
@@ -167,7 +169,7 @@ def _convolution(layout: str, order: Sequence[int]) -> Lower:
 
 
 def _single(axes: int) -> Lower:
-    """A convolution of one image of one channel with one kernel."""
+    """Returns the lowering of a convolution of one image of one channel with one kernel."""
 
     def lower(e: Emitter) -> Tensor:
         (x, w), start = _operands(e, 2)
@@ -181,7 +183,7 @@ def _single(axes: int) -> Lower:
 
 
 def _grouped(e: Emitter) -> Tensor:
-    """An image n x groups x c x h x w, weights groups x cout x c x kh x kw."""
+    """Returns the convolution of an image n x groups x c x h x w, weights groups x cout x c x kh x kw."""
     (x, w), start = _operands(e, 2)
     if x.rank != 5 or w.rank != 5:
         e.refuse("takes an image and weights of 5 dimensions")
@@ -194,7 +196,7 @@ def _grouped(e: Emitter) -> Tensor:
 
 
 def depthwise_weights(e: Emitter, w: Tensor) -> Tensor:
-    """kh x kw x channels x multiplier as ONNX has them: a group of kernels per channel."""
+    """Returns weights kh x kw x channels x multiplier as ONNX has them: a group of kernels per channel."""
     axes = w.rank - 2
     turned = e.transpose(w, (axes, axes + 1, *range(axes)))
     return e.reshape(turned, (w.shape[axes] * w.shape[axes + 1], 1, *w.shape[:axes]))
@@ -221,7 +223,7 @@ def pooled(
     e: Emitter, function: str, x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
     pads: Sequence[int] = (), *, count_pads: bool = True,
 ) -> Tensor:  # fmt: skip
-    """Max, min, sum or average of windows; x is n x c x h x w, of one to three axes."""
+    """Returns max, min, sum or average of windows; x is n x c x h x w, of one to three axes."""
     if x.rank != len(kernel) + 2:
         e.refuse(f"an image has {len(kernel) + 2} dimensions, got {x.rank}")
     out, attributes = window(e, x.shape[2:], kernel, strides, dilations, pads)
@@ -310,7 +312,7 @@ def _map(e: Emitter) -> Tensor:
 
 
 def _elements(operator: str, count: int, kind: str = "") -> Lower:
-    """An operation on elements whose operands have the shape of the result."""
+    """Returns an operation on elements whose operands have the shape of the result."""
 
     def lower(e: Emitter) -> Tensor:
         operands, _ = _operands(e, count)

@@ -30,7 +30,7 @@ class Scale(NamedTuple):
     """Shifts beyond 31 round twice."""
 
     def exact(self, value: int, channel: int, kind: str) -> int:
-        """The result for one value."""
+        """Returns the result for one value."""
         multiplier, shift = self.multipliers[channel], self.shifts[channel]
         moved = value - self.input_zero
         total = moved * multiplier + (1 << (shift - 1))
@@ -41,7 +41,8 @@ class Scale(NamedTuple):
 
 
 def lookup(e: Emitter, x: Tensor, table: Values, kind: str, rows: int = 1) -> Tensor:
-    """The value of a table for each byte; with `rows` above 1 the last dimension of x chooses one of as many tables."""
+    """Returns the value of a table for each byte; with `rows` above 1 the last dimension of x chooses one of as many
+    tables."""
     at = e.elementwise("Sub", e.cast(x, "INT32"), e.scalar(int(np.iinfo(NUMPY[x.kind]).min), "INT32"))
     return _taken(e, at, table, kind, rows)
 
@@ -53,7 +54,7 @@ def _taken(e: Emitter, at: Tensor, table: Values, kind: str, rows: int) -> Tenso
 
 
 def clipped(e: Emitter, x: Tensor, kind: str) -> Tensor:
-    """INT32 saturated to a narrower type."""
+    """Returns INT32 saturated to a narrower type."""
     if kind == "INT32":
         return x
     limits = np.iinfo(NUMPY[kind])
@@ -62,7 +63,7 @@ def clipped(e: Emitter, x: Tensor, kind: str) -> Tensor:
 
 
 def rescaled(e: Emitter, x: Tensor, scale: Scale, kind: str) -> Tensor:
-    """The values of x times a scale, as codes of another type."""
+    """Returns the values of x times a scale, as codes of another type."""
     for multiplier, shift in zip(scale.multipliers, scale.shifts, strict=True):
         if not 0 <= multiplier <= INT32.max or not 2 <= shift <= 62:
             e.refuse(f"multiplier {multiplier}, shift {shift}: must be 0..{INT32.max} and 2..62")
@@ -85,7 +86,8 @@ def rescaled(e: Emitter, x: Tensor, scale: Scale, kind: str) -> Tensor:
 
 
 def thresholds(scale: Scale, channel: int, kind: str) -> list[int]:
-    """The smallest value of INT32 that gives each code but the lowest; one above the largest where none does."""
+    """Returns the smallest value of INT32 that gives each code but the lowest; one above the largest where none
+    does."""
     lowest = int(np.iinfo(NUMPY[kind]).min)
     limits = []
     for code in range(lowest + 1, lowest + CODES):
@@ -101,7 +103,7 @@ def thresholds(scale: Scale, channel: int, kind: str) -> list[int]:
 
 
 def _narrowed(e: Emitter, x: Tensor, scale: Scale, kind: str) -> Tensor:
-    """INT32 to a byte."""
+    """Returns INT32 narrowed to a byte."""
     steps = np.array([thresholds(scale, channel, kind) for channel in range(len(scale.multipliers))])
     factors = np.array([m / 2.0**s for m, s in zip(*scale[:2], strict=True)])
     lowest = int(np.iinfo(NUMPY[kind]).min)
@@ -158,5 +160,5 @@ def _row(e: Emitter, values: Values) -> Tensor:
 
 
 def _byte(e: Emitter, position: Tensor, lowest: int, kind: str) -> Tensor:
-    """The code from its position above the lowest."""
+    """Returns the code from its position above the lowest."""
     return e.cast(e.elementwise("Add", position, e.scalar(lowest, "INT32")), kind)

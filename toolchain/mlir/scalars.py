@@ -26,7 +26,7 @@ def _cast(e: Emitter, x: Tensor) -> Tensor:
 
 
 def _signed(e: Emitter, x: Tensor) -> Tensor:
-    """An integer in a wider type, or a float: i1 true is -1."""
+    """Returns an integer in a wider type, or a float: i1 true is -1."""
     return e.elementwise("Neg", _cast(e, x)) if x.kind == "BOOL" else _cast(e, x)
 
 
@@ -39,7 +39,7 @@ def _unsigned(e: Emitter, x: Tensor) -> Tensor:
 
 
 def _narrower(e: Emitter, x: Tensor) -> Tensor:
-    """The low bits of an integer."""
+    """Returns the low bits of an integer."""
     kind, _ = e.typed(e.op.results[0].type)
     if kind == "BOOL":
         return e.cast(e.elementwise("BitwiseAnd", x, e.scalar(1, x.kind)), kind)
@@ -57,7 +57,7 @@ def _product(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _number(operator: str) -> Lower:
-    """The larger or smaller operand, or the one that is a number."""
+    """Returns the larger or smaller operand, or the one that is a number."""
 
     def lower(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
         result = e.elementwise(operator, x, y)
@@ -90,12 +90,12 @@ def _fpowi(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
 
 
 def below_zero(e: Emitter, x: Tensor, yes: Tensor, no: Tensor) -> Tensor:
-    """Two tensors, chosen by the sign of x."""
+    """Returns one of two tensors, chosen by the sign of x."""
     return _select(e, e.elementwise("Less", x, e.scalar(0, x.kind), kind="BOOL"), yes, no)
 
 
 def rounded(e: Emitter, x: Tensor) -> Tensor:
-    """The nearest whole number, halves away from zero. The fraction is exact, so that no sum rounds."""
+    """Returns the nearest whole number, halves away from zero. The fraction is exact, so that no sum rounds."""
     size = e.elementwise("Abs", x)
     whole = e.elementwise("Floor", size)
     low = e.elementwise("Less", e.elementwise("Sub", size, whole), e.scalar(0.5, x.kind), kind="BOOL")
@@ -108,7 +108,7 @@ def _truncated(e: Emitter, x: Tensor) -> Tensor:
 
 
 def _scaled(operator: str, before: float = 1, after: float = 1, add: float = 0, less: float = 0) -> Lower:
-    """An operator of (x * before + add), times `after`, less `less`."""
+    """Returns an operator of (x * before + add), times `after`, less `less`."""
 
     def lower(e: Emitter, x: Tensor) -> Tensor:
         x = x if before == 1 else e.elementwise("Mul", x, e.scalar(before, x.kind))
@@ -120,7 +120,7 @@ def _scaled(operator: str, before: float = 1, after: float = 1, add: float = 0, 
 
 
 def _extract(e: Emitter, table: Tensor, *indices: Tensor) -> Tensor:
-    """An element for each index: whole rows where the other indices count all of a row, else one by one."""
+    """Returns an element for each index: whole rows where the other indices count all of a row, else one by one."""
     if len(indices) != table.rank or not indices:
         e.refuse(f"takes {table.rank} indices, got {len(indices)}")
     first, *others = indices
@@ -173,7 +173,7 @@ def _compared(predicates: tuple[str, ...]) -> Lower:
 
 
 def _ordered(e: Emitter, x: Tensor) -> Tensor:
-    """Integers whose signed order is the unsigned one of x: the highest bit is inverted."""
+    """Returns integers whose signed order is the unsigned one of x: the highest bit is inverted."""
     if x.kind == "INT64":
         e.refuse("an unsigned comparison of i64 is not supported: use a signed one, or i32")
     wide = e.cast(x, "INT32")
@@ -214,7 +214,7 @@ SCALARS: Mapping[str, Lower] = {
 def evaluate(
     e: Emitter, block: Block, arguments: Mapping[SSAValue, Tensor], indices: list[Tensor], count: int = 1
 ) -> list[Tensor]:
-    """The `count` tensors that a body yields: its operations, each on whole tensors that broadcast."""
+    """Returns the `count` tensors that a body yields: its operations, each on whole tensors that broadcast."""
     values, outside = dict(arguments), e.op
 
     def get(value: SSAValue) -> Tensor:
@@ -257,7 +257,7 @@ def _like(name: str) -> list[str]:
 
 
 def iota(e: Emitter, sizes: tuple[int, ...]) -> list[Tensor]:
-    """The index of each dimension, as constants that broadcast."""
+    """Returns the index of each dimension, as constants that broadcast."""
     ramps: list[Tensor] = []
     for axis, size in enumerate(sizes):
         values: Any = np.arange(size, dtype=np.int64)

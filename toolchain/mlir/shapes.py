@@ -71,7 +71,7 @@ def _cast(e: Emitter) -> Tensor:
 
 
 def _box(e: Emitter, tensors: int, rank: int) -> list[tuple[int, ...]]:
-    """Offsets, sizes and strides: numbers of the attributes, and constant operands behind the tensors."""
+    """Returns offsets, sizes and strides: numbers of the attributes, and constant operands behind the tensors."""
     operands = [e.get(value) for value in e.op.operands[tensors:]]
     box = list[tuple[int, ...]]()
     for name in ("offsets", "sizes", "strides"):
@@ -104,7 +104,7 @@ def _insert(e: Emitter) -> Tensor:
 
 
 def inserted(e: Emitter, part: Tensor, into: Tensor, offsets: Sequence[int], axis: int) -> Tensor:
-    """`into` with a part of it replaced: pieces before, at and behind it along each dimension."""
+    """Returns `into` with a part of it replaced: pieces before, at and behind it along each dimension."""
     while axis < into.rank and part.shape[axis] == into.shape[axis]:
         axis += 1
     if axis == into.rank:
@@ -155,7 +155,7 @@ def _extract_element(e: Emitter) -> Tensor:
 
 
 def _tiling(e: Emitter, rank: int) -> tuple[list[int], list[int], list[int]]:
-    """(order of the outer dimensions, dimensions that are tiled, their tiles) of pack and unpack."""
+    """Returns (order of the outer dimensions, dimensions that are tiled, their tiles) of pack and unpack."""
     order = list(e.numbers("outer_dims_perm", ())) or list(range(rank))
     places, tiles = list(e.numbers("inner_dims_pos")), list(e.numbers("static_inner_tiles"))
     valid = len(places) == len(tiles) == len({*places}) and all(0 <= dim < rank for dim in places) and min(tiles) > 0
@@ -165,7 +165,7 @@ def _tiling(e: Emitter, rank: int) -> tuple[list[int], list[int], list[int]]:
 
 
 def pack(e: Emitter) -> Tensor:
-    """Tiles of dimensions, behind the dimensions that count them; the last tiles may be padded."""
+    """Returns tiles of dimensions, behind the dimensions that count them; the last tiles may be padded."""
     x, _, *padding = (e.get(value) for value in e.op.operands)
     order, places, tiles = _tiling(e, x.rank)
     sizes = [tiles[places.index(dim)] if dim in places else 1 for dim in range(x.rank)]
@@ -181,7 +181,7 @@ def pack(e: Emitter) -> Tensor:
 
 
 def unpack(e: Emitter) -> Tensor:
-    """The tensor of which `pack` makes these tiles, without what was padded."""
+    """Returns the tensor of which `pack` makes these tiles, without what was padded."""
     x = e.get(e.op.operands[0])
     _, shape = e.typed(e.op.results[0].type)
     order, places, tiles = _tiling(e, len(shape))
@@ -195,7 +195,7 @@ def unpack(e: Emitter) -> Tensor:
 
 
 def _packed_order(order: Sequence[int], places: Sequence[int], rank: int) -> list[int]:
-    """Dimensions of (count, tile) pairs in the order of a packed tensor; tiles of 1 come last."""
+    """Returns dimensions of (count, tile) pairs in the order of a packed tensor; tiles of 1 come last."""
     rest = [dim for dim in range(rank) if dim not in places]
     return [*(2 * dim for dim in order), *(2 * dim + 1 for dim in (*places, *rest))]
 

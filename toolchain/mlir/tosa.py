@@ -39,7 +39,7 @@ def zero_points(e: Emitter, operands_of_zeros: Sequence[Tensor], *names: str) ->
 
 
 def _numbers(e: Emitter, name: str, operands_of_numbers: Sequence[Tensor], size: int | None = None) -> tuple[int, ...]:
-    """A list of whole numbers from an operand that is constant, or from an attribute."""
+    """Returns a list of whole numbers from an operand that is constant, or from an attribute."""
     if operands_of_numbers:
         values = np.asarray(e.needed(operands_of_numbers[0], name)).reshape(-1)
         return e.sized(tuple(int(one) for one in values), size, name)
@@ -50,7 +50,7 @@ def _numbers(e: Emitter, name: str, operands_of_numbers: Sequence[Tensor], size:
 
 
 def _pads(e: Emitter) -> tuple[int, int, int, int]:
-    """ONNX's order: top, left, bottom, right."""
+    """Returns the pads in ONNX's order: top, left, bottom, right."""
     top, bottom, left, right = e.numbers("pad", (0, 0, 0, 0), 4)
     return top, left, bottom, right
 
@@ -181,7 +181,7 @@ def _within(value: float, kind: str) -> float:
 
 
 def _cast(e: Emitter) -> Tensor:
-    """Floats become the nearest integer, halves away from zero, as MLIR 16 lowers it."""
+    """Casts floats to the nearest integer, halves away from zero, as MLIR 16 lowers it."""
     (x,) = operands(e, 1)
     kind, _ = result(e)
     if x.kind not in FLOATS or kind in (*FLOATS, "BOOL"):
@@ -266,7 +266,7 @@ def _tile(e: Emitter) -> Tensor:
 
 
 def _gather(e: Emitter) -> Tensor:
-    """values n x k x c, indices n x w."""
+    """Gathers values n x k x c by indices n x w."""
     values, indices = operands(e, 2)
     if values.rank != 3 or indices.rank != 2 or values.shape[0] != indices.shape[0]:
         e.refuse("takes values of n x k x c and indices of n x w")
@@ -290,7 +290,7 @@ def _reverse(e: Emitter) -> Tensor:
 
 
 def _scatter(e: Emitter) -> Tensor:
-    """values n x k x c, indices n x w, rows n x w x c that take the place of those with the indices."""
+    """Scatters: values n x k x c, indices n x w, rows n x w x c that take the place of those with the indices."""
     values, indices, rows = operands(e, 3)
     count, width = indices.shape if indices.rank == 2 else (0, 0)
     if values.rank != 3 or rows.shape != (count, width, values.shape[2]) or values.shape[0] != count:
@@ -301,8 +301,8 @@ def _scatter(e: Emitter) -> Tensor:
 
 
 def _transpose_convolution(e: Emitter) -> Tensor:
-    """Windows of the weights (cout, kh, kw, cin) side by side; positive `out_pad` adds rows of the bias, negative
-    takes some away."""
+    """Lowers windows of the weights (cout, kh, kw, cin) side by side; positive `out_pad` adds rows of the bias,
+    negative takes some away."""
     x, w, bias, *_ = operands(e, 3, 5)
     kind, shape = result(e)
     if x.rank != 4 or w.rank != 4 or x.kind not in FLOATS:
@@ -326,7 +326,7 @@ def _transpose_convolution(e: Emitter) -> Tensor:
 
 
 def _resize(e: Emitter) -> Tensor:
-    """An image n x h x w x c: rows and columns by their places, the nearest, or two with weights."""
+    """Resizes an image n x h x w x c: rows and columns by their places, the nearest, or two with weights."""
     x, *more = operands(e, 1, 4)
     numbers = [
         _numbers(e, name, more[at : at + 1], size) for at, (name, size) in enumerate((("scale", 4), ("offset", 2)))
@@ -356,13 +356,13 @@ def _resize(e: Emitter) -> Tensor:
 
 
 def _taken(e: Emitter, x: Tensor, rows: Values, axis: int) -> Tensor:
-    """Elements of one dimension."""
+    """Returns elements of one dimension."""
     shape = [len(rows) if one == axis else size for one, size in enumerate(x.shape)]
     return e.node("Gather", [x, e.constant(rows.astype(np.int64))], x.kind, shape, axis=axis)
 
 
 def _table(e: Emitter) -> Tensor:
-    """256 values by a byte."""
+    """Looks up a byte in a table of 256 values."""
     x, *more = operands(e, 1, 2)
     table = more[0] if more else e.constant_of(e.attribute("table"))
     values = e.needed(table, "the table")

@@ -16,7 +16,7 @@ DOMAIN = "ai.onnx.ml"
 
 
 def _floats(parts: Parts) -> str:
-    """The first input in FP32."""
+    """Returns the first input in FP32."""
     return parts.input(0) if parts.kind == np.float32 else parts.cast(parts.input(0), np.float32)
 
 
@@ -28,7 +28,7 @@ def _constants(parts: Parts, values: Any) -> str:
 
 
 def _linear(parts: Parts, targets: int) -> str:
-    """Rows times coefficients, with intercepts."""
+    """Returns rows times coefficients, with intercepts."""
     node = parts.node
     coefficients = np.array(node.attribute("coefficients", []), np.float32)
     x, width = _floats(parts), node.shape(0)[-1]
@@ -75,7 +75,8 @@ def scaler(parts: Parts) -> None:
 
 
 def normalizer(parts: Parts) -> None:
-    """Rows by their largest value, the sum of their sizes, or their length; a row of zeros stays one."""
+    """Composes Normalizer: rows divided by their largest value, the sum of their sizes, or their length; a row of zeros
+    stays zero."""
     how, x = parts.node.attribute("norm", "MAX"), _floats(parts)
     if how not in ("MAX", "L1", "L2"):
         parts.node.refuse(f"attribute norm={how}: supported are MAX, L1, L2")
@@ -88,7 +89,7 @@ def normalizer(parts: Parts) -> None:
 
 
 def features(parts: Parts) -> None:
-    """Columns by number."""
+    """Composes the selection of columns by number."""
     node, shape = parts.node, parts.node.shape(0)
     count = int(np.prod(node.shape(1)))
     columns = parts.make("Gather", parts.input(0), parts.reshaped(parts.input(1), count), axis=len(shape) - 1)
@@ -97,7 +98,7 @@ def features(parts: Parts) -> None:
 
 
 def joined(parts: Parts) -> None:
-    """Columns of all inputs side by side."""
+    """Composes the columns of all inputs side by side."""
     matrices = []
     for index in range(len(parts.node.proto.input)):
         name, shape = parts.input(index), parts.node.shape(index)
@@ -131,7 +132,7 @@ def _keyed(parts: Parts, keys: Sequence[float]) -> str:
 
 
 def label_encoder(parts: Parts) -> None:
-    """The value of the key that an element is; others have the default."""
+    """Composes LabelEncoder: the value of the key that an element equals; others have the default."""
     node = parts.node
     attributes = {name: node.attribute(name) for name in LABELS if node.attribute(name) is not None}
     text = [name for name in attributes if "string" in name and name != "default_string"]

@@ -21,7 +21,7 @@ DOMAIN = "com.microsoft"
 
 
 def _swapped(parts: Parts, index: int, batch: str, rows: str) -> str:
-    """An operand, its first dimension moved before the last one (`batch`), its last two exchanged (`rows`)."""
+    """Return an operand, its first dimension moved before the last one (`batch`), its last two exchanged (`rows`)."""
     rank = len(parts.node.shape(index))
     order = list(range(rank))
     if parts.node.attribute(batch, 0):
@@ -48,7 +48,7 @@ _ACTIVATIONS = {
 
 
 def _activated(parts: Parts, x: str, numbers: list[float]) -> None:
-    """The result is an activation of `x`."""
+    """Compose the result as an activation of `x`."""
     name = parts.node.attribute("activation", "")
     if name not in _ACTIVATIONS:
         parts.node.refuse(f"attribute activation={name}: supported are {', '.join(_ACTIVATIONS)}")
@@ -89,7 +89,7 @@ def fused_gemm(parts: Parts) -> None:
 
 
 def _biased(parts: Parts) -> str:
-    """The first input, and the second one added where it is given."""
+    """Return the first input, and the second one added where it is given."""
     return parts.make("Add", parts.input(0), parts.input(1)) if parts.node.has(1) else parts.input(0)
 
 
@@ -118,7 +118,7 @@ def _without(parts: Parts, *outputs: tuple[int, str]) -> None:
 
 
 def _skipped(parts: Parts, bias: int) -> str:
-    """The sum of both inputs and of a bias, which is an output too."""
+    """Return the sum of both inputs and of a bias, which is an output too."""
     node = parts.node
     total = parts.make("Add", parts.input(0), parts.input(1))
     if node.has(bias):
@@ -148,7 +148,7 @@ def rms_norm(parts: Parts) -> None:
 
 
 def embed_layer_norm(parts: Parts) -> None:
-    """Words, positions and segments looked up, added and normalised."""
+    """Compose the lookup of words, positions and segments, added and normalized."""
     node = parts.node
     batch, steps = node.shape(0)
     total = parts.make("Gather", parts.input(2), parts.input(0))
@@ -173,7 +173,7 @@ def embed_layer_norm(parts: Parts) -> None:
 
 
 def distances(parts: Parts) -> None:
-    """CDist: of each row of one table from each of another."""
+    """Compose CDist: the distance of each row of one table from each of another."""
     node = parts.node
     metric = node.attribute("metric", "sqeuclidean")
     if metric not in ("euclidean", "sqeuclidean"):
@@ -189,7 +189,7 @@ def distances(parts: Parts) -> None:
 
 
 def same(operator: str) -> Compose:
-    """An operator that ONNX has under this name, with the same inputs and attributes."""
+    """Return an operator that ONNX has under this name, with the same inputs and attributes."""
 
     def compose(parts: Parts) -> None:
         parts.result(operator, *parts.node.proto.input, **parts.node.attributes)

@@ -35,8 +35,8 @@ def _split(parts: Parts, x: str, axis: int, sizes: list[int]) -> list[str]:
 
 
 def _causal(parts: Parts, sizes: Sizes, window: int = -1) -> str:
-    """0 where query i of (queries, keys) sees key j, and very little where it does not: behind the query, or `window`
-    tokens and more before it."""
+    """Returns 0 where query i of (queries, keys) sees key j, and very little where it does not: behind the query, or
+    `window` tokens and more before it."""
     distance = np.arange(sizes.total) - (np.arange(sizes.queries)[:, None] + sizes.past)
     seen = (distance <= 0) & ((distance > -window) if window > 0 else True)
     return parts.constant(np.where(seen, 0, np.finfo(parts.kind).min).astype(parts.kind))
@@ -79,7 +79,7 @@ def _attend(
     parts: Parts, operands: list[str], added: str, past: list[str], presents: list[int], *, heads: int, kv_heads: int,
     causal: bool = False, softcap: float = 0.0,
 ) -> list[str]:  # fmt: skip
-    """The result, and the names of present keys and values where they are wanted (`presents`: outputs)."""
+    """Returns the result, and the names of present keys and values where they are wanted (`presents`: outputs)."""
     node, scale = parts.node, float(parts.node.attribute("scale", 0.0))
     attributes = {"q_num_heads": heads, "kv_num_heads": kv_heads} | ({"is_causal": 1} if causal else {})
     numbers = ({"scale": scale} if scale else {}) | ({"softcap": softcap} if softcap else {})
@@ -94,12 +94,12 @@ def _attend(
 
 
 def _by_head(parts: Parts, x: str, heads: int) -> str:
-    """Keys or values of the form that a cache has."""
+    """Returns keys or values of the form that a cache has."""
     return parts.make("Transpose", parts.make("Reshape", x, parts.integers(0, 0, heads, -1)), perm=[0, 2, 1, 3])
 
 
 def packed(parts: Parts) -> None:
-    """Attention: one product makes Q, K and V; past and present have keys and values in one tensor."""
+    """Composes Attention: one product makes Q, K and V; past and present have keys and values in one tensor."""
     node = parts.node
     if node.has(6):
         node.refuse("input past_sequence_length is not supported: export the model without shared buffers")
@@ -131,7 +131,7 @@ def packed(parts: Parts) -> None:
 
 
 def multi_head(parts: Parts) -> None:
-    """MultiHeadAttention: Q, K and V come from outside, keys and values maybe by head already."""
+    """Composes MultiHeadAttention: Q, K and V come from outside, keys and values maybe by head already."""
     node = parts.node
     heads = int(node.attribute("num_heads"))
     for index, what in ((8, "past_sequence_length"), (9, "cache_indirection")):
@@ -167,7 +167,7 @@ def multi_head(parts: Parts) -> None:
 
 
 def _length_and_width(parts: Parts, index: int) -> tuple[int, int]:
-    """Tokens, and heads x head size, of keys or values."""
+    """Returns tokens, and heads x head size, of keys or values."""
     shape = parts.node.shape(index)
     return (shape[1], shape[2]) if len(shape) == 3 else (shape[2], shape[1] * shape[3])
 
@@ -179,7 +179,8 @@ def _presents(parts: Parts, present: list[str]) -> None:
 
 
 def grouped(parts: Parts) -> None:
-    """GroupQueryAttention of requests that are equally long: each query sees the past and what is not behind it."""
+    """Composes GroupQueryAttention of requests that are equally long: each query sees the past and what is not behind
+    it."""
     node = parts.node
     heads, kv_heads = int(node.attribute("num_heads")), int(node.attribute("kv_num_heads"))
     for index, what in enumerate(("head_sink", "k_scale", "v_scale", "q_norm_weight",
@@ -237,7 +238,7 @@ def _rotated(parts: Parts, x: str, heads: int, steps: int, first: int, caches: t
 
 
 def rotary(parts: Parts) -> None:
-    """RotaryEmbedding: one position is that of the first token."""
+    """Composes RotaryEmbedding: one position is that of the first token."""
     node, shape = parts.node, parts.node.shape(0)
     if float(node.attribute("scale", 1.0)) != 1.0:
         node.refuse(f"attribute scale={node.attribute('scale')}: supported is 1")

@@ -20,7 +20,7 @@ def _numbers(parts: Parts, index: int, **attributes: int) -> str:
 
 
 def _codes(parts: Parts, x: str, scale: int) -> None:
-    """The result: numbers as codes of the scale at an input, and the zero point behind it."""
+    """Composes the result: numbers as codes of the scale at an input, and the zero point behind it."""
     if parts.node.has(scale + 1):
         zero = parts.input(scale + 1)
     else:
@@ -76,7 +76,7 @@ def pooled(operator: str) -> Compose:
 
 
 def softmax(parts: Parts) -> None:
-    """Below opset 13 all dimensions from the axis on are one."""
+    """Composes Softmax; below opset 13 all dimensions from the axis on are one."""
     node, shape = parts.node, parts.node.shape(0)
     opset = int(node.attribute("opset", 0))
     axis = node.axis(len(shape), -1 if opset >= 13 else 1)
@@ -90,7 +90,7 @@ def softmax(parts: Parts) -> None:
 
 
 def gemm(parts: Parts) -> None:
-    """The bias has the product of both scales; without a scale of the result it stays a number."""
+    """Composes Gemm: the bias has the product of both scales; without a scale of the result it stays a number."""
     node = parts.node
     columns = 0 if node.attribute("transB", 0) else 1
     per_column = math.prod(node.shape(4)) > 1
@@ -113,7 +113,7 @@ def gemm(parts: Parts) -> None:
 
 
 def _scaled(parts: Parts, product: str, scales: list[str], bias: int) -> None:
-    """The result: integers times scales, and a bias."""
+    """Composes the result: integers times scales, and a bias."""
     x = parts.make("Cast", product, to=1)
     for scale in scales[:-1]:
         x = parts.make("Mul", x, scale)
@@ -145,8 +145,9 @@ _STORED = {2: ml_dtypes.uint4, 4: ml_dtypes.uint4, 8: np.uint8}
 
 
 def matmul_nbits(parts: Parts) -> None:
-    """Weights in blocks along K, with a scale and a zero point of each; they stay codes (`passes.weight_groups`). At
-    accuracy level 4 activations are rounded to 127 steps of the largest of their block, as onnxruntime does."""
+    """Composes MatMulNBits: weights in blocks along K, with a scale and a zero point of each; they stay codes
+    (`passes.weight_groups`). At accuracy level 4 activations are rounded to 127 steps of the largest of their block, as
+    onnxruntime does."""
     node = parts.node
     size, rows, columns, bits = (int(node.attribute(name)) for name in ("block_size", "K", "N", "bits"))
     if bits not in _STORED:
@@ -185,7 +186,7 @@ _ROUNDED = 4
 
 
 def _rounded(parts: Parts, x: str, shape: Sequence[int], size: int) -> str:
-    """Activations as the steps of their blocks give them."""
+    """Returns activations as the steps of their blocks give them."""
     *lead, width = shape
     blocks = -(-width // size)
     if blocks * size > width:
@@ -200,7 +201,8 @@ def _rounded(parts: Parts, x: str, shape: Sequence[int], size: int) -> str:
 
 
 def gather_blocks(parts: Parts) -> None:
-    """Rows of a table of codes with a scale and a zero point for each block of a row; the rows become numbers."""
+    """Composes the gather of rows of a table of codes with a scale and a zero point for each block of a row; the rows
+    become numbers."""
     node = parts.node
     size, bits = int(node.attribute("block_size", 128)), int(node.attribute("bits", 4))
     table, scales, rank = node.needed(0, "data"), node.needed(2, "scales"), len(node.shape(0))
@@ -226,7 +228,7 @@ def gather_blocks(parts: Parts) -> None:
 
 
 def _unpacked(packed: Values, bits: int, count: int) -> Values:
-    """`count` codes of each row of bytes, the lowest bits first."""
+    """Returns `count` codes of each row of bytes, the lowest bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = packed[..., None] >> shifts & np.uint8((1 << bits) - 1)
     return np.asarray(codes.reshape(len(packed), -1)[:, :count])

@@ -30,7 +30,7 @@ def is_foreign(proto: Any) -> bool:
 def decomposed(
     proto: Any, model: str, opset: int, infos: Mapping[str, TensorInfo], constants: Mapping[str, Values]
 ) -> Parts:
-    """The nodes that stand for one of those operators.
+    """Returns the nodes that stand for one of those operators.
 
     `infos` and `constants`: types and shapes, and values, of tensors by name. ModelError: what of it is not supported.
     """

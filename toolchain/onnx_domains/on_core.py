@@ -31,8 +31,8 @@ def _given(name: str, source: str) -> Any:
 
 
 def _function(opset: int, name: str, inputs: Sequence[str], axis: int, *attributes: str) -> Any:
-    """The operator of ONNX of that name; what it finds along an axis is counted, and filled up to the attribute `rows`
-    with -1."""
+    """Return the operator of ONNX of that name; what it finds along an axis is counted, and filled up to the attribute
+    `rows` with -1."""
     make = helper.make_node
     first, limit = make(name, inputs, ["found"]), make("Constant", [], ["limit"])
     first.attribute.extend(_given(one, one) for one in attributes)
@@ -58,7 +58,7 @@ def functions(opset: int) -> list[Any]:
 
 def _found(parts: Parts, operator: str, inputs: Sequence[str], name: str, axis: int, shape: Sequence[int],
            **attributes: Any) -> None:  # fmt: skip
-    """The node of DOMAIN that makes `name`, whose dimension `axis` has the rows."""
+    """Composes the node of DOMAIN that makes `name`, whose dimension `axis` has the rows."""
     if math.prod(shape) > MAX_ROWS:
         parts.node.refuse(
             f"a result of up to {list(shape)}: supported are up to {MAX_ROWS} elements: use a smaller input"
@@ -96,7 +96,7 @@ def compress(parts: Parts) -> None:
 
 
 def unique(parts: Parts) -> None:
-    """The elements in order, and of equal ones the first."""
+    """Compose the unique elements in order, and of equal elements the first."""
     node, shape = parts.node, parts.node.shape(0)
     if (node.attribute("axis") is not None and len(shape) > 1) or not node.attribute("sorted", 1):
         node.refuse("attributes axis, sorted=0: supported are all elements of a tensor, in order")

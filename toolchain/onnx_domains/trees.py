@@ -52,7 +52,7 @@ class _Branch(NamedTuple):
 
 
 def _least(value: float, *, above: bool = False) -> Any:
-    """The least number of FP32 that is not below a value, or above it."""
+    """Returns the least number of FP32 that is not below a value, or above it."""
     single = np.float32(value)
     enough = single > value if above else single >= value
     return single if enough or np.isnan(single) else np.nextafter(single, np.float32(np.inf))
@@ -73,7 +73,7 @@ class Forest:
         """Whether a value that is missing goes the way of those below."""
 
     def branch(self, at: int, node: _Branch) -> None:
-        """The node of number `at`."""
+        """Adds the node of number `at`."""
         mode, true, false, missing = node.mode, node.true, node.false, node.missing
         if mode in ("BRANCH_NEQ", "BRANCH_GT", "BRANCH_GTE"):  # the opposite, with its branches exchanged
             opposite = {"BRANCH_NEQ": "BRANCH_EQ", "BRANCH_GT": "BRANCH_LEQ", "BRANCH_GTE": "BRANCH_LT"}
@@ -90,7 +90,7 @@ class Forest:
             self._set(at, node.feature, threshold if mode == "BRANCH_LT" else above, true, false, missing=missing)
 
     def member(self, at: int, feature: int, values: Sequence[float], true: int, false: int, missing: bool) -> None:
-        """The node of number `at`, which asks for one of several values: one after the other."""
+        """Adds the node of number `at`, which asks for one of several values: one after the other."""
         for value in values[:-1]:
             following = len(self.feature)
             self._add()
@@ -109,7 +109,7 @@ class Forest:
         self.below[at], self.other[at], self.missing_below[at] = below, other, missing
 
     def depth(self, roots: Sequence[int]) -> int | None:
-        """Comparisons on the longest way from a root to a leaf; None: some way does not end."""
+        """Returns comparisons on the longest way from a root to a leaf; None: some way does not end."""
         level, steps = np.unique(roots), 0
         below, other = np.array(self.below), np.array(self.other)
         while True:
@@ -122,7 +122,7 @@ class Forest:
 
 
 def rows(parts: Parts) -> tuple[str, int, int]:
-    """The first input in FP32 as rows: its name, rows and columns."""
+    """Returns the first input in FP32 as rows: its name, rows and columns."""
     node, shape = parts.node, parts.node.shape(0)
     if len(shape) not in (1, 2):
         node.refuse(f"an input of {len(shape)} dimensions: supported are rows of features")
@@ -132,7 +132,7 @@ def rows(parts: Parts) -> tuple[str, int, int]:
 
 
 def _leaves(parts: Parts, forest: Forest, roots: Sequence[int]) -> str:
-    """The number of the leaf of each tree for each row."""
+    """Returns the number of the leaf of each tree for each row."""
     node = parts.node
     depth = forest.depth(roots)
     if depth is None:
@@ -164,7 +164,7 @@ def _leaves(parts: Parts, forest: Forest, roots: Sequence[int]) -> str:
 
 
 def _numbers(node: NodeView, name: str) -> list[Any]:
-    """A list of numbers, which newer operator sets may have as a tensor."""
+    """Returns a list of numbers, which newer operator sets may have as a tensor."""
     tensor = node.attribute(f"{name}_as_tensor")
     values = node.attribute(name) if tensor is None else _array(tensor)
     return [] if values is None else list(values)
@@ -175,7 +175,7 @@ def _array(tensor: Any) -> Any:
 
 
 def _forest(parts: Parts, kind: str) -> tuple[Forest, list[int], dict[tuple[int, int], int]]:
-    """Tables, roots, and the number of each node by tree and node, of an operator with lists of nodes."""
+    """Returns tables, roots, and the number of each node by tree and node, of an operator with lists of nodes."""
     node = parts.node
     names = ("treeids", "nodeids", "featureids", "modes", "truenodeids", "falsenodeids")
     trees, ids, features, _, true, false = (list(node.attribute(f"nodes_{name}", [])) for name in names)
@@ -249,7 +249,7 @@ def regressor(parts: Parts) -> None:
 
 
 def ensemble(parts: Parts) -> None:
-    """TreeEnsemble of ai.onnx.ml 5, which has leaves apart from nodes."""
+    """Composes TreeEnsemble of ai.onnx.ml 5, which has leaves apart from nodes."""
     node = parts.node
     modes = [_MODES[int(one)] for one in _array(node.attribute("nodes_modes"))]
     splits, weights = (_array(node.attribute(name)) for name in ("nodes_splits", "leaf_weights"))
@@ -288,7 +288,7 @@ def ensemble(parts: Parts) -> None:
 
 
 def _sets(node: NodeView) -> Iterator[list[float]]:
-    """The sets of BRANCH_MEMBER, in the order of its nodes; NaN ends each."""
+    """Yields the sets of BRANCH_MEMBER, in the order of its nodes; NaN ends each."""
     tensor, members = node.attribute("membership_values"), list[float]()
     for value in [] if tensor is None else _array(tensor):
         if math.isnan(value):
@@ -301,13 +301,13 @@ def _sets(node: NodeView) -> Iterator[list[float]]:
 
 
 def labels_of(node: NodeView, name: str) -> list[int]:
-    """The labels of classes; text stands for its place among them, which is what the device has of it."""
+    """Returns the labels of classes; text stands for its place among them, which is what the device has of it."""
     texts = node.attribute("classlabels_strings")
     return list(range(len(texts))) if texts else [int(one) for one in node.attribute(name, [])]
 
 
 def labelled(parts: Parts, places: str, labels: Sequence[int]) -> None:
-    """The first output from the place of each row's class."""
+    """Composes the first output from the place of each row's class."""
     if list(labels) == list(range(len(labels))):
         parts.result("Identity", places)
     else:
@@ -371,12 +371,12 @@ def _of_two_classes(
 
 
 def _opposite(parts: Parts, score: str, *, positive: bool) -> str:
-    """The score of the other one of two classes."""
+    """Returns the score of the other one of two classes."""
     return parts.make("Sub", parts.constant(np.array(1, np.float32)), score) if positive else parts.make("Neg", score)
 
 
 def of_a_line(parts: Parts, score: str, labels: Sequence[int]) -> None:
-    """Two classes and the score of the second one, of LinearClassifier."""
+    """Composes two classes, and the score of the second, of LinearClassifier."""
     node, zero = parts.node, parts.constant(np.array(0, np.float32))
     if node.gives(0):
         labelled(parts, parts.reshaped(parts.cast(parts.make("Greater", score, zero), np.int64), -1), labels)

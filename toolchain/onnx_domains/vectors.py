@@ -53,8 +53,8 @@ def regressor(parts: Parts) -> None:
 
 
 def classifier(parts: Parts) -> None:
-    """The class with the most votes of the decisions between two. Scores are these decisions, or probabilities. Without
-    support vectors a sum for each class."""
+    """Composes the class with the most votes of the decisions between two. Scores are these decisions, or
+    probabilities. Without support vectors a sum for each class."""
     node, labels = parts.node, trees.labels_of(parts.node, "classlabels_ints")
     x, count, width = trees.rows(parts)
     each, classes = list(node.attribute("vectors_per_class", [])), len(labels)
@@ -89,8 +89,8 @@ def classifier(parts: Parts) -> None:
 
 
 def _linear(parts: Parts, x: str, width: int, coefficients: Any, rho: Any, labels: list[int]) -> None:
-    """The class with the largest sum; between two, as onnxruntime has it, the second where the largest is positive, of
-    coefficients that all are not negative above a half."""
+    """Composes the class with the largest sum; between two, as onnxruntime has it, the second where the largest is
+    positive, of coefficients that all are not negative above a half."""
     node, classes = parts.node, len(labels)
     if not classes or coefficients.size != classes * width or not rho.size:
         node.refuse(f"{coefficients.size} coefficients and {rho.size} of rho without support vectors: must be {width} "

@@ -31,7 +31,7 @@ from toolchain.onnx_operators import kernels, quantized
 
 
 def definition(node: Node) -> list[Any]:
-    """The nodes that stand for one, with names of their own inside; none: it is no function of ONNX."""
+    """Returns the nodes that stand for one, with names of their own inside; none: it is no function of ONNX."""
     proto = node.proto
     try:
         schema: Any = defs.get_schema(proto.op_type, opset_of(node.model.proto))
@@ -66,7 +66,7 @@ def definition(node: Node) -> list[Any]:
 
 
 def _with_defaults(proto: Any, schema: Any) -> Any:
-    """The node with the attributes that it leaves out: definitions refer to them."""
+    """Returns the node with the attributes that it leaves out: definitions refer to them."""
     whole, names = NodeProto.FromString(proto.SerializeToString()), {one.name for one in proto.attribute}
     for name, attribute in schema.attributes.items():
         if name not in names and attribute.default_value.name:
@@ -105,7 +105,7 @@ class Refusals:
         self._unknown = set[str]()
 
     def add(self, node: Node, error: ModelError) -> None:
-        """A node and why it is refused. What it makes is taken as known, where its shape is."""
+        """Adds a node and why it is refused. What it makes is taken as known, where its shape is."""
         self._found.setdefault(node.proto.op_type, []).append(str(error))
         for name in node.proto.output:
             info = node.model.info.get(name)
@@ -122,7 +122,7 @@ class Refusals:
         return True
 
     def check(self) -> None:
-        """ModelError: all that were added, by operator."""
+        """Raises ModelError for all that were added, by operator."""
         errors = [text for texts in self._found.values() for text in texts]
         if len(errors) == 1:
             raise ModelError(errors[0])
@@ -137,7 +137,7 @@ class Refusals:
 
 
 def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = None) -> Graph:
-    """The layers of a model. ModelError names every node that is not supported and why, before any other work.
+    """Returns the layers of a model. ModelError names every node that is not supported and why, before any other work.
 
     `fuse`: products between QuantizeLinear and DequantizeLinear become integer products. `given`: tensors that are
     there already, among them inputs that the device holds in a form of their own.
@@ -265,7 +265,7 @@ def _node(node: Node, constants: dict[str, Values]) -> None:
 
 
 def _size(info: TensorInfo) -> int:
-    """Bytes that a tensor has on the device."""
+    """Returns bytes that a tensor has on the device."""
     return math.prod(info.shape) * (NUMPY[ONNX[info.type]].itemsize if info.type in ONNX else 1)
 
 
@@ -280,8 +280,8 @@ def _check_ranks(node: Node) -> None:
 
 
 def _check_defined(node: Node, constants: dict[str, Values]) -> None:
-    """ModelError where ONNX's own definition makes nothing of the inputs of a node either: of ranks, sizes and indices
-    that do not fit each other its rules know a part only."""
+    """Raises ModelError where ONNX's own definition makes nothing of the inputs of a node either: of ranks, sizes and
+    indices that do not fit each other its rules know a part only."""
     places = {name: at for at, name in enumerate(node.proto.input) if name}
     if sum(math.prod(node.shape(at)) for at in places.values()) > MOST_JUDGED:
         return
@@ -296,7 +296,7 @@ def _check_defined(node: Node, constants: dict[str, Values]) -> None:
 
 
 def _without_elements(node: Node) -> dict[str, Values]:
-    """The outputs of a node that have no element: no work is needed for them."""
+    """Returns the outputs of a node that have no element: no work is needed for them."""
     codes, infos = onnx.TensorProto.DataType, {name: node.model.info.get(name) for name in node.proto.output if name}
     return {
         name: np.zeros(info.shape, helper.tensor_dtype_to_np_dtype(codes.Value(info.type)))
@@ -327,7 +327,7 @@ def _at_compile_time(node: Node, constants: dict[str, Values]) -> bool:
 
 
 def _evaluate(node: Node, constants: dict[str, Values]) -> dict[str, Values]:
-    """The values of a node, by ONNX's own definition."""
+    """Returns the values of a node, by ONNX's own definition."""
     proto = node.proto
     if proto.op_type == "Shape":
         shape = np.array(node.info(0).shape, np.int64)
@@ -357,7 +357,7 @@ def _evaluate(node: Node, constants: dict[str, Values]) -> dict[str, Values]:
 
 
 def _blocks(node: Node, feeds: dict[str, Values]) -> Blocks | None:
-    """A matrix of weights in blocks of rows, as products of codes read it; None: it is none."""
+    """Returns a matrix of weights in blocks of rows, as products of codes read it; None: it is none."""
     codes, scales = (feeds[name] for name in node.proto.input[:2])
     size = int(node.attribute("block_size", 0))
     if not size or codes.ndim != 2 or node.axis(2, 1) != 0 or scales.dtype != np.float32 or not codes.size:
@@ -372,7 +372,8 @@ def _blocks(node: Node, feeds: dict[str, Values]) -> Blocks | None:
 
 
 def _outputs(node: Node, constants: dict[str, Values]) -> dict[str, TensorInfo]:
-    """Types and shapes of the outputs of a node with known inputs, as far as ONNX knows them before it is evaluated."""
+    """Returns types and shapes of the outputs of a node with known inputs, as far as ONNX knows them before it is
+    evaluated."""
     if any(name and name not in node.model.info for name in node.proto.output):
         with suppress(Exception):  # evaluating it says what is wrong
             _infer(node, constants)
@@ -380,7 +381,8 @@ def _outputs(node: Node, constants: dict[str, Values]) -> dict[str, TensorInfo]:
 
 
 def _infer(node: Node, constants: dict[str, Values]) -> None:
-    """Shapes of a node whose inputs ONNX's inference over the whole model did not know, and the compiler now does."""
+    """Infers shapes of a node whose inputs ONNX's inference over the whole model did not know, and the compiler now
+    does."""
     opsets = list(node.model.proto.opset_import)
     if node.proto.domain == "" and not defs.has(node.proto.op_type, opset_of(node.model.proto)):
         opsets = [helper.make_opsetid("", defs.onnx_opset_version())]  # what a pattern has become may be newer

@@ -83,7 +83,7 @@ def _either(*patterns: Pattern) -> Either:
 
 
 def _product(*factors: Pattern) -> Either:
-    """The product of three, whichever two are multiplied first."""
+    """Returns the product of three, whichever two are multiplied first."""
     return _either(*(_op("Mul", _op("Mul", *pair), rest) for *pair, rest in itertools.permutations(factors)))
 
 
@@ -138,7 +138,7 @@ DEFAULTS = {"alpha": 0.2, "beta": 0.5, "keepdims": 1, "noop_with_empty_axes": 0}
 
 
 def recognized(model: OnnxModel, nodes: list[Any]) -> list[Any]:
-    """The nodes, with those that match a rule as one."""
+    """Returns the nodes, with those that match a rule as one."""
     return _Matcher(model, nodes).run()
 
 
@@ -229,7 +229,7 @@ class _Matcher:
 
 
 def _roots(pattern: Pattern) -> frozenset[str]:
-    """Operators with which a pattern ends."""
+    """Returns operators with which a pattern ends."""
     if isinstance(pattern, Either):
         return frozenset(itertools.chain.from_iterable(map(_roots, pattern.patterns)))
     return frozenset((pattern.operator,)) if isinstance(pattern, Op) else frozenset()

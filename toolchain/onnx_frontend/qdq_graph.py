@@ -51,7 +51,7 @@ class QdqGraph:
                 self._readers.setdefault(name, []).append(node)
 
     def live(self, nodes: list[Any]) -> list[Any]:
-        """Without DequantizeLinear nodes that have no reader left."""
+        """Returns the nodes without DequantizeLinear nodes that have no reader left."""
         names = {*self._outputs, *(name for node in nodes for name in node.input)}
         return [node for node in nodes if node.op_type != "DequantizeLinear" or names.intersection(node.output)]
 
@@ -60,12 +60,12 @@ class QdqGraph:
         return len(self._readers.get(name, ())) + (name in self._outputs)
 
     def only_reader(self, name: str) -> Any | None:
-        """The node that alone reads a tensor, which the user does not get."""
+        """Returns the node that alone reads a tensor, which the user does not get."""
         readers = self._readers.get(name, ())
         return readers[0] if len(readers) == 1 and name not in self._outputs else None
 
     def factor(self, name: str) -> Factor | None:
-        """The operand behind a DequantizeLinear with constant scales and one zero point."""
+        """Returns the operand behind a DequantizeLinear with constant scales and one zero point."""
         node = self.makers.get(name)
         if node is None or node.op_type != "DequantizeLinear":
             return None
@@ -118,8 +118,8 @@ _MOVES = (*MOVES, "Concat", "DepthToSpace", "SpaceToDepth")
 
 
 def hoisted(graph: QdqGraph) -> list[Any]:
-    """The nodes with QuantizeLinear before what alone feeds it and moves values: the codes are the same, and a product
-    before them makes them itself. Types and shapes of new tensors go into the model."""
+    """Returns the nodes with QuantizeLinear before what alone feeds it and moves values: the codes are the same, and a
+    product before them makes them itself. Types and shapes of new tensors go into the model."""
     makers, replaced, removed = dict(graph.makers), dict[int, list[Any]](), set[int]()
     worklist = [node for node in graph.nodes if node.op_type == "QuantizeLinear"]
     while worklist:
@@ -166,8 +166,8 @@ class OnCodes(NamedTuple):
 
 
 def on_codes(graph: QdqGraph, node: Any, caches: Collection[str], domain: str) -> OnCodes | None:
-    """The Attention on codes; None where its past is no DequantizeLinear of one of `caches`. ModelError: it is, and the
-    new tokens or the present have other codes."""
+    """Returns the Attention on codes; None where its past is no DequantizeLinear of one of `caches`. ModelError: it is,
+    and the new tokens or the present have other codes."""
     pasts = [graph.makers.get(node.input[past]) for _, past, _ in PARTS if past < len(node.input)]
     if not any(maker is not None and maker.input[0] in caches for maker in pasts):
         return None
@@ -193,7 +193,7 @@ def on_codes(graph: QdqGraph, node: Any, caches: Collection[str], domain: str) -
 def _check(
     graph: QdqGraph, node: Any, new: int, cache: Factor | None, token: Factor | None, present: Factor | None
 ) -> None:
-    """ModelError where past, new tokens and present are not codes of one type, scale and zero point."""
+    """Raises ModelError where past, new tokens and present are not codes of one type, scale and zero point."""
 
     def refuse(what: str) -> NoReturn:
         raise ModelError(f"{graph.model.name}: node {node_name(node)} (Attention): {what}")

@@ -59,7 +59,7 @@ def _composed(
     compose: Compose, *attributes: str, types: frozenset[DataType] = FLOAT, note: str = "",
     constant: tuple[int, ...] = (), **some: str,
 ) -> Operator:  # fmt: skip
-    """An operator that is a graph of others; `some`: attributes of which not all values are supported."""
+    """Returns an operator that is a graph of others; `some`: attributes of which not all values are supported."""
     return Operator(_refuse, {**dict.fromkeys(attributes, ALL), **some}, types, note, constant, compose)
 
 
@@ -382,7 +382,7 @@ text is refused.
 
 
 def coverage_page() -> str:
-    """The page."""
+    """Returns the page."""
     rows = []
     for name, row in OPERATORS.items():
         attributes = ", ".join(
@@ -398,7 +398,7 @@ def coverage_page() -> str:
 
 
 def _others(table: Mapping[str, Row]) -> str:
-    """Rows of another domain."""
+    """Returns rows of another domain."""
     return "".join(f"| {name} | {row.becomes} | {', '.join(row.attributes)} |\n" for name, row in table.items())
 
 

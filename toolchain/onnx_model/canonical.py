@@ -63,9 +63,9 @@ def canonical(
 
 
 def _outputs_as_tensors(graph: Any, info: Mapping[str, TensorInfo], rows: Container[str]) -> None:
-    """Outputs of text, or of dictionaries, are what operators of other domains have left of them. Where one is not
-    known, it is behind an operator that the importer refuses by name. Outputs of which the run decides how many rows
-    count have all that there can be, whatever the model says."""
+    """Converts outputs of text, or of dictionaries, to what operators of other domains have left of them. Where one is
+    not known, it is behind an operator that the importer refuses by name. Outputs of which the run decides how many
+    rows count have all that there can be, whatever the model says."""
     for value in graph.output:
         kind, shape_info = value.type.tensor_type.elem_type, info.get(value.name)
         other = kind in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING) or value.name in rows
@@ -77,7 +77,7 @@ def _outputs_as_tensors(graph: Any, info: Mapping[str, TensorInfo], rows: Contai
 
 
 def _without_optional_inputs(model: Any) -> None:
-    """Inputs that have a value are none: before version 4 of the file format every initializer was one."""
+    """Remove inputs that have a value: before version 4 of the file format every initializer was one."""
     initializers = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in initializers]
     if len(inputs) < len(model.graph.input):
@@ -87,8 +87,8 @@ def _without_optional_inputs(model: Any) -> None:
 
 
 def _constants_as_initializers(graph: Any, opsets: Sequence[Any], external: Mapping[str, Values]) -> None:
-    """Tensors of Constant nodes, and such in another shape: weights are found in one place. Those that layers share are
-    there once: exporters write an Identity for each further use."""
+    """Move tensors of Constant nodes, and such in another shape, to the initializers: weights are found in one place.
+    Those that layers share are there once: exporters write an Identity for each further use."""
     nodes_left, outputs = [], {value.name for value in graph.output}
     tensors, shared = {tensor.name: tensor for tensor in graph.initializer}, dict[str, str]()
     for node in graph.node:
@@ -128,7 +128,7 @@ def rename(node: Any, names: Names) -> None:
 
 
 def _constant_of(node: Any, tensors: Mapping[str, Any], opsets: Sequence[Any]) -> Any | None:
-    """The tensor that a node makes of constants."""
+    """Return the tensor that a node makes of constants."""
     if node.op_type == "Constant":
         values = [one.t for one in node.attribute if one.name == "value"]
         return onnx.TensorProto.FromString(values[0].SerializeToString()) if values else None
@@ -177,7 +177,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
         return list(self._live()) if self._follow else self._nodes
 
     def _count_outputs(self) -> None:
-        """Another output for each with more rows than count: how many do."""
+        """Add another output for each with more rows than count: how many do."""
         for name in [value.name for value in self._graph.output if value.name in self.rows]:
             number, count = self.rows[name].number, f"{name}{on_core.COUNT}"
             if number != count:
@@ -203,7 +203,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
                 ) from None
 
     def _visit(self, proto: Any, names: Names) -> None:
-        """A node of the graph or of a subgraph."""
+        """Visit a node of the graph or of a subgraph."""
         if names:
             proto = _renamed(proto, names)
         try:
@@ -223,13 +223,13 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
                 self._add(part)
 
     def _value(self, name: str) -> Values | None:
-        """The values of a tensor, where they are constant."""
+        """Return the values of a tensor, where they are constant."""
         if name in self.known or name not in self._initializers:
             return self.known.get(name)
         return np.asarray(numpy_helper.to_array(self._initializers[name]))
 
     def _decompose(self, proto: Any) -> None:
-        """The operators of ONNX that stand for one of another domain."""
+        """Add the operators of ONNX that stand for one of another domain."""
         proto, constants = self._close_inputs(proto), dict(self.known)
         for name in proto.input:
             if name in self._external:
@@ -250,7 +250,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
             self._add(node)
 
     def _add(self, proto: Any) -> None:
-        """A node with the names of the graph."""
+        """Add a node with the names of the graph."""
         if self._follow and proto.domain in _ONNX:
             if self._sequence(proto) or self._open_slice(proto):
                 return
@@ -275,7 +275,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
         self._decompose(helper.make_node("Compress", [data, condition], [name], name, axis=axis))
 
     def _live(self) -> Iterator[Any]:
-        """The nodes that an output depends on."""
+        """Yield the nodes that an output depends on."""
         live_names = {value.name for value in self._graph.output}
         nodes = []
         for proto in reversed(self._nodes):
@@ -286,7 +286,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
 
 
 def _renamed(proto: Any, names: Names) -> Any:
-    """A node of a subgraph with the names of the graph."""
+    """Return a node of a subgraph with the names of the graph."""
     node = NodeProto.FromString(proto.SerializeToString())
     for field in (node.input, node.output):
         for index, name in enumerate(field):

@@ -43,14 +43,15 @@ class Shared:
         """Names of the outputs, how many nodes there were with it, and the last of them, by `key`."""
 
     def tensor(self, tensor: Any, name: str) -> str:
-        """The name of an equal tensor before it, or its own."""
+        """Returns the name of an equal tensor before it, or its own."""
         plain = TensorProto.FromString(tensor.SerializeToString())
         plain.ClearField("name")
         return self._tensors.setdefault(hashlib.sha256(plain.SerializeToString()).digest(), name)
 
     @staticmethod
     def key(node: Any, names: Mapping[str, str]) -> bytes | None:
-        """Equal for nodes of subgraphs that make the same; None: this one stays. `names`: those of its inputs."""
+        """Returns a key, equal for nodes of subgraphs that make the same; None: this one stays. `names`: those of its
+        inputs."""
         if node.op_type in _UNSHARED or any(graph.output for graph in subgraphs(node)):
             return None  # a subgraph reads tensors of the step by names that are no inputs
         plain = NodeProto.FromString(node.SerializeToString())
@@ -68,7 +69,7 @@ class Shared:
         return outputs if count <= len(self._nodes) and self._nodes[count - 1] is last else None
 
     def add(self, key: bytes | None, outputs: list[str], before: int) -> None:
-        """A node that is among the nodes now, of which there were so many before it."""
+        """Adds a node that is among the nodes now, of which there were so many before it."""
         if key is not None and len(self._nodes) > before:
             self._entries[key] = outputs, len(self._nodes), self._nodes[-1]
 
@@ -103,10 +104,11 @@ class ControlFlow(OpenRows):
 
     @abstractmethod
     def _visit(self, proto: Any, names: Names) -> None:
-        """A node of the graph or of a subgraph."""
+        """Visits a node of the graph or of a subgraph."""
 
     def _if(self, proto: Any, names: Names) -> None:
-        """The branch that the condition chooses; both, where the run decides and their results have the same shapes."""
+        """Expands an If to the branch that the condition chooses; both, where the run decides and their results have
+        the same shapes."""
         condition = proto.input[0]
         if condition not in self.known:
             self._both(proto, names)
@@ -118,7 +120,7 @@ class ControlFlow(OpenRows):
                 self._add(helper.make_node("Identity", [inner], [outer]))
 
     def _both(self, proto: Any, names: Names) -> None:
-        """Both branches, and a choice between their results."""
+        """Expands both branches, and a choice between their results."""
         condition, prefix = proto.input[0], self._prefix(proto)
         branches = [self._inlined(_branch(proto, yes), f"{prefix}{yes}/", dict(names)) for yes in (True, False)]
         self._in_one_shape(branches, prefix)
@@ -238,7 +240,7 @@ class ControlFlow(OpenRows):
 
     @staticmethod
     def _placed(attributes: Mapping[str, Any], name: str, count: int) -> list[int]:
-        """A list of numbers of a Scan, by default zeros."""
+        """Returns a list of numbers of a Scan, by default zeros."""
         return list(attributes.get(name) or [0] * count)
 
     def _own(self, name: str, alias: str) -> str:
@@ -253,14 +255,14 @@ class ControlFlow(OpenRows):
         self._add(helper.make_node("Concat", rows, [outer], axis=axis))
 
     def _trips(self, inputs: Sequence[str]) -> tuple[int | None, bool]:
-        """(number of steps if there is one, whether the first is made)."""
+        """Returns (number of steps if there is one, whether the first is made)."""
         steps = int(self.known[inputs[0]].reshape(-1)[0]) if inputs[0] else None
         return steps, not inputs[1] or bool(self.known[inputs[1]].reshape(-1)[0])
 
     def _open_loop(self, proto: Any, body: Any, names: Names) -> None:
-        """A Loop of which the run decides how many steps count: as many as there can be, and behind each a choice
-        between what it leaves and what was there. What each step leaves beside the state are rows of which so many
-        count.
+        """Unrolls a Loop of which the run decides how many steps count: as many as there can be, and behind each a
+        choice between what it leaves and what was there. What each step leaves beside the state are rows of which so
+        many count.
 
         A step that is made for certain needs no choice, so that the state may have another shape behind it. What a
         step leaves as a number that is known before the run is that in the next step, which counts only behind
@@ -313,7 +315,7 @@ class ControlFlow(OpenRows):
             self._add_output(self._node("Reshape", [flag, one], f"{node_name(proto)}{UNFINISHED}"))
 
     def _room_for(self, proto: Any, max_steps: int, each: int) -> None:
-        """ModelError: as many steps of so many nodes are too many. What follows has the room of a step or more."""
+        """Raises ModelError for too many steps of so many nodes. What follows has the room of a step or more."""
         limit = self._most_nodes()
         fit = (limit - len(self._nodes)) // each + 1
         if max_steps > fit + 1:
@@ -323,7 +325,7 @@ class ControlFlow(OpenRows):
             )  # fmt: skip
 
     def _most(self, proto: Any, inputs: Sequence[str]) -> int:
-        """The steps that there can be."""
+        """Returns the steps that there can be."""
         bound = self._bound(inputs[0]) if inputs[0] else None
         bound = MAX_STEPS + 1 if bound is None else bound
         max_steps = min(self._steps.get(node_name(proto), bound), bound)
@@ -367,7 +369,7 @@ class ControlFlow(OpenRows):
         return self._constant_of(f"{prefix}axis", [0])
 
     def _inlined(self, graph: Any, prefix: str, names: dict[str, str]) -> list[str]:
-        """The nodes of a subgraph in the place of the node that has it; what its outputs are called."""
+        """Returns the nodes of a subgraph in the place of the node that has it; what its outputs are called."""
         for tensor in graph.initializer:
             names[tensor.name] = self._shared.tensor(tensor, prefix + tensor.name)
             copied = onnx.TensorProto.FromString(tensor.SerializeToString())
@@ -388,14 +390,14 @@ class ControlFlow(OpenRows):
         return [names.get(value.name, value.name) for value in graph.output]
 
     def _prefix(self, proto: Any) -> str:
-        """Before the names of a subgraph, another one for each node."""
+        """Returns a prefix for the names of a subgraph, another one for each node."""
         base = proto.name or proto.output[0]
         prefix = next(text for count in itertools.count() if (text := f"{base}{count or ''}/") not in self._prefixes)
         self._prefixes.add(prefix)
         return prefix
 
     def _advice(self, name: str) -> str:
-        """Inputs of the model, without weights, that decide a value."""
+        """Returns inputs of the model, without weights, that decide a value."""
         inputs, worklist, seen = set[str](), [name], set[str]()
         while worklist:
             tensor = worklist.pop()
@@ -414,5 +416,5 @@ class ControlFlow(OpenRows):
 
 
 def _branch(proto: Any, then: bool) -> Any:
-    """The graph of an If for a condition."""
+    """Returns the graph of an If for a condition."""
     return next(one.g for one in proto.attribute if one.name == ("then_branch" if then else "else_branch"))

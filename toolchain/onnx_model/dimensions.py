@@ -44,7 +44,7 @@ def given_inputs(model: Any, external: Collection[str]) -> dict[str, Any]:
 
 
 def dimension_name(dim: Any) -> str:
-    """The name of a dimension without a size; empty where it has none that can be written in an option."""
+    """Return the name of a dimension without a size; empty where it has none that can be written in an option."""
     text = "" if known_size(dim) else str(dim.dim_param)
     return text if text.strip("?- ") and not set(text) & set("=, ") else ""
 
@@ -90,7 +90,7 @@ def _bind_open(values: Collection[Any], value: Any, sizes: tuple[int, ...]) -> N
 
 
 def _clear(model: Any) -> None:
-    """Dimensions without a value, of what the model makes, follow from those of its inputs."""
+    """Clear dimensions without a value, of what the model makes, which follow from those of its inputs."""
     for value in (*model.graph.value_info, *model.graph.output):
         for dim in _dims(value):
             if not known_size(dim):
@@ -98,7 +98,7 @@ def _clear(model: Any) -> None:
 
 
 def _check(model: Any, name: str, inputs: Collection[Any]) -> None:
-    """ModelError where an input has no type or an open dimension."""
+    """Raise ModelError where an input has no type or an open dimension."""
     for value in inputs:
         kind = value.type.WhichOneof("value")
         if kind is None:
@@ -122,7 +122,7 @@ def _check(model: Any, name: str, inputs: Collection[Any]) -> None:
 
 
 def shape_text(value: Any) -> str:
-    """The shape of an onnx.ValueInfoProto, with the names of its open dimensions."""
+    """Return the shape of an onnx.ValueInfoProto, with the names of its open dimensions."""
     if not value.type.tensor_type.HasField("shape"):
         return "no shape"
     named = [dim.dim_value if known_size(dim) else dim.dim_param or "?" for dim in _dims(value)]

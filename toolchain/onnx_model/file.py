@@ -47,7 +47,7 @@ class ModelFile(NamedTuple):
 
 
 def read_file(path: Path) -> ModelFile:
-    """The model in a file. ModelError: why there is none, in one line."""
+    """Return the model in a file. ModelError: why there is none, in one line."""
     data = _content(path)
     if bytes(data[: len(_POINTER)]) == _POINTER:
         raise ModelError(f"{path}: a pointer of Git LFS, not the model itself: git lfs pull brings it")
@@ -76,7 +76,7 @@ def read_file(path: Path) -> ModelFile:
 
 
 def _content(path: Path) -> Any:
-    """The bytes of a file; of a large one, a map. ModelError: it cannot be read."""
+    """Return the bytes of a file; of a large one, a map. ModelError: it cannot be read."""
     try:
         check_input(path, MAX_MODEL)
         if path.stat().st_size < MAPPED:
@@ -88,12 +88,12 @@ def _content(path: Path) -> Any:
 
 
 def _whole(data: Any, stored: Stored) -> Any:
-    """The tensor with its values."""
+    """Return the tensor with its values."""
     return onnx.TensorProto.FromString(bytes(data[stored.start : stored.end]))
 
 
 def _values_inside(data: Any, stored: Stored) -> Values:
-    """The values of a tensor where they lie, unless their elements are no whole bytes."""
+    """Return the values of a tensor where they lie, unless their elements are no whole bytes."""
     if byte_size(stored.tensor) != stored.size:
         return np.asarray(numpy_helper.to_array(_whole(data, stored)))
     kind = helper.tensor_dtype_to_np_dtype(stored.tensor.data_type)
@@ -111,7 +111,7 @@ def give_back(arrays: Iterable[Values]) -> None:
 
 
 def external_files(path: Path) -> list[Path]:
-    """The files of a model's external data, each once. ModelError as `read_file`."""
+    """Return the files of a model's external data, each once. ModelError as `read_file`."""
     proto = _parsed(path, without_values(_content(path), SMALL)[0])
     tensors = (*proto.graph.initializer, *_inner(proto))
     infos = (ExternalDataInfo(tensor) for tensor in tensors if uses_external_data(tensor))
@@ -125,7 +125,7 @@ def one_line(error: Exception) -> str:
 
 
 def _parsed(path: Path, data: bytes) -> Any:
-    """The protobuf in the bytes of a file. ModelError: it is none."""
+    """Return the protobuf in the bytes of a file. ModelError: it is none."""
     try:
         model = onnx.load_model_from_string(data)
         for node in model.graph.node:
@@ -163,12 +163,12 @@ def _of_nodes(nodes: Any) -> Iterator[Any]:
 
 
 def byte_size(tensor: Any) -> int:
-    """Bytes of the values of a tensor whose elements are whole bytes."""
+    """Return bytes of the values of a tensor whose elements are whole bytes."""
     return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
 
 
 def _values(tensor: Any, folder: Path) -> Values:
-    """The values of an external tensor: mapped where its elements are whole bytes, else read."""
+    """Return the values of an external tensor: mapped where its elements are whole bytes, else read."""
     dtype, size = helper.tensor_dtype_to_np_dtype(tensor.data_type), byte_size(tensor)
     location = {entry.key: entry.value for entry in tensor.external_data}
     if int(location.get("length", size)) != size:
@@ -197,7 +197,7 @@ def _load_external(tensor: Any, folder: Path) -> None:
 
 
 def _exchange(graph: Any, tensors: list[Any]) -> None:
-    """Inputs in the place of initializers."""
+    """Exchange initializers for inputs."""
     inputs = {value.name for value in graph.input}
     names = {tensor.name for tensor in tensors}
     graph.input.extend(

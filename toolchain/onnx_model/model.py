@@ -78,7 +78,7 @@ class OnnxModel:
         return [value.name for value in self.graph.output]
 
     def whole(self) -> "OnnxModel":
-        """The model with all initializers in its protobuf. ModelError where they are too large for one."""
+        """Returns the model with all initializers in its protobuf. ModelError where they are too large for one."""
         if not self.external:
             return self
         size = sum(values.nbytes for values in self.external.values()) + self.proto.ByteSize()
@@ -119,7 +119,7 @@ def prepare(
     constants: Mapping[str, float] | None = None,
     arrays: Mapping[str, tuple[int, ...]] | None = None,
 ) -> OnnxModel:
-    """A model in memory, checked, in canonical form, with its shapes inferred.
+    """Returns a model in memory, checked, in canonical form, with its shapes inferred.
 
     `shapes`: shapes of inputs by name, sizes of dimensions by theirs, and by the name of a Loop the most steps that it
     makes; `constants`: inputs of one element whose value is fixed; `external` as in OnnxModel; `arrays`: shapes of
@@ -171,7 +171,7 @@ def prepare(
 
 
 def _empty_inputs_as_constants(model: Any) -> None:
-    """Inputs without elements, such as the past of a first step, are known: nobody gives them."""
+    """Makes inputs without elements constants, such as the past of a first step: nobody gives them."""
     names = {tensor.name for tensor in model.graph.initializer}
     remaining = list[Any]()
     for value in model.graph.input:
@@ -188,8 +188,8 @@ def _empty_inputs_as_constants(model: Any) -> None:
 
 
 def _without_weights(model: Any) -> Any:
-    """The model with inputs in the place of large initializers: onnx writes a model into bytes and back for each thing
-    that is asked of it, and shapes follow from the values of small ones."""
+    """Returns the model with inputs in the place of large initializers: onnx writes a model into bytes and back for
+    each thing that is asked of it, and shapes follow from the values of small ones."""
     small, large = list[Any](), list[Any]()
     for tensor in model.graph.initializer:
         (large if len(tensor.raw_data) > SMALL else small).append(tensor)
@@ -204,7 +204,7 @@ def _without_weights(model: Any) -> Any:
 
 
 def _check(model: Any) -> None:
-    """onnx.checker, which wants a shape of every output, as exporters need not write it. Raises what it raises."""
+    """Runs onnx.checker, which wants a shape of every output, as exporters need not write it. Raises what it raises."""
     missing = [one for one in model.graph.output if not one.type.tensor_type.HasField("shape")]
     for value in missing:
         value.type.tensor_type.shape.SetInParent()
@@ -214,7 +214,7 @@ def _check(model: Any) -> None:
 
 
 def _check_by_onnx(model: Any, name: str) -> None:
-    """ModelError where a model breaks ONNX's own rules, which was not looked at before it failed otherwise."""
+    """Raises ModelError where a model breaks ONNX's own rules, which was not looked at before it failed otherwise."""
     try:
         _check(_without_weights(model))
     except Exception as error:
@@ -230,7 +230,7 @@ def _name_graphs(graph: Any) -> None:
 
 
 def _inferred(model: Any) -> Any:
-    """The model with the shapes of its tensors. What an exporter has written of them does not count where it is
+    """Returns the model with the shapes of its tensors. What an exporter has written of them does not count where it is
     wrong."""
     _check_frames(model)
     options = {"check_type": True, "strict_mode": True, "data_prop": not _has_long_vectors(model)}
@@ -248,8 +248,8 @@ def _inferred(model: Any) -> Any:
 
 
 def _complete(model: Any) -> None:
-    """Type and shape of every tensor that ONNX's inference over the whole model leaves open, where they follow from
-    constants and other shapes: it loses those behind a Slice, an Expand or a Range of computed limits."""
+    """Completes type and shape of every tensor that ONNX's inference over the whole model leaves open, where they
+    follow from constants and other shapes: it loses those behind a Slice, an Expand or a Range of computed limits."""
     graph = model.graph
     values = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
     info = {name: value_info for name, value in values.items() if (value_info := tensor_info(value)) is not None}
@@ -291,8 +291,8 @@ def _drop_copies(graph: Any) -> None:
 
 
 def _check_frames(model: Any) -> None:
-    """ModelError where a signal is shorter than a frame of its STFT: onnx infers fewer than no frames, and an operator
-    behind them ends the process."""
+    """Raises ModelError where a signal is shorter than a frame of its STFT: onnx infers fewer than no frames, and an
+    operator behind them ends the process."""
     for index, node in enumerate(model.graph.node):
         if node.op_type == "STFT":
             part = onnx.ModelProto()
@@ -308,7 +308,8 @@ def _check_frames(model: Any) -> None:
 
 
 def _check_functions(model: Any, name: str) -> None:
-    """ModelError where functions of a model call themselves, or become too many nodes in the place of their calls."""
+    """Raises ModelError where functions of a model call themselves, or become too many nodes in the place of their
+    calls."""
     functions = {(one.domain, one.name): one.node for one in model.functions}
     sizes: dict[tuple[str, str], int] = {}
 
@@ -349,7 +350,7 @@ def _has_long_vectors(model: Any) -> bool:
 
 
 def _fix(model: Any, name: str, constants: Mapping[str, float], external: Mapping[str, Values]) -> None:
-    """Inputs of one element become constants."""
+    """Makes inputs of one element constants."""
     inputs = dimensions.given_inputs(model, external)
     for key, value in constants.items():
         info = tensor_info(inputs[key]) if key in inputs else None
@@ -373,7 +374,7 @@ def _values(tensor: Any, name: str) -> Values:
 
 
 def opset_of(model: Any) -> int:
-    """The operator set of an onnx.ModelProto; 0: it names none."""
+    """Returns the operator set of an onnx.ModelProto; 0: it names none."""
     return next((int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
 
 
@@ -397,8 +398,8 @@ _DIVIDES = ("QuantizeLinear",)
 
 
 def check_scale(model: OnnxModel, proto: Any, name: str, values: Values, *, divides: bool = False) -> None:
-    """ModelError where the scale `name` of a node is not finite, or where it divides, as that of QuantizeLinear does,
-    is 0 or so small that its inverse is not finite."""
+    """Raises ModelError where the scale `name` of a node is not finite, or where it divides, as that of QuantizeLinear
+    does, is 0 or so small that its inverse is not finite."""
     wide = np.asarray(values).astype(np.float64).reshape(-1)
     divides = divides or proto.op_type in _DIVIDES
     wrong = wide[~np.isfinite(wide) | ((np.abs(wide) < _LEAST) if divides else False)]

@@ -62,7 +62,7 @@ class OpenRows(OpenShapes):
             raise ModelError(_JOINS.format(opened[0])) from None
 
     def _opened(self, proto: Any) -> list[str]:
-        """Inputs that are such tensors."""
+        """Return inputs that are such tensors."""
         return [name for name in proto.input if name in self.rows]
 
     def _follow_rows(self, proto: Any) -> bool:
@@ -87,7 +87,7 @@ class OpenRows(OpenShapes):
     # -- pieces --------------------------------------------------------------------------------------------------------
 
     def _begin(self, name: str, axis: int, count: str) -> None:
-        """A tensor has rows of which so many count."""
+        """Begin the rows of a tensor, of which so many count."""
         self.rows[name] = ValidRows(count, axis)
         self.known.pop(name, None)  # of what counts only the run knows how much there is
         if count not in self.known:
@@ -96,8 +96,8 @@ class OpenRows(OpenShapes):
             self._limits[count] = np.zeros_like(room), np.minimum(max_count, room)
 
     def _as_many(self, source: str, name: str, axis: int) -> ValidRows:
-        """Rows of a tensor that is made of another's; rows of several dimensions may be one, and the other way
-        round."""
+        """Return the rows of a tensor that is made of another's; rows of several dimensions may be one, and the other
+        way round."""
         room, size = self.info[source].shape[self.rows[source].axis], self.info[name].shape[axis]
         count = self.rows[source].number
         if size > room:
@@ -117,7 +117,7 @@ class OpenRows(OpenShapes):
         return mask
 
     def _fill(self, name: str, value: float, label: str) -> str:
-        """The tensor with a number in rows that do not count."""
+        """Return the tensor with a number in rows that do not count."""
         kind = _kind(self.info[name])
         if kind == np.bool_:
             return self._plain("And", [name, self._mask(name)], f"{label}/filled")
@@ -146,7 +146,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _fill_shape(self, proto: Any) -> bool:
-        """ConstantOfShape, Expand."""
+        """Follow ConstantOfShape, Expand."""
         expands, out = proto.op_type == "Expand", proto.output[0]
         room = self._room(proto.input[int(expands)])
         if room is None:
@@ -216,7 +216,7 @@ class OpenRows(OpenShapes):
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _elementwise(self, proto: Any) -> bool:
-        """Rows of operands that have room for more than others are cut."""
+        """Follow an operator on elements: rows of operands that have room for more than others are cut."""
         rank = max(len(self.info[name].shape) for name in proto.input if name in self.info)
         opened = {name: rank - len(self.info[name].shape) + self.rows[name].axis for name in proto.input
                   if name in self.rows}  # fmt: skip
@@ -236,7 +236,7 @@ class OpenRows(OpenShapes):
         return self._open_rows(node)
 
     def _cut(self, name: str, size: int, label: str) -> str:
-        """The first rows of a tensor."""
+        """Return the first rows of a tensor."""
         bounds = [self._constant_of(f"{label}/{bound}", [value])
                   for bound, value in (("start", 0), ("end", size), ("axis", self.rows[name].axis))]  # fmt: skip
         self._plain("Slice", [name, *bounds], label)
@@ -250,7 +250,7 @@ class OpenRows(OpenShapes):
         return self._plain("Where", [negative, ahead, places], f"{out}/{label}")
 
     def _gather(self, proto: Any) -> bool:
-        """Rows from the end are counted from the last that counts."""
+        """Follow a Gather: rows from the end are counted from the last that counts."""
         data, places = proto.input
         if data not in self.rows or _axis_of(proto, len(self.info[data].shape), 0) != self.rows[data].axis:
             return self._vector(proto)
@@ -361,7 +361,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _concat(self, proto: Any) -> bool:
-        """Rows that count, of all operands one behind the other."""
+        """Follow a Concat: rows that count, of all operands one behind the other."""
         out, rank = proto.output[0], len(self.info[proto.input[0]].shape)
         axis = _axis_of(proto, rank, 0)
         opened = self._opened(proto)
@@ -381,10 +381,10 @@ class OpenRows(OpenShapes):
 
     @abstractmethod
     def _compress(self, data: str, condition: str, name: str, axis: int) -> None:
-        """The rows for which a condition holds."""
+        """Follow a Compress: the rows for which a condition holds."""
 
     def _reduce(self, proto: Any) -> bool:
-        """A reduction: rows that do not count change nothing."""
+        """Follow a reduction: rows that do not count change nothing."""
         x = proto.input[0]
         if x not in self.rows:
             return False
@@ -412,7 +412,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _mean(self, proto: Any) -> bool:
-        """A sum over as many rows as count."""
+        """Follow a mean: a sum over as many rows as count."""
         out = proto.output[0]
         node = _copy(proto)
         node.op_type, node.output[0] = "ReduceSum", f"{out}/sum"
@@ -434,7 +434,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _scatter(self, proto: Any) -> bool:
-        """Rows of updates that do not count go to a row behind the others, which is cut off."""
+        """Follow a scatter: rows of updates that do not count go to a row behind the others, which is cut off."""
         data, places, updates = proto.input
         along, out = self.rows.get(places), proto.output[0]
         axis = _axis_of(proto, len(self.info[data].shape), 0) if proto.op_type == "ScatterElements" else 0
@@ -497,7 +497,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _close_inputs(self, proto: Any) -> Any:
-        """An operator that searches for rows, with none among the rows that do not count."""
+        """Return an operator that searches for rows, with none among the rows that do not count."""
         node = _copy(proto)
         for at, value in _NOTHING.get(proto.op_type, {}).items():
             if at < len(proto.input) and proto.input[at] in self.rows:
@@ -546,7 +546,7 @@ def _axis_of(proto: Any, rank: int, usual: int) -> int:
 
 
 def _axis(proto: Any, at: int, axis: int, info: Mapping[str, TensorInfo]) -> int | None:
-    """The dimension of the output that has the rows of input `at`; None: there is none."""
+    """Return the dimension of the output that has the rows of input `at`; None: there is none."""
     kind, shape = proto.op_type, info[proto.input[at]].shape
     attributes = _attributes(proto)
     if kind in APART or kind == "Expand":

@@ -72,12 +72,12 @@ class OpenShapes(ABC):
             self._limits[proto.output[0]] = np.minimum.reduce(results), np.maximum.reduce(results)
 
     def _limits_of(self, name: str) -> Limits | None:
-        """The limits of the elements of a tensor, as far as they are known."""
+        """Return the limits of the elements of a tensor, as far as they are known."""
         return (self.known[name],) * 2 if name in self.known else self._limits.get(name)
 
     def _elements(self, name: str) -> list[int | str]:
-        """Elements of a vector: numbers that are known, and a tensor of one element for each other; none where nothing
-        is known of them."""
+        """Return elements of a vector: numbers that are known, and a tensor of one element for each other; none where
+        nothing is known of them."""
         if name in self.known:
             return [int(value) for value in self.known[name].reshape(-1)]
         maker, info = self._makers.get(name), self.info.get(name)
@@ -89,7 +89,7 @@ class OpenShapes(ABC):
         return [element for part in parts for element in part] if all(parts) else []
 
     def _number_of(self, element: int | str, name: str) -> str:
-        """An element of a shape as a tensor of one number."""
+        """Return an element of a shape as a tensor of one number."""
         if isinstance(element, int):
             return self._constant_of(name, [element])
         if self.info[element] == TensorInfo("INT64", (1,)):
@@ -98,15 +98,15 @@ class OpenShapes(ABC):
         return self._plain("Cast", [flat], name, to=onnx.TensorProto.INT64)
 
     def _bound(self, element: int | str) -> int | None:
-        """The most that an element can be; None: it is not known."""
+        """Return the most that an element can be; None: it is not known."""
         if isinstance(element, int):
             return element
         limits = self._limits_of(element)
         return None if limits is None else int(limits[1].reshape(-1)[0])
 
     def _room(self, name: str) -> tuple[list[int], int, str] | None:
-        """(the most that a shape can be, the dimension that the run decides, the tensor of that); None: it decides
-        none, or several."""
+        """Return (the most that a shape can be, the dimension that the run decides, the tensor of that); None: it
+        decides none, or several."""
         values = self._elements(name) if name not in self.known else []
         bounds = [self._bound(element) for element in values]
         open_places = [at for at, element in enumerate(values) if isinstance(element, str)]
@@ -148,7 +148,7 @@ class OpenShapes(ABC):
         return True
 
     def _equal(self, proto: Any, values: Elements) -> bool:
-        """Equal, of sizes that only the run knows and numbers below 0."""
+        """Follow an Equal of sizes that only the run knows and numbers below 0."""
         if len(values[0]) != len(values[1]):
             return False
         pairs = list(zip(*values, strict=True))

@@ -34,7 +34,7 @@ class Draft:
         self.after: list[Any] = []
 
     def take(self, name: str, otherwise: Any = None) -> Any:
-        """The value of an attribute, which the node has no longer."""
+        """Take the value of an attribute, which the node has no longer."""
         for index, one in enumerate(self.proto.attribute):
             if one.name == name:
                 value = helper.get_attribute_value(one)
@@ -53,7 +53,7 @@ class Draft:
             self.proto.attribute.append(helper.make_attribute(name, value))
 
     def constant(self, index: int, values: Any) -> None:
-        """Values as an input."""
+        """Add values as an input."""
         while len(self.proto.input) <= index:
             self.proto.input.append("")
         name = f"{self.proto.output[0]}/input{index}"
@@ -62,7 +62,7 @@ class Draft:
         self.proto.input[index] = name
 
     def like(self, index: int, value: float) -> None:
-        """A number of the type of the first input as an input."""
+        """Add a number of the type of the first input as an input."""
         self.constant(index, np.array(value, np.float32))
         plain = self.proto.input[index]
         self.proto.input[index] = f"{plain}/cast"
@@ -80,7 +80,7 @@ class Rule(NamedTuple):
 
 
 def _input(name: str, index: int) -> Callable[[Draft], None]:
-    """An attribute of integers that has become an input."""
+    """Return the rewrite of an attribute of integers that has become an input."""
 
     def rewrite(draft: Draft) -> None:
         values = draft.take(name)
@@ -131,7 +131,8 @@ def _batch_normalization(draft: Draft) -> None:
 
 
 def _resize(draft: Draft) -> None:
-    """Opset 10 takes steps from the first pixel; nearest is the pixel below, and of a smaller image the one above."""
+    """Rewrite Resize: opset 10 takes steps from the first pixel; nearest is the pixel below, and of a smaller image the
+    one above."""
     scales = draft.known(draft.proto.input[1])
     draft.put(coordinate_transformation_mode="asymmetric", nearest_mode="floor")
     draft.proto.input.insert(1, "")
@@ -166,7 +167,7 @@ def _scatter(draft: Draft) -> None:
 
 
 def _softmax(draft: Draft) -> None:
-    """Before opset 13 all dimensions from the axis on are one."""
+    """Rewrite Softmax: before opset 13 all dimensions from the axis on are one."""
     x, y, axis = draft.proto.input[0], draft.proto.output[0], draft.attribute("axis", 1)
     flat, rows, shape = (f"{y}/{name}" for name in ("flat", "of_rows", "shape"))
     draft.before.append(helper.make_node("Flatten", [x], [flat], f"{draft.proto.name}/flat", axis=axis))
@@ -208,12 +209,12 @@ def _dft(draft: Draft) -> None:
 
 
 def _mean_variance(draft: Draft) -> None:
-    """Written out, because the inference of shapes misses the default that the operator has."""
+    """Write MeanVarianceNormalization out, because the inference of shapes misses the default that the operator has."""
     draft.put(axes=draft.attribute("axes", [0, 2, 3]))
 
 
 def _stft(draft: Draft) -> None:
-    """Written out, because the inference of shapes takes another default than the operator has."""
+    """Write STFT out, because the inference of shapes takes another default than the operator has."""
     draft.put(onesided=draft.attribute("onesided", 1))
 
 
@@ -248,7 +249,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
 
 
 def raised(proto: Any, version: int, constant_of: Known) -> list[Any]:
-    """The nodes that stand for one of operator set `version` in set `NEWEST`. ModelError: it has no such form."""
+    """Return the nodes that stand for one of operator set `version` in set `NEWEST`. ModelError: it has no such
+    form."""
     if version >= NEWEST or proto.domain not in ("", "ai.onnx"):
         return [proto]
     rules = [rule for rule in RULES.get(proto.op_type, ()) if rule.version > version]

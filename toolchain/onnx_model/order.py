@@ -30,8 +30,8 @@ def in_order(graph: Any) -> None:
 
 
 def constants_late(nodes: Sequence[Any], constants: Collection[str]) -> list[Any]:
-    """Nodes in order, with those that read nothing but `constants`, and what such nodes make, right before the first
-    that reads them: some exporters make all weights in front, and they need not be held together."""
+    """Return nodes in order, with those that read nothing but `constants`, and what such nodes make, right before the
+    first that reads them: some exporters make all weights in front, and they need not be held together."""
     reads, constants_known = [_reads(node) for node in nodes], set(constants)
     places, first = list(range(len(nodes))), dict[str, int]()
     constant = []
@@ -55,7 +55,7 @@ def _reads(node: Any) -> set[str]:
 
 
 def _order(needs: list[set[int]]) -> list[int]:
-    """Indices, each behind those that it needs; those in a circle, and behind one, are left out."""
+    """Return indices, each behind those that it needs; those in a circle, and behind one, are left out."""
     users: list[list[int]] = [[] for _ in needs]
     for index, before in enumerate(needs):
         for one in before:

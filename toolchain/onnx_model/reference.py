@@ -60,12 +60,12 @@ ROUNDINGS = {"FLOAT16": RoundToHalf, "BFLOAT16": RoundToBfloat}
 
 
 def reference(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """The outputs of a model by onnx.reference."""
+    """Executes a model by onnx.reference; returns its outputs."""
     return evaluated(model.proto, model.outputs, {**model.external, **inputs})
 
 
 def exact(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """The same in double precision, of tensors of 16 bits too: what tells which of two results in fp32 or narrower is
+    """Executes in double precision, of tensors of 16 bits too: what tells which of two results in fp32 or narrower is
     the nearer one. Raises what onnx.reference raises for operators that it has in fp32 only."""
     wide = {
         name: values.astype(np.float64) if values.dtype in FLOATS.values() else values
@@ -93,14 +93,14 @@ def in_single(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Value
 
 
 def _rounding(model: OnnxModel, name: str) -> str:
-    """The operator that rounds a tensor to its type."""
+    """Returns the operator that rounds a tensor to its type."""
     info = model.info.get(name)
     return ROUNDINGS.get(info.type if info else "", RoundToSingle).__name__
 
 
 def rounded_otherwise(model: OnnxModel, seed: int = 3) -> OnnxModel:
-    """The model with every weight moved by up to half of one rounding to its type: what a result cannot be told from.
-    Tensors of up to NUMBERS elements stay as they are: they may be factors of a size."""
+    """Returns the model with every weight moved by up to half of one rounding to its type: what a result cannot be told
+    from. Tensors of up to NUMBERS elements stay as they are: they may be factors of a size."""
     random = np.random.default_rng(seed)
 
     def moved(values: Values, kind: np.dtype[Any]) -> Values:
@@ -121,7 +121,7 @@ def rounded_otherwise(model: OnnxModel, seed: int = 3) -> OnnxModel:
 
 
 def in_double(proto: Any) -> Any:
-    """The model with DOUBLE in the place of FLOAT, FLOAT16 and BFLOAT16 everywhere."""
+    """Returns the model with DOUBLE in the place of FLOAT, FLOAT16 and BFLOAT16 everywhere."""
     double = onnx.TensorProto.DOUBLE
     changed = onnx.ModelProto()
     changed.CopyFrom(proto)
@@ -143,8 +143,8 @@ def in_double(proto: Any) -> Any:
 def evaluated(
     proto: Any, names: Collection[str], inputs: Mapping[str, Values], operators: Sequence[type[OpRun]] = ()
 ) -> dict[str, Values]:
-    """Tensors of an onnx.ModelProto by name; its external data counts among its inputs. `operators`: in place of those
-    of onnx.reference.
+    """Returns tensors of an onnx.ModelProto by name; its external data counts among its inputs. `operators`: in place
+    of those of onnx.reference.
 
     The nodes are computed `TOGETHER` at a time, and what none of those to come reads is forgotten: ReferenceEvaluator
     keeps all that a model makes.
@@ -177,18 +177,18 @@ def evaluated(
 
 
 def _reads(node: Any) -> set[str]:
-    """The tensors that a node reads, in its subgraphs too."""
+    """Returns the tensors that a node reads, in its subgraphs too."""
     return {*node.input, *(name for graph in subgraphs(node) for one in graph.node for name in _reads(one))}
 
 
 def rounded(proto: Any) -> list[str]:
-    """The tensors that QUANTIZERS make: codes, and scale and zero point where the run computes them."""
+    """Returns the tensors that QUANTIZERS make: codes, and scale and zero point where the run computes them."""
     return [name for node in proto.graph.node if node.op_type in QUANTIZERS for name in node.output if name]
 
 
 def cut(proto: Any, names: Collection[str]) -> Any:
-    """The model that takes tensors of `rounded` as inputs, wherever they are read; what it makes itself has OWN behind
-    the name. Between them lies what it computes in floats."""
+    """Returns the model that takes tensors of `rounded` as inputs, wherever they are read; what it makes itself has OWN
+    behind the name. Between them lies what it computes in floats."""
     if not names:
         return proto
     changed = onnx.ModelProto()
@@ -200,7 +200,7 @@ def cut(proto: Any, names: Collection[str]) -> Any:
 
 
 def in_precision(model: OnnxModel, code: int) -> Any:
-    """The model with every tensor of floats rounded to the type `code` of ONNX: what arithmetic in that type
+    """Returns the model with every tensor of floats rounded to the type `code` of ONNX: what arithmetic in that type
     makes of the numbers."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model.proto)

@@ -28,7 +28,7 @@ class Sequences(ABC):
 
     @abstractmethod
     def _add(self, proto: Any) -> None:
-        """A node with the names of the graph."""
+        """Adds a node with the names of the graph."""
 
     @abstractmethod
     def _refuse(self, proto: Any, what: str) -> ModelError: ...
@@ -77,7 +77,7 @@ class Sequences(ABC):
         return self._lists[proto.input[0]]
 
     def _place(self, proto: Any, index: int, last: int, default: int) -> int:
-        """A position, from the front."""
+        """Returns a position, from the front."""
         if len(proto.input) <= index or not proto.input[index]:
             at = default
         elif proto.input[index] in self.known:
@@ -91,7 +91,7 @@ class Sequences(ABC):
         return at + count if at < 0 else at
 
     def _split(self, proto: Any, attributes: Mapping[str, Any]) -> tuple[str, ...]:
-        """The parts of a tensor along an axis; of one row each where nothing says how long they are."""
+        """Returns the parts of a tensor along an axis; of one row each where nothing says how long they are."""
         x, sizes = proto.input[0], proto.input[1] if len(proto.input) > 1 else ""
         if x not in self.info or (sizes and sizes not in self.known):
             raise self._refuse(proto, f"the shape of {x}, or its parts, are not known before the run: give the shapes "

@@ -109,7 +109,7 @@ class WholeScan:
         return len(self._info[name].shape) if name in self._info else None
 
     def _widened(self, name: str, rank: int, result: str) -> str:
-        """A tensor of all steps with dimensions of 1 behind the first one, as broadcasting adds them."""
+        """Returns a tensor of all steps with dimensions of 1 behind the first one, as broadcasting adds them."""
         axes = list(range(1, 1 + rank - self._ranks[name]))
         self._constant(f"{result}/axes", np.array(axes, np.int64))
         self.nodes.append(helper.make_node("Unsqueeze", [name, f"{result}/axes"], [result]))

@@ -33,8 +33,8 @@ class Stored(NamedTuple):
 
 
 def without_values(data: Buffer, small: int) -> tuple[bytes, list[Stored]]:
-    """A serialized onnx.ModelProto without the initializers whose raw data have more than `small` bytes, and those.
-    What is not encoded as protobuf says is all left as it is."""
+    """Returns a serialized onnx.ModelProto without the initializers whose raw data have more than `small` bytes, and
+    those. What is not encoded as protobuf says is all left as it is."""
     try:
         return _without_values(data, small)
     except (IndexError, ValueError):
@@ -70,7 +70,7 @@ class _Field(NamedTuple):
 
 
 def _stored(data: Buffer, tensor: _Field, small: int) -> Stored | None:
-    """A tensor with more than `small` bytes of raw data."""
+    """Returns a tensor with more than `small` bytes of raw data."""
     if tensor.end - tensor.content <= small:
         return None
     rest, raw = bytearray(), None
@@ -89,7 +89,7 @@ def _stored(data: Buffer, tensor: _Field, small: int) -> Stored | None:
 
 
 def _fields(data: Buffer, at: int, end: int) -> Iterator[_Field]:
-    """The fields of a message from byte `at` to `end`. ValueError: they do not end there."""
+    """Yields the fields of a message from byte `at` to `end`. ValueError: they do not end there."""
     while at < end:
         start = at
         key, at = _number(data, at)
@@ -109,7 +109,7 @@ def _fields(data: Buffer, at: int, end: int) -> Iterator[_Field]:
 
 
 def _number(data: Buffer, at: int) -> tuple[int, int]:
-    """A varint, and where it ends. ValueError: it has more than 64 bits."""
+    """Returns a varint, and where it ends. ValueError: it has more than 64 bits."""
     value = 0
     for shift in range(0, 64, 7):
         byte = data[at]

@@ -19,7 +19,7 @@ SIXTHS = {"alpha": 1 / 6, "beta": 0.5}
 
 
 def _line(node: NodeView) -> tuple[float, float]:
-    """Slope and offset of a HardSigmoid."""
+    """Returns slope and offset of a HardSigmoid."""
     return node.attribute("alpha", 0.2), node.attribute("beta", 0.5)
 
 
@@ -31,8 +31,8 @@ def not_by_sixths(node: NodeView) -> bool:
 
 
 def hard_sigmoid(parts: Parts) -> None:
-    """max(0, min(1, alpha x + beta)). Where beta is that of SIXTHS, it is the device's of 6 alpha x: the factor goes
-    into the weights of a product before it, and the rest behind its sum."""
+    """Composes max(0, min(1, alpha x + beta)). Where beta is that of SIXTHS, it is the device's of 6 alpha x: the
+    factor goes into the weights of a product before it, and the rest behind its sum."""
     alpha, beta = _line(parts.node)
     if beta == SIXTHS["beta"]:
         scaled = parts.make("Mul", parts.input(0), parts.number(6 * alpha))
@@ -48,7 +48,7 @@ def not_plain(node: NodeView) -> bool:
 
 
 def swish(parts: Parts) -> None:
-    """x Sigmoid(alpha x)."""
+    """Composes x Sigmoid(alpha x)."""
     x = parts.input(0)
     parts.result(
         "Mul", x, parts.make("Sigmoid", parts.make("Mul", x, parts.number(parts.node.attribute("alpha", 1.0))))
@@ -120,7 +120,7 @@ _PRODUCTS = 1 << 24
 
 
 def integer_power(parts: Parts) -> None:
-    """Powers of integers with constant exponents, bit by bit of these."""
+    """Composes powers of integers with constant exponents, bit by bit of these."""
     node = parts.node
     values = np.asarray(node.needed(1, "the exponent of an integer"))
     exponents = values.astype(np.int64)
@@ -139,7 +139,7 @@ def integer_power(parts: Parts) -> None:
 
 
 def whole_product(parts: Parts) -> None:
-    """A product of matrices of integers: all multiplications, and their sums."""
+    """Composes a product of matrices of integers: all multiplications, and their sums."""
     node = parts.node
     (*lead_a, m, k), (*lead_b, _, n) = (
         shape if len(shape) > 1 else (1, *shape) if index == 0 else (*shape, 1)
@@ -158,7 +158,7 @@ def whole_product(parts: Parts) -> None:
 
 
 def softplus(parts: Parts) -> None:
-    """max(x, 0) + log(1 + exp(-|x|)), which does not overflow."""
+    """Composes max(x, 0) + log(1 + exp(-|x|)), which does not overflow."""
     x, one = parts.input(0), parts.number(1)
     small = parts.make("Exp", parts.make("Neg", parts.make("Abs", x)))
     parts.result("Add", parts.make("Relu", x), parts.make("Log", parts.make("Add", small, one)))
@@ -169,7 +169,7 @@ def tangent(parts: Parts) -> None:
 
 
 def _axes(node: NodeView) -> list[int] | None:
-    """Axes of a reduction, counted from the front; None: there is nothing to reduce."""
+    """Returns axes of a reduction, counted from the front; None: there is nothing to reduce."""
     rank = len(node.shape(0))
     axes = node.needed(1, "axes").reshape(-1) if node.has(1) else np.zeros(0, np.int64)
     if not rank:
@@ -180,7 +180,7 @@ def _axes(node: NodeView) -> list[int] | None:
 
 
 def _turned(parts: Parts) -> str:
-    """The operator that turns the order around. Its own inverse; of integers, the smallest has no negative."""
+    """Returns the operator that turns the order around. Its own inverse; of integers, the smallest has no negative."""
     return "Neg" if np.dtype(parts.kind).kind == "f" else "BitwiseNot"
 
 
@@ -196,7 +196,7 @@ def arg_min(parts: Parts) -> None:
 
 
 def reduce_product(parts: Parts) -> None:
-    """Halves are multiplied until one row is left."""
+    """Composes a product by halves, which are multiplied until one row is left."""
     node, x, axes = parts.node, parts.input(0), _axes(parts.node)
     if axes is None:
         parts.result("Identity", x)
@@ -221,7 +221,7 @@ def mean(parts: Parts) -> None:
 
 
 def lp_normalization(parts: Parts) -> None:
-    """Divided by the norm along an axis; rows of zeros stay."""
+    """Composes LpNormalization: division by the norm along an axis; rows of zeros stay."""
     node, x = parts.node, parts.input(0)
     axis, p = node.axis(len(node.shape(0)), -1), int(node.attribute("p", 2))
     along = parts.integers(axis)
@@ -284,7 +284,7 @@ def _doubled_sums(parts: Parts, axis: int, size: int) -> None:
 
 
 def _moved(parts: Parts, x: str, axis: int, size: int, by: int, reverse: bool) -> str:
-    """The elements of an axis `by` places further, or nearer, with zeros where there were none."""
+    """Returns the elements of an axis `by` places further, or nearer, with zeros where there were none."""
     rank, by = len(parts.node.shape(0)), min(by, size)
     if by == size:
         return parts.make("Expand", parts.number(0), parts.integers(*parts.node.shape(0)))
@@ -295,7 +295,8 @@ def _moved(parts: Parts, x: str, axis: int, size: int, by: int, reverse: bool) -
 
 
 def einsum(parts: Parts) -> None:
-    """Products of two operands at a time: letters in both and in the result are a list of products."""
+    """Composes Einsum by products of two operands at a time: letters in both and in the result are a list of
+    products."""
     node = parts.node
     equation = str(node.attribute("equation")).replace(" ", "")
     inputs, arrow, right = equation.partition("->")
@@ -333,7 +334,7 @@ def einsum(parts: Parts) -> None:
 
 
 def _full(parts: Parts, index: int, term: str, sizes: dict[str, int]) -> str:
-    """An operand with whole dimensions where it has 1 for others."""
+    """Returns an operand with whole dimensions where it has 1 for others."""
     shape = [sizes[letter] for letter in term]
     if list(parts.node.shape(index)) == shape:
         return parts.input(index)
@@ -353,7 +354,7 @@ def _diagonal(parts: Parts, x: str, term: str, sizes: dict[str, int]) -> tuple[s
 
 
 def _summed(parts: Parts, x: str, term: str, kept_letters: set[str]) -> tuple[str, str]:
-    """Without the letters that nothing wants."""
+    """Sums over the letters that nothing wants."""
     axes = [at for at, letter in enumerate(term) if letter not in kept_letters]
     if not axes:
         return x, term
@@ -364,7 +365,7 @@ def _summed(parts: Parts, x: str, term: str, kept_letters: set[str]) -> tuple[st
 def _contracted(
     parts: Parts, first: tuple[str, str], second: tuple[str, str], output_letters: set[str], sizes: dict[str, int]
 ) -> tuple[str, str]:
-    """The product of two operands, and its letters."""
+    """Contracts two operands; returns the product and its letters."""
     a, left = _summed(parts, *first, output_letters | set(second[1]))
     b, right = _summed(parts, *second, output_letters | set(left))
     both = [letter for letter in left if letter in right]
@@ -389,7 +390,8 @@ MOST_ROWS = 6
 
 
 def determinant(parts: Parts) -> None:
-    """Row by row from the last: the determinants of the rows below, in all choices of as many columns."""
+    """Composes the determinant row by row from the last: the determinants of the rows below, in all choices of as many
+    columns."""
     node, shape = parts.node, parts.node.shape(0)
     size, count = shape[-1], math.prod(shape[:-2])
     if size > MOST_ROWS:
@@ -419,8 +421,8 @@ def zeros_differ(node: NodeView) -> bool:
 
 
 def integer_product(parts: Parts) -> None:
-    """(A - za) (B - zb) = (A - za) (B - z) - s (zb - z), where s are the sums of the rows of A - za and z is one number
-    for all columns."""
+    """Composes (A - za) (B - zb) as (A - za) (B - z) - s (zb - z), where s are the sums of the rows of A - za and z is
+    one number for all columns."""
     node, zeros = parts.node, parts.node.needed(3, "zero point")
     common = zeros.reshape(-1)[0]
     ones = parts.constant(np.ones((node.shape(1)[-2], 1), zeros.dtype))

@@ -24,7 +24,7 @@ class TensorInfo(NamedTuple):
 
 
 def type_name(code: int) -> str:
-    """A data type as ONNX calls it; a number that it does not know stays one."""
+    """Returns a data type as ONNX calls it; a number that it does not know stays one."""
     kinds = TensorProto.DataType
     return str(kinds.Name(code)) if code in kinds.values() else str(code)
 
@@ -35,7 +35,7 @@ def known_size(dim: Any) -> bool:
 
 
 def tensor_info(value: Any) -> TensorInfo | None:
-    """Type and shape of an onnx.ValueInfoProto; None where one of them is open."""
+    """Returns type and shape of an onnx.ValueInfoProto; None where one of them is open."""
     kind = value.type.tensor_type
     if not kind.elem_type or not kind.HasField("shape"):
         return None
@@ -50,7 +50,7 @@ def is_long_vector(shape: Sequence[int]) -> bool:
 
 
 def evaluate(proto: Any, feeds: Mapping[str, Values], opsets: Iterable[Any]) -> list[Values]:
-    """The outputs of a node whose inputs have these values. Raises what onnx.reference raises."""
+    """Returns the outputs of a node whose inputs have these values. Raises what onnx.reference raises."""
     kinds = {name: helper.np_dtype_to_tensor_dtype(values.dtype) for name, values in feeds.items()}
     graph = helper.make_graph(
         [proto], "constant",
@@ -107,7 +107,7 @@ class Propagation:
         self._opsets = opsets
 
     def follow_node(self, proto: Any) -> None:
-        """Shapes and values of a node's outputs, where they are known."""
+        """Follows shapes and values of a node's outputs, where they are known."""
         if proto.op_type in ("Shape", "Size") and proto.input[0] in self.info:
             whole = np.array(self.info[proto.input[0]].shape, np.int64)
             attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
@@ -133,14 +133,14 @@ class Propagation:
             return []
 
     def know(self, name: str, values: Values) -> None:
-        """A tensor with these values."""
+        """Records a tensor with these values."""
         self.known[name] = values
         self.info[name] = TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
 
 
 def _chosen(proto: Any, info: Mapping[str, TensorInfo], constants: Mapping[str, Values]) -> dict[str, TensorInfo]:
-    """The output of an operator that chooses elements, where ONNX's inference does not know its shape: Compress, of
-    which it does not read the condition, and GatherND that makes one number."""
+    """Returns the output of an operator that chooses elements, where ONNX's inference does not know its shape:
+    Compress, of which it does not read the condition, and GatherND that makes one number."""
     if proto.op_type not in ("Compress", "GatherND") or len(proto.input) != 2:
         return {}
     if not all(name in info or name in constants for name in proto.input):

@@ -13,7 +13,7 @@ from toolchain.onnx_nodes.view import NodeView
 
 
 def pad(parts: Parts) -> None:
-    """Rows of the image before and behind it, axis by axis; negative pads cut."""
+    """Composes Pad: rows of the image before and behind it, axis by axis; negative pads cut."""
     node, x = parts.node, parts.input(0)
     shape, mode = node.shape(0), node.attribute("mode", "constant")
     rank = len(shape)
@@ -39,7 +39,7 @@ def pad(parts: Parts) -> None:
 
 
 def _repeated(parts: Parts, x: str, axis: int, size: int, before: int, after: int, mode: str) -> str:
-    """The tensor with its own rows around it."""
+    """Returns the tensor with its own rows around it."""
     how = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}.get(mode)
     if how is None:
         parts.node.refuse(f"attribute mode={mode}: supported are constant, reflect, edge, wrap")
@@ -50,7 +50,7 @@ def _repeated(parts: Parts, x: str, axis: int, size: int, before: int, after: in
 
 
 def _taken(parts: Parts, x: str, axis: int, order: Values) -> str:
-    """Rows of an axis in an order: runs of neighbours are slices."""
+    """Returns rows of an axis in an order: runs of neighbours are slices."""
     runs = _runs([int(one) for one in order])
     if len(runs) > _RUNS:
         return parts.make("Gather", x, parts.constant(order.astype(np.int64)), axis=axis)
@@ -63,7 +63,7 @@ _RUNS = 16
 
 
 def _runs(order: list[int]) -> list[tuple[int, int, int]]:
-    """(first, step, count) of the stretches with steps of 1 or -1."""
+    """Returns (first, step, count) of the stretches with steps of 1 or -1."""
     runs: list[tuple[int, int, int]] = []
     for one in order:
         if runs:
@@ -82,7 +82,8 @@ def _runs(order: list[int]) -> list[tuple[int, int, int]]:
 
 
 def resize(parts: Parts) -> None:
-    """Axis by axis: a product with the weights of its pixels, or copies where each pixel comes from one."""
+    """Composes Resize axis by axis: a product with the weights of its pixels, or copies where each pixel comes from
+    one."""
     node, x = parts.node, parts.input(0)
     shape, target = node.shape(0), node.out_info().shape
     rank, mode = len(shape), node.attribute("mode", "nearest")
@@ -106,7 +107,7 @@ def resize(parts: Parts) -> None:
 
 
 def _scales(node: NodeView, shape: Sequence[int], target: Sequence[int], axes: Sequence[int]) -> list[float]:
-    """Output pixels per input pixel of each of the axes."""
+    """Returns output pixels per input pixel of each of the axes."""
     if node.has(2) and (scales := node.needed(2, "scales")).size:
         return [float(one) for one in scales.reshape(-1)]
     policy = node.attribute("keep_aspect_ratio_policy", "stretch")
@@ -162,7 +163,7 @@ def _nearest(node: NodeView, at: Values, size: int) -> Values:
 
 
 def _weights(node: NodeView, mode: str, at: Values, size: int, scale: float) -> Values:
-    """Rows of the result, columns of the image."""
+    """Returns rows of the result, columns of the image."""
     if mode not in ("linear", "cubic"):
         node.refuse(f"attribute mode={mode}: supported are nearest, linear, cubic")
     a = float(node.attribute("cubic_coeff_a", -0.75))
@@ -190,7 +191,7 @@ def _kernel(mode: str, distance: Values, a: float) -> Values:
 
 
 def _picked(parts: Parts, x: str, shape: list[int], axis: int, order: Values) -> str:
-    """Pixels in an order; each several times is one copy."""
+    """Returns pixels in an order; each several times is one copy."""
     size, times = shape[axis], len(order) // shape[axis]
     if times * size == len(order) and np.array_equal(order, np.repeat(np.arange(size), times)):
         lead, trail = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
@@ -215,7 +216,7 @@ def _mixed(parts: Parts, x: str, shape: list[int], axis: int, weights: Values) -
 
 
 def transposed_convolution(parts: Parts) -> None:
-    """A convolution of the image with zeros between its pixels; where windows do not overlap, one without."""
+    """Composes a convolution of the image with zeros between its pixels; where windows do not overlap, one without."""
     node = parts.node
     x, weights, shape = parts.input(0), node.needed(1, "W"), node.shape(0)
     rank, groups = len(shape) - 2, int(node.attribute("group", 1))
@@ -274,7 +275,7 @@ def _transposed_pads(
 
 
 def _with_zeros(parts: Parts, x: str, shape: list[int], strides: Sequence[int]) -> str:
-    """Zeros between the pixels, stride - 1 of them."""
+    """Returns zeros between the pixels, stride - 1 of them."""
     if all(stride == 1 for stride in strides):
         return x
     rank = len(strides)
@@ -288,7 +289,7 @@ def _with_zeros(parts: Parts, x: str, shape: list[int], strides: Sequence[int]) 
 
 
 def _apart(parts: Parts, x: str, weights: Values, bias: list[str], shape: list[int]) -> None:
-    """Windows next to each other: each pixel becomes the pixels of its window, by a product."""
+    """Composes windows next to each other: each pixel becomes the pixels of its window, by a product."""
     node, rank = parts.node, len(shape) - 2
     channels, cin, *kernel = weights.shape
     taps = math.prod(kernel)
@@ -308,7 +309,7 @@ def _apart(parts: Parts, x: str, weights: Values, bias: list[str], shape: list[i
 
 
 def local_response(parts: Parts) -> None:
-    """LRN: the sums over neighbouring channels are a product with a band of ones."""
+    """Composes LRN: the sums over neighbouring channels are a product with a band of ones."""
     node, x = parts.node, parts.input(0)
     batch, channels, *spatial = node.shape(0)
     size = int(node.attribute("size"))
@@ -337,7 +338,7 @@ def instance_normalization(parts: Parts) -> None:
 
 
 def columns_to_image(parts: Parts) -> None:
-    """Col2Im: a transposed convolution in which each element of a window goes to its own pixel."""
+    """Composes Col2Im: a transposed convolution in which each element of a window goes to its own pixel."""
     node = parts.node
     images, rows, columns = node.shape(0)
     image, block = (
@@ -368,7 +369,7 @@ def columns_to_image(parts: Parts) -> None:
 
 
 def depth_to_space(parts: Parts) -> None:
-    """Blocks of channels become blocks of pixels."""
+    """Composes blocks of pixels from blocks of channels."""
     size, (images, channels, height, width) = _block(parts), parts.node.shape(0)
     depth = channels // (size * size)
     if parts.node.attribute("mode", "DCR") == "CRD":
@@ -381,14 +382,14 @@ def depth_to_space(parts: Parts) -> None:
 
 
 def space_to_depth(parts: Parts) -> None:
-    """Blocks of pixels become blocks of channels."""
+    """Composes blocks of channels from blocks of pixels."""
     size, (images, channels, height, width) = _block(parts), parts.node.shape(0)
     apart = parts.reshaped(parts.input(0), images, channels, height // size, size, width // size, size)
     parts.reshaped_result(parts.make("Transpose", apart, perm=[0, 3, 5, 1, 2, 4]))
 
 
 def _block(parts: Parts) -> int:
-    """Pixels along a side of a block."""
+    """Returns pixels along a side of a block."""
     node, size = parts.node, int(parts.node.attribute("blocksize", 0))
     _, channels, *sides = node.shape(0)
     deep = node.proto.op_type == "DepthToSpace"

@@ -48,20 +48,20 @@ class Parts:
         return str(self.node.proto.input[index])
 
     def constant(self, values: Any) -> str:
-        """The name of a tensor with these values."""
+        """Returns the name of a tensor with these values."""
         name = f"{self._prefix}/constant{len(self.constants)}"
         self.constants[name] = np.asarray(values)
         return name
 
     def number(self, value: float) -> str:
-        """A number of the type of the first input."""
+        """Returns a number of the type of the first input."""
         return self.constant(np.array(value, self.kind))
 
     def integers(self, *values: int) -> str:
         return self.constant(np.array(values, np.int64))
 
     def make(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """The name of the output of a new node."""
+        """Returns the name of the output of a new node."""
         return self.several(1, operator, *inputs, **attributes)[0]
 
     def several(self, count: int, operator: str, *inputs: str, **attributes: Any) -> list[str]:
@@ -71,7 +71,7 @@ class Parts:
         return names
 
     def result(self, operator: str, *inputs: str, index: int = 0, **attributes: Any) -> None:
-        """The node that makes an output."""
+        """Adds the node that makes an output."""
         self._add(operator, inputs, [self.node.proto.output[index]], attributes)
 
     def _add(self, operator: str, inputs: Any, outputs: list[str], attributes: dict[str, Any]) -> None:
@@ -86,11 +86,11 @@ class Parts:
         return self.make("Reshape", x, self.integers(*shape))
 
     def reshaped_result(self, x: str, index: int = 0) -> None:
-        """An output of its known shape from the same elements."""
+        """Adds an output of its known shape from the same elements."""
         self.result("Reshape", x, self.integers(*self.node.out_info(index).shape), index=index)
 
     def sliced(self, x: str, axis: int, start: int, end: int, step: int = 1) -> str:
-        """Elements of an axis; with a negative step `end` is exclusive too, and -1 is before the first."""
+        """Returns elements of an axis; with a negative step `end` is exclusive too, and -1 is before the first."""
         stop = end if step > 0 or end >= 0 else -(1 << 31)
         return self.make(
             "Slice", x, self.integers(start), self.integers(stop), self.integers(axis), self.integers(step)

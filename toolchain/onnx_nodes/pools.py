@@ -22,7 +22,7 @@ def global_max_pool(parts: Parts) -> None:
 
 
 def _windows(node: NodeView) -> tuple[list[int], list[int], list[int], list[int]]:
-    """(kernel, strides, dilations, pads) of a pool, its pads as far as the windows of its output reach."""
+    """Returns (kernel, strides, dilations, pads) of a pool, its pads as far as the windows of its output reach."""
     kernel, image = list(node.attribute("kernel_shape")), node.shape(0)[2:]
     strides, dilations = (list(node.attribute(name, [1] * len(kernel))) for name in ("strides", "dilations"))
     mode, pads = str(node.attribute("auto_pad", "NOTSET")), list(node.attribute("pads", [0] * 2 * len(kernel)))
@@ -41,8 +41,8 @@ def gives_places(node: NodeView) -> bool:
 
 
 def maximum_with_places(parts: Parts) -> None:
-    """MaxPool with its second output: the elements at the same place of each window are a slice of the image, and the
-    slices are compared."""
+    """Composes MaxPool with its second output: the elements at the same place of each window are a slice of the image,
+    and the slices are compared."""
     node, shape = parts.node, parts.node.shape(0)
     kernel, strides, dilations, pads = _windows(node)
     rank, sizes = len(kernel), node.out_info().shape[2:]
@@ -79,8 +79,8 @@ def _steps(node: NodeView, image: Sequence[int]) -> list[int]:
 
 
 def unpooled(parts: Parts) -> None:
-    """MaxUnpool: zeros, and each element at its place in the image that the windows cover; a larger shape that is
-    asked for has more zeros behind."""
+    """Composes MaxUnpool: zeros, and each element at its place in the image that the windows cover; a larger shape that
+    is asked for has more zeros behind."""
     node, shape, out = parts.node, parts.node.shape(0), parts.node.out_info().shape
     kernel = node.attribute("kernel_shape")
     strides, pads = (list(node.attribute(name, [one] * 2 * len(kernel))) for name, one in (("strides", 1), ("pads", 0)))
@@ -98,7 +98,7 @@ def unpooled(parts: Parts) -> None:
 
 
 def lp_pool(parts: Parts) -> None:
-    """The root of the sums of powers: a convolution with ones in each channel, whose padding is zeros."""
+    """Composes the root of the sums of powers: a convolution with ones in each channel, whose padding is zeros."""
     node, channels, p = parts.node, parts.node.shape(0)[1], int(parts.node.attribute("p", 2))
     kernel, strides, dilations, pads = _windows(node)
     parts.node.check_constant(channels, *kernel)
@@ -114,7 +114,7 @@ def _powers(parts: Parts, x: str, p: int) -> str:
 
 
 def _root(parts: Parts, sums: str, p: int) -> None:
-    """The result, the p-th root."""
+    """Adds the result, the p-th root."""
     if p == 2:
         parts.result("Sqrt", sums)
     else:

@@ -55,7 +55,7 @@ def roi_align(parts: Parts) -> None:
 
 
 def _bins(parts: Parts, first: int, bins: int, pixels: int, sampling: int) -> _Bins:
-    """Along the axis whose corners are columns `first` and `first` + 2 of the regions."""
+    """Returns the bins along the axis whose corners are columns `first` and `first` + 2 of the regions."""
     node, count, (add, mul) = parts.node, parts.node.shape(1)[0], ("Add", "Mul")
     half = node.attribute("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     scale = parts.constant(np.array(node.attribute("spatial_scale", 1.0), np.float32))
@@ -84,7 +84,7 @@ def _number(parts: Parts, value: float) -> str:
 
 
 def _inside(parts: Parts, at: str, pixels: int) -> str:
-    """1 where a sample counts: it is less than a pixel outside of the image."""
+    """Returns 1 where a sample counts: it is less than a pixel outside of the image."""
     within = parts.make("Clip", at, _number(parts, -1), _number(parts, pixels))
     return parts.cast(parts.make("Equal", at, within), np.float32)
 
@@ -114,7 +114,7 @@ def _weights(parts: Parts, bins: _Bins, sampling: int) -> str:
 
 
 def _near(parts: Parts, bins: _Bins, pixel: str) -> str:
-    """Numbers of NEAR samples around each row of pixels, all that lie less than a pixel from it among them."""
+    """Returns numbers of NEAR samples around each row of pixels, all that lie less than a pixel from it among them."""
     before = parts.make("Sub", parts.make("Sub", pixel, _number(parts, 1)), bins.start)
     step = parts.make("Max", bins.step, _number(parts, float(np.finfo(np.float32).tiny)))
     first = parts.make("Floor", parts.make("Sub", parts.make("Div", before, step), _number(parts, 0.5)))
@@ -143,7 +143,7 @@ def _largest(parts: Parts, down: _Bins, along: _Bins, sizes: tuple[int, int, int
 
 
 def _corners(parts: Parts, bins: _Bins, sample: int, shape: tuple[int, ...]) -> list[tuple[str, str]]:
-    """(pixel, weight) on both sides of a sample."""
+    """Returns (pixel, weight) on both sides of a sample."""
     at = parts.make("Add", parts.make("Mul", bins.step, _number(parts, sample + 0.5)), bins.start)
     inside, at = _inside(parts, at, bins.pixels), _clipped(parts, at, bins.pixels)
     low = parts.make("Floor", at)

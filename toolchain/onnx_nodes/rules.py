@@ -21,7 +21,7 @@ _WIDE = ("Constant",)
 
 
 def check_rules(model: Any, name: str) -> None:
-    """ModelError where an onnx.ModelProto breaks a rule."""
+    """Raises ModelError where an onnx.ModelProto breaks a rule."""
     for part in (model.graph, *model.functions):
         for node in all_nodes(part):
             if broken := _broken(node, in_function=part is not model.graph):
@@ -32,7 +32,7 @@ def check_rules(model: Any, name: str) -> None:
 
 
 def _broken(node: Any, *, in_function: bool) -> str:
-    """The rule that a node breaks; empty where it breaks none."""
+    """Returns the rule that a node breaks; empty where it breaks none."""
     if node.domain == CORE:
         return f"domain {node.domain} is that of the compiler"
     if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.attribute) != 1:
@@ -49,7 +49,7 @@ def _broken(node: Any, *, in_function: bool) -> str:
 
 
 def _tensors(part: Any) -> Iterator[Any]:
-    """The constants of a graph, or of a function, and of what is inside."""
+    """Yields the constants of a graph, or of a function, and of what is inside."""
     for node in all_nodes(part):
         for attribute in node.attribute:
             yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)

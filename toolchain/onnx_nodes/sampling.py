@@ -26,11 +26,11 @@ class _Axis:
         return parts.make("Add", parts.make("Mul", x, parts.number(factor)), parts.number(added))
 
     def bounded(self, x: str) -> str:
-        """Within the image."""
+        """Bounds a coordinate to the image."""
         return self._parts.make("Clip", x, self._parts.number(0), self._parts.number(self.size - 1))
 
     def reflected(self, x: str) -> str:
-        """Within the image: what is outside comes back from its border."""
+        """Reflects a coordinate into the image: what is outside comes back from its border."""
         parts = self._parts
         low, high = (0.0, self.size - 1.0) if self.aligned else (-0.5, self.size - 0.5)
         length = high - low
@@ -48,7 +48,7 @@ class _Axis:
 
 
 def grid_sample(parts: Parts) -> None:
-    """GridSample of images with two dimensions."""
+    """Composes GridSample of images with two dimensions."""
     node, shape, grid = parts.node, parts.node.shape(0), parts.node.shape(1)
     mode, padding = str(node.attribute("mode", "linear")), str(node.attribute("padding_mode", "zeros"))
     if len(shape) != 4:
@@ -82,7 +82,7 @@ def grid_sample(parts: Parts) -> None:
 
 
 def _neighbours(parts: Parts, axis: _Axis, mode: str) -> list[tuple[str, str]]:
-    """(pixel, weight) along an axis; "": 1."""
+    """Returns (pixel, weight) along an axis; "": 1."""
     if mode == "nearest":
         return [(parts.make("Round", axis.at), "")]
     first = parts.make("Floor", axis.at)
@@ -103,7 +103,7 @@ _A = -0.75
 
 
 def _cubic(parts: Parts, apart: str) -> str:
-    """The weight of a pixel that is so far away, less than 2."""
+    """Returns the weight of a pixel that is so far away, less than 2."""
 
     def polynomial(x: str, *factors: float) -> str:
         value = parts.number(factors[0])
@@ -119,7 +119,7 @@ def _cubic(parts: Parts, apart: str) -> str:
 def _pixels(
     parts: Parts, table: str, at: tuple[str, str], weights: list[str], inside: list[str], sizes: tuple[int, int, int]
 ) -> str:  # fmt: skip
-    """Rows of the table of all pixels, (batch x places, channels), times their weights; zeros outside."""
+    """Returns rows of the table of all pixels, (batch x places, channels), times their weights; zeros outside."""
     batch, height, width = sizes
     column, row = (parts.cast(one, np.int64) for one in at)
     first = np.arange(batch, dtype=np.int64)[:, None] * height * width
@@ -134,7 +134,7 @@ def _pixels(
 
 
 def affine_grid(parts: Parts) -> None:
-    """The places of the pixels of an image, from -1 to 1, times a matrix."""
+    """Composes the places of the pixels of an image, from -1 to 1, times a matrix."""
     node = parts.node
     sizes = [int(size) for size in node.needed(1, "size")[2:]]
     corners = bool(node.attribute("align_corners", 0))

@@ -16,8 +16,9 @@ MAX_ADDED = 1 << 24
 
 
 def top_k(parts: Parts) -> None:
-    """The largest, then the largest of what is left: elements that were found become -infinity. Where that is the
-    largest, the first is taken of those that are not found yet. A kernel of the core finds many, and integers."""
+    """Composes TopK: the largest, then the largest of the remaining elements, where those found become -infinity. Where
+    that is the largest, the first is taken of those that are not found yet. A kernel of the core finds many, and
+    integers."""
     node, shape = parts.node, parts.node.shape(0)
     axis, k = node.axis(len(shape), -1), int(node.needed(1, "K").reshape(-1)[0])
     if k > MAX_PASSES or np.dtype(parts.kind).kind != "f":
@@ -70,7 +71,7 @@ def _sorted(parts: Parts, axis: int, k: int) -> None:
 
 
 def reverse_sequence(parts: Parts) -> None:
-    """The first rows of each sequence of a batch from behind; how many, may be computed."""
+    """Composes ReverseSequence: the first rows of each sequence of a batch in reverse; their number may be computed."""
     node, shape, lengths = parts.node, parts.node.shape(0), parts.node.constant(1)
     time, batch = (int(node.attribute(f"{name}_axis", at)) for at, name in enumerate(("time", "batch")))
     if {time, batch} != {0, 1}:
@@ -139,13 +140,13 @@ def gather_elements(parts: Parts) -> None:
 
 
 def _positive(parts: Parts, indices: str, size: int) -> str:
-    """Indices from the end counted from the front."""
+    """Returns indices from the end counted from the front."""
     negative = parts.make("Less", indices, parts.constant(np.array(0, np.int64)))
     return parts.make("Where", negative, parts.make("Add", indices, parts.constant(np.array(size, np.int64))), indices)
 
 
 def gather_nd(parts: Parts) -> None:
-    """Rows of a table of all leading dimensions that the indices name."""
+    """Composes rows of a table of all leading dimensions that the indices name."""
     node, shape, indices = parts.node, parts.node.shape(0), parts.node.shape(1)
     batch, depth = int(node.attribute("batch_dims", 0)), indices[-1]
     lead, count = shape[: batch + depth], math.prod(indices[:-1])
@@ -238,7 +239,7 @@ def _placed(parts: Parts) -> None:
 
 
 def _last(parts: Parts, mask: str, count: int, shape: list[int]) -> str:
-    """The last update of each place, along dimension 1; -1: it has none."""
+    """Returns the last update of each place, along dimension 1; -1: it has none."""
     number = parts.constant(np.arange(count).reshape(shape))
     return parts.make("ReduceMax", parts.make("Where", mask, number, parts.constant(np.array(-1))), parts.integers(1),
                       keepdims=0)  # fmt: skip
@@ -303,7 +304,7 @@ def _bounded(node: NodeView, size: int, count: int, width: int) -> None:
 
 
 def _turned_back(parts: Parts, scatter: _Compared, result: str) -> None:
-    """The result, the axis in its place again."""
+    """Composes the result, the axis in its place again."""
     shape, order = parts.node.shape(0), scatter.order
     if order[0] == 0:
         parts.reshaped_result(result)
@@ -349,7 +350,7 @@ def _placed_rows(parts: Parts, steps: list[int], reduction: _Reduction | None) -
 
 
 def _merged(parts: Parts, places: np.ndarray, row: int) -> None:
-    """Rows of the data, those at `places` from the updates; the last of several wins."""
+    """Composes rows of the data, those at `places` from the updates; the last of several wins."""
     node = parts.node
     count = math.prod(node.shape(0)) // row
     order = np.arange(count)
@@ -360,7 +361,7 @@ def _merged(parts: Parts, places: np.ndarray, row: int) -> None:
 
 
 def compress(parts: Parts) -> None:
-    """Rows that a constant mask chooses."""
+    """Composes rows that a constant mask chooses."""
     node, condition = parts.node, parts.node.needed(1, "condition")
     places = parts.constant(np.flatnonzero(condition).astype(np.int64))
     x, axis = parts.input(0), node.attribute("axis")
@@ -374,7 +375,7 @@ _DROPPED = 0.5
 
 
 def dropout(parts: Parts) -> None:
-    """Outside of training, and at ratio 0, everything stays."""
+    """Composes Dropout as identity: outside of training, and at ratio 0, everything stays."""
     node = parts.node
     if node.has(2) and bool(node.needed(2, "training_mode").reshape(-1)[0]):
         ratio = float(node.needed(1, "ratio").reshape(-1)[0]) if node.has(1) else _DROPPED

@@ -30,11 +30,11 @@ class NodeView:
         self._attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
 
     def refuse(self, what: str) -> NoReturn:
-        """ModelError: this node, and what of it is not supported."""
+        """Raises ModelError for this node, and what of it is not supported."""
         raise ModelError(f"{self._where}: {what}")
 
     def check_constant(self, *shape: int) -> None:
-        """ModelError for the shape of a constant that is too large, before there is an array."""
+        """Raises ModelError for the shape of a constant that is too large, before there is an array."""
         if math.prod(shape) > MAX_CONSTANT:
             self.refuse(
                 f"it needs a constant of shape {list(shape)}: the most is {MAX_CONSTANT} elements: smaller shapes"
@@ -50,11 +50,11 @@ class NodeView:
         return _text(value) if isinstance(value, bytes) else value
 
     def texts(self, name: str) -> list[str]:
-        """An attribute of several texts."""
+        """Returns an attribute of several texts."""
         return [_text(value) for value in self._attributes.get(name, [])]
 
     def axis(self, rank: int, otherwise: int | None = None) -> int:
-        """The attribute axis, counted from the front; refused where a tensor of that rank has none such."""
+        """Returns the attribute axis, counted from the front; refused where a tensor of that rank has none such."""
         axis = int(self.attribute("axis", otherwise))
         if not -rank <= axis < rank:
             self.refuse(f"attribute axis={axis}: the tensor has {rank} dimensions")
@@ -78,7 +78,7 @@ class NodeView:
         return self._info(self.proto.output[index])
 
     def numpy_type(self, index: int) -> Any:
-        """The array type of an input."""
+        """Returns the array type of an input."""
         return helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(self.info(index).type))
 
     def _info(self, name: str) -> TensorInfo:
@@ -90,11 +90,11 @@ class NodeView:
         return info
 
     def constant(self, index: int) -> Values | None:
-        """The values of an input that never changes."""
+        """Returns the values of an input that never changes."""
         return self._known.get(self.proto.input[index])
 
     def needed(self, index: int, what: str) -> Values:
-        """The values of an input that must be known at compile time."""
+        """Returns the values of an input that must be known at compile time."""
         values = self.constant(index)
         if values is None:
             self.refuse(f"{what} ({self.proto.input[index]}) must be constant")
@@ -102,12 +102,12 @@ class NodeView:
 
 
 def _text(value: bytes) -> str:
-    """A text; what is no UTF-8 in it is the name of nothing."""
+    """Returns a text; what is no UTF-8 in it is the name of nothing."""
     return value.decode(errors="replace")
 
 
 def subgraphs(proto: Any) -> list[Any]:
-    """The graphs that a node has as attributes, of the types of ONNX."""
+    """Returns the graphs that a node has as attributes, of the types of ONNX."""
     return [
         graph
         for attribute in proto.attribute
@@ -116,7 +116,7 @@ def subgraphs(proto: Any) -> list[Any]:
 
 
 def all_nodes(graph: Any) -> Iterator[Any]:
-    """The nodes of a graph, each followed by those of its subgraphs."""
+    """Yields the nodes of a graph, each followed by those of its subgraphs."""
     for node in graph.node:
         yield node
         for inner in subgraphs(node):

@@ -70,13 +70,13 @@ def possible(node: Node, s: Sizes) -> bool:
 
 
 def _cap(node: Node) -> dict[str, Attribute]:
-    """The attribute of a bound of scores; empty: there is none."""
+    """Return the attribute of a bound of scores; empty: there is none."""
     cap = float(node.attribute("softcap", 0.0))
     return {"softcap": cap} if cap else {}
 
 
 def attend(node: Node, s: Sizes, k: TensorIR, v: TensorIR, scale: float) -> None:
-    """The layer; Q and the result are brought to a row per query where they have four dimensions."""
+    """Emit the layer; Q and the result are brought to a row per query where they have four dimensions."""
     q, out, order = node.tensor(0), node.output(), (0, 2, 1, 3)
     four = len(q.shape) == 4
     rows = transposed(node, q, order) if four else q
@@ -113,7 +113,7 @@ def _has_past(node: Node) -> bool:
 
 
 def cached_attention(node: Node) -> None:
-    """A KV_UPDATE and an ATTN_T for each part of the cache. Refused: what ATTN_T cannot do."""
+    """Emit a KV_UPDATE and an ATTN_T for each part of the cache. Refused: what ATTN_T cannot do."""
     for index, name in ((3, "attn_mask"), (6, "nonpad_kv_seqlen")):
         if node.has(index):
             node.refuse(f"input {name} with a cache of keys and values: only the causal mask is supported")
@@ -145,14 +145,14 @@ def cached_attention(node: Node) -> None:
 
 
 def parts_of(tensors: Mapping[str, TensorIR], past: str) -> list[TensorIR]:
-    """The tensors that hold the heads of a cache, in their order: one, or several with a width each."""
+    """Return the tensors that hold the heads of a cache, in their order: one, or several with a width each."""
     names = [name for name in tensors if name.startswith(past + HEADS)]
     tensors_by_head = {int(name.removeprefix(past + HEADS)): tensors[name] for name in names}
     return [tensors_by_head[first] for first in sorted(tensors_by_head)] or [tensors[past]]
 
 
 def _parts(node: Node, keys: TensorIR, values: TensorIR) -> Iterator[tuple[int, tuple[TensorIR, TensorIR]]]:
-    """(first head, keys and values) of the parts of a cache."""
+    """Yield (first head, keys and values) of the parts of a cache."""
     first = 0
     for pair in zip(*(parts_of(node.graph.tensors, cache.id) for cache in (keys, values)), strict=True):
         yield first, pair
@@ -189,7 +189,7 @@ def _attend_to(
 
 
 def _columns(node: Node, x: TensorIR, first: int, count: int, rows: int) -> TensorIR:
-    """Some columns of rows."""
+    """Return some columns of rows."""
     pitch = x.pitch or x.shape[-1]
     columns = replace(
         x, id=f"{x.id}.columns{first}", shape=(rows, count), view_of=x.view_of or x.id, offset=x.offset + first,
@@ -200,12 +200,12 @@ def _columns(node: Node, x: TensorIR, first: int, count: int, rows: int) -> Tens
 
 
 def _next_layer(node: Node) -> int:
-    """The decoder layer that comes next."""
+    """Return the decoder layer that comes next."""
     return 1 + max((layer.integer("kv_layer", -1) for layer in node.graph.layers), default=-1)
 
 
 def _scales(node: Node, keys: TensorIR, part: TensorIR, first: int) -> list[TensorIR]:
-    """(of the keys, of the values, of both) of a part of a cache whose elements are integers: f32 per head."""
+    """Return (of the keys, of the values, of both) of a part of a cache whose elements are integers: f32 per head."""
     count = part.shape[1]
     if part.dtype is DataType.ENCODED:
         block, dims = node.graph.tensors[keys.id + SCALES], (part.shape[1], part.shape[3])
@@ -237,8 +237,8 @@ def _side(node: Node, table: TensorIR, side: int) -> TensorIR:
 
 
 def attention(node: Node) -> None:
-    """softmax(cap(Q K^T scale) + mask) V, with keys and values of the past before the new ones: one command where there
-    is one that does it, else products and a softmax between them."""
+    """Emit softmax(cap(Q K^T scale) + mask) V, with keys and values of the past before the new ones: one command where
+    there is one that does it, else products and a softmax between them."""
     if applies(node):
         cached_attention(node)
         return
@@ -282,7 +282,7 @@ def _sizes(node: Node) -> Sizes:
 
 
 def _shape(node: Node, index: int, name: str) -> tuple[int, int, int, int]:
-    """Batch, heads, length and size of a head."""
+    """Return batch, heads, length and size of a head."""
     shape = node.info(index).shape
     if len(shape) == 4:
         batch, heads, length, size = shape
@@ -294,14 +294,14 @@ def _shape(node: Node, index: int, name: str) -> tuple[int, int, int, int]:
 
 
 def _rows(node: Node, index: int) -> TensorIR:
-    """K or V as ATTN_T takes it: as it is, or rows of each head where a past comes before it or is made."""
+    """Return K or V as ATTN_T takes it: as it is, or rows of each head where a past comes before it or is made."""
     if len(node.info(index).shape) == 3 and not (_has_past(node) or any(node.proto.output[1:3])):
         return node.tensor(index)
     return _with_past(node, index, _heads(node, index, int(node.attribute("kv_num_heads", 0))))
 
 
 def _heads(node: Node, index: int, heads: int) -> TensorIR:
-    """Q, K or V as (batch, heads, length, size)."""
+    """Return Q, K or V as (batch, heads, length, size)."""
     x = node.tensor(index)
     if len(x.shape) == 4:
         return x
@@ -310,7 +310,7 @@ def _heads(node: Node, index: int, heads: int) -> TensorIR:
 
 
 def _with_past(node: Node, index: int, new: TensorIR) -> TensorIR:
-    """K or V behind those of the past; they are an output too where that is named."""
+    """Return K or V behind those of the past; they are an output too where that is named."""
     named = index < len(node.proto.output) and bool(node.proto.output[index])
     parts = ([node.tensor(index + 3)] if _has_past(node) else []) + [new]
     if len(parts) == 1 and not named:
@@ -379,8 +379,8 @@ def _constant_mask(node: Node, s: Sizes) -> tuple[TensorIR | None, TensorIR | No
 
 
 def _mask(node: Node, s: Sizes) -> tuple[TensorIR, TensorIR]:
-    """The mask that is added to scores (FP32), and whether there is a key for each query (UINT8, a column); the rows
-    of queries without one are 0."""
+    """Return the mask that is added to scores (FP32), and whether there is a key for each query (UINT8, a column); the
+    rows of queries without one are 0."""
     mask, nothing = _whole_mask(node, node.tensor(3), s), node.scalar(-math.inf, DataType.FP32)
     added = node.temporary(mask.shape, DataType.FP32)
     if node.info(3).type == "BOOL":
@@ -407,7 +407,7 @@ def _mask(node: Node, s: Sizes) -> tuple[TensorIR, TensorIR]:
 
 
 def _whole_mask(node: Node, mask: TensorIR, s: Sizes) -> TensorIR:
-    """The mask, of all keys: those beyond its end are not seen."""
+    """Return the mask, of all keys: those beyond its end are not seen."""
     missing = s.keys - mask.shape[-1]
     if not missing:
         return mask

@@ -31,7 +31,7 @@ def split(shape: Sequence[int], target_shape: Sequence[int]) -> tuple[str, int, 
 
 
 def apply(node: Node, function: str, first: TensorIR, second: TensorIR, target: TensorIR) -> None:
-    """An ELTWISE layer of two operands; what it cannot broadcast is expanded before."""
+    """Emits an ELTWISE layer of two operands; what it cannot broadcast is expanded before."""
     shape = target.shape
     for one in (first, second):
         check_broadcast(node, one, shape)
@@ -67,7 +67,7 @@ def binary(function: str) -> Lower:
 
 
 def power(node: Node) -> None:
-    """Integer exponents become floats first."""
+    """Emits Pow; integer exponents become floats first."""
     base, exponent = node.tensor(0), node.tensor(1)
     if base.dtype not in FLOATS:
         node.refuse(f"base of type {node.info(0).type}: supported are floats, and integers with constant exponents")
@@ -101,7 +101,7 @@ def negative(node: Node) -> None:
 
 
 def absolute(node: Node) -> None:
-    """The larger of x and -x."""
+    """Emits the larger of x and -x."""
     x, out = node.tensor(0), node.output()
     if out.dtype is DataType.UINT8:
         node.refuse("data type UINT8 is not supported")
@@ -178,7 +178,7 @@ def cast(node: Node) -> None:
 
 
 def shortened(node: Node, x: TensorIR, kind: str, out: TensorIR) -> None:
-    """INT32 modulo the range of INT16 or UINT16."""
+    """Emits INT32 modulo the range of INT16 or UINT16."""
     if kind == "UINT16":
         apply(node, "AND", x, node.scalar(SHORT[kind][1], x.dtype), out)
         return

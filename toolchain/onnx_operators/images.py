@@ -32,7 +32,7 @@ class Windows(NamedTuple):
 
 
 def windows(node: Node, image: Sequence[int], kernel: Sequence[int], output: Sequence[int]) -> Windows:
-    """The geometry that the attributes of a node give for an image (batch, channels, spatial...)."""
+    """Returns the geometry that the attributes of a node give for an image (batch, channels, spatial...)."""
     rank = len(image) - 2
     strides = tuple(node.attribute("strides", [1] * rank))
     dilations = tuple(node.attribute("dilations", [1] * rank))
@@ -54,7 +54,7 @@ def windows(node: Node, image: Sequence[int], kernel: Sequence[int], output: Seq
 
 
 def padded(node: Node, x: TensorIR, before: Sequence[int], after: Sequence[int], value: float) -> TensorIR:
-    """The tensor with `value` around it."""
+    """Returns the tensor with `value` around it."""
     if not any((*before, *after)):
         return x
     shape = tuple(low + size + high for low, size, high in zip(before, x.shape, after, strict=True))
@@ -73,7 +73,7 @@ def _fill(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], value: 
 
 
 def pad_into(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], value: float) -> None:
-    """The tensor into a larger one that is `value` elsewhere."""
+    """Emits copies of the tensor into a larger one that is `value` elsewhere."""
     _fill(node, x, out, before, value)
 
 
@@ -113,7 +113,7 @@ MAX_WORD = (1 << 16) - 1
 
 
 def convolution(node: Node) -> None:
-    """Conv; the bias is added per channel."""
+    """Emits Conv; the bias is added per channel."""
     x, w, out = node.tensor(0), node.tensor(1), node.output()
     if x.dtype is not w.dtype:
         node.refuse(f"operands of types {x.dtype.name} and {w.dtype.name}; both must have one type")
@@ -145,7 +145,7 @@ def _spread(x: TensorIR, shape: device.Windows) -> bool:
 
 
 def groups_of(node: Node, x: TensorIR, w: TensorIR) -> int:
-    """The attribute group; refused where channels of image and weights do not make so many groups."""
+    """Returns the attribute group; refused where channels of image and weights do not make so many groups."""
     groups, channels = int(node.attribute("group", 1)), x.shape[1]
     if groups < 1 or w.shape[1] * groups != channels or w.shape[0] % groups:
         node.refuse(
@@ -164,8 +164,8 @@ def convolve(
     *more: TensorIR,
     **attributes: Attribute,
 ) -> None:
-    """A CONV2D_T layer from NCHW to NCHW with weights Cout x Cin / groups x kernel. `more` and `attributes` are those
-    of the epilogue; `bias` is a layer of its own, for the pass `fusion`."""
+    """Emits a CONV2D_T layer from NCHW to NCHW with weights Cout x Cin / groups x kernel. `more` and `attributes` are
+    those of the epilogue; `bias` is a layer of its own, for the pass `fusion`."""
     x, w, out = tensors
     pixels, cout = shape.pixels // shape.batch, w.shape[0]
     kernel = transposed(node, node.view(w, (cout, w.shape[1], shape.kh * shape.kw)), (2, 1, 0))
@@ -182,7 +182,7 @@ def convolve(
 
 
 def _product_of_patches(node: Node, tensors: tuple[TensorIR, TensorIR, TensorIR], shape: Windows, groups: int) -> None:
-    """Per image and group: weights (cout x cin kernel) times patches (cin kernel x pixels)."""
+    """Emits, per image and group, weights (cout x cin kernel) times patches (cin kernel x pixels)."""
     x, w, out = tensors
     batch, cin = x.shape[:2]
     m, k, n = w.shape[0] // groups, cin // groups * math.prod(shape.kernel), math.prod(shape.output)
@@ -208,7 +208,7 @@ def maximum_pool(node: Node) -> None:
 
 
 def average_pool(node: Node) -> None:
-    """The mean of each window: of its elements in the image, or in the padded image."""
+    """Emits the mean of each window: of its elements in the image, or in the padded image."""
     x, out = node.tensor(0), node.output()
     shape = windows(node, x.shape, node.attribute("kernel_shape"), out.shape[2:])
     pads = node.attribute("pads", [0] * 2 * len(shape.kernel))
@@ -235,7 +235,7 @@ def average_pool(node: Node) -> None:
 
 
 def _pooled(node: Node, x: TensorIR, out: TensorIR, shape: Windows, function: str, **attributes: Attribute) -> bool:
-    """A POOL layer, where the device has such windows."""
+    """Emits a POOL layer, where the device has such windows."""
     on_device = device_windows(x, shape)
     if on_device is None or device.blind(on_device):
         return False
@@ -247,7 +247,7 @@ def _pooled(node: Node, x: TensorIR, out: TensorIR, shape: Windows, function: st
 
 
 def _needed(x: TensorIR, shape: Windows) -> list[int]:
-    """Per dimension, how far behind the image the last window reaches; negative: it ends before."""
+    """Returns per dimension, how far behind the image the last window reaches; negative: it ends before."""
     return [
         (count - 1) * stride + (taps - 1) * dilation + 1 - size - before
         for count, stride, taps, dilation, size, before in zip(
@@ -257,8 +257,8 @@ def _needed(x: TensorIR, shape: Windows) -> list[int]:
 
 
 def device_windows(x: TensorIR, shape: Windows) -> device.Windows | None:
-    """The windows in the device's words; an image of one dimension, or one row, is one column: tiles take whole rows.
-    None: it has no such windows."""
+    """Returns the windows in the device's words; an image of one dimension, or one row, is one column: tiles take whole
+    rows. None: it has no such windows."""
     rank = len(shape.kernel)
     if rank > 2:
         return None
@@ -280,7 +280,7 @@ def _is_a_row(x: TensorIR, shape: Windows, after: Sequence[int]) -> bool:
 
 
 def channels_last(node: Node, x: TensorIR) -> TensorIR:
-    """N x C x pixels as N x pixels x C."""
+    """Returns N x C x pixels as N x pixels x C."""
     batch, channels = x.shape[:2]
     pixels = math.prod(x.shape[2:])
     if _same_either_way(x.shape):

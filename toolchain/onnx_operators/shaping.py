@@ -96,7 +96,7 @@ def pad(node: Node) -> None:
 
 
 def trilu(node: Node) -> None:
-    """A triangle of the source, and zeros."""
+    """Emits a triangle of the source, and zeros."""
     source, out = node.tensor(0), node.output()
     k = int(node.needed(1, "k").reshape(())) if node.has(1) else 0
     ones = np.ones(source.shape[-2:], np.uint8)

@@ -27,7 +27,7 @@ class _Axis(NamedTuple):
     """Elements behind it that count as padding; windows may reach further."""
 
     def beyond(self, size: int) -> int:
-        """Elements behind the image that the last window reaches."""
+        """Returns elements behind the image that the last window reaches."""
         return max(0, (self.windows - 1) * self.step + (self.taps - 1) * self.apart + 1 - size - self.begin)
 
     def tap(self, at: int) -> slice:

@@ -17,7 +17,8 @@ from toolchain.ir.uses import Uses
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """A product, then ELTWISE MUL with one constant factor per row or column -> the product with scaled weights."""
+    """Fuses a product, then ELTWISE MUL with one constant factor per row or column -> the product with scaled
+    weights."""
     graph = graph.copy()
     readers: dict[str, list[int]] = {}
     for at, layer in enumerate(graph.layers):
@@ -54,8 +55,8 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _numbers_as_rows(graph: Graph, product: LayerIR, readers: Mapping[str, Sequence[int]]) -> None:
-    """The sums and factors behind a product that are one constant number, or as large as its only row, become a row of
-    it. `readers`: places of the layers that read the bytes of a tensor."""
+    """Turns the sums and factors behind a product that are one constant number, or as large as its only row, into a row
+    of it. `readers`: places of the layers that read the bytes of a tensor."""
     columns, source = matrix_of(product)[1] * product.integer("groups", 1), product.outputs[0]
     while len(places := readers.get(graph.storage(source), ())) == 1:
         (at,) = places
@@ -79,8 +80,8 @@ def _numbers_as_rows(graph: Graph, product: LayerIR, readers: Mapping[str, Seque
 
 
 def _before_bias(graph: Graph, layer: LayerIR, uses: Uses, places: dict[str, int]) -> LayerIR:
-    """A factor behind an addition of constants, after they are swapped; else the layer as it is. `places`: of layers in
-    the graph, by their names."""
+    """Returns a factor behind an addition of constants, after they are swapped; else the layer as it is. `places`: of
+    layers in the graph, by their names."""
     before = _maker(graph, layer, uses)
     if before is None or before.op_type != "ELTWISE" or before.text("function") != "ADD":
         return layer
@@ -104,7 +105,7 @@ def _before_bias(graph: Graph, layer: LayerIR, uses: Uses, places: dict[str, int
 
 
 def _maker(graph: Graph, layer: LayerIR, uses: Uses) -> LayerIR | None:
-    """The layer that alone makes, for this one alone, what a factor is applied to."""
+    """Returns the layer that alone makes, for this one alone, what a factor is applied to."""
     if layer.op_type != "ELTWISE" or layer.text("function") != "MUL":
         return None
     if layer.text("broadcast") not in ("ROW", "COLUMN") or graph.tensors[layer.outputs[0]].dtype not in FLOATS:
@@ -116,7 +117,7 @@ def _maker(graph: Graph, layer: LayerIR, uses: Uses) -> LayerIR | None:
 
 
 def _product(graph: Graph, layer: LayerIR, uses: Uses) -> LayerIR | None:
-    """The product that a factor can go into."""
+    """Returns the product that a factor can go into."""
     maker = _maker(graph, layer, uses)
     if maker is None or maker.op_type not in PRODUCTS or maker.text("epilogue") or maker.text("activation"):
         return None
@@ -124,7 +125,8 @@ def _product(graph: Graph, layer: LayerIR, uses: Uses) -> LayerIR | None:
 
 
 def _fits(product: LayerIR, layer: LayerIR, rows: bool) -> bool:
-    """The factor's rows or columns are those of the product, and its weights are shared by the whole list."""
+    """Checks whether the factor's rows or columns are those of the product, and its weights are shared by the whole
+    list."""
     if product.op_type == "CONV2D_T":
         return not rows and layer.integer("n") == product.integer("cout")
     if product.integer("batch") != 1:

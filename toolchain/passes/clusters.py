@@ -60,7 +60,7 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _fixed(graph: Graph) -> set[str]:
-    """Tensors that stay in the scratchpad: attention takes new keys and values from there."""
+    """Return tensors that stay in the scratchpad: attention takes new keys and values from there."""
     return {graph.storage(name) for layer in graph.layers for name in appended(layer) if graph.resident(name)}
 
 
@@ -78,7 +78,7 @@ def _seen(graph: Graph, name: str) -> Hashable:
 
 
 def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Choice:
-    """The fastest cut: one into more parts must be worth it."""
+    """Return the fastest cut: one into more parts must be worth it."""
     names = {graph.storage(name) for name in (*layer.inputs, *layer.outputs)}
     if names & fixed or layer.op_type not in CUTS:
         return _Choice(1, 0)
@@ -128,13 +128,13 @@ def _in_dram(graph: Graph, names: set[str]) -> Graph:
 
 
 def _as_stored(tensors: dict[str, TensorIR], one: TensorIR) -> TensorIR:
-    """A view is where its tensor is."""
+    """Return a view as its tensor is stored."""
     if not one.view_of or one.storage_class == tensors[one.view_of].storage_class:
         return one
     return replace(one, storage_class=tensors[one.view_of].storage_class)
 
 
 def _placed(partition: Parts) -> list[LayerIR]:
-    """The parts, each on its cluster."""
+    """Return the parts, each on its cluster."""
     count = len(partition.layers)
     return [layer.having(cluster=index, clusters=count) for index, layer in enumerate(partition.layers)]

@@ -43,5 +43,5 @@ def _copied(layer: LayerIR, values: Values, out: TensorIR) -> Values:
 
 
 def _walk(flat: Values, first: int, dims: tuple[int, ...], steps: tuple[int, ...]) -> Values:
-    """The elements on a walk from `first`, as a view."""
+    """Return the elements on a walk from `first`, as a view."""
     return np.lib.stride_tricks.as_strided(flat[first:], dims, [step * flat.itemsize for step in steps])

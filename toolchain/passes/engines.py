@@ -65,7 +65,7 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def groups(graph: Graph) -> Iterator[list[LayerIR]]:
-    """The parts of a layer together, others one by one."""
+    """Yield the parts of a layer together, others one by one."""
     group = list[LayerIR]()
     for layer in graph.layers:
         group.append(layer)
@@ -88,7 +88,7 @@ class ConcurrentLayers(NamedTuple):
 
 
 def _concurrent_layers(graph: Graph) -> Iterator[ConcurrentLayers]:
-    """Independent layers of each layer."""
+    """Yield independent layers of each layer."""
     for layer, free in zip(graph.layers, independent(dependencies(graph)), strict=True):
         budget, copies = bound(graph, layer), 0
         products, others = list[LayerIR](), list[LayerIR]()
@@ -112,7 +112,7 @@ def _concurrent_layers(graph: Graph) -> Iterator[ConcurrentLayers]:
 def _best(
     graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers | None, target: Target
 ) -> Sequence[LayerIR]:
-    """The fastest form of a layer, or of its parts. `concurrent`: of a layer that shares the scratchpad."""
+    """Return the fastest form of a layer, or of its parts. `concurrent`: of a layer that shares the scratchpad."""
     shared = concurrent is not None
     several = shared or any(one.integer("batch", 1) > 1 for one in group)  # side by side they may use all engines
     searched = target.mapping.search and len(group) == 1 and target.mapping.tile_of(group[0].id) is None
@@ -154,8 +154,8 @@ def _shares(group: Sequence[LayerIR]) -> bool:
 
 
 def _time(graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers | None, target: Target) -> int | None:
-    """Cycles of a layer or its parts; of a layer that shares the scratchpad, beside the products, then beside the
-    others."""
+    """Return cycles of a layer or its parts; of a layer that shares the scratchpad, beside the products, then beside
+    the others."""
     if concurrent is None:
         return measured(graph, group, target)
     (layer,) = group
@@ -180,7 +180,7 @@ def _clear(graph: Graph, layer: LayerIR, target: Target) -> bool:
 
 
 def _on(graph: Graph, layer: LayerIR, target: Target, count: int, buffers: int) -> LayerIR:
-    """The layer as for a device with so many engines, one of so many that share the scratchpad."""
+    """Return the layer as for a device with so many engines, one of so many that share the scratchpad."""
     fewer = target._replace(engines=count)
     tiled = fastest(graph, layer.without(*CHOSEN), fewer, buffers).layer
     if "prefetch" in layer.attributes:
@@ -189,8 +189,8 @@ def _on(graph: Graph, layer: LayerIR, target: Target, count: int, buffers: int) 
 
 
 def candidates(graph: Graph, layer: LayerIR, target: Target) -> Iterator[LayerIR]:
-    """A product with the mappings that are the fastest by estimate, `SEARCHED` at most, which differ in more than the
-    depth of the tile."""
+    """Yield a product with the mappings that are the fastest by estimate, `SEARCHED` at most, which differ in more than
+    the depth of the tile."""
     forms = set[Hashable]()
     for choice in ranked(graph, layer.without(*CHOSEN).having(buffers=layer.integer("buffers", 1)), target):
         candidate = choice.layer
@@ -203,7 +203,8 @@ def candidates(graph: Graph, layer: LayerIR, target: Target) -> Iterator[LayerIR
 
 
 def _form(graph: Graph, group: Sequence[LayerIR], target: Target, count: int) -> Hashable:
-    """Facts that decide the time: tile, distance, share of the scratchpad, and how many engines could get buffers."""
+    """Return facts that decide the time: tile, distance, share of the scratchpad, and how many engines could get
+    buffers."""
     forms = list[Hashable]()
     for layer in group:
         tile, ahead = layer.integers("tile"), layer.integer("prefetch")

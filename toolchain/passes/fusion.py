@@ -17,7 +17,8 @@ FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """A product, ADD of a bias per column or row, ADD of a tensor, an activation -> one product, where they were."""
+    """Fuse a product, ADD of a bias per column or row, ADD of a tensor, an activation -> one product, where they
+    were."""
     graph = graph.copy()
     uses, removed = Uses(graph), set[int]()
     outputs = {graph.storage(name) for name in graph.outputs}
@@ -39,7 +40,7 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _before(graph: Graph, layer: LayerIR, uses: Uses, outputs: Collection[str]) -> Iterator[tuple[LayerIR, int]]:
-    """Products whose only use `layer` is, and as which operand."""
+    """Yield products whose only use `layer` is, and as which operand."""
     if layer.op_type not in ("ELTWISE", "GELU") or graph.tensors[layer.outputs[0]].dtype not in FLOAT:
         return
     for index, name in enumerate(layer.inputs):
@@ -83,7 +84,7 @@ def _bias(graph: Graph, product: LayerIR, layer: LayerIR, operand: int) -> Layer
 
 
 def _row_bias(graph: Graph, product: LayerIR, layer: LayerIR) -> LayerIR | None:
-    """The constant as bias, or added to the bias that is there."""
+    """Return the constant as bias, or added to the bias that is there."""
     name = layer.inputs[1]
     if not product.text("epilogue") and graph.tensors[name].dtype is DataType.FP32:
         return _fused(product, layer, "bias", name)

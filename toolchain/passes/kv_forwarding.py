@@ -20,15 +20,16 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def tiled(graph: Graph) -> Graph:
-    """The same for tile commands, which have no other form of it: attention that they can compute has the attribute
-    `tiles`, and before the new rows the factor of its scores as a tensor."""
+    """Return the same for tile commands, which have no other form of it: attention that they can compute has the
+    attribute `tiles`, and before the new rows the factor of its scores as a tensor."""
     graph = _merged(graph, _alike).copy()
     graph.layers = [_as_tiles(graph, layer) if _possible(graph, layer) else layer for layer in graph.layers]
     return graph
 
 
 def _possible(graph: Graph, layer: LayerIR) -> bool:
-    """Floats of one type, in rows that a transfer can begin at; the new rows are no codes, scores have no bound."""
+    """Check whether keys and values are floats of one type, in rows that a transfer can begin at; the new rows are no
+    codes, scores have no bound."""
     if not appended(layer) or layer.real("softcap", 0.0):
         return False
     kind, new = graph.tensors[layer.inputs[0]].dtype, graph.tensors[layer.inputs[-1]].dtype
@@ -44,7 +45,7 @@ def _as_tiles(graph: Graph, layer: LayerIR) -> LayerIR:
 
 
 def _merged(graph: Graph, possible: Callable[[Graph, LayerIR], bool]) -> Graph:
-    """KV_UPDATE as a part of ATTN_T, if nothing between needs it to be apart."""
+    """Merge KV_UPDATE into ATTN_T, if nothing between needs it to be apart."""
     layers: list[LayerIR | None] = list(graph.layers)
     for index, layer in enumerate(graph.layers):
         if layer.op_type != "KV_UPDATE" or len(layer.outputs) < 2 or not possible(graph, layer):

@@ -54,7 +54,7 @@ def swap_of(graph: Graph, layer: LayerIR) -> Swap | None:
 
 
 def swap_layer(name: str, swap: Swap, output: str) -> LayerIR:
-    """The COPY that makes `output` of the source of a swap."""
+    """Return the COPY that makes `output` of the source of a swap."""
     step = swap.rows * swap.columns
     axes = [(swap.batch, step, step), (swap.columns, 1, swap.rows), (swap.rows, swap.columns, 1)][swap.batch == 1 :]
     dims, take, put = zip(*axes, strict=True)
@@ -122,14 +122,14 @@ class _Layout:
         return self._writers[stored] + (stored in map(self.graph.storage, self.graph.inputs)) > 1
 
     def _hold(self, tensor: str, swap: Swap) -> Swap:
-        """`tensor` has the values of a swap."""
+        """Hold a swap: `tensor` has its values."""
         stored = self.graph.storage(tensor)
         self.swaps[stored] = swap
         self._first.setdefault((swap.size, self.graph.storage(swap.source)), stored)
         return swap
 
     def _alias(self, name: str, source: str) -> None:
-        """`name`, and all views of it, are views of `source`."""
+        """Alias `name`, and all views of it, to `source`."""
         tensors, stored = self.graph.tensors, self.graph.storage(source)
         views = [one for one in self._views.pop(name, ()) if tensors[one].view_of == name]
         for one in (name, *views):
@@ -137,7 +137,7 @@ class _Layout:
             self._views.setdefault(stored, []).append(one)
 
     def _elementwise(self, layer: LayerIR) -> list[LayerIR]:
-        """The layer on the sources of its operands, then their swap; empty where that cannot be."""
+        """Return the layer on the sources of its operands, then their swap; empty where that cannot be."""
         swaps = [swap for name in layer.inputs if (swap := self._swap(name)) is not None]
         if not swaps or len({swap.size for swap in swaps}) > 1:
             return []
@@ -170,7 +170,8 @@ class _Layout:
         return [moved, swap_layer(f"{layer.id}.swap", self._hold(out, swap._replace(source=result)), out)]
 
     def _part(self, layer: LayerIR) -> list[LayerIR]:
-        """A COPY into a part of a tensor; the last of those that concatenate channels brings the others along."""
+        """Return a COPY into a part of a tensor; the last of those that concatenate channels brings the others
+        along."""
         stored = self.graph.storage(layer.outputs[0])
         parts = self._parts.setdefault(stored, [])
         parts.append(layer)
@@ -195,7 +196,7 @@ class _Layout:
         return [*layers, swap_layer(f"{layer.id}.swap", whole, layer.outputs[0])]
 
     def _reduction(self, layer: LayerIR) -> LayerIR:
-        """Over the rows of the source: the result is the same, in the same order."""
+        """Reduce over the rows of the source: the result is the same, in the same order."""
         swap = self._swap(layer.inputs[0])
         m, n = layer.integer("m"), layer.integer("n")
         if swap is None or layer.integer("k", 1) > 1 or (m, n) != (swap.batch * swap.columns, swap.rows):
@@ -244,7 +245,7 @@ def _joined(
 
 
 def _turned(layer: LayerIR, index: int, values: Values, swap: Swap) -> Values:
-    """A constant operand in the order of the source: batch x rows of it, or one row where all are equal."""
+    """Return a constant operand in the order of the source: batch x rows of it, or one row where all are equal."""
     batch, rows, columns = swap.size
     m, n = layer.integer("m"), layer.integer("n")
     how = layer.text("broadcast", "FULL") if index == 1 else "FULL"
@@ -258,7 +259,7 @@ def _turned(layer: LayerIR, index: int, values: Values, swap: Swap) -> Values:
 
 
 def _without_dead_copies(graph: Graph) -> Graph:
-    """The graph without COPY layers whose result nothing reads; it says where what they swapped is."""
+    """Return the graph without COPY layers whose result nothing reads; it says where what they swapped is."""
     used = {graph.storage(name) for name in graph.outputs}
     layers, swapped = [], dict(graph.swapped)
     for layer in reversed(graph.layers):

@@ -40,7 +40,8 @@ FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Weights and alignments as `target.qconfig` says. ModelError: it names a layer or scratchpad that is not there."""
+    """Returns weights and alignments as `target.qconfig` says. ModelError: it names a layer or scratchpad that is not
+    there."""
     config = target.qconfig
     _check_device(config, target)
     graph = graph.copy()
@@ -135,7 +136,7 @@ def _check_device(config: QConfig, target: Target) -> None:
 
 
 def _quantizable(graph: Graph, layer: LayerIR) -> bool:
-    """A product of two floats, or of two integers, whose constant weights are one matrix."""
+    """Returns a product of two floats, or of two integers, whose constant weights are one matrix."""
     if layer.op_type not in PRODUCTS or graph.constant(layer.inputs[1]) is None:
         return False
     one = layer.op_type == "CONV2D_T" or layer.integer("batch") == 1 or not layer.integer("step1")
@@ -146,7 +147,7 @@ def _quantizable(graph: Graph, layer: LayerIR) -> bool:
 
 
 def _narrowed(graph: Graph, layer: LayerIR, number: int, bits: int, config: QConfig) -> LayerIR:
-    """The product of integers with its codes in a type of `bits`, which has to hold them."""
+    """Returns the product of integers with its codes in a type of `bits`, which has to hold them."""
     name = layer.inputs[1]
     codes, kind = graph.constant(name), graph.tensors[name].dtype
     assert codes is not None
@@ -191,7 +192,8 @@ def _moments(graph: Graph, numbers: Mapping[int, int], target: Target) -> dict[i
 
 
 def _quantized(graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments: Values | None) -> LayerIR:
-    """The product with codes, and their scales behind what its epilogue has. `moments`: of `_moments`, for gptq."""
+    """Returns the product with codes, and their scales behind what its epilogue has. `moments`: of `_moments`, for
+    gptq."""
     name = layer.inputs[1]
     values = graph.constant(name)
     assert values is not None
@@ -212,7 +214,7 @@ def _quantized(graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments
 
 
 def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> LayerIR:
-    """The product with codes of vectors, and their codebooks behind its other operands."""
+    """Returns the product with codes of vectors, and their codebooks behind its other operands."""
     name, how = layer.inputs[1], config.vectors
     values = graph.constant(name)
     assert values is not None
@@ -239,7 +241,7 @@ def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> L
 
 
 def narrowed(before: Graph, after: Graph) -> dict[str, LayerIR]:
-    """Products of floats whose weights this pass has made codes, by name, as they are `after` it."""
+    """Returns products of floats whose weights this pass has made codes, by name, as they are `after` it."""
     weights = {layer.id: layer.inputs[1] for layer in before.layers if layer.op_type in PRODUCTS}
     return {
         layer.id: layer for layer in after.layers
@@ -249,7 +251,7 @@ def narrowed(before: Graph, after: Graph) -> dict[str, LayerIR]:
 
 
 def restored(before: Graph, after: Graph) -> Graph:
-    """The graph before this pass with weights that are what the codes after it stand for."""
+    """Returns the graph before this pass with weights that are what the codes after it stand for."""
     graph, products = before.copy(), narrowed(before, after)
     for index, layer in enumerate(graph.layers):
         if layer.id not in products:
@@ -274,7 +276,7 @@ def _restored_weights(after: Graph, product: LayerIR, before: LayerIR) -> Values
 
 
 def _restored(graph: Graph, layer: LayerIR) -> Values:
-    """The weights that the codes of a product of floats stand for, in their shape on the device."""
+    """Returns the weights that the codes of a product of floats stand for, in their shape on the device."""
     codes, last = (graph.constant(layer.inputs[index]) for index in (1, -1))
     assert codes is not None and last is not None
     if not layer.integer("codebooks"):
@@ -286,7 +288,8 @@ def _restored(graph: Graph, layer: LayerIR) -> Values:
 
 
 def _codes(values: Values, bits: int, *, rows: bool) -> tuple[Values, Values]:
-    """(codes as INT8, scale per output channel as FP32); channels are the first axis (`rows`), else the last one."""
+    """Returns (codes as INT8, scale per output channel as FP32); channels are the first axis (`rows`), else the last
+    one."""
     top = (1 << bits - 1) - 1
     wide = values.astype(np.float64)
     matrix = wide.reshape(values.shape[0], -1) if rows else wide.reshape(-1, values.shape[-1]).T
@@ -303,7 +306,8 @@ def _has_groups(layer: LayerIR, config: QConfig) -> bool:
 def _in_groups(
     graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments: Values | None
 ) -> list[LayerIR]:  # fmt: skip
-    """A product as one of each group of rows of its weights, with scales of its own. `moments`: of `_moments`."""
+    """Returns a product as one of each group of rows of its weights, with scales of its own. `moments`: of
+    `_moments`."""
     n, k, size = layer.integer("n"), layer.integer("k"), config.group
     if not rows_in_order(layer):
         raise ModelError(f"QConfig group_size {config.group}: the rows of {layer.id} lie apart: group_size: 0")

@@ -56,7 +56,7 @@ def dependencies(graph: Graph) -> list[set[int]]:
 
 
 def _levels(graph: Graph, before: list[set[int]]) -> list[int]:
-    """Cycles of the longest path from the start of each layer."""
+    """Return cycles of the longest path from the start of each layer."""
     levels = [cycles(graph, layer) for layer in graph.layers]
     heights = [0] * len(levels)
     for index in reversed(range(len(levels))):
@@ -84,7 +84,7 @@ def _order(before: list[set[int]], keys: list[tuple[int, int, int]]) -> Iterator
 
 
 def cycles(graph: Graph, layer: LayerIR) -> int:
-    """The length of one layer."""
+    """Return the length of one layer."""
     tensors = [graph.tensors[name] for name in (*layer.inputs, *layer.outputs)]
     moved = sum(tensor.size for tensor in tensors)
     work = tensors[-1].elements // ELEMENTS_PER_CYCLE

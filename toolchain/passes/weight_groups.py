@@ -51,7 +51,7 @@ def saves_traffic(graph: Graph, layer: LayerIR) -> bool:
 
 
 def in_blocks(graph: Graph, layer: LayerIR) -> list[LayerIR]:
-    """The product with these codes. What their zeros are apart from 0 is a product of the sums of each block of
+    """Return the product with these codes. What their zeros are apart from 0 is a product of the sums of each block of
     activations, which is added first."""
     name, (k, n) = layer.inputs[1], (layer.integer("k"), layer.integer("n"))
     blocks = graph.blocks[name]
@@ -75,8 +75,8 @@ def in_blocks(graph: Graph, layer: LayerIR) -> list[LayerIR]:
 def by_groups(
     graph: Graph, layer: LayerIR, groups: Sequence[tuple[Values, Values]], size: int, kind: DataType, first: str = ""
 ) -> list[LayerIR]:
-    """A product as one of each group of rows of its weights, (codes, scales); each adds the one before it, the last is
-    the product. Its rows lie group by group. `first`: a tensor that is added to it."""
+    """Return a product as one of each group of rows of its weights, (codes, scales); each adds the one before it, the
+    last is the product. Its rows lie group by group. `first`: a tensor that is added to it."""
     m, n, k, batch = (layer.integer(name) for name in ("m", "n", "k", "batch"))
     rows = batch * m
     source, out = graph.tensors[layer.inputs[0]], graph.tensors[layer.outputs[0]]

@@ -26,7 +26,7 @@ TOLERANCE = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2}
 
 
 def cast(graph: Graph, precision: str) -> Graph:
-    """The graph with all floats in one type. ModelError for a model that is quantized already."""
+    """Returns the graph with all floats in one type. ModelError for a model that is quantized already."""
     kind = FLOAT_TYPES[precision]
     for layer in graph.layers:
         if layer.text("function") in ("QUANT", "DEQUANT") or "scale" in layer.text("epilogue"):

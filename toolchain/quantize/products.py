@@ -113,7 +113,7 @@ class Quantizer:
         return model
 
     def _fold_weights(self, model: OnnxModel, info: dict[str, TensorInfo]) -> None:
-        """Weights that nodes make of constants and shapes, a Transpose for example, become constants."""
+        """Folds weights that nodes make of constants and shapes, a Transpose for example, to constants."""
         graph, nodes, opsets = self._proto.graph, list[Any](), model.proto.opset_import
         propagation, names = Propagation(opsets, info), weights(list(graph.node))
         for name, values in self._weights.items():
@@ -154,7 +154,7 @@ class Quantizer:
         return node_name(node) not in self._floats
 
     def _counted(self) -> list[str]:
-        """Products whose constant weights are one matrix: those that a QConfig counts."""
+        """Returns products whose constant weights are one matrix: those that a QConfig counts."""
         return [
             name for name, node in self._products.items()
             if (values := self._weights.get(node.input[1])) is not None
@@ -162,7 +162,7 @@ class Quantizer:
         ]  # fmt: skip
 
     def _kept(self, config: QConfig) -> list[str]:
-        """Products that stay as they are, because the QConfig wants their activations wider."""
+        """Returns products that stay as they are, because the QConfig wants their activations wider."""
         counted = self._counted()
         for number in config.layers_of("activation"):
             if number >= len(counted):
@@ -173,7 +173,7 @@ class Quantizer:
         return [name for number, name in enumerate(counted) if config.product_activation(number) in KEPT]
 
     def _widths(self, config: QConfig) -> dict[str, int]:
-        """Product -> bits of its weights."""
+        """Returns the bits of its weights for each product."""
         if config.group:
             raise ModelError(
                 f"--precision int8 with QConfig group_size {config.group}: sums of codes have one scale: drop one"
@@ -189,7 +189,7 @@ class Quantizer:
         return widths
 
     def _top(self, node: Any) -> int:
-        """The largest code of a product's weights."""
+        """Returns the largest code of a product's weights."""
         return (1 << self._bits.get(node.output[0], BITS[DataType.INT8]) - 1) - 1
 
     def _is_fp32(self, name: str) -> bool:
@@ -198,7 +198,8 @@ class Quantizer:
         return name in self._info and self._info[name].type == "FLOAT"
 
     def _observed(self) -> list[str]:
-        """Tensors that get a scale: what products read, and what is added to products whose sum is one of these."""
+        """Returns tensors that get a scale: what products read, and what is added to products whose sum is one of
+        these."""
         names: dict[str, None] = {}
         for node in self._products.values():
             for name in node.input[:2]:
@@ -221,8 +222,8 @@ class Quantizer:
         return any(name == residual.residual and product in node.input for product, residual in self._sums.items())
 
     def _residuals(self, names: dict[str, None]) -> dict[str, _Sum]:
-        """Outputs of convolutions that only an Add of another tensor of their shape reads, where that or the sum is one
-        of the tensors `names`, which then has both."""
+        """Returns outputs of convolutions that only an Add of another tensor of their shape reads, where that or the
+        sum is one of the tensors `names`, which then has both."""
         sums: dict[str, _Sum] = {}
         for add in reversed(self._proto.graph.node):
             for name, other in zip(add.input, reversed(add.input), strict=True) if add.op_type == "Add" else ():
@@ -250,7 +251,7 @@ class Quantizer:
         )
 
     def _moved_from(self, name: str) -> str:
-        """The tensor whose values these are, one step back; itself where they are new."""
+        """Returns the tensor whose values these are, one step back; itself where they are new."""
         node = self._makers.get(name)
         return name if node is None or node.op_type not in MOVES else str(node.input[0])
 
@@ -282,7 +283,7 @@ class Quantizer:
         return scale_of(low, high)
 
     def _origin(self, name: str, scales: Mapping[str, Scale]) -> str:
-        """The first tensor with these values that has a scale; an output of the model has none."""
+        """Returns the first tensor with these values that has a scale; an output of the model has none."""
         before = self._moved_from(name)
         return name if before == name or before not in scales else self._origin(before, scales)
 
@@ -314,13 +315,13 @@ class Quantizer:
         return self._dequantized(f"{node.output[0]}.weights", self._coded(node, values / shaped), scales, axis)
 
     def _rows(self, node: Any, name: str) -> Any:
-        """A constant first operand, which has one scale as activations have."""
+        """Returns a constant first operand, which has one scale as activations have."""
         values = self._weights[name]
         scale = self._scale(float(values.min()), float(values.max()))
         return self._dequantized(f"{node.output[0]}.rows", codes_of(values, scale), np.asarray(scale.scale), 0)
 
     def _coded(self, node: Any, values: Values) -> Values:
-        """Numbers of steps as codes."""
+        """Returns numbers of steps as codes."""
         return np.clip(np.rint(values), -self._top(node), self._top(node)).astype(np.int8)
 
     def _dequantized(self, name: str, codes: Values, scales: Values, axis: int) -> Any:
@@ -328,7 +329,7 @@ class Quantizer:
         return helper.make_node("DequantizeLinear", inputs, [name], name=f"{name}.dequantize", axis=axis)
 
     def _product_of(self, node: Any) -> Any | None:
-        """The product whose bias a node adds: itself, or the MatMul before an Add."""
+        """Returns the product whose bias a node adds: itself, or the MatMul before an Add."""
         if node.output[0] in self._products:
             return node if node.op_type != "MatMul" else None
         if node.op_type != "Add":
@@ -338,7 +339,7 @@ class Quantizer:
         return next((self._products.get(name) for name in names if self._readers[name] == 1), None)
 
     def _bias(self, node: Any) -> str:
-        """The constant row that a node adds to a product of codes with constant weights; empty: none."""
+        """Returns the constant row that a node adds to a product of codes with constant weights; empty: none."""
         product = self._product_of(node)
         if product is None or product.input[1] not in self._weights or product.input[0] not in self._scales:
             return ""

@@ -107,7 +107,7 @@ class QConfig:
         return self.kv_bits(layer, head) if named or self.kv_named else None
 
     def alignment_of(self, role: str) -> int | None:
-        """Bytes that tensors of a role are aligned to and accessed in (R6); None: no key says."""
+        """Returns bytes that tensors of a role are aligned to and accessed in (R6); None: no key says."""
         return self.alignment.get(role, None if role in ROLE_ALIGNMENT else self.alignment.get("default"))
 
     def product_activation(self, layer: int) -> int | None:
@@ -115,8 +115,8 @@ class QConfig:
         return self.override.get(f"layer_{layer}.activation", self.activation)
 
     def precision(self, precision_name: str) -> str:
-        """The conversion of an ONNX model that `--precision`, or the width of activations, asks for. QConfigError: they
-        contradict each other, or no kernel has such activations."""
+        """Returns the conversion of an ONNX model that `--precision`, or the width of activations, asks for.
+        QConfigError: they contradict each other, or no kernel has such activations."""
         if self.activation is None:
             return self._overridden(precision_name)
         fitting = _PRECISION.get(self.activation)
@@ -133,7 +133,7 @@ class QConfig:
         return self._overridden(precision_name or fitting[0])
 
     def _overridden(self, precision: str) -> str:
-        """The precision, which overrides of activations need to be int8."""
+        """Returns the precision, which overrides of activations need to be int8."""
         for number in self.layers_of("activation"):
             key, bits = f"override.layer_{number}.activation", self.override[f"layer_{number}.activation"]
             if precision != "int8":
@@ -153,7 +153,7 @@ class QConfig:
         return self.layers_of("weight")
 
     def layers_of(self, role: str) -> tuple[int, ...]:
-        """Layers of which an override names a role."""
+        """Returns layers of which an override names a role."""
         matches = (re.fullmatch(rf"layer_(\d+)\.{role}", name) for name in self.override)
         return tuple(int(match[1]) for match in matches if match)
 

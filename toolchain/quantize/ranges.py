@@ -25,7 +25,7 @@ _STEP = 16
 
 
 def parsed(method: str) -> tuple[str, float]:
-    """(method, percent) of `minmax`, `percentile`, `percentile:99.9` or `entropy`. ModelError: it is none."""
+    """Parses `minmax`, `percentile`, `percentile:99.9` or `entropy` to (method, percent). ModelError: it is none."""
     name, colon, text = method.partition(":")
     try:
         share = float(text) if colon else SHARE
@@ -50,7 +50,7 @@ class Observed:
         self._counts = np.zeros(2 * _BINS, np.int64)
 
     def add(self, values: Any) -> None:
-        """Numbers of one more sample."""
+        """Adds numbers of one more sample."""
         self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
         largest = max(-self.low, self.high)
         if not self._counting or not np.isfinite(largest) or largest == 0:
@@ -69,7 +69,7 @@ class Observed:
         self._counts, self._end = result, end
 
     def range(self, method: str, share: float) -> tuple[float, float]:
-        """(least, largest) number that codes should reach."""
+        """Returns the (least, largest) number that codes should reach."""
         if method == "minmax" or not self._counts.any():
             return self.low, self.high
         if method == "entropy":
@@ -84,7 +84,8 @@ class Observed:
 
 
 def _limit(sizes: Any, codes: int) -> int:
-    """The number of bins that codes should reach. Where the narrowest of a view is the best, a closer view is taken."""
+    """Returns the number of bins that codes should reach. Where the narrowest of a view is the best, a closer view is
+    taken."""
     width, errors = len(sizes) // _VIEW, _squared_errors(sizes, codes)
     last = np.flatnonzero(sizes)[-1] if sizes.any() else 0
     while True:
@@ -98,8 +99,8 @@ def _limit(sizes: Any, codes: int) -> int:
 
 
 def _squared_errors(sizes: Any, codes: int) -> Any:
-    """Squared error of all samples, in bins, for codes that reach the end of each bin: that of steps, and that of what
-    lies beyond."""
+    """Returns squared error of all samples, in bins, for codes that reach the end of each bin: that of steps, and that
+    of what lies beyond."""
     ends, centres = np.arange(1.0, len(sizes) + 1), np.arange(len(sizes)) + 0.5
     tail = [np.append(np.cumsum((sizes * centres**power)[::-1])[::-1][1:], 0) for power in range(3)]
     inside = sizes.sum() - tail[0]
@@ -107,9 +108,9 @@ def _squared_errors(sizes: Any, codes: int) -> Any:
 
 
 def _least_lost(sizes: Any, outliers: int, codes: int, usable: Any) -> int:
-    """The number of bins of which codes keep most: the least divergence of what they are from what they become, with
-    all beyond in the last bin (S. Migacz, 8-bit inference with TensorRT, 2017). `usable`: which numbers of bins may be
-    it: the whole range, and those that have enough less squared error.
+    """Returns the number of bins of which codes keep most: the least divergence of what they are from what they become,
+    with all beyond in the last bin (S. Migacz, 8-bit inference with TensorRT, 2017). `usable`: which numbers of bins
+    may be it: the whole range, and those that have enough less squared error.
 
     A bin of few samples differs from its neighbours by chance, which looks like information: what that adds to the
     divergence, half a sample for each bin that is not a step of its own (Miller-Madow), is no loss.
@@ -137,6 +138,6 @@ def _least_lost(sizes: Any, outliers: int, codes: int, usable: Any) -> int:
 
 
 def _smooth(counts: Any) -> Any:
-    """Shares of the bins; none is quite empty."""
+    """Returns shares of the bins; none is quite empty."""
     positive = np.maximum(counts, _LITTLE)
     return positive / positive.sum()

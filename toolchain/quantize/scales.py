@@ -31,7 +31,7 @@ class Pair(NamedTuple):
 
 
 def codes_of(values: Values, scale: Scale) -> Values:
-    """Numbers as codes of a scale, which saturate."""
+    """Returns numbers as codes of a scale, which saturate."""
     steps = values / scale.scale
     if not issubclass(scale.kind, np.integer):
         limit = float(ml_dtypes.finfo(scale.kind).max)
@@ -45,8 +45,8 @@ _SHRINKS = np.linspace(1, 0.5, 26)
 
 
 def least_squares_scales(rows: Values, top: int) -> Values:
-    """A scale for each row of numbers, for codes -top..top: of 8 bits that which reaches the largest number, of fewer
-    bits that of the least squared error among `_SHRINKS`. FP32; 1 for a row of zeros."""
+    """Returns a scale for each row of numbers, for codes -top..top: of 8 bits that which reaches the largest number, of
+    fewer bits that of the least squared error among `_SHRINKS`. FP32; 1 for a row of zeros."""
     wide = rows.astype(np.float64)
     whole = np.abs(wide).max(axis=1, keepdims=True) / top
     whole[whole <= 0] = 1
@@ -59,7 +59,7 @@ def least_squares_scales(rows: Values, top: int) -> Values:
 
 
 def pair(name: str, scale: Scale) -> Pair:
-    """QuantizeLinear and DequantizeLinear of a tensor."""
+    """Returns QuantizeLinear and DequantizeLinear of a tensor."""
     values = {f"{name}.scale": scale.scale, f"{name}.zero": scale.kind(scale.zero)}
     nodes = (
         helper.make_node("QuantizeLinear", [name, *values], [f"{name}.q"], name=f"{name}.quantize"),
@@ -70,13 +70,13 @@ def pair(name: str, scale: Scale) -> Pair:
 
 
 def step_of(step: float) -> np.float32:
-    """A scale that can divide."""
+    """Returns a scale that can divide."""
     return np.float32(step if step > TINY else 1)
 
 
 def scale_of(low: float, high: float, kind: type | None = None) -> Scale:
-    """The scale of a range. `kind`: the type that another tensor has; UINT8 has its zero in the middle where there are
-    negative values."""
+    """Returns the scale of a range. `kind`: the type that another tensor has; UINT8 has its zero in the middle where
+    there are negative values."""
     kind = kind or (np.uint8 if low >= 0 else np.int8)
     positive = low >= 0 and kind is np.uint8
     step = high / 255 if positive else max(-low, high) / 127

@@ -68,7 +68,7 @@ def _read(source: str) -> str:
 
 
 def listing(program: "Assembled", isa: "Isa") -> Iterator[str]:
-    """A line for each instruction, headed by the labels before it."""
+    """Yield a line for each instruction, headed by the labels before it."""
     for word in program.code:
         for label in program.labels.get(word.address, ()):
             yield f"{word.address:08x} <{label}>:"

@@ -53,7 +53,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def templates() -> dict[Path, str]:
-    """The files of a project, by their paths in it; @NAME@ and others are filled in, in names too."""
+    """Returns the files of a project, by their paths in it; @NAME@ and others are filled in, in names too."""
     files = {path.relative_to(_TEMPLATES): path for path in sorted(_TEMPLATES.rglob("*")) if path.is_file()}
     return {_place(name): path.read_text(encoding="utf-8") for name, path in files.items()}
 

@@ -134,13 +134,13 @@ HARM = {
 
 
 def harm(config: "Config") -> dict[str, str]:
-    """Key -> what a configuration does to the host besides simulating."""
+    """Return the effects of a configuration on the host besides simulation, by key."""
     values = {key: value for key, value in flatten(config).items() if key in HARM and value}
     return {key: f"{HARM[key]} {value if isinstance(value, str) else ' '.join(value)}" for key, value in values.items()}
 
 
 def check_trusted(effective: "Effective", args: argparse.Namespace) -> None:
-    """UsageError where a file, and not the command line, asks for code to run or for files of the host."""
+    """Raise UsageError where a file, and not the command line, asks for code to run or for files of the host."""
     if args.trusted:
         return
     for key, does in harm(effective.config).items():
@@ -162,8 +162,8 @@ def _pair(option: str, prefix: str, form: str, value: str) -> tuple[str, str]:
 
 
 def effective(args: argparse.Namespace, record: str | None = None, *, live: bool = False) -> "Effective":
-    """The effective configuration of a command line; `record`: the run.yaml that stands for its files and preset;
-    `live`: its lines may have input that comes at a time of the host."""
+    """Return the effective configuration of a command line; `record`: the run.yaml that stands for its files and
+    preset; `live`: its lines may have input that comes at a time of the host."""
     from pyv_npu.config import load
     from pyv_npu.config.effective import check_isa
 
@@ -185,7 +185,7 @@ def effective(args: argparse.Namespace, record: str | None = None, *, live: bool
 
 
 def print_config(effective: "Effective") -> int:
-    """The answer to `--print-config`."""
+    """Return the answer to `--print-config`."""
     from pyv_npu.config.render import render
 
     show(render(effective))

@@ -55,17 +55,17 @@ class Call:
             self.report = RunFolder(folder, verb, self.command_line, effective, read)
 
     def interrupted(self) -> None:
-        """Ctrl-C ended the command: what there is of the report takes its place; one without results says so."""
+        """Complete the report after Ctrl-C: partial results take its place; a report without results says so."""
         if self.report is not None:
             diagnose(self.report.interrupted())
 
     def end(self) -> None:
-        """The command is over: a report that has not taken its place goes."""
+        """End the command: discard a report that has not taken its place."""
         if self.report is not None:
             self.report.discard()
 
     def show(self, result: Mapping[str, Any], text: str, *, as_json: bool) -> None:
-        """The result on standard output, in the form that was asked for; then where the report is.
+        """Show the result on standard output, in the requested form; then the path of the report.
 
         A replay that differs from what was recorded is an error of the model.
         """
@@ -82,7 +82,7 @@ class Call:
 
 
 def path(text: str) -> "Path":
-    """The type of options that name a file or a folder. `pathlib` would be a twentieth of the start of a run."""
+    """Return the type of options that name a file or a folder. `pathlib` would be a twentieth of the start of a run."""
     from pathlib import Path
 
     return Path(text)
@@ -110,7 +110,7 @@ def open_page(folder: "Path") -> None:
 
 
 def check_writable(path: "Path | None", option: str) -> None:
-    """UsageError where the file of an option cannot be written: said before the work, not after it. What is in it
+    """Raise UsageError where the file of an option cannot be written: said before the work, not after it. What is in it
     stays."""
     if path is None:
         return
@@ -136,7 +136,7 @@ def _place(path: "Path", option: str) -> Iterator[None]:
 
 
 def show(text: str) -> None:
-    """A result for people, on standard output; ends in a newline."""
+    """Show a result for people, on standard output, with a final newline."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 
@@ -199,14 +199,14 @@ _OF_STOP = {
 
 
 def of_stop(stop: Stop) -> int:
-    """The guest's own code up to 255 (larger codes give 255), else the code of the reason."""
+    """Return the guest's own code up to 255 (larger codes give 255), else the code of the reason."""
     if stop.reason is StopReason.EXIT:
         return min((stop.code or 0) & 0xFFFF_FFFF, GUEST_MAX)
     return _OF_STOP[stop.reason]
 
 
 def of_error(error: BaseException) -> int | None:
-    """The code of an error that a user caused, None for a fault of ours."""
+    """Return the code of an error that a user caused, None for a fault of ours."""
     from npu_device.abi.errors import ExternalEngineError, NpuDeviceError
     from pyv_ext.errors import PyvExtError
 

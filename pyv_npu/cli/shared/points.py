@@ -53,7 +53,7 @@ class Points:
         self._known: dict[tuple[str, str], Setting] = {}
 
     def check(self, name: str) -> None:
-        """UsageError for an axis that names nothing."""
+        """Raises UsageError for an axis that names nothing."""
         if self._kind(name) is None:
             keys = [key for key in keys_of(Config) if key != "preset"]
             takes = f"; {self._base.program} takes {', '.join(self._arguments)}" if self._arguments else ""
@@ -64,7 +64,7 @@ class Points:
             )
 
     def check_free(self, values: Mapping[str, str]) -> None:
-        """UsageError if the command line, or the base of a SWEEP.yaml, sets what an axis sets."""
+        """Raises UsageError if the command line, or the base of a SWEEP.yaml, sets what an axis sets."""
         for name, value in values.items():
             try:
                 changed = self._setting(name, value)
@@ -76,7 +76,7 @@ class Points:
                 raise UsageError(f"axis {name}: {conflicts[0]} is set for all points too; drop one of them")
 
     def command(self, values: Mapping[str, str]) -> list[str]:
-        """The words of `pyv-npu run` that run a point."""
+        """Returns the words of `pyv-npu run` that run a point."""
         args = self._with(values)
         words = ["run", args.program, *(f"--config={file}" for file in args.config)]
         words += [] if args.preset is None else [f"--preset={args.preset}"]
@@ -139,7 +139,7 @@ class Points:
         return self._known[name, value]
 
     def _kind(self, name: str) -> str | None:
-        """key, option or argument; None: nothing of that name."""
+        """Returns key, option or argument; None for an unknown name."""
         if name in self._arguments:
             return "argument"
         if _dashed(name) in self._options:
@@ -150,13 +150,14 @@ class Points:
 
 
 def _dashed(name: str) -> str:
-    """The option that a name stands for."""
+    """Returns the option that a name stands for."""
     word = name.removeprefix(COMPILER).replace("_", "-")
     return name if name.startswith(COMPILER) and word not in _OF_COMPILER else word
 
 
 def _arguments(program: str) -> tuple[str, ...]:
-    """The arguments that firmware takes; none for other work, and where it cannot be read, which its run says."""
+    """Returns the arguments that firmware takes; none for other work, and where it cannot be read, which its run
+    says."""
     try:
         return tuple(argument.name for argument in requirements(read_elf(find_program(program))).arguments)
     except (PyvNpuError, PyvExtError, OSError):

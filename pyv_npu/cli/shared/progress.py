@@ -81,7 +81,7 @@ class Progress:
 
 
 def bar(done: int, total: int) -> str:
-    """`[#####...] 21 %`."""
+    """Draw a bar like `[#####...] 21 %`."""
     share = min(done, total) / total
     return f"[{'#' * int(share * WIDTH):.<{WIDTH}}] {100 * share:.0f} %"
 
@@ -105,8 +105,8 @@ def of_platform(platform: "Platform", label: str = "") -> Callable[[], str]:
 
 
 def _commands(platform: "Platform") -> Callable[[], int]:
-    """Number of commands to come: those of a model's image, or the word that a program writes at `TOTAL`; 0 where
-    it is unknown."""
+    """Return the number of commands to come: those of a model's image, or the word that a program writes at `TOTAL`; 0
+    where it is unknown."""
     from pyv_npu import boot
 
     program = platform.program

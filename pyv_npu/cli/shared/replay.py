@@ -120,7 +120,7 @@ def _relocate(replay: argparse.Namespace, moved: Mapping[str, str]) -> None:
 
 
 def read(path: Path) -> Recorded:
-    """The record of a report; BadInputError where there is none."""
+    """Return the record of a report; BadInputError where there is none."""
     import yaml
 
     from pyv_npu.config.yaml_file import read_yaml
@@ -153,20 +153,21 @@ def _words(mapping: Mapping[str, str]) -> dict[str, str]:
 
 
 def _word(text: str) -> str:
-    """Text of a record. ValueError for what is none, or cannot be the name of a file."""
+    """Return the text of a record. ValueError for what is none, or cannot be the name of a file."""
     if not isinstance(text, str) or "\0" in text:
         raise ValueError(text)
     return text
 
 
 def _check_harmless(config: "Config", path: Path) -> None:
-    """UsageError where a recorded run loads code, starts a program or opens a folder: a report may be a stranger's."""
+    """Raise UsageError where a recorded run loads code, starts a program or opens a folder: a report may be a
+    stranger's."""
     for does in options.harm(config).values():
         raise UsageError(f"{OPTION} {path}: the run {does}; add --trusted if you know who made this report")
 
 
 def _only(args: argparse.Namespace, plain: argparse.Namespace) -> None:
-    """UsageError for an option that contradicts the record."""
+    """Raise UsageError for an option that contradicts the record."""
     changed = [name for name, value in vars(args).items() if name not in _KEPT and value != getattr(plain, name)]
     if changed:
         allowed = ", ".join(f"--{name}" for name in _KEPT)

@@ -98,7 +98,7 @@ def trace_argument(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> N
 
 
 def check(args: argparse.Namespace, config: "Config", *, core: bool, runs: int = 1) -> None:
-    """UsageError for an option that needs a core where there is none, or one run where there are several."""
+    """Raise UsageError for an option that needs a core where there is none, or one run where there are several."""
     if config.run.sanitize and not core:
         raise UsageError("--sanitize: looks at firmware on the core, and this run has none; drop it")
     for name in _ON_CORE:
@@ -122,13 +122,13 @@ def check(args: argparse.Namespace, config: "Config", *, core: bool, runs: int =
 
 
 def check_values(args: argparse.Namespace) -> None:
-    """UsageError where faults are injected into a run without values."""
+    """Raise UsageError where faults are injected into a run without values."""
     if args.timing_only:
         raise UsageError("--timing-only: what a fault leads to shows in results, which it leaves out; drop it")
 
 
 def check_lines(args: argparse.Namespace, lines: Sequence[str], *, core: bool, runs: int) -> None:
-    """UsageError for lines of the UARTs that the run cannot have."""
+    """Raise UsageError for lines of the UARTs that the run cannot have."""
     if lines and not core:
         raise UsageError(f"{KEY}: is about the core, and this run has none; drop it, or run at CA_HYBRID")
     if not is_live(lines):
@@ -145,7 +145,7 @@ def check_lines(args: argparse.Namespace, lines: Sequence[str], *, core: bool, r
 
 
 def check_traces(args: argparse.Namespace) -> None:
-    """UsageError for a trace that has nowhere to go."""
+    """Raise UsageError for a trace that has nowhere to go."""
     if args.trace and args.report is None:
         raise UsageError(f"--trace {','.join(args.trace)}: traces go to the report; add --report DIR")
 
@@ -168,7 +168,8 @@ def instruments(args: argparse.Namespace, folder: "Path | None") -> "Instruments
 
 
 def with_waveform(args: argparse.Namespace, config: "Config", folder: "Path | None") -> "Config":
-    """The configuration with which engines outside write their waveforms beside ours, in the folder of the report."""
+    """Return the configuration with which engines outside write their waveforms beside ours, in the folder of the
+    report."""
     if folder is None or VCD not in (args.trace or ()) or config.run.sim_level != "CA_FULL":
         return config
     from pyv_npu.config import with_values
@@ -249,8 +250,8 @@ def write_traces(
     args: argparse.Namespace, runs: "Mapping[str, Result[Any]]", watches: "Mapping[str, Instruments | None]",
     folder: "Path",
 ) -> None:  # fmt: skip
-    """The traces that are made when the runs are over, each in the folder of that name within that of the report;
-    `watches`: what has observed the core, by the same names."""
+    """Write the traces after the runs, each in the folder of that name within that of the report; `watches`: what has
+    observed the core, by the same names."""
     traces = args.trace or ()
     for name, run in runs.items():
         watch = watches.get(name)
@@ -291,7 +292,7 @@ def _run_to(platform: "Platform", save: SavePoint) -> "Stop | None":
 
 
 def _address(text: str) -> int | str:
-    """A port, or the path of a socket."""
+    """Return a port, or the path of a socket."""
     if text.startswith(_SOCKET) and text != _SOCKET:
         return text.removeprefix(_SOCKET)
     if not (text.isascii() and text.isdecimal()) or int(text) > 0xFFFF:

@@ -145,7 +145,7 @@ def arguments(parser: argparse.ArgumentParser, kinds: Collection[Kind]) -> None:
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of workloads that a command line has, by their names."""
+    """Return the options of workloads that a command line has, by their names."""
     rows = (row for group in _TABLE.values() for row in group)
     return {row.option: getattr(args, row.name) for row in rows if getattr(args, row.name) is not None}
 
@@ -175,7 +175,7 @@ def workloads(args: argparse.Namespace, config: "Config", kinds: Collection[Kind
 
 
 def check_program(program: str) -> None:
-    """BadInputError if a program is neither a file nor firmware or a model of this package."""
+    """Raise BadInputError if a program is neither a file nor firmware or a model of this package."""
     from pyv_npu.config.shape_file import is_shape
 
     if not is_shape(program):
@@ -254,7 +254,7 @@ def choices(args: argparse.Namespace) -> "Choices":
 
 
 def _shown(args: argparse.Namespace) -> "tuple[tuple[Path, ...], int, str]":
-    """Files, number of random inputs, and method of a calibration."""
+    """Return files, number of random inputs, and method of a calibration."""
     from pyv_npu.workloads.data import calibration_of
     from toolchain.quantize.ranges import parsed
 
@@ -269,7 +269,7 @@ def _shown(args: argparse.Namespace) -> "tuple[tuple[Path, ...], int, str]":
 
 
 def _inputs(texts: Sequence[str]) -> "dict[str, Path | float]":
-    """Files and numbers by input."""
+    """Return files and numbers by input."""
     inputs: dict[str, Path | float] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -285,7 +285,7 @@ def _inputs(texts: Sequence[str]) -> "dict[str, Path | float]":
 
 
 def _shapes(text: str) -> dict[str, tuple[int, ...]]:
-    """The shapes of NAME=1,128 and of NAME=1,OTHER=128."""
+    """Return the shapes of NAME=1,128 and of NAME=1,OTHER=128."""
     shapes: dict[str, tuple[int, ...]] = {}
     name = ""
     for part in text.split(","):
@@ -366,14 +366,14 @@ def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "list[Bu
 
 
 def _storage(args: argparse.Namespace) -> str:
-    """Method that stores keys and values, empty: as integers of --qbits-kv bits. UsageError for both."""
+    """Return the method that stores keys and values, empty: as integers of --qbits-kv bits. UsageError for both."""
     if args.kv is not None and args.qbits_kv is not None:
         raise UsageError(f"--qbits-kv: --kv {args.kv} says how keys and values are stored; drop one of them")
     return args.kv or ""
 
 
 def widths(args: argparse.Namespace) -> list[int]:
-    """The widths of keys and values that a command line names."""
+    """Return the widths of keys and values that a command line names."""
     named = ("4" if args.qbits_kv is None else args.qbits_kv).split(",")
     if not all(one.isdecimal() for one in named) or len(set(named)) != len(named):
         raise UsageError(

@@ -138,7 +138,7 @@ def _placement(call: Call, config: "Config", program: "Program", both: "Comparis
 def _phases(
     call: Call, config: "Config", program: "Program", both: "Comparison", count: int | None
 ) -> "Mapping[str, Any] | None":
-    """The spread of the ratios over phases; None where there are none, or Ctrl-C came."""
+    """Return the spread of the ratios over phases; None where there are none, or Ctrl-C came."""
     from pyv_npu.studies.phases import DEFAULT, arguments, run_phases
 
     explicit, count = count is not None, DEFAULT if count is None else count
@@ -157,7 +157,7 @@ def _phases(
 
 
 def _sweeps(run_args: argparse.Namespace, shown: argparse.Namespace, program: str) -> "list[Sweep]":
-    """A report has those that belong to its program."""
+    """Return the sweeps that belong to the program of a report."""
     from pyv_npu.studies.break_even import AUTOMATIC
 
     return list(AUTOMATIC.get(program, ())) if shown.report is not None and not run_args.no_sweeps else []
@@ -166,7 +166,7 @@ def _sweeps(run_args: argparse.Namespace, shown: argparse.Namespace, program: st
 def _swept(
     call: Call, config: "Config", prepared: "Prepared[Any]", sweeps: "list[Sweep]"
 ) -> tuple[list[dict[str, Any]], "dict[str, list[Part]]", bool]:
-    """The sweeps that ran, the charts of all of them by key, and whether none was interrupted."""
+    """Return the sweeps that ran, the charts of all of them by key, and whether none was interrupted."""
     from pyv_npu.studies.break_even import charts, run_sweep
 
     swept: list[dict[str, Any]] = []

@@ -120,7 +120,7 @@ def _perform(run_args: argparse.Namespace, effective: "Effective", shown: argpar
 
 
 def _text(result: "Result[Any]", watch: "Instruments | None") -> str:
-    """The summary of a run, with the table of a profile."""
+    """Return the summary of a run, with the table of a profile."""
     text = summary(result)
     return f"{text}\n{watch.table}" if watch is not None and watch.table else text
 
@@ -129,7 +129,7 @@ def _show_widths(
     results: "Sequence[Result[Any]]", bits: "Sequence[int]", effective: "Effective", shown: argparse.Namespace,
     call: Call,
 ) -> int:  # fmt: skip
-    """The answer to a list of widths of keys and values, `bits`."""
+    """Return the answer to a list of widths of keys and values, `bits`."""
     from pyv_npu.report import widths
 
     rows = [widths.width(*one) for one in zip(bits, results, strict=True)]
@@ -148,7 +148,7 @@ def _show_widths(
 
 
 def _exit_code(result: "Result[Any]") -> int:
-    """The code of a run; why it is not that of a guest is said."""
+    """Return the code of a run; diagnose why it is not that of a guest."""
     if not result.correct and result.faults is not None:
         diagnose(f"{result.detail.difference}, as the injected faults made them")
     elif not result.correct:

@@ -98,7 +98,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def _check_trusted(file: SweepFile, args: argparse.Namespace) -> None:
-    """UsageError where a SWEEP.yaml asks for code to run or for files of the host."""
+    """Raises UsageError where a SWEEP.yaml asks for code to run or for files of the host."""
     for name in (*file.base, *file.plan.names):
         key = name.replace("_", "-").strip("-")
         if not args.trusted and key.startswith(("plugin", "semihosting", "npu.te.external")):
@@ -148,7 +148,7 @@ def _sweep(
 
 
 def _rows(values: Sequence[Mapping[str, str]], points: Points) -> "tuple[list[Row], dict[str, Job]]":
-    """The rows of the table, and what is run for them, by address: equal points run once."""
+    """Returns the rows of the table, and what is run for them, by address: equal points run once."""
     from pyv_npu.studies.sweep.point import REFUSED, Addresses, Job, reason
     from pyv_npu.studies.sweep.table import Row
 
@@ -246,7 +246,7 @@ def _answer(args: argparse.Namespace, call: Call, folder: "SweepFolder", table: 
 
 
 def _inputs(args: argparse.Namespace) -> list[str]:
-    """The files that the command line names."""
+    """Returns the files that the command line names."""
     return [args.program, *files_beside(args.program), *args.config]
 
 
@@ -267,7 +267,7 @@ def _options_of_run() -> list[str]:
 
 
 def _again(words: Sequence[str]) -> Iterator[str]:
-    """A command line without what says where its points run and go."""
+    """Yields a command line without what says where its points run and go."""
     skip = False
     for word in words:
         if not skip and not word.startswith((*_WHERE, _INSECURE)):

@@ -42,7 +42,7 @@ class Prices:
 
     @classmethod
     def of(cls, npu: NpuConfig, energy: EnergyConfig) -> "Prices":
-        """The prices that a configuration names. BadInputError as `read_table`."""
+        """Returns the prices that a configuration names. BadInputError as `read_table`."""
         return cls(npu, read_table(energy.table), energy.dram, energy.multiplier)
 
     @cached_property
@@ -83,7 +83,7 @@ class Prices:
         return sum(self.area.values()) * self.table.values["leakage"] / 1000
 
     def each(self, count: Count) -> float:
-        """pJ of an event."""
+        """Returns pJ of an event."""
         if count not in self._events:
             self._events[count] = self._event(count)
         return self._events[count]
@@ -107,15 +107,15 @@ class Prices:
                 return self._dram
 
     def _mac(self, left: DataType, right: DataType) -> float:
-        """pJ of a multiplication and the addition of its product to a sum. Products of integers are in proportion to
-        the bits of both; with floats, integer weights are converted first."""
+        """Returns pJ of a multiplication and the addition of its product to a sum. Products of integers are in
+        proportion to the bits of both; with floats, integer weights are converted first."""
         value = self.table.values
         if left in FLOATS:
             return value[f"multiply.{FLOATS[left]}"] + value["add.fp32"]
         return value["multiply.int8"] * BITS[left] * BITS[right] / 64 + value["add.int32"]
 
     def _vector(self, kind: DataType) -> float:
-        """pJ of an operation of a vector engine: the mean of an addition and a multiplication."""
+        """Returns pJ of an operation of a vector engine: the mean of an addition and a multiplication."""
         value = self.table.values
         if kind is DataType.INT32:
             return (16 * value["multiply.int8"] + value["add.int32"]) / 2
@@ -123,7 +123,7 @@ class Prices:
         return (value[f"multiply.{name}"] + value[f"add.{name}"]) / 2
 
     def energy(self, counts: Counts) -> dict[tuple[str, str], float]:
-        """(unit, tensor role) -> pJ; the role of computation is `compute`."""
+        """Returns pJ by (unit, tensor role); the role of computation is `compute`."""
         total: dict[tuple[str, str], float] = {}
         for count, amount in counts.items():
             role = "compute" if count.event in COMPUTED else count.role.name.lower()
@@ -150,14 +150,14 @@ class Estimate(NamedTuple):
         return sum(self.parts.values())
 
     def by(self, axis: int) -> dict[str, int]:
-        """pJ by unit (0) or tensor role (1), the largest first."""
+        """Returns pJ by unit (0) or tensor role (1), the largest first."""
         sums: dict[str, int] = {}
         for key, energy in self.parts.items():
             sums[key[axis]] = sums.get(key[axis], 0) + energy
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
     def to_json(self) -> dict[str, Any]:
-        """The `energy` object of docs/results.md."""
+        """Returns the `energy` object of docs/results.md."""
         total, prices = PICO * self.total, self.prices
         return {
             "estimate": True,
@@ -186,8 +186,8 @@ def estimate(
     config: Config, names: Sequence[str], works: Sequence[Work], cycles: int, counters: Mapping[str, Any] | None,
     instructions: int, descriptors: int,
 ) -> Estimate:  # fmt: skip
-    """Energy of a run of commands. `names`: the layer of each; `counters`: the `npu` object of results; `instructions`
-    of the core; `descriptors`: bytes of them that were fetched."""
+    """Returns energy of a run of commands. `names`: the layer of each; `counters`: the `npu` object of results;
+    `instructions` of the core; `descriptors`: bytes of them that were fetched."""
     prices, seconds = Prices.of(config.npu, config.energy), cycles / config.npu.clock_hz
     shares = _dram_shares(works, counters, descriptors) if config.npu.l2.enabled and counters else {}
     layers: dict[str, float] = {}
@@ -213,7 +213,7 @@ def _whole(energy: Mapping[K, float]) -> dict[K, int]:
 def _others(
     prices: Prices, counters: Mapping[str, Any] | None, instructions: int, descriptors: int, seconds: float
 ) -> Iterator[tuple[tuple[str, str], float]]:
-    """pJ beside the commands."""
+    """Yields pJ beside the commands."""
     l2, values = (counters or {}).get("l2"), prices.table.values
     yield ("leakage", "leakage"), prices.leakage * seconds / PICO
     if instructions:
@@ -228,7 +228,7 @@ def _others(
 
 
 def _dram_shares(works: Sequence[Work], counters: Mapping[str, Any], descriptors: int) -> dict[Event, float]:
-    """Bytes at the pins of DRAM over those of transfers, of which an L2 keeps some."""
+    """Returns bytes at the pins of DRAM over those of transfers, of which an L2 keeps some."""
     moved: Counter[Event] = Counter()
     for work in works:
         for count, amount in work.counts.items():
@@ -251,7 +251,8 @@ SHOWN = 4
 
 
 def tables(energy: Mapping[str, Any]) -> dict[str, dict[str, tuple[float, str]]]:
-    """Figures of the `energy` object of a result with their units, by its keys; `totals` has those of the whole run."""
+    """Returns figures of the `energy` object of a result with their units, by its keys; `totals` has those of the whole
+    run."""
     totals = {"energy": (PICO * energy["total_pj"], "J"), "energy x delay": (energy["edp_js"], "J s"),
               "mean power": (energy["power_w"], "W"), "efficiency": (energy["tops_per_watt"], "TOPS/W"),
               "area": (sum(energy["area_mm2"].values()), "mm2")}  # fmt: skip
@@ -262,7 +263,7 @@ def tables(energy: Mapping[str, Any]) -> dict[str, dict[str, tuple[float, str]]]
 
 
 def lines(energy: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Rows (head, text) about the `energy` object of a result."""
+    """Returns rows (head, text) about the `energy` object of a result."""
     total, area = energy["total_pj"], energy["area_mm2"]
     whole = [quantity(*value) for name, value in tables(energy)["totals"].items() if name != "area"]
     return [
@@ -275,6 +276,6 @@ def lines(energy: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def shares(parts: Mapping[str, float], whole: float) -> str:
-    """The largest parts in per cent."""
+    """Returns the largest parts in per cent."""
     largest = sorted(parts.items(), key=lambda item: -item[1])[:SHOWN]
     return ", ".join(f"{name} {quantity(value / whole if whole else 0.0, 'share')}" for name, value in largest)

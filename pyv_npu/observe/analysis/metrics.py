@@ -19,7 +19,8 @@ CYCLES, SHARE, BYTES = "core cycles", "0..1", "bytes"
 
 
 def utilization(spans: Spans, config: NpuConfig) -> dict[str, float]:
-    """Engine ("te0", "ve3", "dma1") -> the share of the cycles of the run in which it worked, 0..1; idle ones too."""
+    """Returns the share of the cycles of the run in which each engine ("te0", "ve3", "dma1") worked, 0..1; idle engines
+    included."""
     counts = unit_counts(config)
     shares = {f"{kind.name.lower()}{index}": 0.0 for kind in UNITS for index in range(counts[kind] * config.clusters)}
     for kind in UNITS:

@@ -33,7 +33,7 @@ class Traffic:
         """Channel -> `aux` of the transfer that it works on."""
 
     def add(self, batch: "Batch") -> None:
-        """The next events."""
+        """Adds the next events."""
         import numpy as np
 
         what = batch["what"]
@@ -61,7 +61,8 @@ class Traffic:
         self.fetched += other.fetched
 
     def to_json(self, blocks: int = 0) -> dict[str, Any]:
-        """The `traffic` object of a result; `blocks`: bytes of extended blocks that were fetched with descriptors."""
+        """Returns the `traffic` object of a result; `blocks`: bytes of extended blocks that were fetched with
+        descriptors."""
         return as_json(self.moved) | {"descriptors": self.fetched * DESCRIPTOR_SIZE + blocks}
 
 
@@ -83,13 +84,13 @@ def traffic_of(batches: "Iterable[Batch]") -> Traffic:
 
 
 def role_of(aux: Any) -> "Integers":
-    """The role of each transfer, by the `aux` of its begin."""
+    """Returns the role of each transfer, by the `aux` of its begin."""
     codes: Integers = aux.astype("int64") // ROLE & _ROLE_MASK
     return codes
 
 
 def as_json(table: Sequence[Sequence[Sequence[int]]]) -> dict[str, Any]:
-    """Role -> {read, written, bytes_total, bytes_aligned, utilization}, and their sums in `total`. `read` and
+    """Returns {read, written, bytes_total, bytes_aligned, utilization} by role, and their sums in `total`. `read` and
     `written` count aligned bytes; bytes_total is the payload, utilization its share of bytes_aligned."""
     total = [[sum(sizes) for sizes in zip(*way, strict=True)] for way in zip(*table, strict=True)]
     named = {**dict(zip(ROLES, table, strict=True)), "total": total}

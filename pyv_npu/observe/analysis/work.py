@@ -58,7 +58,7 @@ class Work(NamedTuple):
 
 
 def works(commands: Sequence[Listed], config: NpuConfig, memory: Mapping[int, bytes] | None = None) -> list[Work]:
-    """The work of valid commands. `memory`: what commands read from DRAM when they start (token positions)."""
+    """Returns the work of valid commands. `memory`: what commands read from DRAM when they start (token positions)."""
     runner = Runner(config, values=False)
     for address, data in (memory or {}).items():
         runner.memory.write_bytes(address, data)
@@ -117,7 +117,7 @@ def _used(piece: Piece) -> tuple[Region, ...]:
 
 
 def _ranges(regions: Sequence[Region]) -> Ranges:
-    """The bytes of regions of the scratchpads, each once."""
+    """Returns the bytes of regions of the scratchpads, each once."""
     merged: list[tuple[int, int]] = []
     for region in sorted(set(regions)):
         if not SPM_BASE <= region.address < SPM_BASE + 4 * SPM_CLUSTER_STRIDE:

@@ -112,12 +112,12 @@ class Profile:
                 self._access = row
 
     def loaded(self, load: WatchedLoad) -> None:
-        """The hart has loaded from a page that is watched."""
+        """Charge a load of the hart from a watched page."""
         if self._is_status(load.address):
             self._load = load
 
     def answered(self, name: str, operands: Operands, outcome: Outcome) -> None:
-        """The NPU has answered one look of a custom instruction."""
+        """Charge an answer of the NPU to a custom instruction."""
         if name != "ENQCMD_T":
             return
         if isinstance(outcome, Stall):
@@ -172,7 +172,7 @@ class Profile:
         self._forget()
 
     def close(self, cycle: int, waits: bool) -> None:
-        """The run is over in `cycle`; `waits`: in WFI. What did not retire counts where the hart is."""
+        """Close the profile in `cycle`; `waits`: in WFI. Instructions in flight count where the hart is."""
         activity = Activity.WFI if waits else Activity.EXECUTING
         if cycle > self._now:
             self.cycles[Charge(self.stacks.now, int(self._hart.pc), activity)] += cycle - self._now

@@ -38,7 +38,7 @@ class Stacks:
         """Whether an interrupt is handled."""
 
     def sites(self, stack: int) -> list[int]:
-        """The addresses of the calls of a stack, the outermost first; `TRAP` in the place of a trap."""
+        """Returns the addresses of the calls of a stack, the outermost first; `TRAP` in the place of a trap."""
         sites = []
         while stack not in (PROGRAM, INTERRUPT):
             sites.append(self._site[stack])
@@ -46,13 +46,13 @@ class Stacks:
         return sites[::-1]
 
     def root(self, stack: int) -> int:
-        """`PROGRAM` or `INTERRUPT`."""
+        """Return `PROGRAM` or `INTERRUPT`."""
         while stack not in (PROGRAM, INTERRUPT):
             stack = self._parent[stack]
         return stack
 
     def retired(self, pc: int, instruction: Instruction) -> None:
-        """An instruction has retired; the hart is at the next one."""
+        """Follow a retired instruction; the hart is at the next one."""
         kind = instruction.row.kind
         if kind is Kind.XRET:
             self._resume()
@@ -63,7 +63,7 @@ class Stacks:
                 self._pop(int(self._hart.pc))
 
     def trapped(self, pc: int, interrupt: bool) -> None:
-        """A trap was taken at `pc`."""
+        """Follow a trap at `pc`."""
         pointer = int(self._hart.x[STACK_POINTER])
         if len(self._left) >= MOST_LEFT and pointer not in self._left:
             del self._left[next(iter(self._left))]

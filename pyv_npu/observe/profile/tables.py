@@ -113,7 +113,7 @@ class Profiled:
         return "\n\n".join(block.rstrip("\n") for block in blocks) + "\n"
 
     def csv(self) -> str:
-        """A row for each source line and function."""
+        """Returns a row for each source line and function."""
         heads = ("function", "file", "line", "instructions", "cycles", *(one.value for one in Activity))
         rows = list[tuple[object, ...]]()
         for share in self.lines():
@@ -125,7 +125,7 @@ class Profiled:
     # -- stacks ------------------------------------------------------------------------------------------------
 
     def stacks(self) -> dict[tuple[str, ...], int]:
-        """Frames, the outermost first, with the activity -> cycles, in the order of the alphabet."""
+        """Returns frames, the outermost first, with the activity -> cycles, in the order of the alphabet."""
         stacks = self.profile.stacks
 
         @cache
@@ -148,11 +148,11 @@ class Profiled:
         return dict(sorted(totals.items()))
 
     def folded(self) -> str:
-        """Folded stacks."""
+        """Returns folded stacks."""
         return "".join(f"{';'.join(map(_frame, stack))} {count}\n" for stack, count in self.stacks().items() if count)
 
     def speedscope(self, name: str) -> str:
-        """Two profiles in cycles: the stacks, and the source lines."""
+        """Returns two profiles in cycles: the stacks, and the source lines."""
         frames: dict[tuple[str, str, int], int] = {}
 
         def number(name: str, file: str = "", line: int = 0) -> int:
@@ -185,7 +185,7 @@ def _sampled(name: str, stacks: Sequence[tuple[list[int], int]]) -> dict[str, An
 
 
 def _frame(name: str) -> str:
-    """Semicolons separate frames."""
+    """Returns a name without semicolons, which separate frames."""
     return name.replace(";", ":").replace("\n", " ")
 
 
@@ -197,5 +197,5 @@ def _numbers(share: Share, used: Sequence[Activity], cycles: int) -> Iterator[st
 
 
 def _short(line: Line | None) -> str:
-    """The line without the folders of its file."""
+    """Returns the line without the folders of its file."""
     return MISSING if line is None else f"{PurePosixPath(line.file).name}:{line.line}"

@@ -135,7 +135,7 @@ class Boundary:
             self._reset(row)
 
     def _register_read(self, name: str, value: int) -> None:
-        """Firmware has read a register, or the CSR that mirrors it."""
+        """Observe a read of a register by firmware, or of the CSR that mirrors it."""
         ledger = self._ledger
         if name in _LOOKS or (name == "IRQ_STATUS" and value & _DONE_OR_ERROR):
             self._handler.looked()
@@ -171,16 +171,16 @@ class Boundary:
             self._ledger.saw(submission)
 
     def csr_read(self, address: int, value: int, now: int) -> None:
-        """Firmware has read a CSR of the NPU."""
+        """Observe a read of an NPU CSR by firmware."""
         self._register_read(_CSR[address], value)
 
     def csr_written(self, address: int, now: int) -> None:
-        """Firmware has written a CSR of the NPU."""
+        """Observe a write of an NPU CSR by firmware."""
         if _CSR[address] == "IRQ_ACK":
             self._handler.acknowledged(now, self._hart.pc)
 
     def _interrupt(self) -> None:
-        """A handler begins: that tells of the completions that asked for it."""
+        """Begin a handler: it knows the completions that asked for it."""
         self._ledger.catch_up()
         for submission in tuple(self._ledger.in_flight()):
             if submission.ended and submission.descriptor.irq:
@@ -192,7 +192,7 @@ class Boundary:
         self._handler.over(start, self._hart.pc)
 
     def restored(self) -> None:
-        """The machine is in another state: nothing is known of what is in flight there."""
+        """Forget all state: nothing is known of what is in flight in the restored machine."""
         self._checks.clear()
         self._status.clear()
         self._flagged.clear()
@@ -204,7 +204,7 @@ class Boundary:
         self._tail = self._rung = 0
 
     def _reset(self, row: CoreRow) -> None:
-        """CTRL.RESET has left the core: it acts when it arrives, which a read of the device or a fence waits for."""
+        """Begin a reset: CTRL.RESET acts when it arrives, which a read of the device or a fence waits for."""
         start, cycles, *_ = row
         self._ledger.reset()
         self._doorbells.clear()
@@ -251,7 +251,7 @@ class Boundary:
             self._checks.check_fence(submission)
 
     def _check_lap(self, submission: Submission) -> None:
-        """A slot must have been stored into since it was handed over last; unless a reset or a restored state lies
+        """Check that a slot was stored into since it was handed over last; unless a reset or a restored state lies
         between, or the program's file has content for it."""
         address, older = submission.address, self._laps.get(submission.address)
         since = 0 if older is None else older.side.cycle
@@ -261,7 +261,7 @@ class Boundary:
         self._laps[address] = submission
 
     def _accepted(self, submission: Submission) -> None:
-        """The device has fetched the descriptor of a slot."""
+        """Release a slot whose descriptor the device has fetched."""
         if submission not in self._old:
             return
         older = self._old.pop(submission)
@@ -272,7 +272,7 @@ class Boundary:
             self._notebook.add(Rule.OLD_DESCRIPTOR, first, submission.side, submission.address, DESCRIPTOR_SIZE, note)
 
     def _refused(self, tail: int) -> None:
-        """The device has ignored a doorbell: the ring has no room."""
+        """Take back the slots of a doorbell that the device has ignored: the ring has no room."""
         refused = self._doorbells.pop(tail, [])
         self._ledger.take_back(refused)
         for submission in refused:
@@ -281,7 +281,7 @@ class Boundary:
         self._rung = 0
 
     def custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
-        """The NPU has answered a custom instruction."""
+        """Observe the NPU's answer to a custom instruction."""
         if not isinstance(outcome, Value):
             return
         self._checks.check_frames(operands.now, operands.pc)

@@ -123,7 +123,7 @@ class Findings:
         return bool(self.found)
 
     def to_json(self) -> dict[str, Any]:
-        """`sanitizer` of the JSON result (docs/results.md)."""
+        """Return the object `sanitizer` of the JSON result (docs/results.md)."""
         return {
             "findings": [
                 {
@@ -144,11 +144,12 @@ class Findings:
         }
 
     def place(self, side: Side) -> str:
-        """Function and source line of a side; empty where they are not known."""
+        """Return function and source line of a side; empty where they are not known."""
         return "" if side.pc is None else self.program.place(side.pc)
 
     def caller(self, side: Side) -> str:
-        """Function and source line that called the function of a side, as a driver is called; empty where none did."""
+        """Return function and source line that called the function of a side, as a driver is called; empty where none
+        did."""
         call = _call(self.program, side)
         return "" if call is None else self.program.place(call)
 
@@ -160,7 +161,7 @@ class Findings:
 
 
 def _call(program: Program, side: Side) -> int | None:
-    """The instruction that called the function of a side, where another function did and `ra` still says so."""
+    """Return the instruction that called the function of a side, where another function did and `ra` still says so."""
     if side.pc is None or not side.back:
         return None
     call = side.back - 2  # in the last half of the call, whatever its size
@@ -169,7 +170,7 @@ def _call(program: Program, side: Side) -> int | None:
 
 
 def symbol_at(program: Program, address: int) -> str:
-    """The variable that holds an address, with the offset in it; empty where there is none."""
+    """Return the variable that holds an address, with the offset in it; empty where there is none."""
     for symbol in program.symbols.values():
         if symbol.size and symbol.address <= address < symbol.address + symbol.size:
             offset = address - symbol.address

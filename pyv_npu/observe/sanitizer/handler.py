@@ -13,22 +13,22 @@ class Handler:
         self._acknowledged: Side | None = None
 
     def entered(self) -> None:
-        """A handler of an external interrupt begins."""
+        """Begin a handler of an external interrupt."""
         self._inside, self._look_before, self._acknowledged = True, False, None
 
     def acknowledged(self, cycle: int, pc: int) -> None:
-        """IRQ_ACK was written."""
+        """Note that IRQ_ACK was written."""
         if self._inside:
             self._acknowledged = Side("IRQ_ACK", cycle, pc)
 
     def looked(self) -> None:
-        """Firmware has looked at completions."""
+        """Note that firmware has looked at completions."""
         self._look_before = self._look_before or self._acknowledged is None
         if self._acknowledged is not None:
             self._inside, self._acknowledged = False, None
 
     def over(self, cycle: int, pc: int) -> None:
-        """The handler has returned."""
+        """End the handler, which has returned."""
         ack = self._acknowledged
         if ack is not None and self._look_before:
             self._notebook.add(Rule.UNREAD_INTERRUPT, ack, Side("mret", cycle, pc), 0, 0)

@@ -60,7 +60,7 @@ class Ledger:
     def hand_over(
         self, side: Side, address: int, index: int | None, descriptor: Descriptor, holdings: Iterable[tuple[Any, Role]]
     ) -> Submission:
-        """A descriptor belongs to the device now, with these regions."""
+        """Hand over a descriptor with these regions to the device."""
         self.submissions += 1
         submission = Submission(self.submissions, side, address, index, descriptor)
         submission.cluster = min(submission.cluster, len(self._cluster_before) - 1)
@@ -77,7 +77,7 @@ class Ledger:
         return submission
 
     def accepted(self, submission: Submission, ticket: int, stream: int) -> None:
-        """The device has given it a ticket, in the order of acceptance."""
+        """Record the ticket that the device has given a submission, in the order of acceptance."""
         submission.ticket, submission.stream = ticket, stream
         submission.side = submission.side._replace(ticket=ticket)
         self._tickets[ticket] = submission
@@ -106,7 +106,7 @@ class Ledger:
                     self._event(cycle, what, ticket, size, aux)
 
     def _batch(self, batch: Any) -> None:
-        """Events that are handed over, of which some are known."""
+        """Read a batch of events."""
         first = self._events.count - len(batch)
         fresh = batch[max(0, self._seen - first) :]
         self._seen = first + len(batch)
@@ -134,16 +134,16 @@ class Ledger:
     # -- what firmware has observed ----------------------------------------------------------------------------
 
     def by_ticket(self, ticket: int) -> Submission | None:
-        """The latest submission with that ticket."""
+        """Return the latest submission with that ticket."""
         return self._tickets.get(ticket)
 
     def saw_all(self) -> None:
-        """Firmware has looked at what shows all completions."""
+        """Observe all completions."""
         for submission in tuple(self._ended.values()):
             self._observe(submission)
 
     def saw(self, submission: Submission) -> None:
-        """Firmware has been told that this one is complete: so are those that it came after."""
+        """Observe a completion, and those of all submissions that it came after."""
         stream = self._streams[submission.stream]
         while stream and stream[0].number <= submission.number:
             self._observe(stream.popleft())
@@ -192,7 +192,7 @@ class Ledger:
     # -- the end of submissions that never were ----------------------------------------------------------------
 
     def take_back(self, submissions: Iterable[Submission]) -> None:
-        """The doorbell that handed these over was ignored."""
+        """Take back the submissions of an ignored doorbell."""
         for submission in submissions:
             if submission.index is not None:
                 self._ring.pop(submission.index, None)
@@ -217,7 +217,7 @@ class Ledger:
         self._reset_after = 0
 
     def reset(self) -> None:
-        """A soft reset is on its way: memory of what is in flight belongs to the device until it arrives."""
+        """Begin a soft reset: memory of submissions in flight belongs to the device until it arrives."""
         self.catch_up()
         self._ring.clear()
         self._slots.clear()
@@ -244,7 +244,7 @@ class Ledger:
         return not self._in_flight
 
     def in_flight(self) -> Iterable[Submission]:
-        """Submissions whose completion firmware has not observed, oldest first."""
+        """Return submissions whose completion firmware has not observed, oldest first."""
         return self._in_flight.values()
 
 

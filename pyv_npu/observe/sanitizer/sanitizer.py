@@ -23,27 +23,27 @@ class Sanitizer:
         self._boundary = Boundary(platform, self._shadow, program, self._notebook)
 
     def loaded(self, program: Program) -> None:
-        """The program is in memory. The zeros after the content of a segment are its loader's: what the start-up code
-        does not write is not initialised."""
+        """Mark the loaded program as written. The zeros after the content of a segment are its loader's: what the
+        start-up code does not write is not initialised."""
         for segment in program.segments:
             used = len(segment.data)
             self._shadow.initialise(segment.address + used, segment.size - used, written=False)
 
     def restored(self) -> None:
-        """The machine is in another state: what was in flight is not known, and all of its memory counts as written."""
+        """Forget submissions in flight after a restore; all memory counts as written."""
         self._shadow.clear()
         self._boundary.restored()
 
     def custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
-        """The NPU has answered a custom instruction."""
+        """Observe the NPU's answer to a custom instruction."""
         self._boundary.custom(name, operands, outcome)
 
     def csr_read(self, address: int, value: int, now: int) -> None:
-        """Firmware has read a CSR of the NPU."""
+        """Observe a read of an NPU CSR by firmware."""
         self._boundary.csr_read(address, value, now)
 
     def csr_written(self, address: int, now: int) -> None:
-        """Firmware has written a CSR of the NPU."""
+        """Observe a write of an NPU CSR by firmware."""
         self._boundary.csr_written(address, now)
 
     def findings(self) -> Findings:

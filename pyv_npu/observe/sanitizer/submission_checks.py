@@ -48,7 +48,7 @@ class SubmissionChecks:
         self._asked_by.clear()
 
     def handed_over(self, submission: Submission, ticket: int) -> None:
-        """A submission is the device's now; `ticket`: what its descriptor in the ring asks for, or 0."""
+        """Check a submission that is the device's now; `ticket`: what its descriptor in the ring asks for, or 0."""
         if ticket:
             self._asked_by[ticket] = submission
         self._in_use.add(submission.descriptor.stream)
@@ -84,7 +84,7 @@ class SubmissionChecks:
                 return
 
     def _asked(self, submission: Submission) -> int | None:
-        """The ticket that the descriptor asks for."""
+        """Return the ticket that the descriptor asks for."""
         word = self._bus.peek(submission.address + TICKET_OFFSET, WIDTH)
         return int.from_bytes(word or b"", "little") or None
 
@@ -95,7 +95,7 @@ class SubmissionChecks:
             self._notebook.add(Rule.TICKET_REUSED, older.side, current, address + TICKET_OFFSET, WIDTH)
 
     def _check_variable(self, holding: Holding) -> None:
-        """An output that begins in a variable must end in it."""
+        """Check that an output which begins in a variable ends in it."""
         region, owner = holding.region, holding.owner
         ends = [end for start, end in self._variables if start <= region.address < end]
         if ends and region.end > max(ends):
@@ -122,7 +122,7 @@ class SubmissionChecks:
             self._shadow.initialise(low, size)  # once is enough
 
     def _check_order(self, holding: Holding) -> None:
-        """Two writers of the same bytes need an order that the program has made, or a reader between them."""
+        """Check that two writers of the same bytes have an order by the program, or a reader between them."""
         region, owner = holding.region, holding.owner
         overlaps = [
             one for one in self._ledger.holdings.at(region.address, region.end - region.address)
@@ -148,7 +148,7 @@ class SubmissionChecks:
         return int(self._hart.x[2]) <= region.address < self._stack_top
 
     def check_frames(self, now: int, pc: int) -> None:
-        """Memory below the stack pointer has no owner."""
+        """Check that no submission uses memory below the stack pointer."""
         sp = int(self._hart.x[2])
         for holding in tuple(self._framed):
             owner, region = holding.owner, holding.region
@@ -164,7 +164,7 @@ class SubmissionChecks:
 
 
 def rows_of(region: Region) -> range:
-    """Addresses of the rows of a region."""
+    """Return addresses of the rows of a region."""
     return range(region.address, region.address + region.rows * region.stride, region.stride)
 
 

@@ -52,7 +52,7 @@ class Multiplier(RegisterDevice):
 
 
 def multiplied(word: int) -> int:
-    """The product of the halves of a word."""
+    """Return the product of the halves of a word."""
     return (word >> 16) * (word & 0xFFFF)
 
 
@@ -65,7 +65,7 @@ def _instruction(funct3: int, cycles: int) -> CustomInstruction:
 
 
 def _constant(register: int, value: int) -> tuple[Code, Code]:
-    """lui, addi: any 32-bit value."""
+    """Return lui, addi: any 32-bit value."""
     low = (value & 0xFFF ^ 0x800) - 0x800
     return ("lui", {"rd": register, "imm": value - low}), ("addi", {"rd": register, "rs1": register, "imm": low})
 

@@ -106,5 +106,5 @@ def _encode(isa: Isa, code: Code) -> int:
 
 
 def _upper(address: int) -> int:
-    """The immediate of LUI for a multiple of 4096, signed as the format wants it."""
+    """Return the immediate of LUI for a multiple of 4096, signed as the format wants it."""
     return address - (1 << 32) if address >> 31 else address

@@ -93,7 +93,7 @@ class Plan:
 
 
 def _sampled(groups: Sequence[Sequence[Values]], sample: Sample) -> Iterator[tuple[Values, ...]]:
-    """Points of the grid, drawn with a seed."""
+    """Yields points of the grid, drawn with a seed."""
     random, columns = Random(sample.seed), []
     for group in groups:
         if sample.method == "random":
@@ -109,12 +109,12 @@ def _sampled(groups: Sequence[Sequence[Values]], sample: Sample) -> Iterator[tup
 
 
 def plan(texts: Sequence[str], together: Sequence[str] = ()) -> Plan:
-    """The axes of a command line; `together`: lists of names, `KEY,KEY`. UsageError names the word."""
+    """Returns the axes of a command line; `together`: lists of names, `KEY,KEY`. UsageError names the word."""
     return checked(Plan(tuple(map(axis, texts)), tuple(tuple(text.split(",")) for text in together)))
 
 
 def axis(text: str) -> Axis:
-    """`KEY=VALUES`; UsageError where it is not that."""
+    """Returns the axis of `KEY=VALUES`; UsageError for another text."""
     name, equals, values = text.partition("=")
     if not (name and equals):
         raise UsageError(f"axis {text}: must have the form {FORM}")
@@ -122,8 +122,8 @@ def axis(text: str) -> Axis:
 
 
 def values_of(text: str, shown: str) -> tuple[str, ...]:
-    """The values of an axis: words, and ranges of integers, separated by commas. A comma within brackets separates
-    nothing. UsageError shows `shown`."""
+    """Returns the values of an axis: words, and ranges of integers, separated by commas. A comma within brackets
+    separates nothing. UsageError shows `shown`."""
     values: list[str] = []
     for part in re.findall(r"(?:\[[^\]]*\]|[^,\[\]])+", text):
         values += _range(part, shown) if _RANGE.fullmatch(part) else [digits(part.strip())]
@@ -141,7 +141,8 @@ _RANGE = re.compile(r"-?[\w.]+:-?[\w.]+(:[x+-]?[\w.]+)?")
 
 
 def _range(text: str, shown: str) -> list[str]:
-    """`1:64:x2` multiplies, `0:100:20` adds, `1:4` adds 1. The end belongs to it where it is met."""
+    """Returns the values of a range: `1:64:x2` multiplies, `0:100:20` adds, `1:4` adds 1. The end belongs to it where
+    it is met."""
     first, last, *step_text = text.split(":")
     step = step_text[0] if step_text else "1"
     factor = step.startswith("x")
@@ -164,7 +165,7 @@ def _range(text: str, shown: str) -> list[str]:
 
 
 def checked(candidate: Plan) -> Plan:
-    """The plan. UsageError where axes are given twice, or cannot advance together, or there are none."""
+    """Returns the plan. UsageError where axes are given twice, or cannot advance together, or there are none."""
     names = [axis.name for axis in candidate.axes]
     for name in names:
         if names.count(name) > 1:
@@ -205,7 +206,8 @@ _WORDS = {"program": str, "base": dict, "axes": dict, "zip": list, "points": lis
 
 
 def read(path: Path) -> SweepFile:
-    """A SWEEP.yaml {program, base, axes, zip, points, sample, figures, repeat}. BadInputError names file and word."""
+    """Returns a SWEEP.yaml {program, base, axes, zip, points, sample, figures, repeat}. BadInputError names file and
+    word."""
     try:
         check_input(path, MAX_TEXT)
         document = read_yaml(path.read_text(encoding="utf-8"), str(path))
@@ -250,7 +252,7 @@ def _of(document: Mapping[str, Any]) -> SweepFile:
 
 
 def _listed(name: str, values: object) -> tuple[str, ...]:
-    """A list of values, each as it is, or the text that the command line takes."""
+    """Returns a list of values, each as it is, or the text that the command line takes."""
     if isinstance(values, list):
         if not values:
             raise UsageError(f"axis {name}: has no value; give some, as in {FORM}")
@@ -259,7 +261,7 @@ def _listed(name: str, values: object) -> tuple[str, ...]:
 
 
 def _word(value: object) -> str:
-    """A value of YAML as the command line has it."""
+    """Returns a value of YAML as the command line has it."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "none"}[value]
     return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)

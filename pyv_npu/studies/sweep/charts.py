@@ -38,7 +38,7 @@ def by_mode(table: Table) -> Mapping[str, Table]:
 
 
 def effects(table: Table, axis: str, figures: Sequence[str]) -> tuple[Chart | None, list[str]]:
-    """Small multiples of the figures that an axis moves, and a sentence for each figure that it does not."""
+    """Returns small multiples of the figures that an axis moves, and a sentence for each figure that it does not."""
     views: list[dict[str, Any]] = []
     constant: list[str] = []
     for figure in figures:
@@ -66,7 +66,7 @@ def effects(table: Table, axis: str, figures: Sequence[str]) -> tuple[Chart | No
 
 
 def heat(table: Table, down: str, across: str, figure: str) -> Chart:
-    """The mean of a figure at each pair of values; the largest is darkest."""
+    """Returns the mean of a figure at each pair of values; the largest is darkest."""
     results: dict[tuple[Cell, Cell], list[float]] = {}
     for row, result in numbers(table, figure):
         results.setdefault((row[down], row[across]), []).append(result)
@@ -152,7 +152,7 @@ def front(
 
 def _parallel(rows: Sequence[Mapping[str, Cell]], names: Sequence[str], points: Sequence[Mapping[str, Any]],
               shade: Mapping[str, Any]) -> dict[str, Any]:  # fmt: skip
-    """A line for each point through its values, each scaled from its least to its largest."""
+    """Returns a line for each point through its values, each scaled from its least to its largest."""
     places = {name: _places([row[name] for row in rows]) for name in names}
     data = [
         {**point, "axis": name, "at": round(places[name][row[name]], 4), "value": number(row[name])}

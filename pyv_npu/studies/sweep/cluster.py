@@ -76,7 +76,7 @@ def versions_here() -> tuple[str, str]:
 
 
 def _address(scheduler: str) -> str:
-    """The address that a scheduler's JSON file names; another text is one itself."""
+    """Return the address that a scheduler's JSON file names; another text is one itself."""
     try:
         check_input(Path(scheduler), MAX_TEXT)
         document = json.loads(Path(scheduler).read_text(encoding="utf-8"))

@@ -12,12 +12,12 @@ Row = Mapping[str, Cell]
 
 
 def numbers(table: Table, figure: str) -> list[tuple[Row, float]]:
-    """The good rows in which a figure is a number, with it."""
+    """Returns the good rows in which a figure is a number, with it."""
     return [(row, float(value)) for row in table.good if isinstance(value := row[figure], int | float)]
 
 
 def main_effect(table: Table, axis: str, figure: str) -> list[tuple[Cell, float]]:
-    """Mean of a figure at each value of an axis, over everything else."""
+    """Returns the mean of a figure at each value of an axis, over everything else."""
     results: dict[Cell, list[float]] = {}
     for row, number in numbers(table, figure):
         results.setdefault(row[axis], []).append(number)
@@ -36,7 +36,7 @@ class Effect(NamedTuple):
 
 
 def sensitivity(table: Table, figure: str) -> list[Effect]:
-    """Axes with several values, those that move a figure most first."""
+    """Returns axes with several values, those that move a figure most first."""
     mean = _mean([number for _, number in numbers(table, figure)])
     effects = []
     for axis in table.axes:
@@ -51,7 +51,8 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def pareto(table: Table, *figures: str) -> list[Row]:
-    """The rows that no other row beats: none has all figures at most as large and one smaller. By the first figure."""
+    """Returns the rows that no other row beats: none has all figures at most as large and one smaller. By the first
+    figure."""
     rows = [
         (tuple(float(row[name]) for name in figures), row)  # type: ignore[arg-type]
         for row in table.good
@@ -121,7 +122,7 @@ class BreakEven(NamedTuple):
 
 
 def break_even(table: Table, figure: str) -> Iterator[BreakEven]:
-    """Over each axis of numbers, for each choice of the others."""
+    """Yields the break-even over each axis of numbers, for each choice of the others."""
     if MODE not in table.axes:
         return
     for axis in table.axes:

@@ -44,7 +44,7 @@ def costs(config: Config) -> dict[str, int | float]:
 
 
 def submissions(run: Result[Any]) -> dict[str, Any]:
-    """Means over the submissions of a run; None where nothing was submitted.
+    """Returns means over the submissions of a run; None where nothing was submitted.
 
     `core_per_command` is the core time in submit functions over the commands, where overlapping calls count once;
     `submit_per_compute` the sum of t_submit over the busy cycles of tensor and vector engines.
@@ -65,7 +65,8 @@ def submissions(run: Result[Any]) -> dict[str, Any]:
 
 
 def _waited(run: Result[Any]) -> int:
-    """Cycles of submissions in which a full queue held them up: between attempts, for room, or in its handler."""
+    """Returns cycles of submissions in which a full queue held them up: between attempts, for room, or in its
+    handler."""
     reasons = [Reason.RETRY, Reason.FULL_WAIT]
     if run.config.npu.queue.full_policy == "trap":
         reasons.append(Reason.INTERRUPTED)
@@ -78,7 +79,7 @@ def _ratio(total: int, count: int) -> float | None:
 
 
 def _covered(selection: Sequence[Submission]) -> int:
-    """Cycles in the union of [t0, t1)."""
+    """Returns cycles in the union of [t0, t1)."""
     total = reach = 0
     for t0, t1 in sorted((s.t0, s.t1) for s in selection if s.t0 is not None and s.t1 is not None):
         total += max(0, t1 - max(t0, reach))
@@ -90,7 +91,7 @@ def _covered(selection: Sequence[Submission]) -> int:
 
 
 def at(record: Any, path: str) -> Any:
-    """The value at a dotted path, None where there is none; `te_busy.0` is an item of a list."""
+    """Returns the value at a dotted path, None where there is none; `te_busy.0` is an item of a list."""
     for name in path.split("."):
         if isinstance(record, Mapping):
             record = record.get(name)
@@ -106,7 +107,7 @@ def _path(path: str) -> Callable[[Record], Cell]:
 
 
 def _busy(kind: str) -> Callable[[Record], Cell]:
-    """Mean share of the cycles in which an engine of a kind is busy."""
+    """Returns the mean share of the cycles in which an engine of a kind is busy."""
 
     def share(record: Record) -> Cell:
         busy, cycles = at(record, f"result.npu.{kind}_busy"), at(record, "result.cycles")
@@ -201,7 +202,7 @@ def _sum(values: Any) -> Cell:
 
 
 def chosen(names: Sequence[str]) -> dict[str, Figure]:
-    """Figures by name. UsageError for a word that is no figure."""
+    """Returns figures by name. UsageError for a word that is no figure."""
     selection = {}
     for name in names:
         if name in FIGURES:

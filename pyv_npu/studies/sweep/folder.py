@@ -34,7 +34,7 @@ class SweepFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """The folder is this process's own. UsageError where another one writes into it."""
+        """Holds the folder for this process. UsageError where another process writes into it."""
         self._points.mkdir(parents=True, exist_ok=True)
         with (self.place / LOCK).open("a+") as lock:
             try:
@@ -60,7 +60,8 @@ class SweepFolder:
         write_text(self._file(address), json.dumps(document, separators=(",", ":")) + "\n")
 
     def record(self, address: str) -> Record | None:
-        """The record of a point; None where it was not run, or its file ends early. BadInputError: it was changed."""
+        """Returns the record of a point; None where it was not run, or its file ends early. BadInputError: it was
+        changed."""
         path = self._file(address)
         if not path.exists():
             return None
@@ -102,11 +103,11 @@ class SweepFolder:
         return path
 
     def write_page(self, text: str) -> None:
-        """report.html."""
+        """Writes report.html."""
         write_text(self.place / PAGE, text)
 
     def tables(self) -> list[Path]:
-        """The files beside the points."""
+        """Returns the files beside the points."""
         return [path for name in (SWEEP, CSV, PARQUET, PAGE) if (path := self.place / name).is_file()]
 
     def _file(self, address: str) -> Path:
@@ -114,7 +115,7 @@ class SweepFolder:
 
 
 def read_point(path: Path) -> Record:
-    """The record of a point. OSError, ValueError: there is none of this form; BadInputError: it was changed."""
+    """Returns the record of a point. OSError, ValueError: there is none of this form; BadInputError: it was changed."""
     check_input(path, MAX_RESULT)
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -129,12 +130,12 @@ def read_point(path: Path) -> Record:
 
 
 def _digest(record: Record, address: str) -> str:
-    """SHA-256 of a record and the point that it belongs to."""
+    """Returns the SHA-256 of a record and the point that it belongs to."""
     return sha256(json.dumps([address, record], sort_keys=True).encode()).hexdigest()
 
 
 def changed_points(folder: Path) -> list[str]:
-    """A line for each point of a sweep that is not as it was written; nothing for another folder."""
+    """Returns a line for each point of a sweep that is not as it was written; nothing for another folder."""
     lines = []
     for path in sorted((folder / POINTS).glob("*.json")):
         try:
@@ -145,7 +146,7 @@ def changed_points(folder: Path) -> list[str]:
 
 
 def _typed(values: Sequence[Any]) -> Sequence[Any]:
-    """A column of one type: words where not all are numbers, or some have more than 64 bits."""
+    """Returns a column of one type: words where not all are numbers, or some have more than 64 bits."""
     kinds = {type(value) for value in values if value is not None}
     narrow = all(-(1 << 63) <= value < 1 << 63 for value in values if type(value) is int)
     if kinds <= {str} or (kinds <= {int} and narrow):

@@ -26,7 +26,7 @@ BREAK_EVEN = ("cycles", "t_submit", "core_per_command")
 
 
 def text(program: str, points: Points) -> str:
-    """The same for a terminal: the sentences and the first rows of the table."""
+    """Returns the same for a terminal: the sentences and the first rows of the table."""
     failed = sum(row[ERROR] is not None for row in points.rows)
     head = Note(f"{program}: {len(points.rows):,} points, {failed:,} failed")
     figures = [name for name in points.named if numbers(points, name)]
@@ -64,13 +64,13 @@ def page(
 
 
 def _failures(points: Points) -> Section:
-    """The points that have no result, and the reasons."""
+    """Returns the points that have no result, and the reasons."""
     rows = [(str(row[POINT]), str(row[ERROR])) for row in points.rows if row[ERROR]]
     return Section("failed", "Failed points", [Table(("point", "reason"), rows[:MAX_ROWS])] if rows else [])
 
 
 def best_of(points: Points, figure: str) -> tuple[str, dict[str, Figure], float]:
-    """The word for the best value of a figure, its row and the value."""
+    """Returns the word for the best value of a figure, its row and the value."""
     high = high_is_good(figure)
     row, value = (max if high else min)(numbers(points, figure), key=lambda item: item[1])
     return "most" if high else "least", dict(row), value
@@ -113,7 +113,7 @@ def _tiles(points: Points, figure: str) -> list[Tile]:
 
 
 def _points(points: Points, links: Mapping[int, str] = NO_LINKS) -> Table:
-    """A row for each point; figures of failed ones are gaps."""
+    """Returns a row for each point; figures of failed ones are gaps."""
     return _rows(points, [*points.axes, *points.named], points.rows, links)
 
 
@@ -121,7 +121,7 @@ def _rows(
     points: Points, heads: Sequence[str], pages: Sequence[Mapping[str, Figure]], links: Mapping[int, str],
     name: str = "point",
 ) -> Table:  # fmt: skip
-    """A table of some points, with the figures and axes of `heads`."""
+    """Returns a table of some points, with the figures and axes of `heads`."""
     units = ["", *(points.figures[head].unit if head in points.figures else "" for head in heads)]
     rows: list[list[Value]] = [[_number(row[POINT], links), *(row[head] for head in heads)]
                                for row in pages[:MAX_ROWS]]  # fmt: skip
@@ -129,7 +129,7 @@ def _rows(
 
 
 def _number(point: object, links: Mapping[int, str]) -> Cell:
-    """The number of a point, which leads to its report or result."""
+    """Returns the number of a point, which leads to its report or result."""
     assert isinstance(point, int)
     return Cell(number(point), link=links.get(point, ""), value=point)
 
@@ -175,7 +175,8 @@ def _front(
 
 
 def _break_even(points: Points, figures: Sequence[str]) -> list[Part]:
-    """A sentence for each figure and axis; where they differ by the other axes, every setting is folded below."""
+    """Returns a sentence for each figure and axis; where they differ by the other axes, every setting is folded
+    below."""
     parts: list[Part] = []
     rows: list[tuple[str, ...]] = []
     for name in BREAK_EVEN:

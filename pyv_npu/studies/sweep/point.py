@@ -61,7 +61,7 @@ class Runner:
         self._prepared: Prepared[Any] | None = None
 
     def run(self, job: Job) -> Record:
-        """The record of a job. KeyboardInterrupt on Ctrl-C."""
+        """Returns the record of a job. KeyboardInterrupt on Ctrl-C."""
         try:
             job.workload.check(job.config)
             if self._prepared is None or self._group != job.group:
@@ -86,7 +86,7 @@ def kept(run: Result[Any]) -> Record:
 
 
 def failed(text: str) -> Record:
-    """The record of a job without a result."""
+    """Returns the record of a job without a result."""
     return {"schema": SCHEMA, "error": text}
 
 
@@ -105,7 +105,8 @@ class Addresses:
         self._versions = versions()
 
     def of(self, workload: Workload[Any], config: Config) -> str:
-        """SHA-256 over versions, the code of this package, the configuration, the workload and the files it reads."""
+        """Returns the SHA-256 over versions, the code of this package, the configuration, the workload and the files it
+        reads."""
         program = config.run.program
         names = (*map(str, workload.files), *config.files)
         if (program, *names) not in self._files:
@@ -127,13 +128,14 @@ OF_THE_CORE = ("core.", "clint.", "platform.", "driver.", "load.", "npu.mode", "
 
 
 def _decisive(config: Config, core: bool, kernels: bool) -> Mapping[str, object]:
-    """The keys on which a run depends. `core`: firmware submits; `kernels`: those of a model are timed on the core."""
+    """Returns the keys on which a run depends. `core`: firmware submits; `kernels`: those of a model are timed on the
+    core."""
     unseen = () if core else tuple(key for key in OF_THE_CORE if not (kernels and key == "core."))
     return {name: _plain(value) for name, value in flatten(config).items() if not name.startswith(unseen)}
 
 
 def _plain(value: object) -> object:
-    """A value of the configuration as JSON holds it."""
+    """Returns a value of the configuration as JSON holds it."""
     if isinstance(value, tuple):
         return list(value)
     return dict(value) if isinstance(value, Mapping) else value
@@ -141,7 +143,7 @@ def _plain(value: object) -> object:
 
 @cache
 def code() -> str:
-    """SHA-256 of the modules of this package, so that points are run again when one has changed."""
+    """Returns the SHA-256 of the modules of this package, so that points are run again when one has changed."""
     digest = sha256()
     for package in (npu_device, pyv_ext, pyv_native, toolchain):
         assert package.__file__ is not None
@@ -163,7 +165,8 @@ BATCHES_A_WORKER = 4
 
 
 def batches(jobs: Sequence[Job], size: int) -> list[list[Job]]:
-    """Jobs in lists of at most `size`, which are compiled once each; those of one group come one after the other."""
+    """Returns jobs in lists of at most `size`, which are compiled once each; those of one group come one after the
+    other."""
     groups: dict[Hashable, list[Job]] = {}
     for job in jobs:
         groups.setdefault(job.group, []).append(job)
@@ -171,7 +174,7 @@ def batches(jobs: Sequence[Job], size: int) -> list[list[Job]]:
 
 
 def batches_for(jobs: Sequence[Job], workers: int) -> list[list[Job]]:
-    """Jobs in batches for so many workers."""
+    """Returns jobs in batches for so many workers."""
     return batches(jobs, max(1, min(BATCH, len(jobs) // (BATCHES_A_WORKER * workers))))
 
 

@@ -55,12 +55,12 @@ class Table:
         return [name for name in self.figures if any(row[name] is not None for row in self.rows)]
 
     def without(self, figures: Sequence[str]) -> "Table":
-        """The table without some figures."""
+        """Return the table without some figures."""
         figures_left = {name: figure for name, figure in self.figures.items() if name not in figures}
         return Table(self.axes, figures_left, self.rows)
 
     def varied(self, axis: str) -> list[Cell]:
-        """The values of an axis in the order of the table."""
+        """Return the values of an axis in the order of the table."""
         return list(dict.fromkeys(row[axis] for row in self.rows))
 
 

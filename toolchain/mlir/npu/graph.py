@@ -36,7 +36,7 @@ _BYTES: dict[np.dtype[Any], Any] = {
 
 
 def module_of(graph: Graph) -> b.ModuleOp:
-    """The module of a graph: a function that declares tensors and has an operation per layer."""
+    """Returns the module of a graph: a function that declares tensors and has an operation per layer."""
     block = Block()
     values: dict[str, SSAValue] = {}
     for tensor in sorted(graph.tensors.values(), key=lambda one: bool(one.view_of)):
@@ -96,7 +96,7 @@ def _dense(values: Values) -> Attribute:
 
 
 def to_attribute(value: Any) -> Attribute:
-    """A number, a text or a list of whole numbers as an attribute."""
+    """Returns a number, a text or a list of whole numbers as an attribute."""
     if isinstance(value, bool):
         return b.IntegerAttr(int(value), b.i1)
     if isinstance(value, tuple):
@@ -126,7 +126,7 @@ def is_graph(source: Source) -> bool:
 
 
 def graph_of(source: Source) -> Graph:
-    """The graph of a module. ModelError: file:line:column, operation and rule."""
+    """Returns the graph of a module. ModelError: file:line:column, operation and rule."""
     functions = [op for op in source.module.body.ops if isinstance(op, FuncOp)]
     if len(functions) != 1 or len(functions[0].body.blocks) != 1:
         raise ModelError(f"{source.name}: NPU-IR is one function of one block: drop the others")
@@ -231,7 +231,7 @@ def _values(source: Source, op: dialect.ConstantOp, tensor: TensorIR) -> Values:
 
 
 def from_attribute(source: Source, op: Operation, name: str, otherwise: Any) -> LayerAttribute:
-    """An attribute as NPU-IR has it."""
+    """Returns an attribute as NPU-IR has it."""
     value = op.attributes.get(name)
     if value is None:
         return otherwise

@@ -43,12 +43,12 @@ def _is_kernel(one: Data) -> bool:
 
 
 def encoding(name: str) -> CustomEncoding:
-    """The row of an instruction."""
+    """Returns the row of an instruction."""
     return next(row for row in CUSTOM_INSTRUCTIONS if row.name == name)
 
 
 def register(name: str) -> int:
-    """Offset of a register."""
+    """Returns offset of a register."""
     return next(row.offset for row in REGISTERS if row.name == name)
 
 
@@ -57,7 +57,7 @@ def signed(word: int) -> int:
 
 
 def llvm_module(module: b.ModuleOp, slot: int = DEFAULT_SLOT) -> str:
-    """The text of the LLVM dialect for a module of instructions. ModelError for an operation that is none."""
+    """Returns the text of the LLVM dialect for a module of instructions. ModelError for an operation that is none."""
     data = {one.name: one for one in data_of(module)}
     functions = [op for op in module.body.ops if isinstance(op, FuncOp)]
     if not functions:
@@ -79,7 +79,7 @@ def _array(words: tuple[int, ...]) -> str:
 
 
 def _global(one: Data) -> Iterator[str]:
-    """Words in the data section; the address of a block is a relocation."""
+    """Yields words in the data section; the address of a block is a relocation."""
     if not one.block:
         kind = f"!llvm.array<{len(one.words)} x i32>"
         yield f"llvm.mlir.global internal @{one.name}() {{alignment = 64 : i64}} : {kind} {{"
@@ -205,7 +205,7 @@ class _Function:
         self._emit(f'llvm.inline_asm has_side_effects "{text}", "~{{memory}}" : () -> ()')
 
     def _work(self, one: Data) -> None:
-        """Work of the core, behind all commands before it; it leaves its time in the descriptor."""
+        """Emits work of the core, behind all commands before it; it leaves its time in the descriptor."""
         pointer = self._value(f"llvm.mlir.addressof @{one.name} : !llvm.ptr")
         tail = self._constant(0) if self.mode == "tight" else self._tail
         self._emit(f"llvm.call @{KERNEL}({tail}, {pointer}) : (i32, !llvm.ptr) -> ()")
@@ -217,7 +217,7 @@ class _Function:
         return self._enqueue(one) if self.mode == "tight" else self._publish(one)
 
     def _enqueue(self, one: Data) -> str:
-        """The instruction, again while the queue is full."""
+        """Emits the instruction, again while the queue is full."""
         address = self._value(f"llvm.mlir.addressof @{one.name} : !llvm.ptr")
         busy, retry, done = self._constant(-ReturnCode.EBUSY), self._label(), self._label()
         self._emit(f"llvm.br {retry}")
@@ -232,7 +232,7 @@ class _Function:
         return ticket
 
     def _publish(self, one: Data) -> str:
-        """The words into the next slot of the ring, a fence, the doorbell."""
+        """Emits stores of the words into the next slot of the ring, a fence, the doorbell."""
         self._wait()
         tail = self._tail
         slot = self._binary("and", tail, "%mask")
@@ -262,7 +262,7 @@ class _Function:
         self._emit(f"llvm.store {how}{value}, {at} : i32, !llvm.ptr")
 
     def _wait(self) -> None:
-        """Until the ring has room: HEAD is read only when it looks full."""
+        """Emits a wait until the ring has room: HEAD is read only when it looks full."""
         check, full, go = self._label(), self._label(), self._label()
         self._emit(f"llvm.br {check}({self._limit} : i32)")
         seen = f"%limit{self._made}"

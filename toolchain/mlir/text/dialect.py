@@ -64,7 +64,7 @@ class Event(ParametrizedAttribute, TypeAttribute):
 
 
 def space(kind: b.MemRefType) -> str:
-    """The memory of a buffer: dram, spm, or a bank of it such as spm3. VerifyException for another."""
+    """Returns the memory of a buffer: dram, spm, or a bank of it such as spm3. VerifyException for another."""
     memory_space = kind.memory_space
     name = (
         memory_space.data
@@ -363,7 +363,8 @@ Npu = Dialect(NAME, list(operations()), [Ticket, Event])
 
 
 def printed(module: b.ModuleOp, *, generic: bool = False) -> str:
-    """The text of a module, in the dialect's own form or in the generic one. VerifyException where it is wrong."""
+    """Returns the text of a module, in the dialect's own form or in the generic one. VerifyException where it is
+    wrong."""
     module.verify()
     text = io.StringIO()
     Printer(stream=text, print_generic_format=generic, print_properties_as_attributes=generic).print_op(module)

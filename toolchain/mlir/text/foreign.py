@@ -25,7 +25,7 @@ Parse = Callable[[type[IRDLOperation], Parser], Operation]
 
 @cache
 def operation(name: str, parse: Parse, *, terminator: bool = False) -> type[IRDLOperation]:
-    """An operation with any operands, results, regions and attributes."""
+    """Returns an operation with any operands, results, regions and attributes."""
     members: dict[str, Any] = {
         "name": name,
         "__module__": __name__,
@@ -50,7 +50,7 @@ def make(
 
 
 def functional(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """`%a, %b {attributes} : (types) -> type`."""
+    """Parses `%a, %b {attributes} : (types) -> type`."""
     names = parser.parse_optional_undelimited_comma_separated_list(
         parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
     )
@@ -65,7 +65,7 @@ def functional(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def same_type(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """`%a, %b {attributes} : type`: operands and result have it."""
+    """Parses `%a, %b {attributes} : type`: operands and result have it."""
     position = parser.pos
     names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
     _fast_math(parser)
@@ -82,7 +82,7 @@ _FLOAT_ORDER = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq",
 
 
 def compared(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """`slt, %a, %b : type`: the result has i1 in its shape."""
+    """Parses `slt, %a, %b : type`: the result has i1 in its shape."""
     position = parser.pos
     predicate, order = parser.parse_identifier(), _INTEGER_ORDER if op.name == "arith.cmpi" else _FLOAT_ORDER
     if predicate not in order:
@@ -98,7 +98,7 @@ def compared(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def selected(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """`%c, %a, %b : type`, with a condition of one i1, or `: type of the condition, type`."""
+    """Parses `%c, %a, %b : type`, with a condition of one i1, or `: type of the condition, type`."""
     position = parser.pos
     names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
     attributes = parser.parse_optional_attr_dict()
@@ -109,7 +109,7 @@ def selected(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def converted(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """`%a : type to type`."""
+    """Parses `%a : type to type`."""
     position = parser.pos
     name = parser.parse_unresolved_operand()
     _fast_math(parser)
@@ -127,8 +127,8 @@ def _fast_math(parser: Parser) -> None:
 
 
 def packed(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """`%a padding_value(%p : type) outer_dims_perm = [...] inner_dims_pos = [...] inner_tiles = [...] into %b : type ->
-    type`, of tensor and, in later versions, of linalg."""
+    """Parses `%a padding_value(%p : type) outer_dims_perm = [...] inner_dims_pos = [...] inner_tiles = [...] into %b :
+    type -> type`, of tensor and, in later versions, of linalg."""
     position = parser.pos
     names, kinds = [parser.parse_unresolved_operand()], list[Attribute]()
     padding = list[Any]()
@@ -156,7 +156,7 @@ def packed(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def _operands(parser: Parser, keyword: str) -> list[SSAValue]:
-    """`ins(%a, %b : type, type)`."""
+    """Parses `ins(%a, %b : type, type)`."""
     if parser.parse_optional_keyword(keyword) is None:
         return []
     parser.parse_punctuation("(")
@@ -169,7 +169,7 @@ def _operands(parser: Parser, keyword: str) -> list[SSAValue]:
 
 
 def _results(parser: Parser) -> list[Attribute]:
-    """`-> type`, or `-> (type, type)`; none where there is no arrow."""
+    """Parses `-> type`, or `-> (type, type)`; none where there is no arrow."""
     if parser.parse_optional_punctuation("->") is None:
         return []
     listed = parser.parse_optional_comma_separated_list(Parser.Delimiter.PAREN, parser.parse_type)
@@ -177,8 +177,8 @@ def _results(parser: Parser) -> list[Attribute]:
 
 
 def structured(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """`{attributes} ins(...) outs(...) {attributes} -> type`; before it, in later versions, `indexing_maps = [...]` or
-    `dimension(1)`."""
+    """Parses `{attributes} ins(...) outs(...) {attributes} -> type`; before it, in later versions, `indexing_maps =
+    [...]` or `dimension(1)`."""
     attributes = dict[str, Attribute]()
     if parser.parse_optional_keyword("indexing_maps"):
         parser.parse_punctuation("=")
@@ -193,7 +193,7 @@ def structured(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def generic(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """`{attributes} ins(...) outs(...) attrs = {attributes} body -> types`."""
+    """Parses `{attributes} ins(...) outs(...) attrs = {attributes} body -> types`."""
     attributes = parser.parse_optional_attr_dict()
     ins, outs = _operands(parser, "ins"), _operands(parser, "outs")
     if parser.parse_optional_keyword("attrs"):
@@ -204,8 +204,8 @@ def generic(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def with_body(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """linalg.map and linalg.reduce: `{ arith.addf } ins(...) outs(...) dimensions = [...]`, or with a body at the
-    end."""
+    """Parses linalg.map and linalg.reduce: `{ arith.addf } ins(...) outs(...) dimensions = [...]`, or with a body at
+    the end."""
     short, attributes = "", dict[str, Any]()
     if parser.parse_optional_punctuation("{"):
         short = parser.parse_identifier()
@@ -246,7 +246,7 @@ def _short_body(
 
 
 def expand_shape(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """`%a [[0], [1, 2]] output_shape [...] : type into type`; MLIR 16 writes no output_shape."""
+    """Parses `%a [[0], [1, 2]] output_shape [...] : type into type`; MLIR 16 writes no output_shape."""
     name = parser.parse_unresolved_operand()
 
     def group() -> Attribute:
@@ -265,7 +265,7 @@ def expand_shape(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def _global(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """`private mutable @name(value) : type`, as torch-mlir writes the seed of random numbers."""
+    """Parses `private mutable @name(value) : type`, as torch-mlir writes the seed of random numbers."""
     for word in ("private", "public", "nested", "mutable"):
         parser.parse_optional_keyword(word)
     name = parser.parse_symbol_name()
@@ -307,7 +307,7 @@ CASTS = ("extf", "extsi", "extui", "truncf", "trunci", "sitofp", "uitofp", "fpto
 
 
 def _const(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """tosa.const and tosa.const_shape: `{values = ...} : () -> type`, or without the operands' list."""
+    """Parses tosa.const and tosa.const_shape: `{values = ...} : () -> type`, or without the operands' list."""
     attributes = parser.parse_optional_attr_dict()
     parser.parse_punctuation(":")
     kind = parser.parse_type()
@@ -315,14 +315,14 @@ def _const(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def _extended(dialect: Dialect, more: Iterable[type[Operation]]) -> Dialect:
-    """A dialect of xDSL with operations added or replaced."""
+    """Returns a dialect of xDSL with operations added or replaced."""
     operations = {op.name: op for op in dialect.operations} | {op.name: op for op in more}
     return Dialect(dialect.name, list(operations.values()), list(dialect.attributes))
 
 
 def context() -> Context:
-    """A context of xDSL with resources of its own: builtin, func, cf, scf, arith, math, tensor, linalg, tosa, npu, and
-    variables of ml_program, which are read over."""
+    """Returns a context of xDSL with resources of its own: builtin, func, cf, scf, arith, math, tensor, linalg, tosa,
+    npu, and variables of ml_program, which are read over."""
     context_of_parser = Context(allow_unregistered=True)
     named = [operation(f"linalg.{name}", structured) for name in _STRUCTURED.split()]
     bodies = [operation(f"linalg.{name}", with_body) for name in ("map", "reduce")]

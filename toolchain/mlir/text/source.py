@@ -48,7 +48,7 @@ class _Parser(Parser):
         self._parser_state = ParserState(_Lexer(Input(text, name)))
 
     def _parse_dense_literal_type(self, *arguments: Any) -> Any:
-        """xDSL writes equal elements out: a type that holds too many is refused before."""
+        """Refuses a type that holds too many equal elements before xDSL writes them out."""
         begins = self._current_token.span.start
         kind = super()._parse_dense_literal_type(*arguments)
         if math.prod(kind.get_shape()) > MOST_ELEMENTS:
@@ -71,7 +71,7 @@ class _Parser(Parser):
             depth += {"(": 1, ")": -1}.get(token.text, 0)
 
     def parse_optional_attribute(self) -> Attribute | None:
-        """Also places, and values of enumerations as tosa writes them: rounding_mode = DOUBLE_ROUND."""
+        """Parses also places, and values of enumerations as tosa writes them: rounding_mode = DOUBLE_ROUND."""
         token = self._current_token
         if token.kind is MLIRTokenKind.BARE_IDENT and token.text == "loc":
             self.parse_optional_location()
@@ -119,7 +119,7 @@ class Source:
         return f"{self.name}:{line}:{offset - self._lines[line - 1] + 1}"
 
     def place(self, op: Operation) -> str:
-        """file:line:column of an operation; of the operation around it where it is not in the text."""
+        """Returns file:line:column of an operation; of the operation around it where it is not in the text."""
         while op not in self._begins:
             parent = op.parent_op()
             if parent is None:
@@ -128,7 +128,7 @@ class Source:
         return self._at(self._begins[op])
 
     def line(self, op: Operation) -> int:
-        """The line of an operation; 0: it is not in the text."""
+        """Returns the line of an operation; 0: it is not in the text."""
         return bisect_right(self._lines, self._begins[op]) if op in self._begins else 0
 
     def refuse(self, op: Operation, what: str) -> NoReturn:
@@ -149,7 +149,7 @@ def _reason(text: str, error: ParseError) -> tuple[str, str]:
 
 
 def op_name(op: Operation) -> str:
-    """The name of an operation, also of one that is not registered."""
+    """Returns the name of an operation, also of one that is not registered."""
     name = getattr(op, "op_name", None)
     return str(name.data) if name is not None else op.name
 
@@ -159,7 +159,7 @@ MAX_MODULE = 1 << 30
 
 
 def read(path: Path) -> Source:
-    """The module in a file. ModelError as `Source`."""
+    """Returns the module in a file. ModelError as `Source`."""
     try:
         check_input(path, MAX_MODULE)
         return Source(path.read_bytes().decode("utf-8"), str(path))

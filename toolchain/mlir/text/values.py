@@ -35,7 +35,7 @@ SUPPORTED = "f32, f16, bf16, i1, i8, ui8, i32, i64"
 
 
 def element(kind: Attribute) -> str | None:
-    """ONNX's name of an element type; None: there is none here."""
+    """Returns ONNX's name of an element type; None: there is none here."""
     if isinstance(kind, b.IntegerType):
         unsigned = kind.signedness.data is b.Signedness.UNSIGNED
         return {8: "UINT8"}.get(kind.width.data) if unsigned else _INTEGERS.get(kind.width.data)
@@ -45,14 +45,14 @@ def element(kind: Attribute) -> str | None:
 
 
 def sizes_of(kind: Attribute) -> tuple[int, ...] | None:
-    """The shape of a list of sizes, !tosa.shape<4>; None: it is another type."""
+    """Returns the shape of a list of sizes, !tosa.shape<4>; None: it is another type."""
     if isinstance(kind, b.UnregisteredAttr) and kind.attr_name.data == "tosa.shape" and kind.value.data.isdecimal():
         return (int(kind.value.data),)
     return None
 
 
 def shape_of(kind: Attribute) -> tuple[int, ...] | None:
-    """The shape of a ranked tensor, () of a scalar; None: neither, or a dimension is not known."""
+    """Returns the shape of a ranked tensor, () of a scalar; None: neither, or a dimension is not known."""
     if isinstance(kind, b.TensorType):
         shape = tuple(kind.get_shape())
         return None if any(size < 0 for size in shape) else shape
@@ -83,7 +83,8 @@ def outside(kind: Attribute) -> str:
 
 
 def constant(value: Attribute, context: Context) -> Values | None:
-    """The values of an attribute in the shape of its type; equal ones take the memory of one. None: no constant."""
+    """Returns the values of an attribute in the shape of its type; equal ones take the memory of one. None: no
+    constant."""
     if isinstance(value, b.IntegerAttr):
         kind = element(value.type)
         return None if kind is None else np.array(value.value.data).astype(NUMPY[kind])
@@ -115,7 +116,7 @@ def _shaped(values: Values, kind: str, shape: tuple[int, ...]) -> Values | None:
 
 
 def _resource(value: b.DenseResourceAttr, context: Context) -> Values | None:
-    """Four bytes of alignment, then the elements, in hexadecimal."""
+    """Returns the values of a resource: four bytes of alignment, then the elements, in hexadecimal."""
     assert isinstance(value.type, b.TensorType)
     kind, shape = element(value.type.element_type), shape_of(value.type)
     blobs = context.get_dialect("builtin").get_interface(OpAsmDialectInterface)
@@ -133,7 +134,7 @@ def _resource(value: b.DenseResourceAttr, context: Context) -> Values | None:
 
 
 def splat(values: Values) -> Any | None:
-    """The value that all elements have; None: they differ."""
+    """Returns the value that all elements have; None: they differ."""
     if values.size == 1:
         return values.reshape(-1)[0]
     if values.strides and not any(values.strides):
@@ -148,7 +149,7 @@ _WIDTHS = (8, 16, 32, 64)
 
 
 def integers(value: Attribute | None) -> tuple[int, ...] | None:
-    """The numbers of an array attribute in any of its forms; None where it is none of few whole numbers."""
+    """Returns the numbers of an array attribute in any of its forms; None where it is none of few whole numbers."""
     if isinstance(value, b.DenseArrayBase):
         kind = value.elt_type
         if not isinstance(kind, b.IntegerType) or kind.width.data not in _WIDTHS:
