@@ -35,11 +35,11 @@ class Form(NamedTuple):
             patch.setattr(space, "WARM", 1)
             return
         if self.native == INTERPRETED:
-            patch.setattr(space.Space, "translate", lambda self, pc: False)
+            patch.setattr(space.TranslationCache, "translate", lambda self, pc: False)
             return
-        original = space.Space._known
+        original = space.TranslationCache._instruction_at
 
-        def known(self: space.Space, pc: int) -> object:
+        def known(self: space.TranslationCache, pc: int) -> object:
             """Decodes what has not been executed yet."""
             if self._entries.operation(pc) == entries.UNKNOWN:
                 self._decode(pc)
@@ -47,7 +47,7 @@ class Form(NamedTuple):
 
         patch.setattr(space, "HOT", 1)
         patch.setattr(space, "WARM", 0)
-        patch.setattr(space.Space, "_known", known)
+        patch.setattr(space.TranslationCache, "_instruction_at", known)
 
 
 NATIVE_FORMS = (Form("fast", TRANSLATED), Form("fast", INTERPRETED))

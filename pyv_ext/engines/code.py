@@ -109,7 +109,7 @@ class DecodeCache:
         """Whether something executes volatile lines better than this does."""
         self.steps: dict[int, Step] = {}
         """What a loop over closures calls: the closure of each decoded instruction; hooked addresses leave the loop."""
-        self.plain: dict[int, Step] = {}
+        self.register_only: dict[int, Step] = {}
         """The closures of instructions that change registers alone."""
         self.slow: dict[int, DecodedInstruction] = {}
         """What has been decoded and may be executed the slow path in the midst of a burst: nothing hooked, and no store
@@ -225,13 +225,13 @@ class DecodeCache:
         self.steps[pc] = decoded.step
         kind = None if decoded.instruction is None else decoded.instruction.row.kind
         if kind in PLAIN:
-            self.plain[pc] = decoded.step
+            self.register_only[pc] = decoded.step
         if kind is not Kind.STORE or not self._core.fetches_ahead:
             self.slow[pc] = decoded
 
     def _withdraw(self, pc: int) -> None:
         """Let no burst execute the instruction as it was."""
-        self.plain.pop(pc, None)
+        self.register_only.pop(pc, None)
         self.slow.pop(pc, None)
 
     def executable(self, pc: int, word: int) -> DecodedInstruction:
@@ -258,7 +258,7 @@ class DecodeCache:
         """Execute an instruction for the first time: make its closure, which native code may have made unnecessary
         until now."""
         first, decoded.step = decoded.step, self._closures.make(instruction, pc)
-        for steps in (self.steps, self.plain):
+        for steps in (self.steps, self.register_only):
             if steps.get(pc) is first:
                 steps[pc] = decoded.step
         return decoded.step()

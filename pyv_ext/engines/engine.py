@@ -167,7 +167,7 @@ class Engine:
         hart, clock, code = self.hart, self.bus.clock, self.code
         while self.tracer is None:
             limit = min(until, clock.next)
-            steps = code.plain if self._machine.kinds >> LogKind.STORES & 1 else code.steps
+            steps = code.register_only if self._machine.kinds >> LogKind.STORES & 1 else code.steps
             self._run_closures(limit, steps)
             while hart.cycle < limit and hart.pc not in code.steps:
                 code.at(hart.pc)

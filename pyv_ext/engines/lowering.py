@@ -59,50 +59,50 @@ class Lowering:
         self._constants = constants(xlen)
         self._mask = (1 << xlen) - 1
 
-    def value(self, expr: str, given: Mapping[str, str]) -> str:
+    def value(self, expr: str, operands: Mapping[str, str]) -> str:
         """Emit the value of an expression, in the width of a register."""
-        return self._narrow(_tree(expr), given)
+        return self._narrow(_tree(expr), operands)
 
-    def condition(self, expr: str, given: Mapping[str, str]) -> str:
+    def condition(self, expr: str, operands: Mapping[str, str]) -> str:
         """Emit a comparison, as an i1. ValueError: the expression is none."""
         node = _tree(expr)
         if not isinstance(node, ast.Compare):
             raise _unknown(node)
-        return self._flag(node, given)
+        return self._flag(node, operands)
 
-    def _narrow(self, node: ast.expr, given: Mapping[str, str]) -> str:
+    def _narrow(self, node: ast.expr, operands: Mapping[str, str]) -> str:
         """Emit the low bits of a node's value."""
         ir, word = self._ir, self._word
         match node:
             case ast.Constant(value=int(number)):
                 return str(_signed(number, self._mask))
             case ast.Name(id=name):
-                return given[name] if name in OPERANDS else str(_signed(self._constants[name], self._mask))
+                return operands[name] if name in OPERANDS else str(_signed(self._constants[name], self._mask))
             case ast.BinOp(left=left, op=ast.BitAnd(), right=ast.Name(id="M")):
-                return self._narrow(left, given)
+                return self._narrow(left, operands)
             case ast.BinOp(left=left, op=ast.RShift(), right=count) if _is_register(left):
-                return ir.value(f"lshr {word} {self._narrow(left, given)}, {self._narrow(count, given)}")
+                return ir.value(f"lshr {word} {self._narrow(left, operands)}, {self._narrow(count, operands)}")
             case ast.BinOp(left=left, op=ast.RShift(), right=count) if _is_signed(left):
-                return ir.value(f"ashr {word} {self._narrow(left, given)}, {self._narrow(count, given)}")
+                return ir.value(f"ashr {word} {self._narrow(left, operands)}, {self._narrow(count, operands)}")
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _WRAPPING:
-                low, high = self._narrow(left, given), self._narrow(right, given)
+                low, high = self._narrow(left, operands), self._narrow(right, operands)
                 return ir.value(f"{_WRAPPING[type(op)]} {word} {low}, {high}")
             case ast.UnaryOp(op=ast.Invert(), operand=operand):
-                return ir.value(f"xor {word} {self._narrow(operand, given)}, -1")
+                return ir.value(f"xor {word} {self._narrow(operand, operands)}, -1")
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return ir.value(f"sub {word} 0, {self._narrow(operand, given)}")
+                return ir.value(f"sub {word} 0, {self._narrow(operand, operands)}")
             case ast.Compare():
-                return ir.value(f"zext i1 {self._flag(node, given)} to {word}")
+                return ir.value(f"zext i1 {self._flag(node, operands)} to {word}")
             case ast.IfExp(test=ast.Compare() as test, body=body, orelse=other):
-                then, otherwise = self._narrow(body, given), self._narrow(other, given)
-                return ir.value(f"select i1 {self._flag(test, given)}, {word} {then}, {word} {otherwise}")
+                then, otherwise = self._narrow(body, operands), self._narrow(other, operands)
+                return ir.value(f"select i1 {self._flag(test, operands)}, {word} {then}, {word} {otherwise}")
             case ast.Call(func=ast.Name(id="S"), args=[operand]):
-                return self._narrow(operand, given)
+                return self._narrow(operand, operands)
             case ast.Call(func=ast.Name(id=name), args=[operand]) if name in _COUNTS:
-                return ir.value(f"call {word} @llvm." + _COUNTS[name].format(word, self._narrow(operand, given)))
-        return ir.value(f"trunc {self._wide} {self._exact(node, given)} to {word}")
+                return ir.value(f"call {word} @llvm." + _COUNTS[name].format(word, self._narrow(operand, operands)))
+        return ir.value(f"trunc {self._wide} {self._exact(node, operands)} to {word}")
 
-    def _exact(self, node: ast.expr, given: Mapping[str, str]) -> str:
+    def _exact(self, node: ast.expr, operands: Mapping[str, str]) -> str:
         """Emit a node's value in twice the width of a register."""
         ir, wide = self._ir, self._wide
         match node:
@@ -111,17 +111,19 @@ class Lowering:
             case ast.Name(id=name) if name in self._constants:
                 return str(self._constants[name])
             case ast.Name(id=name):
-                return ir.value(f"zext {self._word} {given[name]} to {wide}")
+                return ir.value(f"zext {self._word} {operands[name]} to {wide}")
             case ast.BinOp(left=left, op=ast.RShift(), right=count):
-                return ir.value(f"ashr {wide} {self._exact(left, given)}, {self._exact(count, given)}")
+                return ir.value(f"ashr {wide} {self._exact(left, operands)}, {self._exact(count, operands)}")
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _WRAPPING:
-                return ir.value(f"{_WRAPPING[type(op)]} {wide} {self._exact(left, given)}, {self._exact(right, given)}")
+                return ir.value(
+                    f"{_WRAPPING[type(op)]} {wide} {self._exact(left, operands)}, {self._exact(right, operands)}"
+                )
             case ast.Call(func=ast.Name(id=name)) if name in _COUNTS:
-                return ir.value(f"zext {self._word} {self._narrow(node, given)} to {wide}")
+                return ir.value(f"zext {self._word} {self._narrow(node, operands)} to {wide}")
             case ast.Call(func=ast.Name(id="S"), args=[operand]):
-                return ir.value(f"sext {self._word} {self._narrow(operand, given)} to {wide}")
+                return ir.value(f"sext {self._word} {self._narrow(operand, operands)} to {wide}")
             case ast.Call(func=ast.Name(id="QUOT" | "REM" as name), args=[left, right]):
-                return self._division(name, self._exact(left, given), self._exact(right, given))
+                return self._division(name, self._exact(left, operands), self._exact(right, operands))
         raise _unknown(node)
 
     def _division(self, name: str, left: str, right: str) -> str:
@@ -135,7 +137,7 @@ class Lowering:
             result, by_zero = ir.value(f"srem {wide} {left}, {divisor}"), left
         return ir.value(f"select i1 {zero}, {wide} {by_zero}, {wide} {result}")
 
-    def _flag(self, node: ast.Compare, given: Mapping[str, str]) -> str:
+    def _flag(self, node: ast.Compare, operands: Mapping[str, str]) -> str:
         """Emit a comparison of two registers, or of two signed views of registers, as an i1."""
         match node:
             case ast.Compare(left=left, ops=[op], comparators=[right]):
@@ -143,7 +145,7 @@ class Lowering:
                 if type(op) in _COMPARISONS and _is_signed(right) == _is_signed(left):
                     name = _COMPARISONS[type(op)]
                     kind = name if name in ("eq", "ne") else sign + name
-                    sides = f"{self._narrow(left, given)}, {self._narrow(right, given)}"
+                    sides = f"{self._narrow(left, operands)}, {self._narrow(right, operands)}"
                     return self._ir.value(f"icmp {kind} {self._word} {sides}")
         raise _unknown(node)
 

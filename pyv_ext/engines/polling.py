@@ -61,10 +61,10 @@ class PollingDetection:
         took = hart.cycle - cycle
         if hart.pc != pc or not took or self._registers() != registers:
             return False
-        turns = max(limit - hart.cycle, 0) // took
-        hart.instret += turns * (hart.instret - instret)
-        hart.cycle += turns * took
-        return turns > 0
+        iterations = max(limit - hart.cycle, 0) // took
+        hart.instret += iterations * (hart.instret - instret)
+        hart.cycle += iterations * took
+        return iterations > 0
 
     def _registers(self) -> tuple[bytes, bytes]:
         """Return the words of the hart without pc, cycle and instret."""

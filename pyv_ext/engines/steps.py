@@ -96,17 +96,17 @@ def _store(core: Core, instruction: Instruction) -> After | None:
 def _atomic(core: Core, instruction: Instruction) -> After | None:
     hart, bus, row = core.hart, core.bus, instruction.row
     address, operand = hart.x[instruction.rs1], hart.x[instruction.rs2]
-    place = address, row.size
+    access = address, row.size
     if row.kind is Kind.LR:
-        value = bus.access(accesses.load_reserved, *place, hart.cycle)
+        value = bus.access(accesses.load_reserved, *access, hart.cycle)
     elif row.kind is Kind.SC:
-        value = bus.access(accesses.store_conditional, *place, operand, hart.cycle, row.cost(hart.timing))
+        value = bus.access(accesses.store_conditional, *access, operand, hart.cycle, row.cost(hart.timing))
     else:
-        value = bus.access(accesses.load_atomic, *place, 1, hart.cycle)
+        value = bus.access(accesses.load_atomic, *access, 1, hart.cycle)
     if bus.fault:
         return core.trap(bus.fault, address)
     if row.kind is Kind.AMO:
-        bus.access(accesses.store_atomic, *place, _value(core, instruction, value), hart.cycle)
+        bus.access(accesses.store_atomic, *access, _value(core, instruction, value), hart.cycle)
     hart.x[instruction.rd or SINK] = _register(core, instruction, value)
     return _next(core, instruction, bus.cycles)
 
@@ -310,8 +310,8 @@ def repetition(outcome: Stall | Retry, acts: int) -> tuple[int, int]:
     `acts`."""
     if isinstance(outcome, Stall):
         return acts + 1, NEVER if outcome.until is None else max(outcome.until, acts + 1)
-    again = acts + max(outcome.cycles, 1)
-    return again, again
+    next_call = acts + max(outcome.cycles, 1)
+    return next_call, next_call
 
 
 _CACHED: dict[Kind, Callable[[Core, int, Instruction], Step]] = {

@@ -191,7 +191,7 @@ class NativeState:
     load_ok: int = 0
     """`Bus.load_ok`."""
     space: int = 0
-    """Words of the current `engines.fast.space.Space`."""
+    """Words of the current `engines.fast.space.TranslationCache`."""
     custom: int = 0
     """Cycles of each custom instruction from its begin to the last one of its issue."""
     marked: int = 0

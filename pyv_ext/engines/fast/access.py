@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import PAGE_BITS
 from pyv_ext.engines.fast import records
-from pyv_ext.engines.fast.blocks import Reach
+from pyv_ext.engines.fast.blocks import AccessGroup
 from pyv_ext.engines.fast.floating import boxed
 from pyv_ext.engines.fast.records import HartFunctions
 from pyv_ext.hart.hart import Hart
@@ -38,7 +38,7 @@ FLAGS, STORE_PCS, STORE_CYCLES, STORE_PAGES, WRITTEN = SHADOW_TABLES = (
 """Fields of `NativeState`: tables of a sanitizer."""
 
 
-def _ones(size: int) -> int:
+def _bytes_of_one(size: int) -> int:
     """Return an integer of `size` bytes, each of them 1."""
     return int.from_bytes(b"\1" * size, "little")
 
@@ -54,12 +54,12 @@ class Pointers(NamedTuple):
     """`SHADOW_TABLES` by name."""
 
 
-class Place(NamedTuple):
-    """Program point of a store, for the shadow: IR values of its pc and of progress `done` cycles before it."""
+class ProgramPoint(NamedTuple):
+    """Program point of a store, for the shadow: IR values of its pc and of progress `cycles` cycles before it."""
 
     pc: str
     progress: str
-    done: int = 0
+    cycles: int = 0
 
 
 class RamAccess:
@@ -80,7 +80,7 @@ class RamAccess:
         self._shadow = () if shadow is None else SHADOW_TABLES if shadow.bytes_written else SHADOW_TABLES[:-1]
 
     @property
-    def about(self) -> tuple[object, ...]:
+    def key(self) -> tuple[object, ...]:
         """Inputs of the IR of accesses, for its cache key."""
         return (
             self._base, self._load_size, self._store_size, self._word, self._watching, self.misaligned, self.guarded,
@@ -88,8 +88,8 @@ class RamAccess:
         )  # fmt: skip
 
     @property
-    def plain(self) -> bool:
-        """Check whether accesses of this memory are unobserved, so that `reach` may be used."""
+    def unobserved(self) -> bool:
+        """Check whether accesses of this memory are unobserved, so that `check_group` may be used."""
         return not (self._watching or self._shadow) and self._store_size > 0
 
     def holds(self, address: int, size: int) -> bool:
@@ -100,15 +100,15 @@ class RamAccess:
         """Return the offset in this memory of an address that it `holds`."""
         return str(address - self._base)
 
-    def reach(self, ir: Ir, at: Pointers, address: str, reach: Reach, leave: Target) -> str:
+    def check_group(self, ir: Ir, at: Pointers, address: str, group: AccessGroup, leave: Target) -> str:
         """Emit the checks of a group of accesses, from its lowest address; return its offset in RAM. This memory is
-        `plain`. Branches to `leave` unless all accesses are in RAM, and aligned where they must be, PMP permits the
-        whole range, and no store is in a line of code."""
-        for right in RIGHTS[reach.kind] if self.guarded else ():
-            _permit(ir, at, right, self._index(ir, address), reach.bytes, leave)
-        limit = max(self._load_size - reach.bytes + reach.size, 0)
-        offset = self._inside(ir, address, reach.size, limit, leave)
-        code = [self._code(ir, at, ir.value(f"add i64 {offset}, {byte}")) for byte in reach.lines]
+        `unobserved`. Branches to `leave` unless all accesses are in RAM, and aligned where they must be, PMP permits
+        the whole range, and no store is in a line of code."""
+        for right in RIGHTS[group.kind] if self.guarded else ():
+            _permit(ir, at, right, self._index(ir, address), group.bytes, leave)
+        limit = max(self._load_size - group.bytes + group.size, 0)
+        offset = self._ram_offset(ir, address, group.size, limit, leave)
+        code = [self._code(ir, at, ir.value(f"add i64 {offset}, {byte}")) for byte in group.lines]
         if code:
             marked = code[0]
             for other in code[1:]:
@@ -131,8 +131,8 @@ class RamAccess:
 
     def instruction_at(self, ir: Ir, at: Pointers, pc: str) -> str:
         """Emit a load of the instruction word (an i32) at an address at least 4 bytes before the end of RAM."""
-        place = ir.at(at.ram, self._index(ir, ir.value(f"sub {self._word} {pc}, {self._base}")))
-        word = ir.load("i32", place)
+        point = ir.at(at.ram, self._index(ir, ir.value(f"sub {self._word} {pc}, {self._base}")))
+        word = ir.load("i32", point)
         long = ir.value(f"icmp eq i32 {ir.value(f'and i32 {word}, 3')}, 3")
         return ir.value(f"select i1 {long}, i32 {word}, i32 {ir.value(f'and i32 {word}, 65535')}")
 
@@ -144,17 +144,17 @@ class RamAccess:
     def load(self, ir: Ir, at: Pointers, row: Row, address: str, leave: Target) -> str:
         """Emit a load; return its register value (an i64 for an f register). Branches to `leave` where the bus must
         execute it."""
-        offset = self._inside(ir, address, row.size, self._load_size, leave)
+        offset = self._ram_offset(ir, address, row.size, self._load_size, leave)
         if self._watching:
             page = ir.value(f"lshr {self._word} {address}, {PAGE_BITS}")
             allowed = ir.load("i8", ir.at(at.load_ok, self._index(ir, page)))
             ir.unless(ir.value(f"icmp ne i8 {allowed}, 0"), leave)
         kind = f"i{8 * row.size}"
         if self._shadow:
-            self._unless_told(ir, at, offset, LOADS, leave)
+            self._unless_observed(ir, at, offset, LOADS, leave)
         if WRITTEN in self._shadow:
             written = ir.load(kind, ir.at(at.shadow[WRITTEN], offset))
-            ir.unless(ir.value(f"icmp eq {kind} {written}, {_ones(row.size)}"), leave)
+            ir.unless(ir.value(f"icmp eq {kind} {written}, {_bytes_of_one(row.size)}"), leave)
         return self.read(ir, at, row, offset)
 
     def read(self, ir: Ir, at: Pointers, row: Row, offset: str) -> str:
@@ -168,19 +168,19 @@ class RamAccess:
         return ir.value(f"{'sext' if row.signed else 'zext'} {kind} {value} to {self._word}")
 
     def store(
-        self, ir: Ir, at: Pointers, row: Row, address: str, value: str, place: Place, leave: Target
+        self, ir: Ir, at: Pointers, row: Row, address: str, value: str, point: ProgramPoint, leave: Target
     ) -> None:  # fmt: skip
         """Emit a store of a register's low bytes. Branches to `leave` where the bus must execute it."""
-        offset = self._inside(ir, address, row.size, self._store_size, leave)
+        offset = self._ram_offset(ir, address, row.size, self._store_size, leave)
         self.unless_code(ir, at, row, offset, leave)
         kind = f"i{8 * row.size}"
         if self._shadow:
-            self._unless_told(ir, at, offset, STORES, leave)
-            self._note(ir, at, offset, place)
+            self._unless_observed(ir, at, offset, STORES, leave)
+            self._record_store(ir, at, offset, point)
             if row.size == 8:
-                self._note(ir, at, ir.value(f"add i64 {offset}, 4"), place)
+                self._record_store(ir, at, ir.value(f"add i64 {offset}, 4"), point)
         if WRITTEN in self._shadow:
-            ir.store(kind, str(_ones(row.size)), ir.at(at.shadow[WRITTEN], offset))
+            ir.store(kind, str(_bytes_of_one(row.size)), ir.at(at.shadow[WRITTEN], offset))
         self.write(ir, at, row, offset, value)
 
     def write(self, ir: Ir, at: Pointers, row: Row, offset: str, value: str) -> None:
@@ -196,30 +196,30 @@ class RamAccess:
         """Emit a byte that is not 0 where a store must go through the bus."""
         return ir.load("i8", ir.at(at.code, ir.value(f"lshr i64 {offset}, {LINE_BITS}")))
 
-    def _unless_told(self, ir: Ir, at: Pointers, offset: str, bit: int, leave: Target) -> None:
+    def _unless_observed(self, ir: Ir, at: Pointers, offset: str, bit: int, leave: Target) -> None:
         """Emit a branch to `leave` for accesses that a sanitizer observes."""
         line = ir.value(f"lshr i64 {offset}, {LINE_BITS}")
         flags = ir.value(f"and i8 {ir.load('i8', ir.at(at.shadow[FLAGS], line))}, {bit}")
         ir.unless(ir.value(f"icmp eq i8 {flags}, 0"), leave)
 
-    def _note(self, ir: Ir, at: Pointers, offset: str, place: Place) -> None:
+    def _record_store(self, ir: Ir, at: Pointers, offset: str, point: ProgramPoint) -> None:
         """Emit the shadow update of a store."""
         word = ir.value(f"lshr i64 {offset}, {WORD_BITS}")
         page = ir.value(f"lshr i64 {offset}, {PAGE_BITS}")
-        cycle = self._cycle(ir, place)
+        cycle = self._cycle(ir, point)
         for table, kind, value, index in (
-            (STORE_PCS, "i32", place.pc, word),
+            (STORE_PCS, "i32", point.pc, word),
             (STORE_CYCLES, "i64", cycle, word),
             (STORE_PAGES, "i64", cycle, page),
         ):
             ir.store(kind, value, ir.value(f"getelementptr {kind}, ptr {at.shadow[table]}, i64 {index}"))
 
     @staticmethod
-    def _cycle(ir: Ir, place: Place) -> str:
-        cycle = records.cycle_of(ir, place.progress)
-        return ir.value(f"add i64 {cycle}, {place.done}") if place.done else cycle
+    def _cycle(ir: Ir, point: ProgramPoint) -> str:
+        cycle = records.cycle_of(ir, point.progress)
+        return ir.value(f"add i64 {cycle}, {point.cycles}") if point.cycles else cycle
 
-    def _inside(self, ir: Ir, address: str, size: int, limit: int, leave: Target) -> str:
+    def _ram_offset(self, ir: Ir, address: str, size: int, limit: int, leave: Target) -> str:
         """Emit the offset in RAM (an i64) of an aligned access; rotating the low bits to the top makes one test of two.
         Widening to 64 bits before the test costs nothing: the host's instruction does it."""
         word, shift = self._word, size.bit_length() - 1
@@ -243,12 +243,12 @@ def _permit(ir: Ir, at: Pointers, right: int, address: str, size: int, leave: Ta
     low, end = (ir.load("i64", at.x, 8 * word) for word in (first, first + 1))
     above = ir.value(f"icmp uge i64 {address}, {low}")
     below = ir.value(f"icmp ule i64 {ir.value(f'add i64 {address}, {size}')}, {end}")
-    seek, fine = ir.new_label(), ir.new_label()
-    ir.branch(ir.value(f"and i1 {above}, {below}"), (fine, ()), (seek, ()))
-    ir.block(seek)
+    search, permitted = ir.new_label(), ir.new_label()
+    ir.branch(ir.value(f"and i1 {above}, {below}"), (permitted, ()), (search, ()))
+    ir.block(search)
     ir.unless(ir.value(f"icmp ne i64 {records.call(ir, pmp.permit, address, size, right)}, 0"), leave)
-    ir.goto(fine)
-    ir.block(fine)
+    ir.goto(permitted)
+    ir.block(permitted)
 
 
 def atomic(
@@ -259,7 +259,7 @@ def atomic(
     row: Row,
     address: str,
     b: str,
-    place: Place,
+    point: ProgramPoint,
     leave: Target,
 ) -> str:
     """Emit LR, SC or AMO of the first RAM, which PMP permits; return rd. Nothing has changed where it branches to
@@ -273,13 +273,13 @@ def atomic(
         from pyv_ext.engines.lowering import Lowering  # not where the cache has the code
 
         new = Lowering(ir, 32).value(row.expr, {"a": address, "b": b, "old": old})
-        access.store(ir, at, row, address, new, place, leave)
+        access.store(ir, at, row, address, new, point, leave)
         return old
     reservation = [ir.value(f"zext i32 {value} to i64") for value in (address, old)]
     if row.kind is Kind.LR:
         hart.call(machine.reserve, *reservation)
         return old
     holds = hart.holds(machine.is_reserved, *reservation)
-    access.store(ir, at, row, address, ir.value(f"select i1 {holds}, i32 {b}, i32 {old}"), place, leave)
+    access.store(ir, at, row, address, ir.value(f"select i1 {holds}, i32 {b}, i32 {old}"), point, leave)
     hart.call(machine.cancel_reservation)
     return ir.value(f"zext i1 {ir.value(f'xor i1 {holds}, true')} to i32")

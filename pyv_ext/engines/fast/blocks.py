@@ -22,7 +22,7 @@ _ENABLES = (MSTATUS, MIE, SSTATUS, SIE, SIP, MIP, MIDELEG)
 """Registers that decide whether an interrupt is taken."""
 
 
-def ends(instruction: Instruction) -> bool:
+def ends_block(instruction: Instruction) -> bool:
     """Check whether an instruction ends its block: control may leave the sequence after it, or its cycles are
     unknown."""
     row = instruction.row
@@ -42,7 +42,7 @@ def disturbs(instruction: Instruction) -> bool:
 
 
 class Block(NamedTuple):
-    """Basic block: instructions in sequence; only the last may satisfy `ends`."""
+    """Basic block: instructions in sequence; only the last may satisfy `ends_block`."""
 
     pc: int
     instructions: tuple[tuple[int, Instruction], ...]
@@ -51,11 +51,11 @@ class Block(NamedTuple):
     """The address after the last."""
 
 
-Words = tuple[int, int, Sequence[int]]
+BlockWords = tuple[int, int, Sequence[int]]
 """A block: its address, that after its last instruction, and the words of all."""
 
 
-def misdirected(instruction: Instruction, alignment: int) -> bool:
+def targets_misaligned(instruction: Instruction, alignment: int) -> bool:
     """Check for a branch or direct jump to a misaligned target, which traps on the slow path."""
     return is_direct(instruction.row) and instruction.imm % alignment != 0
 
@@ -83,39 +83,39 @@ def find_blocks(
     `at` returns the decoded instruction at an address, `takes` whether it is translated, `hot` whether a block that
     begins at an address is worth it. Calls are followed, and so are their return addresses.
     """
-    found: dict[int, Instruction] = {}
+    decoded: dict[int, Instruction] = {}
     heads: dict[int, None] = {start: None}
-    waiting = deque(heads)
-    while waiting and len(found) < limit:
-        pc = waiting.popleft()
-        while pc not in found:
+    worklist = deque(heads)
+    while worklist and len(decoded) < limit:
+        pc = worklist.popleft()
+        while pc not in decoded:
             instruction = at(pc)
             if instruction is None:
                 break
             after = pc + instruction.length & mask
-            control = ends(instruction)
-            taken = takes(pc, instruction)
-            if taken:
-                found[pc] = instruction
-            if control or not taken:
+            control = ends_block(instruction)
+            translated = takes(pc, instruction)
+            if translated:
+                decoded[pc] = instruction
+            if control or not translated:
                 for head in (target_of(pc, instruction, mask), after):
                     if head is not None and head not in heads and hot(head):
                         heads[head] = None
-                        waiting.append(head)
+                        worklist.append(head)
                 break
             pc = after
-    return [_block(head, found, heads, mask) for head in heads if head in found]
+    return [_block(head, decoded, heads, mask) for head in heads if head in decoded]
 
 
 # -- what accesses can be checked together ------------------------------------------------------------------------
 
-SPAN = 1 << 11
+MAX_GROUP_SPAN = 1 << 11
 """Bytes over which accesses that are checked together lie at most."""
-PROBES = 3
+MAX_PROBES = 3
 """Lines of code that are looked up at once for stores; those of a wider reach each look up their own."""
 
 
-class Reach(NamedTuple):
+class AccessGroup(NamedTuple):
     """Group of accesses at fixed distances, of one size where they must be aligned."""
 
     size: int
@@ -137,15 +137,15 @@ class Access(NamedTuple):
     """Number of its reach; None where its address is known."""
     offset: int
     """From the lowest address of the reach; the address where that is known."""
-    ahead: int = 0
+    group_distance: int = 0
     """From the address of the access to the lowest of the reach, below 0 or 0."""
 
 
-def accesses(block: Block, mask: int, *, misaligned: bool = False) -> tuple[dict[int, Access], list[Reach]]:
+def accesses(block: Block, mask: int, *, misaligned: bool = False) -> tuple[dict[int, Access], list[AccessGroup]]:
     """Return the loads and stores of a block, by index in it, and their groups. A group is checked at its first access:
     the addresses of all its accesses are known there. `misaligned`: accesses need not be aligned."""
     values: dict[int, tuple[object, int]] = {0: (None, 0)}
-    found: dict[int, tuple[int | None, int]] = {}
+    positions: dict[int, tuple[int | None, int]] = {}
     groups: list[list[tuple[int, Instruction]]] = []
     open_groups: dict[tuple[object, int, int], int] = {}
     for index, (pc, instruction) in enumerate(block.instructions):
@@ -155,19 +155,19 @@ def accesses(block: Block, mask: int, *, misaligned: bool = False) -> tuple[dict
         if kind is Kind.LOAD or kind is Kind.STORE:
             offset += instruction.imm
             if root is None:
-                found[index] = None, offset & mask
+                positions[index] = None, offset & mask
             else:
                 size = 1 if misaligned else instruction.row.size
                 key = root, size, offset % size
                 number = open_groups.get(key, -1)
                 if number >= 0:
                     offsets = [each for each, _ in groups[number]] + [offset]
-                    number = number if max(offsets) - min(offsets) < SPAN else -1
+                    number = number if max(offsets) - min(offsets) < MAX_GROUP_SPAN else -1
                 if number < 0:
                     number = open_groups[key] = len(groups)
                     groups.append([])
                 groups[number].append((offset, instruction))
-                found[index] = number, offset
+                positions[index] = number, offset
         if kind is Kind.STORE or not instruction.rd:
             continue
         if name == _ADD and not instruction.row.format.rs2:
@@ -175,48 +175,48 @@ def accesses(block: Block, mask: int, *, misaligned: bool = False) -> tuple[dict
         elif name == _ADD and 0 in (instruction.rs1, instruction.rs2):
             source = instruction.rs1 or instruction.rs2
             values[instruction.rd] = values.setdefault(source, (("register", source), 0))
-        elif name == _UPPER:
+        elif name == _LUI:
             values[instruction.rd] = None, instruction.imm
-        elif name == _NEAR:
+        elif name == _AUIPC:
             values[instruction.rd] = None, pc + instruction.imm
         else:
             values[instruction.rd] = ("result", index), 0
     lowest = [min(offset for offset, _ in group) for group in groups]
-    made: dict[int, Access] = {}
-    for index, (reach, offset) in found.items():
-        if reach is None:
-            made[index] = Access(None, offset)
+    result: dict[int, Access] = {}
+    for index, (group_id, offset) in positions.items():
+        if group_id is None:
+            result[index] = Access(None, offset)
         else:
-            made[index] = Access(reach, offset - lowest[reach], lowest[reach] - offset)
-    return made, [_reach(group, low, misaligned) for group, low in zip(groups, lowest, strict=True)]
+            result[index] = Access(group_id, offset - lowest[group_id], lowest[group_id] - offset)
+    return result, [_group(group, low, misaligned) for group, low in zip(groups, lowest, strict=True)]
 
 
-_ADD, _UPPER, _NEAR = "(a + b) & M", "b & M", "(pc + b) & M"
+_ADD, _LUI, _AUIPC = "(a + b) & M", "b & M", "(pc + b) & M"
 """The expressions of ADD and ADDI, LUI, AUIPC."""
 
 
-def _reach(group: Sequence[tuple[int, Instruction]], low: int, misaligned: bool) -> Reach:
+def _group(group: Sequence[tuple[int, Instruction]], low: int, misaligned: bool) -> AccessGroup:
     parts = [(offset - low, instruction.row.size, instruction.row.kind) for offset, instruction in group]
     stores = [(start, size) for start, size, kind in parts if kind is Kind.STORE]
     lines: tuple[int, ...] = ()
     if stores:
         last = max(start + (size - 1 if misaligned else 0) for start, size in stores)
         lines = (*range(min(stores)[0], last, LINE), last)
-    few = len(lines) <= PROBES
+    probed = len(lines) <= MAX_PROBES
     kinds = {kind for _, _, kind in parts}
     kind = kinds.pop() if len(kinds) == 1 else Kind.AMO
     size = 1 if misaligned else group[0][1].row.size
-    return Reach(size, max(start + size for start, size, _ in parts), lines if few else (), few, kind)
+    return AccessGroup(size, max(start + size for start, size, _ in parts), lines if probed else (), probed, kind)
 
 
-def _block(head: int, found: dict[int, Instruction], heads: dict[int, None], mask: int) -> Block:
+def _block(head: int, decoded: dict[int, Instruction], heads: dict[int, None], mask: int) -> Block:
     instructions = []
     pc = head
-    while pc in found and (pc == head or pc not in heads):
-        instruction = found[pc]
+    while pc in decoded and (pc == head or pc not in heads):
+        instruction = decoded[pc]
         instructions.append((pc, instruction))
         pc = pc + instruction.length & mask
-        if ends(instruction):
+        if ends_block(instruction):
             break
     return Block(head, tuple(instructions), pc)
 
@@ -231,7 +231,7 @@ def words_of(content: bytes) -> list[int]:
     return words
 
 
-def places_of(blocks: Iterable[Words]) -> Iterator[int]:
+def addresses_of(blocks: Iterable[BlockWords]) -> Iterator[int]:
     """Yield the addresses of all instructions."""
     for pc, _, words in blocks:
         at = pc

@@ -10,11 +10,11 @@ from pyv_ext.isa import Instruction, Kind
 from pyv_ext.machine.slots import SINK
 from pyv_ext.protocols import Operands, Retry, Stall, Trap, Value
 
-MOST = 1 << 10
+MAX_CALLS = 1 << 10
 """Places in the program with such instructions; those beyond take the slow path."""
 LEAVE = -1
 """Answer of a call that `CustomCalls.finish` finishes."""
-MOST_CYCLES = 1 << 29
+MAX_CYCLES = 1 << 29
 """That an instruction may take in native code."""
 
 Call = Callable[[int, int, int], int]
@@ -30,7 +30,7 @@ class CustomCalls:
         self._core = core
         self._numbers: dict[tuple[int, int], int] = {}
         self._calls: list[Call] = []
-        self.delays = memoryview(bytearray(8 * MOST)).cast("Q")
+        self.delays = memoryview(bytearray(8 * MAX_CALLS)).cast("Q")
         """Cycles from the begin of each instruction to the one in which it acts, the last of its issue."""
         self.execute_slow = execute_slow
         self.finish: Callable[[], object] = int
@@ -48,11 +48,11 @@ class CustomCalls:
         if custom.touches == "devices" or custom.ready is not None or custom.handler is None:
             return None
         number = self._numbers.get((pc, word), len(self._calls))
-        if number == len(self._calls) < MOST:
+        if number == len(self._calls) < MAX_CALLS:
             self._calls.append(_call(self._core, pc, instruction, custom.handler, self))
             self._numbers[pc, word] = number
             self.delays[number] = instruction.row.issue_cycles(self._core.hart.timing) - 1
-        return number if number < MOST else None
+        return number if number < MAX_CALLS else None
 
 
 def _call(
@@ -72,7 +72,7 @@ def _call(
             calls.finish = partial(_trap_or_wait, core, outcome, acts)
             return LEAVE
         value, cycles = outcome if isinstance(outcome, Value) else (int(outcome), 0)
-        if 0 <= cycles < MOST_CYCLES:
+        if 0 <= cycles < MAX_CYCLES:
             return cycles << 32 | value & mask
         total = instruction.row.issue_cycles(core.hart.timing) + cycles
         calls.finish = partial(_retire, core, instruction, value & mask, total)

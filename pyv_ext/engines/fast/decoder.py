@@ -40,15 +40,15 @@ class _Decoder:
         ir.unless(ir.value(f"icmp ule i64 {ir.value(f'add i64 {at}, 2')}, %size"), stop)
         offset = ir.value(f"mul i64 {ir.value(f'lshr i64 {at}, {entries.STEP.bit_length() - 1}')}, {entries.SIZE}")
         self._entry = ir.at("%entries", offset)
-        known = ir.load("i16", self._entry, entries.OPERATION)
-        ir.unless(ir.value(f"icmp eq i16 {known}, {entries.UNKNOWN}"), stop)
-        self._place = ir.at("%code", at)
-        low = ir.value(f"zext i16 {ir.load('i16', self._place)} to i32")
+        operation = ir.load("i16", self._entry, entries.OPERATION)
+        ir.unless(ir.value(f"icmp eq i16 {operation}, {entries.UNKNOWN}"), stop)
+        self._code_pointer = ir.at("%code", at)
+        low = ir.value(f"zext i16 {ir.load('i16', self._code_pointer)} to i32")
         whole = ir.value(f"icmp eq i32 {ir.value(f'and i32 {low}, 3')}, 3")
         ir.branch(whole, ("long", ()), ("short", ()))
         ir.block("long")
         ir.unless(ir.value(f"icmp ule i64 {ir.value(f'add i64 {at}, 4')}, %size"), stop)
-        groups = self._groups(ir.load("i32", self._place), 4, stop)
+        groups = self._groups(ir.load("i32", self._code_pointer), 4, stop)
         ir.block("short")
         groups += self._groups(low, 2, stop)
         for label, rows, word in groups:
@@ -84,10 +84,10 @@ class _Decoder:
             if row.kind in TRANSLATED and not row.floating:
                 block = self._formats.setdefault((row.format, row.length), f"format{len(self._formats)}")
                 direct = is_direct(row) and self._isa.alignment > entries.STEP
-                given = (word, str(self._numbers.by_name[row.name]), *(
+                arguments = (word, str(self._numbers.by_name[row.name]), *(
                     str(flag).lower() for flag in (row.kind is Kind.JUMP, direct)
                 ))  # fmt: skip
-                ir.goto(block, given)
+                ir.goto(block, arguments)
             else:
                 ir.goto(*stop)
             ir.block(other)
@@ -113,15 +113,15 @@ class _Decoder:
         word, number, jump, direct = ir.block(label, "i32", "i16", "i1", "i1")
         values = {name: self._operand(getattr(form, name), word) for name in OPERANDS[:4]}
         imm = values["imm"]
-        odd = ir.value(f"icmp ne i32 {ir.value(f'and i32 {imm}, {self._isa.alignment - 1}')}, 0")
-        ir.unless(ir.value(f"xor i1 {ir.value(f'and i1 {direct}, {odd}')}, true"), stop)
-        none = ir.value(f"icmp eq i32 {values['rd']}, 0")
-        values["rd"] = ir.value(f"select i1 {none}, i32 {SINK}, i32 {values['rd']}")
+        misalignment = ir.value(f"icmp ne i32 {ir.value(f'and i32 {imm}, {self._isa.alignment - 1}')}, 0")
+        ir.unless(ir.value(f"xor i1 {ir.value(f'and i1 {direct}, {misalignment}')}, true"), stop)
+        discards = ir.value(f"icmp eq i32 {values['rd']}, 0")
+        values["rd"] = ir.value(f"select i1 {discards}, i32 {SINK}, i32 {values['rd']}")
         for offset in range(0, entries.SIZE, 8):
             ir.store("i64", "0", self._entry, offset)
         ir.store("i16", number, self._entry, entries.OPERATION)
         for name, offset in (("rd", entries.RD), ("rs1", entries.RS1), ("rs2", entries.RS2)):
             ir.store("i8", ir.value(f"trunc i32 {values[name]} to i8"), self._entry, offset)
         ir.store("i32", imm, self._entry, entries.IMMEDIATE)
-        ended = ir.value(f"zext i1 {ir.value(f'and i1 {jump}, {none}')} to i64")
+        ended = ir.value(f"zext i1 {ir.value(f'and i1 {jump}, {discards}')} to i64")
         ir.goto("next", (ir.value(f"add i64 {self._at}, {length}"), ir.value(f"shl i64 {ended}, 32")))

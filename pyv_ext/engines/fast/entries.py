@@ -83,13 +83,13 @@ class Entries:
 
     def put(self, pc: int, entry: bytes) -> None:
         """Fill the entry of `pc`."""
-        page, at = self._place(pc)
+        page, at = self._locate(pc)
         page[at : at + SIZE] = entry
 
     def address(self, pc: int) -> int:
         """Return the host address of the entry of `pc`; the entries of later addresses follow, up to the end of its
         page."""
-        _, at = self._place(pc)
+        _, at = self._locate(pc)
         return self.table[pc >> PAGE_BITS] + at
 
     def operation(self, pc: int) -> int:
@@ -106,7 +106,7 @@ class Entries:
 
     def enter(self, pc: int, region: int, block: int) -> None:
         """Let native code enter a block of a region whenever it comes to `pc`; region 0 undoes it."""
-        page, at = self._place(pc)
+        page, at = self._locate(pc)
         struct.pack_into("<H", page, at + REGION, region)
         struct.pack_into("<H", page, at + BLOCK, block)
 
@@ -122,7 +122,7 @@ class Entries:
         at = pc % PAGE // STEP * SIZE + offset
         return page[at] | page[at + 1] << 8
 
-    def _place(self, pc: int) -> tuple[bytearray, int]:
+    def _locate(self, pc: int) -> tuple[bytearray, int]:
         number = pc >> PAGE_BITS
         page = self._pages.get(number)
         if page is None:
@@ -135,9 +135,9 @@ class Entries:
 # -- code that is overwritten often -----------------------------------------------------------------------------
 
 SLOTS = 1 << 12
-OF_SLOT = 16
-SLOT = OF_SLOT + 3 * SIZE
-"""Bytes: address | word << 32, then from `OF_SLOT` on the entry and two that lead back to those of the page."""
+ENTRY_OFFSET = 16
+SLOT = ENTRY_OFFSET + 3 * SIZE
+"""Bytes: address | word << 32, then from `ENTRY_OFFSET` on the entry and two that lead back to those of the page."""
 ANYWHERE = 1
 """In the place of the address, for `SELF_MODIFYING`."""
 MIX = 0x9E37_79B1
@@ -150,20 +150,20 @@ class SelfModifyingEntries:
     slots; the older of the two is evicted."""
 
     def __init__(self) -> None:
-        self.table = bytearray((bytes(OF_SLOT + SIZE) + 2 * entry_of(NEXT)) * SLOTS)
+        self.table = bytearray((bytes(ENTRY_OFFSET + SIZE) + 2 * entry_of(NEXT)) * SLOTS)
 
     def put(self, address: int, word: int, entry: bytes) -> None:
         """Store the entry of a word at an address, or `ANYWHERE`."""
         tag = (address | word << 32).to_bytes(8, "little")
         slot = ((word ^ address) * MIX & 0xFFFF_FFFF) >> MIX_BITS
-        here, other = slot * SLOT, (slot ^ 1) * SLOT
+        slot_at, other = slot * SLOT, (slot ^ 1) * SLOT
         if self._tag(other) == tag:
-            here = other
-        elif self._tag(here) not in (tag, bytes(8)):
-            end = OF_SLOT + SIZE
-            self.table[other : other + end] = self.table[here : here + end]
-        self.table[here : here + 8] = tag
-        self.table[here + OF_SLOT : here + OF_SLOT + SIZE] = entry
+            slot_at = other
+        elif self._tag(slot_at) not in (tag, bytes(8)):
+            end = ENTRY_OFFSET + SIZE
+            self.table[other : other + end] = self.table[slot_at : slot_at + end]
+        self.table[slot_at : slot_at + 8] = tag
+        self.table[slot_at + ENTRY_OFFSET : slot_at + ENTRY_OFFSET + SIZE] = entry
 
     def _tag(self, slot: int) -> bytes:
         return bytes(self.table[slot : slot + 8])
@@ -171,7 +171,7 @@ class SelfModifyingEntries:
 
 # -- instructions with marks ------------------------------------------------------------------------------------
 
-MOST_MARKED = 1 << 10
+MAX_MARKED = 1 << 10
 ROW = 3 * SIZE
 """Bytes: the entry and two that lead back to those of the page."""
 
@@ -181,13 +181,13 @@ class MarkedEntries:
     their indices."""
 
     def __init__(self) -> None:
-        self.table = bytearray((bytes(SIZE) + 2 * entry_of(NEXT)) * MOST_MARKED)
+        self.table = bytearray((bytes(SIZE) + 2 * entry_of(NEXT)) * MAX_MARKED)
         self._numbers: dict[int, int] = {}
 
     def number(self, pc: int, entry: bytes) -> int | None:
         """Store the entry of the instruction at `pc`, and return its index; None: the table is full."""
         number = self._numbers.get(pc, len(self._numbers))
-        if number == MOST_MARKED:
+        if number == MAX_MARKED:
             return None
         self._numbers[pc] = number
         self.table[ROW * number : ROW * number + SIZE] = entry

@@ -69,17 +69,17 @@ class Operation(NamedTuple):
 def operations(rows: Iterable[Row], *, fused: bool) -> tuple[Operation, ...]:
     """Return the operations of an instruction set that have a native form; `fused`: the host has a fused
     multiply-add."""
-    found = []
+    result = []
     for row in rows:
         if row.floating and host_agrees():
             operation = Operation(row)
             if fused or operation.base not in FUSED:
-                found.append(operation)
+                result.append(operation)
             if _to_integer(row):
-                found.append(Operation(row, towards_zero=True))
+                result.append(Operation(row, towards_zero=True))
             if row.format.imm is not None and row.kind is Kind.FLOAT and has_strict(row, fused=fused):
-                found.append(Operation(row, strict=True))
-    return tuple(found)
+                result.append(Operation(row, strict=True))
+    return tuple(result)
 
 
 def operation_of(instruction: Instruction) -> Operation | None:
@@ -94,8 +94,8 @@ def operation_of(instruction: Instruction) -> Operation | None:
 
 def host_agrees() -> bool:
     """Check that this process computes by IEEE 754: a library may have changed rounding, or flush subnormal numbers."""
-    ulp, least = 2.0**-52, 5e-324
-    return 1 + ulp / 2 == 1 and 1 + ulp + ulp / 2 == 1 + 2 * ulp and least + least == 2 * least != 0
+    ulp, smallest = 2.0**-52, 5e-324
+    return 1 + ulp / 2 == 1 and 1 + ulp + ulp / 2 == 1 + 2 * ulp and smallest + smallest == 2 * smallest != 0
 
 
 def has_strict(row: Row, *, fused: bool) -> bool:
@@ -120,11 +120,11 @@ def declarations() -> str:
 def ready(ir: Ir, x: str, *, rounds: bool, inexact: bool = False) -> str:
     """Emit an i1: FS is Dirty, and, where they matter, the mode is to nearest even and NX is set. `x`: the
     registers."""
-    found = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * FS)}, {DIRTY}")
+    condition = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * FS)}, {DIRTY}")
     if rounds:
         nearest = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * FRM)}, {RNE}")
-        found = ir.value(f"and i1 {found}, {nearest}")
-    return ir.value(f"and i1 {found}, {sticky(ir, x)}") if inexact else found
+        condition = ir.value(f"and i1 {condition}, {nearest}")
+    return ir.value(f"and i1 {condition}, {sticky(ir, x)}") if inexact else condition
 
 
 def accrued(ir: Ir, x: str) -> str:
@@ -183,14 +183,14 @@ class Floating:
             return self._convert(parts[1], parts[2], operands[0], towards_zero=operation.towards_zero)
         kind = TYPES[parts[1]]
         count = 3 if base in FUSED else 1 if base in ("fsqrt", "fclass") else 2
-        given = [self._read(operand, kind) for operand in operands[:count]]
+        numbers = [self._read(operand, kind) for operand in operands[:count]]
         if base in ROUNDING:
-            return self._write(self._rounded(base, kind, given), kind)
+            return self._write(self._arithmetic(base, kind, numbers), kind)
         if base == "fclass":
-            return self._class(kind, given[0])
+            return self._class(kind, numbers[0])
         if base in ("feq", "flt", "fle"):
-            return self._comparison(base, kind, *given)
-        return self._selection(base, kind, *given)
+            return self._comparison(base, kind, *numbers)
+        return self._selection(base, kind, *numbers)
 
     # -- registers ---------------------------------------------------------------------------------------------
 
@@ -220,76 +220,80 @@ class Floating:
 
     # -- what an operation must prove --------------------------------------------------------------------------
 
-    def _is(self, condition: str, kind: NumberType, a: str, b: str = "0.0") -> str:
+    def _compare(self, condition: str, kind: NumberType, a: str, b: str = "0.0") -> str:
         return self._ir.value(f"fcmp {condition} {kind.name} {a}, {b}")
 
-    def _both(self, one: str, other: str, by: str = "and") -> str:
-        return self._ir.value(f"{by} i1 {one}, {other}")
+    def _combine(self, left: str, right: str, operator: str = "and") -> str:
+        return self._ir.value(f"{operator} i1 {left}, {right}")
 
-    def _field(self, kind: NumberType, number: str, least: int = 0) -> str:
-        """Emit whether a number is finite and its exponent field at least `least`."""
+    def _has_exponent(self, kind: NumberType, number: str, minimum: int = 0) -> str:
+        """Emit whether a number is finite and its exponent field at least `minimum`."""
         ir, shift = self._ir, kind.form.fraction + 1
         magnitude = ir.value(f"shl {kind.bits} {self._bits(kind, number)}, 1")
-        if least:
-            magnitude = ir.value(f"sub {kind.bits} {magnitude}, {least << shift}")
-        return ir.value(f"icmp ult {kind.bits} {magnitude}, {-(least + 1) << shift}")
+        if minimum:
+            magnitude = ir.value(f"sub {kind.bits} {magnitude}, {minimum << shift}")
+        return ir.value(f"icmp ult {kind.bits} {magnitude}, {-(minimum + 1) << shift}")
 
-    def _prove(
-        self, kind: NumberType, result: str, least: int, tiny: Callable[[], str] | None, exact: Callable[[], str]
+    def _guard_result(
+        self, kind: NumberType, result: str, min_exponent: int, tiny: Callable[[], str] | None, exact: Callable[[], str]
     ) -> None:
-        """Emit guards: leave unless the exponent field is at least `least` and the result exact or NX set. A result
-        with a smaller field has to be `tiny`, or finite while UF and NX are set; None: no result is special."""
-        ir, done, rounded, odd = self._ir, self._ir.new_label(), self._ir.new_label(), self._ir.new_label()
-        normal = self._field(kind, result, least)
+        """Emit guards: leave unless the exponent field is at least `min_exponent` and the result exact or NX set. A
+        result with a smaller field has to be `tiny`, or finite while UF and NX are set; None: no result is special."""
+        ir, accepted, rounded, special = self._ir, self._ir.new_label(), self._ir.new_label(), self._ir.new_label()
+        normal = self._has_exponent(kind, result, min_exponent)
         if tiny is None:
             ir.unless(normal, self._leave)
         else:
-            ir.branch(normal, (rounded, ()), (odd, ()))
-            ir.block(odd)
+            ir.branch(normal, (rounded, ()), (special, ()))
+            ir.block(special)
             accrued = ir.value(f"and i64 {self._flags()}, {_UNDERFLOW | _INEXACT}")
             both = ir.value(f"icmp eq i64 {accrued}, {_UNDERFLOW | _INEXACT}")
-            ir.branch(self._both(tiny(), self._both(both, self._field(kind, result)), "or"), (done, ()), self._leave)
+            ir.branch(
+                self._combine(tiny(), self._combine(both, self._has_exponent(kind, result)), "or"),
+                (accepted, ()),
+                self._leave,
+            )
             ir.block(rounded)
         if self._sticky is not None:
             check = ir.new_label()
-            ir.branch(self._sticky, (done, ()), (check, ()))
+            ir.branch(self._sticky, (accepted, ()), (check, ()))
             ir.block(check)
             ir.unless(exact(), self._leave)
-        ir.goto(done)
-        ir.block(done)
+        ir.goto(accepted)
+        ir.block(accepted)
 
-    def _no_error(self, kind: NumberType, a: str, b: str, total: str) -> str:
+    def _is_exact_sum(self, kind: NumberType, a: str, b: str, total: str) -> str:
         """Emit whether `total`, which is a + b rounded, equals a + b: TwoSum."""
         ir, name = self._ir, kind.name
-        rest = ir.value(f"fsub {name} {total}, {a}")
-        one = ir.value(f"fsub {name} {a}, {ir.value(f'fsub {name} {total}, {rest}')}")
-        other = ir.value(f"fsub {name} {b}, {rest}")
-        return self._is("oeq", kind, ir.value(f"fadd {name} {one}, {other}"))
+        virtual_b = ir.value(f"fsub {name} {total}, {a}")
+        left = ir.value(f"fsub {name} {a}, {ir.value(f'fsub {name} {total}, {virtual_b}')}")
+        right = ir.value(f"fsub {name} {b}, {virtual_b}")
+        return self._compare("oeq", kind, ir.value(f"fadd {name} {left}, {right}"))
 
     def _is_product(self, kind: NumberType, a: str, b: str, product: str, guard: str) -> str:
         """Emit whether `product` equals a . b. The double `guard` has about its magnitude."""
         ir = self._ir
         if kind is S:
-            a, b, product = map(self._widened, (a, b, product))
-            return self._is("oeq", D, ir.value(f"fmul double {a}, {b}"), product)
+            a, b, product = map(self._widen, (a, b, product))
+            return self._compare("oeq", D, ir.value(f"fmul double {a}, {b}"), product)
         if not self._fused:
             return "false"
         rest = self._fma(D, a, b, ir.value(f"fneg double {product}"))
-        return self._both(self._is("oeq", D, rest), self._field(D, guard, _TINY))
+        return self._combine(self._compare("oeq", D, rest), self._has_exponent(D, guard, _TINY))
 
     def _is_fused(self, kind: NumberType, a: str, b: str, c: str, result: str) -> str:
         """Emit whether `result` is proven to equal a . b + c; an inexact product proves nothing."""
         ir = self._ir
         if kind is S:
-            a, b, c, result = map(self._widened, (a, b, c, result))
+            a, b, c, result = map(self._widen, (a, b, c, result))
             product = ir.value(f"fmul double {a}, {b}")
             total = ir.value(f"fadd double {product}, {c}")
-            return self._both(self._no_error(D, product, c, total), self._is("oeq", D, total, result))
+            return self._combine(self._is_exact_sum(D, product, c, total), self._compare("oeq", D, total, result))
         product = ir.value(f"fmul double {a}, {b}")
         exact = self._is_product(D, a, b, product, product)
-        return self._both(exact, self._no_error(D, product, c, result))
+        return self._combine(exact, self._is_exact_sum(D, product, c, result))
 
-    def _widened(self, single: str) -> str:
+    def _widen(self, single: str) -> str:
         return self._ir.value(f"fpext float {single} to double")
 
     def _fma(self, kind: NumberType, a: str, b: str, c: str) -> str:
@@ -298,27 +302,27 @@ class Floating:
 
     # -- arithmetic --------------------------------------------------------------------------------------------
 
-    def _rounded(self, base: str, kind: NumberType, given: Sequence[str]) -> str:
+    def _arithmetic(self, base: str, kind: NumberType, numbers: Sequence[str]) -> str:
         ir, name = self._ir, kind.name
         if base in FUSED:
-            return self._fused_sum(base, kind, *given)
+            return self._multiply_add(base, kind, *numbers)
         if base == "fsqrt":
-            (a,) = given
+            (a,) = numbers
             result = ir.value(f"call {name} @llvm.sqrt.{kind.short}({name} {a})")
-            self._prove(kind, result, 2, lambda: self._is("oeq", kind, a),
+            self._guard_result(kind, result, 2, lambda: self._compare("oeq", kind, a),
                         lambda: self._is_product(kind, result, result, a, a))  # fmt: skip
             return result
-        a, b = given
+        a, b = numbers
         result = ir.value(f"{base} {name} {a}, {b}")
         if base in ("fadd", "fsub"):
             added = ir.value(f"fneg {name} {b}") if base == "fsub" and self._sticky is not None else b
-            self._prove(kind, result, 0, None, lambda: self._no_error(kind, a, added, result))
+            self._guard_result(kind, result, 0, None, lambda: self._is_exact_sum(kind, a, added, result))
         elif base == "fmul":
-            self._prove(kind, result, 2, lambda: self._tiny_product(kind, a, b, result),
+            self._guard_result(kind, result, 2, lambda: self._tiny_product(kind, a, b, result),
                         lambda: self._is_product(kind, a, b, result, result))  # fmt: skip
         else:
-            self._prove(kind, result, 2,
-                        lambda: self._both(self._is("oeq", kind, a), self._is("oeq", kind, result)),
+            self._guard_result(kind, result, 2,
+                        lambda: self._combine(self._compare("oeq", kind, a), self._compare("oeq", kind, result)),
                         lambda: self._is_product(kind, result, b, a, a))  # fmt: skip
         return result
 
@@ -330,10 +334,10 @@ class Floating:
 
     def _zero_product(self, kind: NumberType, a: str, b: str, result: str) -> str:
         """Emit whether a or b is zero and the result finite."""
-        zero = self._both(self._is("oeq", kind, a), self._is("oeq", kind, b), "or")
-        return self._both(zero, self._field(kind, result))
+        zero = self._combine(self._compare("oeq", kind, a), self._compare("oeq", kind, b), "or")
+        return self._combine(zero, self._has_exponent(kind, result))
 
-    def _fused_sum(self, base: str, kind: NumberType, a: str, b: str, c: str) -> str:
+    def _multiply_add(self, base: str, kind: NumberType, a: str, b: str, c: str) -> str:
         ir, name = self._ir, kind.name
         if base in ("fnmsub", "fnmadd"):
             a = ir.value(f"fneg {name} {a}")
@@ -342,37 +346,37 @@ class Floating:
         result = self._fma(kind, a, b, c)
 
         def zero() -> str:
-            cancelled = self._both(self._is("oeq", kind, result), self._is_fused(kind, a, b, c, result))
-            return self._both(self._zero_product(kind, a, b, result), cancelled, "or")
+            cancelled = self._combine(self._compare("oeq", kind, result), self._is_fused(kind, a, b, c, result))
+            return self._combine(self._zero_product(kind, a, b, result), cancelled, "or")
 
-        self._prove(kind, result, 2, zero, lambda: self._both(
+        self._guard_result(kind, result, 2, zero, lambda: self._combine(
             self._is_fused(kind, a, b, c, result), self._zero_product(kind, a, b, result), "or"))  # fmt: skip
         return result
 
     # -- the others --------------------------------------------------------------------------------------------
 
     def _comparison(self, base: str, kind: NumberType, a: str, b: str) -> str:
-        self._ir.unless(self._is("ord", kind, a, b), self._leave)
-        condition = self._is(COMPARISONS[base], kind, a, b)
+        self._ir.unless(self._compare("ord", kind, a, b), self._leave)
+        condition = self._compare(COMPARISONS[base], kind, a, b)
         return self._ir.value(f"zext i1 {condition} to i32")
 
     def _selection(self, base: str, kind: NumberType, a: str, b: str) -> str:
         """Emit minimum, maximum or sign injection, which select among bits."""
         ir, bits, sign = self._ir, kind.bits, -kind.form.sign
-        one, other = self._bits(kind, a), self._bits(kind, b)
+        a_bits, b_bits = self._bits(kind, a), self._bits(kind, b)
         if base in ("fmin", "fmax"):
-            ir.unless(self._is("ord", kind, a, b), self._leave)
-            low, high = (one, other) if base == "fmin" else (other, one)
-            below = self._is("olt", kind, a, b)
-            chosen = ir.value(f"select i1 {below}, {bits} {low}, {bits} {high}")
-            zeros = ir.value(f"{'or' if base == 'fmin' else 'and'} {bits} {one}, {other}")  # equal but for the sign
-            equal = self._is("oeq", kind, a, b)
-            return self._from_bits(kind, ir.value(f"select i1 {equal}, {bits} {zeros}, {bits} {chosen}"))
+            ir.unless(self._compare("ord", kind, a, b), self._leave)
+            low, high = (a_bits, b_bits) if base == "fmin" else (b_bits, a_bits)
+            below = self._compare("olt", kind, a, b)
+            selected = ir.value(f"select i1 {below}, {bits} {low}, {bits} {high}")
+            zeros = ir.value(f"{'or' if base == 'fmin' else 'and'} {bits} {a_bits}, {b_bits}")  # equal but for the sign
+            equal = self._compare("oeq", kind, a, b)
+            return self._from_bits(kind, ir.value(f"select i1 {equal}, {bits} {zeros}, {bits} {selected}"))
         if base == "fsgnjn":
-            other = ir.value(f"xor {bits} {other}, {sign}")
-        signed = ir.value(f"and {bits} {other}, {sign}")
-        kept = one if base == "fsgnjx" else ir.value(f"and {bits} {one}, {kind.form.sign - 1}")
-        return self._from_bits(kind, ir.value(f"{'xor' if base == 'fsgnjx' else 'or'} {bits} {kept}, {signed}"))
+            b_bits = ir.value(f"xor {bits} {b_bits}, {sign}")
+        signed = ir.value(f"and {bits} {b_bits}, {sign}")
+        base_bits = a_bits if base == "fsgnjx" else ir.value(f"and {bits} {a_bits}, {kind.form.sign - 1}")
+        return self._from_bits(kind, ir.value(f"{'xor' if base == 'fsgnjx' else 'or'} {bits} {base_bits}, {signed}"))
 
     def _class(self, kind: NumberType, number: str) -> str:
         """Emit `softfloat.classify`."""
@@ -387,8 +391,8 @@ class Floating:
         rank = ir.value(f"xor i32 {rank}, {ir.value(f'select i1 {negative}, i32 0, i32 7')}")
         quiet = ir.value(f"icmp uge {kind.bits} {magnitude}, {form.nan}")
         nan = ir.value(f"icmp ugt {kind.bits} {magnitude}, {form.infinity}")
-        which = ir.value(f"select i1 {quiet}, i32 9, i32 8")
-        return ir.value(f"shl i32 1, {ir.value(f'select i1 {nan}, i32 {which}, i32 {rank}')}")
+        nan_rank = ir.value(f"select i1 {quiet}, i32 9, i32 8")
+        return ir.value(f"shl i32 1, {ir.value(f'select i1 {nan}, i32 {nan_rank}, i32 {rank}')}")
 
     def _move(self, name: str, register: str) -> str:
         if name == "fmv.x.w":
@@ -399,22 +403,22 @@ class Floating:
         ir = self._ir
         if to in ("w", "wu"):
             number = self._read(operand, TYPES[source])
-            wide = self._widened(number) if source == "s" else number
+            wide = self._widen(number) if source == "s" else number
             return self._integer(wide, (-1 << 31, 1 << 31) if to == "w" else (0, 1 << 32), towards_zero)
         kind = TYPES[to]
         if source in ("w", "wu"):
             exact = ir.value(f"{'sitofp' if source == 'w' else 'uitofp'} i32 {operand} to double")
-            return self._write(exact if kind is D else self._narrowed(exact), kind)
+            return self._write(exact if kind is D else self._narrow(exact), kind)
         number = self._read(operand, TYPES[source])
         if kind is S:
-            return self._write(self._narrowed(number), kind)
-        ir.unless(self._is("ord", S, number, number), self._leave)
-        return self._write(self._widened(number), kind)
+            return self._write(self._narrow(number), kind)
+        ir.unless(self._compare("ord", S, number, number), self._leave)
+        return self._write(self._widen(number), kind)
 
-    def _narrowed(self, double: str) -> str:
+    def _narrow(self, double: str) -> str:
         result = self._ir.value(f"fptrunc double {double} to float")
-        self._prove(S, result, 2, lambda: self._is("oeq", D, double),
-                    lambda: self._is("oeq", D, self._widened(result), double))  # fmt: skip
+        self._guard_result(S, result, 2, lambda: self._compare("oeq", D, double),
+                    lambda: self._compare("oeq", D, self._widen(result), double))  # fmt: skip
         return result
 
     def _integer(self, double: str, bounds: tuple[int, int], towards_zero: bool) -> str:
@@ -424,15 +428,15 @@ class Floating:
         if not towards_zero:
             magic = _constant(_MAGIC)
             rounded = ir.value(f"fsub double {ir.value(f'fadd double {double}, {magic}')}, {magic}")
-        inside = self._both(
-            self._is("ogt", D, rounded, _constant(low - 1)), self._is("olt", D, rounded, _constant(high))
+        inside = self._combine(
+            self._compare("ogt", D, rounded, _constant(low - 1)), self._compare("olt", D, rounded, _constant(high))
         )
         ir.unless(inside, self._leave)
-        found = ir.value(f"fptosi double {rounded} to i64")
+        integer = ir.value(f"fptosi double {rounded} to i64")
         if self._sticky is not None:
-            back = self._is("oeq", D, ir.value(f"sitofp i64 {found} to double"), double)
-            ir.unless(self._both(self._sticky, back, "or"), self._leave)
-        return ir.value(f"trunc i64 {found} to i32")
+            back = self._compare("oeq", D, ir.value(f"sitofp i64 {integer} to double"), double)
+            ir.unless(self._combine(self._sticky, back, "or"), self._leave)
+        return ir.value(f"trunc i64 {integer} to i32")
 
 
 def _constant(number: int) -> str:
@@ -506,8 +510,8 @@ class _Function:
         quiet = self._ir.value(f"icmp ult {kind.bits} {self._magnitude(bits, kind)}, {kind.form.nan}")
         return self._ir.value(f"and i1 {self._is_nan(bits, kind)}, {quiet}")
 
-    def _either(self, one: str, other: str) -> str:
-        return self._ir.value(f"or i1 {one}, {other}")
+    def _or(self, left: str, right: str) -> str:
+        return self._ir.value(f"or i1 {left}, {right}")
 
     def _invalid(self, condition: str) -> str:
         return self._ir.value(f"select i1 {condition}, i32 {_INVALID}, i32 0")
@@ -526,30 +530,32 @@ class _Function:
         set an exception as to find it set.
         """
         ir = self._ir
-        plain, control = ir.value("alloca i32"), ir.value("alloca i32")
+        saved, control = ir.value("alloca i32"), ir.value("alloca i32")
         nearest = str(_MASKED)
         if result != "i64":
             accrued = ir.load("i32", "%x", 8 * FFLAGS)
             for bit, shift, count in ((_INEXACT, "shl", 5), (_UNDERFLOW, "shl", 3), (_INVALID, "lshr", 4)):
-                moved = ir.value(f"{shift} i32 {ir.value(f'and i32 {accrued}, {bit}')}, {count}")
-                nearest = ir.value(f"or i32 {nearest}, {moved}")
+                shifted_flag = ir.value(f"{shift} i32 {ir.value(f'and i32 {accrued}, {bit}')}, {count}")
+                nearest = ir.value(f"or i32 {nearest}, {shifted_flag}")
         shifted = ir.value(f"lshr i32 {_MODES}, {ir.value('shl i32 %mode, 1')}")
         mode = ir.value(f"shl i32 {ir.value(f'and i32 {shifted}, 3')}, 13")
-        ir.store("i32", nearest, plain)
+        ir.store("i32", nearest, saved)
         ir.store("i32", ir.value(f"or i32 {mode}, {nearest}"), control)
         self._status("ldmxcsr", control)
-        places = ["=r" if result == "i64" else "=x"]
+        constraints = ["=r" if result == "i64" else "=x"]
         tied = "213" in assembly or assembly.endswith("$2, $0")
-        places += ["0" if tied and not at else "r" if kind == "i64" else "x" for at, (kind, _) in enumerate(operands)]
+        constraints += [
+            "0" if tied and not at else "r" if kind == "i64" else "x" for at, (kind, _) in enumerate(operands)
+        ]
         arguments = ", ".join(f"{kind} {value}" for kind, value in operands)
-        answer = ir.value(f'call {result} asm sideeffect "{assembly}", "{",".join(places)}"({arguments})')
+        answer = ir.value(f'call {result} asm sideeffect "{assembly}", "{",".join(constraints)}"({arguments})')
         self._status("stmxcsr", control)
-        self._status("ldmxcsr", plain)  # `host_agrees`: it was so
+        self._status("ldmxcsr", saved)  # `host_agrees`: it was so
         return answer, self._exceptions(ir.load("i32", control))
 
-    def _status(self, instruction: str, place: str) -> None:
+    def _status(self, instruction: str, address: str) -> None:
         """Emit a load of MXCSR from a place, or a store there."""
-        self._ir.do(f'call void asm sideeffect "{instruction} ($0)", "r,~{{memory}}"(ptr {place})')
+        self._ir.do(f'call void asm sideeffect "{instruction} ($0)", "r,~{{memory}}"(ptr {address})')
 
     def _exceptions(self, status: str) -> str:
         """Emit fflags from MXCSR: its exceptions from bit 0 on are invalid, denormal, zero, overflow, underflow,
@@ -558,8 +564,8 @@ class _Function:
         flags = ir.value(f"and i32 {ir.value(f'lshr i32 {status}, 5')}, 1")
         for shift, bit in (("lshr", 2), ("lshr", 4), ("shl", 8), ("shl", 16)):
             count = {2: 3, 4: 1, 8: 1, 16: 4}[bit]
-            moved = ir.value(f"and i32 {ir.value(f'{shift} i32 {status}, {count}')}, {bit}")
-            flags = ir.value(f"or i32 {flags}, {moved}")
+            shifted_flag = ir.value(f"and i32 {ir.value(f'{shift} i32 {status}, {count}')}, {bit}")
+            flags = ir.value(f"or i32 {flags}, {shifted_flag}")
         return flags
 
     def _arithmetic(self) -> tuple[str, str]:
@@ -576,37 +582,37 @@ class _Function:
         suffix = "ss" if kind is S else "sd"
         number, flags = self._execute(kind.name, _ASSEMBLY[base].format(suffix), operands)
         if fused:  # infinity times zero is invalid whatever is added
-            one, other = (self._magnitude(each, kind) for each in bits[:2])
+            a_magnitude, b_magnitude = (self._magnitude(each, kind) for each in bits[:2])
             products = []
-            for left, right in ((one, other), (other, one)):
+            for left, right in ((a_magnitude, b_magnitude), (b_magnitude, a_magnitude)):
                 infinite = ir.value(f"icmp eq {kind.bits} {left}, {kind.form.infinity}")
                 products.append(ir.value(f"and i1 {infinite}, {ir.value(f'icmp eq {kind.bits} {right}, 0')}"))
-            flags = ir.value(f"or i32 {flags}, {self._invalid(self._either(*products))}")
+            flags = ir.value(f"or i32 {flags}, {self._invalid(self._or(*products))}")
         return self._register(ir.value(f"bitcast {kind.name} {number} to {kind.bits}"), kind), flags
 
     def _comparison(self) -> tuple[str, str]:
         ir, kind = self._ir, TYPES[self._types[0]]
         a, b = (self._operand(register, kind) for register in ("%a", "%b"))
-        looks = self._is_signaling if self._base == "feq" else self._is_nan
-        invalid = self._either(looks(a, kind), looks(b, kind))
-        one, other = self._number(a, kind), self._number(b, kind)
-        condition = ir.value(f"fcmp {COMPARISONS[self._base]} {kind.name} {one}, {other}")
+        is_invalid = self._is_signaling if self._base == "feq" else self._is_nan
+        invalid = self._or(is_invalid(a, kind), is_invalid(b, kind))
+        left, right = self._number(a, kind), self._number(b, kind)
+        condition = ir.value(f"fcmp {COMPARISONS[self._base]} {kind.name} {left}, {right}")
         return ir.value(f"zext i1 {condition} to i64"), self._invalid(invalid)
 
     def _selection(self) -> tuple[str, str]:
         ir, kind = self._ir, TYPES[self._types[0]]
         a, b = (self._operand(register, kind) for register in ("%a", "%b"))
-        one, other = self._number(a, kind), self._number(b, kind)
+        left, right = self._number(a, kind), self._number(b, kind)
         low, high = (a, b) if self._base == "fmin" else (b, a)
-        below = ir.value(f"fcmp olt {kind.name} {one}, {other}")
-        chosen = ir.value(f"select i1 {below}, {kind.bits} {low}, {kind.bits} {high}")
+        below = ir.value(f"fcmp olt {kind.name} {left}, {right}")
+        selected = ir.value(f"select i1 {below}, {kind.bits} {low}, {kind.bits} {high}")
         zeros = ir.value(f"{'or' if self._base == 'fmin' else 'and'} {kind.bits} {a}, {b}")
-        equal = ir.value(f"fcmp oeq {kind.name} {one}, {other}")
-        chosen = ir.value(f"select i1 {equal}, {kind.bits} {zeros}, {kind.bits} {chosen}")
-        chosen = ir.value(f"select i1 {self._is_nan(b, kind)}, {kind.bits} {a}, {kind.bits} {chosen}")
-        chosen = ir.value(f"select i1 {self._is_nan(a, kind)}, {kind.bits} {b}, {kind.bits} {chosen}")
-        invalid = self._either(self._is_signaling(a, kind), self._is_signaling(b, kind))
-        return self._register(chosen, kind), self._invalid(invalid)
+        equal = ir.value(f"fcmp oeq {kind.name} {left}, {right}")
+        selected = ir.value(f"select i1 {equal}, {kind.bits} {zeros}, {kind.bits} {selected}")
+        selected = ir.value(f"select i1 {self._is_nan(b, kind)}, {kind.bits} {a}, {kind.bits} {selected}")
+        selected = ir.value(f"select i1 {self._is_nan(a, kind)}, {kind.bits} {b}, {kind.bits} {selected}")
+        invalid = self._or(self._is_signaling(a, kind), self._is_signaling(b, kind))
+        return self._register(selected, kind), self._invalid(invalid)
 
     def _conversion(self) -> tuple[str, str]:
         ir, (to, source) = self._ir, self._types
@@ -620,9 +626,9 @@ class _Function:
             number, flags = self._execute(kind.name, f"cvtsi2{suffix}q $1, $0", [("i64", wide)])
         else:
             other = TYPES[source]
-            given = self._number(self._operand("%a", other), other)
+            number_in = self._number(self._operand("%a", other), other)
             assembly = f"cvt{'sd' if kind is S else 'ss'}2{suffix} $1, $0"
-            number, flags = self._execute(kind.name, assembly, [(other.name, given)])
+            number, flags = self._execute(kind.name, assembly, [(other.name, number_in)])
         return self._register(ir.value(f"bitcast {kind.name} {number} to {kind.bits}"), kind), flags
 
     def _integer(self, kind: NumberType, bounds: tuple[int, int]) -> tuple[str, str]:
@@ -632,13 +638,13 @@ class _Function:
         bits = self._operand("%a", kind)
         assembly = f"cvt{'ss' if kind is S else 'sd'}2siq $1, $0"
         result, flags = self._execute("i64", assembly, [(kind.name, self._number(bits, kind))])
-        positive = self._either(ir.value(f"icmp sge {kind.bits} {bits}, 0"), self._is_nan(bits, kind))
+        positive = self._or(ir.value(f"icmp sge {kind.bits} {bits}, 0"), self._is_nan(bits, kind))
         beyond = ir.value(f"icmp eq i64 {result}, {-1 << 63}")
         upper = ir.value(f"and i1 {positive}, {beyond}")
         result = ir.value(f"select i1 {upper}, i64 {(1 << 63) - 1}, i64 {result}")
         above, below = ir.value(f"icmp sgt i64 {result}, {high}"), ir.value(f"icmp slt i64 {result}, {low}")
-        least = ir.value(f"select i1 {below}, i64 {low}, i64 {result}")
-        inside = ir.value(f"select i1 {above}, i64 {high}, i64 {least}")
-        outside = self._either(above, below)
+        clamped = ir.value(f"select i1 {below}, i64 {low}, i64 {result}")
+        inside = ir.value(f"select i1 {above}, i64 {high}, i64 {clamped}")
+        outside = self._or(above, below)
         flags = ir.value(f"select i1 {outside}, i32 {_INVALID}, i32 {flags}")
         return ir.value(f"and i64 {inside}, {(1 << 32) - 1}"), flags

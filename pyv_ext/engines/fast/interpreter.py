@@ -12,7 +12,7 @@ from pyv_ext.engines.fast import entries, floating, records, space
 from pyv_ext.engines.fast.access import Pointers, RamAccess
 from pyv_ext.engines.fast.decoder import decoder
 from pyv_ext.engines.fast.entries import Numbers
-from pyv_ext.engines.fast.operations import Operations, Step
+from pyv_ext.engines.fast.operations import CurrentInstruction, Operations
 from pyv_ext.engines.fast.records import BIAS, Exit, HartFunctions, RegionExit
 from pyv_ext.engines.lowering import declarations
 from pyv_ext.isa import Isa
@@ -61,7 +61,7 @@ class Interpreter:
             ir.load("ptr", words, 8 * word) for word in (space.TABLE, space.FUNCTIONS, space.SELF_MODIFYING)
         )
         ir.goto("arrive", (pc, progress))
-        self._head(functions, threshold)
+        self._block_head(functions, threshold)
         self._fetch()
         step = self._step(pointers)
         operations = Operations(
@@ -77,8 +77,8 @@ class Interpreter:
             operations.system(number, name)
         for operation, number in numbers.by_float.items():
             operations.floating_point(number, operation)
-        self._arrive(pointers.x)
-        self._follow(pointers.x)
+        self._resume(pointers.x)
+        self._switch_space(pointers.x)
         self._access_trap()
         self._exits()
         helpers = decoder(self._isa, numbers)
@@ -99,7 +99,7 @@ class Interpreter:
         offset = ir.value(f"mul i64 {ir.value(f'zext i32 {number} to i64')}, {entries.SIZE}")
         return ir.value(f"getelementptr i8, ptr {base}, i64 {offset}")
 
-    def _head(self, functions: str, threshold: int) -> None:
+    def _block_head(self, functions: str, threshold: int) -> None:
         """Emit the dispatch of a block head: enter its region, or count the visit."""
         ir = self._ir
         pc, progress = ir.block("head", WORD, "i64")
@@ -115,11 +115,11 @@ class Interpreter:
         function = ir.load("ptr", ir.value(f"getelementptr ptr, ptr {functions}, i64 {index}"))
         answer = ir.value(f"call {{i64, i64}} {function}(ptr %machine, i64 {progress}, i32 {block})")
         after = ir.value(f"extractvalue {{i64, i64}} {answer}, 0")
-        where = ir.value(f"extractvalue {{i64, i64}} {answer}, 1")
-        there = ir.value(f"trunc i64 {where} to i32")
-        reason = ir.value(f"lshr i64 {where}, 32")
+        packed = ir.value(f"extractvalue {{i64, i64}} {answer}, 1")
+        target = ir.value(f"trunc i64 {packed} to i32")
+        reason = ir.value(f"lshr i64 {packed}, 32")
         exits = ((RegionExit.STEP, "fetch"), (RegionExit.INTERRUPT, "arrive"))
-        ir.switch("i64", reason, exits, ("head", (there, after)), there, after)
+        ir.switch("i64", reason, exits, ("head", (target, after)), target, after)
 
         ir.block("count")
         heat = ir.value(f"add i16 {ir.load('i16', entry, entries.HEAT)}, 1")
@@ -132,11 +132,11 @@ class Interpreter:
         pc, progress = self._ir.block("fetch", WORD, "i64")
         self._ir.goto("step", (pc, progress, self._entry(pc, progress)))
 
-    def _step(self, at: Pointers) -> Step:
+    def _step(self, at: Pointers) -> CurrentInstruction:
         """Emit the dispatch of one entry, if cycles are left to begin it; its operations follow."""
         ir = self._ir
         pc, progress, entry = ir.block("step", WORD, "i64", "ptr")
-        self._unless_over(pc, progress)
+        self._require_budget(pc, progress)
         operations = [(number, f"op{number}") for number in range(entries.FIRST, self._numbers.end)]
         others = [(entries.UNKNOWN, "decode"), (entries.NEXT, "next")]
         others += [(kind, "volatile") for kind in (entries.SELF_MODIFYING, entries.SELF_MODIFYING_AT_PC)]
@@ -147,15 +147,15 @@ class Interpreter:
         ir.block("next")
         ir.goto("fetch", (pc, progress))
         self._self_modifying(operation, pc, progress, at)
-        return Step(pc, progress, entry)
+        return CurrentInstruction(pc, progress, entry)
 
     def _self_modifying(self, operation: str, pc: str, progress: str, at: Pointers) -> None:
         """Emit the dispatch by the current word in memory, if it has an entry."""
         ir = self._ir
         ir.block("volatile")
         word = self._access.instruction_at(ir, at, pc)
-        here = ir.value(f"icmp eq i16 {operation}, {entries.SELF_MODIFYING_AT_PC}")
-        address = ir.value(f"select i1 {here}, i32 {pc}, i32 {entries.ANYWHERE}")
+        by_pc = ir.value(f"icmp eq i16 {operation}, {entries.SELF_MODIFYING_AT_PC}")
+        address = ir.value(f"select i1 {by_pc}, i32 {pc}, i32 {entries.ANYWHERE}")
         mixed = ir.value(f"mul i32 {ir.value(f'xor i32 {word}, {address}')}, {entries.MIX - (1 << 32)}")
         slot = ir.value(f"zext i32 {ir.value(f'lshr i32 {mixed}, {entries.MIX_BITS}')} to i64")
         upper = ir.value(f"shl i64 {ir.value(f'zext i32 {word} to i64')}, 32")
@@ -163,21 +163,21 @@ class Interpreter:
         table = ir.load("ptr", self._self_modifying_at)
         neighbour = ir.value(f"xor i64 {slot}, 1")
         for index, otherwise in ((slot, ("second", ())), (neighbour, ("unknown", (pc, progress)))):
-            place = ir.at(table, ir.value(f"mul i64 {index}, {entries.SLOT}"))
-            same = ir.value(f"icmp eq i64 {ir.load('i64', place)}, {tag}")
-            ir.branch(same, ("step", (pc, progress, ir.at(place, entries.OF_SLOT))), otherwise)
+            slot_at = ir.at(table, ir.value(f"mul i64 {index}, {entries.SLOT}"))
+            same = ir.value(f"icmp eq i64 {ir.load('i64', slot_at)}, {tag}")
+            ir.branch(same, ("step", (pc, progress, ir.at(slot_at, entries.ENTRY_OFFSET))), otherwise)
             if index is slot:
                 ir.block("second")
 
-    def _unless_over(self, pc: str, progress: str) -> None:
+    def _require_budget(self, pc: str, progress: str) -> None:
         """Emit an exit to `budget` unless cycles are left for the instruction."""
-        left = self._ir.value(f"trunc i64 {progress} to i32")
-        self._ir.unless(self._ir.value(f"icmp ugt i32 {left}, {BIAS}"), ("budget", (pc, progress)))
+        budget = self._ir.value(f"trunc i64 {progress} to i32")
+        self._ir.unless(self._ir.value(f"icmp ugt i32 {budget}, {BIAS}"), ("budget", (pc, progress)))
 
-    def _nowhere(self) -> None:
+    def _missing_page(self) -> None:
         """Emit the exit for a pc in a page without entries; maybe no memory is there."""
         pc, progress = self._ir.block("nowhere", WORD, "i64")
-        self._unless_over(pc, progress)
+        self._require_budget(pc, progress)
         self._ir.goto("unknown", (pc, progress))
 
     def _budget(self) -> None:
@@ -188,22 +188,22 @@ class Interpreter:
         records.write_hart(ir, pc, progress)
         cycles = records.call(ir, bus.proceed, end)
         records.unless_raised(ir, ("fault", (pc, progress)))
-        on = records.go_on(ir, progress, end)
+        on = records.progress_at(ir, progress, end)
         ir.branch(ir.value(f"icmp ne i64 {cycles}, 0"), ("arrive", (pc, on)), ("over", (pc, on)))
 
-    def _slow(self) -> None:
+    def _slow_path(self) -> None:
         """Emit the slow path of the next instruction, and a WFI that waits."""
-        self._ask(*self._ir.block("leave", WORD, "i64"))
-        self._waiting()
-        self._refreshing()
-        self._answered()
+        self._call_slow_path(*self._ir.block("leave", WORD, "i64"))
+        self._wait_for_interrupt()
+        self._fence_i()
+        self._resume_check()
 
-    def _refreshing(self) -> None:
+    def _fence_i(self) -> None:
         """Emit a fence.i for the case that Python may have changed memory since the last one."""
         pc, progress = self._ir.block("refresh", WORD, "i64")
-        self._ask(pc, progress, fresh=True)
+        self._call_slow_path(pc, progress, synchronized=True)
 
-    def _waiting(self) -> None:
+    def _wait_for_interrupt(self) -> None:
         """Emit a WFI without a pending interrupt: time passes from event to event."""
         ir = self._ir
         pc, progress = ir.block("wait", WORD, "i64")
@@ -211,25 +211,25 @@ class Interpreter:
         woken = records.call(ir, bus.wait_for_interrupt, records.cycle_of(ir, progress))
         records.unless_raised(ir, ("waiting", (pc, progress)))
         ir.unless(ir.value(f"icmp sge i64 {woken}, 0"), ("waiting", (pc, progress)))
-        done = ir.value(f"add i64 {progress}, {1 << 32}")
+        retired = ir.value(f"add i64 {progress}, {1 << 32}")
         end = ir.value(f"add i64 {woken}, {self._timing.wfi}")
-        ir.goto("arrive", (ir.value(f"add i32 {pc}, 4"), records.go_on(ir, done, end)))
+        ir.goto("arrive", (ir.value(f"add i32 {pc}, 4"), records.progress_at(ir, retired, end)))
 
-    def _ask(self, pc: str, progress: str, *, fresh: bool = False) -> None:
+    def _call_slow_path(self, pc: str, progress: str, *, synchronized: bool = False) -> None:
         """Emit a helper call that executes the next instruction in Python."""
         ir = self._ir
-        place = ir.value(f"zext i32 {pc} to i64")
-        same_pc = ir.value(f"icmp eq i64 {records.get(ir, 'native.marked_pc')}, {place}")
+        wide_pc = ir.value(f"zext i32 {pc} to i64")
+        same_pc = ir.value(f"icmp eq i64 {records.get(ir, 'native.marked_pc')}, {wide_pc}")
         same = ir.value(f"icmp eq i64 {records.get(ir, 'native.marked_at')}, {progress}")
         marked = ir.value(f"zext i1 {ir.value(f'and i1 {same_pc}, {same}')} to i64")
         records.put(ir, "native.marked_at", "-1")
         records.write_hart(ir, pc, progress)
         answer = records.call(ir, hart.execute_instruction, marked)
-        if fresh:
+        if synchronized:
             records.put(ir, "fresh", "1")
         ir.goto("answered", (answer, pc, progress))
 
-    def _answered(self) -> None:
+    def _resume_check(self) -> None:
         """Emit the resume check after a helper call."""
         ir = self._ir
         answer, pc, progress = ir.block("answered", "i64", WORD, "i64")
@@ -238,24 +238,24 @@ class Interpreter:
         ir.block("end")
         ir.do(f"ret i64 {Exit.BUDGET}")
 
-    def _arrive(self, x: str) -> None:
+    def _resume(self, x: str) -> None:
         """Emit the resume at pc, unless an interrupt comes before it. Events that are due come first."""
         ir = self._ir
         pc, progress = ir.block("arrive", WORD, "i64")
-        still = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * MOVED)}, 0")
-        ir.unless(still, ("follow", (pc, progress)))
-        left = ir.value(f"trunc i64 {progress} to i32")
-        ir.unless(ir.value(f"icmp ugt i32 {left}, {BIAS}"), ("head", (pc, progress)))
-        place = ir.value(f"zext i32 {pc} to i64")
-        address = self._hart.call(hart.take_interrupt, place)
+        same_context = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * MOVED)}, 0")
+        ir.unless(same_context, ("follow", (pc, progress)))
+        budget = ir.value(f"trunc i64 {progress} to i32")
+        ir.unless(ir.value(f"icmp ugt i32 {budget}, {BIAS}"), ("head", (pc, progress)))
+        wide_pc = ir.value(f"zext i32 {pc} to i64")
+        address = self._hart.call(hart.take_interrupt, wide_pc)
         ir.unless(ir.value(f"icmp ne i64 {address}, {hart.NONE}"), ("head", (pc, progress)))
         handler, after = ir.value(f"trunc i64 {address} to i32"), ir.value(f"sub i64 {progress}, {self._timing.irq}")
         cause = ir.load("i64", x, 8 * MCAUSE)
         records.write_hart(ir, handler, after)
-        records.call(ir, log.log_trap, records.cycle_of(ir, progress), self._timing.irq, place, cause)
+        records.call(ir, log.log_trap, records.cycle_of(ir, progress), self._timing.irq, wide_pc, cause)
         records.unless_raised(ir, ("fault", (handler, after)))
-        still = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * MOVED)}, 0")
-        ir.branch(still, ("head", (handler, after)), ("follow", (handler, after)))
+        same_context = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * MOVED)}, 0")
+        ir.branch(same_context, ("head", (handler, after)), ("follow", (handler, after)))
 
     def _access_trap(self) -> None:
         """Emit the trap of an access. Python takes it while traps are logged, and stops in a trap loop."""
@@ -263,14 +263,14 @@ class Interpreter:
         pc, progress, address = ir.block("access_trap", WORD, "i64", "i64")
         fault = "fault", (pc, progress)
         ir.unless(ir.value(f"xor i1 {records.logs(ir, LogKind.TRAP)}, true"), fault)
-        place, cause = ir.value(f"zext i32 {pc} to i64"), records.get(ir, "fault")
-        target = records.call(ir, hart.take_trap, place, cause, address, records.retired(ir, progress))
+        wide_pc, cause = ir.value(f"zext i32 {pc} to i64"), records.get(ir, "fault")
+        target = records.call(ir, hart.take_trap, wide_pc, cause, address, records.retired(ir, progress))
         ir.unless(ir.value(f"icmp ne i64 {target}, {hart.NONE}"), fault)
         records.put(ir, "fault", "0")
         after = ir.value(f"sub i64 {progress}, {self._timing.trap}")
         ir.goto("arrive", (ir.value(f"trunc i64 {target} to i32"), after))
 
-    def _follow(self, x: str) -> None:
+    def _switch_space(self, x: str) -> None:
         """Emit the switch to the translation cache of the hart's privilege mode and PMP map; Python makes a missing
         one."""
         ir = self._ir
@@ -289,14 +289,14 @@ class Interpreter:
         ir.goto("mode", (pc, progress))
 
     def _exits(self) -> None:
-        self._nowhere()
+        self._missing_page()
         self._budget()
-        self._slow()
-        ends = (
+        self._slow_path()
+        exits = (
             ("over", Exit.BUDGET), ("unknown", Exit.DECODE), ("hot", Exit.HOT), ("fault", Exit.FAULT),
             ("waiting", Exit.WAITING),
         )  # fmt: skip
-        for label, code in ends:
+        for label, code in exits:
             pc, progress = self._ir.block(label, WORD, "i64")
             records.write_hart(self._ir, pc, progress)
             self._ir.do(f"ret i64 {code}")

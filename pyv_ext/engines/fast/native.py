@@ -13,7 +13,7 @@ from pyv_ext.engines.fast.blocks import Block
 from pyv_ext.engines.fast.custom import CustomCalls
 from pyv_ext.engines.fast.entries import DECODE, MarkedEntries, Numbers
 from pyv_ext.engines.fast.records import Exit
-from pyv_ext.engines.fast.space import Decode, Space
+from pyv_ext.engines.fast.space import Decode, TranslationCache
 from pyv_ext.engines.persistent.cache_keys import CacheKeys
 from pyv_ext.engines.persistent.profile_image import ProfileImage, Regions
 from pyv_ext.hart.hart import Wait
@@ -27,9 +27,9 @@ from pyv_native.emitter import Definition
 from pyv_native.intrinsics import address_of
 from pyv_native.ir import Ir
 
-SPAN = 50_000_000
+QUANTUM = 50_000_000
 """Cycles that native code goes on for at most, so that Ctrl-C is noticed."""
-MOST_SPACES = 8
+MAX_SPACES = 8
 """Maps of where PMP permits fetches whose code is kept."""
 MAX_MAPS = 64
 """Entries of PMP whose spaces are known: a system that gives each task entries of its own has a few."""
@@ -68,16 +68,16 @@ class Native:
         self._compiler = make_compiler()
         fused = self._compiler.fused
         self._numbers = Numbers(isa, fused=fused)
-        access, plain = (
+        access, unguarded = (
             RamAccess(core.hart, core.bus, misaligned=core.misaligned, guarded=each) for each in (guarded, False)
         )
-        self._accesses = plain, access
+        self._accesses = unguarded, access
         self._custom_calls = CustomCalls(core, self.execute_slow)
         self._state.custom = address_of(self._custom_calls.delays)
         self._marked = MarkedEntries()
         self._state.marked = address_of(self._marked.table)
         calls: dict[Definition, Callable[..., int]] = {
-            execute_instruction: self._execute, call_custom: self._custom_calls.call, find_space: self._follow
+            execute_instruction: self._execute, call_custom: self._custom_calls.call, find_space: self._select_space
         }  # fmt: skip
         for declaration, call in calls.items():
             core.bus.clock.records.link(declaration, call)
@@ -95,27 +95,27 @@ class Native:
             return region_text(isa, timing, access, blocks, fused=fused)
 
         self._region_text = region
-        cache_keys = self._keys.interpreter(access.about, hot)
+        cache_keys = self._keys.interpreter(access.key, hot)
         pointers = {RECORDS: self._arena.address}
         self._interpreter = self._compiler.load_cached(cache_keys, text, "call", DECODE, pointers=pointers)
         self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._interpreter.address("call"))
-        given = 3 * (ctypes.c_int64,)
-        self._decode: Decode = ctypes.PYFUNCTYPE(ctypes.c_int64, *given)(self._interpreter.address(DECODE))
+        parameters = 3 * (ctypes.c_int64,)
+        self._decode: Decode = ctypes.PYFUNCTYPE(ctypes.c_int64, *parameters)(self._interpreter.address(DECODE))
         self._profile = profile
         self._stored = profile is not None and profile.native
         """Whether the next run begins with what is translated."""
-        self.spaces: dict[Spans | None, Space] = {}
+        self.spaces: dict[Spans | None, TranslationCache] = {}
         """By where PMP permits fetches, None while it forbids nothing at all."""
         self._contexts: dict[bytes, memoryview] = {}
-        """By entries of PMP: addresses of words of spaces (`_known_spaces`)."""
-        self._begins_with = dict(regions)
+        """By entries of PMP: addresses of words of spaces (`_spaces_by_context`)."""
+        self._profile_regions = dict(regions)
         """What has not been translated yet of what spaces begin with."""
-        self._space(None)
+        self._space_for(None)
 
     @property
     def regions(self) -> Regions:
         """Translated regions, and those of the profile that no translation cache has taken yet."""
-        return self._begins_with | {fetchable: space.block_images for fetchable, space in self.spaces.items()}
+        return self._profile_regions | {fetchable: space.block_images for fetchable, space in self.spaces.items()}
 
     def store_profile(self) -> None:
         """Store the translated regions for the next run."""
@@ -126,10 +126,10 @@ class Native:
     def run(self, until: int) -> None:
         """Execute up to cycle `until`, or until something other than an event comes before an instruction."""
         hart, machine = self._hart, self._machine
-        self._follow()
+        self._select_space()
         while True:
             self._state.marked_at = -1
-            machine.until = min(until, hart.cycle + SPAN)
+            machine.until = min(until, hart.cycle + QUANTUM)
             machine.guarded = bool(self._bus.guards)
             self._proceed()
             reason = Exit.BUDGET
@@ -144,11 +144,11 @@ class Native:
                 except AccessStopped as stopped:
                     return self._core.stop(stopped.stop)
             if reason == Exit.HOT:
-                if self._current().translate(hart.pc):
+                if self._current_space().translate(hart.pc):
                     self._stored = False
                     self.store_profile()
             elif reason == Exit.DECODE:
-                if not self._current().decode(hart.pc) and not self.execute_slow():
+                if not self._current_space().decode(hart.pc) and not self.execute_slow():
                     return
             else:
                 if reason == Exit.FAULT and machine.fault:
@@ -200,11 +200,11 @@ class Native:
 
     # -- privilege modes ---------------------------------------------------------------------------------------
 
-    def _current(self) -> Space:
+    def _current_space(self) -> TranslationCache:
         """Return the translation cache that native code was in when it exited."""
         return next(each for each in self.spaces.values() if each.address == self._state.space)
 
-    def _follow(self) -> int:
+    def _select_space(self) -> int:
         """Select the translation cache of the hart's mode, and publish those of other contexts to native code. Returns
         0."""
         x, pmp = self._hart.x, self._hart.csrs.pmp
@@ -213,8 +213,8 @@ class Native:
         if spaces is None or not spaces[context]:
             if len(self._contexts) == MAX_MAPS:
                 self._contexts.clear()
-            space = self._space(pmp.fetchable(self._hart.priv) if x[GUARDED] else None)
-            spaces = self._contexts[entries] = self._known_spaces(pmp)
+            space = self._space_for(pmp.fetchable(self._hart.priv) if x[GUARDED] else None)
+            spaces = self._contexts[entries] = self._spaces_by_context(pmp)
             self._state.space = space.address
         else:
             self._state.space = spaces[context]
@@ -222,7 +222,7 @@ class Native:
         x[SPACES_AT], x[MOVED] = x[PMP_WRITES], 0
         return 0
 
-    def _known_spaces(self, pmp: Pmp) -> memoryview:
+    def _spaces_by_context(self, pmp: Pmp) -> memoryview:
         """Return addresses of the words of translation caches, by `HartState.context`; 0: missing, or dependent on
         more."""
         spaces = memoryview(bytearray(8 * CONTEXTS)).cast("Q")
@@ -233,19 +233,19 @@ class Native:
                 spaces[mode] = space.address
         return spaces
 
-    def _space(self, fetchable: Spans | None) -> Space:
-        found = self.spaces.get(fetchable)
-        if found is None:
+    def _space_for(self, fetchable: Spans | None) -> TranslationCache:
+        space = self.spaces.get(fetchable)
+        if space is None:
             self._contexts.clear()
-            for each in [each for each in self.spaces if each is not None][: 1 - MOST_SPACES]:
+            for each in [each for each in self.spaces if each is not None][: 1 - MAX_SPACES]:
                 del self.spaces[each]
-            found = self.spaces[fetchable] = Space(
+            space = self.spaces[fetchable] = TranslationCache(
                 self._core, self._code, self._numbers, self._compiler, self._keys,
                 self._accesses[fetchable is not None], self._region_text,
                 self._custom_calls, self._marked, self._decode, fetchable,
             )  # fmt: skip
-            found.begin(self._begins_with.pop(fetchable, ()))
-        return found
+            space.restore(self._profile_regions.pop(fetchable, ()))
+        return space
 
 
 def set_addresses(state: NativeState, bus: Bus) -> None:
@@ -255,8 +255,8 @@ def set_addresses(state: NativeState, bus: Bus) -> None:
     if shadow is not None:
         table = shadow.tables[0]
         tables = (table.flags, table.pcs, table.cycles, table.pages, table.written)
-        for name, part in zip(SHADOW_TABLES, tables, strict=True):
-            setattr(state, name, 0 if part is None else address_of(part))
+        for name, buffer in zip(SHADOW_TABLES, tables, strict=True):
+            setattr(state, name, 0 if buffer is None else address_of(buffer))
 
 
 RECORDS = "records"

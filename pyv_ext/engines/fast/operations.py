@@ -5,7 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pyv_ext.engines.fast import entries, floating, records
-from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
+from pyv_ext.engines.fast.access import Pointers, ProgramPoint, RamAccess, atomic
 from pyv_ext.engines.fast.blocks import ATOMIC
 from pyv_ext.engines.fast.floating import Floating, Operation
 from pyv_ext.engines.fast.records import HartFunctions, advance
@@ -28,7 +28,7 @@ LONGEST = 4
 _LOGGED = {entries.ECALL: LogKind.TRAP, entries.ILLEGAL: LogKind.TRAP, entries.XRET: LogKind.MRET}
 
 
-class Step(NamedTuple):
+class CurrentInstruction(NamedTuple):
     """Instruction that is executed: names of values in the IR."""
 
     pc: str
@@ -48,7 +48,7 @@ class Operations:
         access: RamAccess,
         pointers: Pointers,
         functions: HartFunctions,
-        step: Step,
+        step: CurrentInstruction,
         *,
         fused: bool,
     ) -> None:
@@ -57,7 +57,7 @@ class Operations:
         self._isa = isa
         self._timing = timing
         self._access = access
-        self._at = pointers
+        self._pointers = pointers
         self._pc, self._progress, self._current = step
         self._fused = fused
         self._lower = Lowering(ir, isa.xlen)
@@ -66,37 +66,37 @@ class Operations:
     def operation(self, number: int, row: Row) -> None:
         ir = self._ir
         ir.block(f"op{number}")
-        given = self._operands(row)
+        operands = self._operands(row)
         cost = row.cost(self._timing)
         after = ir.value(f"add i64 {self._progress}, {advance(cost)}")
         next_pc = ir.value(f"add i32 {self._pc}, {row.length}")
         if row.kind is Kind.OP:
             if row.extra:
-                extra = ir.value(f"zext i32 {self._lower.value(row.extra, given)} to i64")
+                extra = ir.value(f"zext i32 {self._lower.value(row.extra, operands)} to i64")
                 after = ir.value(f"sub i64 {after}, {extra}")
-            self._write(self._lower.value(row.expr, given))
+            self._write(self._lower.value(row.expr, operands))
             if row.extra:  # a block begins after it
                 ir.goto("head", (next_pc, after))
                 return
         elif row.kind is Kind.LOAD:
-            self._load(row, self._address(given), next_pc, after)
+            self._load(row, self._address(operands), next_pc, after)
             return
         elif row.kind is Kind.STORE:
-            self._store(row, self._address(given), self._register(entries.RS2), next_pc, after)
+            self._store(row, self._address(operands), self._register(entries.RS2), next_pc, after)
             return
         elif row.kind in ATOMIC:
             self._atomic(row, next_pc, after)
             return
         elif row.kind is Kind.BRANCH:
-            taken = ir.value(f"add i64 {self._progress}, {advance(self._timing.taken)}")
+            progress_taken = ir.value(f"add i64 {self._progress}, {advance(self._timing.taken)}")
             target = ir.value(f"add i32 {self._pc}, {self._immediate()}")
-            condition = self._lower.condition(row.expr, given)
-            ir.branch(condition, ("head", (target, taken)), ("head", (next_pc, after)))
+            condition = self._lower.condition(row.expr, operands)
+            ir.branch(condition, ("head", (target, progress_taken)), ("head", (next_pc, after)))
             return
         else:
-            target = self._lower.value(row.expr, given)
-            odd = ir.value(f"and i32 {target}, {self._isa.alignment - 1}")
-            ir.unless(ir.value(f"icmp eq i32 {odd}, 0"), self._leave)
+            target = self._lower.value(row.expr, operands)
+            misalignment = ir.value(f"and i32 {target}, {self._isa.alignment - 1}")
+            ir.unless(ir.value(f"icmp eq i32 {misalignment}, 0"), self._leave)
             self._write(next_pc)
             ir.goto("head", (target, after))
             return
@@ -116,8 +116,8 @@ class Operations:
             ir.unless(functions.holds(hart.permits_wait), self._leave)
             ir.goto("wait", (self._pc, self._progress))
         elif name == entries.FENCE_I:
-            fresh = ir.value(f"icmp ne i64 {records.get(ir, 'fresh')}, 0")
-            ir.unless(fresh, ("refresh", (self._pc, self._progress)))
+            synchronized = ir.value(f"icmp ne i64 {records.get(ir, 'fresh')}, 0")
+            ir.unless(synchronized, ("refresh", (self._pc, self._progress)))
             ir.goto("head", (next_pc, self._after(self._timing.fence)))
         else:
             pc, (_, retired) = self._extend(self._pc), records.point(ir, self._progress)
@@ -131,7 +131,7 @@ class Operations:
                 target = functions.call(hart.take_trap, pc, int(Cause.ILLEGAL), word, retired)
                 after = self._after(self._timing.trap, 0)
             ir.unless(ir.value(f"icmp ne i64 {target}, {hart.NONE}"), self._leave)
-            self._go(ir.value(f"trunc i64 {target} to i32"), after)
+            self._jump(ir.value(f"trunc i64 {target} to i32"), after)
 
     def _after(self, cycles: int, instructions: int = 1) -> str:
         """Emit the progress after `instructions` that take `cycles`."""
@@ -155,7 +155,7 @@ class Operations:
         self._write(shown)
         self._unless_disturbed(ir.value(f"add i32 {self._pc}, 4"), self._after(self._timing.csr), 4)
 
-    def _go(self, pc: str, progress: str) -> None:
+    def _jump(self, pc: str, progress: str) -> None:
         """Emit a jump, after which an interrupt or another privilege mode may come first."""
         disturbed = self._hart.holds(hart.disturbed)
         self._ir.branch(disturbed, ("arrive", (pc, progress)), ("head", (pc, progress)))
@@ -170,38 +170,38 @@ class Operations:
         after = ir.value(f"add i64 {self._progress}, {advance(row.cost(self._timing))}")
         next_pc = ir.value(f"add i32 {self._pc}, {row.length}")
         if row.kind is not Kind.FLOAT:
-            ir.unless(floating.ready(ir, self._at.x, rounds=False), self._leave)
+            ir.unless(floating.ready(ir, self._pointers.x, rounds=False), self._leave)
             address = ir.value(f"add i32 {self._register(entries.RS1)}, {self._immediate()}")
             if row.kind is Kind.LOAD:
                 self._load(row, address, next_pc, after)
             else:
-                self._store(row, address, self._wide(self._slot(entries.RS2)), next_pc, after)
+                self._store(row, address, self._load_slot(self._slot(entries.RS2)), next_pc, after)
             return
-        places = [self._slot(entries.RS1), self._slot(entries.RS2)]
+        slots = [self._slot(entries.RS1), self._slot(entries.RS2)]
         if row.format.rs3:
             index = ir.value(f"and i64 {ir.value(f'zext i32 {self._immediate()} to i64')}, {entries.RS3}")
-            places.append(ir.value(f"getelementptr i64, ptr {self._at.x}, i64 {index}"))
+            slots.append(ir.value(f"getelementptr i64, ptr {self._pointers.x}, i64 {index}"))
         to_x = row.format.rd is not None and row.format.rd.base < F0
         strict = floating.has_strict(row, fused=self._fused)
         if not operation.strict:
             leave: Target = (f"strict{number}", ()) if strict else self._leave
-            ir.unless(floating.ready(ir, self._at.x, rounds=operation.rounds), leave)
+            ir.unless(floating.ready(ir, self._pointers.x, rounds=operation.rounds), leave)
             from_x = row.format.rs1 is not None and row.format.rs1.base < F0
-            operands = [ir.load("i32", places[0])] if from_x else [self._wide(place) for place in places]
-            flags = partial(floating.accrued, ir, self._at.x)
-            floats = Floating(ir, flags, fused=self._fused, sticky=floating.sticky(ir, self._at.x))
+            operands = [ir.load("i32", slots[0])] if from_x else [self._load_slot(slot) for slot in slots]
+            flags = partial(floating.accrued, ir, self._pointers.x)
+            floats = Floating(ir, flags, fused=self._fused, sticky=floating.sticky(ir, self._pointers.x))
             value = floats.value(operation, operands, leave)
             ir.store("i32" if to_x else "i64", value, self._slot(entries.RD))
             self._next(next_pc, after, row.length)
         if strict:
             if not operation.strict:
                 ir.block(f"strict{number}")
-            self._strict(row, places, to_x=to_x)
+            self._strict(row, slots, to_x=to_x)
             self._next(next_pc, after, row.length)
 
-    def _strict(self, row: Row, places: Sequence[str], *, to_x: bool) -> None:
+    def _strict(self, row: Row, slots: Sequence[str], *, to_x: bool) -> None:
         """Emit a call of the function with all exceptions and rounding modes, unless the instruction is illegal."""
-        ir, x = self._ir, self._at.x
+        ir, x = self._ir, self._pointers.x
         ir.unless(ir.value(f"icmp ne i64 {ir.load('i64', x, 8 * FS)}, 0"), self._leave)
         mode = "0"
         if row.format.imm is not None:
@@ -209,22 +209,22 @@ class Operations:
             dynamic = ir.value(f"trunc i64 {ir.load('i64', x, 8 * FRM)} to i32")
             mode = ir.value(f"select i1 {ir.value(f'icmp eq i32 {static}, {DYNAMIC}')}, i32 {dynamic}, i32 {static}")
             ir.unless(ir.value(f"icmp ule i32 {mode}, {RUP}"), self._leave)
-        registers = [f"i64 {self._wide(place)}" for place in places] + ["i64 0"] * (3 - len(places))
+        registers = [f"i64 {self._load_slot(slot)}" for slot in slots] + ["i64 0"] * (3 - len(slots))
         value = ir.value(f"call i64 @strict.{row.name}({', '.join(registers)}, i32 {mode}, ptr {x})")
         ir.store("i64", value, self._slot(entries.RD))
         if not to_x:
             ir.store("i64", str(DIRTY), x, 8 * FS)
 
-    def _wide(self, place: str) -> str:
-        return self._ir.load("i64", place)
+    def _load_slot(self, slot: str) -> str:
+        return self._ir.load("i64", slot)
 
     def _load(self, row: Row, address: str, next_pc: str, after: str) -> None:
-        ir, elsewhere = self._ir, self._ir.new_label()
-        self._access.permit(ir, self._at, row, address, self._leave)
-        value = self._access.load(ir, self._at, row, address, (elsewhere, ()))
+        ir, bus_access = self._ir, self._ir.new_label()
+        self._access.permit(ir, self._pointers, row, address, self._leave)
+        value = self._access.load(ir, self._pointers, row, address, (bus_access, ()))
         ir.store("i64" if row.floating else "i32", value, self._slot(entries.RD))
         self._next(next_pc, after, row.length)
-        ir.block(elsewhere)
+        ir.block(bus_access)
         wide, register = self._extend(address), self._slot(entries.RD)
         answer, later = self._call_access(accesses.load, wide, (wide, row.size), (1,))
         if row.size == 8:
@@ -238,13 +238,13 @@ class Operations:
         self._unless_disturbed(next_pc, later, row.length)
 
     def _store(self, row: Row, address: str, value: str, next_pc: str, after: str) -> None:
-        ir, elsewhere = self._ir, self._ir.new_label()
-        self._access.permit(ir, self._at, row, address, self._leave)
-        place = Place(self._pc, self._progress)
-        self._access.store(ir, self._at, row, address, value, place, (elsewhere, ()))
+        ir, bus_access = self._ir, self._ir.new_label()
+        self._access.permit(ir, self._pointers, row, address, self._leave)
+        point = ProgramPoint(self._pc, self._progress)
+        self._access.store(ir, self._pointers, row, address, value, point, (bus_access, ()))
         self._log_store(address, str(getattr(self._timing, row.timing)))
         self._next(next_pc, after, row.length)
-        ir.block(elsewhere)
+        ir.block(bus_access)
         if not row.floating:
             value = self._extend(value)
         if row.size < 8:
@@ -258,13 +258,15 @@ class Operations:
         self._unless_disturbed(next_pc, later, row.length)
 
     def _atomic(self, row: Row, next_pc: str, after: str) -> None:
-        ir, elsewhere = self._ir, self._ir.new_label()
+        ir, bus_access = self._ir, self._ir.new_label()
         address, operand = self._register(entries.RS1), self._register(entries.RS2)
-        place = Place(self._pc, self._progress)
-        self._access.permit(ir, self._at, row, address, self._leave)
-        self._write(atomic(ir, self._access, self._at, self._hart, row, address, operand, place, (elsewhere, ())))
+        point = ProgramPoint(self._pc, self._progress)
+        self._access.permit(ir, self._pointers, row, address, self._leave)
+        self._write(
+            atomic(ir, self._access, self._pointers, self._hart, row, address, operand, point, (bus_access, ()))
+        )
         self._next(next_pc, after, row.length)
-        ir.block(elsewhere)
+        ir.block(bus_access)
         wide, register = self._extend(address), self._slot(entries.RD)
         if row.kind is Kind.LR:
             answer, later = self._call_access(accesses.load_reserved, wide, (wide, row.size))
@@ -293,7 +295,7 @@ class Operations:
         ir.unless(ir.value(f"icmp eq i64 {records.get(ir, 'fault')}, 0"), traps)
         retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
         end = ir.value(f"add i64 {start}, {records.get(ir, 'cycles')}")
-        return answer, records.go_on(ir, retired, end)
+        return answer, records.progress_at(ir, retired, end)
 
     def _unless_disturbed(self, next_pc: str, after: str, length: int) -> None:
         """Emit the dispatch of the next entry, before which an interrupt may come."""
@@ -324,14 +326,14 @@ class Operations:
     def custom(self, number: int) -> None:
         ir = self._ir
         ir.block(f"op{number}")
-        place = ir.value(f"zext i32 {self._immediate()} to i64")
-        later = ir.load("i64", ir.at(records.pointer(ir, "native.custom"), ir.value(f"shl i64 {place}, 3")))
+        index = ir.value(f"zext i32 {self._immediate()} to i64")
+        later = ir.load("i64", ir.at(records.pointer(ir, "native.custom"), ir.value(f"shl i64 {index}, 3")))
         a, b = (ir.value(f"zext i32 {self._register(field)} to i64") for field in (entries.RS1, entries.RS2))
         acts = ir.value(f"add i64 {records.cycle_of(ir, self._progress)}, {later}")
         register = self._slot(entries.RD)  # it may change the code, and with it this entry
         records.put(ir, "fresh", "0")
         records.write_hart(ir, self._pc, self._progress)
-        answer = records.call(ir, hart.call_custom, place, acts, a, b)
+        answer = records.call(ir, hart.call_custom, index, acts, a, b)
         fault = "fault", (self._pc, self._progress)
         records.unless_raised(ir, fault)
         ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), fault)
@@ -339,16 +341,16 @@ class Operations:
         cycles = ir.value(f"add i64 {ir.value(f'lshr i64 {answer}, 32')}, {ir.value(f'add i64 {later}, 1')}")
         end = ir.value(f"add i64 {records.cycle_of(ir, self._progress)}, {cycles}")
         retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
-        self._unless_disturbed(ir.value(f"add i32 {self._pc}, 4"), records.go_on(ir, retired, end), 4)
+        self._unless_disturbed(ir.value(f"add i32 {self._pc}, 4"), records.progress_at(ir, retired, end), 4)
 
     def marked(self, number: int) -> None:
         """Emit the log record of a submit function's begin or return, and the dispatch of its entry in
         `entries.MarkedEntries`."""
         ir = self._ir
         ir.block(f"op{number}")
-        guarded = ir.load("i64", self._at.x, 8 * GUARDED)
+        guarded = ir.load("i64", self._pointers.x, 8 * GUARDED)
         ir.unless(ir.value(f"icmp eq i64 {guarded}, 0"), self._leave)
-        pc, ra, sp = (ir.value(f"zext i32 {value} to i64") for value in (self._pc, self._x(RA), self._x(SP)))
+        pc, ra, sp = (ir.value(f"zext i32 {value} to i64") for value in (self._pc, self._load_x(RA), self._load_x(SP)))
         records.write_hart(ir, self._pc, self._progress)
         records.call(ir, log.mark, pc, ra, sp, records.cycle_of(ir, self._progress))
         records.unless_raised(ir, ("fault", (self._pc, self._progress)))
@@ -358,8 +360,8 @@ class Operations:
         entry = ir.at(records.pointer(ir, "native.marked"), ir.value(f"zext i32 {index} to i64"))
         ir.goto("step", (self._pc, self._progress, entry))
 
-    def _x(self, number: int) -> str:
-        return self._ir.load("i32", self._at.x, 8 * number)
+    def _load_x(self, number: int) -> str:
+        return self._ir.load("i32", self._pointers.x, 8 * number)
 
     def _next(self, pc: str, progress: str, length: int) -> None:
         """Emit the dispatch of the entry after this one."""
@@ -371,24 +373,24 @@ class Operations:
 
     def _operands(self, row: Row) -> Mapping[str, str]:
         """Emit the operands of the row's expression, or of its address."""
-        given = {"pc": self._pc}
+        operands = {"pc": self._pc}
         if row.format.rs1:
-            given["a"] = self._register(entries.RS1)
+            operands["a"] = self._register(entries.RS1)
         if row.kind in (Kind.LOAD, Kind.STORE) or not row.format.rs2:
-            given["b"] = self._immediate()
+            operands["b"] = self._immediate()
         else:
-            given["b"] = self._register(entries.RS2)
-        return given
+            operands["b"] = self._register(entries.RS2)
+        return operands
 
-    def _address(self, given: Mapping[str, str]) -> str:
-        return self._ir.value(f"add i32 {given['a']}, {given['b']}")
+    def _address(self, operands: Mapping[str, str]) -> str:
+        return self._ir.value(f"add i32 {operands['a']}, {operands['b']}")
 
     def _immediate(self) -> str:
         return self._ir.load("i32", self._current, entries.IMMEDIATE)
 
     def _slot(self, field: int) -> str:
         number = self._ir.value(f"zext i8 {self._ir.load('i8', self._current, field)} to i64")
-        return self._ir.value(f"getelementptr i64, ptr {self._at.x}, i64 {number}")
+        return self._ir.value(f"getelementptr i64, ptr {self._pointers.x}, i64 {number}")
 
     def _register(self, field: int) -> str:
         return self._ir.load("i32", self._slot(field))

@@ -107,8 +107,8 @@ def advance(cycles: int, instructions: int = 1) -> int:
 
 def with_cycles(ir: Ir, progress: str, cycles: str) -> str:
     """Emit progress with another number of cycles left (an i64)."""
-    done = ir.value(f"and i64 {progress}, {-1 << 32}")
-    return ir.value(f"or i64 {done}, {ir.value(f'add i64 {cycles}, {BIAS}')}")
+    retired = ir.value(f"and i64 {progress}, {-1 << 32}")
+    return ir.value(f"or i64 {retired}, {ir.value(f'add i64 {cycles}, {BIAS}')}")
 
 
 def cycle_of(ir: Ir, progress: str) -> str:
@@ -128,7 +128,7 @@ def point(ir: Ir, progress: str) -> tuple[str, str]:
     return cycle_of(ir, progress), retired(ir, progress)
 
 
-def go_on(ir: Ir, progress: str, end: str) -> str:
+def progress_at(ir: Ir, progress: str, end: str) -> str:
     """Emit progress at cycle `end`, with the budget up to the next deadline."""
     limit = _extend_deadline(ir, end)
     return with_cycles(ir, progress, ir.value(f"sub i64 {limit}, {end}"))

@@ -10,10 +10,10 @@ from functools import partial
 from typing import NamedTuple
 
 from pyv_ext.engines.fast import floating, records
-from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
-from pyv_ext.engines.fast.blocks import ATOMIC, SYSTEM, Block, accesses, disturbs, ends, target_of
+from pyv_ext.engines.fast.access import Pointers, ProgramPoint, RamAccess, atomic
+from pyv_ext.engines.fast.blocks import ATOMIC, SYSTEM, Block, accesses, disturbs, ends_block, target_of
 from pyv_ext.engines.fast.floating import Floating
-from pyv_ext.engines.fast.flow import NOTHING, Handed, handed, returns
+from pyv_ext.engines.fast.flow import NO_LIVE_IN, LiveIn, live_in, returns
 from pyv_ext.engines.fast.interpreter import WORD
 from pyv_ext.engines.fast.records import BIAS, HartFunctions, RegionExit, advance
 from pyv_ext.engines.lowering import Lowering, declarations
@@ -32,12 +32,12 @@ _JOINS = ("(a | b) & M", "(a ^ b) & M", "(a + b) & M")
 class _Registers:
     """Registers within one block: their values, and those not yet written back."""
 
-    def __init__(self, ir: Ir, x: str, given: Mapping[int, str], unsaved: Iterable[int]) -> None:
-        """`given`: live-in register values; `unsaved`: those not yet written back."""
+    def __init__(self, ir: Ir, x: str, live_in: Mapping[int, str], unsaved: Iterable[int]) -> None:
+        """`live_in`: live-in register values; `unsaved`: those not yet written back."""
         self._ir = ir
         self._x = x
-        self._values = {0: "0", **given}
-        self.unsaved = {number: given[number] for number in unsaved}
+        self._values = {0: "0", **live_in}
+        self.unsaved = {number: live_in[number] for number in unsaved}
 
     def __getitem__(self, number: int) -> str:
         value = self._values.get(number)
@@ -60,18 +60,18 @@ def _kind(number: int) -> str:
     return WORD if number < F0 else "i64"
 
 
-AGAIN = 24
+MAX_REPEATED = 24
 """Instructions that the interpreter executes again at most where a block is left."""
 
 
-class _Safe(NamedTuple):
+class _SideExit(NamedTuple):
     """Side exit of a block."""
 
     label: str
     pc: int
     before: int
     """Instructions before it, and their cycles."""
-    done: int
+    cycles: int
     unsaved: dict[int, str]
 
 
@@ -92,15 +92,15 @@ class _Region:
         self._blocks = blocks
         self._labels = {block.pc: f"b{block.pc:x}" for block in blocks}
         self._returns = returns(blocks, isa.mask)
-        self._handed = handed(blocks, self._returns, isa.mask)
+        self._live_in = live_in(blocks, self._returns, isa.mask)
         self._ir = Ir()
         self._lower = Lowering(self._ir, isa.xlen)
-        self._at: Pointers
+        self._pointers: Pointers
 
     def text(self) -> str:
         ir = self._ir
         ir.block("entry")
-        self._at = self._access.pointers(ir)
+        self._pointers = self._access.pointers(ir)
         self._hart = HartFunctions(ir, self._isa)
         ir.switch(WORD, "%block", enumerate(self._labels.values()), ("nowhere", ()), "%progress")
         for block in self._blocks:
@@ -116,50 +116,54 @@ class _Region:
     def _block(self, block: Block) -> None:
         ir = self._ir
         self._head = block.pc
-        handed = self._handed.get(block.pc, NOTHING)
+        live_in = self._live_in.get(block.pc, NO_LIVE_IN)
         label = self._labels[block.pc]
         (self._progress,) = ir.block(label, "i64")
-        given: Sequence[str] = ()
-        if handed.sources:
-            values = [ir.load(_kind(number), self._at.x, 8 * number) for number in handed.registers]
+        values_in: Sequence[str] = ()
+        if live_in.sources:
+            values = [ir.load(_kind(number), self._pointers.x, 8 * number) for number in live_in.registers]
             ir.goto(f"i{label}", (self._progress, *values))
-            self._progress, *given = ir.block(f"i{label}", "i64", *map(_kind, handed.registers))
-        self._done = 0
+            self._progress, *values_in = ir.block(f"i{label}", "i64", *map(_kind, live_in.registers))
+        self._cycles = 0
         """Cycles of the instructions of the block so far."""
-        self._x = _Registers(ir, self._at.x, dict(zip(handed.registers, given, strict=True)), handed.unsaved)
-        self._unkept: dict[int, str] = {}
-        self._exits_of_block: list[_Safe] = []
-        self._safe: _Safe | None = None
-        self._ways_out: list[tuple[str, dict[int, str], Target]] = []
+        self._x = _Registers(
+            ir, self._pointers.x, dict(zip(live_in.registers, values_in, strict=True)), live_in.unsaved
+        )
+        self._unwritten: dict[int, str] = {}
+        self._side_exits: list[_SideExit] = []
+        self._safe_point: _SideExit | None = None
+        self._exit_stubs: list[tuple[str, dict[int, str], Target]] = []
         """To blocks that are given less than others: label, registers to save, target."""
-        plain, misaligned = self._access.plain, self._access.misaligned
-        self._accesses, self._reaches = accesses(block, self._isa.mask, misaligned=misaligned) if plain else ({}, [])
+        unobserved, misaligned = self._access.unobserved, self._access.misaligned
+        self._accesses, self._groups = (
+            accesses(block, self._isa.mask, misaligned=misaligned) if unobserved else ({}, [])
+        )
         self._offsets: dict[int, str] = {}
         """In RAM, of the reaches that have been checked."""
         self._shifts: dict[str, tuple[str, str, int]] = {}
         """What is a register shifted by a constant: expression, register, bits."""
         before_last = sum(self._cost(instruction) for _, instruction in block.instructions[:-1])
-        left = ir.value(f"trunc i64 {self._progress} to i32")
-        fits = ir.value(f"icmp ugt i32 {left}, {BIAS + before_last}")
-        ir.unless(fits, self._leave(block.pc, 0))
-        self._floats = Floating(ir, partial(floating.accrued, ir, self._at.x), fused=self._fused)
+        budget = ir.value(f"trunc i64 {self._progress} to i32")
+        fits = ir.value(f"icmp ugt i32 {budget}, {BIAS + before_last}")
+        ir.unless(fits, self._side_exit(block.pc, 0))
+        self._floats = Floating(ir, partial(floating.accrued, ir, self._pointers.x), fused=self._fused)
         needed = [floating.operation_of(each) for _, each in block.instructions if each.row.floating]
         if needed:
-            rounds, inexact = (any(getattr(one, name) for one in needed) for name in ("rounds", "inexact"))
-            ready = floating.ready(ir, self._at.x, rounds=rounds, inexact=inexact)
-            ir.unless(ready, self._leave(block.pc, 0))
+            rounds, inexact = (any(getattr(operation, name) for operation in needed) for name in ("rounds", "inexact"))
+            ready = floating.ready(ir, self._pointers.x, rounds=rounds, inexact=inexact)
+            ir.unless(ready, self._side_exit(block.pc, 0))
         for count, (pc, instruction) in enumerate(block.instructions):
             self._instruction(pc, instruction, count)
-            self._done += self._cost(instruction)
-        if not ends(block.instructions[-1][1]):
-            self._keep(block.end)
-            ir.goto(*self._to(block.end, self._after(len(block.instructions), self._done)))
-        for safe in self._exits_of_block:
+            self._cycles += self._cost(instruction)
+        if not ends_block(block.instructions[-1][1]):
+            self._write_back(block.end)
+            ir.goto(*self._target(block.end, self._after(len(block.instructions), self._cycles)))
+        for safe in self._side_exits:
             ir.block(safe.label)
             self._x.save(safe.unsaved)
-            ir.goto("step", (str(safe.pc), self._after(safe.before, safe.done)))
-        for way, unsaved, target in self._ways_out:
-            ir.block(way)
+            ir.goto("step", (str(safe.pc), self._after(safe.before, safe.cycles)))
+        for label_out, unsaved, target in self._exit_stubs:
+            ir.block(label_out)
             self._x.save(unsaved)
             ir.goto(*target)
 
@@ -169,164 +173,168 @@ class _Region:
             return self._progress
         return self._ir.value(f"add i64 {self._progress}, {advance(cycles, count)}")
 
-    def _given(self, pc: int) -> Handed:
+    def _live_in_of(self, pc: int) -> LiveIn:
         """Return the live-in registers that the block at `pc` takes from this one."""
-        handed = self._handed.get(pc, NOTHING)
-        return handed if self._head in handed.sources else NOTHING
+        live_in = self._live_in.get(pc, NO_LIVE_IN)
+        return live_in if self._head in live_in.sources else NO_LIVE_IN
 
-    def _to(self, pc: int, progress: str) -> Target:
-        """Return the branch target for `pc`, in this region or out of it, after `_keep`."""
-        label, handed, x = self._labels.get(pc), self._given(pc), self._x
+    def _target(self, pc: int, progress: str) -> Target:
+        """Return the branch target for `pc`, in this region or out of it, after `_write_back`."""
+        label, live_in, x = self._labels.get(pc), self._live_in_of(pc), self._x
         target: Target = (label, (progress,)) if label else ("jump", (str(pc), progress))
-        if handed.sources:
-            target = f"i{label}", (progress, *(x[number] for number in handed.registers))
-        unsaved = {number: value for number, value in self._unkept.items() if number not in handed.registers}
+        if live_in.sources:
+            target = f"i{label}", (progress, *(x[number] for number in live_in.registers))
+        unsaved = {number: value for number, value in self._unwritten.items() if number not in live_in.registers}
         if not unsaved:
             return target
-        way = self._ir.new_label()
-        self._ways_out.append((way, unsaved, target))
-        return way, ()
+        stub = self._ir.new_label()
+        self._exit_stubs.append((stub, unsaved, target))
+        return stub, ()
 
-    def _keep(self, *pcs: int) -> None:
+    def _write_back(self, *pcs: int) -> None:
         """Emit write-backs of the registers that are live-in of none of the successors at `pcs`."""
-        handed = {number for pc in pcs for number in self._given(pc).registers}
+        live_in = {number for pc in pcs for number in self._live_in_of(pc).registers}
         unsaved = self._x.unsaved
-        self._unkept = {number: value for number, value in unsaved.items() if number in handed}
-        self._x.save({number: value for number, value in unsaved.items() if number not in handed})
+        self._unwritten = {number: value for number, value in unsaved.items() if number in live_in}
+        self._x.save({number: value for number, value in unsaved.items() if number not in live_in})
 
-    def _leave(self, pc: int, count: int) -> Target:
+    def _side_exit(self, pc: int, count: int) -> Target:
         """Return the side exit before the instruction at `pc`.
 
         The interpreter resumes at the last safe point, and repeats the instructions since: they have changed nothing
         but values. So a value that is overwritten between two safe points need not be known at either.
         """
-        safe = self._safe
-        if safe is None or count - safe.before >= AGAIN:
-            safe = self._safe = _Safe(self._ir.new_label(), pc, count, self._done, dict(self._x.unsaved))
-            self._exits_of_block.append(safe)
+        safe = self._safe_point
+        if safe is None or count - safe.before >= MAX_REPEATED:
+            safe = self._safe_point = _SideExit(self._ir.new_label(), pc, count, self._cycles, dict(self._x.unsaved))
+            self._side_exits.append(safe)
         return safe.label, ()
 
-    def _changed(self) -> None:
+    def _end_safe_point(self) -> None:
         """End the safe point: the instruction has changed more than registers, and must not be repeated."""
-        self._safe = None
+        self._safe_point = None
 
     def _instruction(self, pc: int, instruction: Instruction, count: int) -> None:
         ir, x, row = self._ir, self._x, instruction.row
-        place = Place(str(pc), self._progress, self._done)
+        point = ProgramPoint(str(pc), self._progress, self._cycles)
         if row.kind is Kind.FENCE:
             start, _ = self._point(count)
             cycles = self._hart.call(fence, instruction.imm, start, self._timing.fence)
             if instruction.imm & O_BEFORE:
-                ir.unless(ir.value(f"icmp eq i64 {cycles}, {self._timing.fence}"), self._leave(pc, count))
+                ir.unless(ir.value(f"icmp eq i64 {cycles}, {self._timing.fence}"), self._side_exit(pc, count))
             return
         immediate = str(instruction.imm)
         if row.kind in SYSTEM:
             self._system(pc, instruction, count)
             return
         if row.kind in ATOMIC:
-            address, other, leave = x[instruction.rs1], x[instruction.rs2], self._leave(pc, count)
-            self._access.permit(ir, self._at, row, address, leave)
-            x[instruction.rd] = atomic(ir, self._access, self._at, self._hart, row, address, other, place, leave)
-            self._changed()
+            address, other, leave = x[instruction.rs1], x[instruction.rs2], self._side_exit(pc, count)
+            self._access.permit(ir, self._pointers, row, address, leave)
+            x[instruction.rd] = atomic(ir, self._access, self._pointers, self._hart, row, address, other, point, leave)
+            self._end_safe_point()
             return
         if row.kind is Kind.FLOAT:
             self._float(pc, instruction, count)
             return
-        given = {"pc": str(pc), "a": x[instruction.rs1]}
-        given["b"] = x[instruction.rs2] if row.format.rs2 else immediate
+        operands = {"pc": str(pc), "a": x[instruction.rs1]}
+        operands["b"] = x[instruction.rs2] if row.format.rs2 else immediate
         if row.extra:
-            self._timed(pc, instruction, count, given)
+            self._timed(pc, instruction, count, operands)
         elif row.kind is Kind.OP:
-            x[instruction.rd] = self._rotation(instruction) or self._computed(row, given)
+            x[instruction.rd] = self._rotation(instruction) or self._compute(row, operands)
         elif row.kind is Kind.LOAD or row.kind is Kind.STORE:
-            self._memory(pc, instruction, count, given, place)
+            self._memory(pc, instruction, count, operands, point)
         else:
-            self._control(pc, instruction, count, given)
+            self._control(pc, instruction, count, operands)
 
-    def _computed(self, row: Row, given: dict[str, str]) -> str:
-        value = self._lower.value(row.expr, given)
+    def _compute(self, row: Row, operands: dict[str, str]) -> str:
+        value = self._lower.value(row.expr, operands)
         if row.expr in (_LEFT, _RIGHT) and not row.format.rs2:
-            self._shifts[value] = row.expr, given["a"], int(given["b"])
+            self._shifts[value] = row.expr, operands["a"], int(operands["b"])
         return value
 
-    def _timed(self, pc: int, instruction: Instruction, count: int, given: dict[str, str]) -> None:
+    def _timed(self, pc: int, instruction: Instruction, count: int, operands: dict[str, str]) -> None:
         """Emit an instruction whose cycles depend on its operands; it ends the block."""
         ir, row = self._ir, instruction.row
-        extra = ir.value(f"zext i32 {self._lower.value(row.extra, given)} to i64")
-        self._x[instruction.rd] = self._lower.value(row.expr, given)
+        extra = ir.value(f"zext i32 {self._lower.value(row.extra, operands)} to i64")
+        self._x[instruction.rd] = self._lower.value(row.expr, operands)
         next_pc = pc + instruction.length & self._isa.mask
-        after = self._after(count + 1, self._done + self._cost(instruction))
-        self._keep(next_pc)
-        ir.goto(*self._to(next_pc, ir.value(f"sub i64 {after}, {extra}")))
+        after = self._after(count + 1, self._cycles + self._cost(instruction))
+        self._write_back(next_pc)
+        ir.goto(*self._target(next_pc, ir.value(f"sub i64 {after}, {extra}")))
 
     def _rotation(self, instruction: Instruction) -> str | None:
         """Emit a rotation for an instruction that joins two shifts; None for any other."""
         row, x = instruction.row, self._x
         if row.expr not in _JOINS or not row.format.rs2:
             return None
-        (one, a, bits), (other, b, more) = (
+        (shift_a, a, bits), (shift_b, b, right_bits) = (
             self._shifts.get(x[register], ("", "", 0)) for register in (instruction.rs1, instruction.rs2)
         )
-        if {one, other} != {_LEFT, _RIGHT} or a != b or bits + more != self._isa.xlen:
+        if {shift_a, shift_b} != {_LEFT, _RIGHT} or a != b or bits + right_bits != self._isa.xlen:
             return None
-        right = bits if one == _RIGHT else more
+        right = bits if shift_a == _RIGHT else right_bits
         return self._ir.value(f"call {WORD} @llvm.fshr.{WORD}({WORD} {a}, {WORD} {a}, {WORD} {right})")
 
-    def _memory(self, pc: int, instruction: Instruction, count: int, given: dict[str, str], place: Place) -> None:
+    def _memory(
+        self, pc: int, instruction: Instruction, count: int, operands: dict[str, str], point: ProgramPoint
+    ) -> None:
         """Emit a load or store."""
         ir, x, row, access = self._ir, self._x, instruction.row, self._access
-        address = ir.value(f"add i32 {given['a']}, {instruction.imm}")
+        address = ir.value(f"add i32 {operands['a']}, {instruction.imm}")
         offset = self._offset(pc, instruction, count, address)
         if row.kind is Kind.LOAD:
             if offset is None:
-                leave = self._leave(pc, count)
-                access.permit(ir, self._at, row, address, leave)
-                x[instruction.rd] = access.load(ir, self._at, row, address, leave)
+                leave = self._side_exit(pc, count)
+                access.permit(ir, self._pointers, row, address, leave)
+                x[instruction.rd] = access.load(ir, self._pointers, row, address, leave)
             else:
-                x[instruction.rd] = access.read(ir, self._at, row, offset)
+                x[instruction.rd] = access.read(ir, self._pointers, row, offset)
             return
         if offset is None:
-            leave = self._leave(pc, count)
-            access.permit(ir, self._at, row, address, leave)
-            access.store(ir, self._at, row, address, given["b"], place, leave)
+            leave = self._side_exit(pc, count)
+            access.permit(ir, self._pointers, row, address, leave)
+            access.store(ir, self._pointers, row, address, operands["b"], point, leave)
         else:
-            access.write(ir, self._at, row, offset, given["b"])
-        self._changed()
+            access.write(ir, self._pointers, row, offset, operands["b"])
+        self._end_safe_point()
 
     def _offset(self, pc: int, instruction: Instruction, count: int, address: str) -> str | None:
         """Emit the check of an access, alone or with its group; return its offset in RAM, or None where `RamAccess` has
         to check it."""
-        ir, access, found = self._ir, self._access, self._accesses.get(count)
-        if found is None:
+        ir, access, access_info = self._ir, self._access, self._accesses.get(count)
+        if access_info is None:
             return None
-        if found.base is None:
-            if not access.holds(found.offset, instruction.row.size):
+        if access_info.base is None:
+            if not access.holds(access_info.offset, instruction.row.size):
                 return None
             if access.guarded:
-                address = str(found.offset - (found.offset >> 31 << 32))
-                access.permit(ir, self._at, instruction.row, address, self._leave(pc, count))
-            offset, checked = access.offset(found.offset), False
+                address = str(access_info.offset - (access_info.offset >> 31 << 32))
+                access.permit(ir, self._pointers, instruction.row, address, self._side_exit(pc, count))
+            offset, checked = access.offset(access_info.offset), False
         else:
-            reach = self._reaches[found.base]
-            if found.base not in self._offsets:
-                lowest = ir.value(f"add i32 {address}, {found.ahead}")
-                self._offsets[found.base] = access.reach(ir, self._at, lowest, reach, self._leave(pc, count))
-            offset, checked = self._offsets[found.base], reach.checked
-            if found.offset:
-                offset = ir.value(f"add i64 {offset}, {found.offset}")
+            group = self._groups[access_info.base]
+            if access_info.base not in self._offsets:
+                lowest = ir.value(f"add i32 {address}, {access_info.group_distance}")
+                self._offsets[access_info.base] = access.check_group(
+                    ir, self._pointers, lowest, group, self._side_exit(pc, count)
+                )
+            offset, checked = self._offsets[access_info.base], group.checked
+            if access_info.offset:
+                offset = ir.value(f"add i64 {offset}, {access_info.offset}")
         if instruction.row.kind is Kind.STORE and not checked:
-            access.unless_code(ir, self._at, instruction.row, offset, self._leave(pc, count))
+            access.unless_code(ir, self._pointers, instruction.row, offset, self._side_exit(pc, count))
         return offset
 
     def _system(self, pc: int, instruction: Instruction, count: int) -> None:
         """Emit a CSR instruction, ECALL, MRET or SRET."""
         ir, x, kind, functions = self._ir, self._x, instruction.row.kind, self._hart
-        leave, cost = self._leave(pc, count), self._done + self._cost(instruction)
+        leave, cost = self._side_exit(pc, count), self._cycles + self._cost(instruction)
         cycle, retired = self._point(count)
         if kind is Kind.ECALL or kind is Kind.XRET:
             if kind is Kind.ECALL:
                 target = functions.call(hart.call_environment, pc, retired)
-                after = self._after(count, self._done + self._timing.trap)
+                after = self._after(count, self._cycles + self._timing.trap)
             else:
                 target = functions.call(hart.return_from_trap, instruction.level)
                 after = self._after(count + 1, cost)
@@ -345,16 +353,16 @@ class _Region:
         value = ir.value(f"zext i32 {self._lower.value(instruction.row.expr, operands)} to i64")
         end = ir.value(f"add i64 {cycle}, {self._timing.csr}")
         functions.call(csr.write_csr, instruction.csr, value, end, retired)
-        self._changed()
+        self._end_safe_point()
         if disturbs(instruction):
             x.save(x.unsaved)
             next_pc, after = pc + instruction.length & self._isa.mask, self._after(count + 1, cost)
             self._unless_disturbed(str(next_pc), after)
-            ir.goto(*self._to(next_pc, after))
+            ir.goto(*self._target(next_pc, after))
 
     def _point(self, count: int) -> tuple[str, str]:
         """Emit the cycle in which an instruction begins, and the count of those retired before."""
-        return records.point(self._ir, self._after(count, self._done))
+        return records.point(self._ir, self._after(count, self._cycles))
 
     def _unless_disturbed(self, pc: str, progress: str) -> None:
         """Emit an exit to the interpreter for the case that an interrupt comes before the instruction at `pc`."""
@@ -367,35 +375,35 @@ class _Region:
         assert operation is not None  # else it was not taken
         fields = [name for name in ("rs1", "rs2", "rs3") if getattr(instruction.row.format, name)]
         operands = [x[getattr(instruction, name)] for name in fields]
-        x[instruction.rd] = self._floats.value(operation, operands, self._leave(pc, count))
+        x[instruction.rd] = self._floats.value(operation, operands, self._side_exit(pc, count))
 
-    def _control(self, pc: int, instruction: Instruction, count: int, given: dict[str, str]) -> None:
+    def _control(self, pc: int, instruction: Instruction, count: int, operands: dict[str, str]) -> None:
         ir, x, row = self._ir, self._x, instruction.row
         next_pc = pc + instruction.length & self._isa.mask
         target = target_of(pc, instruction, self._isa.mask)
-        after = self._after(count + 1, self._done + self._cost(instruction))
+        after = self._after(count + 1, self._cycles + self._cost(instruction))
         if row.kind is Kind.BRANCH:
             assert target is not None
-            condition = self._lower.condition(row.expr, given)
-            taken = self._after(count + 1, self._done + self._timing.taken)
-            self._keep(target, next_pc)
-            ir.branch(condition, self._to(target, taken), self._to(next_pc, after))
+            condition = self._lower.condition(row.expr, operands)
+            progress_taken = self._after(count + 1, self._cycles + self._timing.taken)
+            self._write_back(target, next_pc)
+            ir.branch(condition, self._target(target, progress_taken), self._target(next_pc, after))
             return
         if target is None:
-            indirect = self._lower.value(row.expr, given)
+            indirect = self._lower.value(row.expr, operands)
             if self._isa.alignment > 2:
-                odd = ir.value(f"and i32 {indirect}, {self._isa.alignment - 1}")
-                ir.unless(ir.value(f"icmp eq i32 {odd}, 0"), self._leave(pc, count))
+                misalignment = ir.value(f"and i32 {indirect}, {self._isa.alignment - 1}")
+                ir.unless(ir.value(f"icmp eq i32 {misalignment}, 0"), self._side_exit(pc, count))
         x[instruction.rd] = str(next_pc)
         if target is not None:
-            self._keep(target)
-            ir.goto(*self._to(target, after))
+            self._write_back(target)
+            ir.goto(*self._target(target, after))
             return
         points = self._returns.get(self._head, ())
-        self._keep(*points)
+        self._write_back(*points)
         for point in points:
-            ir.unless(ir.value(f"icmp ne {WORD} {indirect}, {point - (point >> 31 << 32)}"), self._to(point, after))
-        x.save(self._unkept)
+            ir.unless(ir.value(f"icmp ne {WORD} {indirect}, {point - (point >> 31 << 32)}"), self._target(point, after))
+        x.save(self._unwritten)
         ir.goto("dispatch", (indirect, after))
 
     def _dispatch(self) -> None:
@@ -405,16 +413,16 @@ class _Region:
         lowest = min(self._labels)
         offset = ir.value(f"sub i32 {pc}, {lowest}")
         index = ir.value(f"call i32 @llvm.fshr.i32(i32 {offset}, i32 {offset}, i32 1)")
-        cases = [(place - lowest >> 1, label) for place, label in self._labels.items()]
+        cases = [(pc_of_block - lowest >> 1, label) for pc_of_block, label in self._labels.items()]
         ir.switch(WORD, index, cases, ("jump", (pc, progress)), progress)
 
     def _exits(self) -> None:
         ir = self._ir
         for label, code in (("jump", RegionExit.JUMP), ("step", RegionExit.STEP), ("interrupt", RegionExit.INTERRUPT)):
             pc, progress = ir.block(label, WORD, "i64")
-            where = ir.value(f"or i64 {ir.value(f'zext i32 {pc} to i64')}, {code << 32}")
+            packed = ir.value(f"or i64 {ir.value(f'zext i32 {pc} to i64')}, {code << 32}")
             both = ir.value(f"insertvalue {{i64, i64}} poison, i64 {progress}, 0")
-            both = ir.value(f"insertvalue {{i64, i64}} {both}, i64 {where}, 1")
+            both = ir.value(f"insertvalue {{i64, i64}} {both}, i64 {packed}, 1")
             ir.do(f"ret {{i64, i64}} {both}")
         ir.block("nowhere")
         ir.do("unreachable")

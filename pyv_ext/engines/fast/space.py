@@ -16,12 +16,12 @@ from pyv_ext.engines.fast.blocks import (
     CONTROL,
     TRANSLATED,
     Block,
-    Words,
+    BlockWords,
     accesses_csr,
-    ends,
+    addresses_of,
+    ends_block,
     find_blocks,
-    misdirected,
-    places_of,
+    targets_misaligned,
     words_of,
 )  # fmt: skip
 from pyv_ext.engines.fast.custom import CustomCalls
@@ -67,16 +67,16 @@ Decode = Callable[[int, int, int], int]
 _SIZE = (1 << 32) - 1
 
 
-class Form(NamedTuple):
+class DecodedWord(NamedTuple):
     """Decoding of a word that is independent of its address, unless that is hooked or forbidden."""
 
     instruction: Instruction | None
     """None: the word is illegal, or there in part."""
     length: int
     """Bytes."""
-    ends: bool
-    """Whether something else than what follows may come next (`blocks.ends`)."""
-    taken: bool
+    ends_block: bool
+    """Whether something else than what follows may come next (`blocks.ends_block`)."""
+    supported: bool
     """Whether regions may have it."""
     entry: bytes | None
     """None where that depends on the address."""
@@ -91,7 +91,7 @@ class Region(NamedTuple):
     block_images: tuple[BlockImage, ...]
 
 
-class Space:
+class TranslationCache:
     """Translation cache of a core: entries and regions."""
 
     def __init__(
@@ -126,7 +126,7 @@ class Space:
         self._native_decode = decode
         self._addresses: dict[int, int] = {}
         """Where the host would have address 0, for the memory that begins at a base."""
-        self._forms: dict[int, Form] = {}
+        self._decoded_words: dict[int, DecodedWord] = {}
         """By word."""
         self._self_modifying_entries: SelfModifyingEntries | None = None
         self._self_modifying_table = memoryview(bytearray(8)).cast("Q")
@@ -143,10 +143,10 @@ class Space:
         """Blocks of all regions, for the profile."""
         return [region.block_images for region in self.regions.values()]
 
-    def begin(self, regions: Iterable[Sequence[BlockImage]]) -> None:
+    def restore(self, regions: Iterable[Sequence[BlockImage]]) -> None:
         """Translate the regions of a profile."""
         for region in regions:
-            self._resume(region)
+            self._restore(region)
 
     def drop(self, pcs: Iterable[int]) -> None:
         """Invalidate the instructions at these addresses, which have changed or are hooked, and the regions that
@@ -170,10 +170,10 @@ class Space:
         while pc < end and self._entries.operation(pc) in entries.UNDECODED:
             after, ended = self._decode_plain(pc)
             if after == pc:
-                form = self._decode(pc)
-                if form is None:
+                decoded = self._decode(pc)
+                if decoded is None:
                     return pc != first
-                after, ended = pc + form.length, form.ends
+                after, ended = pc + decoded.length, decoded.ends_block
             if ended:
                 break
             pc = after
@@ -182,19 +182,19 @@ class Space:
     def _decode_plain(self, pc: int) -> tuple[int, bool]:
         """Let native code fill the entries of plain instructions from `pc` on, as long as none is hooked or forbidden.
         Returns the address after them, and whether they may end the code."""
-        ram, end = self._core.bus.ram_at(pc, STEP), self._plain_end(pc)
+        ram, end = self._core.bus.ram_at(pc, STEP), self._plain_run_end(pc)
         if ram is None or end <= pc:
             return pc, False
-        place = self._addresses.get(ram.base)
-        if place is None:
-            place = self._addresses[ram.base] = address_of(ram.data) - ram.base
-        done = self._native_decode(place + pc, self._entries.address(pc), min(end, ram.end) - pc)
-        size = done & _SIZE
+        host_base = self._addresses.get(ram.base)
+        if host_base is None:
+            host_base = self._addresses[ram.base] = address_of(ram.data) - ram.base
+        packed = self._native_decode(host_base + pc, self._entries.address(pc), min(end, ram.end) - pc)
+        size = packed & _SIZE
         if size:
             self._code.cover_all(pc, size)
-        return pc + size, done > _SIZE
+        return pc + size, packed > _SIZE
 
-    def _plain_end(self, pc: int) -> int:
+    def _plain_run_end(self, pc: int) -> int:
         """Return the end of the addresses from `pc` on, in its page, without hooks, forbidden fetches or self-modifying
         lines."""
         end, code = (pc | PAGE - 1) + 1, self._code
@@ -210,58 +210,58 @@ class Space:
             end = min(end, next((high for low, high in self._fetchable if low <= pc < high), pc))
         return end
 
-    def _decode(self, pc: int) -> Form | None:
+    def _decode(self, pc: int) -> DecodedWord | None:
         """Fill the entry of `pc`; None where no memory is."""
         word = self._code.word(pc)
         if word is None:
-            return self._decode_half(pc)
+            return self._decode_partial(pc)
         if self._code.is_self_modifying(pc):
             return self._decode_self_modifying(pc, word)
-        form = self._form(word)
-        self._code.cover(pc, form.length)
-        self._entries.put(pc, self._entry(pc, form))
-        return form
+        decoded = self._decoded_word(word)
+        self._code.cover(pc, decoded.length)
+        self._entries.put(pc, self._entry(pc, decoded))
+        return decoded
 
-    def _decode_half(self, pc: int) -> Form | None:
+    def _decode_partial(self, pc: int) -> DecodedWord | None:
         """Send an instruction that is only in part in memory to the slow path; None where no byte of it is."""
         self._code.at(pc)
         if pc not in self._code.steps:
             return None
         self._entries.put(pc, _LEAVE)
-        return Form(None, 4, True, False, _LEAVE)
+        return DecodedWord(None, 4, True, False, _LEAVE)
 
-    def _decode_self_modifying(self, pc: int, word: int) -> Form:
+    def _decode_self_modifying(self, pc: int, word: int) -> DecodedWord:
         """Store the entry of the current word at `pc`, which is in a self-modifying line."""
-        form = self._form(word)
+        decoded = self._decoded_word(word)
         if pc < self._core.bus.rams[0].base:  # half of it is in another memory
             self._entries.put(pc, _LEAVE)
-            return form
+            return decoded
         if self._self_modifying_entries is None:
             self._self_modifying_entries = SelfModifyingEntries()
             self._self_modifying_table[0] = address_of(self._self_modifying_entries.table)
-        anywhere = form.entry is not None and self._permitted(pc, LONGEST)  # lines with hooks are not volatile
-        self._self_modifying_entries.put(entries.ANYWHERE if anywhere else pc, word, self._entry(pc, form))
+        anywhere = decoded.entry is not None and self._permitted(pc, LONGEST)  # lines with hooks are not volatile
+        self._self_modifying_entries.put(entries.ANYWHERE if anywhere else pc, word, self._entry(pc, decoded))
         self._entries.put(pc, _SELF_MODIFYING if anywhere else _SELF_MODIFYING_AT_PC)
-        return form
+        return decoded
 
-    def _entry(self, pc: int, form: Form) -> bytes:
+    def _entry(self, pc: int, decoded: DecodedWord) -> bytes:
         """Return the entry of a word at an address."""
-        if not self._permitted(pc, form.length):
+        if not self._permitted(pc, decoded.length):
             return _LEAVE
         if pc in self._code.hooks:
-            return self._hooked_entry(pc, form)
-        if form.entry is None:
-            assert form.instruction is not None
-            return self._custom(pc, form.instruction)
-        return form.entry
+            return self._hooked_entry(pc, decoded)
+        if decoded.entry is None:
+            assert decoded.instruction is not None
+            return self._custom(pc, decoded.instruction)
+        return decoded.entry
 
-    def _hooked_entry(self, pc: int, form: Form) -> bytes:
+    def _hooked_entry(self, pc: int, decoded: DecodedWord) -> bytes:
         """Return the entry of a hooked instruction: the slow path, unless it is plain and the mark is its only hook;
         hooks may watch what others store."""
-        instruction, entry = form.instruction, form.entry
+        instruction, entry = decoded.instruction, decoded.entry
         if instruction is None or entry is None or self._core.fetches_ahead or not self._code.has_only_mark(pc):
             return _LEAVE
-        if not form.taken or instruction.row.kind not in TRANSLATED or instruction.row.floating:
+        if not decoded.supported or instruction.row.kind not in TRANSLATED or instruction.row.floating:
             return _LEAVE
         number = self._marked_entries.number(pc, entry)
         return _LEAVE if number is None else entry_of(self._numbers.marked, immediate=number)
@@ -274,35 +274,35 @@ class Space:
         rd = instruction.rd or SINK
         return entry_of(self._numbers.custom, rd, word >> 15 & 31, word >> 20 & 31, number)
 
-    def _form(self, word: int) -> Form:
+    def _decoded_word(self, word: int) -> DecodedWord:
         """Return the decoding of a word, from the cache if it is there."""
-        form = self._forms.get(word)
-        if form is None:
-            if len(self._forms) >= MAX_DECODED:
-                self._forms.clear()
-            form = self._forms[word] = self._make_form(word)
-        return form
+        decoded = self._decoded_words.get(word)
+        if decoded is None:
+            if len(self._decoded_words) >= MAX_DECODED:
+                self._decoded_words.clear()
+            decoded = self._decoded_words[word] = self._decode_word(word)
+        return decoded
 
-    def _make_form(self, word: int) -> Form:
+    def _decode_word(self, word: int) -> DecodedWord:
         instruction = self._isa.decode(word)
         if instruction is None:
             trap = entry_of(self._numbers.system[entries.ILLEGAL], immediate=word - (word >> 31 << 32))
-            return Form(None, 4 if word & 3 == 3 else 2, True, False, trap)
+            return DecodedWord(None, 4 if word & 3 == 3 else 2, True, False, trap)
         row, _, rd, rs1, rs2, imm, _, rs3 = instruction
         rd = rd or SINK
         if row.kind in TRANSLATED and not row.floating:
-            taken = not misdirected(instruction, self._isa.alignment)
-            plain = entry_of(self._numbers.by_name[row.name], rd, rs1, rs2, imm) if taken else _LEAVE
-            return Form(instruction, row.length, row.kind in CONTROL, taken, plain)
-        taken, operation = self._takes(instruction), self._system_operation(instruction)
+            supported = not targets_misaligned(instruction, self._isa.alignment)
+            plain_entry = entry_of(self._numbers.by_name[row.name], rd, rs1, rs2, imm) if supported else _LEAVE
+            return DecodedWord(instruction, row.length, row.kind in CONTROL, supported, plain_entry)
+        supported, operation = self._is_supported(instruction), self._system_operation(instruction)
         entry = None
         if operation is not None:
             imm = instruction.csr << 5 | imm if accesses_csr(instruction) else instruction.level
             entry = entry_of(self._numbers.system[operation], rd, rs1, immediate=imm)
-        elif taken or (row.floating and floating.operation_of(instruction) in self._numbers.by_float):
+        elif supported or (row.floating and floating.operation_of(instruction) in self._numbers.by_float):
             immediate = rs3 | imm << entries.MODE if row.kind is Kind.FLOAT else imm
             entry = entry_of(self._number(instruction), rd, rs1, rs2, immediate)
-        return Form(instruction, instruction.length, ends(instruction), taken, entry)
+        return DecodedWord(instruction, instruction.length, ends_block(instruction), supported, entry)
 
     def _number(self, instruction: Instruction) -> int:
         """Return the number of the operation of a supported instruction that is not plain."""
@@ -322,7 +322,7 @@ class Space:
         kind = instruction.row.kind
         return None if self._shadowed and kind is Kind.XRET else _SYSTEM.get(kind)
 
-    def _takes(self, instruction: Instruction) -> bool:
+    def _is_supported(self, instruction: Instruction) -> bool:
         """Check whether regions may contain an instruction that is not plain."""
         kind = instruction.row.kind
         if instruction.row.floating:
@@ -348,24 +348,24 @@ class Space:
             self._code.recache(pc)
             self._decode(pc)
             return False
-        touched: dict[int, None] = {}
+        neighbours: dict[int, None] = {}
 
-        def fresh(head: int) -> bool:
+        def is_untranslated(head: int) -> bool:
             region = self._entries.region(head)
             if region:
-                touched[region] = None
+                neighbours[region] = None
             return not region and self._entries.heat(head) >= WARM
 
-        room = ABSORB * _size(self._find(pc, fresh))
+        budget = ABSORB * _size(self._find(pc, is_untranslated))
         absorbed = set()
-        for number in sorted(touched, key=lambda number: len(self.regions[number].pcs)):
-            room -= len(self.regions[number].pcs)
-            if room >= 0:
+        for number in sorted(neighbours, key=lambda number: len(self.regions[number].pcs)):
+            budget -= len(self.regions[number].pcs)
+            if budget >= 0:
                 absorbed.add(number)
-        blocks = self._find(pc, lambda head: fresh(head) or self._entries.region(head) in absorbed)
+        blocks = self._find(pc, lambda head: is_untranslated(head) or self._entries.region(head) in absorbed)
         return self._install(blocks)
 
-    def _resume(self, region: Sequence[BlockImage]) -> None:
+    def _restore(self, region: Sequence[BlockImage]) -> None:
         """Make a region of the profile, unless its memory has changed, or is hooked."""
         blocks = []
         for image in region:
@@ -373,7 +373,7 @@ class Space:
             if crc32(content) != image.check:
                 return
             blocks.append((image.pc, image.pc + image.size & self._isa.mask, words_of(content)))
-        for pc in places_of(blocks):
+        for pc in addresses_of(blocks):
             if self._entries.operation(pc) == entries.UNKNOWN:
                 self.decode(pc)
             operation = self._entries.operation(pc)
@@ -386,40 +386,44 @@ class Space:
         """Decode a block of the profile. LookupError: regions may not contain one of its instructions, or it would end
         before the last, as custom instructions may have changed since."""
         instructions: list[tuple[int, Instruction]] = []
-        for at, word in zip(places_of([(pc, end, words)]), words, strict=True):
-            form = self._form(word)
-            if form.instruction is None or not form.taken or (instructions and ends(instructions[-1][1])):
+        for at, word in zip(addresses_of([(pc, end, words)]), words, strict=True):
+            decoded = self._decoded_word(word)
+            if (
+                decoded.instruction is None
+                or not decoded.supported
+                or (instructions and ends_block(instructions[-1][1]))
+            ):
                 raise LookupError(f"{word:#x} at {at:#x}")
-            instructions.append((at, form.instruction))
+            instructions.append((at, decoded.instruction))
         return Block(pc, tuple(instructions), end)
 
     def _find(self, pc: int, hot: Callable[[int], bool]) -> list[Block]:
-        return find_blocks(pc, self._isa.mask, self._known, self._translates, hot, REGION)
+        return find_blocks(pc, self._isa.mask, self._instruction_at, self._is_translatable, hot, REGION)
 
-    def _known(self, pc: int) -> Instruction | None:
+    def _instruction_at(self, pc: int) -> Instruction | None:
         if self._entries.operation(pc) in entries.UNDECODED:
             return None
         word = self._code.word(pc)
-        return None if word is None else self._form(word).instruction
+        return None if word is None else self._decoded_word(word).instruction
 
-    def _translates(self, pc: int, instruction: Instruction) -> bool:
+    def _is_translatable(self, pc: int, instruction: Instruction) -> bool:
         """Check whether a region may contain the instruction at `pc`."""
-        taken = self._form(instruction.word).taken and pc not in self._code.hooks
-        return taken and self._permitted(pc, instruction.length)
+        supported = self._decoded_word(instruction.word).supported and pc not in self._code.hooks
+        return supported and self._permitted(pc, instruction.length)
 
     def _install(self, blocks: Sequence[Block]) -> bool:
         """Translate the blocks; False where there are none, or `REGIONS` is reached."""
         words = [(block.pc, block.end, [each.word for _, each in block.instructions]) for block in blocks]
         return self._add(words, [*map(self._block_image, blocks)], lambda: self._text(blocks))
 
-    def _add(self, blocks: Sequence[Words], block_images: Sequence[BlockImage], text: Callable[[], str]) -> bool:
+    def _add(self, blocks: Sequence[BlockWords], block_images: Sequence[BlockImage], text: Callable[[], str]) -> bool:
         """Add a region; `text` makes its IR, unless it is cached. False as for `_install`."""
         number = next((number for number in range(1, REGIONS) if number not in self.regions), None)
         if number is None or not blocks:
             return False  # there is enough translated code; the interpreter executes the rest
-        native = self._compiler.load_cached(self._keys.region(self._access.about, blocks), text, "region")
+        native = self._compiler.load_cached(self._keys.region(self._access.key, blocks), text, "region")
         heads = tuple(pc for pc, _, _ in blocks)
-        self.regions[number] = Region(native, heads, frozenset(places_of(blocks)), tuple(block_images))
+        self.regions[number] = Region(native, heads, frozenset(addresses_of(blocks)), tuple(block_images))
         self._functions[number] = native.address("region")
         for index, head in enumerate(heads):
             self._entries.enter(head, number, index)

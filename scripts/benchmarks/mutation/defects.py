@@ -116,7 +116,7 @@ DEFECTS = (
         "the fetch fault of a jump to nowhere goes before an interrupt in native code",
         "pyv_ext/engines/fast/interpreter.py",
         """block("nowhere", WORD, "i64")
-        self._unless_over(pc, progress)""",
+        self._require_budget(pc, progress)""",
         'block("nowhere", WORD, "i64")', NOWHERE,
     ),
     Defect(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.fast import engine, entries, space
-from pyv_ext.engines.fast.blocks import TRANSLATED, misdirected
+from pyv_ext.engines.fast.blocks import TRANSLATED, targets_misaligned
 from pyv_ext.engines.persistent import profile_image
 from pyv_ext.isa import Kind
 from pyv_ext.machine.state import LINE
@@ -26,7 +26,7 @@ def native_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile_image, "MAX_STORES", 0)
 
 
-def made(isa: str = ISAS[1], program: str = "") -> tuple[Rig, space.Space]:
+def made(isa: str = ISAS[1], program: str = "") -> tuple[Rig, space.TranslationCache]:
     """A hart and its native code, which has executed nothing yet."""
     rig = Rig(program, isa=isa)
     return rig, rig.engine._current_native().spaces[None]
@@ -37,7 +37,7 @@ def is_plain(rig: Rig, word: int) -> bool:
     instruction = rig.isa.decode(word)
     if instruction is None or instruction.row.kind not in TRANSLATED or instruction.row.floating:
         return False
-    return not misdirected(instruction, rig.isa.alignment)
+    return not targets_misaligned(instruction, rig.isa.alignment)
 
 
 def ends(rig: Rig, word: int) -> bool:
@@ -46,8 +46,8 @@ def ends(rig: Rig, word: int) -> bool:
     return instruction is not None and instruction.row.kind is Kind.JUMP and not instruction.rd
 
 
-def entry_at(of: space.Space, pc: int) -> bytes:
-    page, at = of._entries._place(pc)
+def entry_at(of: space.TranslationCache, pc: int) -> bytes:
+    page, at = of._entries._locate(pc)
     return bytes(page[at : at + entries.SIZE])
 
 
@@ -96,7 +96,7 @@ def test_it_decodes_every_row_as_the_table_says(isa: str) -> None:
             plain = is_plain(rig, word)  # and zeros behind it are no instruction
             assert (after, ended) == ((pc + size, ends(rig, word)) if plain else (pc, False))
             if plain:
-                assert entry_at(of, pc) == of._form(word).entry, f"{row.name} {word:#x}"
+                assert entry_at(of, pc) == of._decoded_word(word).entry, f"{row.name} {word:#x}"
                 decoded += 1
             else:
                 assert entry_at(of, pc) == bytes(entries.SIZE)
@@ -122,7 +122,7 @@ def test_runs_end_where_anything_else_begins(isa: str, seed: int) -> None:
         assert (after, stopped) == (expected, ended)
     for pc, word in places:
         if pc < min(after, expected):
-            assert entry_at(of, pc) == of._form(word).entry
+            assert entry_at(of, pc) == of._decoded_word(word).entry
     # nothing of it is decoded twice
     assert of._decode_plain(start)[0] == start
 
@@ -219,8 +219,8 @@ def test_data_in_a_line_of_code_is_written_without_decoding_it_again(monkeypatch
     rig, of = made(program="loop:; sw x6,32(x7); addi x6,x6,1; beq x6,x8,8; jal x0,loop; spin:; jal x0,spin")
     rig.hart.x[7], rig.hart.x[8] = RAM, 50
     decoded = []
-    original = space.Space.decode
-    monkeypatch.setattr(space.Space, "decode", lambda self, pc: decoded.append(pc) or original(self, pc))
+    original = space.TranslationCache.decode
+    monkeypatch.setattr(space.TranslationCache, "decode", lambda self, pc: decoded.append(pc) or original(self, pc))
     rig.engine.run(400)
     assert rig.hart.x[6] == 50 and decoded.count(RAM) == 1
     rig.bus.poke(RAM + 8, assemble(rig.isa, "beq x6,x8,12"))

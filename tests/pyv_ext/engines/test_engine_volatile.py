@@ -121,8 +121,8 @@ def test_fence_i_sees_what_a_device_has_changed_unseen():
 @pytest.mark.parametrize("at", [TARGET, RAM + 0x34], ids=["in a line", "in the first line of memory"])
 def test_words_that_come_back_are_not_decoded_anew(at, native_at_once, monkeypatch):
     decoded = []
-    original = space.Space._decode
-    monkeypatch.setattr(space.Space, "_decode", lambda self, pc: decoded.append(pc) or original(self, pc))
+    original = space.TranslationCache._decode
+    monkeypatch.setattr(space.TranslationCache, "_decode", lambda self, pc: decoded.append(pc) or original(self, pc))
     made = rig(PATCHES.replace("slli x12,x20,20", "andi x12,x20,3; slli x12,x12,20"), at)
     made.hart.x[21] = 2000
     made.engine.run(80 * 2000)
@@ -133,14 +133,14 @@ def test_words_that_come_back_are_not_decoded_anew(at, native_at_once, monkeypat
 def test_words_that_were_elsewhere_are_not_decoded_anew(native_at_once, monkeypatch):
     """Two places take turns, in which each is overwritten by what was in the other."""
     decoded = []
-    original = space.Space._decode_self_modifying
+    original = space.TranslationCache._decode_self_modifying
 
     def decode(self, pc, word):
         if word != RETURN:  # behind each of the others
             decoded.append(word)
         return original(self, pc, word)
 
-    monkeypatch.setattr(space.Space, "_decode_self_modifying", decode)
+    monkeypatch.setattr(space.TranslationCache, "_decode_self_modifying", decode)
     made = rig(PATCHES.replace("add x12,x12,x11", "add x12,x12,x11; xor x10,x10,x16; xor x13,x13,x16"))
     made.bus.poke(TARGET + 0x100 + 4, RETURN.to_bytes(4, "little"))
     made.hart.x[16], made.hart.x[21] = TARGET ^ TARGET + 0x100, 2000

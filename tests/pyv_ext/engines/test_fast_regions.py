@@ -13,7 +13,7 @@ from pyv_ext.engines.closures import Closures, Step
 from pyv_ext.engines.fast import engine as fast
 from pyv_ext.engines.fast import flow, region, space
 from pyv_ext.engines.fast.blocks import Block, accesses
-from pyv_ext.engines.fast.flow import handed, loops, returns
+from pyv_ext.engines.fast.flow import live_in, loops, returns
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.machine.state import LINE
 from pyv_ext.timing import CoreTiming
@@ -204,7 +204,7 @@ def test_addresses_are_followed_through_what_adds_a_constant():
     )
     assert [made[index].base for index in (0, 2, 3, 5)] == [0, 0, 1, 2]
     assert reaches[0] == (4, 12, (8,), True, Kind.AMO)
-    assert (made[2].offset, made[2].ahead) == (8, -8)
+    assert (made[2].offset, made[2].group_distance) == (8, -8)
 
 
 def test_accesses_that_need_not_be_aligned_are_checked_together_whatever_their_size():
@@ -242,13 +242,13 @@ def test_a_block_is_given_what_it_uses_by_the_one_that_alone_leads_to_it():
     third = block("addi x7,x8,1", RAM + 28)
     last = block("sub x5,x7,x5", RAM + 32)
     mask = 0xFFFF_FFFF
-    assert handed([first, second, third], {}, mask) == {
+    assert live_in([first, second, third], {}, mask) == {
         RAM + 16: (frozenset({RAM}), (5, 6, 7), frozenset({5, 6, 7})),  # 7 is overwritten in the third
         RAM + 28: (frozenset({RAM + 16}), (7, 8), frozenset({7, 8})),
     }
-    given = handed([first, second, third, last], {}, mask)
+    given = live_in([first, second, third, last], {}, mask)
     assert RAM + 32 not in given  # the second and the third lead to it
-    assert RAM + 28 not in handed([third, second], {}, mask)  # it comes before what leads to it
+    assert RAM + 28 not in live_in([third, second], {}, mask)  # it comes before what leads to it
 
 
 def test_what_leads_to_a_block_by_a_return_or_in_a_loop_counts():
@@ -256,15 +256,15 @@ def test_what_leads_to_a_block_by_a_return_or_in_a_loop_counts():
     returning = block("addi x7,x7,1; jalr x0,0(x1)", RAM + 8)
     last = block("add x5,x5,x7; bne x5,x6,-20", RAM + 16)
     assert loops([first, last], 0xFFFF_FFFF)
-    given = handed([first, returning, last], {RAM + 8: (RAM + 16,)}, 0xFFFF_FFFF)
+    given = live_in([first, returning, last], {RAM + 8: (RAM + 16,)}, 0xFFFF_FFFF)
     assert given[RAM + 8].sources == {RAM}
     assert given[RAM + 16].sources == {RAM, RAM + 16}  # of the loop
-    given = handed([block("addi x5,x5,1"), block("bne x5,x6,-4", RAM + 4)], {}, 0xFFFF_FFFF)
+    given = live_in([block("addi x5,x5,1"), block("bne x5,x6,-4", RAM + 4)], {}, 0xFFFF_FFFF)
     assert given[RAM].sources == given[RAM + 4].sources == {RAM, RAM + 4}
     behind = block("add x5,x5,x7", RAM + 4)
-    assert handed([block("ecall"), behind], {}, 0xFFFF_FFFF) == {}
-    assert handed([block("addi x5,x5,1"), behind], {RAM + 8: (RAM + 4,)}, 0xFFFF_FFFF)
-    assert not handed([block("addi x5,x5,1"), returning, behind], {RAM + 8: (RAM + 4,)}, 0xFFFF_FFFF)
+    assert live_in([block("ecall"), behind], {}, 0xFFFF_FFFF) == {}
+    assert live_in([block("addi x5,x5,1"), behind], {RAM + 8: (RAM + 4,)}, 0xFFFF_FFFF)
+    assert not live_in([block("addi x5,x5,1"), returning, behind], {RAM + 8: (RAM + 4,)}, 0xFFFF_FFFF)
 
 
 def test_a_function_returns_its_results_to_calls_that_are_not_translated(monkeypatch):
@@ -284,7 +284,7 @@ def test_a_loop_of_many_registers_hands_nothing_on():
     more = block(f"addi x5,x5,1; {uses}; add x13,x13,x14; bne x5,x6,-28")
     for loop, hands_on in ((few, True), (more, False)):
         behind = block("add x20,x5,x8", loop.end)
-        assert (loop.end in handed([loop, behind], {}, 0xFFFF_FFFF)) is hands_on
+        assert (loop.end in live_in([loop, behind], {}, 0xFFFF_FFFF)) is hands_on
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -324,8 +324,8 @@ def test_registers_are_the_same_on_all_ways_through_branches_and_calls(seed, mon
 
 
 def test_a_block_is_left_for_few_instructions_to_execute_again(monkeypatch, unkept):
-    """A way out for each part of a long block, at `AGAIN` instructions."""
-    monkeypatch.setattr(region, "AGAIN", 4)
+    """A way out for each part of a long block, at `MAX_REPEATED` instructions."""
+    monkeypatch.setattr(region, "MAX_REPEATED", 4)
     lines = "; ".join(f"addi x5,x5,{index}; lw x6,{index}(x10)" for index in range(0, 32, 4))
     body = f"again:; {lines}; addi x10,x10,1; andi x11,x10,7; bne x11,x0,again; li x10,{DATA}; jal x0,again"
     same(pair(body, monkeypatch))

@@ -127,7 +127,7 @@ def test_a_switch_of_regions_asks_python_once(form):
     with rig(form, TASKS, (0x1F18, 0, *pages)) as made:
         made.engine.run(3000)
         turns = made.hart.x[6]
-        asked = calls(lambda: made.engine.run(12_000), ("_slow", "_follow"))
+        asked = calls(lambda: made.engine.run(12_000), ("_execute_slow", "_select_space"))
         turns = made.hart.x[6] - turns
         assert turns > 100
         assert asked <= turns + 10  # at mret to user mode
