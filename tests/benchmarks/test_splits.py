@@ -1,10 +1,12 @@
 """More tensor engines, clusters and other resources are never slower: `scripts/bench models --only splits`."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from benchmarks.models import splits
+from benchmarks.runner import main
 from npu_device.config import NpuConfig
 
 MODELS = [name for name in splits.MODELS if name != f"{splits.DECODER} decode"]  # whose layers are equal
@@ -14,6 +16,23 @@ def test_what_one_more_costs_is_in_percent_of_what_it_took() -> None:
     assert splits.worst([200, 100, 102, 101]) == 2
     assert splits.worst([200, 100]) == -50
     assert splits.with_count("clusters", 3).clusters == splits.with_count("te.count", 3).te.count == 3
+
+
+def test_a_study_is_drawn_on_one_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = {"te.count": [200, 100, 102], "spm.banks": [50, 40]}
+    monkeypatch.setitem(splits.STUDIES, "resources", ({"te.count": (1, 2, 4), "spm.banks": (1, 2)}, ["gemm"]))
+    monkeypatch.setattr(splits, "cycles", lambda name, axis: counts[axis])
+    page = tmp_path / "page.html"
+    assert main(["models", "--only", "resources", "--page", str(page)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "gemm +2.00 200 100 102" in printed and "gemm -20.00 50 40" in printed
+    text = page.read_text()
+    for axis in ("te.count", "spm.banks"):
+        assert f"Cycles by npu.{axis}" in text and f"cycles over those of {axis} = 1" in text
+    with pytest.raises(SystemExit, match="add --only splits or resources"):
+        main(["models", "--page", str(page)])
 
 
 @pytest.mark.slow

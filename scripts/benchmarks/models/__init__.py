@@ -6,12 +6,16 @@ Each measurement has a process of its own and is printed with its limit (docs/mo
 import argparse
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.host import isolated, peak_memory
 from benchmarks.models import splits
 from benchmarks.peers import C1, ONNXIM, cpu_scale, scaled_peers
+from pyv_native.files import check_output, write_text
 from pyv_npu.config import load
+from pyv_npu.errors import UsageError
+from pyv_npu.sections import as_text
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.data import random_inputs
 from pyv_npu.workloads.firmware import run_program
@@ -108,11 +112,29 @@ def _row(title: str, measured: str, limit: str) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", default=C1, help="configuration of the device that is timed")
-    parser.add_argument("--only", choices=("splits",), help="cycles by the number of engines and of clusters")
+    parser.add_argument(
+        "--only", choices=splits.STUDIES,
+        help="splits: cycles of models by engines and by clusters; resources: cycles of gemm, ResNet-18 and layers of "
+             "llama2-7b by engines, DMA channels, banks and bandwidth",
+    )  # fmt: skip
+    parser.add_argument("--page", type=Path, metavar="FILE", help="draw what --only measures on one HTML page")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints one of the two tables."""
+    """Prints the tables; draws them where there is to be a page."""
     load([args.config])
-    for line in splits.table() if args.only else table(args.config):
-        print(line, flush=True)
+    if args.page and not args.only:
+        raise UsageError(f"--page {args.page}: draws a study; add --only {' or '.join(splits.STUDIES)}")
+    if not args.only:
+        for line in table(args.config):
+            print(line, flush=True)
+        return
+    if args.page:
+        check_output(args.page)
+    measured = []
+    for section in splits.sections(args.only):
+        measured.append(section)
+        print(as_text([section]), flush=True)
+    print(splits.LEGEND)
+    if args.page:
+        write_text(args.page, splits.page(args.only, measured))

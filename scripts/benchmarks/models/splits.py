@@ -13,6 +13,9 @@ import numpy as np
 
 from npu_device.config import NpuConfig
 from pyv_npu.config.shape_file import shape_of
+from pyv_npu.report.charts import Line, lines
+from pyv_npu.report.page import render
+from pyv_npu.sections import Note, Section, Table
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import run_commands
 from toolchain.compiler import compile_model
@@ -25,13 +28,14 @@ from toolchain.onnx_model.model import prepare
 
 AXES: Mapping[str, Sequence[int]] = {"te.count": range(1, 9), "clusters": range(1, 5)}
 RESOURCES: Mapping[str, Sequence[int]] = {
-    "dma.channels": range(1, 5), "spm.banks": tuple(1 << i for i in range(6)),
+    "te.count": range(1, 9), "dma.channels": range(1, 5), "spm.banks": tuple(1 << i for i in range(6)),
     "dram.bytes_per_second": tuple(12_800_000_000 << i for i in range(6)),
 }  # fmt: skip
 """The NoC moves 5 bytes where the DRAM moves 2, as that of the default device does."""
 ALL = {**AXES, **RESOURCES}
 LIMIT = 1
 """Percent that one engine or cluster more may cost, or the next value of another resource."""
+LEGEND = f"worst: what the next amount costs at most, in percent; the limit is {LIMIT}"
 DECODER, CONTEXT, DRAM_SIZE = "llama2-7b", 512, 256_000_000_000
 """Decoder of which one token is timed, the tokens before it, and the bytes of DRAM of its device."""
 
@@ -116,12 +120,29 @@ def worst(counts: list[int]) -> float:
     return max(100 * (more - fewer) / fewer for fewer, more in pairwise(counts))
 
 
-def table() -> Iterator[str]:
-    """Yields the lines of the report."""
-    for axis, counts in ALL.items():
-        yield f"{axis:<28}{'worst':>8}" + "".join(f"{count:>13}" for count in counts)
-        for name in RESOURCE_MODELS if axis in RESOURCES else MODELS:
-            row = cycles(name, axis)
-            yield f"  {name:<26}{worst(row):>+6.2f} %" + "".join(f"{count:>13,}" for count in row)
-        yield ""
-    yield f"worst: what one more costs at most, limit {LIMIT} %"
+STUDIES: Mapping[str, tuple[Mapping[str, Sequence[int]], Sequence[str]]] = {
+    "splits": (AXES, tuple(MODELS)), "resources": (RESOURCES, RESOURCE_MODELS),
+}  # fmt: skip
+"""Axes and models of each study."""
+
+
+def sections(study: str) -> Iterator[Section]:
+    """Yields a table and a chart for each axis of a study."""
+    axes, names = STUDIES[study]
+    for axis, counts in axes.items():
+        rows = {name: cycles(name, axis) for name in names}
+        heads = ("model", "worst, %", *map(str, counts))
+        table = Table(heads, [[name, f"{worst(row):+.2f}", *row] for name, row in rows.items()], file=f"{axis}.csv")
+        curves = [
+            Line(name, [(str(count), each / row[0]) for count, each in zip(counts, row, strict=True)])
+            for name, row in rows.items()
+        ]
+        caption = f"cycles over those of {axis} = {counts[0]}"
+        yield Section(
+            axis, f"Cycles by npu.{axis}", [lines(axis, axis, caption, curves, axis, "cycles", dots=True), table]
+        )
+
+
+def page(study: str, parts: Sequence[Section]) -> str:
+    """Writes the HTML page of a study."""
+    return render(f"Cycles of models by amounts of resources: {study}", [Note(LEGEND)], sections=parts)
