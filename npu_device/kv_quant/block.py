@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from npu_device.abi.kv_block import KV_HALF_SIZE, KvHalf, KvPolicy
+from npu_device.abi.kv_block import KV_HALF_SIZE, KvHalf
 from npu_device.kv_quant.codec import KvCodec, Parameters
 from npu_device.kv_quant.codecs import CODECS
 
@@ -26,7 +26,7 @@ def pack_block(sides: Sequence[Side], heads: int, head_dim: int) -> bytes:
         if parameters is not None:
             halves += codec.pack_parameters(parameters, distance)
         else:
-            halves += _half_without_values(codec.policy, distance)
+            halves += KvHalf(policy=codec.policy, no_values=1, table=distance).pack()
         table = bytes(size) if parameters is None else parameters.table
         tables += table + bytes(-len(table) % 4)
     return halves + tables
@@ -40,11 +40,7 @@ def halves_of(data: bytes) -> list[KvHalf]:
 
 def without_values(data: bytes) -> bytes:
     """The halves of a block as a run without values has them."""
-    return b"".join(_half_without_values(half.policy, half.table) for half in halves_of(data))
-
-
-def _half_without_values(policy: int, table: int) -> bytes:
-    return bytes(KV_HALF_SIZE) if policy == KvPolicy.OAKEN else KvHalf(policy=policy, no_values=1, table=table).pack()
+    return b"".join(KvHalf(policy=half.policy, no_values=1, table=half.table).pack() for half in halves_of(data))
 
 
 def unpack_block(data: bytes, heads: int, head_dim: int, where: str) -> list[Side]:

@@ -97,7 +97,7 @@ class OakenCodec(KvCodec):
             if value not in rule:
                 numbers = ", ".join(str(int(number)) for number in rule)
                 raise NpuDeviceError(f"{name} {value} at {where}: must be {numbers}")
-        if any(half.kv_reserved) or half.table or half.no_values:
+        if any(half.kv_reserved) or half.table:
             raise NpuDeviceError(f"a reserved word at {where} is not zero")
         limits = np.array(half.thresholds, np.uint16).view(np.float16).astype(float).tolist()
         thresholds = Thresholds(*limits).check(f"thresholds at {where}")

@@ -146,7 +146,7 @@ class EncodedCache:
         """(tokens, streams): bytes of entries of tokens whose chunks have so many outliers."""
         if not self.chunks:
             return np.zeros((len(counts), 0), np.int64)
-        by_stream = counts.reshape(len(counts), self.entry_streams, -1)
+        by_stream = counts.reshape(len(counts), self.entry_streams, self.chunks // self.entry_streams)
         sizes: NDArray[np.int64] = by_stream.sum(axis=2, dtype=np.int64) * self.codec.entry_bytes
         return sizes
 

@@ -118,7 +118,8 @@ class GenerationRequest(NamedTuple):
             if kind in CODES:
                 raise UsageError(f"--kv {self.kv}: the model keeps keys and values as {kind.name}: drop it")
         if self.thresholds is not None and not (self.method.encoded and self.method.key_codec.has_thresholds):
-            raise UsageError("--thresholds: are for --kv oaken; give it too, or drop them")
+            names = [name for name, one in METHODS.items() if one.encoded and one.key_codec.has_thresholds]
+            raise UsageError(f"--thresholds: are for --kv {' or '.join(names)}; give it too, or drop them")
         self._check_layers(decoder)
         self._check_rows(decoder)
         if self.t_max is not None and self.total > self.t_max:

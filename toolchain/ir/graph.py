@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from npu_device.abi.opcodes import BITS, DataType
-from npu_device.kv_quant.codecs import CODECS, OAKEN
+from npu_device.kv_quant.codecs import CODECS
 from npu_device.kv_quant.storage import EncodedCache
 from npu_device.memory.bitwidth import alignment_of, tensor_bytes
 
@@ -54,7 +54,7 @@ class TensorIR:
     """Of a view: elements from one row to the next; 0: rows follow each other."""
     is_kv_head_split: bool = False
     """Of keys or values: the heads of a layer are in several tensors, each with a width of its own."""
-    codec: int = OAKEN.policy
+    codec: int = 0
     """Number of the codec of keys or values of type ENCODED."""
 
     @property

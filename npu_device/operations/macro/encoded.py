@@ -14,7 +14,7 @@ from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.cost.plan import Column
 from npu_device.cost.sequencer import Slots, Stream
 from npu_device.kv_quant.codec import Parameters
-from npu_device.kv_quant.codecs import CODECS, OAKEN
+from npu_device.kv_quant.codecs import CODECS
 from npu_device.kv_quant.storage import EncodedCache, Sizes
 from npu_device.memory.arrays import Bytes, Read
 from npu_device.memory.operands import Matrix, make_matrix
@@ -31,18 +31,21 @@ ENGINE_BYTES = 64
 class FetchedHalf(NamedTuple):
     """Half a parameter block as the front end read it when it fetched a command."""
 
-    policy: int = OAKEN.policy
+    policy: int = min(CODECS)
     table: int = 0
     """Bytes from there to the table of the codec; 0: it has none."""
 
     @classmethod
     def of(cls, data: bytes | None) -> "FetchedHalf":
-        """Parse its bytes; a block that was not written yet, or names no codec, counts as Oaken's until the command
-        starts."""
-        half = KvHalf() if data is None else KvHalf.unpack(data)
+        """Parse its bytes; a block that was not written yet, or names no codec, counts as the first codec's until the
+        command starts."""
+        if data is None:
+            return cls()
+        half = KvHalf.unpack(data)
         return cls(half.policy, half.table) if half.policy in CODECS else cls()
 
 
+_NUMBERS = f"{min(CODECS)}..{max(CODECS)}"
 UNWRITTEN = FetchedHalf()
 """Half a block that was not written yet."""
 
@@ -59,7 +62,7 @@ def table_region(cache: EncodedCache, half: int, table: int) -> Region | None:
 
 
 def read_parameters(cache: EncodedCache, read: Read, address: int) -> Parameters | None:
-    """Parameters in the half of a parameter block; None where it is all zeros, or says that there are no values.
+    """Parameters in the half of a parameter block; None where it was not written yet, or says that there are no values.
     DescriptorError: a wrong one."""
     data = read(half_region(address)).tobytes()
     if not any(data):
@@ -68,11 +71,12 @@ def read_parameters(cache: EncodedCache, read: Read, address: int) -> Parameters
     where = f"{address:#x}"
     try:
         if half.policy not in CODECS:
-            numbers = f"{min(CODECS)}..{max(CODECS)}"
-            raise NpuDeviceError(f"policy {half.policy} at {where}: must be {numbers}")
+            raise NpuDeviceError(f"policy {half.policy} at {where}: must be {_NUMBERS}")
         if CODECS[half.policy] is not cache.codec:
             raise NpuDeviceError(f"policy {half.policy} at {where}: was another one when the command was fetched")
-        if half.no_values == 1:
+        if half.no_values not in (0, 1):
+            raise NpuDeviceError(f"no_values {half.no_values} at {where}: must be 0 or 1")
+        if half.no_values:
             return None
         region = table_region(cache, address, half.table)
         if region is None and (half.table or cache.codec.table_bytes(cache.heads, cache.head_dim)):
@@ -87,7 +91,7 @@ def require_parameters(cache: EncodedCache, read: Read, address: int) -> Paramet
     parameters = read_parameters(cache, read, address)
     if parameters is None:
         raise DescriptorError(
-            TicketError.KV_BLOCK, f"policy 0 at {address:#x}: must be 1, the block was not written yet"
+            TicketError.KV_BLOCK, f"policy 0 at {address:#x}: must be {_NUMBERS}, the block was not written yet"
         )
     return parameters
 
