@@ -1,16 +1,18 @@
 """Files that describe decoders: a Hugging Face config.json, or YAML with facts (docs/llm.md, "Any decoder")."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-
-import yaml
+from typing import Any
 
 from pyv_native.files import MAX_TEXT, check_input
-from pyv_npu.config.yaml_file import read_yaml
+from pyv_npu.config.yaml_file import read_entries
 from toolchain.decoders.config_facts import MODEL_TYPE, from_config, from_facts
 from toolchain.decoders.shapes import MODELS, Shape
 from toolchain.errors import ModelError, did_you_mean
 
+CONFIG = "config.json"
+"""Name under which models are published."""
 SUFFIXES = (".json", ".yaml", ".yml")
 
 
@@ -30,21 +32,32 @@ def is_shape(name: str) -> bool:
     path = Path(name)
     if not name.endswith(SUFFIXES) or not path.is_file():
         return False
-    if path.suffix != ".json":
+    if path.suffix != ".json" or path.name == CONFIG:
         return True
     with path.open("rb") as file:
         return f'"{MODEL_TYPE}"'.encode() in file.read(1 << 16)
 
 
 def read_shape(path: Path) -> Shape:
-    """The shape in a file. ModelError names field, value and rule."""
+    """The shape in a file. ModelError names field, value and rule; BadInputError as `read_entries`, of YAML."""
+    if path.suffix != ".json":
+        facts = {entry.path: entry.value for entry in read_entries(path, ())}
+        return from_facts(facts, path.stem, str(path))
     try:
         check_input(path, MAX_TEXT)
-        text = path.read_text(encoding="utf-8")
-        data = json.loads(text) if path.suffix == ".json" else read_yaml(text, str(path))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        data = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_unique)
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: no configuration of a decoder: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):
         raise ModelError(f"{path}: no configuration of a decoder: must be an object of fields")
-    name = path.parent.resolve().name if path.name == "config.json" else path.stem
-    return from_config(data, name, str(path)) if path.suffix == ".json" else from_facts(data, name, str(path))
+    return from_config(data, path.parent.resolve().name if path.name == CONFIG else path.stem, str(path))
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Fields of an object. ValueError: one is there twice."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in fields if names.count(name) > 1)
+        raise ValueError(f"{twice}: is there twice; drop one")
+    return fields

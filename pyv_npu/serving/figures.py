@@ -51,10 +51,11 @@ class KvBytes(NamedTuple):
     @classmethod
     def of(cls, storage: KvMethod, shape: Shape, layers: int) -> Self:
         """Keys and values in all layers; aligned: as each run of them is written by itself, that of a tail too."""
-        heads, width = shape.kv_heads, shape.head_dim
-        runs = chain.from_iterable(storage.written(heads, width))
+        heads, width, sides = shape.cache_heads, shape.cache_dim, shape.cache_sides
+        runs = chain.from_iterable(storage.written(heads, width)[:sides])
         aligned = sum(aligned_bytes(0, run, ROLE_ALIGNMENT["kv"]) for run in runs)
-        return cls(layers * storage.token_bytes(heads, width), layers * aligned, shape.cache_window)
+        token = storage.token_bytes(heads, width) * sides // 2
+        return cls(layers * token, layers * aligned, shape.cache_window)
 
 
 class Times(NamedTuple):

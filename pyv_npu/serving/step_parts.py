@@ -18,7 +18,7 @@ from npu_device.kv_quant.methods import FP16, KvMethod
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import layer_ends
 from toolchain.decoders.mixed_step import Chunk, Parts, compile_mixed_step, is_resident
-from toolchain.decoders.shapes import Job, Shape
+from toolchain.decoders.shapes import KV_BITS, Job, Shape
 from toolchain.decoders.swap import CacheRun, block_bytes, copies
 
 ROOM = 256_000_000_000
@@ -76,7 +76,8 @@ class Simulator:
         """Simulate parts of a step; not `resident`: activations are in DRAM however few they are. `beside`: as of
         `compile_mixed_step`."""
         npu = self._roomy
-        job = Job(self.shape, layers, 1, 1, self.weight_bits, lambda layer, head: kv.bits, storage=kv)
+        bits = KV_BITS if kv.encoded else kv.bits
+        job = Job(self.shape, layers, 1, 1, self.weight_bits, lambda layer, head: bits, storage=kv)
         passes = "all" if resident else "all,-residency"
         estimated = target_of(npu)._replace(measured=None)  # there are many steps
         made = compile_mixed_step(job, estimated, chunks, parts, passes, beside)
@@ -101,9 +102,8 @@ class Simulator:
     def swap(self, tokens: int, out: bool, block_size: int, kv: KvMethod) -> int:
         """Cycles of the copies of a request's keys and values in a layer to swap space, or back."""
         npu, shape, at, runs = self._roomy, self.shape, DRAM_BASE + DRAM_CORE_VISIBLE, list[CacheRun]()
-        for token, rows in [
-            (size, len(list(run))) for side in kv.written(shape.kv_heads, shape.head_dim) for size, run in groupby(side)
-        ]:
+        sides = kv.written(shape.cache_heads, shape.cache_dim)[: shape.cache_sides]
+        for token, rows in [(size, len(list(run))) for side in sides for size, run in groupby(side)]:
             runs.append(CacheRun(at, rows, token, tokens * token))
             at += rows * tokens * token
         size = block_bytes(runs, block_size)

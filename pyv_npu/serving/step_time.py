@@ -220,7 +220,7 @@ class StepTimes:
             self._runs += 1
             parts = [Chunk(*one) for one in chunks]
             beside = self._side_by_side(chunks)
-            self._whole[key] = self.parts.simulator.run(parts, Parts.ALL, layers, self.kv, beside=beside)
+            self._whole[key] = self._all.simulator.run(parts, Parts.ALL, layers, self.kv, beside=beside)
         return self._whole[key]
 
     def check(self, step: int, chunks: Sequence[tuple[int, int]], most: int = 2) -> Check:

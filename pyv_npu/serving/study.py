@@ -128,7 +128,7 @@ def blocks_of(
     where not one does."""
     job = Job(shape, layers or shape.layers, 1, 1, weight_bits)
     size = block_size * KvBytes.of(kv, shape, job.layers).token
-    tails = requests * job.layers * kv.tail_bytes(shape.kv_heads, shape.head_dim)
+    tails = requests * job.layers * kv.tail_bytes(shape.cache_heads, shape.cache_dim)
     room = npu.dram.size - npu.dram.size // RESERVED - job.weight_bytes - tails
     if room - swap * size < size <= room:
         raise BadInputError(

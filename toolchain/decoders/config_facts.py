@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from toolchain.decoders.shapes import Shape
+from toolchain.decoders.shapes import LEARNED_OFFSET, Shape
 from toolchain.errors import ModelError, did_you_mean
 
 MODEL_TYPE = "model_type"
@@ -13,18 +13,33 @@ MAX_VALUE = 1 << 31
 MAX_HEADS = 1 << 20
 """Heads of all layers together: widths of keys and values are listed head by head."""
 UNUSED = frozenset((
-    "architectures", "attention_dropout", "attn_pdrop", "auto_map", "bos_token_id", "cache_implementation",
-    "classifier_dropout", "dtype", "embd_pdrop", "eos_token_id", "ep_size", "hidden_dropout", "initializer_range",
-    "layer_norm_eps", "layer_norm_epsilon", "max_window_layers", "model_type", "name_or_path", "_name_or_path",
-    "norm_topk_prob", "original_max_position_embeddings", "output_router_logits", "pad_token_id", "pretraining_tp",
-    "quantization_config", "query_pre_attn_scalar", "resid_pdrop", "rms_norm_eps", "rope_interleaved", "rope_scaling",
-    "rope_theta", "rotary_emb_base", "router_aux_loss_coef", "routed_scaling_factor", "scoring_func", "seq_aux",
-    "topk_group", "topk_method", "n_group", "torch_dtype", "transformers_version", "use_cache",
-    "max_position_embeddings", "aux_loss_alpha", "attn_logit_softcapping", "final_logit_softcapping",
-    "num_nextn_predict_layers", "is_llama_config", "rope_parameters", "layer_types", "_attn_implementation",
-    "use_mrope", "qk_layernorm", "moe_layer_freq",
+    "architectures", "attention_dropout", "attn_pdrop", "auto_map", "aux_loss_alpha", "attn_logit_softcapping",
+    "_attn_implementation", "bos_token_id", "cache_implementation", "chunk_size_feed_forward", "classifier_dropout",
+    "dtype", "embd_pdrop", "eos_token_id", "ep_size", "final_logit_softcapping", "hidden_dropout",
+    "id2label", "initializer_range", "is_decoder", "is_llama_config", "label2id", "layer_norm_eps",
+    "layer_norm_epsilon", "max_position_embeddings", "max_window_layers", "model_type", "n_group", "_name_or_path",
+    "name_or_path", "norm_topk_prob", "num_nextn_predict_layers", "original_max_position_embeddings",
+    "output_attentions", "output_hidden_states", "output_router_logits", "pad_token_id", "pretraining_tp",
+    "problem_type", "qk_head_dim", "quantization_config", "query_pre_attn_scalar", "resid_pdrop", "return_dict",
+    "rms_norm_eps", "rope_interleave", "rope_interleaved", "rope_parameters", "rope_scaling", "rope_theta",
+    "rotary_emb_base", "routed_scaling_factor", "router_aux_loss_coef", "router_jitter_noise", "scoring_func",
+    "seq_aux", "topk_group", "topk_method", "torch_dtype", "transformers_version", "use_cache", "use_mrope",
 ))  # fmt: skip
 """Fields that change neither sizes nor commands."""
+FIXED: Mapping[str, tuple[Any, ...]] = {
+    "add_cross_attention": (False,), "attention_bias": (False,), "is_encoder_decoder": (False,), "mlp_bias": (False,),
+    "moe_layer_freq": (1,), "qk_layernorm": (False,), "use_bidirectional_attention": (False, None),
+}  # fmt: skip
+"""Fields with the values at which they change nothing, of families that do not read them."""
+WINDOWED, WHOLE = "sliding_attention", "full_attention"
+"""Words of `layer_types`."""
+FIELDS = {
+    "layers": "num_hidden_layers", "heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
+    "ffn": "intermediate_size", "vocab": "vocab_size", "width": "hidden_size", "active": "num_experts_per_tok",
+    "dense_layers": "first_k_dense_replace", "latent": "kv_lora_rank", "latent_rotary": "qk_rope_head_dim",
+    "value_dim": "v_head_dim", "query_latent": "q_lora_rank",
+}  # fmt: skip
+"""Fact of a shape -> field of a configuration."""
 ACTIVATIONS = {
     "silu": "SILU", "swish": "SILU", "relu": "RELU", "gelu": "GELU", "gelu_new": "GELU_TANH",
     "gelu_pytorch_tanh": "GELU_TANH", "gelu_fast": "GELU_TANH",
@@ -53,16 +68,43 @@ class Config:
             raise ModelError(f"{self.where}: {names[0]}: is missing, a {self.data[MODEL_TYPE]} has it")
         return otherwise
 
-    def share(self, *names: str) -> float:
-        """A share of 1. ModelError: another value."""
-        for name in names:
+    def rotary(self, head_dim: int) -> int:
+        """Elements of a head that rotary positions turn; 0: all. ModelError: no share of 1, no whole pairs."""
+        rope = self.data.get("rope_parameters")
+        values = {**(rope if isinstance(rope, Mapping) else {}), **self.data}
+        for name in ("rotary_pct", "partial_rotary_factor"):
             self.used.add(name)
-            value = self.data.get(name)
-            if value is not None:
-                if not isinstance(value, int | float) or not 0 < value <= 1:
-                    raise ModelError(f"{self.where}: {name} {value!r}: must be above 0, at most 1")
-                return float(value)
-        return 1.0
+            share = values.get(name)
+            if share is None:
+                continue
+            if type(share) not in (int, float) or not 0 < share <= 1:
+                raise ModelError(f"{self.where}: {name} {share!r}: must be above 0, at most 1")
+            turned = int(share * head_dim)
+            if turned < 2 or turned % 2:
+                raise ModelError(
+                    f"{self.where}: {name} {share}: makes {turned} of the {head_dim} elements of a head: must be even"
+                )
+            return 0 if turned == head_dim else turned
+        return 0
+
+    def window(self, *, every: int = 1, otherwise: int = 0) -> dict[str, int]:
+        """Sliding window, and the layers from one with it to the next, by default `every`. ModelError: layers that a
+        shape cannot say."""
+        window = self.number("sliding_window", otherwise=otherwise, least=0)
+        self.used.add("layer_types")
+        layers, kinds = self.number("num_hidden_layers"), self.data.get("layer_types")
+        if kinds is None:
+            return {"window": window, "window_every": every if window else 1}
+        if not (isinstance(kinds, list) and set(map(str, kinds)) <= {WINDOWED, WHOLE} and len(kinds) == layers):
+            raise ModelError(f"{self.where}: layer_types: must be {layers} of {WINDOWED} and {WHOLE}")
+        if WINDOWED not in kinds:
+            return {}
+        if not window:
+            raise ModelError(f"{self.where}: sliding_window: is missing, layer_types has {WINDOWED}")
+        every = next((at for at in range(1, layers) if kinds[at] == WINDOWED), max(1, layers))
+        if any((kind == WINDOWED) is not (at % every == 0) for at, kind in enumerate(kinds)):
+            raise ModelError(f"{self.where}: layer_types: {WINDOWED} must be in every N-th layer from the first on")
+        return {"window": window, "window_every": every}
 
     def flag(self, name: str, otherwise: bool = False) -> bool:
         """ModelError: neither true nor false."""
@@ -85,7 +127,12 @@ class Config:
 
     def check(self) -> None:
         """ModelError for fields that nothing asked for."""
-        unknown = sorted(set(self.data) - self.used - UNUSED)
+        for name in sorted((set(self.data) - self.used) & set(FIXED)):
+            if self.data[name] not in FIXED[name]:
+                raise ModelError(
+                    f"{self.where}: {name} {self.data[name]!r}: must be {FIXED[name][0]!r} of a {self.data[MODEL_TYPE]}"
+                )
+        unknown = sorted(set(self.data) - self.used - UNUSED - set(FIXED))
         if unknown:
             hint = did_you_mean(unknown[0], [*self.used, *UNUSED])
             raise ModelError(
@@ -97,11 +144,16 @@ class Config:
 def _common(c: Config) -> dict[str, Any]:
     """Facts that configurations of most families name alike."""
     width, heads = c.number("hidden_size"), c.number("num_attention_heads")
+    if c.data.get("head_dim") is None and width % heads:
+        raise ModelError(
+            f"{c.where}: hidden_size {width}: must be a multiple of num_attention_heads {heads}, or head_dim be there"
+        )
+    head_dim = c.number("head_dim", otherwise=width // heads)
     return {
         "layers": c.number("num_hidden_layers"), "width": width, "heads": heads,
-        "kv_heads": c.number("num_key_value_heads", otherwise=heads),
-        "head_dim": c.number("head_dim", otherwise=width // heads), "ffn": c.number("intermediate_size"),
-        "vocab": c.number("vocab_size"), "tied": c.flag("tie_word_embeddings"),
+        "kv_heads": c.number("num_key_value_heads", otherwise=heads), "head_dim": head_dim,
+        "ffn": c.number("intermediate_size"), "vocab": c.number("vocab_size"), "rotary": c.rotary(head_dim),
+        "tied": c.flag("tie_word_embeddings"),
     }  # fmt: skip
 
 
@@ -112,26 +164,24 @@ def _llama(c: Config) -> dict[str, Any]:
 
 
 def _mistral(c: Config) -> dict[str, Any]:
-    window = c.number("sliding_window", otherwise=0, least=0)
-    return _common(c) | {"activation": c.activation("hidden_act"), "window": window}
+    return _common(c) | {"activation": c.activation("hidden_act"), **c.window()}
 
 
 def _mixtral(c: Config) -> dict[str, Any]:
-    experts, active = c.number("num_local_experts"), c.number("num_experts_per_tok")
-    c.used.add("router_jitter_noise")
-    return _mistral(c) | {"experts": experts, "active": active}
-
-
-def _phi3(c: Config) -> dict[str, Any]:
-    facts = _mistral(c)
-    rotary = int(c.share("partial_rotary_factor") * facts["head_dim"])
-    return facts | {"rotary": 0 if rotary == facts["head_dim"] else rotary}
+    return _mistral(c) | {"experts": c.number("num_local_experts"), "active": c.number("num_experts_per_tok")}
 
 
 def _qwen2(c: Config) -> dict[str, Any]:
-    window = c.number("sliding_window", otherwise=0, least=0)
-    used = c.flag("use_sliding_window")
-    return _common(c) | {"activation": c.activation("hidden_act"), "qkv_bias": True, "window": window if used else 0}
+    facts, window = _common(c) | {"activation": c.activation("hidden_act"), "qkv_bias": True}, c.window()
+    if not c.flag("use_sliding_window"):
+        return facts
+    whole = 0 if "layer_types" in c.data else c.number("max_window_layers", otherwise=28, least=0)
+    if 0 < whole < facts["layers"]:
+        raise ModelError(
+            f"{c.where}: max_window_layers {whole}: must be 0, or num_hidden_layers {facts['layers']} or more: a shape "
+            "cannot say that later layers have a window"
+        )
+    return facts if whole else facts | window
 
 
 def _qwen3(c: Config) -> dict[str, Any]:
@@ -146,28 +196,25 @@ def _gemma(c: Config) -> dict[str, Any]:
 
 
 def _gemma2(c: Config) -> dict[str, Any]:
-    return _gemma(c) | {"window": c.number("sliding_window", otherwise=4096), "window_every": 2, "post_norm": True}
+    return _gemma(c) | {**c.window(every=2, otherwise=4096), "post_norm": True}
 
 
 def _phi(c: Config) -> dict[str, Any]:
-    facts = _common(c)
-    rotary = int(c.share("partial_rotary_factor") * facts["head_dim"])
     biases = dict.fromkeys(("qkv_bias", "output_bias", "ffn_bias", "head_bias", "parallel", "shared_norm"), True)
-    return facts | biases | {"gated": False, "norm": "LAYER", "rotary": rotary,
-                             "activation": c.activation("hidden_act", otherwise="gelu_new")}  # fmt: skip
+    return _common(c) | biases | {"gated": False, "norm": "LAYER",
+                                  "activation": c.activation("hidden_act", otherwise="gelu_new")}  # fmt: skip
 
 
 def _gpt_neox(c: Config) -> dict[str, Any]:
-    facts, bias = _common(c), c.flag("attention_bias", True)
-    rotary = int(c.share("rotary_pct", "partial_rotary_factor") * facts["head_dim"])
-    return facts | {
-        "gated": False, "norm": "LAYER", "rotary": rotary, "qkv_bias": bias, "output_bias": bias, "ffn_bias": True,
+    bias = c.flag("attention_bias", True)
+    return _common(c) | {
+        "gated": False, "norm": "LAYER", "qkv_bias": bias, "output_bias": bias, "ffn_bias": True,
         "parallel": c.flag("use_parallel_residual", True), "activation": c.activation("hidden_act", otherwise="gelu"),
     }  # fmt: skip
 
 
 def _deepseek(c: Config) -> dict[str, Any]:
-    common = _common(c)
+    common, dense = _common(c), c.number("first_k_dense_replace", otherwise=0, least=0)
     rope, nope = c.number("qk_rope_head_dim"), c.number("qk_nope_head_dim")
     expert, shared = c.number("moe_intermediate_size"), c.number("n_shared_experts", otherwise=0, least=0)
     return common | {
@@ -175,13 +222,12 @@ def _deepseek(c: Config) -> dict[str, Any]:
         "latent_rotary": rope, "query_latent": c.number("q_lora_rank", otherwise=0),
         "value_dim": c.number("v_head_dim"), "experts": c.number("n_routed_experts"),
         "active": c.number("num_experts_per_tok"), "ffn": expert, "shared_ffn": expert * shared,
-        "dense_layers": c.number("first_k_dense_replace", otherwise=0, least=0), "dense_ffn": common["ffn"],
-        "qkv_bias": c.flag("attention_bias"),
+        "dense_layers": dense, "dense_ffn": common["ffn"] if dense else 0,
     }  # fmt: skip
 
 
 FAMILIES: Mapping[str, Callable[[Config], dict[str, Any]]] = {
-    "llama": _llama, "mistral": _mistral, "mixtral": _mixtral, "phi3": _phi3, "qwen2": _qwen2, "qwen3": _qwen3,
+    "llama": _llama, "mistral": _mistral, "mixtral": _mixtral, "phi3": _mistral, "qwen2": _qwen2, "qwen3": _qwen3,
     "gemma": _gemma, "gemma2": _gemma2, "phi": _phi, "gpt_neox": _gpt_neox, "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
 }  # fmt: skip
@@ -197,7 +243,7 @@ def from_config(data: Mapping[str, Any], name: str, where: str) -> Shape:
     config = Config(data, where)
     facts = FAMILIES[family](config)
     config.check()
-    return _checked(Shape(name, **facts), where)
+    return _checked(Shape(name, **facts), where, FIELDS)
 
 
 def from_facts(data: Mapping[str, Any], name: str, where: str) -> Shape:
@@ -215,28 +261,59 @@ def from_facts(data: Mapping[str, Any], name: str, where: str) -> Shape:
     missing = [key for key, field in known.items() if field.default is MISSING and key not in data]
     if missing:
         raise ModelError(f"{where}: {', '.join(missing)}: must be there")
-    return _checked(Shape(name, **data), where)
+    return _checked(Shape(name, **data), where, {})
 
 
-def _checked(shape: Shape, where: str) -> Shape:
-    """ModelError for facts that contradict each other."""
+NEEDS = (
+    ("window_every", "window"), ("dense_layers", "dense_ffn"), ("dense_ffn", "dense_layers"),
+    ("dense_layers", "experts"), ("shared_ffn", "experts"), ("shared_norm", "parallel"), ("latent", "latent_rotary"),
+    ("latent_rotary", "latent"), ("query_latent", "latent"), ("value_dim", "latent"),
+)  # fmt: skip
+"""(fact, another fact without which it says nothing)."""
+EXCLUDES = (
+    ("positions", "rotary"), ("positions", "latent"), ("parallel", "post_norm"), ("latent", "rotary"),
+    ("latent", "qkv_bias"), ("latent", "qk_norm"),
+)  # fmt: skip
+"""Pairs of facts of which a shape has one at most."""
+
+
+def _checked(shape: Shape, where: str, names: Mapping[str, str]) -> Shape:
+    """ModelError for facts that contradict each other. `names`: of facts in the file, where they differ."""
+    defaults = {field.name: field.default for field in fields(Shape)}
+
+    def text(*facts: str) -> str:
+        return ", ".join(f"{names.get(fact, fact)} {getattr(shape, fact)}" for fact in facts)
+
     least = "layers", "width", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "active", "window_every"
     for name in least:
         if getattr(shape, name) < 1:
-            raise ModelError(f"{where}: {name} {getattr(shape, name)}: must be at least 1")
+            raise ModelError(f"{where}: {text(name)}: must be at least 1")
+    given = {name for name, value in defaults.items() if getattr(shape, name) != value}
+    for name, other in NEEDS:
+        if name in given and other not in given:
+            raise ModelError(
+                f"{where}: {text(name)}: says nothing without {names.get(other, other)}; give both or none"
+            )
+    for name, other in EXCLUDES:
+        if {name, other} <= given:
+            raise ModelError(f"{where}: {text(name, other)}: no shape has both; drop one")
     rules = (
         (shape.layers * shape.heads <= MAX_HEADS,
-         f"layers {shape.layers}, heads {shape.heads}: must be at most {MAX_HEADS:,} heads in all"),
-        (shape.heads % shape.kv_heads == 0, f"kv_heads {shape.kv_heads}: must divide heads {shape.heads}"),
-        (shape.active <= shape.experts, f"active {shape.active}: must be at most experts {shape.experts}"),
+         f"{text('layers', 'heads')}: must be at most {MAX_HEADS:,} heads in all"),
+        (shape.heads % shape.kv_heads == 0, f"{text('kv_heads')}: must divide {text('heads')}"),
+        (shape.active <= shape.experts, f"{text('active')}: must be at most {text('experts')}"),
         (shape.norm in ("RMS", "LAYER"), f"norm {shape.norm}: must be RMS or LAYER"),
         (shape.activation in ACTIVATIONS.values(), f"activation {shape.activation}: must be one of "
          f"{', '.join(dict.fromkeys(ACTIVATIONS.values()))}"),
+        (shape.positions == 0 or shape.positions > LEARNED_OFFSET,
+         f"{text('positions')}: must be above {LEARNED_OFFSET}, the rows before position 0"),
+        (shape.positions or shape.latent or shape.head_dim % 2 == 0,
+         f"{text('head_dim')}: must be even, rotary positions turn pairs"),
         (shape.rotary % 2 == 0 and shape.rotary <= shape.head_dim,
-         f"rotary {shape.rotary}: must be even, at most head_dim {shape.head_dim}"),
-        (shape.dense_layers <= shape.layers,
-         f"dense_layers {shape.dense_layers}: must be at most layers {shape.layers}"),
-        (shape.parallel or not shape.shared_norm, "shared_norm: is of a parallel block; set parallel"),
+         f"{text('rotary')}: must be even, at most {text('head_dim')}"),
+        (shape.latent_rotary % 2 == 0 and shape.latent_rotary < shape.head_dim,
+         f"{text('latent_rotary')}: must be even, below head_dim {shape.head_dim}"),
+        (shape.dense_layers <= shape.layers, f"{text('dense_layers')}: must be at most {text('layers')}"),
     )  # fmt: skip
     for holds, rule in rules:
         if not holds:

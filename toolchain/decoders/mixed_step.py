@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from npu_device.abi.opcodes import BITS, DataType
+from npu_device.abi.opcodes import DataType
 from npu_device.kv_quant.methods import KvMethod
 from toolchain.backend import Program, compile_layers
 from toolchain.codegen import Command, Target
-from toolchain.decoders.shapes import HeadGroup, Job
-from toolchain.decoders.step import KEYS, POSITION, POSITION_OFFSET, VALUES, Step, blocks_of
+from toolchain.decoders.shapes import LEARNED_OFFSET, Job
+from toolchain.decoders.step import POSITION, Step, Turn, blocks_of
 from toolchain.errors import ModelError
-from toolchain.ir.graph import LayerIR
 from toolchain.passes import SCHEDULING, run_passes, selected
 
 
@@ -122,7 +121,7 @@ class _MixedStep(Step):
         table = self._weight("positions.table", (self.shape.positions, width))
         for index, (first, chunk) in enumerate(zip(self.firsts, self.chunks, strict=True)):
             block = chunk.tokens, width
-            rows = self._view(table, block, (POSITION_OFFSET + chunk.context) * width)
+            rows = self._view(table, block, (LEARNED_OFFSET + chunk.context) * width)
             part = self._view(x, block, first * width)
             self._eltwise(f"positions.{index}", "ADD", part, rows, out=part)
         return x
@@ -130,56 +129,32 @@ class _MixedStep(Step):
     def _attention(self, name: str, index: int, x: str) -> str:
         if self.parts is Parts.HEAD:
             return x
-        shape, dim = self.shape, self.shape.head_dim
-        alone = self.parts is Parts.ATTENTION
-        width = shape.q_width + 2 * shape.kv_width
-        qkv = self._sum(f"{name}.qkv", width) if alone else self._projected(name, x)
-        heads, attended = shape.heads + shape.kv_heads, self._tensor(f"{name}.heads.out", (self.rows, shape.q_width))
-        if self.parts in (Parts.PRODUCTS, Parts.BETWEEN):
-            dims = self.rows, shape.q_width
-            self._layer(f"{name}.heads", "COPY", (qkv,), attended, dims=dims, **{
-                "from": (width, 1), "to": (shape.q_width, 1),
-            })  # fmt: skip
-            return self._added(f"{name}.output", attended, x, shape.output_bias)
-        for request, chunk in enumerate(() if shape.positions else self.chunks):
-            turned = self._part(qkv, request, 0, heads * dim)
-            position = self._position(request)
-            self._layer(f"{name}.rope.{request}", "ROPE", (turned, *self._angles, position), turned, m=chunk.tokens,
-                        n=heads * dim, heads=heads, rotary=shape.rotary or dim, t_max=self.job.t_max,
-                        batch=1)  # fmt: skip
-        for request in range(len(self.chunks)):
-            for group in self.job.groups(index):
-                self._attend(f"{name}.{request}.{group.first}", index, group, request, qkv, attended)
-        if alone:
-            return self._eltwise(f"{name}.output", "ADD", attended, attended)
-        return self._added(f"{name}.output", attended, x, shape.output_bias)
+        if self.parts is not Parts.ATTENTION:
+            return super()._attention(name, index, x)
+        attended = self._attended(name, index, self._sum(f"{name}.qkv", self.shape.qkv_width))
+        return self._eltwise(f"{name}.output", "ADD", attended, attended)
 
-    def _attend(self, name: str, index: int, group: HeadGroup, request: int, qkv: str, attended: str) -> None:
-        """Append the new keys and values of a group of heads of a request, and let its queries see them."""
-        shape, dim, chunk = self.shape, self.shape.head_dim, self.chunks[request]
-        n, position, t_max = group.heads * dim, self._position(request), chunk.tokens + chunk.context
-        new, caches, scales = list[str](), list[str](), list[str]()
-        for value, kept in enumerate((KEYS, VALUES)):
-            first = shape.q_width + value * shape.kv_width + group.first * dim
-            new.append(self._part(qkv, request, first, n))
-            caches.append(f"{name}.{kept}.cache")
-            dims = 1, group.heads, t_max, dim
-            self._cache(caches[-1], dims, group, value)
-            scales += self._kv_parameters(f"{name}.{kept}", group, value)
-        self.graph.layers.append(
-            LayerIR(f"{name}.update", "KV_UPDATE", (*new, position, *scales), tuple(caches),
-                    {"m": chunk.tokens, "n": n, "heads": group.heads, "t_max": t_max, "batch": 1,
-                     "qbits_kv": BITS[group.kind], "kv_layer": index})
-        )  # fmt: skip
-        scales = self._kv_parameters(name, group)
-        share = shape.heads // shape.kv_heads * dim
-        own = {"engines": 1, "buffers": self._beside, "turn": request % self._beside} if self._beside > 1 else {}
-        first, width = group.first * share, group.heads * share
-        self._layer(
-            f"{name}.heads", "ATTN_T", (self._part(qkv, request, first, width), *caches, position, *scales),
-            self._part(attended, request, first, width), m=chunk.tokens, n=width, heads=width // dim,
-            kv_heads=group.heads, t_max=t_max, scale=dim**-0.5, window=shape.window_of(index), batch=1, **own,
-        )  # fmt: skip
+    def _attended(self, name: str, index: int, qkv: str) -> str:
+        if self.parts not in (Parts.PRODUCTS, Parts.BETWEEN):
+            return super()._attended(name, index, qkv)
+        dims = self.rows, self.shape.heads * self.shape.cache_dim
+        return self._layer(f"{name}.heads", "COPY", (qkv,), dims, dims=dims, **{
+            "from": (self.shape.qkv_width, 1), "to": (dims[1], 1),
+        })  # fmt: skip
+
+    def _turns(self) -> Sequence[Turn]:
+        beside = self._beside
+        return [
+            Turn(f".{index}", chunk.tokens, chunk.tokens + chunk.context, self._position(index), row=row,
+                 engines={"engines": 1, "buffers": beside, "turn": index % beside} if beside > 1 else {})
+            for index, (chunk, row) in enumerate(zip(self.chunks, self.firsts, strict=True))
+        ]  # fmt: skip
+
+    def _part(self, base: str, turn: Turn, first: int, count: int) -> str:
+        _, columns = shape = self.graph.tensors[base].shape
+        if (turn.tokens, count) == shape:
+            return base
+        return self._view(base, (turn.tokens, count), turn.row * columns + first, columns)
 
     def _feed_forward(self, name: str, index: int, source: str, x: str) -> str:
         last = index == self.job.layers - 1
@@ -216,11 +191,3 @@ class _MixedStep(Step):
 
     def _position(self, request: int) -> str:
         return POSITION if len(self.chunks) == 1 else self._view(POSITION, (1,), request)
-
-    def _part(self, base: str, request: int, first: int, count: int) -> str:
-        """Some columns of the rows of a request."""
-        _, columns = self.graph.tensors[base].shape
-        rows, row = self.chunks[request].tokens, self.firsts[request]
-        if (rows, count) == self.graph.tensors[base].shape:
-            return base
-        return self._view(base, (rows, count), row * columns + first, columns)

@@ -16,6 +16,9 @@ from npu_device.memory.kv import KvCache
 from toolchain.errors import ModelError, RuleError
 from toolchain.quantize.codebook import VQ_BITS
 
+LEARNED_OFFSET = 2
+"""Row of a learned table of positions, those of OPT, that belongs to position 0."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -111,6 +114,16 @@ class Shape:
     def cache_sides(self) -> int:
         """Caches of a layer: keys and values, or the latent that is both."""
         return 1 if self.latent else 2
+
+    @property
+    def turned(self) -> int:
+        """Elements of a head that rotary positions turn."""
+        return self.latent_rotary or self.rotary or self.head_dim
+
+    @property
+    def qkv_width(self) -> int:
+        """Elements of the queries, keys and values of a token that attention sees."""
+        return (self.heads + self.cache_sides * self.cache_heads) * self.cache_dim
 
     @property
     def q_width(self) -> int:

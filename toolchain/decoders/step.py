@@ -5,18 +5,19 @@ its own; products see the rows of all requests at once. The experts of a mixture
 of `experts / active` blocks see the first `active` experts, and so on. Weights have shapes and types, no values.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from npu_device.abi.opcodes import BITS, VQ_ENTRIES, VQ_EXPANDED, VQ_VECTOR, DataType
 from npu_device.kv_quant.block import Side, pack_block
 from toolchain.backend import Program
-from toolchain.decoders.shapes import HeadGroup, Job
+from toolchain.decoders.shapes import LEARNED_OFFSET, HeadGroup, Job
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR
 
 EPSILON = 1e-5
-POSITION_OFFSET = 2
-"""Row of OPT's table of positions that belongs to position 0."""
 POSITION, IDS = "position", "ids"
 """What the step reads: the position of its first token, and the tokens; ARGMAX writes the next ones over them."""
 KEYS, VALUES = "keys", "values"
@@ -34,6 +35,23 @@ def step_graph(job: Job, tokens: int) -> Graph:
     return Step(job, tokens, tokens * job.requests).graph
 
 
+class Turn(NamedTuple):
+    """Requests whose queries attend in one command for a group of heads."""
+
+    label: str
+    """In the names of its layers."""
+    tokens: int
+    """New ones of each request."""
+    t_max: int
+    position: str
+    """Tensor."""
+    requests: int = 1
+    row: int = 0
+    """First of its rows."""
+    engines: Mapping[str, Attribute] = {}
+    """Attributes of ATTN_T that say which engines it gets."""
+
+
 class Step:
     """The step of requests that bring `tokens` tokens each, at one position."""
 
@@ -44,7 +62,7 @@ class Step:
         self._tensor(IDS, (self.rows,), DataType.INT32)
         self._table = self._weight("embedding.table", (self.shape.vocab, self.shape.width))
         if not self.shape.positions:
-            angles = job.t_max, (self.shape.latent_rotary or self.shape.rotary or self.shape.head_dim) // 2
+            angles = job.t_max, self.shape.turned // 2
             self._angles = [self._weight(f"rotary.{name}", angles) for name in ("cos", "sin")]
         x = self._embedding()
         for index in range(job.layers):
@@ -67,8 +85,8 @@ class Step:
         if not shape.positions:
             return x
         table = self._weight("positions.table", (shape.positions, shape.width))
-        entries = shape.positions - POSITION_OFFSET
-        first = POSITION_OFFSET * shape.width
+        entries = shape.positions - LEARNED_OFFSET
+        first = LEARNED_OFFSET * shape.width
         if self.tokens == 1:
             used = self._view(table, (entries, shape.width), first)
             row = self._layer("positions.row", "GATHER", (used, POSITION), (1, shape.width), m=1, n=shape.width,
@@ -82,36 +100,31 @@ class Step:
         return x
 
     def _attention(self, name: str, index: int, x: str) -> str:
-        if self.shape.latent:
-            return self._latent_attention(name, index, x)
-        shape, job, dim = self.shape, self.job, self.shape.head_dim
-        qkv = self._projected(name, x)
-        if not shape.positions:
-            heads = shape.heads + shape.kv_heads
-            turned = self._columns(qkv, 0, heads * dim)
-            self._layer(f"{name}.rope", "ROPE", (turned, *self._angles, POSITION), turned, m=self.tokens,
-                        n=heads * dim, heads=heads, rotary=shape.rotary or dim, t_max=job.t_max,
-                        batch=job.requests)  # fmt: skip
-        attended = self._tensor(f"{name}.heads.out", (self.rows, shape.q_width))
-        groups = [(group, self._caches(f"{name}.{group.first}", index, group, qkv)) for group in job.groups(index)]
-        share = shape.heads // shape.kv_heads * dim
-        for group, caches in groups:
-            first, n = group.first * share, group.heads * share
-            self._layer(
-                f"{name}.{group.first}.heads", "ATTN_T", (self._columns(qkv, first, n), *caches),
-                self._columns(attended, first, n), m=self.tokens, n=n, heads=n // dim, kv_heads=group.heads,
-                t_max=job.t_max, scale=dim**-0.5, window=shape.window_of(index), batch=job.requests,
-            )  # fmt: skip
-        return self._added(f"{name}.output", attended, x, shape.output_bias)
+        return self._output(name, self._attended(name, index, self._projected(name, x)), x)
 
-    def _latent_attention(self, name: str, index: int, x: str) -> str:
-        """Attention to latents, with the matrices that expand keys and values absorbed into queries and output
-        (DeepSeek-AI, arXiv 2405.04434, section 2.1): heads share one key, whose elements without position are the
-        value, too. A head of queries is its part with position, then the latent."""
-        shape, job, rows = self.shape, self.job, self.rows
+    def _projected(self, name: str, x: str) -> str:
+        """Queries, keys and values of the rows of x, side by side. A norm of queries and keys is timed on the values,
+        too, which lie in the same rows."""
+        shape, dim = self.shape, self.shape.head_dim
+        self._normed = self._norm(f"{name}.norm", x)
+        if shape.latent:
+            return self._latents(name)
+        width = shape.qkv_width
+        qkv = self._product(f"{name}.qkv", self._normed, width, bias=shape.qkv_bias)
+        if shape.qk_norm:
+            rows = self._view(qkv, (self.rows * (width // dim), dim), 0)
+            gamma = self._weight(f"{name}.qk_norm.gamma", (dim,))
+            self._layer(f"{name}.qk_norm", "LAYERNORM", (rows, gamma), rows, m=self.rows * (width // dim), n=dim,
+                        epsilon=EPSILON, function="RMS")  # fmt: skip
+        return qkv
+
+    def _latents(self, name: str) -> str:
+        """Queries and the latent of the rows, with the matrices that expand keys and values absorbed into queries and
+        output (DeepSeek-AI, arXiv 2405.04434, section 2.1): heads share one key, whose elements without position are
+        the value, too. A head of queries is its part with position, then the latent."""
+        shape, rows, source = self.shape, self.rows, self._normed
         heads, dim, rotary, latent = shape.heads, shape.cache_dim, shape.latent_rotary, shape.latent
-        plain, value = shape.head_dim - rotary, shape.value_dim or shape.head_dim
-        self._normed = source = self._norm(f"{name}.norm", x)
+        plain = shape.head_dim - rotary
         if shape.query_latent:
             source = self._norm(f"{name}.q_norm", self._product(f"{name}.q_down", source, shape.query_latent))
         q = self._product(f"{name}.q", source, heads * shape.head_dim)  # heads' parts with position, then without
@@ -119,42 +132,66 @@ class Step:
                             heads * rotary, self._tensor(f"{name}.q_plain.out", (heads * rows, plain)),
                             (rows * plain, plain, 1))  # fmt: skip
         absorbed = self._products(f"{name}.absorbed", apart, heads, latent)
-        width = (heads + 1) * dim
-        qk = self._tensor(f"{name}.qk", (rows, width))
+        width = shape.qkv_width
+        qkv = self._tensor(f"{name}.qkv.out", (rows, width))
         for part, source, sizes, steps, first in (
             ("q_rotary", q, (rows, heads, rotary), (heads * shape.head_dim, rotary, 1), 0),
             ("q_latent", absorbed, (rows, heads, latent), (latent, rows * latent, 1), rotary),
         ):  # fmt: skip
-            self._moved(f"{name}.{part}", source, sizes, steps, 0, qk, (width, dim, 1), first)
-        key = self._view(qk, (rows, dim), heads * dim, width)
+            self._moved(f"{name}.{part}", source, sizes, steps, 0, qkv, (width, dim, 1), first)
         down = self._product(f"{name}.kv_down", self._normed, dim)
         normed = self._norm(f"{name}.kv_norm", self._view(down, (rows, latent), rotary, dim))
-        self._moved(f"{name}.k_rotary", down, (rows, rotary), (dim, 1), 0, qk, (width, 1), heads * dim)
-        self._moved(f"{name}.k_latent", normed, (rows, latent), (latent, 1), 0, qk, (width, 1), heads * dim + rotary)
-        self._layer(f"{name}.rope", "ROPE", (qk, *self._angles, POSITION), qk, m=self.tokens, n=width, heads=heads + 1,
-                    rotary=rotary, t_max=job.t_max, batch=job.requests)  # fmt: skip
-        (group,) = job.groups(index)
-        cache, scales = f"{name}.latent.cache", self._kv_parameters(f"{name}.latent", group, 0)
-        self._cache(cache, (job.requests, 1, job.t_max, dim), group, 0)
-        self.graph.layers.append(
-            LayerIR(f"{name}.update", "KV_UPDATE", (key, POSITION, *scales), (cache,),
-                    {"m": self.tokens, "n": dim, "heads": 1, "t_max": job.t_max, "batch": job.requests,
-                     "qbits_kv": BITS[group.kind], "kv_layer": index})
-        )  # fmt: skip
-        attended = self._layer(
-            f"{name}.heads", "ATTN_T",
-            (self._columns(qk, 0, heads * dim), cache, cache, POSITION, *self._kv_parameters(name, group)),
-            (rows, heads * dim), m=self.tokens, n=heads * dim, heads=heads, kv_heads=1, t_max=job.t_max,
-            scale=shape.head_dim**-0.5, window=shape.window_of(index), batch=job.requests,
-        )  # fmt: skip
-        mix = self._moved(f"{name}.seen", attended, (heads, rows, latent), (dim, heads * dim, 1), rotary,
-                          self._tensor(f"{name}.seen.out", (heads * rows, latent)),
-                          (rows * latent, latent, 1))  # fmt: skip
-        values = self._products(f"{name}.values", mix, heads, value)
-        joined = self._moved(f"{name}.joined", values, (rows, heads, value), (value, rows * value, 1), 0,
-                             self._tensor(f"{name}.joined.out", (rows, heads * value)),
-                             (heads * value, value, 1))  # fmt: skip
-        return self._added(f"{name}.output", joined, x, shape.output_bias)
+        self._moved(f"{name}.k_rotary", down, (rows, rotary), (dim, 1), 0, qkv, (width, 1), heads * dim)
+        return self._moved(f"{name}.qkv", normed, (rows, latent), (latent, 1), 0, qkv, (width, 1), heads * dim + rotary)
+
+    def _turns(self) -> Sequence[Turn]:
+        """What attends together: all requests, which are at one position."""
+        return [Turn("", self.tokens, self.job.t_max, POSITION, self.job.requests)]
+
+    def _part(self, base: str, turn: Turn, first: int, count: int) -> str:
+        """Some columns of the rows of a turn."""
+        return self._columns(base, first, count)
+
+    def _attended(self, name: str, index: int, qkv: str) -> str:
+        """Results of attention, after positions and appends."""
+        shape, dim, heads = self.shape, self.shape.cache_dim, self.shape.heads
+        turns = self._turns()
+        for turn in () if shape.positions else turns:
+            n = (heads + shape.cache_heads) * dim
+            turned = self._part(qkv, turn, 0, n)
+            self._layer(f"{name}.rope{turn.label}", "ROPE", (turned, *self._angles, turn.position), turned,
+                        m=turn.tokens, n=n, heads=heads + shape.cache_heads, rotary=shape.turned, t_max=self.job.t_max,
+                        batch=turn.requests)  # fmt: skip
+        attended = self._tensor(f"{name}.heads.out", (self.rows, heads * dim))
+        share = heads // shape.cache_heads * dim
+        for turn in turns:
+            groups = [
+                (group, self._caches(f"{name}{turn.label}.{group.first}", index, group, qkv, turn))
+                for group in self.job.groups(index)
+            ]
+            for group, caches in groups:
+                first, n = group.first * share, group.heads * share
+                self._layer(
+                    f"{name}{turn.label}.{group.first}.heads", "ATTN_T", (self._part(qkv, turn, first, n), *caches),
+                    self._part(attended, turn, first, n), m=turn.tokens, n=n, heads=n // dim, kv_heads=group.heads,
+                    t_max=turn.t_max, scale=shape.head_dim**-0.5, window=shape.window_of(index), batch=turn.requests,
+                    **turn.engines,
+                )  # fmt: skip
+        return attended
+
+    def _output(self, name: str, attended: str, x: str) -> str:
+        """Results of attention through the output matrix, added to x."""
+        shape, rows = self.shape, self.rows
+        if shape.latent:
+            heads, dim, latent, value = shape.heads, shape.cache_dim, shape.latent, shape.value_dim or shape.head_dim
+            seen = self._moved(f"{name}.seen", attended, (heads, rows, latent), (dim, heads * dim, 1),
+                               shape.latent_rotary, self._tensor(f"{name}.seen.out", (heads * rows, latent)),
+                               (rows * latent, latent, 1))  # fmt: skip
+            values = self._products(f"{name}.values", seen, heads, value)
+            attended = self._moved(f"{name}.joined", values, (rows, heads, value), (value, rows * value, 1), 0,
+                                   self._tensor(f"{name}.joined.out", (rows, heads * value)),
+                                   (heads * value, value, 1))  # fmt: skip
+        return self._added(f"{name}.output", attended, x, shape.output_bias)
 
     def _moved(
         self, name: str, x: str, sizes: tuple[int, ...], steps: tuple[int, ...], first: int, out: str,
@@ -175,20 +212,6 @@ class Step:
         return self._layer(name, "GEMM_T", [x, weights, *scale], (heads * rows, n), batch=heads, m=rows, n=n, k=k,
                            step0=rows * k, step1=k * n, **more)  # fmt: skip
 
-    def _projected(self, name: str, x: str) -> str:
-        """Queries, keys and values of the rows of x. A norm of queries and keys is timed on the values, too, which lie
-        in the same rows."""
-        shape, dim = self.shape, self.shape.head_dim
-        width = shape.q_width + 2 * shape.kv_width
-        self._normed = self._norm(f"{name}.norm", x)
-        qkv = self._product(f"{name}.qkv", self._normed, width, bias=shape.qkv_bias)
-        if shape.qk_norm:
-            rows = self._view(qkv, (self.rows * (width // dim), dim), 0)
-            gamma = self._weight(f"{name}.qk_norm.gamma", (dim,))
-            self._layer(f"{name}.qk_norm", "LAYERNORM", (rows, gamma), rows, m=self.rows * (width // dim), n=dim,
-                        epsilon=EPSILON, function="RMS")  # fmt: skip
-        return qkv
-
     def _added(self, name: str, x: str, residual: str, bias: bool) -> str:
         """x times weights, added to a residual; before that normalized where the model does so."""
         shape = self.shape
@@ -197,23 +220,24 @@ class Step:
         normed = self._norm(f"{name}.post", self._product(name, x, shape.width, bias=bias))
         return self._eltwise(f"{name}.sum", "ADD", residual, normed)
 
-    def _caches(self, name: str, index: int, group: HeadGroup, qkv: str) -> list[str]:
+    def _caches(self, name: str, index: int, group: HeadGroup, qkv: str, turn: Turn) -> list[str]:
         """Append the keys and values of a group of heads: what attention reads behind the queries."""
-        shape, job, n = self.shape, self.job, group.heads * self.shape.head_dim
-        dims = job.requests, group.heads, job.t_max, shape.head_dim
+        shape, dim = self.shape, self.shape.cache_dim
+        n, dims = group.heads * dim, (turn.requests, group.heads, turn.t_max, dim)
         new, caches, scales = list[str](), list[str](), list[str]()
-        for value, kept in enumerate((KEYS, VALUES)):
-            first = shape.q_width + value * shape.kv_width + group.first * shape.head_dim
-            new.append(self._columns(qkv, first, n))
-            caches.append(f"{name}.{kept}.cache")
+        for value, side in enumerate((KEYS, VALUES)[: shape.cache_sides]):
+            first = (shape.heads + value * shape.cache_heads + group.first) * dim
+            new.append(self._part(qkv, turn, first, n))
+            caches.append(f"{name}.{side}.cache")
             self._cache(caches[-1], dims, group, value)
-            scales += self._kv_parameters(f"{name}.{kept}", group, value)
+            scales += self._kv_parameters(f"{name}.{side}", group, value)
         self.graph.layers.append(
-            LayerIR(f"{name}.update", "KV_UPDATE", (*new, POSITION, *scales), tuple(caches),
-                    {"m": self.tokens, "n": n, "heads": group.heads, "t_max": job.t_max, "batch": job.requests,
+            LayerIR(f"{name}.update", "KV_UPDATE", (*new, turn.position, *scales), tuple(caches),
+                    {"m": turn.tokens, "n": n, "heads": group.heads, "t_max": turn.t_max, "batch": turn.requests,
                      "qbits_kv": BITS[group.kind], "kv_layer": index})
         )  # fmt: skip
-        return [*caches, POSITION, *self._kv_parameters(name, group)]
+        keys, values = caches[0], caches[-1]
+        return [keys, values, turn.position, *self._kv_parameters(name, group)]
 
     def _cache(self, name: str, dims: tuple[int, ...], group: HeadGroup, side: int) -> None:
         """Add the cache of keys (0) or values (1) of a group of heads."""

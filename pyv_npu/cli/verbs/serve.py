@@ -11,6 +11,7 @@ from pyv_native.files import write_bytes, write_text
 from pyv_npu.boot import is_example, model_file
 from pyv_npu.cli.shared import options, output
 from pyv_npu.cli.shared.output import OK, Call
+from pyv_npu.cli.shared.work import KV_METHODS
 from pyv_npu.config.tree import CompilerConfig
 from pyv_npu.errors import UsageError, bad_models
 from pyv_npu.result import Result
@@ -60,9 +61,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     server = parser.add_argument_group("server")
     server.add_argument(
         "--kv",
-        metavar="KIND",
-        help=f"how keys and values are stored: fp16, uniform8, uniform4, uniform2, oaken "
-        f"(default: {KV_DEFAULT}, as of run)",
+        metavar="METHOD",
+        help=f"how keys and values are stored: {', '.join(KV_METHODS)} (default: {KV_DEFAULT}, as of run)",
     )
     who = "host: in no time; firmware: firmware/apps/serve.c on the core (default: host)"
     server.add_argument("--scheduler", default="host", metavar="WHO", help=who)
@@ -71,7 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODE", help="how the firmware submits: loose or tight",
     )  # fmt: skip
     server.add_argument("--outliers", type=integer, default=100, metavar="PERMILLE",
-                        help="of the elements of oaken (default: 100)")  # fmt: skip
+                        help="entries that a run assumes, where the codec names none (default: 100)")  # fmt: skip
     server.add_argument("--qbits-weight", type=integer, default=16, metavar="N", help="bits of matrices: 2, 4, 8, 16")
     server.add_argument("--layers", type=integer, default=0, metavar="N", help="first N layers only")
     server.add_argument("--blocks", type=integer, metavar="N", help="blocks of the caches (default: as many as fit)")
@@ -276,8 +276,6 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
     from pyv_npu.serving.study import Serving, blocks_of, kv_storage
 
     shape, npu, kv = shape_of(args.program), effective.config.npu, kv_storage(args.kv or KV_DEFAULT, args.outliers)
-    if shape.latent:
-        raise UsageError(f"{shape.name}: serve times heads with keys and values of their own, not a latent: `run` does")
     if args.overlong not in OVERLONG:
         raise UsageError(f"--overlong {args.overlong}: must be one of {', '.join(OVERLONG)}")
     for name, value in (("--check-steps", args.check_steps), ("--check-requests", args.check_requests)):

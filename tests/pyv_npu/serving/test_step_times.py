@@ -6,6 +6,7 @@ import pytest
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
+from npu_device.kv_quant.methods import METHODS
 from pyv_npu.config import load
 from pyv_npu.config.shape_file import shape_of
 from pyv_npu.serving.server import Taken
@@ -25,13 +26,31 @@ OPT = Shape("small-opt", 4, 512, 8, 8, 64, 2048, 4000, **OPT_FACTS)
 WINDOW = replace(LLAMA, window=128)
 ALTERNATE = replace(LLAMA, window=128, window_every=2)
 DENSE_FIRST = replace(LLAMA, ffn=256, experts=4, active=2, dense_layers=2, dense_ffn=1024)
+LATENT = Shape(
+    "small-latent",
+    4,
+    512,
+    8,
+    8,
+    96,
+    256,
+    4000,
+    latent=224,
+    latent_rotary=32,
+    value_dim=64,
+    experts=4,
+    active=2,
+    shared_ffn=256,
+    dense_layers=1,
+    dense_ffn=1024,
+)
 NPU = NpuConfig()
 
 
-@pytest.mark.parametrize("shape", [LLAMA, OPT, WINDOW], ids=["llama", "opt", "window"])
+@pytest.mark.parametrize("shape", [LLAMA, OPT, WINDOW, LATENT], ids=["llama", "opt", "window", "latent"])
 @pytest.mark.parametrize(("tokens", "context"), [(1, 100), (37, 0)])
 def test_a_step_of_one_request_is_the_step_of_a_built_in_model(shape: Shape, tokens: int, context: int) -> None:
-    job, target = Job(shape, 2, context + tokens, 1), target_of(NPU)
+    job, target = Job(shape, 2, context + tokens, 1), target_of(NPU)._replace(measured=None)
     alone = compile_shape(job, target, tokens)
     mixed = compile_mixed_step(job, target, [Chunk(tokens, context)])
     if shape.positions:  # a table of positions is read by the position there, by its rows here
@@ -55,6 +74,7 @@ def test_a_step_of_one_request_is_the_step_of_a_built_in_model(shape: Shape, tok
     [
         pytest.param(ALTERNATE, "fp16", id="alternate-fp16"),
         pytest.param(DENSE_FIRST, "fp16", id="dense-first-fp16", marks=pytest.mark.slow),
+        pytest.param(LATENT, "fp16", id="latent-fp16", marks=pytest.mark.slow),
         *(pytest.param(one, kv, id=f"{one.name}-{kv}", marks=pytest.mark.slow)
           for one, kv in ((LLAMA, "uniform4"), (LLAMA, "fp16"), (LLAMA, "oaken"), (OPT, "oaken"), (OPT, "fp16"))),
     ],
@@ -64,7 +84,7 @@ def test_times_put_together_are_those_of_whole_steps(shape: Shape, kv: str) -> N
     steps = (
         [(1, context) for context in (5, 63, 64, 200, 311)],
         [(1, 90)] * 3 + [(77, 0)],
-        [(1, 250), (40, 60), (100, 0)],
+        [(1, 250), (40, 60), (103, 0)],
         [(1, 1500), (1, 700)] if shape is ALTERNATE else [(130, 200)],
     )
     for index, chunks in enumerate(steps):
@@ -72,6 +92,13 @@ def test_times_put_together_are_those_of_whole_steps(shape: Shape, kv: str) -> N
         assert abs(check.error) < 0.03, check
     bend = times.linearity(steps[1])
     assert abs(bend) < 0.02 if bend is not None else len(times.kinds) == 2
+
+
+def test_attention_of_each_method_is_simulated() -> None:
+    simulator, widths = Simulator(NPU, LLAMA, 16), ("uniform2", "uniform4", "uniform8", "fp16")
+    cycles = {name: simulator.run([Chunk(1, 1000)], Parts.ATTENTION, 1, kv_storage(name)).cycles for name in METHODS}
+    assert sorted(widths, key=cycles.__getitem__) == list(widths)
+    assert all(cycles["uniform4"] < cycles[name] < cycles["fp16"] for name in ("oaken", "qserve", "atom", "tender"))
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from pyv_npu.cli.main import main
-from pyv_npu.config.shape_file import shape_of
-from toolchain.decoders.config_facts import FAMILIES, from_config, from_facts
+from pyv_npu.config.shape_file import is_shape, shape_of
+from pyv_npu.errors import BadInputError
+from toolchain.decoders.config_facts import FAMILIES, WHOLE, WINDOWED, from_config, from_facts
 from toolchain.decoders.shapes import MODELS
 from toolchain.errors import ModelError
 
@@ -57,7 +58,16 @@ PUBLISHED = {
         671_026_419_200,
     ),
 }  # fmt: skip
-"""Facts of configurations, and parameters as their publishers count them (of DeepSeek V3 without its last module)."""
+"""Facts of configurations, and the parameters that the header of the checkpoint's safetensors has (on its page at
+Hugging Face; of Pythia the table of its README; of DeepSeek V3 without its last module). transformers 5.24 makes
+exactly as many of each, of DeepSeek V3 14,848 less: the biases of its routers are no parameters there."""
+WRITTEN = {
+    "_name_or_path": "", "architectures": None, "chunk_size_feed_forward": 0, "id2label": {"0": "LABEL_0"},
+    "is_encoder_decoder": False, "label2id": {"LABEL_0": 0}, "output_attentions": False, "problem_type": None,
+    "output_hidden_states": False, "return_dict": True, "rope_parameters": {"rope_theta": 1e4, "rope_type": "default"},
+    "transformers_version": "5.24.0", "use_cache": True,
+}  # fmt: skip
+"""Fields that transformers 5 writes of every model."""
 SMALL = {
     "num_hidden_layers": 2, "hidden_size": 256, "intermediate_size": 512, "vocab_size": 1024, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 64,
@@ -67,7 +77,8 @@ SMALL = {
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_are_those_that_were_published(name: str) -> None:
     data, parameters = PUBLISHED[name]
-    assert from_config(data, name, "config.json").parameters == pytest.approx(parameters, rel=1e-3)
+    shape = from_config({**data, **WRITTEN}, name, "config.json")
+    assert shape.parameters == pytest.approx(parameters, rel=1e-3)
 
 
 def test_a_latent_is_what_a_token_takes() -> None:
@@ -136,16 +147,57 @@ def test_serve_takes_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixtu
         ({"hidden_size": None}, "hidden_size: is missing, a llama has it"),
         ({"hidden_act": "sine"}, "hidden_act 'sine': must be one of silu"),
         ({"hidden_act": ["silu"]}, r"hidden_act \['silu'\]: must be one of silu"),
-        ({"num_hidden_layers": 1 << 30}, "layers 1073741824, heads 4: must be at most 1,048,576 heads in all"),
-        ({"num_attention_heads": 1 << 30}, "layers 2, heads 1073741824: must be at most"),
+        ({"num_hidden_layers": 1 << 30},
+         "num_hidden_layers 1073741824, num_attention_heads 4: must be at most 1,048,576 heads in all"),
+        ({"num_attention_heads": 1 << 30},
+         "num_hidden_layers 2, num_attention_heads 1073741824: must be at most"),
         ({"attention_bias": 1}, "attention_bias 1: must be true or false"),
-        ({"num_key_value_heads": 3}, "kv_heads 3: must divide heads 4"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads 3: must divide num_attention_heads 4"),
         ({"num_expert": 4}, "num_expert: not known of model_type llama"),
+        ({"head_dim": None, "hidden_size": 250}, "hidden_size 250: must be a multiple of num_attention_heads 4"),
+        ({"head_dim": 63}, "head_dim 63: must be even"),
+        ({"partial_rotary_factor": 0.4}, "partial_rotary_factor 0.4: makes 25 of the 64 elements of a head: must be"),
+        ({"is_encoder_decoder": True}, "is_encoder_decoder True: must be False of a llama"),
+        ({"model_type": "phi", "qk_layernorm": True}, "qk_layernorm True: must be False of a phi"),
+        ({"model_type": "mistral", "attention_bias": True}, "attention_bias True: must be False of a mistral"),
+        ({"model_type": "mistral", "layer_types": [WINDOWED] * 2}, "sliding_window: is missing, layer_types has"),
+        ({"model_type": "gemma2", "layer_types": [WINDOWED]}, "layer_types: must be 2 of sliding_attention and full_"),
+        ({"model_type": "gemma2", "layer_types": [WHOLE, WINDOWED]}, "layer_types: .* must be in every N-th layer"),
+        ({"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
+         "max_window_layers 1: must be 0, or num_hidden_layers 2 or more"),
     ],
-)
+)  # fmt: skip
 def test_wrong_and_unknown_fields_are_named(change: dict[str, Any], said: str) -> None:
     with pytest.raises(ModelError, match=f"c.json: {said}"):
         from_config({"model_type": "llama", **SMALL, **change}, "c", "c.json")
+
+
+def test_windows_and_partial_rotary_positions_are_read_in_each_form() -> None:
+    def shape(family: str, **more: Any) -> Any:
+        return from_config({"model_type": family, **SMALL, **more}, "c", "c.json")
+
+    kinds = {"layer_types": [WINDOWED, WHOLE]}
+    assert shape("gemma2", sliding_window=64) == shape("gemma2", sliding_window=64, **kinds)
+    assert shape("mistral", sliding_window=64, **kinds).window_every == 2
+    assert shape("mistral", sliding_window=64, layer_types=[WHOLE] * 2).window == 0
+    used = {"use_sliding_window": True, "sliding_window": 64}
+    assert [shape("qwen2", **used, max_window_layers=layers).window for layers in (0, 2)] == [64, 0]
+    rope = {"partial_rotary_factor": 0.5, "rope_type": "default"}
+    assert shape("phi", rope_parameters=rope).rotary == shape("phi", partial_rotary_factor=0.5).rotary == 32
+
+
+def test_a_file_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    text = json.dumps({"model_type": "llama", **SMALL})
+    path.write_text("\ufeff" + text, encoding="utf-8")
+    assert shape_of(str(path)).width == 256
+    path.write_text(text[:-1] + ', "hidden_size": 64}')
+    with pytest.raises(ModelError, match="a decoder: hidden_size: is there twice; drop one"):
+        shape_of(str(path))
+    path.write_text('{"hidden_size": 64}')
+    assert is_shape(str(path))  # by its name: it is no list of commands
+    with pytest.raises(ModelError, match="model_type 'None': must be one of"):
+        shape_of(str(path))
 
 
 def test_a_shape_in_yaml_is_checked_fact_by_fact(tmp_path: Path) -> None:
@@ -154,12 +206,17 @@ def test_a_shape_in_yaml_is_checked_fact_by_fact(tmp_path: Path) -> None:
     for wrong, said in (
         ({"layer": 2}, "layer: no fact of a shape"), ({"tied": 1}, "tied 1: must be true or false"),
         ({"rotary": 3}, "rotary 3: must be even"), ({"vocab": -1}, "vocab -1: must be a whole number"),
+        ({"latent": 8}, "latent 8: says nothing without latent_rotary; give both or none"),
+        ({"dense_layers": 1, "dense_ffn": 8}, "dense_layers 1: says nothing without experts"),
+        ({"positions": 9, "rotary": 8}, "positions 9, rotary 8: no shape has both"),
+        ({"positions": 2}, "positions 2: must be above 2, the rows before position 0"),
     ):  # fmt: skip
         with pytest.raises(ModelError, match=said):
             from_facts(facts | wrong, "m", "m.yaml")
     path = tmp_path / "m.yaml"
-    path.write_text("layers: 2\nwidth: [")
-    with pytest.raises(ModelError, match="no configuration of a decoder"):
-        shape_of(str(path))
+    for text, said in (("layers: 2\nwidth: [", "m.yaml:3: not YAML"), ("layers: 2\nlayers: 3", "layers: given twice")):
+        path.write_text(text)
+        with pytest.raises(BadInputError, match=said):
+            shape_of(str(path))
     with pytest.raises(ModelError, match="layers, width, heads, kv_heads, head_dim, ffn, vocab: must be there"):
         from_facts({}, "m", "m.yaml")

@@ -10,8 +10,8 @@ from npu_device.config import NpuConfig
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.ia import Machine
 from toolchain.backend import Program, compile_layers
-from toolchain.decoders.shapes import OPT_FACTS, Job, Shape
-from toolchain.decoders.step import IDS, POSITION, POSITION_OFFSET, step_graph
+from toolchain.decoders.shapes import LEARNED_OFFSET, OPT_FACTS, Job, Shape
+from toolchain.decoders.step import IDS, POSITION, step_graph
 from toolchain.ir.data_types import NUMPY
 from toolchain.ir.graph import Role
 
@@ -21,7 +21,7 @@ LLAMA = Shape("llama", 2, 64, 4, 2, 16, 96, 160)
 SHAPES = {
     "llama": LLAMA,
     "window": Shape("window", 2, 64, 4, 2, 16, 96, 160, window=4),
-    "opt": Shape("opt", 2, 64, 4, 4, 16, 96, 160, **{**OPT_FACTS, "positions": T_MAX + POSITION_OFFSET}),
+    "opt": Shape("opt", 2, 64, 4, 4, 16, 96, 160, **{**OPT_FACTS, "positions": T_MAX + LEARNED_OFFSET}),
     "mixture": Shape("mixture", 1, 64, 4, 2, 16, 96, 160, experts=4, active=2),
     "qwen3": Shape("qwen3", 2, 64, 4, 2, 16, 96, 160, qk_norm=True, qkv_bias=True),
     "gemma2": Shape("gemma2", 2, 64, 4, 2, 16, 96, 160, activation="GELU_TANH", tied=True, window=4, window_every=2,
@@ -51,7 +51,7 @@ class Numbers:
         shape, tokens = self.shape, ids.shape[1]
         x = self.w["embedding.table"][ids]
         if shape.positions:
-            x = x + self.w["positions.table"][POSITION_OFFSET + first :][:tokens]
+            x = x + self.w["positions.table"][LEARNED_OFFSET + first :][:tokens]
         for layer in range(self.job.layers):
             window = shape.window if layer % shape.window_every == 0 else 0
             made = x + self._attention(f"layer{layer}.attention", x, first, window)
@@ -84,7 +84,7 @@ class Numbers:
             source = self._norm(f"{name}.q_norm", self._product(f"{name}.q_down", normed))
         q_rotary, q_plain = (part.reshape(requests, tokens, heads, -1) for part in
                              np.split(self._product(f"{name}.q", source), [heads * rotary], axis=-1))  # fmt: skip
-        down, cache = self._product(f"{name}.kv_down", normed), self.caches[f"{name}.latent.cache"][:, 0]
+        down, cache = self._product(f"{name}.kv_down", normed), self.caches[f"{name}.0.keys.cache"][:, 0]
         cache[:, first:end, :rotary] = self._rotated(down[:, :, None, :rotary], first)[:, :, 0]
         cache[:, first:end, rotary:] = self._norm(f"{name}.kv_norm", down[..., rotary:])
         latent = cache[:, :end, rotary:]
