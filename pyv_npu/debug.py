@@ -1,6 +1,5 @@
 """A debugger on a platform: the NPU's registers and monitor commands as GDB sees them, and going back in time."""
 
-import copy
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -185,12 +184,8 @@ def latency_text(platform: Platform) -> str:
     if probe is None:
         return "no program is loaded"
     from npu_device.trace.records import batch_of  # it imports NumPy, which a debugger needs for this alone
-    from pyv_npu.observe.latency.table import Latency
 
-    stamps = copy.deepcopy(probe.stamps)
-    stamps.events(batch_of(platform.events.mark().pending))
-    made = Latency(stamps.accepted(), probe.recorder.rejected, probe.t0_source, lost=stamps.overwritten)
-    result = made.to_json()
+    result = probe.latency_at(batch_of(platform.events.mark().pending)).to_json()
     if result is None:
         return "nothing was submitted yet"
     lines = [f"{'core cycles':18} {'n':>7} {'P50':>8} {'P95':>8} {'max':>8}"]

@@ -291,7 +291,7 @@ class Platform:
 
             self._probe = LatencyProbe(self, self.program, self._arrivals)
             if self.interrupts.external is not None:
-                self._probe.stamps.external(*self.interrupts.external)
+                self._probe.external(*self.interrupts.external)
 
     # -- running -----------------------------------------------------------------------------------------------
 
@@ -315,11 +315,11 @@ class Platform:
 
     def completion_order(self) -> dict[int, tuple[int, int]]:
         """Stream -> how many commands are complete, and a fingerprint of the order in which they ended."""
-        return {} if self._probe is None else self._probe.stamps.completion_order()
+        return {} if self._probe is None else self._probe.completion_order()
 
     def is_status(self, address: int) -> bool:
         """Check whether a command has asked for its status word at `address`."""
-        return self._probe is not None and self._probe.stamps.is_status(address)
+        return self._probe is not None and self._probe.is_status(address)
 
     def run(self, until: int | None = None) -> Stop:
         """Run to the end of the program, or until the hart reaches cycle `until`, or a limit of the configuration.

@@ -27,6 +27,7 @@ from pyv_ext.machine import functions
 from pyv_native.compiler import Compiler
 from pyv_native.loader import NativeCode
 from pyv_npu.__main__ import YOUNG
+from pyv_npu.observe.latency import recorder
 
 settings.register_profile("thorough", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=100)
 settings.register_profile("repeatable", settings.get_profile("thorough"), max_examples=20)
@@ -53,6 +54,7 @@ def compiled_texts() -> Iterator[dict[str, str]]:
         patch.setattr(Compiler, "load_cached", checked)
         patch.setattr(engine, "READY", engine.WARM_UP)  # as the text of the interpreter is made, whatever is ready
         patch.setattr(functions, "CHECKED", True)
+        patch.setattr(recorder, "CHECKED", True)
         patch.setattr(machine, "CHECKED", True)  # the checked build, but for processes that tests start
         yield texts
 

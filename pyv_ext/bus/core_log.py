@@ -1,15 +1,33 @@
 """Core log of a machine for observers in Python (`pyv_ext.machine.log`)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
 from typing import Any
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.machine.state import SUBMIT_FUNCTIONS, LogKind
+from pyv_native.intrinsics import address_of
 
 CoreRow = tuple[int, int, int, int, int, int]
 """start, cycles, pc, address, value, kind: as in `pyv_ext.machine.state.CoreRecord`."""
 ROW = Struct("<qqIIIB3x")
+
+
+class CoreChunk:
+    """Records of the core log, an iterable of rows, until the observers that get it return."""
+
+    def __init__(self, data: memoryview) -> None:
+        """`data`: room for records, the first `count` of which are the chunk."""
+        self._data = data
+        self.address = address_of(data)
+        """Host address of the first record."""
+        self.count = 0
+
+    def __iter__(self) -> Iterator[CoreRow]:
+        return ROW.iter_unpack(self._data[: ROW.size * self.count])
+
+    def __len__(self) -> int:
+        return self.count
 
 
 class CoreLog:
@@ -19,11 +37,11 @@ class CoreLog:
         """`machine`: view of the root record; `mark_return(address)` lets the return of submit functions be logged."""
         self._machine = machine
         self._mark_return = mark_return
-        self._bytes = machine.log.reserved()
-        self._observers: list[Callable[[Iterable[CoreRow]], None]] = []
+        self._chunk = CoreChunk(machine.log.reserved())
+        self._observers: list[Callable[[CoreChunk], None]] = []
 
     def subscribe(
-        self, observer: Callable[[Iterable[CoreRow]], None], kinds: Iterable[LogKind] = (), *, at_once: bool = False
+        self, observer: Callable[[CoreChunk], None], kinds: Iterable[LogKind] = (), *, at_once: bool = False
     ) -> None:
         """Pass each later chunk to `observer`; `kinds` are logged from now on, with those of other observers.
 
@@ -36,7 +54,7 @@ class CoreLog:
         self._machine.always |= _bits(kinds)
         self._machine.kinds |= self._machine.always
 
-    def unsubscribe(self, observer: Callable[[Iterable[CoreRow]], None]) -> None:
+    def unsubscribe(self, observer: Callable[[CoreChunk], None]) -> None:
         """Undo one `subscribe`; kinds stay on."""
         self.read()
         self._observers.remove(observer)
@@ -74,9 +92,9 @@ class CoreLog:
         count = self._machine.logged
         if count:
             self._machine.logged = 0
-            rows = tuple(ROW.iter_unpack(self._bytes[: ROW.size * count]))
+            self._chunk.count = count
             for observer in self._observers:
-                observer(rows)
+                observer(self._chunk)
         return 0
 
 

@@ -45,7 +45,7 @@ class FaultedRuns:
         self._platform = platform
         self._program = platform.program
         self._injection: Injection = platform.injection
-        self._stamps = platform.latency.stamps
+        self._probe = platform.latency
         self.points: dict[Point, list[int]] = {}
         """At which cycles faults may act."""
         self._saved = [self._save()]
@@ -109,7 +109,7 @@ class FaultedRuns:
 
     def _past(self) -> tuple[int, frozenset[int], tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
         """Return evidence that is not part of the machine's state: interrupts, status lines, output ranges."""
-        return self._injection.interrupts, self._stamps.status_lines, self._platform.outputs.covered()
+        return self._injection.interrupts, self._probe.status_lines, self._platform.outputs.covered()
 
     def _restore(self, saved: _Saved) -> None:
         self._injection.arm(())

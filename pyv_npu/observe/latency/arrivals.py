@@ -125,17 +125,19 @@ def install(config: Config, program: Program, bus: Bus) -> list[int]:
     return arrivals
 
 
-def assign(submissions: "Submissions", refused: "Table", epoch: int, distances: Sequence[int]) -> "Submissions":
-    """The submissions with their t_arr. The i-th to begin from the epoch on serves arrival i; `refused` holds t0 of
-    those that were turned away, which served theirs too. An epoch of 0: the program never got ready.
+def assign(submissions: "Submissions", evidence: "Table", epoch: int, distances: Sequence[int]) -> "Submissions":
+    """The submissions with their t_arr. The i-th to begin from the epoch on serves arrival i; `evidence` holds t0
+    of those that were given up, which served theirs too. An epoch of 0: the program never got ready.
     """
     if not (distances and epoch and len(submissions)):
         return submissions
     import numpy as np
 
     from pyv_npu.observe.latency.rows import COLUMN, NONE, Submissions
+    from pyv_npu.observe.latency.state import REFUSAL
 
-    begins = np.concatenate([submissions.column("t0"), *refused.columns()])
+    kind, t0, *_ = evidence.columns()
+    begins = np.concatenate([submissions.column("t0"), t0[kind == REFUSAL]])
     which = np.arange(len(begins))
     which[len(submissions) :] = NONE
     order = np.lexsort((which, begins))

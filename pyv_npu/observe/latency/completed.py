@@ -1,39 +1,36 @@
-"""Stamps and reasons of submissions, in bulk, from what the stamp book has noted (docs/latency.md)."""
+"""Stamps and reasons of submissions, in bulk, from what the recorder has noted (docs/latency.md)."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_device.trace.events import What
-from npu_device.trace.records import Batch
-from npu_device.trace.spans import among, first_begins
 from pyv_npu.observe.latency.rows import COLUMN, NONE, Reason
 from pyv_npu.observe.latency.spilled import Table
+from pyv_npu.observe.latency.state import EXTERNAL_LEVEL, HANDLER_START, LOOK, TICKET_LOOK
 
 Integers = NDArray[np.int64]
 
-_STAMPING = among((What.ACCEPT, What.DONE, What.ERROR))
 _NEVER = np.iinfo(np.int64).max
-
-
-def stamping(batch: Batch) -> Batch:
-    """The event records that stamp a submission."""
-    return batch[_STAMPING[batch["what"]] | first_begins(batch)]
 
 
 class Evidence:
     """Notes besides the rows, ready to complete them."""
 
-    def __init__(self, validate: int, external: Table, handlers: Table, seen_all: Table, seen_one: Table) -> None:
-        """Columns as in `StampBook`; rows that come later are not seen."""
+    def __init__(self, validate: int, evidence: Table) -> None:
+        """`evidence`: of a recorder; rows that come later are not seen."""
         self._validate = validate
-        self._changes, level = external.columns()
+        kind, *columns = evidence.columns()
+
+        def rows_of(wanted: int) -> list[Integers]:
+            return [column[kind == wanted] for column in columns]
+
+        self._changes, level, _ = rows_of(EXTERNAL_LEVEL)
         self._up = np.append(level != 0, False)
         self._rises = np.flatnonzero(level)
-        (self._handlers,) = handlers.columns()
-        looks, ends = seen_all.columns()
+        self._handlers, *_ = rows_of(HANDLER_START)
+        looks, ends, _ = rows_of(LOOK)
         order = np.argsort(looks, kind="stable")  # of registers and of CSRs
         self._looks, self._ends = looks[order], ends[order]
-        tickets, looks, ends = seen_one.columns()
+        looks, ends, tickets = rows_of(TICKET_LOOK)
         order = np.lexsort((looks, tickets))
         self._tickets, self._ticket_ends = tickets[order], ends[order]
         self._names = self._tickets[np.diff(self._tickets, prepend=NONE) != 0]  # np.unique would import numpy.ma

@@ -1,37 +1,35 @@
 """The latency probe of one platform: reads the core log and the events of the NPU, disturbs none of them."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from npu_device.abi.descriptor import STATUS_OFFSET
 from npu_device.abi.instructions import CSRS
-from npu_device.abi.memory_map import NPU_WINDOW
 from npu_device.abi.registers import REGISTERS
 from npu_device.device import NpuDevice
 from npu_device.trace.stream import EventStream
 from pyv_ext.bus.bus import Bus, WatchedLoad
-from pyv_ext.bus.core_log import CoreRow
+from pyv_ext.bus.core_log import CoreChunk
 from pyv_ext.elf import Program
 from pyv_ext.engines.engine import Engine
 from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_ext.timing import CoreTiming
-from pyv_native.state import WORD32, Fields, inside
+from pyv_native.state import WORD64, Fields
 from pyv_npu.config import Config
 from pyv_npu.observe.latency import submit_functions
 from pyv_npu.observe.latency.arrivals import SYMBOL, assign
 from pyv_npu.observe.latency.recorder import Recorder
-from pyv_npu.observe.latency.rows import COLUMN, Rows
-from pyv_npu.observe.latency.stamps import STATUS_WORD, StampBook
+from pyv_npu.observe.latency.state import EXTERNAL_LEVEL, LINE, TICKET_LOOK
+from pyv_npu.observe.latency.submissions import DOORBELL, FLAGS, WRITE_STATUS
 from pyv_npu.observe.latency.table import Latency
 
+if TYPE_CHECKING:
+    from npu_device.trace.records import Batch
+
 _OFFSET = {register.name: register.offset for register in REGISTERS}
-_DOORBELL, _HEAD = _OFFSET["DOORBELL"], _OFFSET["QUEUE_HEAD"]
-_TICKET_SEL, _TICKET_STATUS = _OFFSET["TICKET_SEL"], _OFFSET["TICKET_STATUS"]
-_COMPLETED, _IRQ_STATUS = _OFFSET["COMPLETED"], _OFFSET["IRQ_STATUS"]
 _CSR_OFFSET = {entry.address: _OFFSET[entry.register] for entry in CSRS}
-_DONE_OR_ERROR = 0b11
 _INSIDE = (LogKind.STORES, LogKind.FENCE, LogKind.LOAD, LogKind.STORE, LogKind.TRAP, LogKind.MRET)
-_TICKET_DONE = 3
 
 
 class Probed(Protocol):
@@ -52,118 +50,131 @@ class Probed(Protocol):
 
 
 class LatencyProbe:
-    """Collects the submissions of one run. The platform calls it for custom instructions and CSRs."""
+    """Collects the submissions of one run. The platform calls it for custom instructions and CSRs.
+
+    Without submit functions the core is followed from where the program first uses the NPU.
+    """
 
     def __init__(self, platform: Probed, program: Program, arrivals: Sequence[int] = ()) -> None:
         """`arrivals`: distances that were written to the program's table, see `arrivals.install`."""
         functions = submit_functions(program)
         self.t0_source = "symbol" if functions else "first_store"
-        self._bus = platform.bus
-        self._events = platform.events
-        self._timing = platform.timing
+        self._bus, self._npu, self._events = platform.bus, platform.npu, platform.events
+        self._issue, self._validate = platform.timing.custom, platform.config.npu.frontend.validate
         self._arrivals = tuple(arrivals)
         self._epoch = program.symbols[SYMBOL].address if arrivals else 0
-        self._completed = 0
-        self._selected = 0
-        self._rows = Rows()
-        self.stamps = StampBook(self._rows, platform.config.npu.frontend.validate)
-        self._npu, self._log = platform.bus.log(platform.npu), platform.bus.clock.log
-        self._look = min(1 + platform.timing.mmio_one_way, platform.timing.mmio_read) - 1
-        """Cycles from the begin of a load to the cycle in which it reads the register."""
+        self._named = bool(functions)
+        self._status_lines: set[int] = set()
+        base, self._log = platform.bus.log(platform.npu), platform.bus.clock.log
+        one_way = platform.bus.timing.mmio_one_way
         self.recorder = Recorder(
-            platform.bus, platform.npu, functions, self._rows, self.stamps, self._accessed, self._committed
-        )
-        self._log.follow_submissions(functions, _INSIDE, self._npu + _DOORBELL)
+            {
+                "npu": base, "one_way": one_way, "named": self._named,
+                "ring_size": platform.config.npu.queue.size,
+                "look": min(1 + platform.timing.mmio_one_way, platform.timing.mmio_read) - 1,
+            },
+            [address for address, prebuilt in functions.items() if prebuilt],
+            self._descriptor_flags,
+            platform.events.flush,
+        )  # fmt: skip
+        self._log.follow_submissions(functions, _INSIDE, base + DOORBELL)
         for function in functions:
             platform.engine.mark(function)
-        self._log.subscribe(self.recorder.read, (LogKind.HANDLER, LogKind.LINES))
+        self._log.subscribe(self._read, (LogKind.HANDLER, LogKind.LINES))
         platform.bus.watchers.append(self._watched)
-        platform.events.subscribe(self.stamps.events)
+        platform.events.subscribe(self.recorder.events)
 
     def result(self, warmup: int = 0) -> Latency:
-        """Return the latency so far; call it when the run is over."""
+        """Everything so far; call it when the run is over."""
         self._log.read()
         self.recorder.close()
-        accepted = self.stamps.accepted()
+        return self._latency(self.recorder, warmup)
+
+    def _latency(self, recorder: Recorder, warmup: int = 0) -> Latency:
+        accepted = recorder.accepted(self._validate)
         if self._arrivals:
             epoch = int.from_bytes(self._bus.peek(self._epoch, 4) or b"", "little")
-            accepted = assign(accepted, self.recorder.refused, epoch, self._arrivals)
-        submissions = accepted if self._rows.accepted else None
-        return Latency(submissions, self.recorder.rejected, self.t0_source, warmup, self.stamps.overwritten)
+            accepted = assign(accepted, recorder.evidence(), epoch, self._arrivals)
+        submissions = accepted if accepted else None
+        return Latency(submissions, recorder.rejected, self.t0_source, warmup, recorder.overwritten)
+
+    def latency_at(self, pending: "Batch") -> Latency:
+        """Everything so far, and what events say that are not handed over yet; the run goes on."""
+        recorder = self.recorder.copy()
+        recorder.events(pending)
+        return self._latency(recorder)
+
+    def completion_order(self) -> dict[int, tuple[int, int]]:
+        """Stream -> how many commands are complete, and a fingerprint of the order in which they ended."""
+        return self.recorder.completion_order()
+
+    def is_status(self, address: int) -> bool:
+        """Check whether a descriptor that asked for write-back has its status word at `address`."""
+        return address - STATUS_OFFSET in self._status_lines
+
+    @property
+    def status_lines(self) -> frozenset[int]:
+        """Addresses of the descriptors that asked for write-back."""
+        return frozenset(self._status_lines)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return the state of a snapshot."""
+        """State for a snapshot."""
         self._log.read()
         return {
-            "completed": self._completed,
-            "selected": self._selected,
-            "rows": self._rows.state(),
-            "stamps": self.stamps.state(),
+            "status_lines": sorted(self._status_lines),
+            "handed_over": bool(self._bus.clock.machine.handed_over),
             "recorder": self.recorder.state(),
         }
 
     def load_state(self, state: Any) -> None:
-        """Take on a state; bus and engine have taken on theirs."""
-        fields = Fields(state, "completed", "selected", "rows", "stamps", "recorder")
-        self._completed, self._selected = (fields.integer(name, 0, WORD32) for name in ("completed", "selected"))
-        fields.load("rows", self._rows)
-        fields.load("stamps", self.stamps)
+        """Restore a state; bus and engine have restored theirs."""
+        fields = Fields(state, "status_lines", "handed_over", "recorder")
+        self._status_lines = set(fields.integers("status_lines", 0, WORD64))
         fields.load("recorder", self.recorder)
-        with inside("rows"):
-            self._rows.collect()
+        recorder = self.recorder
+        self._log.restore(recorder.following, fields.flag("handed_over"), recorder.depth, recorder.calls)
 
     # -- listeners ---------------------------------------------------------------------------------------------
+
+    def _read(self, chunk: CoreChunk) -> None:
+        """Read a chunk of the core log."""
+        if self._npu.used:
+            ring = self._npu.ring
+            self.recorder.set_ring(ring.base, ring.size, ring.tail)
+        self.recorder.read(chunk)
 
     def custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
         """The NPU answered a custom instruction."""
         self._log.read()
-        self.recorder.use(operands.now)
+        recorder = self.recorder
+        if not self._named and not recorder.following:
+            self._log.follow()
+            recorder.follow(operands.now)
         if name == "ENQCMD_T":
-            self.recorder.enqcmd(operands, outcome, self._timing.custom)
+            if recorder.enqcmd(operands, outcome, self._issue):
+                self._bus.clock.machine.handed_over = True
         elif name == "TWAIT" and isinstance(outcome, Value):
-            self.stamps.saw_ticket(operands.rs1, operands.now, operands.now + 1 + outcome.cycles)
+            recorder.note(TICKET_LOOK, operands.now, operands.now + 1 + outcome.cycles, operands.rs1)
 
     def csr_read(self, address: int, value: int, now: int) -> None:
         """A CSR of the NPU was read in the last cycle of the instruction."""
-        self._completions_read(_CSR_OFFSET[address], value, now, now + 1)
+        self.recorder.see_register(_CSR_OFFSET[address], value, now, now + 1)
 
-    def _committed(self, row: int, index: int | None, irq: bool, write_status: bool) -> None:
-        if self.stamps.expects(index):  # after a reset entries count from 0 again: hear of those before it first
-            self._events.flush()
-        if write_status:
-            self._bus.watch(self._rows.data[row + COLUMN["descriptor"]])
-        self.stamps.commit(row, index, irq, write_status)
+    def external(self, cycle: int, level: bool) -> None:
+        """MEIP of mip changed at the start of `cycle`."""
+        self.recorder.note(EXTERNAL_LEVEL, cycle, level)
 
-    def _accessed(self, row: CoreRow) -> None:
-        """A register of a device was accessed."""
-        start, cycles, pc, address, value, kind = row
-        offset, end, look = address - self._npu, start + cycles, start + self._look
-        if not 0 <= offset < NPU_WINDOW:
-            return
-        if kind == LogKind.STORE:
-            if offset == _DOORBELL:
-                self.recorder.doorbell(start, end, value, pc)
-            elif offset == _TICKET_SEL:
-                self._selected = value
-            else:
-                self.recorder.control()
-        elif offset == _HEAD:
-            self.recorder.head_read(start, value)
-        elif offset != _TICKET_STATUS:
-            self._completions_read(offset, value, look, end)
-        elif value & 0xFF >= _TICKET_DONE:
-            self.stamps.saw_ticket(self._selected, look, end)
-
-    def _completions_read(self, offset: int, value: int, look: int, end: int) -> None:
-        """A register that shows completions was read: it tells something when it has changed."""
-        if offset == _COMPLETED and value != self._completed:
-            self._completed = value
-            self.stamps.saw_all(look, end)
-        elif offset == _IRQ_STATUS and value & _DONE_OR_ERROR:
-            self.stamps.saw_all(look, end)
+    def _descriptor_flags(self, descriptor: int) -> int:
+        """Flags word of a descriptor that leaves the core."""
+        content = self._bus.peek(descriptor + FLAGS, 4)
+        flags = 0 if content is None else int.from_bytes(content, "little")
+        if flags & WRITE_STATUS:
+            self._bus.watch(descriptor)
+            self._status_lines.add(descriptor)
+        return flags
 
     def _watched(self, load: WatchedLoad) -> None:
-        if load.value and load.address % 64 == STATUS_WORD:
-            self.stamps.saw_status_word(load.address - STATUS_WORD, load.end)
+        if load.value and load.address % LINE == STATUS_OFFSET:
+            self.recorder.see_status_word(load.address - STATUS_OFFSET, load.end)

@@ -1,384 +1,388 @@
-"""The core's side of the latency probe: turns instructions, doorbells and ENQCMD_T into submissions.
+"""The latency recorder: submissions from the core log and the event stream (docs/latency.md).
 
-It reads the core log, which has stores, fences, accesses of devices and traps only while a submission is under way (or,
-when the program has no submit symbols, from where it first uses the NPU, which it must enable before a submission).
+Functions of the native subset act on one buffer (`state`), which grows between calls.
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from functools import cache
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
-from npu_device.abi.descriptor import PARTS, WORDS
 from npu_device.abi.errors import ReturnCode
-from pyv_ext.bus.bus import Bus
-from pyv_ext.bus.core_log import CoreRow
-from pyv_ext.machine.log import EXTERNAL
-from pyv_ext.machine.state import MEIP, SUBMIT_FUNCTIONS, LogKind
+from npu_device.reservation.state import STREAMS
+from pyv_ext.bus.core_log import CoreChunk
+from pyv_ext.machine.state import LOG
 from pyv_ext.protocols import Operands, Outcome, Stall, Value
-from pyv_native.state import LATEST, Fields, inside
-from pyv_npu.observe.latency.rows import COLUMN, REASONS, Rows
+from pyv_native.arena import Arena
+from pyv_native.emitter import Definition
+from pyv_native.module import Linkage, NativeModule, interpreted
+from pyv_native.records import WORD, ListOf, Scalar, layout
+from pyv_native.state import LATEST, Fields, StateError, inside
+from pyv_npu.observe.latency import completions, submissions
+from pyv_npu.observe.latency.completions import ACCEPTED, CHUNK, COMPACTION, HOLDERS, NEXT_COMMIT, SLOT, STREAM
+from pyv_npu.observe.latency.rows import NONE, WIDTH, Submissions
 from pyv_npu.observe.latency.spilled import Table, packed, unpacked
-from pyv_npu.observe.latency.stamps import StampBook
-from pyv_npu.observe.latency.steps import CORE_REASONS, DEVICE, FENCE, LINE, MASK, Question, Record, StepLog, Window
+from pyv_npu.observe.latency.state import EVIDENCE_WORDS, LINES, MASK, NOTE_WORDS, PERIOD_WORDS, SPARE, Tracker, Window
+from pyv_npu.observe.latency.submissions import ACCEPTED_TICKET, GIVEN_UP, HANDED_OVER, REFUSED, STALLED
 
-_FLAGS = next(word.offset for word in WORDS if word.name == "flags")
-_BITS = {part.name: part.low for part in PARTS if part.word == "flags"}
-_STREAM = _BITS["stream"]
-_T0, _T1 = COLUMN["t0"], COLUMN["t1"]
-_FIRST, _LAST = REASONS.start, REASONS.start + CORE_REASONS
-_IRQ, _WRITE_STATUS = 1 << _BITS["irq"], 1 << _BITS["write_status"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-_NUMBERS = ("depth", "serial", "since", "tail", "rung")
-_BOOLEANS = ("stalled", "following")
-"""Attributes of a recorder, for a snapshot."""
+    from npu_device.trace.records import Batch
+    from pyv_npu.observe.latency.rows import Integers
+
+CHECKED = False
+"""Whether compiled code has the checks of the checked build; tests set it."""
+FUNCTIONS: tuple[Definition, ...] = (
+    submissions.begin_tracking, submissions.follow, submissions.read_log, submissions.submit, submissions.give_up,
+    submissions.see_register, completions.read_events, completions.see_status_word, completions.note,
+)  # fmt: skip
+LINKAGE = Linkage(submissions.descriptor_flags, submissions.flush_events)
+Calls = Mapping[Definition, Callable[..., int]]
+
+_SETTINGS = (
+    "npu", "one_way", "look", "named", "ring_base", "ring_size", "ring_tail", "room", "note_room", "full_lines", "lines"
+)  # fmt: skip
+_FIELDS = layout(Tracker).fields
+_NUMBERS = [name for name, (_, shape, _) in _FIELDS.items() if isinstance(shape, Scalar) and name not in _SETTINGS]
+_TABLES = {"keys": "rows", "line_keys": "line_starts"}
+"""Hash tables: their keys, and values."""
+_SPILLED = ("finished", "evidence")
+_LISTS = [
+    name for name, (_, shape, _) in _FIELDS.items()
+    if isinstance(shape, ListOf) and name not in (*_TABLES.values(), *_SPILLED, "prebuilt")
+]  # fmt: skip
+_WIDTHS = {
+    "slots": SLOT, "periods": PERIOD_WORDS, "notes": NOTE_WORDS, "windows": layout(Window).size // WORD
+} | dict.fromkeys(_TABLES, 2)  # fmt: skip
+_FIRST_COMMIT, _COMMITS = (layout(Window).fields[name].offset // WORD for name in ("first_commit", "commits"))
+_MIN_ROWS = 64
 
 
-class Ring(Protocol):
-    """View of the device's ring for the recorder."""
-
-    base: int
-    size: int
-    tail: int
+@cache
+def _interpreted_calls() -> Calls:
+    return {function: interpreted(function, Tracker) for function in FUNCTIONS}
 
 
-class HasRing(Protocol):
-    """A device, which makes its ring when it is first used."""
-
-    @property
-    def ring(self) -> Ring: ...
+@cache
+def _compiled_calls(checked: bool) -> Calls:
+    module = NativeModule(FUNCTIONS, Tracker, linkage=LINKAGE, checked=checked)
+    return {function: module.entry(function) for function in FUNCTIONS}
 
 
 class Recorder:
-    """Follows one hart. `committed` is called for each submission as it leaves the core."""
+    """Submissions of one hart to one device. CPython executes the functions until the first submission."""
 
     def __init__(
         self,
-        bus: Bus,
-        device: HasRing,
-        functions: Mapping[int, bool],
-        rows: Rows,
-        stamps: StampBook,
-        accessed: Callable[[CoreRow], None],
-        committed: Callable[[int, int | None, bool, bool], None],
+        settings: Mapping[str, int],
+        prebuilt: Iterable[int],
+        descriptor_flags: Callable[[int], int],
+        flush_events: Callable[[], None],
     ) -> None:
-        """`functions`: entry -> whether the descriptor is prebuilt; empty when the program has no submit symbols.
-        `rows`: where submissions are written. `stamps` gets handlers and MEIP. `accessed` is called with each access of
-        a device. `committed(row, index in the ring or None, asks for an interrupt, asks for its status word)`.
+        """`settings`: the fields npu, one_way, look, named, ring_size of `Tracker`. `prebuilt`: submit functions whose
+        descriptors are in memory already. `descriptor_flags(address)`: flags word of a descriptor that leaves the core.
+        `flush_events()`: lets `events` read all events so far."""
+        self._settings, self._prebuilt = settings, list(prebuilt)
+        self._descriptor_flags, self._flush_events = descriptor_flags, flush_events
+        self._calls = _interpreted_calls()
+        self._rows, self._evidence = Table(WIDTH, CHUNK * WIDTH // 2), Table(EVIDENCE_WORDS)
+        self._ring = 0, settings["ring_size"], 0
+        self._nesting = 0
+        blank = Arena(Tracker)
+        self._build({name: getattr(blank.root, name) for name in _NUMBERS} | dict.fromkeys(_LISTS, array("q")))
+        if not settings["named"]:
+            self._call(submissions.begin_tracking)
 
-        Without symbols submissions are followed from where the program first uses the NPU.
-        """
-        self.rejected = 0
-        """Submissions that were given up: refused, and not tried again."""
-        self.refused = Table(1)
-        """Begins of those that began in a submit function."""
-        self._bus = bus
-        self._one_way = bus.timing.mmio_one_way
-        self._machine = bus.clock.machine
-        self._device = device
-        self._functions = functions
-        self._rows = rows
-        self._stamps = stamps
-        self._accessed = accessed
-        self._committed = committed
-        self._log = StepLog()
-        self._notes: list[Record] = []
-        """Stores, fences and accesses since cycle `_since`, up to which the log is complete."""
-        self._since = 0
-        self._following = False
-        self._depth = 0
-        self._serial = 0
-        self._stack: list[Window] = []
-        self._pending: list[Window] = []
-        """Windows that filled ring slots and returned: their doorbell is still to come."""
-        self._carried: Window | None = None
-        """A window that was refused and returned: the next attempt on the same descriptor continues it."""
-        self._tail = 0
-        self._rung = 0
-        """When the last doorbell arrives; before that the device's tail is older than ours."""
-        self._stalled = False
-        self._issued = (0, 0)
-        """Start of the ENQCMD_T being executed, and when the device has it."""
-        if not functions:
-            self._stack.append(Window(serial=0, t0=None))
+    # -- the buffer --------------------------------------------------------------------------------------------
+
+    def _build(self, values: Mapping[str, Any]) -> None:
+        """Make the buffer, with room for the next call, from numbers and lists of integers."""
+        base, size, tail = self._ring
+        rows = max(_MIN_ROWS, 2 * (len(values["slots"]) // SLOT), 2 * size + 4)
+        windows = len(values["windows"]) // _WIDTHS["windows"]
+        if len(values["spare"]) < SPARE:
+            windows += 2 * SPARE
+        notes = 2 * (SPARE + max(len(values["notes"]) // NOTE_WORDS, len(values["periods"]) // PERIOD_WORDS))
+        lines = min(LINES, 1 << (2 * (SPARE + len(values["line_keys"]) // 2)).bit_length())
+        capacities = {
+            "windows": windows, "spare": windows, "stack": windows, "pending": windows, "slots": rows * SLOT,
+            "free": rows, "tight": rows, "order": 2 * rows + COMPACTION, "finished": CHUNK * WIDTH,
+            "evidence": EVIDENCE_WORDS * (CHUNK + 4 * LOG + windows), "keys": 1 << (4 * rows).bit_length(),
+            "line_keys": lines, "periods": PERIOD_WORDS * notes, "notes": NOTE_WORDS * notes,
+        }  # fmt: skip
+        capacities |= {values_name: capacities[name] for name, values_name in _TABLES.items()}
+        arena = self._arena = Arena(Tracker, capacities)
+        for declaration, call in (
+            (submissions.descriptor_flags, self._on_descriptor), (submissions.flush_events, self._on_flush)
+        ):  # fmt: skip
+            arena.link_callback(LINKAGE.slots[declaration], declaration, call)
+        root = self._root = arena.root
+        for name, value in (dict(self._settings) | {name: values[name] for name in _NUMBERS}).items():
+            setattr(root, name, value)
+        root.ring_base, root.ring_size, root.ring_tail = base, size, tail
+        root.room, root.note_room = rows * SLOT, notes
+        root.prebuilt.fill(self._prebuilt)
+        indices = array("q", range(len(values["windows"]) // _WIDTHS["windows"], windows))
+        for name, content in values.items():
+            if name in _LISTS and name not in _TABLES:
+                numbers = content + indices if name == "spare" else content
+                view = getattr(root, name)
+                view.reserved()[: len(numbers) * WORD] = numbers.tobytes()
+                if name != "windows" and not view.shape.fixed:
+                    view.resize(len(numbers))
+        root.windows.resize(windows)
+        for name in (*_TABLES, *_TABLES.values()):
+            getattr(root, name).resize(capacities[name])
+        for key, row in _pairs(values["keys"]):
+            completions.put_row(root, key, row)
+        for key, start in _pairs(values["line_keys"]):
+            if submissions.is_known(root, key >> submissions.LINE_BITS):
+                submissions.note_line(root, key, start)
+
+    def _values(self) -> dict[str, Any]:
+        """Numbers and lists of the buffer, without finished rows and evidence, which are spilled."""
+        self._spill()
+        root = self._root
+        values: dict[str, Any] = {name: getattr(root, name) for name in _NUMBERS}
+        for name in _LISTS:
+            view = getattr(root, name)
+            values[name] = array("q", bytes(view.reserved()[: len(view) * view.shape.item.size]))
+            if name in _TABLES:
+                content = array("q", bytes(getattr(root, _TABLES[name]).reserved()))
+                pairs = (pair for pair in zip(values[name], content, strict=True) if pair[0])
+                values[name] = array("q", chain.from_iterable(pairs))
+        return values
+
+    def _call(self, function: Definition, *arguments: int) -> int:
+        self._nesting += 1
+        try:
+            result = self._calls[function](self._arena, *arguments)
+        finally:
+            self._nesting -= 1
+        if result & submissions.CROWDED and not self._nesting:  # the buffer stays while native code is under way
+            self._spill()
+            if completions.crowded(self._root):
+                self._build(self._values())
+        return result
+
+    def _spill(self) -> None:
+        """Move finished rows and evidence out of the buffer."""
+        for name, table in (("finished", self._rows), ("evidence", self._evidence)):
+            view = getattr(self._root, name)
+            if len(view):
+                table.extend(array("q", bytes(view.reserved()[: len(view) * WORD])))
+                view.clear()
+
+    def _on_descriptor(self, descriptor: int) -> int:
+        if self._calls is _interpreted_calls():
+            self._calls = _compiled_calls(CHECKED)
+        return self._descriptor_flags(descriptor)
+
+    def _on_flush(self) -> int:
+        self._flush_events()
+        return 0
+
+    # -- what has happened -------------------------------------------------------------------------------------
+
+    def set_ring(self, base: int, size: int, tail: int) -> None:
+        """Ring of the device as it is at the next call."""
+        root = self._root
+        root.ring_base, root.ring_tail = base, tail
+        if root.ring_size != size:
+            self._ring = base, size, tail
+            self._build(self._values())
+
+    def read(self, chunk: CoreChunk) -> None:
+        """Read a chunk of the core log."""
+        self._call(submissions.read_log, chunk.address, chunk.count)
+
+    def events(self, batch: "Batch") -> None:
+        """Read a batch of event records."""
+        if len(batch):
+            self._call(completions.read_events, batch.__array_interface__["data"][0], len(batch))
 
     @property
-    def _ring(self) -> Ring:
-        return self._device.ring
+    def following(self) -> bool:
+        """True while the core is followed."""
+        return bool(self._root.following)
 
-    # -- windows -----------------------------------------------------------------------------------------------
+    def follow(self, now: int) -> None:
+        """Begin to follow the core."""
+        self._call(submissions.follow, now)
 
-    def read(self, rows: Iterable[CoreRow]) -> None:
-        """Read a chunk of the core log."""
-        for row in rows:
-            start, cycles, _, address, value, kind = row
-            if kind == LogKind.STORES:
-                self._notes.append((start, address, cycles))
-                if self._stack:
-                    self._stack[-1].store(start, address)
-            elif kind == LogKind.FENCE:
-                self._notes.append((start, FENCE, cycles))
-            elif kind == LogKind.LOAD or kind == LogKind.STORE:
-                if not self._following and not self._functions:
-                    self._follow(start)
-                if self._following:
-                    self._notes.append((start, DEVICE, cycles))
-                self._accessed(row)
-            elif kind == LogKind.ENTER:
-                self._enter(row)
-            elif kind == LogKind.RETURN:
-                self._return(row)
-            elif kind == LogKind.TRAP or kind == LogKind.HANDLER:
-                if kind == LogKind.TRAP:
-                    self._explain_until(start)
-                    self._depth += 1
-                if value == EXTERNAL:
-                    self._stamps.handler(start + cycles)
-            elif kind == LogKind.LINES and address & MEIP:
-                self._stamps.external(start, value & MEIP != 0)
-            elif kind == LogKind.MRET:
-                self._explain_until(start + cycles)
-                self._depth = max(self._depth - 1, 0)
-
-    def use(self, now: int) -> None:
-        """A custom instruction uses the NPU in cycle `now`."""
-        if not self._following and not self._functions:
-            self._bus.clock.log.follow()
-            self._follow(now)
-
-    def _follow(self, start: int) -> None:
-        self._following, self._since, self._depth = True, start, 0
-
-    def _explain_until(self, end: int) -> None:
-        """Complete the log up to a cycle, in which stack or depth change."""
-        if end > self._since:
-            window = self._stack[-1] if self._stack else None
-            self._log.add(self._since, end, self._depth, 0 if window is None else window.serial, self._notes)
-            self._since, self._notes = end, []
-
-    def _enter(self, row: CoreRow) -> None:
-        start, _, pc, back, sp, _ = row
-        if self._following:
-            self._explain_until(start)
-        else:
-            self._follow(start)
-        self._serial += 1
-        if len(self._stack) == SUBMIT_FUNCTIONS:
-            for window in self._stack:
-                self._release(window.commits)
-            self._stack.clear()
-        self._stack.append(Window(self._serial, start, back, sp, self._depth, self._functions[pc]))
-
-    def _return(self, row: CoreRow) -> None:
-        start, _, _, _, over, _ = row
-        self._explain_until(start)
-        window = self._stack.pop()
-        for commit in window.commits:
-            self._rows.data[commit + _T1] = start
-        self._release(window.commits)
-        if not window.commits:
-            if window.refused is not None and window.attempt <= window.refused:
-                self._carry(window)
-            elif any(self._in_ring(line) for line in window.lines):
-                self._pending.append(window)
-        if over:
-            self._following = False
-            self._log.clear()
-
-    def _release(self, commits: Iterable[int]) -> None:
-        """Release these rows, which get no t1 any more."""
-        for commit in commits:
-            self._rows.release(commit)
-
-    def _in_ring(self, line: int) -> bool:
-        return self._ring.base <= line < self._ring.base + self._ring.size * LINE
-
-    def _carry(self, window: Window) -> None:
-        """Carry a refused window: another attempt on the same descriptor continues with its t0."""
-        first = self._carried
-        if first is not None and first.descriptor == window.descriptor:
-            window.t0, window.refused = first.t0, first.refused
-        else:
-            self._give_up()
-        self._carried = window
-
-    def _give_up(self) -> None:
-        if self._carried is not None:
-            self._reject(self._carried)
-            self._carried = None
-
-    def _reject(self, window: Window | None) -> None:
-        self.rejected += 1
-        if window is not None and window.t0 is not None:
-            self.refused.add(window.t0)
-
-    def state(self) -> dict[str, Any]:
-        """Return the state of a snapshot, without the rows, which have their own."""
-        state: dict[str, Any] = {name: getattr(self, f"_{name}") for name in (*_NUMBERS, *_BOOLEANS)}
-        return state | {
-            "rejected": self.rejected,
-            "refused": self.refused.state(),
-            "log": self._log.state(),
-            "stack": [window.state() for window in self._stack],
-            "pending": [window.state() for window in self._pending],
-            "carried": None if self._carried is None else self._carried.state(),
-            "notes": packed(number for note in self._notes for number in note),
-            "issued": list(self._issued),
-            "handed_over": bool(self._machine.handed_over),
-        }
-
-    def load_state(self, state: Any) -> None:
-        """Take on a state; the core log has taken on its own."""
-        fields = Fields(
-            state, *_NUMBERS, *_BOOLEANS, "rejected", "refused", "log", "stack", "pending", "carried", "notes",
-            "issued", "handed_over",
+    def enqcmd(self, operands: Operands, outcome: Outcome, issue: int) -> bool:
+        """The device answered one look of an ENQCMD_T, which takes `issue` cycles until then; whether it accepted."""
+        start, t1 = operands.now - issue + 1, operands.now + 1
+        answer = REFUSED
+        if isinstance(outcome, Stall):
+            answer = STALLED
+        elif isinstance(outcome, Value):
+            t1 += outcome.cycles
+            if 0 < outcome.value <= MASK >> 1:
+                answer = ACCEPTED_TICKET
+            elif outcome.value != -ReturnCode.EBUSY & MASK:
+                answer = GIVEN_UP
+        result = self._call(
+            submissions.submit, answer, operands.resumed, start, operands.now + 1, operands.rs1, operands.rs2,
+            operands.pc, t1,
         )  # fmt: skip
-        cycle = (0, LATEST)
-        for name in _NUMBERS:
-            setattr(self, f"_{name}", fields.integer(name, *cycle))
-        self._stalled, self._following = fields.flag("stalled"), fields.flag("following")
-        self.rejected = fields.integer("rejected", *cycle)
-        fields.load("refused", self.refused)
-        fields.load("log", self._log)
-        self._stack, self._pending = self._windows(fields, "stack"), self._windows(fields, "pending")
-        with inside("carried"):
-            self._carried = None if fields["carried"] is None else Window.of(fields["carried"], self._rows.row)
-        with inside("notes"):
-            words = iter(unpacked(fields["notes"], 3))
-            self._notes = list(zip(words, words, words, strict=True))
-        issued, leaves = fields.row("issued", cycle, cycle)
-        self._issued = issued, leaves
-        calls = [(window.return_pc, window.sp, window.depth) for window in self._stack if window.serial]
-        self._bus.clock.log.restore(self._following, fields.flag("handed_over"), self._depth, calls)
+        return bool(result & HANDED_OVER)
 
-    def _windows(self, fields: Fields, name: str) -> list[Window]:
-        found = []
-        for index, item in enumerate(fields.listed(name)):
-            with inside(name, index):
-                found.append(Window.of(item, self._rows.row))
-        return found
+    def note(self, kind: int, first: int, second: int = 0, third: int = 0) -> None:
+        """Note evidence for stamps (`state`)."""
+        self._call(completions.note, kind, first, second, third)
+
+    def see_register(self, offset: int, value: int, look: int, end: int) -> None:
+        """Firmware read, in cycle `look`, a register that may show completions; the read ended at `end`."""
+        self._call(submissions.see_register, offset, value, look, end)
+
+    def see_status_word(self, descriptor: int, end: int) -> None:
+        """Firmware loaded a status word that was not pending any more."""
+        self._call(completions.see_status_word, descriptor, end)
 
     def close(self) -> None:
         """The run is over: a refused submission that was not tried again is rejected."""
-        self._give_up()
+        self._call(submissions.give_up)
 
-    # -- loose: doorbells --------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------------------
 
-    def head_read(self, start: int, head: int) -> None:
-        """QUEUE_HEAD was read: when it shows a full ring, the submission under way is waiting for room."""
-        if self._one_way and start >= self._rung:
-            self._tail = self._ring.tail
-        if self._stack and (self._tail - head) & MASK >= self._ring.size:
-            window = self._stack[-1]
-            if window.refused is None:
-                window.refused = start
-            window.descriptor = self._ring.base + (self._tail % self._ring.size) * LINE
-        elif self._stack:
-            self._stack[-1].attempt = start
+    @property
+    def rejected(self) -> int:
+        """Submissions that were given up: refused, and not tried again."""
+        return int(self._root.rejected)
 
-    def control(self) -> None:
-        """Another register was written: where the way takes no time, it may have moved the tail."""
-        if not self._one_way:
-            self._tail = self._ring.tail
+    @property
+    def overwritten(self) -> int:
+        """Ring submissions that the device never accepted: their doorbell was ignored, or a soft reset came first."""
+        return int(self._root.overwritten)
 
-    def doorbell(self, start: int, leave: int, tail: int, pc: int) -> None:
-        """A write of DOORBELL has left the core. Where the way takes no time, the device has acted on it already."""
-        ring = self._ring
-        if self._one_way and start >= self._rung:
-            self._tail = ring.tail
-        first, count = self._tail, (tail - self._tail) & MASK
-        self._rung = leave + self._one_way
-        if not self._one_way and ring.tail != tail:
-            return
-        if not 0 < count <= ring.size:
-            return  # it hands over nothing, or claims more than the ring holds
-        self._tail = tail
-        owners, commits = self._pending + self._stack[-1:], []
-        for index in range(first, first + count):
-            address = ring.base + index % ring.size * LINE
-            owner = None
-            for window in owners:
-                if address in window.lines:
-                    owner = window
-                    break
-            row = self._commit(owner, address, index & MASK, leave, self._rung, 0, pc)
-            if row is not None:
-                self._rows.hold(row)
-                commits.append(row)
-                if owner is not None and owner.serial == 0:
-                    self._rows.data[row + _T1] = leave
-        if self._stack and self._stack[-1].serial:  # all of them end when the function that rang returns
-            commits, self._stack[-1].commits = self._stack[-1].commits, commits
-        self._release(commits)
-        for window in owners:
-            if window.serial == 0:
-                window.lines.clear()
-        self._pending.clear()
+    def completion_order(self) -> dict[int, tuple[int, int]]:
+        """Stream -> commands that are complete, and a fingerprint of their acceptance numbers in this order."""
+        root = self._root
+        return {
+            stream: (count, root.fingerprints[2 * stream] << 31 | root.fingerprints[2 * stream + 1])
+            for stream, count in enumerate(root.completions)
+            if count
+        }
 
-    # -- tight: ENQCMD_T ---------------------------------------------------------------------------------------
+    def evidence(self) -> Table:
+        """Rows of evidence so far."""
+        self._spill()
+        return self._evidence
 
-    def enqcmd(self, operands: Operands, outcome: Outcome, issue: int) -> None:
-        """The device answered one look of an ENQCMD_T."""
-        window = self._stack[-1] if self._stack else None
-        if not operands.resumed:
-            if self._stalled and window is not None and window.refused is None:
-                window.refused = self._issued[0]  # an interrupt broke its stall; this is another attempt
-            self._issued = (operands.now - issue + 1, operands.now + 1)
-        self._stalled = isinstance(outcome, Stall)
-        if self._stalled:
-            return
-        value = outcome.value if isinstance(outcome, Value) else -ReturnCode.EBUSY & MASK
-        if isinstance(outcome, Value) and 0 < value <= MASK >> 1:
-            if window is not None:
-                window.attempt = self._issued[0]
-            row = self._commit(window, operands.rs1, None, *self._issued, operands.rs2, operands.pc)
-            self._machine.handed_over = True
-            if row is not None and window is not None:
-                if window.serial:
-                    self._rows.hold(row)
-                    window.commits.append(row)
-                else:
-                    window.lines.clear()
-                    self._rows.data[row + _T1] = operands.now + 1 + outcome.cycles
-        elif window is None or value != -ReturnCode.EBUSY & MASK:
-            self._reject(window)  # dropped or invalid: trying again would be another submission
-        else:
-            if window.refused is None:
-                window.refused = self._issued[0]
-            window.descriptor = operands.rs1
+    def accepted(self, validate: int) -> Submissions:
+        """All accepted submissions so far, in the order of acceptance, with everything that is known of them.
 
-    # -- both --------------------------------------------------------------------------------------------------
+        `validate`: the configured cycles of validation.
+        """
+        if not self._root.accepted:
+            return Submissions()
+        import numpy as np
 
-    def _commit(
-        self, window: Window | None, descriptor: int, index: int | None, leave: int, arrival: int, operand: int, pc: int
-    ) -> int | None:
-        """Write a row; return it where it has a t0."""
-        flags = self._bus.peek(descriptor + _FLAGS, 4)
-        word = int.from_bytes(flags, "little") if flags is not None else 0
-        prebuilt = window is not None and window.prebuilt
-        stream = word >> _STREAM & 0xF or operand >> _STREAM & 0xF
-        call_site = window.return_pc - 1 if window is not None and window.serial else pc
-        row = self._rows.add(descriptor, prebuilt, leave, arrival, index is None, stream, call_site)
-        timed = window is not None and self._explain(window, row, descriptor, leave)
-        self._committed(row, index, word & _IRQ != 0, word & _WRITE_STATUS != 0)
-        return row if timed else None
+        from pyv_npu.observe.latency.completed import Evidence  # NumPy, which other runs do not need
 
-    def _explain(self, window: Window, row: int, descriptor: int, leave: int) -> bool:
-        """Write t0 of a submission, if it has one, and the reasons of its cycles."""
-        carried = self._carried
-        if carried is not None and carried.descriptor == descriptor and not window.taken:
-            window.t0, window.refused = carried.t0, carried.refused
-            self._carried = None
-        elif carried is not None:
-            self._give_up()
-        t0 = window.begin(descriptor)
-        if t0 is None and window.serial == 0:
-            t0 = leave
-        if t0 is None:
-            return False
-        self._explain_until(leave)
-        data = self._rows.data
-        question = Question(t0, leave, descriptor & -LINE, window.depth, window.serial, window.refused, window.attempt)
-        data[row + _T0], data[row + _FIRST : row + _LAST] = t0, array("q", self._log.explain(question))
-        if window.serial == 0:
-            window.refused = None
-        return True
+        evidence = Evidence(validate, self.evidence())
+        finished, root = self._rows.state().parts, self._root
+        slots = np.array(self._values()["slots"], np.int64).reshape(-1, SLOT)
+        open_rows = slots[np.array([*root.order][root.oldest :], np.int64) // SLOT, :WIDTH]
+
+        def chunks() -> "Iterator[Integers]":
+            for segment in finished:
+                yield evidence.complete(np.frombuffer(segment.read(), np.int64).reshape(-1, WIDTH).copy())
+            yield evidence.complete(open_rows.copy())
+
+        return Submissions(chunks)
+
+    def copy(self) -> "Recorder":
+        """A recorder that goes on by itself."""
+        other = Recorder(self._settings, self._prebuilt, self._descriptor_flags, lambda: None)
+        other._ring = self._ring
+        other._build(self._values())
+        other._rows.load_state(self._rows.state())
+        other._evidence.load_state(self._evidence.state())
+        return other
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    @property
+    def calls(self) -> list[tuple[int, int, int]]:
+        """Return address, sp and depth of the submit functions under way."""
+        windows = [self._root.windows[index] for index in self._root.stack]
+        return [(window.return_pc, window.sp, window.depth) for window in windows if window.serial]
+
+    @property
+    def depth(self) -> int:
+        """Traps under way."""
+        return int(self._root.depth)
+
+    def state(self) -> dict[str, Any]:
+        """State for a snapshot: numbers, and lists of integers."""
+        state = {name: packed(value) if isinstance(value, array) else value for name, value in self._values().items()}
+        return state | {"finished": self._rows.state(), "evidence": self._evidence.state()}
+
+    def load_state(self, state: Any) -> None:
+        """Restore a state."""
+        fields = Fields(state, *_NUMBERS, *_LISTS, *_SPILLED)
+        values: dict[str, Any] = {name: fields.integer(name, NONE, LATEST) for name in _NUMBERS}
+        for name in _LISTS:
+            with inside(name):
+                values[name] = unpacked(fields[name], _WIDTHS.get(name, 1))
+                _check_range(values[name])
+        _check(values)
+        for name, table in (("finished", self._rows), ("evidence", self._evidence)):
+            with inside(name):
+                table.load_state(fields[name], _check_range)
+        if values["accepted"] != len(self._rows) + len(values["order"]) - values["oldest"]:
+            raise StateError("its rows are not those that were accepted", "accepted")
+        self._build(values)
+
+
+def _pairs(numbers: "array[int]") -> "Iterator[tuple[int, int]]":
+    words = iter(numbers)
+    return zip(words, words, strict=True)
+
+
+def _check_range(numbers: "array[int]") -> None:
+    """StateError for integers that no list has."""
+    if numbers and not (min(numbers) >= NONE and max(numbers) <= LATEST):
+        raise StateError(f"a number is not within {NONE}..{LATEST}")
+
+
+def _check(values: Mapping[str, Any]) -> None:
+    """StateError for references that lead nowhere, and for holders that do not hold."""
+    slots, windows = values["slots"], values["windows"]
+    width = _WIDTHS["windows"]
+    carried = [] if values["carried"] == NONE else [values["carried"]]
+    indices = [*values["stack"], *values["pending"], *values["spare"], *carried]
+    if sorted(indices) != list(range(len(windows) // width)):
+        raise StateError("these are not the windows", "stack")
+    rows = range(0, len(slots), SLOT)
+    tables = {name: dict(_pairs(values[name])) for name in _TABLES}
+    for name, table in tables.items():
+        if 2 * len(table) != len(values[name]) or any(key <= 0 for key in table):
+            raise StateError("has a key twice, or none", name)
+    holders = Counter([*values["tight"], *tables["keys"].values()])
+    for at in range(0, len(windows), width):
+        row = windows[at + _FIRST_COMMIT]
+        for _ in range(windows[at + _COMMITS]):
+            if row not in rows or holders[row] > len(slots):
+                raise StateError(f"{row} is no submission", "windows")
+            holders[row] += 1
+            row = slots[row + NEXT_COMMIT]
+    waiting = values["order"][values["oldest"] :] if 0 <= values["oldest"] <= len(values["order"]) else [NONE]
+    if sorted(waiting) != [row for row in rows if slots[row + ACCEPTED]]:
+        raise StateError("these are not the accepted submissions", "order")
+    if sorted(values["free"]) != [row for row in rows if not slots[row + ACCEPTED] and not holders[row]]:
+        raise StateError("these are not the unused slots", "free")
+    if not set(holders) <= set(rows) or any(slots[row + HOLDERS] != holders[row] for row in rows):
+        raise StateError("a submission has other holders", "slots")
+    lengths = [len(values[name]) for name in ("streams", "completions", "fingerprints")]
+    if lengths != [STREAMS, STREAMS, 2 * STREAMS] or any(not 0 <= slots[row + STREAM] < STREAMS for row in rows):
+        raise StateError("there is no such stream", "streams")
+    staged, notes = values["staged"], len(values["notes"])
+    firsts = [*values["periods"][PERIOD_WORDS - 1 :: PERIOD_WORDS], staged]
+    if staged % NOTE_WORDS or not 0 <= staged <= notes or firsts != sorted(firsts) or min(firsts) < 0:
+        raise StateError("these are not the notes of the periods", "notes")

@@ -201,11 +201,11 @@ def test_what_the_end_is_judged_by_counts_too() -> None:
             change()
             return not runs._is_at(moment)
 
-        injection, outputs, stamps = runs._injection, platform.outputs, runs._stamps
+        injection, outputs, probe = runs._injection, platform.outputs, runs._probe
         assert changed(lambda: setattr(injection, "interrupts", injection.interrupts + 1))
         assert changed(lambda: outputs.written(SPM_BASE + 0x1_0000, 4))
         assert changed(lambda: outputs.written(DRAM_BASE + 0x80_0000, 4))
-        assert changed(lambda: stamps._status_lines.add(64))
+        assert changed(lambda: probe._status_lines.add(64))
         return runs.back_to_reference()
 
     Firmware("submit_latency").prepare(config).run(config, Session(drive=drive, faults=()))

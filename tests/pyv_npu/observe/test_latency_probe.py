@@ -4,7 +4,6 @@ import csv
 import gc
 import tracemalloc
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from pyv_ext import elf
 from pyv_native.spool import Spool
 from pyv_npu.boot import find_program
 from pyv_npu.config import load, presets
-from pyv_npu.observe.latency import STAGES, probe, rows, spilled
+from pyv_npu.observe.latency import STAGES, spilled
 from pyv_npu.observe.latency.rows import Reason, Submissions
 from pyv_npu.observe.latency.table import Latency
 from pyv_npu.platform import Platform
@@ -166,7 +165,6 @@ def test_chunks_of_submissions_are_one_file(tmp_path: Path) -> None:
 def test_memory_does_not_grow_with_the_submissions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows, stamps and events of 1,500 more submissions leave less than 20 bytes each where buffers are small."""
     monkeypatch.setattr(Spool.__init__, "__defaults__", (0,))
-    monkeypatch.setattr(probe, "Rows", partial(rows.Rows, 64))
     monkeypatch.setattr(spilled.Table.__init__, "__defaults__", (64,))
     platform = Platform(load().config, values=False)
     platform.load(find_program("submit_latency"), {"n": 1 << 20, "op": 0, "phases": BURST})

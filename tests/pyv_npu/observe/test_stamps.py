@@ -1,19 +1,28 @@
-"""The device's side of the probe: stamps of any run against the rules of docs/latency.md, one submission at a time."""
+"""The device's side of the recorder: stamps of any run against the rules of docs/latency.md, one by one."""
 
-import copy
 from itertools import permutations
+from struct import pack
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_device.trace.events import TIGHT, What
 from npu_device.trace.records import RECORD
-from pyv_npu.observe.latency.rows import COLUMN, SLOT, Reason, Rows, Submission, Submissions
-from pyv_npu.observe.latency.stamps import StampBook
+from pyv_ext.bus.core_log import ROW, CoreChunk
+from pyv_ext.machine.state import LogKind
+from pyv_ext.protocols import Operands, Value
+from pyv_native.state import StateError
+from pyv_npu.observe.latency.completions import CHUNK, SLOT
+from pyv_npu.observe.latency.recorder import Recorder
+from pyv_npu.observe.latency.rows import Reason, Submission, Submissions
+from pyv_npu.observe.latency.state import EXTERNAL_LEVEL, HANDLER_START, LOOK, TICKET_LOOK
+from pyv_npu.observe.latency.submissions import DOORBELL, IRQ, WRITE_STATUS
 
 VALIDATE = 4
+NPU, RING, ENTRIES = 0x4000_0000, 0x8000_0000, 16
 
 
 def events(*rows: tuple[int, What, int, int, int]) -> Any:
@@ -24,40 +33,82 @@ def events(*rows: tuple[int, What, int, int, int]) -> Any:
     return batch
 
 
-def leave(rows: Rows, t0: int, at: int, arrival: int, *, tight: bool, descriptor: int = 0) -> int:
-    row = rows.add(descriptor, False, at, arrival, tight, 0)
-    rows.data[row + COLUMN["t0"]] = t0
-    rows.data[row + COLUMN["setup"]] = at - t0
-    return row
+class Core:
+    """A hart that calls submit functions, and its recorder."""
+
+    def __init__(self, way: int = 0) -> None:
+        """`way`: cycles of a doorbell on the bus."""
+        settings = {"npu": NPU, "one_way": way, "look": 0, "named": 1, "ring_size": ENTRIES}
+        self.flags: dict[int, int] = {}
+        self.flushes = 0
+        self.recorder = Recorder(settings, [], lambda descriptor: self.flags.get(descriptor, 0), self._flush)
+        self._tail = 0
+
+    def _flush(self) -> None:
+        self.flushes += 1
+
+    def log(self, *rows: tuple[int, int, int, int, int, LogKind]) -> None:
+        """(start, cycles, pc, address, value, kind) of each record of the core log."""
+        chunk = CoreChunk(memoryview(bytearray(b"".join(ROW.pack(*row) for row in rows))))
+        chunk.count = len(rows)
+        self.recorder.read(chunk)
+
+    def enqcmd(self, t0: int, at: int, arrival: int, descriptor: int = 0, flags: int = 0) -> None:
+        """Submits by an ENQCMD_T that begins at `at`, in a function that begins at `t0`."""
+        self.flags[descriptor] = flags
+        self.log((t0, 0, 0x100, 0x200, 0x300, LogKind.ENTER))
+        operands = Operands(0, 0, descriptor, 0, arrival - 1, lambda address, size: None, False)
+        assert self.recorder.enqcmd(operands, Value(1), arrival - at)
+        self.log((arrival, 0, 0x200, 0, 0, LogKind.RETURN))
+
+    def ring(self, t0: int, at: int, index: int, flags: int = 0) -> None:
+        """Submits entry `index` of the ring by a doorbell that begins at `at` and takes no cycle of the core."""
+        line = RING + index % ENTRIES * 64
+        self.flags[line] = flags
+        tail = index + 1 if self.recorder._root.one_way == 0 else index
+        self.recorder._root.tail = index
+        self.recorder.set_ring(RING, ENTRIES, tail)
+        self.log(
+            (t0, 0, 0x100, 0x200, 0x300, LogKind.ENTER),
+            (t0, 1, 0, line, 0, LogKind.STORES),
+            (at, 0, 0, NPU + DOORBELL, index + 1, LogKind.STORE),
+            (at, 0, 0x200, 0, 0, LogKind.RETURN),
+        )
+
+    def accepted(self, validate: int = VALIDATE) -> Submissions:
+        return self.recorder.accepted(validate)
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.booleans())
 def test_the_message_side_completes_the_sum(way: int, wait: int, fetch: int, tight: bool) -> None:
-    rows = Rows()
-    book = StampBook(rows, VALIDATE)
+    core = Core(way)
     arrival = 140 + way
-    book.commit(leave(rows, 100, 140, arrival, tight=tight), None if tight else 7, False, False)
+    if tight:
+        core.enqcmd(100, 140, arrival)
+    else:
+        core.ring(100, 140, 7)
     t2 = arrival + wait + fetch + VALIDATE
-    book.events(events((t2, What.ACCEPT, 1, arrival + wait, TIGHT if tight else 7)))
-    (submission,) = book.accepted()
+    core.recorder.events(events((t2, What.ACCEPT, 1, arrival + wait, TIGHT if tight else 7)))
+    (submission,) = core.accepted()
     assert sum(submission.reasons.values()) == submission.span("t0", "t2")
     expected = {
-        Reason.SETUP: 40,
+        Reason.SETUP: 40 if tight else 39,
+        Reason.DESCRIPTOR_STORE: 0 if tight else 1,
         Reason.ISSUE if tight else Reason.BUS: way,
         Reason.FULL_WAIT: wait,
         Reason.FETCH: fetch,
         Reason.VALIDATE: VALIDATE,
     }
     assert submission.reasons == {reason: cycles for reason, cycles in expected.items() if cycles}
+    assert (submission.t0, submission.leave, submission.arrival, submission.tight) == (100, 140, arrival, tight)
 
 
 def test_a_ticket_belongs_to_whoever_was_accepted_under_it_last() -> None:
-    rows = Rows()
-    book = StampBook(rows, VALIDATE)
+    core = Core()
     for number in range(2):
-        book.commit(leave(rows, 0, 0, 0, tight=True), None, False, False)
         begin = 100 * number
-        book.events(
+        core.enqcmd(begin, begin, begin)
+        core.recorder.events(
             events(
                 (begin + 10, What.ACCEPT, 5, begin + 6, TIGHT),
                 (begin + 20, What.DMA_BEGIN, 5, 0, 0),
@@ -67,23 +118,22 @@ def test_a_ticket_belongs_to_whoever_was_accepted_under_it_last() -> None:
                 (begin + 60, What.DONE, 5, 0, 0),
             )
         )
-    assert [(s.t2, s.t3, s.t4, s.error, s.number) for s in book.accepted()] == [
+    assert [(s.t2, s.t3, s.t4, s.error, s.number) for s in core.accepted()] == [
         (10, 20, 40, 3, 0),
         (110, 120, 140, 4, 1),
     ]
-    assert book.completion_order()[0][0] == 2
+    assert core.recorder.completion_order()[0][0] == 2
 
 
 def completions(*tickets: int) -> dict[int, tuple[int, int]]:
     """Returns the order of completion of three commands that end in the order of these tickets."""
-    rows = Rows()
-    book = StampBook(rows, VALIDATE)
+    core = Core()
     for ticket in range(3):
-        book.commit(leave(rows, 0, 0, 0, tight=True), None, False, False)
-        book.events(events((ticket, What.ACCEPT, ticket, 0, TIGHT)))
+        core.enqcmd(0, 0, 0)
+        core.recorder.events(events((ticket, What.ACCEPT, ticket, 0, TIGHT)))
     for ticket in tickets:
-        book.events(events((10, What.DONE, ticket, 0, 0)))
-    return book.completion_order()
+        core.recorder.events(events((10, What.DONE, ticket, 0, 0)))
+    return core.recorder.completion_order()
 
 
 def test_the_order_of_completion_is_that_of_acceptance_numbers() -> None:
@@ -92,51 +142,83 @@ def test_the_order_of_completion_is_that_of_acceptance_numbers() -> None:
     assert completions(2, 0, 1) == completions(2, 0, 1)
 
 
-@given(st.permutations(range(40)), st.integers(1, 6), st.integers(0, 45))
-def test_finished_rows_are_spilled_in_the_order_of_acceptance(order: list[int], chunk: int, until: int) -> None:
-    rows = Rows(chunk)
-    book = StampBook(rows, VALIDATE)
+@given(st.permutations(range(40)), st.integers(0, 45))
+def test_rows_come_in_the_order_of_acceptance_and_from_a_snapshot(order: list[int], until: int) -> None:
+    core = Core()
     for ticket in range(40):
-        book.commit(leave(rows, 0, ticket, ticket, tight=True), None, False, False)
-        book.events(events((ticket, What.ACCEPT, ticket, ticket, TIGHT)))
+        core.enqcmd(ticket, ticket, ticket)
+        core.recorder.events(events((ticket, What.ACCEPT, ticket, ticket, TIGHT)))
     for position, ticket in enumerate(order[:until]):
-        book.events(events((100 + position, What.DONE, ticket, 0, 0)))
+        core.recorder.events(events((100 + position, What.DONE, ticket, 0, 0)))
     expected = {ticket: 100 + position for position, ticket in enumerate(order[:until])}
-    made = book.accepted()
+    made = core.accepted()
     assert [(s.leave, s.t4) for s in made] == [(ticket, expected.get(ticket)) for ticket in range(40)]
     assert len(made) == 40 and made[7].leave == 7 and made[-1].leave == 39 and len(made[3:9:2]) == 3
     prefix = next((index for index in range(40) if index not in expected), 40)
-    assert [len(part) for part in made.chunks()][:-2] == [chunk] * (prefix // chunk)
-    again = Rows(chunk)
-    again.load_state(rows.state() | {"finished": bytes(rows.state()["finished"])})  # as from a file
-    ledger = StampBook(again, VALIDATE)
-    ledger.load_state(book.state())
-    again.collect()
-    assert [*ledger.accepted()] == [*made]
+    finished, still_open = made.chunks()
+    assert (len(finished), len(still_open)) == (prefix, 40 - prefix)
+    state = core.recorder.state()
+    again = Core()
+    again.recorder.load_state(state | {name: bytes(state[name]) for name in ("finished", "evidence")})  # as from a file
+    assert [*again.accepted()] == [*made] and again.recorder.state().keys() == state.keys()
+    for each in (core, again):
+        each.recorder.set_ring(RING, 4 * ENTRIES, 0)  # which takes a larger buffer
+        each.enqcmd(200, 200, 200)
+        each.recorder.events(events((210, What.ACCEPT, 77, 205, TIGHT), (220, What.DONE, 77, 0, 0)))
+    assert [*again.accepted()] == [*core.accepted()]
+
+
+def test_rows_that_wait_for_an_older_one_are_spilled_after_it() -> None:
+    core, count = Core(), 2 * CHUNK
+    for ticket in range(count):
+        core.enqcmd(ticket, ticket, ticket)
+    core.recorder.events(events(*((ticket, What.ACCEPT, ticket, ticket, TIGHT) for ticket in range(count))))
+    core.recorder.events(events(*((count + ticket, What.DONE, ticket, 0, 0) for ticket in range(1, count))))
+    assert len(core.recorder._root.slots) == count * SLOT
+    for ticket in (0, count):
+        core.recorder.events(events((3 * count, What.DONE, ticket, 0, 0)))
+        core.enqcmd(4 * count, 4 * count, 4 * count)
+        core.recorder.events(events((4 * count, What.ACCEPT, count, 0, TIGHT)))
+    assert [s.leave for s in core.accepted()][:count] == [*range(count)]
+    assert len(core.recorder._rows) > CHUNK // 2 and len(core.recorder._root.slots) <= (count + 2) * SLOT
 
 
 def test_slots_are_used_again() -> None:
-    rows = Rows()
-    book = StampBook(rows, VALIDATE)
+    core = Core()
     for number in range(500):
-        book.commit(leave(rows, 0, 0, 0, tight=False, descriptor=64 * (number % 8)), number % 16, False, True)
+        core.ring(number, number, number % 16, WRITE_STATUS)
         if number % 3:  # others are never accepted: their entry is overwritten
-            book.events(events((number, What.ACCEPT, number, 0, number % 16), (number, What.DONE, number, 0, 0)))
-    assert len(rows.data) <= (16 + 8) * SLOT
-    assert len(book.accepted()) == rows.accepted == sum(1 for number in range(500) if number % 3)
+            accepted = number, What.ACCEPT, number, 0, number % 16
+            core.recorder.events(events(accepted, (number, What.DONE, number, 0, 0)))
+    assert len(core.recorder._root.slots) <= (16 + 16) * SLOT
+    assert len(core.accepted()) == sum(1 for number in range(500) if number % 3)
 
 
 def test_entries_of_the_ring_are_expected_until_they_are_accepted() -> None:
-    rows = Rows()
-    book = StampBook(rows, VALIDATE)
+    core = Core()
     for _ in range(2):
-        assert not book.expects(0)
-        book.commit(leave(rows, 0, 0, 0, tight=False), 0, False, False)
-        assert book.expects(0)
-        book.events(events((10, What.ACCEPT, 1, 6, 0)))
-    book.commit(leave(rows, 0, 0, 0, tight=False), 3, False, False)
-    book.commit(leave(rows, 0, 0, 0, tight=False), 3, False, False)
-    assert book.overwritten == 1
+        core.ring(0, 0, 0)
+        assert core.flushes == 0
+        core.recorder.events(events((10, What.ACCEPT, 1, 6, 0)))
+    for _ in range(2):
+        core.ring(0, 0, 3)
+    assert (core.recorder.overwritten, core.flushes) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["stack", "spare", "order", "free", "tight", "slots", "keys", "windows", "staged"])
+def test_references_of_a_state_that_lead_nowhere_are_refused(name: str) -> None:
+    core = Core()
+    for ticket in range(3):
+        core.enqcmd(ticket, ticket, ticket)
+    core.recorder.events(events((9, What.ACCEPT, 1, 0, TIGHT)))
+    state = {key: value if type(value) is int else bytes(value) for key, value in core.recorder.state().items()}
+    Core().recorder.load_state(state)
+    value = state[name]
+    changes = (5, 1) if isinstance(value, int) else (value + pack("<q", 3) * max(1, len(value) // 8), value[8:] * 2)
+    for change in changes:
+        if change != value:
+            with pytest.raises(StateError):
+                Core().recorder.load_state(state | {name: change})
 
 
 cycles = st.lists(st.integers(0, 60), max_size=12).map(sorted)
@@ -157,24 +239,24 @@ def test_notices_are_the_first_of_each_kind(
     told: list[tuple[int, int]],
 ) -> None:
     """`commands`: (t4, whether an interrupt is asked for, end of the load that saw its status word)."""
-    rows = Rows()
-    book = StampBook(rows, 0)
+    core = Core()
+    recorder = core.recorder
     for number, (t4, interrupt, seen) in enumerate(commands):
-        book.commit(leave(rows, 0, 0, 0, tight=True, descriptor=64 * number), None, interrupt, True)
-        book.events(events((0, What.ACCEPT, number, 0, TIGHT)))
+        core.enqcmd(0, 0, 0, 64 * number, WRITE_STATUS | IRQ * interrupt)
+        recorder.events(events((0, What.ACCEPT, number, 0, TIGHT)))
         if t4 is not None:
-            book.events(events((t4, What.DONE, number, 0, 0)))
+            recorder.events(events((t4, What.DONE, number, 0, 0)))
         if seen is not None:
-            book.saw_status_word(64 * number, seen)
+            recorder.see_status_word(64 * number, seen)
     for cycle, level in levels:
-        book.external(cycle, level)
+        recorder.note(EXTERNAL_LEVEL, cycle, level)
     for start in handlers:
-        book.handler(start)
+        recorder.note(HANDLER_START, start)
     for look in looks:
-        book.saw_all(look, look + 3)
+        recorder.note(LOOK, look, look + 3)
     for look, ticket in told:
-        book.saw_ticket(ticket, look, look + 2)
-    for number, (made, (t4, interrupt, seen)) in enumerate(zip(book.accepted(), commands, strict=True)):
+        recorder.note(TICKET_LOOK, look, look + 2, ticket)
+    for number, (made, (t4, interrupt, seen)) in enumerate(zip(core.accepted(0), commands, strict=True)):
         t5 = t6 = None
         t7 = seen
         if t4 is not None:
@@ -193,15 +275,14 @@ def test_notices_are_the_first_of_each_kind(
 
 
 def test_looking_at_a_run_changes_nothing() -> None:
-    rows = Rows()
-    book = StampBook(rows, VALIDATE)
-    book.commit(leave(rows, 0, 10, 20, tight=False), 0, True, False)
-    first = copy.deepcopy(book)
-    for each in (book, first):
-        assert len(each.accepted()) == 0
+    core = Core()
+    core.ring(0, 10, 0, IRQ)
+    first = core.recorder.copy()
+    for each in (core.recorder, first):
+        assert len(each.accepted(VALIDATE)) == 0
         each.events(events((30, What.ACCEPT, 1, 26, 0), (50, What.DONE, 1, 0, 0)))
-        assert [s.t4 for s in each.accepted()] == [50]
-    assert len(first.accepted()) == 1
+        assert [s.t4 for s in each.accepted(VALIDATE)] == [50]
+    assert len(first.accepted(VALIDATE)) == 1
 
 
 def test_rows_and_submissions_are_the_same_thing() -> None:

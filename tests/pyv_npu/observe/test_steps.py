@@ -1,15 +1,18 @@
 """Attribution: every cycle gets exactly one reason, in the order of docs/latency.md, "Reasons"."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyv_npu.observe.latency import steps
-from pyv_npu.observe.latency.rows import Reason
-from pyv_npu.observe.latency.steps import CORE_REASONS, DEVICE, FENCE, Question, Record, StepLog
+from pyv_npu.observe.latency import submissions
+from pyv_npu.observe.latency.completions import new_row
+from pyv_npu.observe.latency.recorder import Recorder
+from pyv_npu.observe.latency.rows import COLUMN, NONE, Reason
+from pyv_npu.observe.latency.state import DEVICE, FENCE
 
 LINE = 0x8000_1000
 OTHER = -1
@@ -27,22 +30,48 @@ class Step(NamedTuple):
     window: int = 1
 
 
-def question(t0: int, leave: int, **changes: object) -> Question:
-    base = Question(t0, leave, LINE, 0, 1, None, 0)
-    return base._replace(**changes)  # type: ignore[arg-type]
+class Question(NamedTuple):
+    """Cycles to explain, and what is known about the submission they belong to."""
+
+    t0: int
+    leave: int
+    depth: int = 0
+    refused: int | None = None
+    attempt: int = 0
+    line: int = LINE
+    window: int = 1
 
 
-def log_of(*taken: Step) -> StepLog:
-    log = StepLog()
+class Log:
+    """Periods of a recorder."""
+
+    def __init__(self) -> None:
+        settings = {"npu": 0, "one_way": 0, "look": 0, "named": 1, "ring_size": 2}
+        self._recorder = Recorder(settings, [], lambda descriptor: 0, lambda: None)
+        self._root = self._recorder._root
+
+    def add(self, start: int, end: int, depth: int, window: int, notes: Sequence[tuple[int, int, int]] = ()) -> None:
+        """Instructions of cycles [start, end) have been executed."""
+        for note in notes:
+            submissions.add_note(self._root, *note)
+        submissions.add_period(self._root, start, end, depth, window)
+
+    def explain(self, asked: Question) -> dict[Reason, int]:
+        """Cycles by reason."""
+        row = new_row(self._root)
+        refused = NONE if asked.refused is None else asked.refused
+        submissions.explain(
+            self._root, row, asked.t0, asked.leave, asked.line, asked.depth, asked.window, refused, asked.attempt
+        )
+        cycles = {reason: self._root.slots[row + COLUMN[reason]] for reason in Reason}
+        return {reason: count for reason, count in cycles.items() if count}
+
+
+def log_of(*taken: Step) -> Log:
+    log = Log()
     for start, end, what, depth, window in taken:
         log.add(start, end, depth, window, () if what == OTHER else ((start, what, end - start),))
     return log
-
-
-def explained(log: StepLog, asked: Question) -> dict[Reason, int]:
-    cycles = log.explain(asked)
-    assert len(cycles) == CORE_REASONS
-    return {reason: count for reason, count in zip(Reason, cycles, strict=False) if count}
 
 
 def cycle_by_cycle(taken: list[Step], asked: Question) -> dict[Reason, int]:
@@ -75,7 +104,7 @@ def test_each_reason_by_its_rule() -> None:
         Step(20, 25, DEVICE),
         Step(25, 27, window=2),
     )
-    assert explained(log, question(10, 27)) == {
+    assert log.explain(Question(10, 27)) == {
         Reason.SETUP: 2,
         Reason.DESCRIPTOR_STORE: 1,
         Reason.INTERRUPTED: 5,
@@ -87,7 +116,7 @@ def test_each_reason_by_its_rule() -> None:
 
 def test_retry_reaches_from_the_first_refusal_to_the_last_attempt() -> None:
     log = log_of(Step(0, 4), Step(4, 10, DEVICE), Step(10, 12, depth=1), Step(12, 20), Step(20, 22))
-    assert explained(log, question(0, 22, refused=4, attempt=20)) == {
+    assert log.explain(Question(0, 22, refused=4, attempt=20)) == {
         Reason.SETUP: 6,
         Reason.RETRY: 14,
         Reason.INTERRUPTED: 2,
@@ -96,7 +125,7 @@ def test_retry_reaches_from_the_first_refusal_to_the_last_attempt() -> None:
 
 def test_a_stall_that_an_interrupt_broke_counts_as_retry() -> None:
     log = log_of(Step(0, 2), Step(9, 12, depth=1))
-    assert explained(log, question(0, 12, refused=2, attempt=12)) == {
+    assert log.explain(Question(0, 12, refused=2, attempt=12)) == {
         Reason.SETUP: 2,
         Reason.RETRY: 7,
         Reason.INTERRUPTED: 3,
@@ -104,17 +133,17 @@ def test_a_stall_that_an_interrupt_broke_counts_as_retry() -> None:
 
 
 def test_stores_that_an_engine_reports_together_count_together() -> None:
-    log = StepLog()
+    log = Log()
     log.add(0, 30, 0, 1, [(2, LINE, 16), (25, FENCE, 1), (27, LINE + 64, 3)])
-    assert explained(log, question(0, 30)) == {Reason.DESCRIPTOR_STORE: 16, Reason.FENCE: 1, Reason.SETUP: 13}
+    assert log.explain(Question(0, 30)) == {Reason.DESCRIPTOR_STORE: 16, Reason.FENCE: 1, Reason.SETUP: 13}
 
 
 def test_a_log_that_is_full_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "LIMIT", 40)
-    monkeypatch.setattr(steps, "NOTES", 4)
+    monkeypatch.setattr(submissions, "LIMIT", 40)
+    monkeypatch.setattr(submissions, "NOTES", 4)
     log = log_of(*(Step(cycle, cycle + 1, LINE) for cycle in range(1000)))
-    assert explained(log, question(990, 1000)) == {Reason.DESCRIPTOR_STORE: 10}
-    whole = explained(log, question(0, 1000))
+    assert log.explain(Question(990, 1000)) == {Reason.DESCRIPTOR_STORE: 10}
+    whole = log.explain(Question(0, 1000))
     assert sum(whole.values()) == 1000
     assert 10 <= whole[Reason.DESCRIPTOR_STORE] <= 44
 
@@ -142,17 +171,16 @@ def test_reasons_are_those_of_every_cycle(taken: list[tuple[int, int, int, int, 
     starts = sorted({0, at, *(step.start for step in found), *(step.end for step in found)})
     chosen = sorted(data.draw(st.lists(st.sampled_from(starts), min_size=4, max_size=4)))
     t0, refused, attempt, leave = chosen
-    asked = question(t0, leave, depth=data.draw(st.integers(0, 1)))
+    asked = Question(t0, leave, depth=data.draw(st.integers(0, 1)))
     if data.draw(st.booleans()):
         asked = asked._replace(refused=refused, attempt=attempt)
-    assert explained(log_of(*found), asked) == cycle_by_cycle(found, asked)
+    assert log_of(*found).explain(asked) == cycle_by_cycle(found, asked)
 
 
 @given(rows, st.integers(0, 400), st.integers(0, 400))
 def test_reasons_add_up_whatever_is_asked(taken: list[tuple[int, int, int, int, int]], t0: int, cycles: int) -> None:
-    notes: list[Record] = []
-    log, at = StepLog(), 0
+    log, at = Log(), 0
     for gap, length, what, depth, window in taken:
-        log.add(at + gap, at + gap + length, depth, window, notes if what == OTHER else ((at + gap, what, length),))
+        log.add(at + gap, at + gap + length, depth, window, () if what == OTHER else ((at + gap, what, length),))
         at += gap + length
-    assert sum(log.explain(question(t0, t0 + cycles))) == cycles
+    assert sum(log.explain(Question(t0, t0 + cycles)).values()) == cycles

@@ -413,7 +413,7 @@ def machine_to_spoil(mode: str) -> Platform:
         (("engine", "stop"), {"reason": "x", "code": 0, "text": ""}, "engine.stop.reason: 'x' is no reason"),
         (("uart",), None, "uart: None is no dict"),
         (("unknown",), {}, "unknown: is no field of this part"),
-        (("latency", "stamps", "tight"), "x", "latency.stamps.tight: 'x' is no list"),
+        (("latency", "recorder", "tight"), "x", "latency.recorder.tight: 'x' is no bytes"),
     ],
 )
 def test_the_wrong_field_is_named(path: tuple[Any, ...], value: Any, why: str) -> None:

@@ -1,0 +1,658 @@
+"""Submissions from the core log, in the native subset: where each begins, and the reason of each cycle until it leaves
+the core (docs/latency.md, "Reasons").
+
+Functions named `npu_submit*` are windows: t0 is the start of their first instruction, t1 the first instruction at
+their return address. Without such symbols t0 is the first store into the 64 bytes and t1 the cycle after the doorbell
+or ENQCMD_T retires.
+"""
+
+from npu_device.abi.descriptor import PARTS, WORDS
+from npu_device.abi.memory_map import NPU_WINDOW
+from npu_device.abi.registers import REGISTERS
+from pyv_ext.machine.log import EXTERNAL
+from pyv_ext.machine.state import MEIP, SUBMIT_FUNCTIONS, CoreRecord, LogKind
+from pyv_native.arena import callback
+from pyv_native.intrinsics import load_i64, load_u8, load_u32
+from pyv_native.records import layout
+from pyv_npu.observe.latency.completions import (
+    DESCRIPTOR,
+    HOLDERS,
+    INTERRUPTING,
+    NEXT_COMMIT,
+    RING_KEY,
+    STATUS_KEY,
+    STREAM,
+    add_evidence,
+    crowded,
+    find_row,
+    new_row,
+    place_of,
+    put_row,
+    release,
+    remove_at,
+)
+from pyv_npu.observe.latency.rows import COLUMN, NONE, Reason
+from pyv_npu.observe.latency.state import (
+    DEVICE,
+    EXTERNAL_LEVEL,
+    FENCE,
+    HANDLER_START,
+    LIMIT,
+    LINE,
+    LOOK,
+    MASK,
+    NOTE_WORDS,
+    NOTES,
+    PERIOD_WORDS,
+    REFUSAL,
+    TICKET_LOOK,
+    Tracker,
+    Window,
+)
+
+CORE_RECORD = layout(CoreRecord).size
+LINE_BITS, LINE_SHIFT = 26, 6
+"""A line of memory in a key of `Tracker.line_keys`."""
+
+_REGISTER = {register.name: register.offset for register in REGISTERS}
+DOORBELL, QUEUE_HEAD, COMPLETED = _REGISTER["DOORBELL"], _REGISTER["QUEUE_HEAD"], _REGISTER["COMPLETED"]
+TICKET_SEL, TICKET_STATUS, IRQ_STATUS = (_REGISTER[name] for name in ("TICKET_SEL", "TICKET_STATUS", "IRQ_STATUS"))
+DONE_OR_ERROR, TICKET_DONE = 0b11, 3
+FLAGS = next(word.offset for word in WORDS if word.name == "flags")
+_BITS = {part.name: part.low for part in PARTS if part.word == "flags"}
+STREAM_SHIFT, STREAM_MASK = _BITS["stream"], 0xF
+IRQ, WRITE_STATUS = 1 << _BITS["irq"], 1 << _BITS["write_status"]
+
+PREBUILT, LEAVE, ARRIVAL, TIGHT = COLUMN["prebuilt"], COLUMN["leave"], COLUMN["arrival"], COLUMN["tight"]
+CALL_SITE, T0, T1 = COLUMN["call_site"], COLUMN["t0"], COLUMN["t1"]
+INTERRUPTED, RETRY, DESCRIPTOR_STORE, FENCE_WAIT, MMIO, BATCH, SETUP = (
+    COLUMN[reason]
+    for reason in (
+        Reason.INTERRUPTED, Reason.RETRY, Reason.DESCRIPTOR_STORE, Reason.FENCE, Reason.MMIO, Reason.BATCH, Reason.SETUP
+    )
+)  # fmt: skip
+REFUSED, STALLED, ACCEPTED_TICKET, GIVEN_UP = range(4)
+"""Answers to an ENQCMD_T: to be tried again, none yet, a ticket, no ticket for good."""
+CROWDED, HANDED_OVER = 1, 2
+"""Bits of what `submit` returns."""
+
+
+@callback
+def descriptor_flags(tracker: Tracker, descriptor: int) -> int:
+    """Return the flags word of a descriptor in memory, and watch its status word where it asks for one."""
+    raise NotImplementedError
+
+
+@callback
+def flush_events(tracker: Tracker) -> int:
+    """Let `read_events` read all events so far."""
+    raise NotImplementedError
+
+
+# -- lines: the first store to each in a window ------------------------------------------------------------------------
+
+
+def line_key(window: Window, line: int) -> int:
+    """Return the key of a line of memory in a window."""
+    return window.generation << LINE_BITS | line >> LINE_SHIFT
+
+
+def first_store(tracker: Tracker, window: Window, line: int) -> int:
+    """Return the start of the first store of a window to a line, or NONE."""
+    key = line_key(window, line)
+    place = place_of(tracker.line_keys, key)
+    return tracker.line_starts[place] if tracker.line_keys[place] == key else NONE
+
+
+def forget_stores(tracker: Tracker, window: Window) -> None:
+    """Begin to note the first stores of a window anew."""
+    tracker.generation += 1
+    window.generation = tracker.generation
+
+
+def is_known(tracker: Tracker, generation: int) -> bool:
+    """Check whether a window notes its stores under a generation."""
+    known = tracker.carried != NONE and tracker.windows[tracker.carried].generation == generation
+    for index in tracker.stack:
+        known = known or tracker.windows[index].generation == generation
+    for index in tracker.pending:
+        known = known or tracker.windows[index].generation == generation
+    return known
+
+
+def remove_lines(tracker: Tracker, earliest: int) -> None:
+    """Remove first stores of windows that are over, and those before a cycle."""
+    keys = tracker.line_keys
+    for place in range(len(keys)):
+        while keys[place] and (
+            tracker.line_starts[place] < earliest or not is_known(tracker, keys[place] >> LINE_BITS)
+        ):
+            remove_at(keys, tracker.line_starts, place)
+            tracker.lines -= 1
+
+
+def note_line(tracker: Tracker, key: int, start: int) -> None:
+    """Enter the first store to a line."""
+    place = place_of(tracker.line_keys, key)
+    tracker.line_keys[place] = key
+    tracker.line_starts[place] = start
+    tracker.lines += 1
+
+
+def note_store(tracker: Tracker, window: Window, start: int, line: int) -> None:
+    """Note the first store of a window to a line; where the table is full, the older half of the time is forgotten."""
+    if first_store(tracker, window, line) != NONE:
+        return
+    if tracker.lines >= tracker.full_lines:
+        remove_lines(tracker, 0)
+        tracker.full_lines = tracker.lines + len(tracker.line_keys) // 4
+    earliest = 0
+    while 4 * tracker.lines >= 3 * len(tracker.line_keys):
+        remove_lines(tracker, earliest)
+        earliest = (earliest + start) // 2 + 1
+    note_line(tracker, line_key(window, line), start)
+    if tracker.ring_base <= line < tracker.ring_base + tracker.ring_size * LINE:
+        window.in_ring = 1
+
+
+# -- periods: what the core has executed -------------------------------------------------------------------------------
+
+
+def add_period(tracker: Tracker, start: int, end: int, depth: int, window: int) -> None:
+    """Add cycles [start, end), to which the notes belong that no period has."""
+    periods = tracker.periods
+    staged = tracker.staged
+    tracker.staged = len(tracker.notes)
+    last = len(periods) - PERIOD_WORDS
+    if last >= 0:
+        if (
+            periods[last + 1] == start and periods[last + 2] == depth and periods[last + 3] == window
+            and staged - periods[last + 4] < NOTES * NOTE_WORDS
+        ):  # fmt: skip
+            periods[last + 1] = end
+            return
+        if len(periods) // PERIOD_WORDS + staged // NOTE_WORDS > LIMIT:
+            oldest = len(periods) // PERIOD_WORDS // 2 * PERIOD_WORDS
+            removed = periods[oldest + 4] if oldest < len(periods) else staged
+            del periods[0:oldest]
+            del tracker.notes[0:removed]
+            for period in range(0, len(periods), PERIOD_WORDS):
+                periods[period + 4] -= removed
+            staged -= removed
+            tracker.staged -= removed
+    periods.extend((start, end, depth, window, staged))
+
+
+def add_note(tracker: Tracker, start: int, what: int, cycles: int) -> None:
+    """Note stores, fences or an access, as part of the period under way."""
+    if len(tracker.notes) - tracker.staged >= NOTES * NOTE_WORDS:
+        explain_until(tracker, start)
+    tracker.notes.extend((start, what, cycles))
+
+
+def explain_until(tracker: Tracker, end: int) -> None:
+    """Complete the periods up to a cycle, in which the innermost window or the depth of traps changes."""
+    if end > tracker.since:
+        serial = 0
+        if len(tracker.stack):
+            serial = tracker.windows[tracker.stack[len(tracker.stack) - 1]].serial
+        add_period(tracker, tracker.since, end, tracker.depth, serial)
+        tracker.since = end
+
+
+def clear_periods(tracker: Tracker) -> None:
+    """Remove all periods."""
+    tracker.periods.clear()
+    del tracker.notes[0 : tracker.staged]
+    tracker.staged = 0
+
+
+def explain(
+    tracker: Tracker, row: int, t0: int, leave: int, line: int, depth: int, window: int, refused: int, attempt: int
+) -> None:
+    """Write the reasons of the cycles [t0, leave) of a submission, which add up whatever the periods still hold.
+
+    `refused`: start of its first attempt that was refused, or NONE; `attempt`: of that which was accepted.
+    """
+    slots = tracker.slots
+    periods = tracker.periods
+    notes = tracker.notes
+    first = t0
+    last = t0
+    if refused != NONE:
+        first = max(t0, refused)
+        last = min(leave, attempt)
+    for reason in range(INTERRUPTED, SETUP + 1):
+        slots[row + reason] = 0
+    if last > first:
+        slots[row + RETRY] = last - first
+    oldest = len(periods) - PERIOD_WORDS
+    while oldest > 0 and periods[oldest] > t0:  # mostly the last period has all
+        oldest -= PERIOD_WORDS
+    for period in range(max(oldest, 0), len(periods), PERIOD_WORDS):
+        begin = max(periods[period], t0)
+        end = min(periods[period + 1], leave)
+        ordinary = end - begin
+        if ordinary > 0:
+            retried = max(0, min(end, last) - max(begin, first)) if last > first else 0
+            if periods[period + 2] > depth:
+                slots[row + INTERRUPTED] += ordinary
+                slots[row + RETRY] -= retried
+            else:
+                ordinary -= retried
+                until = tracker.staged
+                if period + PERIOD_WORDS < len(periods):
+                    until = periods[period + PERIOD_WORDS + 4]
+                for note in range(periods[period + 4], until, NOTE_WORDS):
+                    start = notes[note]
+                    what = notes[note + 1]
+                    if t0 <= start < end and not first <= start < last:
+                        reason = 0
+                        if what == line:
+                            reason = DESCRIPTOR_STORE
+                        elif what == FENCE:
+                            reason = FENCE_WAIT
+                        elif what == DEVICE:
+                            reason = MMIO
+                        if reason:
+                            slots[row + reason] += notes[note + 2]
+                            ordinary -= notes[note + 2]
+                if periods[period + 3] != window:
+                    slots[row + BATCH] += ordinary
+    rest = leave - t0
+    for reason in range(INTERRUPTED, SETUP):
+        rest -= slots[row + reason]
+    slots[row + SETUP] = rest
+
+
+# -- windows -----------------------------------------------------------------------------------------------------------
+
+
+def open_window(tracker: Tracker, t0: int, return_pc: int, sp: int, depth: int, prebuilt: int) -> None:
+    """Begin a call of a submit function or, without such functions, the program (serial 0)."""
+    index = tracker.spare[len(tracker.spare) - 1]
+    del tracker.spare[len(tracker.spare) - 1 :]
+    window = tracker.windows[index]
+    window.serial = tracker.serial
+    window.t0 = t0
+    window.return_pc = return_pc
+    window.sp = sp
+    window.depth = depth
+    window.prebuilt = prebuilt
+    window.taken = 0
+    window.refused = NONE
+    window.attempt = 0
+    window.descriptor = 0
+    window.in_ring = 0
+    window.commits = 0
+    window.first_commit = NONE
+    forget_stores(tracker, window)
+    tracker.stack.append(index)
+
+
+def begin_tracking(tracker: Tracker) -> int:
+    """Follow a program that has no submit functions. Always 0."""
+    open_window(tracker, NONE, 0, 0, 0, 0)
+    return 0
+
+
+def follow(tracker: Tracker, start: int) -> int:
+    """Begin to follow the core. Always 0."""
+    tracker.following = 1
+    tracker.since = start
+    tracker.depth = 0
+    return 0
+
+
+def release_commits(tracker: Tracker, window: Window, t1: int) -> None:
+    """Stamp t1, unless it is NONE, of submissions that left the core in a window, which holds them no longer."""
+    row = window.first_commit
+    for _ in range(window.commits):
+        following = tracker.slots[row + NEXT_COMMIT]
+        if t1 != NONE:
+            tracker.slots[row + T1] = t1
+        release(tracker, row)
+        row = following
+    window.commits = 0
+    window.first_commit = NONE
+
+
+def add_commit(tracker: Tracker, window: Window, row: int) -> None:
+    """Let a window hold a submission until it returns."""
+    tracker.slots[row + HOLDERS] += 1
+    tracker.slots[row + NEXT_COMMIT] = window.first_commit
+    window.first_commit = row
+    window.commits += 1
+
+
+def enter(tracker: Tracker, start: int, pc: int, return_pc: int, sp: int) -> None:
+    """A submit function begins."""
+    if tracker.following:
+        explain_until(tracker, start)
+    else:
+        follow(tracker, start)
+    if len(tracker.stack) == SUBMIT_FUNCTIONS:
+        for index in tracker.stack:
+            release_commits(tracker, tracker.windows[index], NONE)
+            tracker.spare.append(index)
+        tracker.stack.clear()
+    prebuilt = 0
+    for address in tracker.prebuilt:
+        if address == pc:
+            prebuilt = 1
+    tracker.serial += 1
+    open_window(tracker, start, return_pc, sp, tracker.depth, prebuilt)
+
+
+def leave_function(tracker: Tracker, start: int, over: int) -> None:
+    """The innermost submit function has returned; `over`: none is under way, and a submission has left the core."""
+    explain_until(tracker, start)
+    index = tracker.stack[len(tracker.stack) - 1]
+    del tracker.stack[len(tracker.stack) - 1 :]
+    window = tracker.windows[index]
+    if window.commits:
+        release_commits(tracker, window, start)
+        tracker.spare.append(index)
+    elif window.refused != NONE and window.attempt <= window.refused:
+        carry(tracker, index)
+    elif window.in_ring:
+        tracker.pending.append(index)
+    else:
+        tracker.spare.append(index)
+    if over:
+        tracker.following = 0
+        clear_periods(tracker)
+
+
+def carry(tracker: Tracker, index: int) -> None:
+    """Let the next attempt on a descriptor continue a window that was refused."""
+    window = tracker.windows[index]
+    if tracker.carried != NONE and tracker.windows[tracker.carried].descriptor == window.descriptor:
+        first = tracker.windows[tracker.carried]
+        window.t0 = first.t0
+        window.refused = first.refused
+        tracker.spare.append(tracker.carried)
+    else:
+        give_up(tracker)
+    tracker.carried = index
+
+
+def give_up(tracker: Tracker) -> int:
+    """Reject the submission that was refused and is not tried again; see `crowded`."""
+    if tracker.carried != NONE:
+        reject(tracker, tracker.windows[tracker.carried].t0)
+        tracker.spare.append(tracker.carried)
+        tracker.carried = NONE
+    return crowded(tracker)
+
+
+def reject(tracker: Tracker, t0: int) -> None:
+    """Count a submission that was given up; t0 is NONE outside of submit functions."""
+    tracker.rejected += 1
+    if t0 != NONE:
+        add_evidence(tracker, REFUSAL, t0, 0, 0)
+
+
+# -- submissions -------------------------------------------------------------------------------------------------------
+
+
+def begin_of(tracker: Tracker, window: Window, descriptor: int) -> int:
+    """Return t0 of the next submission of a window: its entry, or for further descriptors their first store."""
+    if window.t0 != NONE and not window.taken:
+        window.taken = 1
+        return window.t0
+    return first_store(tracker, window, descriptor)
+
+
+def explain_window(tracker: Tracker, owner: int, row: int, descriptor: int, leave: int) -> bool:
+    """Write t0 of a submission and the reasons of its cycles; False where it has no t0."""
+    window = tracker.windows[owner]
+    if tracker.carried != NONE:
+        first = tracker.windows[tracker.carried]
+        if first.descriptor == descriptor and not window.taken:
+            window.t0 = first.t0
+            window.refused = first.refused
+            tracker.spare.append(tracker.carried)
+            tracker.carried = NONE
+        else:
+            give_up(tracker)
+    t0 = begin_of(tracker, window, descriptor)
+    if t0 == NONE and window.serial == 0:
+        t0 = leave
+    if t0 == NONE:
+        return False
+    explain_until(tracker, leave)
+    tracker.slots[row + T0] = t0
+    line = descriptor // LINE * LINE
+    explain(tracker, row, t0, leave, line, window.depth, window.serial, window.refused, window.attempt)
+    if window.serial == 0:
+        window.refused = NONE
+    return True
+
+
+def commit(
+    tracker: Tracker, owner: int, descriptor: int, index: int, leave: int, arrival: int, operand: int, pc: int
+) -> int:
+    """Write the row of a submission that leaves the core: its slot, or NONE where it has no t0.
+
+    `index`: entry of the ring; NONE: by ENQCMD_T. `owner`: its window, or NONE.
+    """
+    flags = descriptor_flags(tracker, descriptor)
+    row = new_row(tracker)
+    slots = tracker.slots
+    stream = flags >> STREAM_SHIFT & STREAM_MASK
+    slots[row + DESCRIPTOR] = descriptor
+    slots[row + PREBUILT] = 0
+    slots[row + LEAVE] = leave
+    slots[row + ARRIVAL] = arrival
+    slots[row + TIGHT] = index == NONE
+    slots[row + STREAM] = stream if stream else operand >> STREAM_SHIFT & STREAM_MASK
+    slots[row + CALL_SITE] = pc
+    slots[row + INTERRUPTING] = flags & IRQ != 0
+    timed = False
+    if owner != NONE:
+        window = tracker.windows[owner]
+        slots[row + PREBUILT] = window.prebuilt
+        if window.serial:
+            slots[row + CALL_SITE] = window.return_pc - 1
+        timed = explain_window(tracker, owner, row, descriptor, leave)
+    if index == NONE:
+        tracker.tight.append(row)
+    else:
+        if find_row(tracker, RING_KEY | index) != NONE:
+            flush_events(tracker)  # after a reset entries count from 0 again
+        older = put_row(tracker, RING_KEY | index, row)
+        if older != NONE:
+            tracker.overwritten += 1
+            release(tracker, older)
+    if flags & WRITE_STATUS:
+        slots[row + HOLDERS] += 1
+        reader = put_row(tracker, STATUS_KEY | descriptor, row)
+        if reader != NONE:
+            release(tracker, reader)
+    return row if timed else NONE
+
+
+def innermost(tracker: Tracker) -> int:
+    """Return the innermost window under way, or NONE."""
+    return tracker.stack[len(tracker.stack) - 1] if len(tracker.stack) else NONE
+
+
+# -- loose: doorbells --------------------------------------------------------------------------------------------------
+
+
+def update_tail(tracker: Tracker, start: int) -> None:
+    """Take over the device's tail, unless a doorbell is on its way."""
+    if tracker.one_way and start >= tracker.rung:
+        tracker.tail = tracker.ring_tail
+
+
+def read_head(tracker: Tracker, start: int, head: int) -> None:
+    """QUEUE_HEAD was read: when it shows a full ring, the submission under way is waiting for room."""
+    update_tail(tracker, start)
+    top = innermost(tracker)
+    if top == NONE:
+        return
+    window = tracker.windows[top]
+    if tracker.tail - head & MASK >= tracker.ring_size:
+        if window.refused == NONE:
+            window.refused = start
+        window.descriptor = tracker.ring_base + tracker.tail % tracker.ring_size * LINE
+    else:
+        window.attempt = start
+
+
+def owner_of(tracker: Tracker, address: int) -> int:
+    """Return the window that has stored to an entry of the ring, the oldest first, or NONE."""
+    for index in tracker.pending:
+        if first_store(tracker, tracker.windows[index], address) != NONE:
+            return index
+    top = innermost(tracker)
+    if top != NONE and first_store(tracker, tracker.windows[top], address) != NONE:
+        return top
+    return NONE
+
+
+def ring_doorbell(tracker: Tracker, start: int, leave: int, tail: int, pc: int) -> None:
+    """A write of DOORBELL has left the core. Where the way takes no time, the device has acted on it already."""
+    update_tail(tracker, start)
+    first = tracker.tail
+    count = tail - first & MASK
+    tracker.rung = leave + tracker.one_way
+    if not tracker.one_way and tracker.ring_tail != tail:
+        return
+    if not 0 < count <= tracker.ring_size:
+        return  # it hands over nothing, or claims more than the ring holds
+    tracker.tail = tail
+    top = innermost(tracker)
+    keeper = top != NONE and tracker.windows[top].serial != 0
+    if keeper:
+        release_commits(tracker, tracker.windows[top], NONE)
+    for index in range(first, first + count):
+        address = tracker.ring_base + index % tracker.ring_size * LINE
+        owner = owner_of(tracker, address)
+        row = commit(tracker, owner, address, index & MASK, leave, tracker.rung, 0, pc)
+        if row != NONE:
+            if keeper:
+                add_commit(tracker, tracker.windows[top], row)
+            elif owner != NONE and tracker.windows[owner].serial == 0:
+                tracker.slots[row + T1] = leave
+    if top != NONE and not keeper:
+        forget_stores(tracker, tracker.windows[top])
+    for index in tracker.pending:
+        tracker.spare.append(index)
+    tracker.pending.clear()
+
+
+# -- tight: ENQCMD_T ---------------------------------------------------------------------------------------------------
+
+
+def submit(
+    tracker: Tracker, answer: int, resumed: int, start: int, arrival: int, descriptor: int, operand: int, pc: int,
+    t1: int,
+) -> int:  # fmt: skip
+    """The device has answered a look of an ENQCMD_T that began in cycle `start` and retires before `t1`: CROWDED,
+    HANDED_OVER where it accepted."""
+    top = innermost(tracker)
+    if not resumed:
+        if tracker.stalled and top != NONE and tracker.windows[top].refused == NONE:
+            tracker.windows[top].refused = tracker.issued  # an interrupt broke its stall; this is another attempt
+        tracker.issued = start
+        tracker.arrival = arrival
+    tracker.stalled = answer == STALLED
+    if answer == STALLED:
+        return 0
+    if answer == ACCEPTED_TICKET:
+        if top != NONE:
+            tracker.windows[top].attempt = tracker.issued
+        row = commit(tracker, top, descriptor, NONE, tracker.issued, tracker.arrival, operand, pc)
+        if row != NONE and top != NONE:
+            if tracker.windows[top].serial:
+                add_commit(tracker, tracker.windows[top], row)
+            else:
+                forget_stores(tracker, tracker.windows[top])
+                tracker.slots[row + T1] = t1
+        return HANDED_OVER | crowded(tracker)
+    if top == NONE:
+        reject(tracker, NONE)
+    elif answer == GIVEN_UP:
+        reject(tracker, tracker.windows[top].t0)
+    else:
+        window = tracker.windows[top]
+        if window.refused == NONE:
+            window.refused = tracker.issued
+        window.descriptor = descriptor
+    return crowded(tracker)
+
+
+# -- the core log ------------------------------------------------------------------------------------------------------
+
+
+def see_register(tracker: Tracker, offset: int, value: int, look: int, end: int) -> int:
+    """A register that shows completions was read: it tells something when it has changed. See `crowded`."""
+    if offset == COMPLETED:
+        if value != tracker.completed:
+            tracker.completed = value
+            add_evidence(tracker, LOOK, look, end, 0)
+    elif offset == IRQ_STATUS and value & DONE_OR_ERROR:
+        add_evidence(tracker, LOOK, look, end, 0)
+    return crowded(tracker)
+
+
+def read_access(tracker: Tracker, kind: int, start: int, end: int, pc: int, offset: int, value: int) -> None:
+    """A register of the NPU was accessed."""
+    if kind == LogKind.STORE:
+        if offset == DOORBELL:
+            ring_doorbell(tracker, start, end, value, pc)
+        elif offset == TICKET_SEL:
+            tracker.selected = value
+        elif not tracker.one_way:
+            tracker.tail = tracker.ring_tail  # it may have moved the tail
+    elif offset == QUEUE_HEAD:
+        read_head(tracker, start, value)
+    elif offset != TICKET_STATUS:
+        see_register(tracker, offset, value, start + tracker.look, end)
+    elif value & 0xFF >= TICKET_DONE:
+        add_evidence(tracker, TICKET_LOOK, start + tracker.look, end, tracker.selected)
+
+
+def read_log(tracker: Tracker, records: int, count: int) -> int:
+    """Read records of the core log at a host address; see `crowded`."""
+    for index in range(count):
+        at = records + index * CORE_RECORD
+        start = load_i64(at)
+        cycles = load_i64(at + 8)
+        pc = load_u32(at + 16)
+        address = load_u32(at + 20)
+        value = load_u32(at + 24)
+        kind = load_u8(at + 28)
+        if kind == LogKind.STORES:
+            add_note(tracker, start, address, cycles)
+            top = innermost(tracker)
+            if top != NONE:
+                note_store(tracker, tracker.windows[top], start, address)
+        elif kind == LogKind.FENCE:
+            add_note(tracker, start, FENCE, cycles)
+        elif kind == LogKind.LOAD or kind == LogKind.STORE:
+            if not tracker.following and not tracker.named:
+                follow(tracker, start)
+            if tracker.following:
+                add_note(tracker, start, DEVICE, cycles)
+            if 0 <= address - tracker.npu < NPU_WINDOW:
+                read_access(tracker, kind, start, start + cycles, pc, address - tracker.npu, value)
+        elif kind == LogKind.ENTER:
+            enter(tracker, start, pc, address, value)
+        elif kind == LogKind.RETURN:
+            leave_function(tracker, start, value)
+        elif kind == LogKind.TRAP or kind == LogKind.HANDLER:
+            if kind == LogKind.TRAP:
+                explain_until(tracker, start)
+                tracker.depth += 1
+            if value == EXTERNAL:
+                add_evidence(tracker, HANDLER_START, start + cycles, 0, 0)
+        elif kind == LogKind.LINES and address & MEIP:
+            add_evidence(tracker, EXTERNAL_LEVEL, start, value & MEIP != 0, 0)
+        elif kind == LogKind.MRET:
+            explain_until(tracker, start + cycles)
+            tracker.depth = max(tracker.depth - 1, 0)
+    return crowded(tracker)
