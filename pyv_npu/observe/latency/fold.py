@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyv_npu.observe.latency import STAGES
+from pyv_npu.observe.latency.batches import Batches, value_counts
 from pyv_npu.observe.latency.rows import COLUMN, NONE, REASONS
 
 Integers = NDArray[np.int64]
@@ -18,7 +19,7 @@ class Fold:
 
     good: int = 0
     errors: int = 0
-    stages: dict[str, Counter[int]] = field(default_factory=lambda: {name: Counter() for name in STAGES})
+    stages: dict[str, Batches] = field(default_factory=lambda: {name: Batches() for name in STAGES})
     reasons: dict[str, Integers] = field(default_factory=dict)
     """Cycles summed by stage, in the order of `Reason`; of t_submit and t_submit_prebuilt."""
     first: int | None = None
@@ -47,7 +48,7 @@ class Fold:
             chosen = (start != NONE) & (end != NONE)
             if stage.prebuilt is not None:
                 chosen &= prebuilt == stage.prebuilt
-            self.stages[name].update(value_counts((end - start)[chosen]))
+            self.stages[name].extend((end - start)[chosen])
             if name in ("t_submit", "t_submit_prebuilt"):
                 self.reasons[name] = self.reasons.get(name, 0) + rows[chosen][:, REASONS].sum(axis=0)
         start, end, site = column_of(rows, "t0"), column_of(rows, "t2"), column_of(rows, "call_site")
@@ -55,14 +56,6 @@ class Fold:
         for address in value_counts(site[timed]):
             site_rows = timed & (site == address)
             self.sites.setdefault(address, Counter()).update(value_counts((end - start)[site_rows]))
-
-
-def value_counts(values: Integers) -> dict[int, int]:
-    """Returns how often each value occurs."""
-    ordered = np.sort(values)
-    edges = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
-    counts = np.diff(edges, append=len(ordered))
-    return dict(zip(ordered[edges].tolist(), counts.tolist(), strict=True))
 
 
 def column_of(rows: Integers, name: str) -> Integers:

@@ -2,21 +2,19 @@
 
 import warnings
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from math import ceil, floor, sqrt
+from math import ceil, floor
 from typing import Any
 
 from pyv_npu.errors import UsageError
+from pyv_npu.observe.latency.batches import Batches
 from pyv_npu.text import MISSING, html_table
 
 P99_SAMPLES = 100
 """Below so many samples the nearest rank of P99 is the maximum: it is refused."""
 TAILS = {"p99_9": (999, 1000), "p99_99": (9999, 10_000)}
 """Percentiles beyond P99 as parts of a whole, which is the number of samples that they need."""
-NORMAL = 1.96
-"""Quantile of the normal distribution for 95 %."""
 
 _SHOWN = ("n", "p50", "p95", "p99", "min", "max")
 
@@ -33,9 +31,12 @@ def _rank(part: int, count: int, whole: int = 100) -> int:
 class Distribution:
     """Cycles of one stage over many submissions, as counts of equal values."""
 
-    def __init__(self, values: Iterable[int] | Mapping[int, int]) -> None:
-        """`values`: samples, or how often each occurs."""
-        self._counts = dict(sorted(Counter(values).items()))
+    def __init__(self, values: Iterable[int] | Mapping[int, int] | Batches) -> None:
+        """`values`: samples in their order, or how often each occurs, of which there are no confidence intervals."""
+        if not isinstance(values, Mapping | Batches):
+            values = Batches(values)
+        self._batches = values if isinstance(values, Batches) else Batches()
+        self._counts = dict(sorted((values.counts() if isinstance(values, Batches) else values).items()))
         self._values = list(self._counts)
         self._ranks = list(accumulate(self._counts.values()))
         """Samples that are at most a value, by value."""
@@ -63,19 +64,16 @@ class Distribution:
         return self._at(percent)
 
     def _at(self, part: int, whole: int = 100) -> int:
-        return self._of_rank(_rank(part, len(self), whole))
-
-    def _of_rank(self, rank: int) -> int:
-        return self._values[bisect_left(self._ranks, rank)]
+        return self._values[bisect_left(self._ranks, _rank(part, len(self), whole))]
 
     def interval(self, percent: int) -> list[int] | None:
-        """[low, high]: confidence interval of 95 % of a percentile, by order statistics: the ranks that the binomial
-        distribution of samples below it leaves, which are those of independent samples. None where one is beyond them.
-        """
-        count, share = len(self), percent / 100
-        half = NORMAL * sqrt(count * share * (1 - share))
-        low, high = floor(count * share - half), ceil(count * share + half) + 1
-        return None if low < 1 or high > count else [self._of_rank(low), self._of_rank(high)]
+        """[low, high]: confidence interval of 95 % of a percentile by batch means, in cycles; None for too few samples,
+        and where their order is unknown."""
+        half = self._batches.half_width(percent)
+        if half is None:
+            return None
+        middle = self._at(percent)
+        return [max(self._values[0], floor(middle - half)), min(self.max, ceil(middle + half))]
 
     @property
     def p50(self) -> int:

@@ -1,14 +1,16 @@
 """Nearest rank against an independent formulation, and the refusal of P99 below 100 samples."""
 
 import math
-import random
 from collections import Counter
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyv_npu.errors import UsageError
+from pyv_npu.observe.latency.batches import Batches, student
 from pyv_npu.observe.latency.percentiles import Distribution, nearest_rank
 
 VALUES = st.lists(st.integers(0, 10**6), min_size=1, max_size=300)
@@ -66,7 +68,9 @@ def test_counts_of_values_are_samples(values: list[int]) -> None:
         if percent < 99 or len(values) >= 100:
             expected = nearest_rank(sorted(values), percent)
             assert counted.percentile(percent) == listed.percentile(percent) == expected
-    assert counted.summary() == listed.summary() and listed.max == max(values)
+    assert listed.max == max(values)
+    few, many = counted.summary(), listed.summary()
+    assert few is not None and many is not None and few | {"ci95": None} == many | {"ci95": None}
 
 
 @given(VALUES)
@@ -85,17 +89,45 @@ def test_tails_need_as_many_samples_as_they_name() -> None:
     assert summary["p99_99"] == 9998
 
 
-def test_intervals_of_order_statistics_cover_the_percentiles() -> None:
-    """Exponential samples: of 300 intervals about 95 % hold the true value; few samples have none."""
+def waits(seed: int, count: int, load: float) -> Any:
+    """Waits in a queue with Poisson arrivals and exponential service of 100 cycles (M/M/1), by Lindley's recurrence."""
+    draw = np.random.default_rng(seed)
+    steps = draw.exponential(100, count) - draw.exponential(100 / load, count)
+    total = np.cumsum(steps)
+    return np.rint(total - np.minimum.accumulate(np.minimum(total, 0))).astype(np.int64)
+
+
+def test_intervals_hold_percentiles_of_waits_that_depend_on_each_other() -> None:
+    """P(wait > t) = load * exp(-(1 - load) t / service) (Gross and Harris, "Fundamentals of Queueing Theory")."""
+    load, count, runs = 0.6, 20_000, 20
     held = dict.fromkeys((50, 95, 99), 0)
-    truth = {percent: -1e6 * math.log(1 - percent / 100) for percent in held}
-    for seed in range(300):
-        draw = random.Random(seed)
-        sample = Distribution(round(draw.expovariate(1e-6)) for _ in range(1000))
+    truth = {percent: 100 / (1 - load) * math.log(load / (1 - percent / 100)) for percent in held}
+    independent = 0
+    for seed in range(runs):
+        batches = Batches()
+        values = waits(seed, count, load)
+        for chunk in np.array_split(values, 7):
+            batches.extend(chunk)
+        sample = Distribution(batches)
         for percent in held:
             interval = sample.interval(percent)
             assert interval is not None
             held[percent] += interval[0] <= truth[percent] <= interval[1]
-    assert all(276 <= count <= 298 for count in held.values()), held
-    assert Distribution(range(100)).interval(99) is None
-    assert Distribution([5] * 2000).interval(99) == [5, 5]
+        half = 1.96 * math.sqrt(0.95 * 0.05 * count)  # ranks that independent samples would leave
+        ordered = np.sort(values)
+        low, high = ordered[int(0.95 * count - half)], ordered[int(0.95 * count + half)]
+        independent += low <= truth[95] <= high
+    assert all(count >= 0.8 * runs for count in held.values()), held
+    assert independent < 0.6 * runs
+
+
+def test_few_samples_and_those_without_an_order_have_no_interval() -> None:
+    assert Distribution(range(100)).interval(50) is None
+    assert Distribution(range(1000)).interval(99) is None
+    assert Distribution([5] * 2000).interval(95) is None and Distribution([5] * 2560).interval(95) == [5, 5]
+    assert Distribution({5: 2000}).interval(50) is None
+
+
+def test_students_quantiles_are_those_of_tables() -> None:
+    for freedom, quantile in ((9, 2.2622), (15, 2.1314), (31, 2.0395), (63, 1.9983)):
+        assert student(freedom) == pytest.approx(quantile, rel=1e-3)
