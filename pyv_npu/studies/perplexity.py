@@ -196,7 +196,7 @@ def _step_cycles(
     return run_commands(program.step(0), npu, "CA_HYBRID", memory=memory).cycles
 
 
-HEADS = ("method", "bits", "perplexity", "log likelihood to fp32", "same choice", "cycles", "tokens/s")
+HEADS = ("method", "bits", "perplexity", "log likelihood to fp32", "top-1 agreement", "cycles", "tokens/s")
 
 
 def table(rows: Sequence[Score]) -> Table:

@@ -1,6 +1,8 @@
 """`pyv-npu perplexity`: accuracy of methods that store keys and values, beside bits and time (docs/kv-cache.md)."""
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyv_native.files import write_bytes, write_text
@@ -41,17 +43,26 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     effective = effective.with_defaults({"npu.dram.size": DRAM_BYTES}, "default of perplexity")
     decoder = load_decoder(model_file(args.model))
     check_tokens(tokens, decoder, f"--tokens {args.tokens}")
+    with _report_errors(args.report):
+        if args.report is not None:
+            args.report.mkdir(parents=True, exist_ok=True)
     rows = list(scores(decoder, effective.config.npu, tokens, args.count, names, call.progress.say))
     methods = [row._asdict() for row in rows]
-    of = f"{decoder.name}, the last {args.count} tokens of {args.tokens.name}"
+    of = f"{Path(args.model).name}, the last {args.count} tokens of {args.tokens.name}"
     if args.report is not None:
-        try:
-            args.report.mkdir(parents=True, exist_ok=True)
+        section = Section("perplexity", "Accuracy of keys and values", [chart(rows, of), table(rows)])
+        with _report_errors(args.report):
             write_bytes(args.report / "perplexity.csv", csv_of(methods))
-            section = Section("perplexity", "Accuracy of keys and values", [chart(rows, of), table(rows)])
             write_text(args.report / "report.html", render(of, [], [], [section]))
-        except OSError as error:
-            raise UsageError(f"--report {args.report}: {error.strerror}: choose another place") from None
     text = f"{of}\n\n" + as_text([Section("methods", "", [table(rows)])], len(rows))
     show(as_json({"schema": 1, "count": args.count, "methods": methods}) if args.json else text)
     return OK
+
+
+@contextmanager
+def _report_errors(folder: Path | None) -> Iterator[None]:
+    """UsageError for a folder that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"--report {folder}: {error.strerror}: choose another place") from None

@@ -99,6 +99,17 @@ def test_a_page_and_a_table_from_the_command_line(tmp_path: Path, capsys: pytest
     assert "Pareto front" in (out / "report.html").read_text() and (out / "perplexity.csv").exists()
 
 
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_scored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, path = tmp_path / "d.onnx", tmp_path / "t.txt"
+    onnx.save(decoder_kv(layers=1, vocab=VOCAB), model)
+    path.write_text(" ".join(map(str, TOKENS[:9])))
+    monkeypatch.setattr("pyv_npu.studies.perplexity.scores", lambda *_: pytest.fail("scored"))
+    assert main(["perplexity", str(model), "--tokens", str(path), "--count", "4", "--report", str(path)]) == 64
+    assert f"--report {path}: File exists: choose another place" in capsys.readouterr().err
+
+
 def test_thresholds_come_from_the_same_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, path, out = tmp_path / "d.onnx", tmp_path / "t.txt", tmp_path / "t.json"
     onnx.save(decoder_kv(layers=1, vocab=VOCAB, width=64), model)
