@@ -224,7 +224,7 @@ def _segments(tables: Tables, name: str) -> Iterator[Segment]:
             raise ValueError(f"segments of {memory} bytes of memory, at most {ADDRESS_SPACE}")
         if size:
             executable = segment.p_flags & SEGMENT_EXECUTABLE or any(
-                _holds(segment, code) for code in tables.code.values()
+                _loads_section(segment, code) for code in tables.code.values()
             )
             yield Segment(address, data, size, bool(executable), _head(tables, segment))
     if not memory:
@@ -237,9 +237,9 @@ def _head(tables: Tables, segment: SegmentHeader) -> int:
     if segment.p_offset:
         return 0
     sections = (section for section in tables.sections if section.sh_flags & ALLOCATED)
-    held = [section.sh_addr - segment.p_vaddr for section in sections if _holds(segment, section)]
-    if held:
-        return int(min(held))
+    offsets = [section.sh_addr - segment.p_vaddr for section in sections if _loads_section(segment, section)]
+    if offsets:
+        return int(min(offsets))
     header, data = tables.header, tables.loaded(segment)
     headers = data[max(header.e_ehsize, header.e_phoff + header.e_phnum * header.e_phentsize) :]
     return len(data) - len(headers.lstrip(b"\0"))
@@ -250,32 +250,32 @@ def _code(tables: Tables, segments: Iterable[Segment]) -> tuple[tuple[int, int],
     return sections or tuple((segment.address, segment.size) for segment in segments if segment.executable)
 
 
-def _holds(segment: SegmentHeader, section: SectionHeader) -> bool:
+def _loads_section(segment: SegmentHeader, section: SectionHeader) -> bool:
     """Check whether the section, which is not empty, is loaded with the segment."""
     end = segment.p_vaddr + segment.p_memsz
     return bool(section.sh_size > 0 and segment.p_vaddr <= section.sh_addr <= end - section.sh_size)
 
 
 def _by_name(symbols: Iterable[Entry]) -> dict[str, Symbol]:
-    found: dict[str, Symbol] = {}
+    result: dict[str, Symbol] = {}
     for symbol in symbols:
-        if symbol.bind == GLOBAL or symbol.name not in found:
-            found[symbol.name] = Symbol(symbol.name, symbol.value, symbol.size)
-    return found
+        if symbol.bind == GLOBAL or symbol.name not in result:
+            result[symbol.name] = Symbol(symbol.name, symbol.value, symbol.size)
+    return result
 
 
 def _functions(tables: Tables, symbols: Iterable[Entry]) -> tuple[Symbol, ...]:
     """Collect functions, and labels of hand-written assembly: untyped global symbols in executable sections."""
     best: dict[int, tuple[bool, bool, str]] = {}
-    found: dict[int, Symbol] = {}
+    result: dict[int, Symbol] = {}
     for name, address, size, bind, kind, section in symbols:
         typed = kind == FUNCTION
         label = kind == UNTYPED and bind == GLOBAL and section in tables.code
         rank = (not typed, not size, name)
         if (typed or label) and (address not in best or rank < best[address]):
             best[address] = rank
-            found[address] = Symbol(name, address, size)
-    return tuple(found[address] for address in sorted(found))
+            result[address] = Symbol(name, address, size)
+    return tuple(result[address] for address in sorted(result))
 
 
 def _extensions(tables: Tables) -> tuple[str, ...]:
@@ -298,14 +298,14 @@ def _lines(tables: Tables) -> SourceLines:
     program."""
     try:
         names = tables.content(tables.sections[tables.header.e_shstrndx])
-        wanted = {name: f"{name}\0".encode() for name in SECTIONS}
-        held = {
+        texts = {name: f"{name}\0".encode() for name in SECTIONS}
+        headers = {
             name: section
             for section in tables.sections
-            for name, text in wanted.items()
+            for name, text in texts.items()
             if names.startswith(text, section.sh_name)
         }
-        found = {name: tables.content(section) for name, section in held.items()}
+        content = {name: tables.content(section) for name, section in headers.items()}
     except (IndexError, ValueError):
-        found = {}
-    return SourceLines(found)
+        content = {}
+    return SourceLines(content)

@@ -145,7 +145,7 @@ class Tables:
 
     def symbols(self) -> Iterator[Entry]:
         """Yield defined symbols, without the assembler's own (files, sections, `$x` and `.L`)."""
-        left = MAX_NAMES
+        remaining = MAX_NAMES
         for table in self._of_type(SYMBOL_TABLE, MAX_SYMBOL_TABLE):
             if table.sh_link >= len(self.sections):
                 raise ValueError(f"the names of symbols are in section {table.sh_link} of {len(self.sections)}")
@@ -155,8 +155,8 @@ class Tables:
                 kind = info & 15
                 if kind in (FILE, SECTION) or section == UNDEFINED:
                     continue
-                name = _string(names, at, left)
-                left -= len(name)
+                name = _string(names, at, remaining)
+                remaining -= len(name)
                 if name and not name.startswith(("$", ".L")):
                     yield Entry(name, value, size, info >> 4, kind, section)
 

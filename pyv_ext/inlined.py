@@ -23,7 +23,7 @@ _HOPS = 8
 _INLINED, _ORIGINS = "DW_TAG_inlined_subroutine", ("DW_AT_abstract_origin", "DW_AT_specification")
 
 
-class _Range(NamedTuple):
+class _InlinedRange(NamedTuple):
     """Range [start, end) of instructions that come from an inlined function."""
 
     start: int
@@ -55,46 +55,46 @@ class InlinedFunctions:
     @cached_property
     def _table(self) -> list[tuple[int, tuple[str, ...]]]:
         """Functions from each address on, by address."""
-        ranges = [one for one in self._ranges() if one.start < one.end]
+        ranges = [span for span in self._ranges() if span.start < span.end]
         begins = sorted(ranges, reverse=True)
-        ends = sorted(ranges, key=lambda one: -one.end)
-        active: list[_Range] = []
-        found = []
-        for address in sorted({edge for one in ranges for edge in (one.start, one.end)}):
+        ends = sorted(ranges, key=lambda span: -span.end)
+        active: list[_InlinedRange] = []
+        rows = []
+        for address in sorted({edge for span in ranges for edge in (span.start, span.end)}):
             while ends and ends[-1].end == address:
                 active.remove(ends.pop())
             while begins and begins[-1].start == address:
                 active.append(begins.pop())
-            active.sort(key=lambda one: one.depth)
-            found.append((address, tuple(one.name for one in active)))
-        return found
+            active.sort(key=lambda span: span.depth)
+            rows.append((address, tuple(span.name for span in active)))
+        return rows
 
-    def _ranges(self) -> Iterator[_Range]:
+    def _ranges(self) -> Iterator[_InlinedRange]:
         large = any(len(section) > MAX_SECTION for section in self._sections.values())
         if large or not {".debug_info", ".debug_abbrev"} <= self._sections.keys():
             return
         dwarf = dwarf_of(self._sections)
         units: list[CompileUnit] = undamaged(lambda: [*dwarf.iter_CUs()], [])
-        left = MAX_INFO
+        budget = MAX_INFO
         for unit in units:
-            left -= unit.size
-            if left < 0:
+            budget -= unit.size
+            if budget < 0:
                 return
-            none: list[_Range] = []
-            yield from undamaged(partial(self._of, unit), none)
+            no_ranges: list[_InlinedRange] = []
+            yield from undamaged(partial(self._ranges_of, unit), no_ranges)
 
-    def _of(self, unit: "CompileUnit") -> list[_Range]:
-        found: list[_Range] = []
-        todo: list[tuple[DIE, int]] = [(unit.get_top_DIE(), 0)]
-        while todo:
-            entry, depth = todo.pop()
+    def _ranges_of(self, unit: "CompileUnit") -> list[_InlinedRange]:
+        result: list[_InlinedRange] = []
+        worklist: list[tuple[DIE, int]] = [(unit.get_top_DIE(), 0)]
+        while worklist:
+            entry, depth = worklist.pop()
             inlined = entry.tag == _INLINED
             if inlined:
                 name = _name(entry)
-                found += [_Range(start, end, depth, name) for start, end in _addresses(unit, entry)]
+                result += [_InlinedRange(start, end, depth, name) for start, end in _addresses(unit, entry)]
             if depth + inlined <= MAX_DEPTH:
-                todo += [(child, depth + inlined) for child in entry.iter_children()]
-        return found
+                worklist += [(child, depth + inlined) for child in entry.iter_children()]
+        return result
 
 
 def _name(entry: "DIE") -> str:
@@ -119,12 +119,12 @@ def _addresses(unit: "CompileUnit", entry: "DIE") -> Iterator[tuple[int, int]]:
         top = unit.get_top_DIE().attributes
         base = top["DW_AT_low_pc"].value if "DW_AT_low_pc" in top else 0
         lists = unit.dwarfinfo.range_lists()
-        for one in lists.get_range_list_at_offset(attributes["DW_AT_ranges"].value, unit):
-            if isinstance(one, BaseAddressEntry):
-                base = one.base_address
+        for entry_of_list in lists.get_range_list_at_offset(attributes["DW_AT_ranges"].value, unit):
+            if isinstance(entry_of_list, BaseAddressEntry):
+                base = entry_of_list.base_address
             else:
-                offset = 0 if one.is_absolute else base
-                yield one.begin_offset + offset, one.end_offset + offset
+                offset = 0 if entry_of_list.is_absolute else base
+                yield entry_of_list.begin_offset + offset, entry_of_list.end_offset + offset
     elif "DW_AT_low_pc" in attributes and "DW_AT_high_pc" in attributes:
         low, high = attributes["DW_AT_low_pc"], attributes["DW_AT_high_pc"]
         yield low.value, high.value + (0 if high.form == "DW_FORM_addr" else low.value)

@@ -43,7 +43,7 @@ class Line(NamedTuple):
         return f"{self.file}:{self.line}"
 
 
-class _Row(NamedTuple):
+class _LineRange(NamedTuple):
     """Range [start, end) of instructions that come from one line."""
 
     start: int
@@ -57,7 +57,7 @@ class SourceLines:
     def __init__(self, sections: Mapping[str, bytes] | None = None) -> None:
         """`sections`: content by name, those of `SECTIONS` that the program has."""
         self.sections: Mapping[str, bytes] = sections or {}
-        self._left = MAX_UNITS
+        self._remaining = MAX_UNITS
 
     def at(self, address: int) -> Line | None:
         """Return the line of the instruction that holds `address`, or None."""
@@ -67,13 +67,13 @@ class SourceLines:
         return self._rows[index].line if self._rows[index].line.line else None
 
     @cached_property
-    def _rows(self) -> list[_Row]:
+    def _rows(self) -> list[_LineRange]:
         """Rows by address."""
         large = any(len(section) > MAX_SECTION for section in self.sections.values())
         if large or not self.sections.keys() >= _NEEDED:
             return []
         units: list[CompileUnit] = undamaged(lambda: [*self._dwarf.iter_CUs()], [])
-        rows: list[_Row] = []
+        rows: list[_LineRange] = []
         for unit in units:
             rows += undamaged(partial(self._read, unit), ())
         return sorted(rows)
@@ -82,14 +82,14 @@ class SourceLines:
     def _dwarf(self) -> "DWARFInfo":
         return dwarf_of(self.sections)
 
-    def _read(self, unit: "CompileUnit") -> Iterable[_Row]:
+    def _read(self, unit: "CompileUnit") -> Iterable[_LineRange]:
         top = unit.get_top_DIE().attributes
         _check_header(self._dwarf.debug_line_sec.stream, top["DW_AT_stmt_list"].value, unit.structs)
         program = self._dwarf.line_program_for_CU(unit)
         size = program.program_end_offset - program.program_start_offset
-        if size > min(MAX_UNIT, self._left):
+        if size > min(MAX_UNIT, self._remaining):
             return []
-        self._left -= size
+        self._remaining -= size
         folder = top["DW_AT_comp_dir"].value if "DW_AT_comp_dir" in top else b""
         return list(_rows(program, _files(program, folder)))
 
@@ -158,7 +158,7 @@ def _files(program: "LineProgram", folder: bytes) -> Callable[[int], str]:
     return path
 
 
-def _rows(program: "LineProgram", file: Callable[[int], str]) -> Iterator[_Row]:
+def _rows(program: "LineProgram", file: Callable[[int], str]) -> Iterator[_LineRange]:
     """Yield the range of each row of the line table. Of equal addresses the last row counts, as in GNU addr2line."""
     before: LineState | None = None
     for entry in program.get_entries():
@@ -166,5 +166,5 @@ def _rows(program: "LineProgram", file: Callable[[int], str]) -> Iterator[_Row]:
         if state is None:
             continue
         if before is not None and before.address < state.address:
-            yield _Row(before.address, state.address, Line(file(before.file), before.line))
+            yield _LineRange(before.address, state.address, Line(file(before.file), before.line))
         before = None if state.end_sequence else state

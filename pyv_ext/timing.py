@@ -11,10 +11,10 @@ DEEPEST = 1 << 8
 """Stores that a core may have on their way; real store buffers hold some tens."""
 
 
-def _cycles(meaning: str, default: int, least: int = 1) -> int:
+def _cycles(meaning: str, default: int, minimum: int = 1) -> int:
     """Return a field of cycles, at least 1 for an instruction: a loop of them must not stand still in time. A delay may
     be 0."""
-    rule = {"unit": "cycles", "meaning": meaning, "min": least, "max": LONGEST}
+    rule = {"unit": "cycles", "meaning": meaning, "min": minimum, "max": LONGEST}
     return field(default=default, metadata=rule)
 
 
@@ -40,10 +40,10 @@ class CoreTiming:
     fence: int = _cycles("fence, fence.i", 1)
     trap: int = _cycles("a synchronous trap, from the start of the trapping instruction to the first of the handler", 1)
     wfi: int = _cycles("wfi, once an interrupt is pending", 1)
-    reset: int = _cycles("from reset to the first instruction", 1, least=0)
-    near_extra: int = _cycles("added to load/store for devices close to the core: CLINT and scratchpad", 0, least=0)
+    reset: int = _cycles("from reset to the first instruction", 1, minimum=0)
+    near_extra: int = _cycles("added to load/store for devices close to the core: CLINT and scratchpad", 0, minimum=0)
     mmio_write: int = _cycles("posted MMIO write: core busy", 1)
-    mmio_one_way: int = _cycles("MMIO request, one way", 0, least=0)
+    mmio_one_way: int = _cycles("MMIO request, one way", 0, minimum=0)
     mmio_read: int = _cycles("MMIO read, round trip", 1)
     posted_depth: int = field(
         default=8,
@@ -55,7 +55,7 @@ class CoreTiming:
         },
     )
     custom: int = _cycles("custom instruction: issue, until the device sees the request", 1)
-    custom_response: int = _cycles("custom instruction: from the answer to the next instruction", 0, least=0)
+    custom_response: int = _cycles("custom instruction: from the answer to the next instruction", 0, minimum=0)
     irq: int = _cycles("from mip to the first instruction of the handler", 1)
     irq_fast: int = _cycles("the same through a fast interrupt path, where the core has one", 1)
-    plic: int = _cycles("from an interrupt line through the PLIC to mip", 0, least=0)
+    plic: int = _cycles("from an interrupt line through the PLIC to mip", 0, minimum=0)

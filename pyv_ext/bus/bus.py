@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import PAGE, PAGE_BITS, Ram, zeros
-from pyv_ext.bus.window import Window
+from pyv_ext.bus.window import DeviceWindow
 from pyv_ext.errors import PyvExtError
 from pyv_ext.machine import accesses
 from pyv_ext.machine.accesses import WATCHED_LOADS
 from pyv_ext.machine.bus import find_register
-from pyv_ext.machine.state import LINE_BITS, MOST_MEMORIES, REGISTERS, Register
+from pyv_ext.machine.state import LINE_BITS, MAX_MEMORIES, REGISTERS, Register
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
 from pyv_native.emitter import Definition
@@ -29,7 +29,7 @@ __all__ = ["ADDRESS_SPACE", "Bus", "WatchedLoad"]
 
 ADDRESS_SPACE = 1 << 32
 
-_MOST_REGISTERS = REGISTERS * 3 // 4
+_MAX_REGISTERS = REGISTERS * 3 // 4
 _WORD = 4
 """Bytes that the bus of devices carries at most."""
 
@@ -64,17 +64,17 @@ class Bus:
         self.shadow: Shadow | None = None
         self.on_cbo: list[Callable[[str, int, int], None]] = []
         """`f(name, address, start)` at each cache-block operation of the hart."""
-        self._windows: list[Window] = []
+        self._windows: list[DeviceWindow] = []
         self._watched: Counter[int] = Counter()
         self._store_watchers: dict[int, list[Callable[[int, int, int], None]]] = {}
         clock.machine.departures.resize(timing.posted_depth)
         clock.machine.posted.resize(timing.posted_depth + 1)
         for declaration, call in (
             (find_register, self._find_register),
-            (accesses.before_access, self._before),
-            (accesses.after_load, self._loaded),
-            (accesses.after_store, self._stored),
-            (accesses.refuse_access, self._refused),
+            (accesses.before_access, self._observe_access),
+            (accesses.after_load, self._report_load),
+            (accesses.after_store, self._report_store),
+            (accesses.refuse_access, self._report_refusal),
         ):
             clock.records.link(declaration, call)
         self._registers = 0
@@ -85,8 +85,8 @@ class Bus:
     def add_ram(self, ram: Ram) -> None:
         """Map memory; the first one added is the RAM of the engines' fast path."""
         self._refuse_overlap(ram.name, ram.base, ram.end)
-        if len(self.rams) == MOST_MEMORIES:
-            raise PyvExtError(f"memory {ram.name}: a bus has at most {MOST_MEMORIES}: add fewer")
+        if len(self.rams) == MAX_MEMORIES:
+            raise PyvExtError(f"memory {ram.name}: a bus has at most {MAX_MEMORIES}: add fewer")
         self.rams.append(ram)
         if len(self.rams) == 1:
             first, last = ram.base >> PAGE_BITS, ram.end >> PAGE_BITS
@@ -101,11 +101,11 @@ class Bus:
         connect = getattr(device, "connect", None)
         if connect is not None:
             connect(self)
-        self._windows.append(Window(base, device, near, self.clock, self.timing))
+        self._windows.append(DeviceWindow(base, device, near, self.clock, self.timing))
         self._forget_registers()
 
     @property
-    def windows(self) -> list[Window]:
+    def windows(self) -> list[DeviceWindow]:
         """Devices, in the order in which they were added."""
         return self._windows
 
@@ -123,7 +123,7 @@ class Bus:
             register.tag = 0
 
     def _find_register(self, register: int, address: int, size: int) -> int:
-        if self._registers == _MOST_REGISTERS:
+        if self._registers == _MAX_REGISTERS:
             self._forget_registers()
         self._registers += 1
         record: Register = self.clock.arena.view(Register, register)
@@ -137,8 +137,8 @@ class Bus:
     def _refuse_overlap(self, name: str, base: int, end: int) -> None:
         if not 0 <= base < end <= ADDRESS_SPACE:
             raise PyvExtError(f"{name}: {base:#x}..{end:#x} must lie within the 32-bit address space")
-        taken = [(r.name, r.base, r.end) for r in self.rams] + [(w.device.name, w.base, w.end) for w in self._windows]
-        for other, low, high in taken:
+        ranges = [(r.name, r.base, r.end) for r in self.rams] + [(w.device.name, w.base, w.end) for w in self._windows]
+        for other, low, high in ranges:
             if base < high and low < end:
                 raise PyvExtError(f"{name} at {base:#x}..{end:#x} overlaps {other} at {low:#x}..{high:#x}: move one")
 
@@ -149,7 +149,7 @@ class Bus:
                 return ram
         return None
 
-    def window_at(self, address: int, size: int) -> Window | None:
+    def window_at(self, address: int, size: int) -> DeviceWindow | None:
         """Return the device that holds all of `size` bytes at `address`; None: no device, or more than a word."""
         if size > _WORD:
             return None
@@ -194,7 +194,7 @@ class Bus:
         self.access(accesses.store, address, size, value, start)
         return None if self.fault else self.cycles
 
-    def _before(self, address: int, size: int, write: int, start: int) -> int:
+    def _observe_access(self, address: int, size: int, write: int, start: int) -> int:
         for guard in self.guards:
             guard(address, size, bool(write))
         if self.shadow is not None:
@@ -202,13 +202,13 @@ class Bus:
             observe(address, size, start)
         return 0
 
-    def _loaded(self, address: int, size: int, value: int, start: int) -> int:
+    def _report_load(self, address: int, size: int, value: int, start: int) -> int:
         load = WatchedLoad(address, size, value & (1 << 8 * size) - 1, start, start + self.clock.machine.cycles)
         for watcher in self.watchers:
             watcher(load)
         return 0
 
-    def _stored(self, address: int, size: int, start: int) -> int:
+    def _report_store(self, address: int, size: int, start: int) -> int:
         end = start + self.clock.machine.cycles
         for listener in self.on_code_write:
             listener(address, size)
@@ -216,7 +216,7 @@ class Bus:
             watcher(address, size, end - 1)
         return 0
 
-    def _refused(self, address: int, size: int, write: int, start: int) -> int:
+    def _report_refusal(self, address: int, size: int, write: int, start: int) -> int:
         window = self.window_at(address, size)
         if window is not None:
             window.refuse(address, size, bool(write), start)
@@ -231,26 +231,26 @@ class Bus:
 
     def poke(self, address: int, data: bytes | memoryview) -> None:
         """Write memory from outside the hart: program loaders, bus masters, debuggers."""
-        ram = self._writable(address, len(data))
+        ram = self._writable_ram(address, len(data))
         ram.u8[address - ram.base : address - ram.base + len(data)] = data
         if self.shadow is not None:
             self.shadow.initialise(address, len(data))
-        self._written(ram, address, len(data))
+        self._notify_code_write(ram, address, len(data))
 
     def clear(self, address: int, size: int) -> None:
         """Write zeros as `poke` does; megabytes take no longer than bytes."""
-        ram = self._writable(address, size)
+        ram = self._writable_ram(address, size)
         ram.clear(address, size)
         if self.shadow is not None:
             self.shadow.initialise(address, size)
-        self._written(ram, address, size)
+        self._notify_code_write(ram, address, size)
 
-    def _writable(self, address: int, size: int) -> Ram:
+    def _writable_ram(self, address: int, size: int) -> Ram:
         ram = self.ram_at(address, size)
         if ram is None or not ram.writable:
-            what = "no" if ram is None else "read-only"
+            reason = "no" if ram is None else "read-only"
             span = f"{address:#x}..{address + size:#x}"
-            raise PyvExtError(f"{what} memory at {span}: write inside RAM or scratchpad")
+            raise PyvExtError(f"{reason} memory at {span}: write inside RAM or scratchpad")
         return ram
 
     def written(self, address: int, size: int) -> None:
@@ -259,9 +259,9 @@ class Bus:
             self.shadow.initialise(address, size)
         ram = self.ram_at(address, size)
         if ram is not None:
-            self._written(ram, address, size)
+            self._notify_code_write(ram, address, size)
 
-    def _written(self, ram: Ram, address: int, size: int) -> None:
+    def _notify_code_write(self, ram: Ram, address: int, size: int) -> None:
         at = address - ram.base
         if size > 0 and ram.code.find(b"\1", at >> LINE_BITS, (at + size - 1 >> LINE_BITS) + 1) >= 0:
             for listener in self.on_code_write:

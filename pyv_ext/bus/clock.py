@@ -8,7 +8,7 @@ from pyv_ext.bus.core_log import CoreLog
 from pyv_ext.errors import PyvExtError
 from pyv_ext.machine import bus, log
 from pyv_ext.machine.functions import MachineState
-from pyv_ext.machine.state import MOST_DEVICES, NEVER, PYTHON, UART, Device
+from pyv_ext.machine.state import MAX_DEVICES, NEVER, PYTHON, UART, Device
 from pyv_ext.protocols import Reply, Timed
 from pyv_native.records import WORD, layout
 from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, row
@@ -21,12 +21,12 @@ class Clock:
 
     def __init__(self) -> None:
         self._devices: list[Any] = []
-        self._known: list[Device] = []
+        self._records: list[Device] = []
         self._passive: list[bool] = []
         self._shared: list[bool] = []
-        self._places: list[tuple[int, int] | None] = []
+        self._field_offsets: list[tuple[int, int] | None] = []
         """Word of `due` and byte of `level` in the buffer, for each device in Python."""
-        self.mark_return: Callable[[int], int] = self._no_register
+        self.mark_return: Callable[[int], int] = self._ignore_mark
         """Lets `pyv_ext.machine.log.mark` be called at a return address; of the engine."""
         self.records = MachineState(
             {
@@ -80,26 +80,26 @@ class Clock:
         if attached is not None:
             return attached
         number = len(self._devices)
-        if number == MOST_DEVICES:
-            raise PyvExtError(f"device {number + 1}: a machine has at most {MOST_DEVICES}; attach fewer")
+        if number == MAX_DEVICES:
+            raise PyvExtError(f"device {number + 1}: a machine has at most {MAX_DEVICES}; attach fewer")
         self._devices.append(device)
         self._passive.append(getattr(device, "passive", False))
         record = self.machine.devices.add()
-        self._known.append(record)
+        self._records.append(record)
         self._shared.append(shared)
         fields = layout(Device).fields
-        places = (record.offset + fields["due"].offset) // WORD, record.offset + fields["level"].offset
+        field_offsets = (record.offset + fields["due"].offset) // WORD, record.offset + fields["level"].offset
         kind: int = getattr(device, "kind", PYTHON)
-        if kind != PYTHON and all(known.kind != kind for known in self._known):
+        if kind != PYTHON and all(other.kind != kind for other in self._records):
             record.kind = kind
-            self._devices[number].place(self.machine)
-        self._places.append(places if record.kind == PYTHON else None)
+            self._devices[number].bind(self.machine)
+        self._field_offsets.append(field_offsets if record.kind == PYTHON else None)
         self.changed(self.now)
         return number
 
     def connect(self, device: Timed, *, source: int = 0, direct: bool = False) -> None:
         """Connect the interrupt line of a device to a PLIC source, or past the PLIC."""
-        record = self._known[self.attach(device)]
+        record = self._records[self.attach(device)]
         record.source |= 1 << source if source else 0
         record.direct = record.direct or direct
 
@@ -113,28 +113,28 @@ class Clock:
 
     def changed(self, cycle: int) -> None:
         """Report a change of any devices, with effect from the start of `cycle`."""
-        self._look_at_all()
-        self.call[bus.settle](self.arena, cycle)
+        self._update_devices()
+        self.call[bus.update_outputs](self.arena, cycle)
 
-    def touched(self, number: int, cycle: int) -> None:
+    def device_changed(self, number: int, cycle: int) -> None:
         """Report a change of the device with that index and no other, with effect from the start of `cycle`."""
-        self._look(number)
-        self.call[bus.settle](self.arena, cycle)
+        self._update_device(number)
+        self.call[bus.update_outputs](self.arena, cycle)
 
-    def look(self, number: int) -> None:
+    def update_event(self, number: int) -> None:
         """Update the next event of the device with that index."""
         self.machine.changes += 1
-        self._look(number)
+        self._update_device(number)
         self.call[bus.find_next](self.arena)
 
-    def follow(self, device: Timed | None) -> Callable[[int], None]:
+    def change_reporter(self, device: Timed | None) -> Callable[[int], None]:
         """Return a callback `f(cycle)` that reports a change of `device` only; of any device where it is None or not
         attached."""
         number = self._number(device)
-        return self.changed if number is None else lambda cycle: self.touched(number, cycle)
+        return self.changed if number is None else lambda cycle: self.device_changed(number, cycle)
 
     def _number(self, device: Timed | None) -> int | None:
-        return next((number for number, known in enumerate(self._devices) if known is device), None)
+        return next((number for number, attached in enumerate(self._devices) if attached is device), None)
 
     def show_output(self) -> None:
         """Pass the output of the UART to the console."""
@@ -147,15 +147,15 @@ class Clock:
 
     # -- what the subset asks for ----------------------------------------------------------------------------------
 
-    def _look(self, number: int) -> None:
+    def _update_device(self, number: int) -> None:
         """Update line and next event of a device."""
         if self._passive[number]:
             return
-        device, places = self._devices[number], self._places[number]
-        if places is None:
-            bus.look(self.machine, self._known[number])
+        device, field_offsets = self._devices[number], self._field_offsets[number]
+        if field_offsets is None:
+            bus.update_device(self.machine, self._records[number])
             return
-        due, level = places  # written without the view, which takes twice as long
+        due, level = field_offsets  # written without the view, which takes twice as long
         event = device.next_event()
         if event is None:
             self._words[due] = NEVER
@@ -163,22 +163,22 @@ class Clock:
             self._words[due] = event if type(event) is int and event < NEVER else min(index(event), NEVER)
         self._bytes[level] = bool(device.irq)
 
-    def _look_at_all(self) -> None:
+    def _update_devices(self) -> None:
         for number in range(len(self._devices)):
-            self._look(number)
+            self._update_device(number)
 
-    def _no_register(self, *access: int) -> int:
+    def _ignore_mark(self, *access: int) -> int:
         return 0
 
     def _read(self, number: int, offset: int, size: int, now: int) -> int:
         reply = self._devices[number].read(offset, size, now)
         if type(reply) is not int:
-            reply = self._answer(self._devices[number], offset, reply)
+            reply = self._convert_reply(self._devices[number], offset, reply)
         if not self._passive[number]:
-            self._look(number)
+            self._update_device(number)
         return reply & WORD32
 
-    def _answer(self, device: Any, offset: int, reply: Any) -> int:
+    def _convert_reply(self, device: Any, offset: int, reply: Any) -> int:
         """Convert the result of a read that is no plain integer: a Reply, or an integer of NumPy."""
         if isinstance(reply, Reply):
             self.machine.wait, self.machine.fault = reply.wait, reply.fault
@@ -195,19 +195,19 @@ class Clock:
         if reply is not None:
             self.machine.wait, self.machine.fault = reply.wait, reply.fault
         if not self._passive[number]:
-            self._look(number)
+            self._update_device(number)
         return 0
 
     def _advance_device(self, number: int, now: int) -> int:
         self._devices[number].advance(now)
         if self._shared[number]:
-            self._look_at_all()
+            self._update_devices()
         else:
-            self._look(number)
+            self._update_device(number)
         return 0
 
     def _serve_uart(self) -> int:
-        for device, record in zip(self._devices, self._known, strict=True):
+        for device, record in zip(self._devices, self._records, strict=True):
             if record.kind == UART:
                 device.serve()
         return 0
@@ -232,8 +232,8 @@ class Clock:
         items = fields.listed("posted")
         if len(items) > len(self.machine.posted):
             raise StateError(f"{len(items)} stores: at most {len(self.machine.posted)} are on their way", "posted")
-        for place, item in enumerate(items):
-            with inside("posted", place):
+        for index_of_store, item in enumerate(items):
+            with inside("posted", index_of_store):
                 arrival, number, offset, size, value = row(item, cycle, (0, len(self._devices) - 1), word, (1, 4), word)
                 accepts = getattr(self._devices[number], "accepts", None)
                 if accepts is None or size == 3 or offset % size or not accepts(offset, size, True):
@@ -249,5 +249,5 @@ class Clock:
         for store, values in zip(machine.posted, posted, strict=False):
             bus.post(store, *values)
         machine.changes += 1
-        self._look_at_all()
+        self._update_devices()
         self.call[bus.find_next](self.arena)

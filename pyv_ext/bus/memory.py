@@ -11,13 +11,13 @@ from pyv_ext.machine.state import LINE_BITS, PAGE_BITS
 
 PAGE = 1 << PAGE_BITS
 
-_GIVES_BACK = sys.platform == "linux"
+_RELEASES_PAGES = sys.platform == "linux"
 """Whether pages that are given back read as zeros."""
 _UNTOUCHED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 """Pages that were never written take no memory, even when they are read."""
 _PAGEMAP, _PAGEMAP_ENTRY = "/proc/self/pagemap", 8
 """Linux: a little-endian word for each page of this process."""
-_THERE = bytes(high >> 6 != 0 for high in range(256))
+_PRESENT = bytes(high >> 6 != 0 for high in range(256))
 """By the highest byte of such a word: whether the page is in memory, or swapped out."""
 _ZERO = bytes(PAGE)
 
@@ -67,29 +67,31 @@ class Ram:
         """Write zeros. Whole pages of the host are released: they cost nothing until they are written."""
         begin, end = address - self.base, address - self.base + size
         first, last = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
-        if _GIVES_BACK and first < last:
+        if _RELEASES_PAGES and first < last:
             self.data.madvise(mmap.MADV_DONTNEED, first, last - first)
             self.u8[begin:first], self.u8[last:end] = bytes(first - begin), bytes(end - last)
         else:
             self.u8[begin:end] = bytes(size)
 
-    def touched(self) -> list[int]:
+    def touched_pages(self) -> list[int]:
         """Return indices of the pages that may hold data, in order. To read any other page takes the host a thousand
         times as long as this query."""
         flags = _presence(self.data)
         if len(flags) != -(-self.size // mmap.PAGESIZE) or (1 not in flags and 1 not in _presence(bytearray(_ZERO))):
             return list(range(self.size // PAGE))  # a host that does not say
-        there, number = [], flags.find(1)
+        present, number = [], flags.find(1)
         while number >= 0:
-            there.append(number)
+            present.append(number)
             number = flags.find(1, number + 1)
         each = mmap.PAGESIZE // PAGE
-        return [page for number in there for page in range(number * each, min((number + 1) * each, self.size // PAGE))]
+        return [
+            page for number in present for page in range(number * each, min((number + 1) * each, self.size // PAGE))
+        ]
 
-    def used(self, *, ask: bool = True) -> list[int]:
+    def used_pages(self, *, ask: bool = True) -> list[int]:
         """Return indices of the pages that hold anything but zeros, in order. Without `ask` every page is read, not
         only those that the host reports as touched."""
-        pages = self.touched() if ask else range(self.size // PAGE)
+        pages = self.touched_pages() if ask else range(self.size // PAGE)
         data = self.data
         return [page for page in pages if data[page * PAGE : (page + 1) * PAGE] != _ZERO]
 
@@ -106,7 +108,7 @@ def _presence(data: mmap.mmap | bytearray) -> bytes:
             words = file.read(_PAGEMAP_ENTRY * -(-len(data) // mmap.PAGESIZE))
     except OSError:
         return b""
-    return words[_PAGEMAP_ENTRY - 1 :: _PAGEMAP_ENTRY].translate(_THERE)
+    return words[_PAGEMAP_ENTRY - 1 :: _PAGEMAP_ENTRY].translate(_PRESENT)
 
 
 INFO_OFFSET = 0x20

@@ -34,7 +34,7 @@ class LastStore(NamedTuple):
     """Of the word."""
 
 
-class Table:
+class ShadowTable:
     """Shadow of one memory: zeros that take host memory only where they are written."""
 
     def __init__(self, ram: Ram, bytes_written: bool) -> None:
@@ -65,15 +65,15 @@ class Table:
         first = low >> PAGE_BITS
         pages = np.frombuffer(self.pages, np.uint64)[first : (end - 1 >> PAGE_BITS) + 1]
         cycles = np.frombuffer(self.cycles, np.uint64)
-        found: LastStore | None = None
+        store: LastStore | None = None
         for page in (np.flatnonzero(pages > since) + first).tolist():
             start = max(low >> WORD_BITS, page << _WORDS_OF_PAGE)
             words = cycles[start : min((end - 1 >> WORD_BITS) + 1, page + 1 << _WORDS_OF_PAGE)]
             at = int(words.argmax())
-            if words[at] > max(since, found.cycle if found is not None else 0):
+            if words[at] > max(since, store.cycle if store is not None else 0):
                 word = start + at
-                found = LastStore(int(words[at]), self.pcs[word], self.base + (word << WORD_BITS))
-        return found
+                store = LastStore(int(words[at]), self.pcs[word], self.base + (word << WORD_BITS))
+        return store
 
 
 def _zeros(count: int, kind: Literal["B", "I", "Q"]) -> "memoryview[int]":
@@ -88,15 +88,15 @@ class Shadow:
         """`bytes_written`: also track which bytes have been written, and report loads of others."""
         self._hart = hart
         self.bytes_written = bytes_written
-        self.tables = [Table(ram, bytes_written) for ram in rams if ram.writable]
+        self.tables = [ShadowTable(ram, bytes_written) for ram in rams if ram.writable]
         """That of the memory of the fast path comes first."""
-        self.on_load: Callable[[int, int, int], None] = _ignored
+        self.on_load: Callable[[int, int, int], None] = _ignore_access
         """`f(address, size, start)` before a load from a flagged line; the hart's pc is that of the load."""
-        self.on_store: Callable[[int, int, int], None] = _ignored
+        self.on_store: Callable[[int, int, int], None] = _ignore_access
         """Before a store, likewise."""
-        self.on_unwritten: Callable[[int, int, int], None] = _ignored
+        self.on_unwritten: Callable[[int, int, int], None] = _ignore_access
         """Before a load of bytes that nothing has written."""
-        self.on_return: Callable[[int], None] = _nowhere
+        self.on_return: Callable[[int], None] = _ignore_return
         """`f(start)` before MRET."""
 
     @property
@@ -109,7 +109,7 @@ class Shadow:
         """Cycle of the last fence that waits for posted stores."""
         return int(self._hart.records.machine.waited)
 
-    def table_at(self, address: int) -> Table | None:
+    def table_at(self, address: int) -> ShadowTable | None:
         """Return the table of the memory at an address."""
         for table in self.tables:
             if table.base <= address < table.end:
@@ -174,9 +174,9 @@ class Shadow:
         machine.fenced = machine.waited = 0
 
 
-def _nowhere(start: int) -> None:
+def _ignore_return(start: int) -> None:
     """Ignore a return."""
 
 
-def _ignored(address: int, size: int, start: int) -> None:
+def _ignore_access(address: int, size: int, start: int) -> None:
     """Ignore an access."""

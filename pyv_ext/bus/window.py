@@ -6,7 +6,7 @@ from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
 
 
-class Window:
+class DeviceWindow:
     """Addresses base..end-1 of a device. Accesses are naturally aligned and lie inside."""
 
     def __init__(self, base: int, device: Device, near: bool, clock: Clock, timing: CoreTiming) -> None:
@@ -44,4 +44,4 @@ class Window:
         if count is not None:
             self._clock.advance(start)
             count(address - self.base, size, write, start)
-            self._clock.touched(self.number, start + 1)
+            self._clock.device_changed(self.number, start + 1)

@@ -69,11 +69,11 @@ class RegisterDevice(DeviceBase):
         super().__init_subclass__()
         cls._at = {}
         for register in cls.registers:
-            place = f"{cls.__name__}.{register.name} at offset {register.offset:#x}"
+            label = f"{cls.__name__}.{register.name} at offset {register.offset:#x}"
             if register.offset % 4 or not 0 <= register.offset < cls.size:
-                raise PyvExtError(f"{place}: must be a multiple of 4 below the device's size {cls.size:#x}")
+                raise PyvExtError(f"{label}: must be a multiple of 4 below the device's size {cls.size:#x}")
             if register.offset in cls._at:
-                raise PyvExtError(f"{place}: {cls._at[register.offset].name} is already there: move one")
+                raise PyvExtError(f"{label}: {cls._at[register.offset].name} is already there: move one")
             cls._at[register.offset] = register
 
     def __init__(self) -> None:
@@ -106,8 +106,8 @@ class RegisterDevice(DeviceBase):
     def peek(self, offset: int, size: int, now: int) -> int | None:
         """Return the content for a debugger; None if the subclass has its own `on_read`, which may have effects."""
         register = self._at.get(offset)
-        plain = type(self).on_read is RegisterDevice.on_read
-        return self._content[register.name] if plain and register is not None and size == 4 else None
+        default = type(self).on_read is RegisterDevice.on_read
+        return self._content[register.name] if default and register is not None and size == 4 else None
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         register = self._at.get(offset)
@@ -129,7 +129,7 @@ class RegisterDevice(DeviceBase):
         return self.on_write(register.name, value, now)
 
 
-def own_record(record: type[Record]) -> Record:
+def new_record(record: type[Record]) -> Record:
     """Make a record of a device that is in no machine yet, in its default state."""
     view: Record = Arena(record).root
     return view

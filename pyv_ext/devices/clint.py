@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from pyv_ext.devices.base import WORD, Register, RegisterDevice, move_record, own_record
+from pyv_ext.devices.base import WORD, Register, RegisterDevice, move_record, new_record
 from pyv_ext.errors import PyvExtError
 from pyv_ext.machine import clint, state
 from pyv_ext.machine.state import CLINT, NEVER, Machine
@@ -34,10 +34,10 @@ class Clint(RegisterDevice):
         if divider < 1:
             raise PyvExtError(f"clint.divider {divider}: a tick of mtime must last at least 1 cycle")
         super().__init__()
-        self.record = own_record(state.Clint)
+        self.record = new_record(state.Clint)
         self.record.divider = divider
 
-    def place(self, machine: Machine) -> None:
+    def bind(self, machine: Machine) -> None:
         """Move the registers into the record of a machine."""
         self.record = move_record(self.record, machine.clint)
 
@@ -94,7 +94,7 @@ class Clint(RegisterDevice):
             "MTIME_LO": 0, "MTIME_HI": 0,
         }  # fmt: skip
         offset = record.offset_high << 32 | record.offset_low
-        return {"registers": registers, "offset": offset, "seen": record.seen, "timer": self.timer}
+        return {"registers": registers, "offset": offset, "seen": record.last_cycle, "timer": self.timer}
 
     def load_state(self, state: Any) -> None:
         fields = Fields(state, "registers", "offset", "seen", "timer")
@@ -105,6 +105,6 @@ class Clint(RegisterDevice):
         record.compare_low, record.compare_high = self["MTIMECMP_LO"], self["MTIMECMP_HI"]
         offset = fields.integer("offset", -(WRAP**2), WRAP**2) % WRAP
         record.offset_low, record.offset_high = offset & WORD, offset >> 32
-        record.seen = fields.integer("seen", 0, LATEST)
+        record.last_cycle = fields.integer("seen", 0, LATEST)
         record.timer = fields.flag("timer")
         clint.find_due(record)

@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from pyv_native.state import Fields, StateError, data, inside
 
-MOST = 1 << 28
+MAX_BYTES = 1 << 28
 """Bytes of a file, and of all files that are held."""
 _MODE = 0o644
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
@@ -44,7 +44,7 @@ class HostFolder:
         """Names that the program has changed."""
         self._pending: set[str] = set()
         """Those of which the folder may not have the content."""
-        self._alive: WeakSet[File] = WeakSet()
+        self._live_files: WeakSet[File] = WeakSet()
         """Those with a name and those that are only open."""
 
     def open(self, name: bytes, *, create: bool, truncate: bool) -> File:
@@ -53,16 +53,16 @@ class HostFolder:
         file = self._find(path, exists=not create)
         if file is None or truncate:
             if file is None:
-                file = self._files[path] = self._made(b"")
+                file = self._files[path] = self._new_file(b"")
             file.data.clear()
-            self._note(path)
+            self._mark_changed(path)
         return file
 
     def remove(self, name: bytes) -> None:
         path = self._path(name)
         self._find(path, exists=True)
         self._files[path] = None
-        self._note(path)
+        self._mark_changed(path)
         self.write_back()
 
     def rename(self, name: bytes, to: bytes) -> None:
@@ -72,15 +72,15 @@ class HostFolder:
         self._find(new, exists=False)
         if path != new:
             self._files[path], self._files[new] = None, file
-            self._note(path, new)
+            self._mark_changed(path, new)
             self.write_back()
 
     def resize(self, file: File, size: int) -> None:
         """Extend a file with zeros to at least `size` bytes, and mark it as changed."""
-        if size - len(file.data) > self._room:
+        if size - len(file.data) > self._free_bytes:
             raise OSError(EFBIG, os.strerror(EFBIG))
         file.data.extend(bytes(max(size - len(file.data), 0)))
-        self._note(*(path for path, known in self._files.items() if known is file))
+        self._mark_changed(*(path for path, other in self._files.items() if other is file))
 
     def write_back(self) -> None:
         """Write all changes to the folder."""
@@ -90,13 +90,13 @@ class HostFolder:
                 if file is None:
                     if _exists(parent, name):
                         os.unlink(name, dir_fd=parent)
-                elif not _holds(parent, name, file.data):
+                elif not _has_content(parent, name, file.data):
                     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
                     with open(os.open(name, flags, _MODE, dir_fd=parent), "wb") as out:
                         out.write(file.data)
             self._pending.discard(path)
 
-    def _note(self, *paths: str) -> None:
+    def _mark_changed(self, *paths: str) -> None:
         self._changed.update(paths)
         self._pending.update(paths)
 
@@ -121,7 +121,7 @@ class HostFolder:
             if path not in self._originals:
                 self._originals[path] = self._read(path)
             original = self._originals[path]
-            self._files[path] = None if original is None else self._made(original)
+            self._files[path] = None if original is None else self._new_file(original)
         file = self._files[path]
         if file is None and exists:
             raise OSError(ENOENT, os.strerror(ENOENT))
@@ -134,37 +134,37 @@ class HostFolder:
             except FileNotFoundError:
                 return None
             with open(source, "rb") as file:
-                found = os.fstat(source)
-                if not stat.S_ISREG(found.st_mode):
-                    raise OSError(EISDIR if stat.S_ISDIR(found.st_mode) else EACCES, "no regular file")
-                if found.st_size > self._room:
+                status = os.fstat(source)
+                if not stat.S_ISREG(status.st_mode):
+                    raise OSError(EISDIR if stat.S_ISDIR(status.st_mode) else EACCES, "no regular file")
+                if status.st_size > self._free_bytes:
                     raise OSError(EFBIG, os.strerror(EFBIG))
-                return file.read(found.st_size)
+                return file.read(status.st_size)
 
     @contextmanager
     def _parent(self, path: str) -> Iterator[tuple[int, str]]:
         """Open the folder of a file, step by step so that no link is followed; yield it with the file's own name."""
         assert self._root is not None  # `_path` refuses all names without one
         *folders, name = path.split("/")
-        here = os.open(self._root, _DIRECTORY)
+        descriptor = os.open(self._root, _DIRECTORY)
         try:
             for folder in folders:
-                below = os.open(folder, _DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
-                os.close(here)
-                here = below
-            yield here, name
+                below = os.open(folder, _DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = below
+            yield descriptor, name
         finally:
-            os.close(here)
+            os.close(descriptor)
 
-    def _made(self, content: bytes) -> File:
+    def _new_file(self, content: bytes) -> File:
         file = File(content)
-        self._alive.add(file)
+        self._live_files.add(file)
         return file
 
     @property
-    def _room(self) -> int:
+    def _free_bytes(self) -> int:
         """Bytes that may still be held."""
-        return MOST - sum(len(file.data) for file in self._alive)
+        return MAX_BYTES - sum(len(file.data) for file in self._live_files)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -186,11 +186,11 @@ class HostFolder:
         """Restore a state; return the files by number. The folder, or its content, may have changed since.
         StateError."""
         fields = Fields(state, "files", "names", "changed")
-        files = [self._made(data(content)) for content in fields.listed("files")]
+        files = [self._new_file(data(content)) for content in fields.listed("files")]
         names = fields["names"]
         if type(names) is not dict:
             raise StateError("is no dict", "names")
-        known: dict[str, File | None] = {}
+        by_path: dict[str, File | None] = {}
         for path, number in names.items():
             with inside("names", path):
                 try:
@@ -199,19 +199,19 @@ class HostFolder:
                     same = False
                 if not same or (number is not None and not (type(number) is int and 0 <= number < len(files))):
                     raise StateError("is no name of a file in the folder")
-                known[path] = None if number is None else files[number]
+                by_path[path] = None if number is None else files[number]
         changed = fields.listed("changed")
-        if not all(type(path) is str and path in known for path in changed):
+        if not all(type(path) is str and path in by_path for path in changed):
             raise StateError("names a file that is not known", "changed")
         for path, original in self._originals.items():
-            if path not in known:
-                known[path] = None if original is None else self._made(original)
-        self._pending = {path for path in (*changed, *self._changed) if path in known}
-        self._files, self._changed = known, self._pending.copy()
+            if path not in by_path:
+                by_path[path] = None if original is None else self._new_file(original)
+        self._pending = {path for path in (*changed, *self._changed) if path in by_path}
+        self._files, self._changed = by_path, self._pending.copy()
         return files
 
 
-def _holds(parent: int, name: str, content: bytes | bytearray) -> bool:
+def _has_content(parent: int, name: str, content: bytes | bytearray) -> bool:
     """Check whether the file has that content already, so that a restored machine need not write it again."""
     if not _exists(parent, name):
         return False
@@ -221,9 +221,9 @@ def _holds(parent: int, name: str, content: bytes | bytearray) -> bool:
 
 def _exists(parent: int, name: str) -> bool:
     try:
-        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(EBUSY, "the folder has something else there")
     return True

@@ -39,7 +39,7 @@ class InterruptWiring:
         for device in direct:
             clock.connect(device, direct=True)
         self.record = clock.machine.wiring
-        self.record.seen, self.record.delay, self.record.on = clock.now, plic_delay, True
+        self.record.last_cycle, self.record.delay, self.record.on = clock.now, plic_delay, True
         clock.changed(clock.now)
 
     @property
@@ -59,7 +59,7 @@ class InterruptWiring:
         """Return the state of a snapshot."""
         record, due = self.record, self.record.due
         return {
-            "lines": record.lines, "now": record.seen, "changed": record.changed,
+            "lines": record.lines, "now": record.last_cycle, "changed": record.changed,
             "plic_due": due if due < NEVER else None,
         }  # fmt: skip
 
@@ -67,6 +67,6 @@ class InterruptWiring:
         fields = Fields(state, "lines", "now", "changed", "plic_due")
         record = self.record
         record.lines = fields.integer("lines", 0, MSIP | MTIP | MEIP)
-        record.seen, due = fields.integer("now", 0, LATEST), fields.optional("plic_due", 0, LATEST)
+        record.last_cycle, due = fields.integer("now", 0, LATEST), fields.optional("plic_due", 0, LATEST)
         record.due = NEVER if due is None else due
         record.changed = fields.integer("changed", 0, LATEST)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pyv_ext.devices.base import WORD, Register, RegisterDevice, move_record, own_record
+from pyv_ext.devices.base import WORD, Register, RegisterDevice, move_record, new_record
 from pyv_ext.machine import plic, state
 from pyv_ext.machine.plic import CLAIM, ENABLE, ENABLED, PENDING, PRIORITY_MASK, SOURCES, THRESHOLD
 from pyv_ext.machine.state import PLIC, Machine
@@ -31,9 +31,9 @@ class Plic(RegisterDevice):
 
     def __init__(self) -> None:
         super().__init__()
-        self.record = own_record(state.Plic)
+        self.record = new_record(state.Plic)
 
-    def place(self, machine: Machine) -> None:
+    def bind(self, machine: Machine) -> None:
         """Move the registers into the record of a machine."""
         self.record = move_record(self.record, machine.plic)
 

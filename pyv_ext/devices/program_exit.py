@@ -40,12 +40,12 @@ class Finisher(RegisterDevice):
         return write and offset == 0 and size in (2, 4)
 
     def on_write(self, name: str, value: int, now: int) -> Reply | None:
-        what, code = value & 0xFFFF, value >> 16
-        if what == PASS:
+        command, code = value & 0xFFFF, value >> 16
+        if command == PASS:
             self._on_exit(0)
-        elif what == FAIL:
+        elif command == FAIL:
             self._on_exit(code)
-        elif what == RESET:
+        elif command == RESET:
             self._on_reset()
         else:
             return Reply(fault=True)
@@ -113,14 +113,14 @@ class Htif:
         self._due = fields.optional("due", 0, LATEST)
 
     def _on_store(self, address: int, size: int, now: int) -> None:
-        touched = 0
+        halves = 0
         for half in (0, 1):
             start = self._tohost + 4 * half
             if address < start + 4 and start < address + size:
-                touched |= 1 << half
-        if not touched:
+                halves |= 1 << half
+        if not halves:
             return
-        self._stored |= touched
+        self._stored |= halves
         clock = self._bus.clock
         clock.advance(now)
         if self._stored == BOTH_HALVES:
@@ -136,14 +136,14 @@ class Htif:
         if not command:
             return
         self._put(self._tohost, 0)
-        what = command >> 48
-        if what == SYSCALL and command & 1:
+        request = command >> 48
+        if request == SYSCALL and command & 1:
             self._on_exit(command >> 1)
-        elif what == SYSCALL and self._in_memory(self._bus, command, 32):
+        elif request == SYSCALL and self._in_memory(self._bus, command, 32):
             self._system_call(command)
             if self._fromhost is not None:
                 self._put(self._fromhost, 1)
-        elif what == CONSOLE_WRITE:
+        elif request == CONSOLE_WRITE:
             self._console.write(bytes((command & 0xFF,)))
         else:
             self.ignored += 1

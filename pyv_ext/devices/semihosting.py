@@ -19,13 +19,13 @@ from pyv_ext.hart.hart import Hart
 from pyv_native.state import Fields, inside
 
 FAILED = -1
-MOST_HANDLES = 64
-MOST_TEXT = 1 << 20
+MAX_HANDLES = 64
+MAX_TEXT = 1 << 20
 """Characters of a text that ends with a zero, and of a name."""
 CONSOLE, FEATURES = b":tt", b":semihosting-features"
 FEATURE_BITS = b"SHFB\x03"
 """SYS_EXIT_EXTENDED is there, and `:tt` opened to append is standard error."""
-MOST_ERROR = 1 << 16
+MAX_ERROR = 1 << 16
 
 
 class Mode(NamedTuple):
@@ -38,12 +38,12 @@ class Mode(NamedTuple):
     at_end: bool = False
 
 
-_PLAIN = (
+_MODES_BY_TEXT = (
     (Mode(True, False), Mode(True, True)),
     (Mode(False, True, True, True), Mode(True, True, True, True)),
     (Mode(False, True, True, False, True), Mode(True, True, True)),
 )
-MODES = tuple(mode for text in _PLAIN for mode in text for _ in ("text", "binary"))
+MODES = tuple(mode for text in _MODES_BY_TEXT for mode in text for _ in ("text", "binary"))
 """r, rb, r+, r+b, w, wb, w+, w+b, a, ab, a+, a+b. The last two begin at the begin, and write where they are: picolibc
 opens `r+` so. QEMU does the same."""
 _INPUT, _OUTPUT = MODES[0], MODES[4]
@@ -78,22 +78,22 @@ class Semihosting:
         *,
         folder: HostFolder,
         command_line: bytes,
-        given: bytes,
+        console_input: bytes,
         clock_hz: int,
         start: int,
         free: Memory,
     ) -> None:
-        """`given`: the input of the console, which ends after it. `start`: second since 1970 of cycle 0."""
+        """`console_input`: the input of the console, which ends after it. `start`: second since 1970 of cycle 0."""
         self._hart = hart
         self._bus = bus
         self._console = console
         self._exits = exits
         self._folder = folder
         self._command_line = command_line
-        self._input = given
+        self._input = console_input
         self._clock_hz = clock_hz
         self._start = start
-        self._free = free
+        self._free_memory = free
         self._handles: dict[int, Handle] = {}
         self._read = 0
         """Bytes of the input that have been read."""
@@ -151,7 +151,7 @@ class Semihosting:
         text = bytearray()
         while (byte := self._bytes(address + len(text), 1)) != b"\0":
             text += byte
-            if len(text) > MOST_TEXT:
+            if len(text) > MAX_TEXT:
                 raise _error(EINVAL)
         self._console.write(bytes(text))
         return 0
@@ -161,9 +161,9 @@ class Semihosting:
         byte = self._line(1)
         return byte[0] if byte else FAILED
 
-    def _line(self, most: int) -> bytes:
+    def _line(self, limit: int) -> bytes:
         """Read as a terminal does: at most a line."""
-        rest = self._input[self._read : self._read + most]
+        rest = self._input[self._read : self._read + limit]
         line = rest[: rest.find(b"\n") + 1] or rest
         self._read += len(line)
         return line
@@ -173,19 +173,19 @@ class Semihosting:
     def _open(self, address: int, mode: int, length: int) -> int:
         if mode >= len(MODES):
             raise _error(EINVAL)
-        if len(self._handles) == MOST_HANDLES:
+        if len(self._handles) == MAX_HANDLES:
             raise _error(EMFILE)
-        name, how = self._name(address, length), MODES[mode]
+        name, mode_flags = self._name(address, length), MODES[mode]
         if name == CONSOLE:
-            handle = Handle(None, _OUTPUT if how.write else _INPUT)
+            handle = Handle(None, _OUTPUT if mode_flags.write else _INPUT)
         elif name == FEATURES:
-            if how.write:
+            if mode_flags.write:
                 raise _error(EACCES)
-            handle = Handle(File(FEATURE_BITS), how)
+            handle = Handle(File(FEATURE_BITS), mode_flags)
         else:
-            file = self._folder.open(name, create=how.create, truncate=how.truncate)
-            handle = Handle(file, how, len(file.data) if how.at_end else 0)
-        number = next(number for number in range(1, MOST_HANDLES + 1) if number not in self._handles)
+            file = self._folder.open(name, create=mode_flags.create, truncate=mode_flags.truncate)
+            handle = Handle(file, mode_flags, len(file.data) if mode_flags.at_end else 0)
+        number = next(number for number in range(1, MAX_HANDLES + 1) if number not in self._handles)
         self._handles[number] = handle
         return number
 
@@ -258,7 +258,7 @@ class Semihosting:
         return file
 
     def _name(self, address: int, length: int) -> bytes:
-        if length > MOST_TEXT:
+        if length > MAX_TEXT:
             raise _error(EINVAL)
         return self._bytes(address, length)
 
@@ -287,7 +287,7 @@ class Semihosting:
     def _heap(self, parameter: int) -> int:
         """Write base and limit of the heap, from the end of the program, and of the stack, from the end of memory."""
         (block,) = self._words(parameter, 1)
-        start, end = self._free
+        start, end = self._free_memory
         self._put(block, b"".join(word.to_bytes(4, "little") for word in (start, end, end, start)))
         return 0
 
@@ -337,13 +337,13 @@ class Semihosting:
         fields = Fields(state, "folder", "handles", "read", "errno")
         with inside("folder"):
             files = self._folder.load_state(fields["folder"])
-        limits = (1, MOST_HANDLES), (0, len(MODES) - 1), (0, len(files)), (0, (1 << 32) - 1)
+        limits = (1, MAX_HANDLES), (0, len(MODES) - 1), (0, len(files)), (0, (1 << 32) - 1)
         self._handles = {
             number: Handle(files[file - 1] if file else None, MODES[mode], position)
             for number, (mode, file, position) in fields.table("handles", *limits).items()
         }
         self._read = fields.integer("read", 0, len(self._input))
-        self._errno = fields.integer("errno", 0, MOST_ERROR)
+        self._errno = fields.integer("errno", 0, MAX_ERROR)
 
 
 def _error(number: int) -> OSError:

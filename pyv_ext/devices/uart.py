@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from pyv_ext.devices.base import DeviceBase, move_record, own_record
+from pyv_ext.devices.base import DeviceBase, move_record, new_record
 from pyv_ext.machine import state, uart
 from pyv_ext.machine.state import FIFO_DEPTH, UART, Machine
 from pyv_ext.machine.uart import FCR_ENABLE, IER, IIR_FCR, LCR_DLAB, LSR, MSR, RBR_THR, SCR
@@ -77,13 +77,13 @@ class Uart(DeviceBase):
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console if console is not None else Console()
-        self.console.sources.append(self._sent)
+        self.console.sources.append(self._take_sent)
         self._waiting: deque[int] = deque()
         """Fed bytes for which the receiver has no room yet."""
-        self.record = own_record(state.Uart)
+        self.record = new_record(state.Uart)
         self.record.divisor = RESET_DIVISOR
 
-    def place(self, machine: Machine) -> None:
+    def bind(self, machine: Machine) -> None:
         """Move the registers into the record of a machine."""
         self.record = move_record(self.record, machine.uart)
 
@@ -110,7 +110,7 @@ class Uart(DeviceBase):
         self.console.collect()
         self._fill()
 
-    def _sent(self) -> bytes:
+    def _take_sent(self) -> bytes:
         sent = self.record.sent
         if not len(sent):
             return b""
@@ -120,8 +120,8 @@ class Uart(DeviceBase):
 
     def _fill(self) -> None:
         record, waiting = self.record, self._waiting
-        room = FIFO_DEPTH if record.fcr & FCR_ENABLE else 1
-        while waiting and record.count < room:
+        capacity = FIFO_DEPTH if record.fcr & FCR_ENABLE else 1
+        while waiting and record.count < capacity:
             record.received[record.count] = waiting.popleft()
             record.count += 1
         record.waiting = len(waiting)

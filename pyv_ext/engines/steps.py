@@ -179,7 +179,7 @@ def _window_csr(core: Core, pc: int, instruction: Instruction, window: CsrWindow
     """Return the step of an access of a window, which takes effect in the last cycle of the instruction."""
     hart, row, clock, address = core.hart, instruction.row, core.bus.clock, instruction.csr
     csrs, x, rs1, rd, imm = hart.csrs, hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm
-    acted, declared = clock.follow(getattr(window, "device", None)), getattr(window, "stable", None)
+    acted, declared = clock.change_reporter(getattr(window, "device", None)), getattr(window, "stable", None)
     quiet = not writes and declared is not None and declared(address)
     reads, by_register = row.kind is not Kind.CSR_WRITE or bool(instruction.rd), row.format.rs1
     cost, value = hart.timing.csr, evaluator(row.expr, core.isa.xlen)
@@ -268,7 +268,7 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
     assert custom is not None and custom.handler is not None  # rows of this kind have one
     x, rs1, rs2, rd, mask = hart.x, word >> 15 & 31, word >> 20 & 31, instruction.rd or SINK, core.isa.mask
     later = instruction.row.issue_cycles(hart.timing) - 1
-    ready, acted = custom.ready, clock.follow(custom.device)
+    ready, acted = custom.ready, clock.change_reporter(custom.device)
     handler: Any = custom.handler  # gives an Outcome, or an integer of NumPy
     looks, changes = custom.touches != "nothing", custom.touches == "devices"
     next_pc = pc + instruction.length & mask

@@ -64,7 +64,7 @@ class Halt(NamedTuple):
     """The run is over: the program has ended, or the simulator was interrupted."""
 
 
-class Stepper:
+class HandlerStepper:
     """Execution of single instructions. An instruction or interrupt that enters a handler of `over` is no step of its
     own: the handler runs to its return.
 
@@ -74,38 +74,38 @@ class Stepper:
     def __init__(self, engine: Engine, over: Callable[[int], bool]) -> None:
         """`over(mcause)`: whether the handler of a trap with this cause runs as a whole."""
         self._engine = engine
-        self._over = over
+        self._skips = over
         self._handler: tuple[int, Hook] | None = None
         """While a handler runs: the address to which it returns, and the hook there."""
         self._interrupted = False
         """Whether it is the handler of an interrupt, after which the instruction is still to be executed."""
-        self.done = False
+        self.completed = False
         """Whether the last `step` has executed an instruction, or taken a trap."""
 
     def step(self, until: int) -> Stop | None:
         """Execute an instruction, or a handler as far as possible, to cycle `until` at most; return the stop, if
         any."""
         engine, hart = self._engine, self._engine.hart
-        self.done = False
+        self.completed = False
         if self._handler is not None:
             stop = engine.run(until)
             if stop is not HANDLED:
                 return stop
             self.leave()
-            self.done = not self._interrupted
+            self.completed = not self._interrupted
             return None
         traps, position, context = hart.traps, hart.instret + hart.traps, self._context()
         stop = engine.step(until)
-        if stop is None and hart.traps != traps and self._over(hart.csrs.mcause):
+        if stop is None and hart.traps != traps and self._skips(hart.csrs.mcause):
             self._enter(context)
         else:
-            self.done = hart.instret + hart.traps != position
+            self.completed = hart.instret + hart.traps != position
         return stop
 
-    def start_at(self, pc: int, arrived: Callable[[], bool]) -> None:
-        """Start stepping at the instruction at `pc`, as soon as `arrived()` there."""
+    def start_at(self, pc: int, has_arrived: Callable[[], bool]) -> None:
+        """Start stepping at the instruction at `pc`, as soon as `has_arrived()` there."""
         self._interrupted = True
-        self._watch(pc, arrived)
+        self._watch(pc, has_arrived)
 
     def _context(self) -> tuple[int, int, int]:
         """Return stack pointer, privilege mode and interrupt enable: equal before a trap and after its return."""
@@ -118,9 +118,9 @@ class Stepper:
         self._interrupted = bool(csrs.mcause & INTERRUPT)
         self._watch(csrs.mepc if self._interrupted else csrs.mepc + ECALL_SIZE, lambda: self._context() == context)
 
-    def _watch(self, pc: int, arrived: Callable[[], bool]) -> None:
+    def _watch(self, pc: int, has_arrived: Callable[[], bool]) -> None:
         def look(hart: Hart) -> Stop | None:
-            return HANDLED if arrived() else None
+            return HANDLED if has_arrived() else None
 
         self._handler = pc, look
         self._engine.add_hook(pc, look)
@@ -161,7 +161,7 @@ class Debugger:
         self._hart = engine.hart
         self._limit = limit
         self._slices = Slices(clock)
-        self._look = 0
+        self._next_poll = 0
         """The cycle of the next look at the client."""
         self._history: History | None = None
         self.no_history = "" if time_machine is not None else "this machine keeps no past"
@@ -180,9 +180,9 @@ class Debugger:
         bytes."""
         data = b""
         while len(data) < size:
-            here = address + len(data)
-            length = min(size - len(data), PAGE - here % PAGE)
-            part = self._bus.peek(here, length) or self._peek_device(here, length)
+            start = address + len(data)
+            length = min(size - len(data), PAGE - start % PAGE)
+            part = self._bus.peek(start, length) or self._peek_device(start, length)
             if part is None:
                 break
             data += part
@@ -190,11 +190,11 @@ class Debugger:
 
     def _peek_device(self, address: int, size: int) -> bytes | None:
         """Return the rest of the word at `address`, at most `size` bytes."""
-        found = self._bus.device_at(address & -4, 4)
-        peek = getattr(found[0], "peek", None) if found is not None else None
-        if found is None or peek is None:
+        mapped = self._bus.device_at(address & -4, 4)
+        peek = getattr(mapped[0], "peek", None) if mapped is not None else None
+        if mapped is None or peek is None:
             return None
-        value: int | None = peek(found[1], 4, self._hart.cycle)
+        value: int | None = peek(mapped[1], 4, self._hart.cycle)
         return None if value is None else value.to_bytes(4, "little")[address & 3 :][:size]
 
     def thread(self) -> int:
@@ -216,7 +216,7 @@ class Debugger:
         thread, tasks = self.threads().get(number), self.tasks
         if thread is None or tasks is None:
             raise ValueError(f"thread {number}")
-        saved, pointer = tasks.saved(thread.task), tasks.stack_pointer(thread.task)
+        saved, pointer = tasks.saved_registers(thread.task), tasks.stack_pointer(thread.task)
 
         def as_saved(register: Register) -> Register:
             if register.name == "sp" and pointer is not None:
@@ -238,16 +238,16 @@ class Debugger:
     def write(self, address: int, data: bytes) -> None:
         """Change memory; PyvExtError outside of RAM. Only the program writes devices."""
         self._bus.poke(address, data)
-        self._rewritten()
+        self._forget_history()
 
     def write_register(self, register: Register, value: int) -> None:
         """Write a register. PyvExtError: the debugger cannot write it."""
         if register.write is None:
             raise PyvExtError(f"{register.name} cannot be written by the debugger: let the program do it")
         register.write(value & (1 << register.bits) - 1)
-        self._rewritten()
+        self._forget_history()
 
-    def _rewritten(self) -> None:
+    def _forget_history(self) -> None:
         if self._history is not None:
             self._history.forget()
 
@@ -255,7 +255,7 @@ class Debugger:
 
     def resume(self, poll: Poll) -> Halt:
         """Run until something stops the hart."""
-        return self._forward(poll, lambda: self._engine.run(self._look), lambda: False)
+        return self._forward(poll, lambda: self._engine.run(self._next_poll), lambda: False)
 
     def step(self, poll: Poll, thread: int = 0) -> Halt:
         """Execute one instruction or trap, however long it waits; with `step_interrupts` also an interrupt."""
@@ -266,7 +266,7 @@ class Debugger:
 
         A thread that waits is stepped when it runs again; 0 is the thread that runs. ValueError for an unknown thread.
         """
-        stepper = Stepper(self._engine, self._steps_over)
+        stepper = HandlerStepper(self._engine, self._steps_over)
         if thread not in (0, self.thread()):
             pc, sp = (
                 next(register for register in self.registers_of(thread) if register.name == name).read()
@@ -275,7 +275,9 @@ class Debugger:
             stepper.start_at(pc, lambda: self._hart.x[2] == sp and self.thread() == thread)
         try:
             return self._forward(
-                poll, lambda: stepper.step(self._look), lambda: stepper.done and not start <= self._hart.pc < end
+                poll,
+                lambda: stepper.step(self._next_poll),
+                lambda: stepper.completed and not start <= self._hart.pc < end,
             )
         finally:
             stepper.leave()
@@ -292,19 +294,19 @@ class Debugger:
         """Count of instructions and traps so far."""
         return self._hart.instret + self._hart.traps
 
-    def _set_look(self) -> None:
-        self._look = min(self._limit, self._hart.cycle + self._slices.cycles)
+    def _set_next_poll(self) -> None:
+        self._next_poll = min(self._limit, self._hart.cycle + self._slices.cycles)
 
-    def _forward(self, poll: Poll, go: Callable[[], Stop | None], arrived: Callable[[], bool]) -> Halt:
+    def _forward(self, poll: Poll, go: Callable[[], Stop | None], has_arrived: Callable[[], bool]) -> Halt:
         points, history = self.points, self._history
         if history is not None:
             history.remember()
-        points.taken()
+        points.take_hit()
         points.passing = self.position
         self.running = True
         points.plant()
         self._slices.begin()
-        self._set_look()
+        self._set_next_poll()
         try:
             while True:
                 if self._hart.cycle >= self._limit:
@@ -313,11 +315,11 @@ class Debugger:
                 stop = go()
                 if stop is not None:
                     return self._halt(stop)
-                if arrived():
+                if has_arrived():
                     return Halt()
-                if self._hart.cycle >= self._look:
+                if self._hart.cycle >= self._next_poll:
                     self._slices.end()
-                    self._set_look()
+                    self._set_next_poll()
                     if poll():
                         return Halt(Signal.INT)
                     if history is not None and history.due:
@@ -327,15 +329,15 @@ class Debugger:
         finally:
             points.unplant()
             self.running = False
-            self._settle()
+            self._deliver_events()
 
-    def _settle(self) -> None:
+    def _deliver_events(self) -> None:
         """Deliver device events that are due now, as the next instruction would: so devices show the present."""
         self._bus.clock.advance(self._hart.cycle)
 
     def _halt(self, stop: Stop) -> Halt:
         if stop.reason is StopReason.BREAKPOINT:
-            return Halt(hit=self.points.taken())
+            return Halt(hit=self.points.take_hit())
         if stop.reason in _SIGNAL_OF:
             return Halt(_SIGNAL_OF[stop.reason], text=stop.text)
         return Halt(end=stop)
@@ -344,57 +346,57 @@ class Debugger:
 
     def step_back(self) -> Halt:
         """Undo one instruction, trap or interrupt."""
-        history = self._past()
-        here = self.position
-        if here <= history.begin:
+        history = self._require_history()
+        position = self.position
+        if position <= history.begin:
             return Halt(Signal.NONE, begin=True)
-        history.go_to(here - 1)
-        self._settle()
+        history.go_to(position - 1)
+        self._deliver_events()
         return Halt()
 
     def resume_back(self, poll: Poll) -> Halt:
         """Go back to the latest moment at which a point would have stopped the hart, or to the begin."""
-        history = self._past()
-        end = here = self.position
+        history = self._require_history()
+        end = position = self.position
         try:
             while end > history.begin:
                 with history.replaying():
                     start = history.rewind(end - 1)
-                    found = self._last_hit(history, end, poll)
-                if found is not None:
-                    history.go_to(found[0])
-                    return Halt(hit=found[1])
+                    stop_point = self._last_hit(history, end, poll)
+                if stop_point is not None:
+                    history.go_to(stop_point[0])
+                    return Halt(hit=stop_point[1])
                 end = start
             history.go_to(history.begin)
             return Halt(Signal.NONE, begin=True)
         except InterruptedError:
-            history.go_to(here)
+            history.go_to(position)
             return Halt(Signal.INT)
         finally:
-            self._settle()
+            self._deliver_events()
 
     def _last_hit(self, history: History, end: int, poll: Poll) -> tuple[int, Hit] | None:
         """Replay to position `end`; return position and hit of the last point before it. InterruptedError: the client
         stops it."""
-        points, found = self.points, None
-        points.taken()
+        points, last = self.points, None
+        points.take_hit()
         points.passing = None
         points.plant()
         try:
             while self.position < end:
                 history.approach(end)
-                hit = points.taken()
+                hit = points.take_hit()
                 if hit is not None:
                     points.passing = self.position
                     after = hit.kind not in BREAKPOINTS  # backwards, an access lies ahead of the place behind it
-                    found = self.position + after, hit
+                    last = self.position + after, hit
                 if poll():
                     raise InterruptedError
         finally:
             points.unplant()
-        return found
+        return last
 
-    def _past(self) -> History:
+    def _require_history(self) -> History:
         if self._history is None:
             raise PyvExtError(f"no way back: {self.no_history}")
         self._history.remember()

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from pyv_ext.engines.engine import Engine
 from pyv_ext.gdb.pacing import Intervals
 
-MARKS = 32
+MAX_SNAPSHOTS = 32
 """Snapshots kept; beyond that every second one goes, and the distance doubles."""
-NEAR = 16
+STEP_DISTANCE = 16
 """From here on to the aim, step by step."""
 
 
@@ -29,7 +29,7 @@ class TimeMachine(NamedTuple):
     """While what has happened already happens again: output that was shown is not shown twice."""
 
 
-class _Mark(NamedTuple):
+class _Snapshot(NamedTuple):
     position: int
     snapshot: Any
 
@@ -40,13 +40,13 @@ class History:
     def __init__(self, engine: Engine, machine: TimeMachine, intervals: Intervals | None = None) -> None:
         self._engine = engine
         self._machine = machine
-        self._marks: list[_Mark] = []
+        self._snapshots: list[_Snapshot] = []
         self._intervals = intervals or Intervals()
 
     @property
     def begin(self) -> int:
         """Earliest position that can be restored."""
-        return self._marks[0].position
+        return self._snapshots[0].position
 
     @property
     def position(self) -> int:
@@ -58,25 +58,25 @@ class History:
         if not self.due:
             return
         self._intervals.begin()
-        before = self._marks[-1].snapshot if self._marks else None
-        self._marks.append(_Mark(self.position, self._machine.save(before)))
+        before = self._snapshots[-1].snapshot if self._snapshots else None
+        self._snapshots.append(_Snapshot(self.position, self._machine.save(before)))
         self._intervals.end()
-        if len(self._marks) > MARKS:
-            del self._marks[1::2]
+        if len(self._snapshots) > MAX_SNAPSHOTS:
+            del self._snapshots[1::2]
             self._intervals.double()
 
     @property
     def due(self) -> bool:
         """Check whether `remember` would take a snapshot: the latest is old enough."""
-        return not self._marks or (self._intervals.over and self.position > self._marks[-1].position)
+        return not self._snapshots or (self._intervals.due and self.position > self._snapshots[-1].position)
 
     def forget(self) -> None:
         """Drop all snapshots: the debugger has changed the machine, so its future does not follow from them."""
-        self._marks.clear()
+        self._snapshots.clear()
 
     def rewind(self, position: int) -> int:
         """Restore the latest snapshot at or before `position`; return its position."""
-        mark = next(mark for mark in reversed(self._marks) if mark.position <= position)
+        mark = next(mark for mark in reversed(self._snapshots) if mark.position <= position)
         self._machine.restore(mark.snapshot)
         return mark.position
 
@@ -93,7 +93,7 @@ class History:
 
     def approach(self, position: int) -> bool:
         """Run towards a later position without passing it; return whether the run was stopped on the way."""
-        engine, left = self._engine, position - self.position
-        if left < NEAR or engine.hart.waiting is not None:
+        engine, distance = self._engine, position - self.position
+        if distance < STEP_DISTANCE or engine.hart.waiting is not None:
             return engine.step() is not None
-        return engine.run(engine.hart.cycle + left) is not None
+        return engine.run(engine.hart.cycle + distance) is not None

@@ -9,15 +9,15 @@ from time import process_time
 Clock = Callable[[], float]
 """Seconds of CPU time."""
 
-GLANCE = 0.01
+POLL_INTERVAL = 0.01
 """Seconds between two looks at the client, about: Ctrl-C is not felt to wait."""
-LEAST, FIRST, MOST = 1 << 8, 1 << 12, 1 << 21
-"""Cycles of a slice. Native code executes `MOST` in a millisecond, a program that only accesses devices in some
+MIN_SLICE, FIRST_SLICE, MAX_SLICE = 1 << 8, 1 << 12, 1 << 21
+"""Cycles of a slice. Native code executes `MAX_SLICE` in a millisecond, a program that only accesses devices in some
 seconds: that long Ctrl-C may wait where the one turns into the other."""
 
-GAP = 0.05
+FIRST_GAP = 0.05
 """Seconds of execution between two snapshots at first, which is how long going back one step takes at most."""
-SHARE = 20
+MIN_RATIO = 20
 """A snapshot is followed by so many times its own cost of execution at least."""
 
 
@@ -27,7 +27,7 @@ class Slices:
     def __init__(self, clock: Clock = process_time) -> None:
         self._clock = clock
         self._began = clock()
-        self.cycles = FIRST
+        self.cycles = FIRST_SLICE
 
     def begin(self) -> None:
         """Begin a slice."""
@@ -37,10 +37,10 @@ class Slices:
         """End a slice, and adapt the length of the next."""
         now = self._clock()
         took, self._began = now - self._began, now
-        if took < GLANCE / 2:
-            self.cycles = min(2 * self.cycles, MOST)
-        elif took > 2 * GLANCE:
-            self.cycles = max(int(self.cycles * GLANCE / took), LEAST)
+        if took < POLL_INTERVAL / 2:
+            self.cycles = min(2 * self.cycles, MAX_SLICE)
+        elif took > 2 * POLL_INTERVAL:
+            self.cycles = max(int(self.cycles * POLL_INTERVAL / took), MIN_SLICE)
 
 
 class Intervals:
@@ -48,11 +48,11 @@ class Intervals:
 
     def __init__(self, clock: Clock = process_time) -> None:
         self._clock = clock
-        self._gap = GAP
+        self._gap = FIRST_GAP
         self._next = self._began = clock()
 
     @property
-    def over(self) -> bool:
+    def due(self) -> bool:
         """Check whether the next snapshot is due."""
         return self._clock() >= self._next
 
@@ -63,7 +63,7 @@ class Intervals:
     def end(self) -> None:
         """End the time of a snapshot, and set the time of the next."""
         now = self._clock()
-        self._next = now + max(self._gap, SHARE * (now - self._began))
+        self._next = now + max(self._gap, MIN_RATIO * (now - self._began))
 
     def double(self) -> None:
         """Double the distance of snapshots from now on."""

@@ -10,7 +10,7 @@ LIMIT = 1 << 16
 """Longest packet taken, in bytes between `$` and `#`; a longer one is dropped like one with a wrong checksum."""
 
 
-class Kind(Enum):
+class PacketKind(Enum):
     PACKET = auto()
     BAD = auto()
     """A packet whose checksum is wrong, or that is too long."""
@@ -21,8 +21,8 @@ class Kind(Enum):
     """A byte between packets that no client of the protocol sends, such as the first one of an HTTP request."""
 
 
-class Received(NamedTuple):
-    kind: Kind
+class ReceivedPacket(NamedTuple):
+    kind: PacketKind
     data: bytes = b""
 
 
@@ -48,16 +48,16 @@ class Decoder:
         self._checksum = ""
         self._in_checksum = False
 
-    def feed(self, data: bytes) -> list[Received]:
+    def feed(self, data: bytes) -> list[ReceivedPacket]:
         """Return the packets that `data` completes, in order."""
         received = []
         for byte in data:
-            one = self._checksum_digit(byte) if self._in_checksum else self._byte(byte)
-            if one is not None:
-                received.append(one)
+            packet = self._checksum_digit(byte) if self._in_checksum else self._byte(byte)
+            if packet is not None:
+                received.append(packet)
         return received
 
-    def _byte(self, byte: int) -> Received | None:
+    def _byte(self, byte: int) -> ReceivedPacket | None:
         if byte == ord("$"):
             self._body = bytearray()
         elif self._body is None:
@@ -68,19 +68,19 @@ class Decoder:
             self._body.append(byte)
         return None
 
-    def _checksum_digit(self, byte: int) -> Received | None:
+    def _checksum_digit(self, byte: int) -> ReceivedPacket | None:
         self._checksum += chr(byte)
         if len(self._checksum) < 2:
             return None
         body, self._body, self._in_checksum = bytes(self._body or b""), None, False
         if self._checksum.lower() == f"{sum(body) & 0xFF:02x}" and len(body) <= LIMIT:
-            return Received(Kind.PACKET, unescape(body))
-        return Received(Kind.BAD)
+            return ReceivedPacket(PacketKind.PACKET, unescape(body))
+        return ReceivedPacket(PacketKind.BAD)
 
 
 _LONE = {
-    ord("+"): Received(Kind.ACK),
-    ord("-"): Received(Kind.NAK),
-    INTERRUPT: Received(Kind.INTERRUPT),
+    ord("+"): ReceivedPacket(PacketKind.ACK),
+    ord("-"): ReceivedPacket(PacketKind.NAK),
+    INTERRUPT: ReceivedPacket(PacketKind.INTERRUPT),
 }
-_FOREIGN = Received(Kind.FOREIGN)
+_FOREIGN = ReceivedPacket(PacketKind.FOREIGN)

@@ -16,7 +16,7 @@ MAX_POINTS = 4096
 """Breakpoints and watchpoints together."""
 
 
-class Kind(Enum):
+class PointKind(Enum):
     """Kinds of points; the values are the names in stop replies."""
 
     SOFTWARE = "swbreak"
@@ -26,13 +26,13 @@ class Kind(Enum):
     ACCESS = "awatch"
 
 
-BREAKPOINTS = frozenset((Kind.SOFTWARE, Kind.HARDWARE))
+BREAKPOINTS = frozenset((PointKind.SOFTWARE, PointKind.HARDWARE))
 
 
 class Point(NamedTuple):
     """Breakpoint at `address`, or watchpoint on `size` bytes from there."""
 
-    kind: Kind
+    kind: PointKind
     address: int
     size: int
 
@@ -40,7 +40,7 @@ class Point(NamedTuple):
 class Hit(NamedTuple):
     """Point that stopped the hart."""
 
-    kind: Kind
+    kind: PointKind
     address: int
     """Of the breakpoint, or of the first watched byte that was accessed."""
 
@@ -62,7 +62,7 @@ class Points:
         """What watches the accesses, for each watchpoint that works: without any, accesses are as fast as ever."""
         self._planted = False
 
-    def taken(self) -> Hit | None:
+    def take_hit(self) -> Hit | None:
         """Return the hit since the last call, and clear it."""
         hit, self._hit = self._hit, None
         return hit
@@ -103,22 +103,22 @@ class Points:
 
     def _plant(self, point: Point) -> None:
         if point.kind in BREAKPOINTS:
-            self._engine.add_hook(point.address, self._reached, first=True)
+            self._engine.add_hook(point.address, self._on_breakpoint, first=True)
         else:
-            self._guards[point] = guard = partial(self._accessed, point)
+            self._guards[point] = guard = partial(self._on_access, point)
             self._bus.guards.append(guard)
         for page in self._pages(point):
             self._bus.watch(page)
-            self._bus.watch_stores(page, _nothing)
+            self._bus.watch_stores(page, _ignore_store)
 
     def _unplant(self, point: Point) -> None:
         if point.kind in BREAKPOINTS:
-            self._engine.remove_hook(point.address, self._reached)
+            self._engine.remove_hook(point.address, self._on_breakpoint)
         else:
             self._bus.guards.remove(self._guards.pop(point))
         for page in self._pages(point):
             self._bus.unwatch(page)
-            self._bus.unwatch_stores(page, _nothing)
+            self._bus.unwatch_stores(page, _ignore_store)
 
     def _pages(self, point: Point) -> list[int]:
         """Return the pages of memory whose accesses must go through the bus; those of devices do."""
@@ -129,24 +129,24 @@ class Points:
 
     # -- what engine and bus report ----------------------------------------------------------------------------
 
-    def _passes(self) -> bool:
+    def _is_passing(self) -> bool:
         hart = self._engine.hart
         return self.passing == hart.instret + hart.traps
 
-    def _reached(self, hart: Hart) -> Stop | None:
-        if self._passes():
+    def _on_breakpoint(self, hart: Hart) -> Stop | None:
+        if self._is_passing():
             return None
         kind = next(point.kind for point in self._points if point.address == hart.pc and point.kind in BREAKPOINTS)
         self._hit = Hit(kind, hart.pc)
         return BREAKPOINT
 
-    def _accessed(self, point: Point, address: int, size: int, write: bool) -> None:
+    def _on_access(self, point: Point, address: int, size: int, write: bool) -> None:
         kind, start, length = point
-        concerns = kind is Kind.ACCESS or (kind is Kind.WRITE) == write
-        if concerns and start < address + size and address < start + length and not self._passes():
+        concerns = kind is PointKind.ACCESS or (kind is PointKind.WRITE) == write
+        if concerns and start < address + size and address < start + length and not self._is_passing():
             self._hit = Hit(kind, max(start, address))
             raise AccessStopped(BREAKPOINT)
 
 
-def _nothing(address: int, size: int, now: int) -> None:
+def _ignore_store(address: int, size: int, now: int) -> None:
     """Ignore a store, which the guard has checked already."""

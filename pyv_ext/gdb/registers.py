@@ -41,7 +41,7 @@ def hart_features(hart: Hart) -> list[Feature]:
     return [
         Feature("org.gnu.gdb.riscv.cpu", [_integer(hart, n) for n in range(32)] + [_pc(hart)]),
         *([Feature("org.gnu.gdb.riscv.fpu", _float(hart))] if hart.isa.floating else []),
-        Feature("org.gnu.gdb.riscv.csr", [_csr(hart, each) for each in sorted(hart.csrs.present) if _shown(each)]),
+        Feature("org.gnu.gdb.riscv.csr", [_csr(hart, each) for each in sorted(hart.csrs.present) if _is_shown(each)]),
         Feature("org.gnu.gdb.riscv.virtual", [Register("priv", lambda: hart.priv)]),
     ]
 
@@ -79,7 +79,7 @@ def _float(hart: Hart) -> list[Register]:
     return [*(register(F0 + number) for number in range(32)), *(_csr(hart, address) for address in FLOAT)]
 
 
-def _shown(address: int) -> bool:
+def _is_shown(address: int) -> bool:
     """Check that a CSR is no event counter, which this hart lacks, and not among the f registers."""
     return "hpm" not in NAMES[address] and address not in FLOAT
 

@@ -11,8 +11,8 @@ from pyv_ext.elf import Program
 from pyv_ext.errors import PyvExtError
 from pyv_ext.gdb.types import Types
 
-MOST_TASKS = 512
-MOST_LISTS = 64
+MAX_TASKS = 512
+MAX_LISTS = 64
 WORD = 4
 
 ALONE = 1
@@ -23,37 +23,37 @@ Read = Callable[[int, int], bytes]
 
 CODE_BYTES = 256
 
-Place = int | str
+Offset = int | str
 """An offset or a size in bytes: a number, or the text `TYPE.member`, `TYPE.member.member` or `TYPE` for what the debug
 information says, with ` or NUMBER` behind it for programs without."""
 
-_PLACE = re.compile(r"(\w+(?:\.\w+)*)(?: or (\d+|0x[0-9a-f]+))?")
+_OFFSET = re.compile(r"(\w+(?:\.\w+)*)(?: or (\d+|0x[0-9a-f]+))?")
 
 
 class Lists(NamedTuple):
     """Form of the lists of tasks."""
 
-    first: Place
+    first: Offset
     """Of a list: the pointer to the first item."""
-    next: Place
+    next: Offset
     """Of an item: the pointer to the next one. A list ends with 0, with its first item again, or with `end`."""
-    size: Place = WORD
+    size: Offset = WORD
     """Of a list; the symbol of an array of lists has the size of all."""
-    end: Place | None = None
+    end: Offset | None = None
     """Of a list: what the last item points to."""
-    task: Place | None = None
+    task: Offset | None = None
     """Of an item: the pointer to the task. Without it, items are part of tasks, at the offset `item`."""
-    item: Place = 0
+    item: Offset = 0
 
 
 class Task(NamedTuple):
     """Members of the control block of a task."""
 
-    stack: Place
+    stack: Offset
     """The stack pointer that was saved when the task last stopped to run; it points to the frame."""
-    name: Place | None = None
-    name_size: Place = 16
-    priority: Place | None = None
+    name: Offset | None = None
+    name_size: Offset = 16
+    priority: Offset | None = None
 
 
 class Rtos(NamedTuple):
@@ -79,8 +79,10 @@ class Rtos(NamedTuple):
 
     def fits(self, program: Program) -> bool:
         """Check whether the program has the symbols, at least one list, and the code."""
-        wanted = (self.running, *(() if self.started is None else (self.started,)), *self.needs, *self.code)
-        named = all(name in program.symbols for name in wanted) and any(name in program.symbols for name in self.lists)
+        required = (self.running, *(() if self.started is None else (self.started,)), *self.needs, *self.code)
+        named = all(name in program.symbols for name in required) and any(
+            name in program.symbols for name in self.lists
+        )
         return named and all(_has(program, name, words) for name, words in self.code.items())
 
 
@@ -126,8 +128,8 @@ class Tasks:
         self._numbers: dict[int, int] = {}
         """Of tasks, in the order in which they were first seen."""
         types = Types(program.lines.sections)
-        self._list = rtos.list._replace(**_resolved(rtos.list._asdict(), types))
-        self._task = rtos.task._replace(**_resolved(rtos.task._asdict(), types))
+        self._list = rtos.list._replace(**_resolve(rtos.list._asdict(), types))
+        self._task = rtos.task._replace(**_resolve(rtos.task._asdict(), types))
 
     def threads(self) -> list[Thread]:
         """Return all tasks, by their numbers; none as long as no task runs."""
@@ -137,7 +139,7 @@ class Tasks:
         states = {current: "running"}
         for symbol, state in self._rtos.lists.items():
             for task in self._tasks_of(symbol):
-                if task not in states and len(states) < MOST_TASKS:
+                if task not in states and len(states) < MAX_TASKS:
                     states[task] = state
         return sorted(self._thread(task, states[task], task == current) for task in sorted(states))
 
@@ -153,7 +155,7 @@ class Tasks:
             return None
         return self._word(self._symbols[self._rtos.running].address) or None
 
-    def saved(self, task: int) -> dict[str, int]:
+    def saved_registers(self, task: int) -> dict[str, int]:
         """Return the addresses of the saved registers of a task that does not run, by name. `sp` has none."""
         top = self._stack(task)
         return {} if top is None else {name: top + offset for name, offset in self._rtos.frame.items()}
@@ -179,14 +181,14 @@ class Tasks:
             return
         size = max(_number(self._list.size), 1)
         _, address, bytes_ = self._symbols[symbol]
-        for number in range(min(max(bytes_ // size, 1), MOST_LISTS)):
+        for number in range(min(max(bytes_ // size, 1), MAX_LISTS)):
             yield from self._walk(address + number * size)
 
     def _walk(self, head: int) -> Iterator[int]:
         form = self._list
         end = 0 if form.end is None else head + _number(form.end)
         first = item = self._word(head + _number(form.first))
-        for _ in range(MOST_TASKS):
+        for _ in range(MAX_TASKS):
             if not item or item == end:
                 return
             task = item - _number(form.item) if form.task is None else self._word(item + _number(form.task))
@@ -202,16 +204,16 @@ class Tasks:
         return int.from_bytes(data, "little") if len(data) == WORD else 0
 
 
-def _resolved(places: Mapping[str, Place | None], types: Types) -> dict[str, Any]:
+def _resolve(offsets: Mapping[str, Offset | None], types: Types) -> dict[str, Any]:
     """Resolve places to numbers of bytes."""
-    return {name: _bytes(place, types) if isinstance(place, str) else place for name, place in places.items()}
+    return {name: _bytes(offset, types) if isinstance(offset, str) else offset for name, offset in offsets.items()}
 
 
-def _bytes(place: str, types: Types) -> int:
-    path, _, otherwise = place.partition(" or ")
-    found = types.offset(path) if "." in path else types.size(path)
-    if found is not None:
-        return found
+def _bytes(offset: str, types: Types) -> int:
+    path, _, otherwise = offset.partition(" or ")
+    resolved = types.offset(path) if "." in path else types.size(path)
+    if resolved is not None:
+        return resolved
     if not otherwise:
         raise PyvExtError(
             f"{path}: is not in the debug information of the program; compile it with -g, or write `{path} or NUMBER`"
@@ -219,14 +221,14 @@ def _bytes(place: str, types: Types) -> int:
     return int(otherwise, 0)
 
 
-def is_place(value: object) -> bool:
+def is_offset(value: object) -> bool:
     """Check whether a value of a description has the form of a place."""
     return (type(value) is int and 0 <= value < 1 << 16) or (
-        isinstance(value, str) and _PLACE.fullmatch(value) is not None
+        isinstance(value, str) and _OFFSET.fullmatch(value) is not None
     )
 
 
-def _number(place: Place | None) -> int:
+def _number(offset: Offset | None) -> int:
     """Return a resolved place."""
-    assert isinstance(place, int)
-    return place
+    assert isinstance(offset, int)
+    return offset

@@ -17,9 +17,8 @@ from typing import NamedTuple
 from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.gdb.debugger import Debugger, Halt, Signal
-from pyv_ext.gdb.packets import LIMIT, Decoder, Kind, Received, frame
-from pyv_ext.gdb.points import BREAKPOINTS, Point
-from pyv_ext.gdb.points import Kind as PointKind
+from pyv_ext.gdb.packets import LIMIT, Decoder, PacketKind, ReceivedPacket, frame
+from pyv_ext.gdb.points import BREAKPOINTS, Point, PointKind
 from pyv_ext.gdb.registers import Register, target_xml
 
 OK, NOTHING = b"OK", b""
@@ -66,7 +65,7 @@ class Monitor(NamedTuple):
         return rest if self.argument and rest != text else None
 
 
-class End(Enum):
+class SessionEnd(Enum):
     """Kinds of ends of a session."""
 
     OVER = auto()
@@ -88,23 +87,23 @@ class Session:
         self._debugger = debugger
         self._monitors = [*monitors, Monitor("step-interrupts", STEP_INTERRUPTS, self._step_interrupts, "[off|on]")]
         self._decoder = Decoder()
-        self._received: list[Received] = []
+        self._received: list[ReceivedPacket] = []
         self._acknowledge = True
         self._last = b""
         self._halt = Halt()
         self._thread = 0
         """The thread whose registers are asked for; 0: the one that runs."""
-        self._end: End | None = None
+        self._end: SessionEnd | None = None
         self._commands: dict[str, Callable[[str, bytes], bytes | None]] = {
             "?": lambda text, data: self._stop_reply(self._halt),
             "b": self._backward,
             "c": lambda text, data: self._go(self._debugger.resume, text),
             "C": lambda text, data: self._go(self._debugger.resume, text.partition(";")[2]),
-            "D": lambda text, data: self._leave(End.DETACHED, OK),
+            "D": lambda text, data: self._leave(SessionEnd.DETACHED, OK),
             "g": lambda text, data: b"".join(self._hex(register) for register in self._registers()[:33]),
             "G": self._write_all,
             "H": self._select,
-            "k": lambda text, data: self._leave(End.KILLED, None),
+            "k": lambda text, data: self._leave(SessionEnd.KILLED, None),
             "m": self._read_memory,
             "M": self._write_memory,
             "p": lambda text, data: self._hex(self._register(text)),
@@ -122,7 +121,7 @@ class Session:
 
     # -- the connection ----------------------------------------------------------------------------------------
 
-    def run(self) -> End:
+    def run(self) -> SessionEnd:
         """Answer until the session ends."""
         try:
             while self._end is None:
@@ -130,7 +129,7 @@ class Session:
                 while self._received and self._end is None:
                     self._take(self._received.pop(0))
         except (ConnectionError, TimeoutError):
-            self._end = self._end or End.LOST
+            self._end = self._end or SessionEnd.LOST
         return self._end
 
     def _receive(self, *, wait: bool) -> None:
@@ -139,7 +138,7 @@ class Session:
         data = self._connection.recv(1 << 16)
         if not data:
             raise ConnectionResetError
-        self._received += [received for received in self._decoder.feed(data) if received.kind is not Kind.ACK]
+        self._received += [received for received in self._decoder.feed(data) if received.kind is not PacketKind.ACK]
 
     def _interrupted(self) -> bool:
         """Check for Ctrl-C while the hart runs; other packets are queued."""
@@ -147,24 +146,24 @@ class Session:
         if len(self._received) > MAX_WAITING:
             raise ConnectionAbortedError
         for index, received in enumerate(self._received):
-            if received.kind is Kind.INTERRUPT:
+            if received.kind is PacketKind.INTERRUPT:
                 del self._received[index]
                 return True
         return False
 
-    def _take(self, received: Received) -> None:
-        if received.kind is Kind.PACKET:
+    def _take(self, received: ReceivedPacket) -> None:
+        if received.kind is PacketKind.PACKET:
             if self._acknowledge:
                 with suppress(ConnectionError):  # a client that kills the program may not wait for an answer
                     self._connection.sendall(b"+")
             reply = self._answer(received.data)
             if reply is not None:
                 self._send(reply)
-        elif received.kind is Kind.FOREIGN:
-            self._end = End.LOST
-        elif received.kind is Kind.BAD and self._acknowledge:
+        elif received.kind is PacketKind.FOREIGN:
+            self._end = SessionEnd.LOST
+        elif received.kind is PacketKind.BAD and self._acknowledge:
             self._connection.sendall(b"-")
-        elif received.kind is Kind.NAK and self._acknowledge:
+        elif received.kind is PacketKind.NAK and self._acknowledge:
             self._connection.sendall(self._last)
 
     def _send(self, data: bytes) -> None:
@@ -190,23 +189,23 @@ class Session:
         except (ValueError, OverflowError):
             return MALFORMED
 
-    def _leave(self, end: End, reply: bytes | None) -> bytes | None:
+    def _leave(self, end: SessionEnd, reply: bytes | None) -> bytes | None:
         self._debugger.points.clear()
         self._end = end
         return reply
 
     # -- stop and go -------------------------------------------------------------------------------------------
 
-    def _go(self, how: Callable[[Callable[[], bool]], Halt], address: str = "") -> bytes:
+    def _go(self, run: Callable[[Callable[[], bool]], Halt], address: str = "") -> bytes:
         if address:
             pc = next(register for register in self._debugger.registers if register.name == "pc")
             self._debugger.write_register(pc, int(address, 16))
         self._thread = 0
-        self._halt = halt = how(self._interrupted)
+        self._halt = halt = run(self._interrupted)
         if halt.text:
             self._say(halt.text + "\n")
         if halt.end is not None:
-            self._end, self.stop = End.OVER, halt.end
+            self._end, self.stop = SessionEnd.OVER, halt.end
         return self._stop_reply(halt)
 
     def _stop_reply(self, halt: Halt) -> bytes:
@@ -244,7 +243,7 @@ class Session:
                 return self._go(lambda poll: self._debugger.step(poll, thread))
             if action[:1] in ("c", "C"):
                 return self._go(self._debugger.resume)
-        return self._leave(End.KILLED, OK) if text.startswith("Kill;") else NOTHING
+        return self._leave(SessionEnd.KILLED, OK) if text.startswith("Kill;") else NOTHING
 
     def _step_interrupts(self, text: str) -> str:
         """Set whether steps enter handlers of interrupts, and report it."""
@@ -325,15 +324,15 @@ class Session:
         return content.hex().encode() if content or not size else BAD_ADDRESS
 
     def _write_memory(self, text: str, data: bytes) -> bytes:
-        where, _, content = text.partition(":")
-        return self._write(where, bytes.fromhex(content))
+        span, _, content = text.partition(":")
+        return self._write(span, bytes.fromhex(content))
 
     def _write_binary(self, text: str, data: bytes) -> bytes:
-        where, _, content = data[1:].partition(b":")
-        return self._write(where.decode("latin-1"), content)
+        span, _, content = data[1:].partition(b":")
+        return self._write(span.decode("latin-1"), content)
 
-    def _write(self, where: str, content: bytes) -> bytes:
-        address, size = (int(part, 16) for part in where.split(","))
+    def _write(self, span: str, content: bytes) -> bytes:
+        address, size = (int(part, 16) for part in span.split(","))
         if size != len(content):
             raise ValueError
         if size:
@@ -365,9 +364,9 @@ class Session:
         return OK
 
     def _transfer(self, text: str) -> bytes:
-        what, _, span = text.rpartition(":")
-        if what != "features:read:target.xml":
-            return b"E00" if what.startswith("features:read:") else NOTHING
+        annex, _, span = text.rpartition(":")
+        if annex != "features:read:target.xml":
+            return b"E00" if annex.startswith("features:read:") else NOTHING
         offset, size = (int(part, 16) for part in span.split(","))
         document = target_xml(self._debugger.features, self._debugger.registers[32].bits)
         part = document[offset : offset + min(size, PACKET_SIZE // 2)]
@@ -417,11 +416,11 @@ def serve(
                         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     session = Session(connection, debugger, monitors)
                     end = session.run()
-                if end is End.OVER:
+                if end is SessionEnd.OVER:
                     return session.stop
-                if end is End.DETACHED:
+                if end is SessionEnd.DETACHED:
                     return None
-                if end is End.KILLED:
+                if end is SessionEnd.KILLED:
                     return Stop(StopReason.INTERRUPTED, text="killed by the debugger")
         finally:
             if isinstance(address, str):

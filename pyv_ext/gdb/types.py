@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from elftools.dwarf.die import DIE
 
 _TRANSPARENT = ("DW_TAG_typedef", "DW_TAG_const_type", "DW_TAG_volatile_type")
-_MOST_NAMES = 32
+_MAX_NAMES = 32
 """Of a type, one standing for the other: more is damage, maybe a circle."""
 _NEEDED = {".debug_info", ".debug_abbrev"}
 
@@ -32,29 +32,29 @@ class Types:
         return undamaged(lambda: self._offset(*path.split(".")), None)
 
     def _size(self, name: str) -> int | None:
-        found = self._structures.get(name)
-        return None if found is None else int(_definition(found).attributes["DW_AT_byte_size"].value)
+        structure = self._structures.get(name)
+        return None if structure is None else int(_definition(structure).attributes["DW_AT_byte_size"].value)
 
     def _offset(self, name: str, *members: str) -> int | None:
-        found = self._structures.get(name)
-        if found is None:
+        structure = self._structures.get(name)
+        if structure is None:
             return None
-        here, offset = found, 0
+        current, offset = structure, 0
         for name in members:
-            member = next((one for one in _definition(here).iter_children() if _name(one) == name), None)
+            member = next((child for child in _definition(current).iter_children() if _name(child) == name), None)
             if member is None:
                 return None
             location = member.attributes.get("DW_AT_data_member_location")
             offset += 0 if location is None else int(location.value)
-            here = member.get_DIE_from_attribute("DW_AT_type") if "DW_AT_type" in member.attributes else member
+            current = member.get_DIE_from_attribute("DW_AT_type") if "DW_AT_type" in member.attributes else member
         return offset
 
     @cached_property
     def _structures(self) -> dict[str, "DIE"]:
         """First complete structure of each tag and typedef name."""
-        return undamaged(lambda: dict(reversed(list(self._named()))), {})
+        return undamaged(lambda: dict(reversed(list(self._iterate_named()))), {})
 
-    def _named(self) -> Iterator[tuple[str, "DIE"]]:
+    def _iterate_named(self) -> Iterator[tuple[str, "DIE"]]:
         if not self._sections:
             return
         for unit in dwarf_of(self._sections).iter_CUs():
@@ -67,7 +67,7 @@ class Types:
 
 def _definition(die: "DIE") -> "DIE":
     """Return the structure that a typedef names."""
-    for _ in range(_MOST_NAMES):
+    for _ in range(_MAX_NAMES):
         if die.tag not in _TRANSPARENT:
             break
         die = die.get_DIE_from_attribute("DW_AT_type")

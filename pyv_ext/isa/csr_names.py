@@ -4,7 +4,7 @@ Unprivileged, supervisor, machine and trigger registers; others have no name her
 """
 
 
-def _numbered(base: int, name: str, numbers: range, suffix: str = "") -> dict[int, str]:
+def _number_names(base: int, name: str, numbers: range, suffix: str = "") -> dict[int, str]:
     """Name the registers `name`n + `suffix` at `base` + n."""
     return {base + n: f"{name}{n}{suffix}" for n in numbers}
 
@@ -37,7 +37,7 @@ NAMES: dict[int, str] = {
     0x310: "mstatush",
     0x31A: "menvcfgh",
     0x320: "mcountinhibit",
-    **_numbered(0x320, "mhpmevent", _EVENTS),
+    **_number_names(0x320, "mhpmevent", _EVENTS),
     0x340: "mscratch",
     0x341: "mepc",
     0x342: "mcause",
@@ -45,8 +45,8 @@ NAMES: dict[int, str] = {
     0x344: "mip",
     0x34A: "mtinst",
     0x34B: "mtval2",
-    **_numbered(0x3A0, "pmpcfg", range(16)),
-    **_numbered(0x3B0, "pmpaddr", range(64)),
+    **_number_names(0x3A0, "pmpcfg", range(16)),
+    **_number_names(0x3B0, "pmpaddr", range(64)),
     0x747: "mseccfg",
     0x757: "mseccfgh",
     0x7A0: "tselect",
@@ -58,18 +58,18 @@ NAMES: dict[int, str] = {
     0x7A8: "mcontext",
     0xB00: "mcycle",
     0xB02: "minstret",
-    **_numbered(0xB00, "mhpmcounter", _EVENTS),
+    **_number_names(0xB00, "mhpmcounter", _EVENTS),
     0xB80: "mcycleh",
     0xB82: "minstreth",
-    **_numbered(0xB80, "mhpmcounter", _EVENTS, "h"),
+    **_number_names(0xB80, "mhpmcounter", _EVENTS, "h"),
     0xC00: "cycle",
     0xC01: "time",
     0xC02: "instret",
-    **_numbered(0xC00, "hpmcounter", _EVENTS),
+    **_number_names(0xC00, "hpmcounter", _EVENTS),
     0xC80: "cycleh",
     0xC81: "timeh",
     0xC82: "instreth",
-    **_numbered(0xC80, "hpmcounter", _EVENTS, "h"),
+    **_number_names(0xC80, "hpmcounter", _EVENTS, "h"),
     0xF11: "mvendorid",
     0xF12: "marchid",
     0xF13: "mimpid",

@@ -16,9 +16,9 @@ Interval = tuple[int, int]
 _COMPARED = (ast.Eq, ast.NotEq, ast.Lt, ast.GtE, ast.Gt)
 
 
-def check(expr: str, xlen: int, given: Sequence[str]) -> Interval:
+def check(expr: str, xlen: int, names: Sequence[str]) -> Interval:
     """Return the range of `expr` where it does not overflow. ValueError where `expr` & M is not the same on every back
-    end, or not in the dialect. `given`: its operands.
+    end, or not in the dialect. `names`: its operands.
 
     A value whose low bits alone matter may overflow 2·XLEN bits; an operand of a right shift, division or comparison
     may not.
@@ -27,7 +27,7 @@ def check(expr: str, xlen: int, given: Sequence[str]) -> Interval:
         tree = parse(expr)
     except SyntaxError as error:
         raise ValueError(f"is no expression ({error.msg})") from None
-    return _Check(xlen, given).narrow(tree)
+    return _Check(xlen, names).narrow(tree)
 
 
 class _Check:
@@ -51,14 +51,14 @@ class _Check:
                 return 0, 1
             case ast.IfExp(test=ast.Compare() as test, body=body, orelse=other):
                 self.narrow(test)
-                one, two = self.narrow(body), self.narrow(other)
-                return min(one[0], two[0]), max(one[1], two[1])
+                first, second = self.narrow(body), self.narrow(other)
+                return min(first[0], second[0]), max(first[1], second[1])
         return self._value(node, self.narrow)
 
     def exact(self, node: ast.expr) -> Interval:
         """Return the range of a node that is computed in twice the width."""
-        found = self._value(node, self.exact)
-        return self._within(node, found, self._wide, f"may exceed {2 * self._xlen} bits")
+        interval = self._value(node, self.exact)
+        return self._within(node, interval, self._wide, f"may exceed {2 * self._xlen} bits")
 
     def _value(self, node: ast.expr, part: Callable[[ast.expr], Interval]) -> Interval:
         match node:
@@ -70,12 +70,12 @@ class _Check:
                 return self._register
             case ast.BinOp(left=left, op=ast.RShift(), right=count):
                 low, high = self.exact(left)
-                least, most = self._count(count)
-                return min(low >> least, low >> most), max(high >> least, high >> most)
+                lowest, highest = self._count(count)
+                return min(low >> lowest, low >> highest), max(high >> lowest, high >> highest)
             case ast.BinOp(left=left, op=ast.LShift(), right=count):
                 low, high = part(left)
-                least, most = self._count(count)
-                return min(low << least, low << most), max(high << least, high << most)
+                lowest, highest = self._count(count)
+                return min(low << lowest, low << highest), max(high << lowest, high << highest)
             case ast.BinOp(left=left, op=op, right=right):
                 return self._operator(node, op, part(left), part(right))
             case ast.Call(func=ast.Name(id="S"), args=[operand], keywords=[]):
@@ -85,27 +85,27 @@ class _Check:
                 self._is_register(operand)
                 return self._register if name == "BSWAP" else (0, self._xlen)
             case ast.Call(func=ast.Name(id="QUOT" | "REM"), args=[left, right], keywords=[]):
-                one, two = self.exact(left), self.exact(right)
-                most = max(map(abs, (*one, *two, 1)))
-                return -most, most
+                first, second = self.exact(left), self.exact(right)
+                highest = max(map(abs, (*first, *second, 1)))
+                return -highest, highest
         raise ValueError(f"{ast.unparse(node)!r} is not in the dialect here: see pyv_ext.isa.expressions")
 
-    def _operator(self, node: ast.expr, op: ast.operator, one: Interval, two: Interval) -> Interval:
+    def _operator(self, node: ast.expr, op: ast.operator, first: Interval, second: Interval) -> Interval:
         match op:
             case ast.Add():
-                return one[0] + two[0], one[1] + two[1]
+                return first[0] + second[0], first[1] + second[1]
             case ast.Sub():
-                return one[0] - two[1], one[1] - two[0]
+                return first[0] - second[1], first[1] - second[0]
             case ast.Mult():
-                products = [x * y for x in one for y in two]
+                products = [x * y for x in first for y in second]
                 return min(products), max(products)
-            case ast.BitAnd() if min(one[0], two[0]) >= 0:
-                return 0, min(one[1], two[1])
-            case ast.BitAnd() if max(one[0], two[0]) >= 0:
-                return 0, one[1] if one[0] >= 0 else two[1]
+            case ast.BitAnd() if min(first[0], second[0]) >= 0:
+                return 0, min(first[1], second[1])
+            case ast.BitAnd() if max(first[0], second[0]) >= 0:
+                return 0, first[1] if first[0] >= 0 else second[1]
             case ast.BitAnd() | ast.BitOr() | ast.BitXor():
-                bits = max(value.bit_length() for value in (*one, *two))
-                return (0 if min(one[0], two[0]) >= 0 else -1 << bits), (1 << bits) - 1
+                bits = max(value.bit_length() for value in (*first, *second))
+                return (0 if min(first[0], second[0]) >= 0 else -1 << bits), (1 << bits) - 1
         raise ValueError(f"{ast.unparse(node)!r}: no such operator in the dialect: see pyv_ext.isa.expressions")
 
     def _sides(self, left: ast.expr, right: ast.expr) -> None:
@@ -125,7 +125,7 @@ class _Check:
         self._within(node, self.narrow(node), self._register, "must be a register value: end it with & M")
 
     @staticmethod
-    def _within(node: ast.expr, found: Interval, allowed: Interval, what: str) -> Interval:
-        if not allowed[0] <= found[0] <= found[1] <= allowed[1]:
-            raise ValueError(f"{ast.unparse(node)!r} {what}")
-        return found
+    def _within(node: ast.expr, interval: Interval, allowed: Interval, problem: str) -> Interval:
+        if not allowed[0] <= interval[0] <= interval[1] <= allowed[1]:
+            raise ValueError(f"{ast.unparse(node)!r} {problem}")
+        return interval

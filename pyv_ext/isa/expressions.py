@@ -64,25 +64,25 @@ def python_source(expr: str, xlen: int, names: Mapping[str, str]) -> str:
 
     Functions other than S are called by their names.
     """
-    known = {**constants(xlen), **names}
+    replacements = {**constants(xlen), **names}
     sign = 1 << xlen - 1
-    made, opened, signed = [], [], False
-    for place, part in enumerate(_parts(expr)):
+    output, opened, signed = [], [], False
+    for index, part in enumerate(_parts(expr)):
         if part == "S":
             signed = True
-        elif place % 2:
-            made.append(str(known.get(part, part)))
+        elif index % 2:
+            output.append(str(replacements.get(part, part)))
         else:
             for letter in part:
                 if letter == "(":
                     opened.append(signed)
-                    made.append("(((" if signed else "(")
+                    output.append("(((" if signed else "(")
                     signed = False
                 elif letter == ")":
-                    made.append(f") ^ {sign}) - {sign})" if opened.pop() else ")")
+                    output.append(f") ^ {sign}) - {sign})" if opened.pop() else ")")
                 else:
-                    made.append(letter)
-    return "".join(made)
+                    output.append(letter)
+    return "".join(output)
 
 
 @cache

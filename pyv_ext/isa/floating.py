@@ -53,10 +53,10 @@ class _Type:
         form, read, write = self.form, self.read, self.write
 
         def compute(a: int, b: int, c: int, mode: int) -> Result:
-            one, two, three = read(a), read(b), read(c)
-            one ^= form.sign if product else 0  # a NaN stays one of its kind
-            three ^= form.sign if addend else 0
-            value, flags = softfloat.fma(form, one, two, three, mode)
+            multiplicand, multiplier, addend_bits = read(a), read(b), read(c)
+            multiplicand ^= form.sign if product else 0  # a NaN stays one of its kind
+            addend_bits ^= form.sign if addend else 0
+            value, flags = softfloat.fma(form, multiplicand, multiplier, addend_bits, mode)
             return write(value), flags
 
         return compute
@@ -80,8 +80,8 @@ class _Type:
         form, read, write = self.form, self.read, self.write
 
         def compute(a: int, b: int, c: int, mode: int) -> Result:
-            one = read(a)
-            return write(one & ~form.sign | of(one, read(b)) & form.sign), 0
+            magnitude = read(a)
+            return write(magnitude & ~form.sign | of(magnitude, read(b)) & form.sign), 0
 
         return compute
 
@@ -106,10 +106,10 @@ class _Type:
 
     def rows(self) -> tuple[Row, ...]:
         """Return the rows that both formats have."""
-        return (*self._computing(), *self._fused(), *self._others(), *self._converting())
+        return (*self._arithmetic_rows(), *self._fused(), *self._unrounded(), *self._conversion_rows())
 
-    def _computing(self) -> list[Row]:
-        found = [
+    def _arithmetic_rows(self) -> list[Row]:
+        rows = [
             _row(f"{name}.{self.letter}", formats.F_R, f"{funct5} {self.bits} ----- ----- --- ----- 1010011", timing,
                  self.arithmetic(function, 2))
             for name, funct5, timing, function in (
@@ -120,7 +120,7 @@ class _Type:
             )
         ]  # fmt: skip
         bits = f"01011 {self.bits} 00000 ----- --- ----- 1010011"
-        return [*found, _row(f"fsqrt.{self.letter}", formats.F_UNARY, bits, "fp_div",
+        return [*rows, _row(f"fsqrt.{self.letter}", formats.F_UNARY, bits, "fp_div",
                              self.arithmetic(softfloat.sqrt, 1))]  # fmt: skip
 
     def _fused(self) -> list[Row]:
@@ -135,7 +135,7 @@ class _Type:
             )
         ]  # fmt: skip
 
-    def _others(self) -> list[Row]:
+    def _unrounded(self) -> list[Row]:
         """Return the rows without a rounding mode."""
         form, read = self.form, self.read
         table: tuple[tuple[str, Format, str, str, str, Compute], ...] = (
@@ -148,16 +148,16 @@ class _Type:
             ("flt", formats.F_COMPARE, "10100", "001", "fp_add", self.comparison(softfloat.less)),
             ("fle", formats.F_COMPARE, "10100", "000", "fp_add", self.comparison(softfloat.less_equal)),
         )
-        found = [
+        rows = [
             _row(f"{name}.{self.letter}", format, f"{funct5} {self.bits} ----- ----- {funct3} ----- 1010011", timing,
                  compute)
             for name, format, funct5, funct3, timing, compute in table
         ]  # fmt: skip
         bits = f"11100 {self.bits} 00000 ----- 001 ----- 1010011"
         compute: Compute = lambda a, b, c, mode: (softfloat.classify(form, read(a)), 0)  # noqa: E731
-        return [*found, _row(f"fclass.{self.letter}", formats.F_MOVE_TO_X, bits, "fp_move", compute)]
+        return [*rows, _row(f"fclass.{self.letter}", formats.F_MOVE_TO_X, bits, "fp_move", compute)]
 
-    def _converting(self) -> list[Row]:
+    def _conversion_rows(self) -> list[Row]:
         exact = self.form is DOUBLE  # every integer is a double
         from_x = formats.F_FROM_X_EXACT if exact else formats.F_FROM_X
         table = (
@@ -188,7 +188,7 @@ def _memory(letter: str, funct3: str, size: int) -> tuple[Row, Row]:
 _S, _D = _Type("s", SINGLE, "00"), _Type("d", DOUBLE, "01")
 
 
-def _narrowed(a: int, b: int, c: int, mode: int) -> Result:
+def _narrow(a: int, b: int, c: int, mode: int) -> Result:
     value, flags = softfloat.convert(DOUBLE, a, SINGLE, mode)
     return value | BOX, flags
 
@@ -205,7 +205,7 @@ F = (
 D = (
     *_memory("d", "011", 8),
     *_D.rows(),
-    _row("fcvt.s.d", formats.F_UNARY, "01000 00 00001 ----- --- ----- 1010011", "fp_convert", _narrowed),
+    _row("fcvt.s.d", formats.F_UNARY, "01000 00 00001 ----- --- ----- 1010011", "fp_convert", _narrow),
     _row("fcvt.d.s", formats.F_EXACT, "01000 01 00000 ----- --- ----- 1010011", "fp_convert",
          lambda a, b, c, mode: softfloat.convert(SINGLE, single(a), DOUBLE, mode)),
 )  # fmt: skip

@@ -90,34 +90,34 @@ class Format:
     csr: Bits | None = None
 
     @cached_property
-    def _held(
+    def _operand_fields(
         self,
     ) -> tuple[list[tuple[int, int, int, int]], list[tuple[int, tuple[tuple[int, int, int], ...], int, int]]]:
         """Operand fields of the format: those of one piece without sign, most of them registers, by index in OPERANDS,
         position, mask and base; and others by index, pieces, sign and base."""
-        whole, others = [], []
-        for place, name in enumerate(OPERANDS):
+        simple, scattered = [], []
+        for index, name in enumerate(OPERANDS):
             bits: Bits | None = getattr(self, name)
             if bits is None:
                 continue
             if not bits.signed and len(bits.pieces) == 1 and not bits.pieces[0][0]:
                 _, mask, position = bits.pieces[0]
-                whole.append((place, position, mask, bits.base))
+                simple.append((index, position, mask, bits.base))
             else:
-                others.append((place, bits.pieces, bits.sign, bits.base))
-        return whole, others
+                scattered.append((index, bits.pieces, bits.sign, bits.base))
+        return simple, scattered
 
     def extract(self, word: int) -> list[int]:
         """Return OPERANDS of `word`; 0 for each that the format does not have."""
         values = [0, 0, 0, 0, 0, 0]
-        whole, others = self._held  # as `Bits.extract`, in a fraction of its time
-        for place, position, mask, base in whole:
-            values[place] = (word >> position & mask) + base
-        for place, pieces, sign, base in others:
+        simple, scattered = self._operand_fields  # as `Bits.extract`, in a fraction of its time
+        for index, position, mask, base in simple:
+            values[index] = (word >> position & mask) + base
+        for index, pieces, sign, base in scattered:
             value = 0
             for low, mask, position in pieces:
                 value |= (word >> position & mask) << low
-            values[place] = (value ^ sign) - sign + base
+            values[index] = (value ^ sign) - sign + base
         return values
 
     @property

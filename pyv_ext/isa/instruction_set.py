@@ -40,7 +40,7 @@ class _Extensions(Mapping[str, tuple[Row, ...]]):
     def __getitem__(self, name: str) -> tuple[Row, ...]:
         rows = _TABLE[name]
         if rows is None:
-            rows = _TABLE[name] = getattr(_late(name), name.upper())
+            rows = _TABLE[name] = getattr(_import_rows(name), name.upper())
         return rows
 
     def __iter__(self) -> Iterator[str]:
@@ -50,7 +50,7 @@ class _Extensions(Mapping[str, tuple[Row, ...]]):
         return len(_TABLE)
 
 
-def _late(name: str) -> ModuleType:
+def _import_rows(name: str) -> ModuleType:
     if name.startswith("zb"):
         from pyv_ext.isa import bit_manipulation
 
@@ -74,7 +74,7 @@ _IMPLIED = (
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxy")
 """Of extensions that have no more than one; names that begin with z follow an underscore."""
 
-_TOGETHER = {"zcf": "cf", "zcd": "cd"}
+_COMBINED = {"zcf": "cf", "zcd": "cd"}
 """Extensions that two letters have together, and that need both."""
 
 _RESERVED_MODES = (5, 6)
@@ -111,7 +111,7 @@ class Isa:
             *_custom_rows(self.custom),
         )
         _refuse_overlap(self.rows)
-        self.groups = _grouped(self.rows)
+        self.groups = _group_rows(self.rows)
         """By length and the bits of `KEY`, the rows among which the first that has a word is the instruction."""
 
     @property
@@ -119,7 +119,7 @@ class Isa:
         """Value of CSR misa: MXL, a bit for each single-letter extension, X for custom instructions."""
         letters = {
             *(name for name in self.extensions if len(name) == 1),
-            *("x" if any(one.present for one in self.custom) else ""),
+            *("x" if any(instruction.present for instruction in self.custom) else ""),
         }
         return 1 << self.xlen - 2 | sum(1 << ord(letter) - ord("a") for letter in letters)
 
@@ -214,7 +214,7 @@ class Isa:
         if instruction is None:
             return ""
         extension = next(name for name, rows in EXTENSIONS.items() if instruction.row in rows)
-        missing = [name for name in _TOGETHER.get(extension, (extension,)) if name not in self.extensions]
+        missing = [name for name in _COMBINED.get(extension, (extension,)) if name not in self.extensions]
         return f"{whole.meaning(word)}: extension {' and '.join(missing)}, which {self.name} lacks"
 
 
@@ -222,20 +222,20 @@ def extensions_of(name: str) -> tuple[str, ...]:
     """Return the extensions that an ISA string names, in its order. PyvExtError as for `Isa`."""
     base, *words = name.lower().split("_")
     letters = base.removeprefix("rv32")
-    known = ", ".join(extension for extension in _TABLE if extension != "i")
+    names = ", ".join(extension for extension in _TABLE if extension != "i")
     if letters == base or letters[:1] not in ("i", "g") or not set(letters) <= _LETTERS:
-        raise PyvExtError(f"ISA {name!r} must be rv32i or rv32g, then of {known}: for example rv32imac_zicsr_zifencei")
+        raise PyvExtError(f"ISA {name!r} must be rv32i or rv32g, then of {names}: for example rv32imac_zicsr_zifencei")
     named = [*letters.replace("g", "ig", 1), *words]
     for extension in named:
         if extension not in _TABLE and extension != "g":
-            raise PyvExtError(f"ISA {name!r}: extension {extension!r} is not among {known}: remove it")
+            raise PyvExtError(f"ISA {name!r}: extension {extension!r} is not among {names}: remove it")
         if named.count(extension) > 1:
             raise PyvExtError(f"ISA {name!r}: extension {extension!r} appears more than once: name it once")
     extensions = dict.fromkeys(named)
     for letter, implied in _IMPLIED:
         if letter in extensions:
             extensions |= dict.fromkeys(implied)
-    for extension, letters in _TOGETHER.items():
+    for extension, letters in _COMBINED.items():
         if all(letter in extensions for letter in letters):
             extensions[extension] = None
         elif extension in extensions:
@@ -285,10 +285,10 @@ def _native_row(item: CustomInstruction, row: Row) -> Row:
     format = row.format
     from pyv_ext.isa.expression_tree import check  # of users only
 
-    given = {"a": format.rs1, "b": format.rs2 or format.imm, "pc": True}
+    fields = {"a": format.rs1, "b": format.rs2 or format.imm, "pc": True}
     if format.rd is None:
         raise PyvExtError(f"custom instruction {item.name}: an expr is the value of rd: add rd to its syntax")
-    names = [name for name, field in given.items() if field]
+    names = [name for name, field in fields.items() if field]
     for field, text in (("expr", item.expr), ("cycles", str(item.cycles))):
         try:
             low, high = check(text, XLEN, names)
@@ -318,7 +318,7 @@ def _refuse_overlap(rows: Sequence[Row]) -> None:
     for row in rows:
         alike = by_opcode.setdefault(row.match & _OPCODE, [])  # each row of 32 bits fixes all of it
         if row.custom is not None:
-            words = (one for one in alike if not (row.match ^ one.match) & row.mask & one.mask)
+            words = (alike_row for alike_row in alike if not (row.match ^ alike_row.match) & row.mask & alike_row.mask)
             other = named.get(row.name) or next(words, None)
             if other is not None:
                 raise PyvExtError(
@@ -328,7 +328,7 @@ def _refuse_overlap(rows: Sequence[Row]) -> None:
         alike.append(row)
 
 
-def _grouped(rows: Iterable[Row]) -> dict[tuple[int, int], list[Row]]:
+def _group_rows(rows: Iterable[Row]) -> dict[tuple[int, int], list[Row]]:
     """Group rows by length and key bits, those with more fixed bits first."""
     groups: defaultdict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: -row.mask.bit_count()):

@@ -90,8 +90,8 @@ class Row:
 
     def cost(self, timing: CoreTiming) -> int:
         """Return the cycles without those of `extra`; a taken branch costs `taken` instead."""
-        more = 0 if self.custom is None else self.custom.cycles
-        return self.issue_cycles(timing) + (more if isinstance(more, int) else 0)
+        cycles = 0 if self.custom is None else self.custom.cycles
+        return self.issue_cycles(timing) + (cycles if isinstance(cycles, int) else 0)
 
     def issue_cycles(self, timing: CoreTiming) -> int:
         """Return the issue cycles, in the last of which a custom instruction takes effect."""
@@ -103,8 +103,8 @@ class Row:
     @property
     def extra(self) -> str:
         """Expression of the cycles beyond `cost`, at most `MAX_EXTRA`; empty: none."""
-        more = 0 if self.custom is None else self.custom.cycles
-        return more if isinstance(more, str) else ""
+        cycles = 0 if self.custom is None else self.custom.cycles
+        return cycles if isinstance(cycles, str) else ""
 
 
 def op(name: str, format: Format, bits: str, expr: str, timing: str = "alu") -> Row:

@@ -48,7 +48,7 @@ class Format(NamedTuple):
         return self.infinity | self.quiet
 
     @property
-    def least(self) -> int:
+    def min_exponent(self) -> int:
         """Exponent of the smallest number: all subnormal numbers are multiples of it."""
         return 2 - (1 << self.exponent - 1) - self.fraction
 
@@ -66,8 +66,8 @@ def _unpack(form: Format, bits: int) -> _Number:
     """Unpack a finite number."""
     exponent, fraction = (bits & form.infinity) >> form.fraction, bits & (1 << form.fraction) - 1
     if exponent:
-        return _Number(bits // form.sign, 1 << form.fraction | fraction, exponent - 1 + form.least)
-    return _Number(bits // form.sign, fraction, form.least)
+        return _Number(bits // form.sign, 1 << form.fraction | fraction, exponent - 1 + form.min_exponent)
+    return _Number(bits // form.sign, fraction, form.min_exponent)
 
 
 def is_nan(form: Format, bits: int) -> bool:
@@ -91,43 +91,43 @@ def _integer(sign: int, significand: int, drop: int, mode: int) -> Result:
     """Round significand / 2^drop, of a number of that sign, to an integer; return it, and NX if it is inexact."""
     if drop <= 0:
         return significand << -drop, 0
-    kept, rest = significand >> drop, significand & (1 << drop) - 1
+    quotient, rest = significand >> drop, significand & (1 << drop) - 1
     half = 1 << drop - 1
     if mode == RNE:
-        up = rest > half or (rest == half and kept & 1)
+        up = rest > half or (rest == half and quotient & 1)
     elif mode == RMM:
         up = rest >= half
     else:
         up = rest and mode == (RDN if sign else RUP)
-    return kept + (1 if up else 0), NX if rest else 0
+    return quotient + (1 if up else 0), NX if rest else 0
 
 
 def _round(form: Format, sign: int, significand: int, exponent: int, mode: int) -> Result:
     """Round and encode a number that is not zero."""
     excess = significand.bit_length() - form.fraction - 1
-    drop = max(excess, form.least - exponent)
-    kept, flags = _integer(sign, significand, drop, mode)
-    bits = (exponent + drop - form.least << form.fraction) + kept
+    drop = max(excess, form.min_exponent - exponent)
+    significand_rounded, flags = _integer(sign, significand, drop, mode)
+    bits = (exponent + drop - form.min_exponent << form.fraction) + significand_rounded
     if bits >= form.infinity:
         flags, away = OF | NX, mode in (RNE, RMM, RDN if sign else RUP)
         bits = form.infinity if away else form.infinity - 1
     elif flags and drop > excess:
         unbounded, _ = _integer(sign, significand, excess, mode)  # as if the exponent had no limit
-        if unbounded.bit_length() + exponent + excess < form.least + form.fraction + 1:
+        if unbounded.bit_length() + exponent + excess < form.min_exponent + form.fraction + 1:
             flags |= UF
     return sign * form.sign | bits, flags
 
 
-def _sum(form: Format, one: _Number, other: _Number, mode: int) -> Result:
+def _sum(form: Format, left: _Number, right: _Number, mode: int) -> Result:
     """Add two numbers and round. A sum of zero is negative if both are, or if it is rounded down and either is."""
-    exponent = min(one.exponent, other.exponent)
+    exponent = min(left.exponent, right.exponent)
     total = 0
-    for number in (one, other):
+    for number in (left, right):
         term = number.significand << number.exponent - exponent
         total += -term if number.sign else term
     if total:
         return _round(form, int(total < 0), abs(total), exponent, mode)
-    sign = one.sign if one.sign == other.sign else int(mode == RDN)
+    sign = left.sign if left.sign == right.sign else int(mode == RDN)
     return sign * form.sign, 0
 
 
@@ -158,11 +158,11 @@ def mul(form: Format, a: int, b: int, mode: int) -> Result:
     if _is_infinite(form, a) or _is_infinite(form, b):
         zero = not (a & ~form.sign and b & ~form.sign)
         return (form.nan, NV) if zero else (sign | form.infinity, 0)
-    one, other = _unpack(form, a), _unpack(form, b)
-    product = one.significand * other.significand
+    left, right = _unpack(form, a), _unpack(form, b)
+    product = left.significand * right.significand
     if not product:
         return sign, 0
-    return _round(form, one.sign ^ other.sign, product, one.exponent + other.exponent, mode)
+    return _round(form, left.sign ^ right.sign, product, left.exponent + right.exponent, mode)
 
 
 def fma(form: Format, a: int, b: int, c: int, mode: int) -> Result:
@@ -177,9 +177,9 @@ def fma(form: Format, a: int, b: int, c: int, mode: int) -> Result:
         return add(form, sign | form.infinity, c, mode)
     if _is_infinite(form, c):
         return c, 0
-    one, other = _unpack(form, a), _unpack(form, b)
+    left, right = _unpack(form, a), _unpack(form, b)
     product = _Number(
-        one.sign ^ other.sign, one.significand * other.significand, one.exponent + other.exponent
+        left.sign ^ right.sign, left.significand * right.significand, left.exponent + right.exponent
     )  # fmt: skip
     return _sum(form, product, _unpack(form, c), mode)
 
@@ -193,15 +193,15 @@ def div(form: Format, a: int, b: int, mode: int) -> Result:
         return (form.nan, NV) if _is_infinite(form, b) else (sign | form.infinity, 0)
     if _is_infinite(form, b):
         return sign, 0
-    one, other = _unpack(form, a), _unpack(form, b)
-    if not other.significand:
-        return (sign | form.infinity, DZ) if one.significand else (form.nan, NV)
-    if not one.significand:
+    dividend, divisor = _unpack(form, a), _unpack(form, b)
+    if not divisor.significand:
+        return (sign | form.infinity, DZ) if dividend.significand else (form.nan, NV)
+    if not dividend.significand:
         return sign, 0
-    room = 2 * form.fraction + 4
-    quotient, rest = divmod(one.significand << room, other.significand)
+    shift = 2 * form.fraction + 4
+    quotient, rest = divmod(dividend.significand << shift, divisor.significand)
     sticky = quotient << 1 | (rest != 0)
-    return _round(form, one.sign ^ other.sign, sticky, one.exponent - other.exponent - room - 1, mode)
+    return _round(form, dividend.sign ^ divisor.sign, sticky, dividend.exponent - divisor.exponent - shift - 1, mode)
 
 
 def sqrt(form: Format, a: int, mode: int) -> Result:
@@ -215,11 +215,11 @@ def sqrt(form: Format, a: int, mode: int) -> Result:
     if _is_infinite(form, a):
         return a, 0
     _, significand, exponent = _unpack(form, a)
-    room = 2 * form.fraction + 4
-    room += exponent - room & 1
-    root = isqrt(significand << room)
-    sticky = root << 1 | (root * root != significand << room)
-    return _round(form, 0, sticky, (exponent - room >> 1) - 1, mode)
+    shift = 2 * form.fraction + 4
+    shift += exponent - shift & 1
+    root = isqrt(significand << shift)
+    sticky = root << 1 | (root * root != significand << shift)
+    return _round(form, 0, sticky, (exponent - shift >> 1) - 1, mode)
 
 
 # -- comparison ------------------------------------------------------------------------------------------------
@@ -254,15 +254,15 @@ def less_equal(form: Format, a: int, b: int) -> Result:
 
 def minimum(form: Format, a: int, b: int) -> Result:
     """Return minimumNumber of IEEE 754-2019: of a number and a NaN the number; -0 is below 0."""
-    return _lower(form, a, b, 0)
+    return _select_lower(form, a, b, 0)
 
 
 def maximum(form: Format, a: int, b: int) -> Result:
     """Return maximumNumber of IEEE 754-2019."""
-    return _lower(form, a, b, form.sign)
+    return _select_lower(form, a, b, form.sign)
 
 
-def _lower(form: Format, a: int, b: int, negate: int) -> Result:
+def _select_lower(form: Format, a: int, b: int, negate: int) -> Result:
     flags = _nan(form, a, b)[1]
     numbers = [bits for bits in (a, b) if not is_nan(form, bits)]
     if not numbers:

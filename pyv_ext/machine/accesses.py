@@ -56,25 +56,25 @@ def memory_at(machine: Machine, address: int, size: int) -> Memory | None:
     return None
 
 
-def read_memory(place: int, size: int) -> int:
+def read_memory(address: int, size: int) -> int:
     """Load the bytes at a host address, zero-extended."""
     if size == 4:
-        return load_u32(place)
+        return load_u32(address)
     if size == 1:
-        return load_u8(place)
-    return load_u16(place) if size == 2 else load_i64(place)
+        return load_u8(address)
+    return load_u16(address) if size == 2 else load_i64(address)
 
 
-def write_memory(place: int, size: int, value: int) -> None:
+def write_memory(address: int, size: int, value: int) -> None:
     """Store the low bytes of a value at a host address."""
     if size == 4:
-        store_u32(place, value)
+        store_u32(address, value)
     elif size == 1:
-        store_u8(place, value)
+        store_u8(address, value)
     elif size == 2:
-        store_u16(place, value)
+        store_u16(address, value)
     else:
-        store_i64(place, value)
+        store_i64(address, value)
 
 
 def load_memory(machine: Machine, memory: Memory, address: int, size: int, start: int) -> int:

@@ -67,7 +67,7 @@ def serve_uart(machine: Machine) -> int:
 # -- interrupt lines ---------------------------------------------------------------------------------------------------
 
 
-def follow_lines(machine: Machine, cycle: int) -> None:
+def update_lines(machine: Machine, cycle: int) -> None:
     """Update the bits of mip from the start of a cycle on. Cycles do not decrease, though the host may act within an
     access."""
     wiring = machine.wiring
@@ -79,49 +79,49 @@ def follow_lines(machine: Machine, cycle: int) -> None:
             direct = direct or device.direct
     if levels != machine.plic.levels:
         set_levels(machine.plic, levels)
-    wiring.seen = max(cycle, wiring.seen)
+    wiring.last_cycle = max(cycle, wiring.last_cycle)
     if not output(machine.plic):
         wiring.due = NEVER
     elif wiring.due == NEVER:
-        wiring.due = wiring.seen + wiring.delay
+        wiring.due = wiring.last_cycle + wiring.delay
     lines = (MSIP if machine.clint.msip else 0) | (MTIP if machine.clint.timer else 0)
-    if direct or wiring.due <= wiring.seen:
+    if direct or wiring.due <= wiring.last_cycle:
         lines |= MEIP
     changed = lines ^ wiring.lines
     if changed:
         wiring.lines = lines
         machine.hart.mip = machine.hart.mip & SUPERVISOR_INTERRUPTS | lines
         if changed & MEIP:
-            wiring.changed = wiring.seen
+            wiring.changed = wiring.last_cycle
         if machine.kinds >> LogKind.LINES & 1:
-            append(machine, LogKind.LINES, wiring.seen, 0, 0, changed, lines)
+            append(machine, LogKind.LINES, wiring.last_cycle, 0, 0, changed, lines)
 
 
 def find_next(machine: Machine) -> None:
     """Update `next` and `limit` from all deadlines."""
-    soonest = NEVER
+    next_deadline = NEVER
     for device in machine.devices:
-        soonest = min(soonest, device.due)
-    if machine.wiring.seen < machine.wiring.due:
-        soonest = min(soonest, machine.wiring.due)
+        next_deadline = min(next_deadline, device.due)
+    if machine.wiring.last_cycle < machine.wiring.due:
+        next_deadline = min(next_deadline, machine.wiring.due)
     if machine.count:
-        soonest = min(soonest, machine.posted[machine.first].arrival)
-    machine.next = soonest
-    machine.limit = 0 if machine.leave else min(soonest, machine.until)
+        next_deadline = min(next_deadline, machine.posted[machine.first].arrival)
+    machine.next = next_deadline
+    machine.limit = 0 if machine.leave else min(next_deadline, machine.until)
 
 
-def settle(machine: Machine, cycle: int) -> None:
+def update_outputs(machine: Machine, cycle: int) -> None:
     """Update lines and deadlines after a change of devices, with effect from the start of a cycle."""
     machine.changes += 1
     if machine.wiring.on:
-        follow_lines(machine, cycle)
+        update_lines(machine, cycle)
     find_next(machine)
 
 
 # -- devices -----------------------------------------------------------------------------------------------------------
 
 
-def look(machine: Machine, device: Device) -> None:
+def update_device(machine: Machine, device: Device) -> None:
     """Update line and next event of a device in the subset."""
     if device.kind == CLINT:
         device.due = machine.clint.due
@@ -133,7 +133,7 @@ def read_register(machine: Machine, register: Register, size: int, now: int) -> 
     """Read a register in cycle `now`."""
     device = machine.devices[register.number]
     if device.kind == PYTHON:
-        machine.fresh = False
+        machine.synchronized = False
         return read_device(machine, register.number, register.addr, size, now)
     if device.kind == CLINT:
         return read_clint(machine.clint, register.addr, now)
@@ -142,7 +142,7 @@ def read_register(machine: Machine, register: Register, size: int, now: int) -> 
     value = read_uart(machine.uart, register.addr)
     if machine.uart.waiting:
         serve_uart(machine)
-    look(machine, device)
+    update_device(machine, device)
     return value
 
 
@@ -150,7 +150,7 @@ def write_register(machine: Machine, number: int, offset: int, size: int, value:
     """Store to a register in cycle `now`."""
     device = machine.devices[number]
     if device.kind == PYTHON:
-        machine.fresh = False
+        machine.synchronized = False
         write_device(machine, number, offset, size, value, now)
         return
     if device.kind == CLINT:
@@ -162,7 +162,7 @@ def write_register(machine: Machine, number: int, offset: int, size: int, value:
         write_uart(uart, offset, value)
         if uart.looped or uart.waiting or len(uart.sent) == SENT:
             serve_uart(machine)
-    look(machine, device)
+    update_device(machine, device)
 
 
 # -- time --------------------------------------------------------------------------------------------------------------
@@ -192,11 +192,11 @@ def advance(machine: Machine, cycle: int) -> None:
             if device.due <= now:
                 if device.kind == CLINT:
                     decide(machine.clint, now)
-                    look(machine, device)
+                    update_device(machine, device)
                 else:
-                    machine.fresh = False
+                    machine.synchronized = False
                     advance_device(machine, number, now)
-        settle(machine, now)
+        update_outputs(machine, now)
     machine.now = max(machine.now, cycle)
 
 
@@ -212,12 +212,13 @@ def proceed(machine: Machine, cycle: int) -> int:
 def wait_for_interrupt(machine: Machine, cycle: int) -> int:
     """Advance from event to event for a WFI that began in `cycle`; return the cycle in which it retires.
 
-    LEAVE: it goes on waiting; `cycles` is the cycle reached, `again` that in which interrupts are compared next.
+    LEAVE: it goes on waiting; `cycles` is the cycle reached, `recheck_cycle` that in which interrupts are compared
+    next.
     """
     if machine.hart.mip & machine.hart.mie:
         return cycle
     machine.cycles = cycle + 1
-    machine.again = cycle + 1
+    machine.recheck_cycle = cycle + 1
     while machine.cycles < machine.until and machine.next < NEVER:
         machine.cycles = min(max(machine.next, machine.cycles), machine.until)
         if machine.cycles == machine.until:
@@ -228,7 +229,7 @@ def wait_for_interrupt(machine: Machine, cycle: int) -> int:
         if machine.hart.mip & machine.hart.mie:
             return machine.cycles
         machine.cycles += 1
-        machine.again = machine.cycles
+        machine.recheck_cycle = machine.cycles
     return LEAVE
 
 
@@ -238,10 +239,10 @@ def wait_for_interrupt(machine: Machine, cycle: int) -> int:
 def register_at(machine: Machine, address: int, size: int) -> Register:
     """Find the record of a device register, which is neither readable nor writable where no register is."""
     tag = address | size << 32
-    place = (address * _MIX >> 12) % REGISTERS
-    while machine.registers[place].tag != tag and machine.registers[place].tag:
-        place = (place + 1) % REGISTERS
-    register = machine.registers[place]
+    index = (address * _MIX >> 12) % REGISTERS
+    while machine.registers[index].tag != tag and machine.registers[index].tag:
+        index = (index + 1) % REGISTERS
+    register = machine.registers[index]
     if not register.tag:
         find_register(machine, register, address, size)
     return register
@@ -260,7 +261,7 @@ def load_register(machine: Machine, register: Register, address: int, size: int,
         register.changes = machine.changes
         register.value = value
     else:
-        settle(machine, acts + 1)
+        update_outputs(machine, acts + 1)
     if (machine.kinds or register.logged) and not machine.fault:
         log_access(machine, register, LogKind.LOAD, address, value, start)
     return value
@@ -296,7 +297,7 @@ def store_register(machine: Machine, register: Register, address: int, size: int
     machine.wait = 0
     write_register(machine, register.number, register.addr, size, value, acts)
     machine.cycles += machine.wait
-    settle(machine, acts + 1)
+    update_outputs(machine, acts + 1)
     if (machine.kinds or register.logged) and not machine.fault:
         log_access(machine, register, LogKind.STORE, address, value, start)
 

@@ -25,7 +25,7 @@ def set_time(clint: Clint, high: int, low: int, ticks: int) -> None:
     clint.offset_high = high - (ticks >> 32) - borrow & WORD
 
 
-def reached(clint: Clint, ticks: int) -> bool:
+def is_reached(clint: Clint, ticks: int) -> bool:
     """Check mtime >= mtimecmp."""
     high = time_high(clint, ticks)
     return high > clint.compare_high or (high == clint.compare_high and time_low(clint, ticks) >= clint.compare_low)
@@ -34,10 +34,10 @@ def reached(clint: Clint, ticks: int) -> bool:
 def find_due(clint: Clint) -> None:
     """Update the deadline of the timer's next change: mtime reaches mtimecmp or, after that, wraps around to 0 below
     it; at once where a tick has become shorter."""
-    ticks = clint.seen // clint.divider
+    ticks = clint.last_cycle // clint.divider
     clint.due = NEVER
-    if not clint.timer and reached(clint, ticks):
-        clint.due = clint.seen
+    if not clint.timer and is_reached(clint, ticks):
+        clint.due = clint.last_cycle
         return
     if clint.timer and clint.compare_low == 0 and clint.compare_high == 0:
         return
@@ -45,15 +45,15 @@ def find_due(clint: Clint) -> None:
     low = (0 if clint.timer else clint.compare_low) - time_low(clint, ticks)
     if high >= _FAR:
         return
-    more = (high << 32) + low
-    if more <= (NEVER - 1) // clint.divider - ticks:
-        clint.due = (ticks + more) * clint.divider
+    ticks_left = (high << 32) + low
+    if ticks_left <= (NEVER - 1) // clint.divider - ticks:
+        clint.due = (ticks + ticks_left) * clint.divider
 
 
 def decide(clint: Clint, cycle: int) -> None:
     """Update the timer's level at the start of a cycle."""
-    clint.seen = cycle
-    clint.timer = reached(clint, cycle // clint.divider)
+    clint.last_cycle = cycle
+    clint.timer = is_reached(clint, cycle // clint.divider)
     find_due(clint)
 
 

@@ -21,7 +21,7 @@ LINKED: tuple[Definition, ...] = (
 )  # fmt: skip
 """Functions that native code outside of the module calls, through the buffer."""
 FUNCTIONS: tuple[Definition, ...] = (
-    *LINKED, bus.advance, bus.settle, bus.find_next, csr.permits_csr, csr.read_csr, hart.enter_trap,
+    *LINKED, bus.advance, bus.update_outputs, bus.find_next, csr.permits_csr, csr.read_csr, hart.enter_trap,
     hart.repeats_trap, hart.pending_interrupt, hart.permits_wait, hart.permits_translation_fence,
     hart.permits_cache_block, pmp.allows, pmp.restricts, pmp.rights_at, pmp.next_edge, log.log_mret,
 )  # fmt: skip

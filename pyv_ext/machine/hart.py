@@ -142,16 +142,16 @@ def return_from_trap(machine: Machine, level: int) -> int:
 def disturbed(machine: Machine) -> bool:
     """Check whether an interrupt, or another privilege mode, may come before the next instruction."""
     hart = machine.hart
-    return hart.mip & hart.mie != 0 or hart.moved != 0
+    return hart.mip & hart.mie != 0 or hart.context_changed != 0
 
 
 def native_space(machine: Machine) -> int:
-    """Return the address of the words of native code for the hart's context, and clear `moved`. 0: missing, or outdated
-    by a write to PMP, and Python has to set it."""
+    """Return the address of the words of native code for the hart's context, and clear `context_changed`. 0: missing,
+    or outdated by a write to PMP, and Python has to set it."""
     hart = machine.hart
     if hart.spaces_at != hart.pmp_writes or not hart.spaces[hart.context]:
         return 0
-    hart.moved = False
+    hart.context_changed = False
     return hart.spaces[hart.context]
 
 

@@ -151,7 +151,7 @@ def guard(machine: Machine) -> None:
     guarded = restricts(machine, hart.priv) or (data != hart.priv and restricts(machine, data))
     context = hart.priv if data == hart.priv else MIXED
     if guarded or hart.guarded or context != hart.context:
-        hart.moved = True
+        hart.context_changed = True
     hart.guarded = guarded
     hart.context = context
     hart.read_end = 0

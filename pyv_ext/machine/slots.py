@@ -17,7 +17,7 @@ SINK: Final = 32
 """Takes what is written to x0, so that x0 stays 0."""
 PC, CYCLE, INSTRET = map(_word, ("pc", "cycle", "instret"))
 FFLAGS, FRM, FS, MIE, MIP, MCAUSE = map(_word, ("fflags", "frm", "fs", "mie", "mip", "mcause"))
-PRIV, GUARDED, CONTEXT, MOVED = map(_word, ("priv", "guarded", "context", "moved"))
+PRIV, GUARDED, CONTEXT, CONTEXT_CHANGED = map(_word, ("priv", "guarded", "context", "context_changed"))
 PMP_WRITES, SPACES, SPACES_AT = map(_word, ("pmp_writes", "spaces", "spaces_at"))
 READABLE, WRITABLE = _word("read_low"), _word("write_low")
 """The first of two words: the range of loads, and of stores, that PMP has permitted last."""

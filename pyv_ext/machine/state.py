@@ -41,8 +41,8 @@ CONTEXTS: Final = 4
 ENTRIES: Final = 16
 """Entries of PMP."""
 
-MOST_DEVICES: Final = 64
-MOST_MEMORIES: Final = 64
+MAX_DEVICES: Final = 64
+MAX_MEMORIES: Final = 64
 REGISTERS: Final = 256
 """Entries of the hash table of device registers; it is emptied when three in four are used."""
 FIFO_DEPTH: Final = 16
@@ -152,7 +152,7 @@ class HartState:
     """Whether PMP forbids anything now, to fetches or to loads and stores."""
     context: int = MACHINE
     """Privilege mode of fetches, loads and stores; another number where they differ."""
-    moved: int = 1
+    context_changed: int = 1
     """Whether `context`, or what PMP forbids in it, has changed since native code looked."""
     spaces: list[int] = array(CONTEXTS)
     """By context: address of words that native code has for it; 0: none."""
@@ -217,10 +217,10 @@ class Clint:
     offset_low: u32 = 0
     offset_high: u32 = 0
     timer: bool = False
-    """Level of the timer interrupt, as decided in cycle `seen`."""
+    """Level of the timer interrupt, as decided in cycle `last_cycle`."""
     divider: int = 1
     """Cycles per tick."""
-    seen: int = 0
+    last_cycle: int = 0
     due: int = NEVER
     """Cycle of the next decision."""
 
@@ -271,7 +271,7 @@ class Wiring:
     """Bits of mip."""
     due: int = NEVER
     """Cycle in which the PLIC's output, high now, reaches mip."""
-    seen: int = 0
+    last_cycle: int = 0
     changed: int = 0
     """Cycle of the last change of MEIP; 0: none."""
     delay: int = 0
@@ -389,7 +389,7 @@ class Machine:
     leave: bool = False
     guarded: bool = False
     """Whether debuggers see each access first."""
-    fresh: bool = False
+    synchronized: bool = False
     """Whether nothing has run in Python since the last FENCE.I."""
     changes: int = 1
     """Count of changes of devices."""
@@ -401,7 +401,7 @@ class Machine:
     """Cause of the trap of the last access; 0: none. After a device of Python: whether it refuses the access."""
     misaligned: bool = False
     """Whether accesses of memory need not be aligned."""
-    again: int = 0
+    recheck_cycle: int = 0
     """Cycle in which a WFI that goes on waiting is looked at next."""
     drained: int = 0
     """Cycle in which the last posted store arrives."""
@@ -418,8 +418,8 @@ class Machine:
     count: int = 0
     """Posted stores that have not arrived."""
     posted: list[PostedStore] = records(DEEPEST + 1)
-    devices: list[Device] = records(MOST_DEVICES)
-    memories: list[Memory] = records(MOST_MEMORIES)
+    devices: list[Device] = records(MAX_DEVICES)
+    memories: list[Memory] = records(MAX_MEMORIES)
     registers: list[Register] = records(REGISTERS)
     kinds: u32 = 0
     """Kinds of the core log that are logged now, as bits."""

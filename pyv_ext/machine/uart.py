@@ -39,8 +39,8 @@ def receive(uart: Uart) -> int:
         return 0
     value = uart.received[0]
     uart.count -= 1
-    for place in range(uart.count):
-        uart.received[place] = uart.received[place + 1]
+    for index in range(uart.count):
+        uart.received[index] = uart.received[index + 1]
     return value
 
 

@@ -30,7 +30,7 @@ class ClockedCore:
         """How long the cycle lasts that was evaluated last."""
         self._hart = hart
         self._evaluation: Evaluation = Ordered(core, simulator) if specialised else ChangeDriven(core, simulator)
-        self._asked: SystemUnit | BusMemory | None = None
+        self._active_unit: SystemUnit | BusMemory | None = None
 
     # -- between cycles ----------------------------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ class ClockedCore:
             fetch.pc_reg.cur.write(pc - 4)
             fetch.ir_reg.cur.write(NOP)
             fetch.fault_reg.cur.write(False)
-        self._evaluation.again(core.system.process, core.id_stg.process, core.mem.process_read1)
+        self._evaluation.requeue(core.system.process, core.id_stg.process, core.mem.process_read1)
         self._evaluation.settle()
         core.regf.we = False
         self._load_registers()
@@ -57,8 +57,8 @@ class ClockedCore:
     def fetched_ahead(self) -> tuple[int, bytes] | None:
         """Instruction of the coming cycle, and the bytes with which the hart has overwritten it since; None if it has
         not."""
-        fetched, seen = self.core.if_stg.ir_reg.cur.read(), self.core.mem.seen
-        return None if seen is None or fetched == seen else (int(fetched), seen.to_bytes(4, "little"))
+        word, memory_word = self.core.if_stg.ir_reg.cur.read(), self.core.mem.fetched_word
+        return None if memory_word is None or word == memory_word else (int(word), memory_word.to_bytes(4, "little"))
 
     def begin(self) -> bool:
         """Take over changes by devices; return whether an interrupt squashes the instruction of the coming cycle."""
@@ -88,15 +88,15 @@ class ClockedCore:
         """Evaluate the cycle up to its edge, device access or custom commit included; return the trap that it takes."""
         core, evaluation = self.core, self._evaluation
         evaluation.settle()
-        self._asked = core.system if core.system.acts else core.mem if core.mem.acts else None
-        unit = self._asked
+        self._active_unit = core.system if core.system.acts else core.mem if core.mem.acts else None
+        unit = self._active_unit
         if unit is None:
             self.cycles = 1
         else:
             with evaluation.driving:
                 unit._prepare_next_val()
             self.cycles = unit.cycles
-            if unit.answered:
+            if unit.has_answered:
                 evaluation.settle_answer()
         return core.excep.trap
 
@@ -125,10 +125,10 @@ class ClockedCore:
 
     def release(self) -> None:
         """Release the ports driven by the unit that was asked."""
-        if self._asked is not None:
+        if self._active_unit is not None:
             with self._evaluation.driving:
-                self._asked._tick()
-            self._asked = None
+                self._active_unit._tick()
+            self._active_unit = None
 
     def _load_registers(self) -> None:
         registers = self.core.registers
@@ -142,15 +142,15 @@ class ClockedCore:
 
     def _after_stall(self) -> None:
         """Evaluate the stalled instruction again."""
-        self._evaluation.again(self.core.system.process)
+        self._evaluation.requeue(self.core.system.process)
 
     def _after_jump_to_itself(self) -> None:
         """Evaluate a jump to itself again: it may have written a register that it reads."""
-        self._evaluation.again(self.core.id_stg.process)
+        self._evaluation.requeue(self.core.id_stg.process)
 
     def _after_store(self) -> None:
         """Evaluate the fetch again: the word fetched in the cycle of the store may be fetched once more."""
-        self._evaluation.again(self.core.mem.process_read1)
+        self._evaluation.requeue(self.core.mem.process_read1)
 
     def _after_devices(self) -> None:
         """Fetch and load again: DMA may have changed a word that was fetched or loaded in the last cycle."""
@@ -160,4 +160,4 @@ class ClockedCore:
                 memory.process_read1()
             self._load_registers()
         if memory.read_port0.re_i.read():
-            self._evaluation.again(memory.process_read0)
+            self._evaluation.requeue(memory.process_read0)

@@ -28,7 +28,7 @@ class Evaluation(Protocol):
     def settle_answer(self) -> None:
         """Evaluate again the logic that depends on an answer of the bus or of the system unit."""
 
-    def again(self, *methods: Method) -> None:
+    def requeue(self, *methods: Method) -> None:
         """Evaluate these in the next cycle even if no port changes that they depend on."""
 
     driving: AbstractContextManager[None]
@@ -40,7 +40,7 @@ class ChangeDriven:
 
     def __init__(self, core: Core, simulator: OwnSimulator) -> None:
         self.settle = self.settle_answer = simulator.settle
-        self.again = simulator.again
+        self.requeue = simulator.requeue
         self.driving: AbstractContextManager[None] = simulator.active
 
 
@@ -50,7 +50,7 @@ class Ordered:
     def __init__(self, core: Core, simulator: OwnSimulator) -> None:
         simulator.settle()
         for port in simulator.ports:
-            port.__class__ = _FASTER.get(type(port), type(port))
+            port.__class__ = _FAST_CLASSES.get(type(port), type(port))
         for register in core.registers:
             register.__class__ = _FastReg
         decode, execute, access = core.id_stg, core.ex_stg, core.mem_stg
@@ -77,7 +77,7 @@ class Ordered:
         for method in self._from_access:
             method()
 
-    def again(self, *methods: Method) -> None:
+    def requeue(self, *methods: Method) -> None:
         """Do nothing: every cycle evaluates every method."""
 
 
@@ -116,4 +116,4 @@ class _FastReg(Reg):
         self.cur._val = self._nextv
 
 
-_FASTER = {Input: _FastInput, Output: _FastOutput, Wire: _FastWire}
+_FAST_CLASSES = {Input: _FastInput, Output: _FastOutput, Wire: _FastWire}

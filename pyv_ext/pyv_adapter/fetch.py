@@ -66,13 +66,13 @@ class Fetch(IFStage):
         if kind in _PY_V and instruction is not None and instruction.row.custom is None:
             return None
         if instruction is None:
-            return SystemWork(Duty.TRAP, pc, None, self._nothing_legal(pc, word))
+            return SystemWork(Duty.TRAP, pc, None, self._fetch_trap(pc, word))
         return self._system(pc, word, instruction)
 
     def _instruction(self, word: int) -> Instruction | None:
         return None if self.fault_w.read() else self._decode(word)
 
-    def _nothing_legal(self, pc: int, word: int) -> TrapRequest:
+    def _fetch_trap(self, pc: int, word: int) -> TrapRequest:
         if self.fault_w.read():
             return TrapRequest(Cause.FETCH_FAULT, pc)
         return TrapRequest(Cause.ILLEGAL, word if word & 3 == 3 else word & 0xFFFF)

@@ -82,7 +82,7 @@ class OwnSimulator(Simulator):
         if fn not in self._change_queue:
             self._change_queue.append(fn)
 
-    def again(self, *methods: Callable[[], None]) -> None:
+    def requeue(self, *methods: Callable[[], None]) -> None:
         """Evaluate these methods in the next cycle although no port of theirs changes."""
         for method in methods:
             self._add_to_change_queue(method)

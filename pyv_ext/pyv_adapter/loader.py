@@ -29,8 +29,8 @@ def load() -> None:
     except ImportError as error:
         for name in [name for name in sys.modules if name.partition(".")[0] == "pyv" and name not in before]:
             del sys.modules[name]
-        where = f"not in {HOME}={home()}" if home() else f"{HOME} is not set"
-        raise PyvExtError(f"core pyv: Py-V is not here ({where}; {error}): {REMEDY}") from None
+        location = f"not in {HOME}={home()}" if home() else f"{HOME} is not set"
+        raise PyvExtError(f"core pyv: Py-V is not here ({location}; {error}): {REMEDY}") from None
     structure.check(folder())
 
 
@@ -58,15 +58,15 @@ def folder() -> str:
 @contextmanager
 def _search_path() -> Iterator[None]:
     """Search PYV_HOME, else the copy in the cache, first while Py-V is imported and not at all afterwards."""
-    place = home() or str(pinned.copy() or "")
-    if not place:
+    folder_path = home() or str(pinned.copy() or "")
+    if not folder_path:
         yield
         return
-    sys.path.insert(0, place)
+    sys.path.insert(0, folder_path)
     try:
         yield
     finally:
-        sys.path.remove(place)
+        sys.path.remove(folder_path)
 
 
 def _import() -> None:

@@ -28,11 +28,11 @@ class BusMemory(Memory):
         """Nothing answers at the address."""
         self.cycles = 1
         """How long this cycle lasts: the core's clock stands still while a device makes it wait."""
-        self.answered = False
+        self.has_answered = False
         """Whether `_prepare_next_val` has driven ports."""
         self.stored = False
         """Whether the hart has stored to memory in this cycle."""
-        self.seen: int | None = None
+        self.fetched_word: int | None = None
         """The word at the fetch address when we looked last: at the fetch, or after the hart's own store."""
 
     def _read(self, addr: int, w: int) -> int:
@@ -43,7 +43,7 @@ class BusMemory(Memory):
 
     def process_read1(self) -> None:
         port = self.read_port1
-        word = self.seen = self._word(port.addr_i.read())
+        word = self.fetched_word = self._word(port.addr_i.read())
         port.fault_o.write(word is None)
         port.rdata_o.write(word or 0)
 
@@ -53,13 +53,13 @@ class BusMemory(Memory):
             return None
         if ram.base <= address < ram.end and not address & 3:
             return ram.u32[address - ram.base >> 2]
-        found = self._bus.peek(address, _WORD)
-        return None if found is None else int.from_bytes(found, "little")
+        content = self._bus.peek(address, _WORD)
+        return None if content is None else int.from_bytes(content, "little")
 
     @property
     def fetch_is_stale(self) -> bool:
         """Check whether a device has changed the word that was fetched last."""
-        return self._word(self.read_port1.addr_i.read()) != self.seen
+        return self._word(self.read_port1.addr_i.read()) != self.fetched_word
 
     # -- once per cycle ----------------------------------------------------------------------------------------
 
@@ -76,14 +76,14 @@ class BusMemory(Memory):
 
     def _prepare_next_val(self) -> None:
         super()._prepare_next_val()
-        self.cycles, self.answered, self.stored = 1, False, False
+        self.cycles, self.has_answered, self.stored = 1, False, False
         if self.we_next:
             self._store(self.addr_next, self.w_next, self.wdata_next & (1 << 8 * self.w_next) - 1)
         elif self._loads_by_bus():
             self._load(self.addr_next, self.w_next)
 
     def _load(self, address: int, size: int) -> None:
-        self.answered = True
+        self.has_answered = True
         permitted = self._hart.may_access(address, size, READ)
         answer = self._bus.load(address, size, self._hart.cycle) if permitted else None
         if answer is None:
@@ -99,14 +99,14 @@ class BusMemory(Memory):
         else:
             cycles = bus.store(address, size, value, self._hart.cycle) if permitted else None
             if cycles is None:
-                self.answered = True
+                self.has_answered = True
                 self.read_port0.fault_o.write(True)
                 return
             self.cycles = cycles
             if bus.ram_at(address, size) is None:
                 return
         self.stored = True
-        self.seen = self._word(self.read_port1.addr_i.read())
+        self.fetched_word = self._word(self.read_port1.addr_i.read())
 
     def _tick(self) -> None:
         """Release the ports that the answer of this cycle drove; stores have happened."""

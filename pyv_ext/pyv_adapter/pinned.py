@@ -22,7 +22,7 @@ COMMIT = "d229dc0d80724596bcecf431a94472bc1752b157"
 """Version 0.6.0."""
 SHA256 = "652a4eee805a53876b276361d730e4812b6cd07e638c6db0847affd509c0190f"
 """Of its files: see `digest`."""
-_MOST_BYTES = 1 << 22
+_MAX_BYTES = 1 << 22
 _TIMEOUT = 300
 """Seconds for the transfer."""
 COMMAND = "pyv-npu get-py-v"
@@ -38,7 +38,7 @@ def copy() -> Path | None:
     """Return the folder of a whole copy, or None."""
     folder = place()
     try:
-        if folder is None or not folder.is_dir() or refusal(folder.parent) or digest(_of_folder(folder)) != SHA256:
+        if folder is None or not folder.is_dir() or refusal(folder.parent) or digest(_read_folder(folder)) != SHA256:
             return None
     except (OSError, PyvExtError):
         return None
@@ -53,11 +53,11 @@ def bring(source: str) -> Path:
     folder = place()
     if folder is None:
         raise PyvExtError(f"no cache to keep Py-V in: set {VARIABLE} to a folder, or clone {URL} and set PYV_HOME")
-    files = _from_folder(Path(source)) if Path(source).is_dir() else _from_url(source)
-    found = digest(files)
-    if found != SHA256:
+    files = _read_checkout(Path(source)) if Path(source).is_dir() else _fetch_url(source)
+    checksum = digest(files)
+    if checksum != SHA256:
         raise PyvExtError(
-            f"{source}: its files are not those of commit {COMMIT[:12]} (SHA-256 {found[:12]}..., pinned "
+            f"{source}: its files are not those of commit {COMMIT[:12]} (SHA-256 {checksum[:12]}..., pinned "
             f"{SHA256[:12]}...): give a source that has them"
         )
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -79,33 +79,33 @@ def bring(source: str) -> Path:
 
 def digest(files: Mapping[str, bytes]) -> str:
     """Return the SHA-256 over the names and contents of files, in the order of their names."""
-    made = hashlib.sha256()
+    hasher = hashlib.sha256()
     for name in sorted(files):
-        made.update(f"{name}\0{len(files[name])}\0".encode() + files[name])
-    return made.hexdigest()
+        hasher.update(f"{name}\0{len(files[name])}\0".encode() + files[name])
+    return hasher.hexdigest()
 
 
-def _wanted(name: str) -> bool:
+def _is_pinned(name: str) -> bool:
     return name == "LICENSE" or (name.startswith("pyv/") and name.endswith(".py"))
 
 
-def _of_folder(folder: Path) -> dict[str, bytes]:
+def _read_folder(folder: Path) -> dict[str, bytes]:
     """Read the relevant files of a folder."""
     paths = [path for path in (folder / "LICENSE", *sorted((folder / "pyv").rglob("*.py"))) if path.is_file()]
-    if sum(path.stat().st_size for path in paths) > _MOST_BYTES:
-        raise PyvExtError(f"{folder}: has more than {_MOST_BYTES} bytes of Python: it is not Py-V")
+    if sum(path.stat().st_size for path in paths) > _MAX_BYTES:
+        raise PyvExtError(f"{folder}: has more than {_MAX_BYTES} bytes of Python: it is not Py-V")
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
-def _from_folder(folder: Path) -> dict[str, bytes]:
+def _read_checkout(folder: Path) -> dict[str, bytes]:
     """Read the pinned files from a checkout of any commit, else the files of the folder."""
     try:
-        return _of_archive(_git(["-C", str(folder), "archive", "--format=tar", COMMIT]))
+        return _read_archive(_git(["-C", str(folder), "archive", "--format=tar", COMMIT]))
     except PyvExtError:
-        return _of_folder(folder)
+        return _read_folder(folder)
 
 
-def _from_url(url: str) -> dict[str, bytes]:
+def _fetch_url(url: str) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as scratch:
         _git(["init", "--quiet", "--bare", scratch])
         try:
@@ -115,24 +115,24 @@ def _from_url(url: str) -> dict[str, bytes]:
                 f"{url}: {error}: without a network, clone {URL} on another machine and give its folder: "
                 f"{COMMAND} --from FOLDER"
             ) from None
-        return _of_archive(_git(["-C", scratch, "archive", "--format=tar", COMMIT]))
+        return _read_archive(_git(["-C", scratch, "archive", "--format=tar", COMMIT]))
 
 
 def _git(arguments: list[str]) -> bytes:
     """Return the output of git. PyvExtError: its first line with a fatal error."""
     try:
-        done = subprocess.run(["git", *arguments], capture_output=True, check=False, timeout=_TIMEOUT,
+        result = subprocess.run(["git", *arguments], capture_output=True, check=False, timeout=_TIMEOUT,
                               stdin=subprocess.DEVNULL, env=_environment())  # fmt: skip
     except FileNotFoundError:
         raise PyvExtError("git is not on the PATH (apt-get install git)") from None
     except subprocess.TimeoutExpired:
         raise PyvExtError(f"git gave no answer in {_TIMEOUT} s") from None
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"git failed with {done.returncode}"]
+    if result.returncode:
+        lines = result.stderr.decode(errors="replace").strip().splitlines() or [f"git failed with {result.returncode}"]
         raise PyvExtError(
             next((line for line in lines if line.startswith("fatal: ")), lines[-1]).removeprefix("fatal: ")
         )
-    return done.stdout
+    return result.stdout
 
 
 def _environment() -> dict[str, str]:
@@ -140,11 +140,11 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
 
-def _of_archive(data: bytes) -> dict[str, bytes]:
+def _read_archive(data: bytes) -> dict[str, bytes]:
     files = {}
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         for member in archive:
-            if member.isfile() and _wanted(member.name) and member.size <= _MOST_BYTES:
+            if member.isfile() and _is_pinned(member.name) and member.size <= _MAX_BYTES:
                 content = archive.extractfile(member)
                 assert content is not None
                 files[member.name] = content.read()

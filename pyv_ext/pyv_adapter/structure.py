@@ -79,7 +79,7 @@ _CALLABLES: dict[ModuleType, dict[str, str]] = {
 }
 """Classes and methods with the parameters that they take."""
 
-_USED: dict[str, str] = {
+_NAMES_USED: dict[str, str] = {
     "SingleCycle": "CSRUnit ExceptionUnit IFStage IDStage EXStage MEMStage WBStage BranchUnit Memory Regfile "
     "regf csr_unit mem if_stg id_stg ex_stg mem_stg wb_stg bu excep pc",
     "IFStage": "npc_i IFID_o pc_reg ir_reg pc_reg_w ir_reg_w",
@@ -121,30 +121,30 @@ def _differences() -> Iterator[str]:
     classes: dict[str, Any] = {"Port": pyv.port.Port}
     for module, expected in _CALLABLES.items():
         for name, parameters in expected.items():
-            found = _find(module, name)
-            if found is None:
+            member = _find(module, name)
+            if member is None:
                 yield f"{module.__name__} has no {name}"
                 return
-            if isinstance(found, type):
-                classes[name] = found
-            has = " ".join(inspect.signature(found).parameters)
+            if isinstance(member, type):
+                classes[name] = member
+            has = " ".join(inspect.signature(member).parameters)
             if has != parameters:
                 yield f"{module.__name__}.{name} takes ({has}), not ({parameters})"
-    for name, names in _USED.items():
+    for name, names in _NAMES_USED.items():
         missing = set(names.split()).difference(classes[name].__init__.__code__.co_names)
         yield from (f"{name} does not use {item}" for item in sorted(missing))
     for name, names in _FIELDS.items():
-        found = getattr(pyv.stages, name, None)
-        if not is_dataclass(found) or [item.name for item in fields(found)] != names.split():
+        member = getattr(pyv.stages, name, None)
+        if not is_dataclass(member) or [item.name for item in fields(member)] != names.split():
             yield f"pyv.stages.{name} has not the fields {names}"
     yield from (f"{module.__name__} has no {name}" for module, name in _CLASS_STATE if not _has(module, name))
 
 
 def _find(module: ModuleType, name: str) -> Any:
-    found: Any = module
+    member: Any = module
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found
+        member = getattr(member, part, None)
+    return member
 
 
 def _has(module: ModuleType, name: str) -> bool:

@@ -39,7 +39,7 @@ class SystemUnit(Module, Clocked):
         """Why `stall_o` is high."""
         self.cycles = 1
         """How long this cycle lasts: the core's clock stands still while a custom instruction is busy."""
-        self.answered = True
+        self.has_answered = True
         """`_prepare_next_val` always drives ports."""
 
     def process(self) -> None:

@@ -51,7 +51,7 @@ class CommitLog:
             line += f" f{instruction.rd - F0:<2} {value:#0{2 + hart.isa.flen // 4}x}"
         elif instruction.rd:
             line += f" x{instruction.rd:<2} {hart.x[instruction.rd]:#010x}"
-        for address in _written(instruction):
+        for address in _written_csrs(instruction):
             name = NAMES.get(address, "unknown-csr")
             line += f" c{address}_{name} {self._csr(address, end):#010x}"
         if row.kind in _MEMORY:
@@ -81,7 +81,7 @@ class CommitLog:
         return f"{loaded} mem {address:#010x} {value:#0{2 + 2 * row.size}x}"
 
 
-def _written(instruction: Instruction) -> tuple[int, ...]:
+def _written_csrs(instruction: Instruction) -> tuple[int, ...]:
     """Return the CSRs that an instruction writes and Spike prints."""
     kind = instruction.row.kind
     if kind is Kind.XRET:

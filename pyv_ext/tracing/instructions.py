@@ -9,7 +9,7 @@ from pyv_ext.isa import Instruction, Isa
 TRAP, INTERRUPT = 1, 2
 
 
-class Step(NamedTuple):
+class InstructionStep(NamedTuple):
     """Instruction that retired, or a trap that was taken instead, in cycles [start, end)."""
 
     pc: int
@@ -29,12 +29,12 @@ class InstructionLog:
         self._data = array("q")
 
     def __len__(self) -> int:
-        return len(self._data) // len(Step._fields)
+        return len(self._data) // len(InstructionStep._fields)
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[InstructionStep]:
         """Iterate in the order of time."""
-        data, width = self._data, len(Step._fields)
-        return (Step(*data[at : at + width]) for at in range(0, len(data), width))
+        data, width = self._data, len(InstructionStep._fields)
+        return (InstructionStep(*data[at : at + width]) for at in range(0, len(data), width))
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         self._data.extend((pc, start, end, instruction.word, 0))

@@ -52,8 +52,8 @@ class Difference:
 
     def __str__(self) -> str:
         rows = [("", self.first.name, self.second.name)]
-        one, other = self.first.state(), self.second.state()
-        rows += [(name, _text(one[name]), _text(other[name])) for name in one]
+        left, right = self.first.state(), self.second.state()
+        rows += [(name, _text(left[name]), _text(right[name])) for name in left]
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         lines = [f"cycle {self.cycle}: {self.what}"]
         for row in rows:
@@ -77,39 +77,39 @@ class Agreement:
 def run(first: Side, second: Side, until: int, *, memory_every: int = 1) -> Difference | Agreement:
     """Run both to cycle `until`, or to the same stop, and compare after each cycle; memory every `memory_every`
     cycles."""
-    one, other = first.engine, second.engine
+    left, right = first.engine, second.engine
     compared, journal = 0, 0
     while True:
-        cycle = one.hart.cycle
-        stops = one.run(cycle + 1), other.run(cycle + 1)
-        ended = stops[0] is not None or one.hart.cycle >= until
-        what = _differs(first, second, stops, journal)
-        if what is None and (ended or one.hart.cycle - compared >= memory_every):
-            compared = one.hart.cycle
-            what = _memory(one, other)
-        if what is not None:
-            return Difference(cycle, what, first, second)
+        cycle = left.hart.cycle
+        stops = left.run(cycle + 1), right.run(cycle + 1)
+        ended = stops[0] is not None or left.hart.cycle >= until
+        problem = _compare_states(first, second, stops, journal)
+        if problem is None and (ended or left.hart.cycle - compared >= memory_every):
+            compared = left.hart.cycle
+            problem = _memory(left, right)
+        if problem is not None:
+            return Difference(cycle, problem, first, second)
         if ended:
-            return Agreement(one.hart.cycle, stops[0])
+            return Agreement(left.hart.cycle, stops[0])
         journal = len(first.journal)
 
 
-def _differs(first: Side, second: Side, stops: Sequence[Stop | None], journal: int) -> str | None:
+def _compare_states(first: Side, second: Side, stops: Sequence[Stop | None], journal: int) -> str | None:
     if stops[0] != stops[1]:
         return f"{first.name} stops with {stops[0]}, {second.name} with {stops[1]}"
-    one, other = first.state(), second.state()
-    if one != other:
-        return "different " + ", ".join(name for name in one if one[name] != other[name])
-    for mine, its in zip_longest(first.journal[journal:], second.journal[journal:]):
-        if mine != its:
-            return f"{first.name} has done {mine}, {second.name} {its}"
+    left, right = first.state(), second.state()
+    if left != right:
+        return "different " + ", ".join(name for name in left if left[name] != right[name])
+    for left_entry, right_entry in zip_longest(first.journal[journal:], second.journal[journal:]):
+        if left_entry != right_entry:
+            return f"{first.name} has done {left_entry}, {second.name} {right_entry}"
     return None
 
 
-def _memory(one: Engine, other: Engine) -> str | None:
-    for mine, its in zip(one.bus.rams, other.bus.rams, strict=True):
-        if mine.data[:] != its.data[:]:
-            place = next(i for i, (a, b) in enumerate(zip(mine.u32, its.u32, strict=True)) if a != b)
-            address = mine.base + 4 * place
-            return f"memory at {address:#x} is {mine.u32[place]:#x} and {its.u32[place]:#x}"
+def _memory(left: Engine, right: Engine) -> str | None:
+    for left_ram, right_ram in zip(left.bus.rams, right.bus.rams, strict=True):
+        if left_ram.data[:] != right_ram.data[:]:
+            index = next(i for i, (a, b) in enumerate(zip(left_ram.u32, right_ram.u32, strict=True)) if a != b)
+            address = left_ram.base + 4 * index
+            return f"memory at {address:#x} is {left_ram.u32[index]:#x} and {right_ram.u32[index]:#x}"
     return None

@@ -6,7 +6,7 @@ from pyv_ext.engines.core import Tracer
 from pyv_ext.isa import Instruction
 
 
-class Traced(Protocol):
+class TracedEngine(Protocol):
     """Engine, as far as tracing goes."""
 
     tracer: Tracer | None
@@ -27,30 +27,30 @@ class Tracers:
             tracer.trap(pc, cause, value, start, end, interrupt)
 
 
-def add_tracer(engine: Traced, tracer: Tracer) -> None:
+def add_tracer(engine: TracedEngine, tracer: Tracer) -> None:
     """Show every instruction and trap to `tracer` from now on, after earlier tracers; a tracer is added once."""
     if engine.tracer is None:
         engine.tracer = tracer
-    elif tracer not in (seeing := _seeing(engine)):
-        engine.tracer = _together((*seeing, tracer))
+    elif tracer not in (seeing := _tracers_of(engine)):
+        engine.tracer = _combine((*seeing, tracer))
 
 
-def remove_tracer(engine: Traced, tracer: Tracer) -> None:
+def remove_tracer(engine: TracedEngine, tracer: Tracer) -> None:
     """Show nothing to `tracer` from now on; it need not have been added."""
     if engine.tracer is tracer:
         engine.tracer = None
     else:
-        engine.tracer = _together(tuple(other for other in _seeing(engine) if other is not tracer))
+        engine.tracer = _combine(tuple(other for other in _tracers_of(engine) if other is not tracer))
 
 
-def _seeing(engine: Traced) -> tuple[Tracer, ...]:
+def _tracers_of(engine: TracedEngine) -> tuple[Tracer, ...]:
     tracer = engine.tracer
     if tracer is None:
         return ()
     return tracer.tracers if isinstance(tracer, Tracers) else (tracer,)
 
 
-def _together(tracers: tuple[Tracer, ...]) -> Tracer | None:
+def _combine(tracers: tuple[Tracer, ...]) -> Tracer | None:
     if len(tracers) < 2:
         return tracers[0] if tracers else None
     return Tracers(tracers)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyv_ext.elf import Program
-from pyv_ext.gdb.rtos import Lists, Rtos, Task, is_place
+from pyv_ext.gdb.rtos import Lists, Rtos, Task, is_offset
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.isa.text import ABI_NAMES
 from pyv_npu.config.package_data import data_files, find_file
@@ -96,4 +96,4 @@ def _wrong(entry: "Entry") -> str:
         return f'unknown key{did_you_mean(key or path, names)}; see `pyv-npu docs debugging "Tasks of an RTOS"`'
     if section == "frame":
         return "" if type(value) is int and 0 <= value < _MOST else f"must be a number of bytes, 0..{_MOST - 1}"
-    return "" if is_place(value) else "must be a number of bytes, TYPE.member, or TYPE.member or NUMBER"
+    return "" if is_offset(value) else "must be a number of bytes, TYPE.member, or TYPE.member or NUMBER"

@@ -101,7 +101,7 @@ class Outputs:
         ranges = [] if everywhere else in_spm
         for ram in self._spm if everywhere else ():
             ranges += (
-                (ram.base + page * PAGE, ram.base + (page + 1) * PAGE) for page in ram.used(ask=ram.size > SMALL)
+                (ram.base + page * PAGE, ram.base + (page + 1) * PAGE) for page in ram.used_pages(ask=ram.size > SMALL)
             )
         ranges += in_dram
         if not ranges:

@@ -43,7 +43,7 @@ def semihosting(
         exits,
         folder=HostFolder(folder),
         command_line=options.command_line.encode(),
-        given=content,
+        console_input=content,
         clock_hz=config.npu.clock_hz,
         start=options.time,
         free=Memory(-(-used // _ALIGNMENT) * _ALIGNMENT, memory.end),

@@ -200,7 +200,7 @@ class Triggers(Injector):
     def _at(self, cycle: int, call: Callable[[int], None]) -> None:
         self._sequence += 1
         heappush(self._queue, (cycle, self._sequence, call))
-        self._machine.clock.look(self._place)
+        self._machine.clock.update_event(self._place)
 
     # -- triggers ----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ ZERO = bytes(PAGE)
 def take(ram: Ram, before: Pages) -> Pages:
     """Return the pages that are not zero. Those that equal pages of `before` share their bytes with it."""
     pages = {}
-    for number in ram.touched():
+    for number in ram.touched_pages():
         old, page = before.get(number), ram.data[number * PAGE : (number + 1) * PAGE]
         if page == old:
             pages[number] = old
@@ -24,7 +24,7 @@ def take(ram: Ram, before: Pages) -> Pages:
 
 def put(ram: Ram, pages: Pages) -> None:
     """Make the memory hold these pages; only what differs is written."""
-    for number in {*ram.touched(), *pages}:
+    for number in {*ram.touched_pages(), *pages}:
         start, page = number * PAGE, pages.get(number, ZERO)
         if ram.data[start : start + PAGE] != page:
             ram.u8[start : start + PAGE] = page
@@ -32,7 +32,7 @@ def put(ram: Ram, pages: Pages) -> None:
 
 def holds(ram: Ram, pages: Pages) -> bool:
     """Check whether the memory holds these pages and nothing else."""
-    touched = ram.touched()
+    touched = ram.touched_pages()
     return pages.keys() <= set(touched) and all(
         ram.data[number * PAGE : (number + 1) * PAGE] == pages.get(number, ZERO) for number in touched
     )

@@ -32,7 +32,7 @@ from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import NONE, OPCODE
 from pyv_ext.elf import Program
 from pyv_ext.machine.traps import cause_name
-from pyv_ext.tracing.instructions import INTERRUPT, InstructionLog, Step
+from pyv_ext.tracing.instructions import INTERRUPT, InstructionLog, InstructionStep
 from pyv_native.files import replacing
 from pyv_npu.observe.latency.rows import STAMPS, Reason, Submission
 from pyv_npu.result import Result
@@ -132,7 +132,7 @@ def _instructions(log: InstructionLog, program: Program) -> Iterator[Event]:
         yield Event(step.end, Order.END if step.end > step.start else Order.END_AT_ONCE, -1, flushed=trapped)
 
 
-def _trap(step: Step) -> str:
+def _trap(step: InstructionStep) -> str:
     name = f"interrupt {step.word}" if step.trap == INTERRUPT else cause_name(step.word)
     return f"{step.pc:08x}: {name}"
 

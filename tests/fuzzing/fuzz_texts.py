@@ -14,7 +14,7 @@ from fuzz_inputs import FoundError, change, flipped, refused
 from npu_device.abi.memory_map import DRAM_BASE
 from pyv_ext.gdb.debugger import Debugger
 from pyv_ext.gdb.packets import frame
-from pyv_ext.gdb.session import End, Session
+from pyv_ext.gdb.session import Session, SessionEnd
 from pyv_npu import manifest
 from pyv_npu.cli.shared import replay
 from pyv_npu.config import load as load_config
@@ -259,7 +259,7 @@ def gdb_packets(chance: random.Random, folder: Path) -> bool:
     outside = [path for path in folder.rglob("*") if path.parent != folder]
     if outside or (folder.parent / "outside").exists():
         raise FoundError(f"files outside of the folder: {outside}")
-    return end is not End.LOST
+    return end is not SessionEnd.LOST
 
 
 # -- the assembler -----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pyv_ext.engines.fast.records import BIAS, Exit, HartFunctions, RegionExit
 from pyv_ext.engines.lowering import declarations
 from pyv_ext.isa import Isa
 from pyv_ext.machine import bus, hart, log
-from pyv_ext.machine.slots import GUARDED, MCAUSE, MOVED
+from pyv_ext.machine.slots import CONTEXT_CHANGED, GUARDED, MCAUSE
 from pyv_ext.machine.state import LogKind
 from pyv_ext.timing import CoreTiming
 from pyv_native.ir import Ir
@@ -226,7 +226,7 @@ class Interpreter:
         records.write_hart(ir, pc, progress)
         answer = records.call(ir, hart.execute_instruction, marked)
         if synchronized:
-            records.put(ir, "fresh", "1")
+            records.put(ir, "synchronized", "1")
         ir.goto("answered", (answer, pc, progress))
 
     def _resume_check(self) -> None:
@@ -242,7 +242,7 @@ class Interpreter:
         """Emit the resume at pc, unless an interrupt comes before it. Events that are due come first."""
         ir = self._ir
         pc, progress = ir.block("arrive", WORD, "i64")
-        same_context = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * MOVED)}, 0")
+        same_context = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * CONTEXT_CHANGED)}, 0")
         ir.unless(same_context, ("follow", (pc, progress)))
         budget = ir.value(f"trunc i64 {progress} to i32")
         ir.unless(ir.value(f"icmp ugt i32 {budget}, {BIAS}"), ("head", (pc, progress)))
@@ -254,7 +254,7 @@ class Interpreter:
         records.write_hart(ir, handler, after)
         records.call(ir, log.log_trap, records.cycle_of(ir, progress), self._timing.irq, wide_pc, cause)
         records.unless_raised(ir, ("fault", (handler, after)))
-        same_context = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * MOVED)}, 0")
+        same_context = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * CONTEXT_CHANGED)}, 0")
         ir.branch(same_context, ("head", (handler, after)), ("follow", (handler, after)))
 
     def _access_trap(self) -> None:

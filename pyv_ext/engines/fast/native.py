@@ -19,7 +19,7 @@ from pyv_ext.engines.persistent.profile_image import ProfileImage, Regions
 from pyv_ext.hart.hart import Wait
 from pyv_ext.hart.pmp import Pmp, Spans
 from pyv_ext.machine.hart import call_custom, execute_instruction, find_space
-from pyv_ext.machine.slots import CONTEXT, GUARDED, MOVED, PMP_WRITES, SPACES, SPACES_AT
+from pyv_ext.machine.slots import CONTEXT, CONTEXT_CHANGED, GUARDED, PMP_WRITES, SPACES, SPACES_AT
 from pyv_ext.machine.state import CONTEXTS, NativeState
 from pyv_native.arena import STATUS
 from pyv_native.compiler import make_compiler, variable
@@ -169,7 +169,7 @@ class Native:
 
     def _execute(self, marked: int) -> int:
         machine = self._machine
-        machine.fresh = False
+        machine.synchronized = False
         on = (
             self._execute_slow(True, bool(marked))
             and self._bus.watching is self._watching
@@ -183,7 +183,7 @@ class Native:
     def _wait(self) -> None:
         """Suspend the hart in the WFI that native code has begun."""
         hart, machine = self._hart, self._machine
-        hart.waiting = Wait(hart.cycle, machine.again, NEVER)
+        hart.waiting = Wait(hart.cycle, machine.recheck_cycle, NEVER)
         hart.cycle = machine.cycles
 
     def _fault(self) -> None:
@@ -219,7 +219,7 @@ class Native:
         else:
             self._state.space = spaces[context]
         x[SPACES : SPACES + CONTEXTS] = spaces
-        x[SPACES_AT], x[MOVED] = x[PMP_WRITES], 0
+        x[SPACES_AT], x[CONTEXT_CHANGED] = x[PMP_WRITES], 0
         return 0
 
     def _spaces_by_context(self, pmp: Pmp) -> memoryview:

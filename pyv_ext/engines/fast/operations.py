@@ -116,7 +116,7 @@ class Operations:
             ir.unless(functions.holds(hart.permits_wait), self._leave)
             ir.goto("wait", (self._pc, self._progress))
         elif name == entries.FENCE_I:
-            synchronized = ir.value(f"icmp ne i64 {records.get(ir, 'fresh')}, 0")
+            synchronized = ir.value(f"icmp ne i64 {records.get(ir, 'synchronized')}, 0")
             ir.unless(synchronized, ("refresh", (self._pc, self._progress)))
             ir.goto("head", (next_pc, self._after(self._timing.fence)))
         else:
@@ -331,7 +331,7 @@ class Operations:
         a, b = (ir.value(f"zext i32 {self._register(field)} to i64") for field in (entries.RS1, entries.RS2))
         acts = ir.value(f"add i64 {records.cycle_of(ir, self._progress)}, {later}")
         register = self._slot(entries.RD)  # it may change the code, and with it this entry
-        records.put(ir, "fresh", "0")
+        records.put(ir, "synchronized", "0")
         records.write_hart(ir, self._pc, self._progress)
         answer = records.call(ir, hart.call_custom, index, acts, a, b)
         fault = "fault", (self._pc, self._progress)

@@ -9,7 +9,7 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER, Clock
 from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.errors import PyvExtError
-from pyv_ext.machine.state import MOST_DEVICES
+from pyv_ext.machine.state import MAX_DEVICES
 from pyv_ext.timing import CoreTiming
 
 MOST = 250
@@ -115,7 +115,7 @@ def test_a_device_is_looked_at_when_it_has_changed() -> None:
     clock.attach(other)
     clock.connect(device, source=3)
     device.looks = other.looks = 0
-    clock.touched(number, 3)
+    clock.device_changed(number, 3)
     assert (device.looks, other.looks) == (1, 0)
     device.level = True
     clock.changed(4)
@@ -126,7 +126,7 @@ def test_a_device_is_looked_at_when_it_has_changed() -> None:
 def test_a_device_is_attached_once_and_not_without_end() -> None:
     clock, device = Clock(), Plain()
     assert clock.attach(device) == clock.attach(device) == 0
-    for _ in range(MOST_DEVICES - 1):
+    for _ in range(MAX_DEVICES - 1):
         clock.attach(Plain())
     with pytest.raises(PyvExtError, match="device 65: a machine has at most 64; attach fewer"):
         clock.attach(Plain())

@@ -1,4 +1,4 @@
-"""`Ram.clear`: zeros, of whole pages without writing them. `Ram.touched`: the pages that are to be looked at."""
+"""`Ram.clear`: zeros, of whole pages without writing them. `Ram.touched_pages`: the pages that are to be looked at."""
 
 import ctypes
 import mmap
@@ -19,7 +19,7 @@ BASE, SIZE, PAGE = 0x8000_0000, 1 << 18, mmap.PAGESIZE
     ("begin", "size"), [(0, SIZE), (1, 2), (5, 3 * PAGE), (PAGE, PAGE), (PAGE - 1, PAGE + 2), (3, PAGE - 3), (7, 0)]
 )
 def test_exactly_these_bytes_are_zero(begin: int, size: int, gives_back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_GIVES_BACK", gives_back and memory._GIVES_BACK)
+    monkeypatch.setattr(memory, "_RELEASES_PAGES", gives_back and memory._RELEASES_PAGES)
     ram = Ram("RAM", BASE, SIZE)
     ram.u8[:] = b"\xa5" * SIZE
     ram.clear(BASE + begin, size)
@@ -38,10 +38,10 @@ def test_what_was_not_touched_is_zero(seed: int) -> None:
     gone = random_.sample(sorted(written), 10)
     for page in gone:
         ram.clear(BASE + page * GUEST_PAGE, GUEST_PAGE)
-    touched = ram.touched()
-    assert touched == sorted(set(touched)) and written - set(gone) <= set(touched)
-    if memory._GIVES_BACK and Path(memory._PAGEMAP).exists():
-        assert len(touched) < ram.size // GUEST_PAGE // 2
+    touched_pages = ram.touched_pages()
+    assert touched_pages == sorted(set(touched_pages)) and written - set(gone) <= set(touched_pages)
+    if memory._RELEASES_PAGES and Path(memory._PAGEMAP).exists():
+        assert len(touched_pages) < ram.size // GUEST_PAGE // 2
 
 
 @pytest.mark.parametrize("content", [None, b"", bytes(8), bytes(1 << 20)])
@@ -54,11 +54,11 @@ def test_a_host_that_does_not_say_has_every_page_looked_at(
         file.write_bytes(content)
         monkeypatch.setattr(ctypes, "addressof", lambda _: 0)
     ram.write(BASE + 5, 1, 1)
-    assert ram.touched() == list(range(SIZE // GUEST_PAGE))
+    assert ram.touched_pages() == list(range(SIZE // GUEST_PAGE))
 
 
 def test_memory_that_nothing_has_touched_has_no_pages_to_look_at() -> None:
     ram = Ram("RAM", BASE, 1 << 26)
-    if memory._GIVES_BACK and Path(memory._PAGEMAP).exists():
-        assert ram.touched() == []
-    assert ram.used() == []
+    if memory._RELEASES_PAGES and Path(memory._PAGEMAP).exists():
+        assert ram.touched_pages() == []
+    assert ram.used_pages() == []

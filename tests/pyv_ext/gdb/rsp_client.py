@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from pyv_ext.gdb.debugger import Debugger
-from pyv_ext.gdb.session import End, Monitor, Session
+from pyv_ext.gdb.session import Monitor, Session, SessionEnd
 
 TIMEOUT = 30
 
@@ -74,7 +74,7 @@ class Client:
 class Served:
     """How a session ended, once it has."""
 
-    end: End | None = None
+    end: SessionEnd | None = None
     session: Session
     error: BaseException | None = None
 

@@ -17,9 +17,9 @@ from pyv_ext.devices.program_exit import Finisher
 from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.gdb.debugger import Debugger, Signal
-from pyv_ext.gdb.points import Kind, Point
+from pyv_ext.gdb.points import Point, PointKind
 from pyv_ext.gdb.registers import Feature, Register
-from pyv_ext.gdb.session import End, Monitor, serve
+from pyv_ext.gdb.session import Monitor, SessionEnd, serve
 
 FINISHER = 0x0010_0000
 LOOP = """
@@ -283,7 +283,7 @@ def test_a_step_enters_handlers_where_that_is_asked_for() -> None:
 def test_a_breakpoint_in_a_handler_stops_a_step() -> None:
     rig = counting(20)
     debugger = Debugger(rig.engine)
-    debugger.points.insert(Point(Kind.HARDWARE, HANDLER + 16, 4))
+    debugger.points.insert(Point(PointKind.HARDWARE, HANDLER + 16, 4))
     while (halt := debugger.step(never)).hit is None:
         assert rig.hart.pc < HANDLER or rig.hart.pc >= HANDLER + 44
     assert rig.hart.pc == HANDLER + 16 == halt.hit.address
@@ -367,7 +367,7 @@ def test_ends_that_can_be_looked_into(program: str, signal: int, text: str) -> N
             assert stop(client.ask("c"))[0] == signal
             assert client.console.startswith(text)
         assert client.ask("D") == "OK"
-    assert served.end is End.DETACHED
+    assert served.end is SessionEnd.DETACHED
 
 
 def test_the_cycle_limit_stops() -> None:
@@ -458,8 +458,10 @@ def test_acknowledgements(client: Client) -> None:
     assert client.reply().decode() == first
 
 
-@pytest.mark.parametrize(("body", "end"), [("D", End.DETACHED), ("k", End.KILLED), ("vKill;1", End.KILLED)])
-def test_leaving(body: str, end: End) -> None:
+@pytest.mark.parametrize(
+    ("body", "end"), [("D", SessionEnd.DETACHED), ("k", SessionEnd.KILLED), ("vKill;1", SessionEnd.KILLED)]
+)
+def test_leaving(body: str, end: SessionEnd) -> None:
     machine = Machine()
     with session(machine.debugger) as (client, served):
         client.ask(f"Z0,{START:x},4")
@@ -476,7 +478,7 @@ def test_a_lost_client_stops_the_run() -> None:
         client.ask(f"Z2,{DATA:x},4")
         client.send("c")
         time.sleep(0.2)
-    assert served.end is End.LOST
+    assert served.end is SessionEnd.LOST
     assert not machine.rig.bus.guards
 
 
@@ -516,7 +518,7 @@ def test_a_byte_that_no_client_sends_ends_the_session() -> None:
     with session(machine.debugger) as (client, served):
         client.connection.sendall(b"POST / HTTP/1.1\r\n\r\n$s#73")
         assert client.connection.recv(1) == b""
-    assert served.end is End.LOST and machine.rig.hart.instret == 0
+    assert served.end is SessionEnd.LOST and machine.rig.hart.instret == 0
 
 
 def test_a_client_that_floods_while_the_program_runs_is_given_up() -> None:
@@ -526,7 +528,7 @@ def test_a_client_that_floods_while_the_program_runs_is_given_up() -> None:
         with pytest.raises(ConnectionError):
             while True:
                 client.connection.sendall(packet("m80000000,4") * 4096)
-    assert served.end is End.LOST and len(served.session._received) < 10_000
+    assert served.end is SessionEnd.LOST and len(served.session._received) < 10_000
 
 
 def test_there_is_a_limit_to_breakpoints(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyv_ext.gdb.pacing import FIRST, GAP, GLANCE, LEAST, MOST, SHARE, Intervals, Slices
+from pyv_ext.gdb.pacing import FIRST_GAP, FIRST_SLICE, MAX_SLICE, MIN_RATIO, MIN_SLICE, POLL_INTERVAL, Intervals, Slices
 
 
 class Clock:
@@ -24,11 +24,11 @@ def test_slices_grow_to_their_bound_on_a_fast_host_and_shrink_at_once_on_a_slow_
         lengths.append(slices.cycles)
         clock.now += slices.cycles * 1e-9
         slices.end()
-    assert lengths[:3] == [FIRST, 2 * FIRST, 4 * FIRST]
-    assert lengths[-1] == MOST
+    assert lengths[:3] == [FIRST_SLICE, 2 * FIRST_SLICE, 4 * FIRST_SLICE]
+    assert lengths[-1] == MAX_SLICE
     clock.now += 2.0
     slices.end()
-    assert slices.cycles == int(MOST * GLANCE / 2)
+    assert slices.cycles == int(MAX_SLICE * POLL_INTERVAL / 2)
 
 
 def test_time_in_which_the_hart_stands_still_counts_for_no_slice() -> None:
@@ -37,7 +37,7 @@ def test_time_in_which_the_hart_stands_still_counts_for_no_slice() -> None:
     clock.now += 100
     slices.begin()
     slices.end()
-    assert slices.cycles == 2 * FIRST
+    assert slices.cycles == 2 * FIRST_SLICE
 
 
 @settings(deadline=None)
@@ -49,10 +49,10 @@ def test_slices_settle_where_they_take_about_a_glance(speed: float) -> None:
     for _ in range(30):
         clock.now += slices.cycles / speed
         slices.end()
-    assert LEAST <= slices.cycles <= MOST
+    assert MIN_SLICE <= slices.cycles <= MAX_SLICE
     took = slices.cycles / speed
-    assert took >= GLANCE / 2 * 0.99 or slices.cycles == MOST
-    assert took <= 2 * GLANCE * 1.01 or slices.cycles == LEAST
+    assert took >= POLL_INTERVAL / 2 * 0.99 or slices.cycles == MAX_SLICE
+    assert took <= 2 * POLL_INTERVAL * 1.01 or slices.cycles == MIN_SLICE
 
 
 @settings(deadline=None)
@@ -60,7 +60,7 @@ def test_slices_settle_where_they_take_about_a_glance(speed: float) -> None:
 def test_snapshots_take_a_small_share_and_no_more_than_one_in_a_gap(costs: list[float], slice_: float) -> None:
     clock = Clock()
     intervals = Intervals(clock)
-    assert intervals.over
+    assert intervals.due
     spent = ran = 0.0
     for cost in costs:
         intervals.begin()
@@ -68,11 +68,11 @@ def test_snapshots_take_a_small_share_and_no_more_than_one_in_a_gap(costs: list[
         intervals.end()
         spent += cost
         start = clock.now
-        while not intervals.over:
+        while not intervals.due:
             clock.now += slice_
-        assert clock.now - start >= GAP * 0.99
+        assert clock.now - start >= FIRST_GAP * 0.99
         ran += clock.now - start
-    assert spent * SHARE <= ran * 1.01 + 1e-9
+    assert spent * MIN_RATIO <= ran * 1.01 + 1e-9
 
 
 def test_the_gap_doubles() -> None:
@@ -81,7 +81,7 @@ def test_the_gap_doubles() -> None:
     intervals.double()
     intervals.begin()
     intervals.end()
-    clock.now = 1.5 * GAP
-    assert not intervals.over
-    clock.now = 2 * GAP
-    assert intervals.over
+    clock.now = 1.5 * FIRST_GAP
+    assert not intervals.due
+    clock.now = 2 * FIRST_GAP
+    assert intervals.due

@@ -13,7 +13,7 @@ from shares import draws
 from pyv_ext.elf import Program, Symbol
 from pyv_ext.errors import PyvExtError
 from pyv_ext.gdb.debugger import Debugger
-from pyv_ext.gdb.rtos import MOST_TASKS, Lists, Rtos, Task, Tasks
+from pyv_ext.gdb.rtos import MAX_TASKS, Lists, Rtos, Task, Tasks
 
 ONE, TWO, THREE = DATA + 0x100, DATA + 0x200, DATA + 0x300
 """Control blocks: stack pointer, name, link."""
@@ -69,9 +69,9 @@ def test_lists_of_every_form(lists: Lists) -> None:
     assert [str(thread) for thread in tasks.threads()] == ["one: running", "two: ready", "3: ready"]
     assert [thread.task for thread in tasks.threads()] == [ONE, TWO, THREE]
     assert [thread.number for thread in tasks.threads()] == [2, 3, 4]
-    assert tasks.saved(TWO) == {"pc": STACK, "ra": STACK + 4, "a0": STACK + 8}
+    assert tasks.saved_registers(TWO) == {"pc": STACK, "ra": STACK + 4, "a0": STACK + 8}
     assert tasks.stack_pointer(TWO) == STACK + 16
-    assert tasks.saved(THREE) == {} and tasks.stack_pointer(THREE) is None
+    assert tasks.saved_registers(THREE) == {} and tasks.stack_pointer(THREE) is None
 
 
 def test_an_array_of_lists_is_as_long_as_its_symbol() -> None:
@@ -127,10 +127,10 @@ def test_whatever_memory_holds_looking_ends(data: st.DataObject, lists: Lists) -
 
     tasks = Tasks(rtos(lists), program(ready=64), read)
     threads = tasks.threads()
-    assert len(threads) <= MOST_TASKS
+    assert len(threads) <= MAX_TASKS
     assert len({thread.number for thread in threads}) == len(threads)
     for thread in threads:
-        tasks.saved(thread.task), str(thread)
+        tasks.saved_registers(thread.task), str(thread)
 
 
 # -- what the protocol says ---------------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ def _same_word_same_value(self: MemoryAccess, process: Any = MemoryAccess.proces
 
 
 def _devices_without_refetch(self: ClockedCore) -> None:
-    self._evaluation.again(self.core.mem.process_read0)
+    self._evaluation.requeue(self.core.mem.process_read0)
 
 
 def _devices_without_reload(self: ClockedCore) -> None:

@@ -154,13 +154,13 @@ def test_native_code_calls_devices_while_a_fault_is_waited_for(monkeypatch: pyte
     platform.inject({"at": {"cycle": 900_000}, "do": "interrupt_spurious", "cycles": 9})
     platform.run(until=10_000)
     told = list[int]()
-    touched = platform.clock.touched
+    device_changed = platform.clock.device_changed
 
     def counted(number: int, cycle: int) -> None:
         told.append(cycle)
-        touched(number, cycle)
+        device_changed(number, cycle)
 
-    monkeypatch.setattr(platform.clock, "touched", counted)
+    monkeypatch.setattr(platform.clock, "device_changed", counted)
     platform.run(until=100_000)
     assert counter.reads > 500 and len(told) < 50
 

@@ -21,7 +21,7 @@ from npu_device.abi.memory_map import NPU_BASE
 from npu_device.abi.registers import REGISTERS
 from pyv_ext.elf import Program
 from pyv_ext.engines.core import Stop
-from pyv_ext.tracing.instructions import INTERRUPT, Step
+from pyv_ext.tracing.instructions import INTERRUPT, InstructionStep
 from pyv_npu.boot import find_program
 from pyv_npu.config import load
 from pyv_npu.observe.instruments import Instruments
@@ -45,7 +45,7 @@ class Ran:
 
     result: Result[Any]
     profiled: Profiled
-    steps: list[Step]
+    steps: list[InstructionStep]
 
     def spent(self, activity: Activity) -> int:
         return sum(count for charge, count in self.profiled.profile.cycles.items() if charge.activity is activity)
