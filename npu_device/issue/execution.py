@@ -136,12 +136,14 @@ class Execution:
     def state(self, sums: Sequence[AccumulatorSum]) -> dict[str, Any]:
         """What a snapshot keeps. `sums`: what commands refer to by number."""
         station = self.station
+        domains = station.domains()
         commands = [
             state_of(
-                command, station.entry(command), self._results.parked(command.number), station.epochs_of(command), sums
+                command, station.entry(command), self._results.parked(command.number),
+                station.epochs_of(command, domains), sums,
             )
             for command in self.in_flight()
-        ]
+        ]  # fmt: skip
         return {
             "enabled": self.enabled,
             "barriers": station.barriers(),
@@ -182,9 +184,10 @@ class Execution:
         """Queue, streams, epochs, hazards and results that wait follow from the commands."""
         self._results.reset()
         station = self.station
+        epochs = [len(domain) for domain in station.domains()]
         for index, flight in enumerate(restored):
             with inside("commands", index):
-                station.load_command(flight.command, flight.entry)
+                station.load_command(flight.command, flight.entry, epochs)
             if flight.entry.stage == WAITING:
                 self._queue.reserve()
                 self._queue.enter()

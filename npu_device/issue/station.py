@@ -158,7 +158,7 @@ class Station:
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
-    def _domains(self) -> list[list[Any]]:
+    def domains(self) -> list[list[Any]]:
         """Views of the epochs of each domain, oldest first: streams, clusters, the device."""
         domains = []
         for index in _domain_indices(self._config.clusters):
@@ -173,7 +173,7 @@ class Station:
         """Return what a snapshot keeps of each domain: the barriers that the turn of each epoch lifts."""
         return [
             [[[barrier.ticket, barrier.aux] for barrier in _linked(epoch.barriers)] for epoch in epochs]
-            for epochs in self._domains()
+            for epochs in self.domains()
         ]
 
     def load_barriers(self, state: Any) -> None:
@@ -193,30 +193,28 @@ class Station:
                     for ticket, aux in pending:
                         self._call(barriers.append_barrier, index, ticket, aux)
 
-    def epochs_of(self, command: Command) -> list[int]:
+    def epochs_of(self, command: Command, domains: Sequence[Sequence[Any]]) -> list[int]:
         """Epochs of its stream, its cluster and the device that a command is in, counted from the oldest."""
         cluster = command.descriptor.cluster
-        domains = self._domains()
         return [
             domains[index].index(epoch)
             for index, epoch in zip((command.stream, STREAMS + cluster, -1), self.entry(command).epochs, strict=True)
         ]
 
-    def load_command(self, command: Command, state: EntryState) -> None:
-        """Restore a command, after all older ones."""
+    def load_command(self, command: Command, state: EntryState, epochs: Sequence[int]) -> None:
+        """Restore a command, after all older ones. `epochs`: how many each domain has."""
         entry = self._enter(command)
-        domains = self._domains()
         with inside("epochs"):
             for place, index in enumerate((command.stream, STREAMS + command.descriptor.cluster, -1)):
                 with inside(place):
-                    integer(state.epochs[place], 0, len(domains[index]) - 1)
+                    integer(state.epochs[place], 0, epochs[index] - 1)
         self._call(commands.restore, entry, *self._fields(command), state.stage, *state.epochs)
         view = self.entry(command)
         view.unit, view.failure = command.unit, 0 if command.failure is None else command.failure.code
 
     def load_ends(self, restored: Iterable[tuple[Command, EntryState]]) -> None:
         """All commands were restored: which hazards are over, and since when."""
-        if any(not epoch.in_flight for epochs in self._domains() for epoch in epochs[:-1]):
+        if any(not epoch.in_flight for epochs in self.domains() for epoch in epochs[:-1]):
             raise StateError("an epoch that is over holds later ones back")
         pairs = list(restored)
         for command, state in pairs:

@@ -7,13 +7,12 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from itertools import chain
+from itertools import chain, compress
 from typing import TYPE_CHECKING, Any
 
 from npu_device.abi.errors import ReturnCode
 from npu_device.reservation.state import STREAMS
 from pyv_ext.bus.core_log import CoreChunk
-from pyv_ext.machine.state import LOG
 from pyv_ext.protocols import Operands, Outcome, Stall, Value
 from pyv_native.arena import Arena
 from pyv_native.emitter import Definition
@@ -52,12 +51,14 @@ _TABLES = {"keys": "rows", "line_keys": "line_starts"}
 _SPILLED = ("finished", "evidence")
 _LISTS = [
     name for name, (_, shape, _) in _FIELDS.items()
-    if isinstance(shape, ListOf) and name not in (*_TABLES.values(), *_SPILLED, "prebuilt")
+    if isinstance(shape, ListOf) and name not in (*_TABLES.values(), *_SPILLED, "prebuilt", "free", "spare")
 ]  # fmt: skip
 _WIDTHS = {
     "slots": SLOT, "periods": PERIOD_WORDS, "notes": NOTE_WORDS, "windows": layout(Window).size // WORD
 } | dict.fromkeys(_TABLES, 2)  # fmt: skip
-_FIRST_COMMIT, _COMMITS = (layout(Window).fields[name].offset // WORD for name in ("first_commit", "commits"))
+_FIRST_COMMIT, _COMMITS, _GENERATION = (
+    layout(Window).fields[name].offset // WORD for name in ("first_commit", "commits", "generation")
+)
 _MIN_ROWS = 64
 
 
@@ -102,15 +103,14 @@ class Recorder:
         """Make the buffer, with room for the next call, from numbers and lists of integers."""
         base, size, tail = self._ring
         rows = max(_MIN_ROWS, 2 * (len(values["slots"]) // SLOT), 2 * size + 4)
-        windows = len(values["windows"]) // _WIDTHS["windows"]
-        if len(values["spare"]) < SPARE:
-            windows += 2 * SPARE
+        used = len(values["windows"]) // _WIDTHS["windows"]
+        windows = used + 2 * SPARE
         notes = 2 * (SPARE + max(len(values["notes"]) // NOTE_WORDS, len(values["periods"]) // PERIOD_WORDS))
         lines = min(LINES, 1 << (2 * (SPARE + len(values["line_keys"]) // 2)).bit_length())
         capacities = {
             "windows": windows, "spare": windows, "stack": windows, "pending": windows, "slots": rows * SLOT,
             "free": rows, "tight": rows, "order": 2 * rows + COMPACTION, "finished": CHUNK * WIDTH,
-            "evidence": EVIDENCE_WORDS * (CHUNK + 4 * LOG + windows), "keys": 1 << (4 * rows).bit_length(),
+            "evidence": EVIDENCE_WORDS * (CHUNK + 2 * SPARE), "keys": 1 << (4 * rows).bit_length(),
             "line_keys": lines, "periods": PERIOD_WORDS * notes, "notes": NOTE_WORDS * notes,
         }  # fmt: skip
         capacities |= {values_name: capacities[name] for name, values_name in _TABLES.items()}
@@ -125,25 +125,25 @@ class Recorder:
         root.ring_base, root.ring_size, root.ring_tail = base, size, tail
         root.room, root.note_room = rows * SLOT, notes
         root.prebuilt.fill(self._prebuilt)
-        indices = array("q", range(len(values["windows"]) // _WIDTHS["windows"], windows))
-        for name, content in values.items():
-            if name in _LISTS and name not in _TABLES:
-                numbers = content + indices if name == "spare" else content
-                view = getattr(root, name)
-                view.reserved()[: len(numbers) * WORD] = numbers.tobytes()
-                if name != "windows" and not view.shape.fixed:
-                    view.resize(len(numbers))
-        root.windows.resize(windows)
+        slots = values["slots"]
+        unused = (row for row in range(0, len(slots), SLOT) if not slots[row + ACCEPTED] and not slots[row + HOLDERS])
+        lists = {name: values[name] for name in _LISTS if name not in _TABLES}
+        lists |= {"free": array("q", unused), "spare": array("q", range(used, windows))}
+        for name, content in lists.items():
+            view = getattr(root, name)
+            view.reserved()[: len(content) * WORD] = content.tobytes()
+            if not view.shape.fixed:
+                view.resize(windows if name == "windows" else len(content))
         for name in (*_TABLES, *_TABLES.values()):
             getattr(root, name).resize(capacities[name])
         for key, row in _pairs(values["keys"]):
             completions.put_row(root, key, row)
         for key, start in _pairs(values["line_keys"]):
-            if submissions.is_known(root, key >> submissions.LINE_BITS):
-                submissions.note_line(root, key, start)
+            submissions.note_line(root, key, start)
 
     def _values(self) -> dict[str, Any]:
-        """Numbers and lists of the buffer, without finished rows and evidence, which are spilled."""
+        """Numbers and lists of the buffer: used windows, entries of tables as pairs. Finished rows and evidence are
+        spilled."""
         self._spill()
         root = self._root
         values: dict[str, Any] = {name: getattr(root, name) for name in _NUMBERS}
@@ -152,9 +152,21 @@ class Recorder:
             values[name] = array("q", bytes(view.reserved()[: len(view) * view.shape.item.size]))
             if name in _TABLES:
                 content = array("q", bytes(getattr(root, _TABLES[name]).reserved()))
-                pairs = (pair for pair in zip(values[name], content, strict=True) if pair[0])
-                values[name] = array("q", chain.from_iterable(pairs))
-        return values
+                pairs = zip(values[name], content, strict=True)
+                values[name] = array("q", chain.from_iterable(compress(pairs, values[name])))
+        stack, pending, width = len(root.stack), len(root.pending), _WIDTHS["windows"]
+        used = [*root.stack, *root.pending, *([] if root.carried == NONE else [root.carried])]
+        words = values["windows"]
+        windows = array("q", chain.from_iterable(words[width * index : width * (index + 1)] for index in used))
+        known = set(windows[_GENERATION::width])
+        lines = (pair for pair in _pairs(values["line_keys"]) if pair[0] >> submissions.LINE_BITS in known)
+        return values | {
+            "windows": windows,
+            "stack": array("q", range(stack)),
+            "pending": array("q", range(stack, stack + pending)),
+            "carried": NONE if root.carried == NONE else stack + pending,
+            "line_keys": array("q", chain.from_iterable(lines)),
+        }
 
     def _call(self, function: Definition, *arguments: int) -> int:
         self._nesting += 1
@@ -356,8 +368,7 @@ def _check(values: Mapping[str, Any]) -> None:
     slots, windows = values["slots"], values["windows"]
     width = _WIDTHS["windows"]
     carried = [] if values["carried"] == NONE else [values["carried"]]
-    indices = [*values["stack"], *values["pending"], *values["spare"], *carried]
-    if sorted(indices) != list(range(len(windows) // width)):
+    if [*values["stack"], *values["pending"], *carried] != list(range(len(windows) // width)):
         raise StateError("these are not the windows", "stack")
     rows = range(0, len(slots), SLOT)
     tables = {name: dict(_pairs(values[name])) for name in _TABLES}
@@ -375,8 +386,6 @@ def _check(values: Mapping[str, Any]) -> None:
     waiting = values["order"][values["oldest"] :] if 0 <= values["oldest"] <= len(values["order"]) else [NONE]
     if sorted(waiting) != [row for row in rows if slots[row + ACCEPTED]]:
         raise StateError("these are not the accepted submissions", "order")
-    if sorted(values["free"]) != [row for row in rows if not slots[row + ACCEPTED] and not holders[row]]:
-        raise StateError("these are not the unused slots", "free")
     if not set(holders) <= set(rows) or any(slots[row + HOLDERS] != holders[row] for row in rows):
         raise StateError("a submission has other holders", "slots")
     lengths = [len(values[name]) for name in ("streams", "completions", "fingerprints")]

@@ -205,7 +205,7 @@ def test_entries_of_the_ring_are_expected_until_they_are_accepted() -> None:
     assert (core.recorder.overwritten, core.flushes) == (1, 1)
 
 
-@pytest.mark.parametrize("name", ["stack", "spare", "order", "free", "tight", "slots", "keys", "windows", "staged"])
+@pytest.mark.parametrize("name", ["stack", "order", "tight", "slots", "keys", "windows", "staged"])
 def test_references_of_a_state_that_lead_nowhere_are_refused(name: str) -> None:
     core = Core()
     for ticket in range(3):
