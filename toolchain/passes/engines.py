@@ -41,7 +41,9 @@ CHOSEN = ("tile", "loop_order", "block", "buffers", "prefetch", "engines")
 
 def run(graph: Graph, target: Target) -> Graph:
     """Add `engines`, the most that a layer is to use, and the tile that goes with it."""
-    if target.measured is None or (target.engines < 2 and not target.mapping.search):
+    if target.measured is None:
+        return replace(graph, layers=[_with_part(graph, layer, target) for layer in graph.layers])
+    if target.engines < 2 and not target.mapping.search:
         return graph
     choices: dict[Hashable, list[dict[str, Attribute]]] = {}
     layers = list[LayerIR]()
@@ -62,6 +64,18 @@ def run(graph: Graph, target: Target) -> Graph:
             group = [one.without(*CHOSEN).having(**values) for one, values in zip(group, choices[key], strict=True)]
         layers += group
     return replace(graph, layers=layers)
+
+
+def _with_part(graph: Graph, layer: LayerIR, target: Target) -> LayerIR:
+    """Returns a product that shares the scratchpad and has too few tiles for all engines with its part of them: on
+    those that it would not take, a product beside it would begin at once, and stay on these few to its end."""
+    part = target.engines // layer.integer("buffers", 1)
+    if layer.op_type not in PRODUCTS or not layer.integers("tile") or "engines" in layer.attributes:
+        return layer
+    cost = ProductCost(graph, layer, target, TileSizes(graph, layer, target))
+    if not 0 < part < cost.lanes(layer.integers("tile"), layer.integer("prefetch")) < target.engines:
+        return layer
+    return layer.having(engines=part)
 
 
 def groups(graph: Graph) -> Iterator[list[LayerIR]]:
