@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
-from npu_device.config import NpuConfig
+from npu_device.config import KvQuantConfig, NpuConfig
 from npu_device.issue.plans import Plans
 from npu_device.kv_quant.methods import FP16, KvMethod
 from pyv_npu.workloads.compiled import target_of
@@ -88,6 +88,11 @@ class Simulator:
                 index = int(name[len("layer") :].partition(".")[0])
                 ends[index] = max(ends[index], cycle)
         return Timed(found, tuple(ends.values()))
+
+    @property
+    def products(self) -> "Simulator":
+        """Simulator of all but attention: devices that differ in `npu.kv_quant` alone share it."""
+        return replace(self, npu=replace(self.npu, kv_quant=KvQuantConfig()))
 
     @cached_property
     def plans(self) -> Plans:

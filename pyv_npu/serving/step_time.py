@@ -18,9 +18,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from npu_device.kv_quant.methods import KvMethod
-from pyv_npu.serving.step_parts import ProductTimes, Timed, between, spaced
+from pyv_npu.serving.step_parts import ProductTimes, Simulator, Timed, between, spaced
 from toolchain.decoders.mixed_step import Chunk, Parts
-from toolchain.decoders.shapes import Shape
 
 FINE = 64
 """Tokens from point to point at the begin of an axis of contexts."""
@@ -65,10 +64,10 @@ class Attention(NamedTuple):
 class LayerTimes:
     """Cycles of a layer of one kind."""
 
-    def __init__(self, products: ProductTimes, shape: Shape, kv: KvMethod, beside: int) -> None:
-        """`shape`: of a model whose layers are all like this; `beside`: as of `StepTimes`."""
-        self.products, self.shape, self.kv, self._beside = products, shape, kv, beside
-        self._simulator = replace(products.simulator, shape=shape)
+    def __init__(self, simulator: Simulator, products: ProductTimes, kv: KvMethod, beside: int) -> None:
+        """`simulator`: of a model whose layers are all like this; `beside`: as of `StepTimes`."""
+        self.products, self.shape, self.kv, self._beside = products, simulator.shape, kv, beside
+        self._simulator = simulator
         self.runs = 0
         self._attentions: dict[tuple[int, int, bool], Attention] = {}
         self._sums: dict[tuple[int, int, bool], Attention] = {}
@@ -153,14 +152,20 @@ class LayerTimes:
 class StepTimes:
     """Cycles of steps on one device."""
 
-    def __init__(self, products: ProductTimes, kv: KvMethod, layers: int = 0, beside: int = 1) -> None:
-        """`layers`: 0 for all of the shape; `beside`: requests that generate side by side; 1: they take turns."""
-        self._beside = beside
-        self.shape = products.simulator.shape
+    def __init__(
+        self, simulator: Simulator, kv: KvMethod, layers: int = 0, beside: int = 1,
+        products: ProductTimes | None = None,
+    ) -> None:  # fmt: skip
+        """`layers`: 0 for all of the shape; `beside`: requests that generate side by side; 1: they take turns;
+        `products`: times of `simulator.products`, which others share."""
+        products = products or ProductTimes(simulator.products)
+        self.simulator, self._beside = simulator, beside
+        self.shape = simulator.shape
         self.layers = layers or self.shape.layers
         counts = Counter(map(self.shape.layer_shape, range(self.layers)))
         self.kinds = [
-            (LayerTimes(products.of_shape(shape), shape, kv, beside), count) for shape, count in counts.items()
+            (LayerTimes(replace(simulator, shape=shape), products.of_shape(shape), kv, beside), count)
+            for shape, count in counts.items()
         ]
         """Layers that are alike, and how many of them; those around which the rest is simulated come last."""
         self.parts, self.kv = self.kinds[-1][0].products, kv
@@ -207,7 +212,7 @@ class StepTimes:
             key = at, out, block_size
             if key not in self._swaps:
                 self._runs += bool(at)
-                self._swaps[key] = self.parts.simulator.swap(at, out, block_size, self.kv) if at else 0
+                self._swaps[key] = self.simulator.swap(at, out, block_size, self.kv) if at else 0
             return self._swaps[key]
 
         return self.layers * between(CONTEXTS, tokens, value)
@@ -220,7 +225,7 @@ class StepTimes:
             self._runs += 1
             parts = [Chunk(*one) for one in chunks]
             beside = self._side_by_side(chunks)
-            self._whole[key] = self._all.simulator.run(parts, Parts.ALL, layers, self.kv, beside=beside)
+            self._whole[key] = self.simulator.run(parts, Parts.ALL, layers, self.kv, beside=beside)
         return self._whole[key]
 
     def check(self, step: int, chunks: Sequence[tuple[int, int]], most: int = 2) -> Check:

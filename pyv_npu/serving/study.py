@@ -90,9 +90,10 @@ class Serving:
         """Serve the workload. `known`: products that were simulated for another way to serve it. BadInputError where no
         request can be served; what `serve_on_core` raises."""
         simulator = Simulator(self.npu, self.shape, self.weight_bits)
-        products = (known if known is not None else {}).setdefault(simulator, ProductTimes(simulator))
+        share = simulator.products
+        products = (known if known is not None else {}).setdefault(share, ProductTimes(share))
         beside = self.npu.te.count if self.scheduler.policy == "token-batch" else 1
-        times = StepTimes(products, self.kv, self.layers, beside)
+        times = StepTimes(simulator, self.kv, self.layers, beside, products)
         swap = partial(times.swap, block_size=self.scheduler.block_size)
         if self.core is None:
             run = serve(self.workload, self.scheduler, self.npu.clock_hz, times.cycles, swap)

@@ -10,6 +10,7 @@ from pyv_npu.cli.shared.output import MODEL_BUG, OK, Call
 from pyv_npu.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
+    from pyv_npu.cli.shared.progress import Progress
     from pyv_npu.config import Effective
     from pyv_npu.studies.reproductions import Reproduced
 
@@ -25,7 +26,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     names = "; ".join(f"{name}: {text}" for name, text in REPRODUCTIONS.items())
     parser.add_argument("name", metavar="NAME", help=names)
     parser.add_argument("--shape", default="opt-6.7b", help="a built-in model, by default %(default)s")
-    parser.add_argument("--full", action="store_true", help="oaken: simulate all step costs anew, and keep them")
+    full = "oaken: simulate all step costs anew; resumes a run that was stopped"
+    parser.add_argument("--full", action="store_true", help=full)
     parser.add_argument("--trace", metavar="FILE", type=Path, help="oaken: a workload file, such as BurstGPT, for P16")
     options.setting_arguments(parser)
     output.arguments(parser)
@@ -41,7 +43,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
     effective = load(args.config, None, dict(args.settings))
     options.check_trusted(effective, args)
-    result = _reproduced(args, effective)
+    result = _reproduced(args, effective, call.progress)
     call.begin_report(args.report, NAME, effective)
     if call.report is not None:
         call.report.finish(result.json, result.text, effective)
@@ -51,7 +53,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     return OK if result.json["exact"] else MODEL_BUG
 
 
-def _reproduced(args: argparse.Namespace, effective: "Effective") -> "Reproduced":
+def _reproduced(args: argparse.Namespace, effective: "Effective", progress: "Progress") -> "Reproduced":
     match args.name:
         case "chained-ve":
             from pyv_npu.config.shape_file import shape_of
@@ -61,6 +63,6 @@ def _reproduced(args: argparse.Namespace, effective: "Effective") -> "Reproduced
         case "oaken":
             from pyv_npu.studies.reproductions import oaken, oaken_page
 
-            return oaken_page.reproduced(oaken.figures(args.full, args.trace))
+            return oaken_page.reproduced(oaken.figures(args.full, args.trace, progress.say))
         case _:
             raise AssertionError(args.name)

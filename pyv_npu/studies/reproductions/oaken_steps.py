@@ -1,11 +1,12 @@
 """Throughput of the systems of Oaken's evaluation by `serve`: our device with their figures, vLLM's scheduler.
 
-Cycles of the parts of steps are kept in `oaken_steps.json`: `reproduce oaken --full` simulates all of them anew, and
-without it samples are simulated again and must be equal.
+Cycles of the parts of steps are in `oaken_steps.json`, each simulated by `reproduce oaken --full`, which resumes a run
+that was stopped; without it samples of all tables are simulated again and compared.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from pyv_npu.config import load
 from pyv_npu.config.shape_file import shape_of
 from pyv_npu.errors import BadInputError
 from pyv_npu.serving.requests import Request, Workload
-from pyv_npu.serving.scheduler import SchedulerConfig
+from pyv_npu.serving.scheduler import Scheduler, SchedulerConfig
 from pyv_npu.serving.server import serve
 from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.step_time import StepTimes
@@ -29,9 +30,11 @@ from toolchain.decoders.mixed_step import Chunk, Parts, compile_mixed_step
 from toolchain.decoders.shapes import Job, Shape
 
 PATH = Path(__file__).with_suffix(".json")
+DRAFT = PATH.with_suffix(".draft")
+"""Costs of a run of --full that is not complete."""
 BLOCK = 16
-SAMPLES = 3
-"""Kept parts of each table that are simulated again."""
+PRODUCT_SAMPLES = 3
+"""One of so many tables of products has a sample, which takes about a second."""
 
 
 @dataclass(frozen=True)
@@ -55,83 +58,135 @@ def _npu(preset: str) -> NpuConfig:
 
 A100 = Machine("a100 stand-in, fp16", "a100", "fp16")
 A100_INT4 = Machine("a100 stand-in, int4", "a100", "uniform4")
-OAKEN_HBM = Machine("oaken-hbm", "oaken-hbm", "oaken")
-OAKEN_LPDDR = Machine("oaken-lpddr", "oaken-lpddr", "oaken")
 LPU_HBM = Machine("lpu-hbm", "lpu-hbm", "fp16")
 LPU_LPDDR = Machine("lpu-lpddr", "lpu-lpddr", "fp16")
+OAKEN_HBM = Machine("oaken-hbm", "oaken-hbm", "oaken")
+OAKEN_LPDDR = Machine("oaken-lpddr", "oaken-lpddr", "oaken")
+SYSTEMS = (A100, A100_INT4, OAKEN_HBM, OAKEN_LPDDR, LPU_HBM, LPU_LPDDR)
 PAIRED = ("opt-30b", "mixtral-8x7b", "llama2-70b")
 """Models that the paper runs on two A100."""
 
 
 def machine_for(machine: Machine, model: str) -> Machine:
-    """The system for a model: two GPUs where the paper takes two."""
+    """Returns the system for a model: two GPUs where the paper takes two."""
     return replace(machine, devices=2) if machine.preset == "a100" and model in PAIRED else machine
+
+
+def _simulator(preset: str, model: str) -> Simulator:
+    return Simulator(_npu(preset), shape_of(model), 16)
+
+
+@cache
+def products_of(preset: str, model: str) -> str:
+    """Name of the table of products of a model: that of the first preset on which they take as long."""
+    presets = sorted({machine.preset for machine in SYSTEMS})
+    products = _simulator(preset, model).products
+    return f"{next(name for name in presets if _simulator(name, model).products == products)}/{model}"
 
 
 @dataclass
 class StepCosts:
-    """Cycles of parts of steps, by system and model; simulated where they are not kept."""
+    """Cycles of parts of steps, by system and model, each from a table or simulated when it is first needed."""
 
     kept: Mapping[str, Any] = field(default_factory=dict)
-    _products: dict[tuple[str, str], ProductTimes] = field(default_factory=dict)
-    _times: dict[tuple[str, str, str], StepTimes] = field(default_factory=dict)
+    draft: Path | None = None
+    """File that gets all costs after each figure that needed simulations."""
+    report: Callable[[str], None] = field(default=lambda text: None)
+    """Receives what is simulated, a line of text."""
+    _products: dict[str, ProductTimes] = field(default_factory=dict)
+    _times: dict[str, StepTimes] = field(default_factory=dict)
     _figures: dict[str, Any] = field(default_factory=dict)
+    _figures_simulated: int = 0
+    _saved: int = 0
     _bursts: dict[tuple[Machine, str, int, tuple[int, int]], float] = field(default_factory=dict)
 
     @classmethod
-    def read(cls) -> "StepCosts":
-        """Those that are kept."""
-        return cls(json.loads(PATH.read_text(encoding="utf-8")))
+    def read(cls, path: Path = PATH) -> "StepCosts":
+        """Reads the costs of the last complete run."""
+        return cls(json.loads(path.read_text(encoding="utf-8")))
+
+    @classmethod
+    def renew(cls, report: Callable[[str], None], draft: Path = DRAFT) -> "StepCosts":
+        """Begins with no costs, or with those of a stopped run, if all their samples take as long now."""
+        costs = cls(draft=draft, report=report)
+        with suppress(OSError, ValueError):
+            stopped = cls.read(draft)
+            if all(kept == now for _, kept, now in stopped.samples()):
+                costs.kept = stopped.kept
+        return costs
+
+    def _table(self, part: str, name: str) -> Any:
+        return self.kept.get(part, {}).get(name, {})
 
     def times(self, machine: Machine, model: str) -> StepTimes:
-        """Times of the steps of a machine and model."""
-        at = machine.preset, model
-        if at not in self._products:
-            products = ProductTimes(Simulator(machine.npu, shape_of(model), 16))
-            products.restore(self.kept.get("products", {}).get("/".join(at), {}))
-            self._products[at] = products
-        key = *at, machine.kv
-        if key not in self._times:
-            times = StepTimes(self._products[at], kv_storage(machine.kv))
-            times.restore(self.kept.get("attention", {}).get("/".join(key), []))
-            self._times[key] = times
-        return self._times[key]
+        """Returns the times of the steps of a machine and model."""
+        table, name = products_of(machine.preset, model), f"{machine.preset}/{model}/{machine.kv}"
+        if name not in self._times:
+            simulator = _simulator(machine.preset, model)
+            if table not in self._products:
+                self._products[table] = ProductTimes(simulator.products)
+                self._products[table].restore(self._table("products", table))
+            self._times[name] = StepTimes(simulator, kv_storage(machine.kv), products=self._products[table])
+            self._times[name].restore(self._table("attention", name))
+        return self._times[name]
 
-    def save(self) -> None:
-        """Keep all that is known."""
-        content = {
-            "products": {"/".join(at): one.table() for at, one in sorted(self._products.items())},
-            "attention": {"/".join(at): one.table() for at, one in sorted(self._times.items())},
+    def save(self, path: Path) -> None:
+        """Writes all costs: those of the file that was read, and those that were simulated."""
+        tables: dict[str, dict[str, Any]] = {
+            "products": {name: times.table() for name, times in self._products.items()},
+            "attention": {name: times.table() for name, times in self._times.items()},
             "figures": self._figures,
         }
-        write_text(PATH, json.dumps(content, separators=(",", ":")) + "\n")
+        content = {
+            part: dict(sorted((name, table) for name, table in {**self.kept.get(part, {}), **new}.items() if table))
+            for part, new in tables.items()
+        }
+        write_text(path, json.dumps(content, separators=(",", ":")) + "\n")
+
+    def finish(self) -> None:
+        """Puts the costs of a complete run in the place of those before; the draft goes."""
+        self.save(PATH)
+        if self.draft is not None:
+            self.draft.unlink(missing_ok=True)
+
+    def _keep(self) -> None:
+        if self.draft is not None and self.simulated > self._saved:
+            self._saved = self.simulated
+            self.save(self.draft)
 
     @property
     def simulated(self) -> int:
-        """Parts that were simulated, as they were not kept."""
-        return sum(one.simulated for one in self._products.values()) + sum(one.runs for one in self._times.values())
+        """Number of parts that were simulated, as no table had them."""
+        products = sum(times.simulated for times in self._products.values())
+        return products + sum(times.runs for times in self._times.values()) + self._figures_simulated
 
     def samples(self) -> Iterator[tuple[str, int, int]]:
-        """(table, kept cycles, cycles now) of the smallest kept parts of some tables."""
-        for name, rows in sorted(self.kept.get("attention", {}).items())[:SAMPLES]:
-            device, model, kv = name.split("/")
-            tokens, context, resident, *parts = min(rows)
-            simulator = Simulator(_npu(device), shape_of(model), 16)
-            run = simulator.run([Chunk(tokens, context)], Parts.ATTENTION, 1, kv_storage(kv), bool(resident))
+        """Yields (table, cycles in it, cycles now) of a part of each table of attention and of a part of the tables of
+        products, from small to large over the tables."""
+        for index, (name, rows) in enumerate(sorted(self.kept.get("attention", {}).items())):
+            preset, model, kv = name.split("/")
+            tokens, context, resident, *parts = _spread(rows, index)
+            run = _simulator(preset, model).run(
+                [Chunk(tokens, context)], Parts.ATTENTION, 1, kv_storage(kv), bool(resident)
+            )
             yield name, sum(parts), sum(run.attention(0))
-        for name, table in sorted(self.kept.get("products", {}).items())[:SAMPLES]:
-            device, model = name.split("/")
-            rows, cycles = min(table["layers"])
-            simulator = Simulator(_npu(device), shape_of(model), 16)
+        tables = sorted((name, table["layers"]) for name, table in self.kept.get("products", {}).items())
+        for index, (name, layers) in enumerate([one for one in tables if one[1]][::PRODUCT_SAMPLES]):
+            rows, cycles = _spread(layers, index)
+            simulator = _simulator(*name.split("/"))
             yield name, cycles, simulator.run([Chunk(rows, 0)], Parts.BETWEEN, 2).between
 
     # -- figures -----------------------------------------------------------------------------------------------
 
-    def _figure(self, name: str, simulate: Any) -> Any:
-        """A kept figure, else one that is simulated now."""
+    def _figure(self, name: str, simulate: Callable[[], Any]) -> Any:
+        """Returns a figure of the last complete run, else simulates it."""
         if name not in self._figures:
             figures = self.kept.get("figures", {})
+            if name not in figures:
+                self.report(name)
+                self._figures_simulated += 1
             self._figures[name] = figures[name] if name in figures else simulate()
+            self._keep()
         return self._figures[name]
 
     def burst(self, machine: Machine, model: str, requests: int, lengths: tuple[int, int]) -> float:
@@ -140,7 +195,9 @@ class StepCosts:
         larger half."""
         key = machine, model, requests, lengths
         if key not in self._bursts:
+            self.report(f"{machine.name} serves {model}: {requests} requests of {lengths[0]} + {lengths[1]} tokens")
             self._bursts[key] = self._burst(machine_for(machine, model), model, requests, lengths)
+            self._keep()
         return self._bursts[key]
 
     def _burst(self, machine: Machine, model: str, requests: int, lengths: tuple[int, int]) -> float:
@@ -176,7 +233,7 @@ class StepCosts:
             times = self.times(machine, model)
             resident = times.parts.resident(requests, requests)
             chunks = [Chunk(1, context)] * requests
-            run = times.parts.simulator.run(chunks, Parts.ATTENTION, 1, kv_storage(machine.kv), resident)
+            run = times.simulator.run(chunks, Parts.ATTENTION, 1, kv_storage(machine.kv), resident)
             return sum(run.attention(0)[1:])
 
         name = f"attention/{machine.name}/{model}/{requests}/{context}"
@@ -204,12 +261,18 @@ class StepCosts:
         return {"cycles": run.cycles, **(run.counters or {}).get("kv_engines", {})}
 
     def parts(self, machine: Machine, model: str, requests: int, context: int) -> dict[str, int]:
-        """Cycles of a step that generates: products, attention, and the rest, as `serve` puts them together."""
-        times = self.times(machine, model)
-        chunks = [(1, context)] * requests
-        edge, layer = times.parts.of(requests, requests)
-        total = times.cycles(chunks)
-        return {"products": times.layers * layer, "attention": total - edge - times.layers * layer, "rest": edge}
+        """Cycles of a step that generates, of which two layers are simulated whole and the others take as long as the
+        second: products and attention of all layers, and the rest."""
+
+        def simulate() -> dict[str, int]:
+            times = self.times(machine, model)
+            run = times.simulator.run([Chunk(1, context)] * requests, Parts.ALL, 2, kv_storage(machine.kv))
+            attention = sum(run.attention(1))
+            return {"products": times.layers * (run.period - attention), "attention": times.layers * attention,
+                    "rest": run.cycles - 2 * run.period}  # fmt: skip
+
+        figures: dict[str, int] = self._figure(f"parts/{machine.name}/{model}/{requests}/{context}", simulate)
+        return figures
 
 
 def blocks_for(machine: Machine, shape: Shape) -> int:
@@ -222,8 +285,29 @@ def blocks_for(machine: Machine, shape: Shape) -> int:
         return 0
 
 
-def fits(machine: Machine, model: str, requests: int, tokens: int) -> bool:
-    """Whether the blocks of so many requests exist at the same time."""
-    shape = shape_of(model)
-    tokens = min(tokens, shape.cache_window + 2048) if shape.cache_window else tokens
-    return blocks_for(machine_for(machine, model), shape) >= requests * -(-tokens // BLOCK)
+@cache
+def coexist(machine: Machine, model: str, requests: int, tokens: int) -> bool:
+    """Whether so many requests, half in and half out, run until the first ends without waiting and preemption: the
+    steps of the scheduler decide, on the blocks of the memory."""
+    shape, half = shape_of(model), tokens // 2
+    blocks = blocks_for(machine_for(machine, model), shape)
+    work = [Request(index, 0, half, half) for index in range(requests)]
+    if not blocks:
+        return False
+    scheduler = Scheduler(SchedulerConfig(blocks, BLOCK, window=shape.cache_window))
+    if any(scheduler.refusal(request) for request in work):
+        return False
+    for request in work:
+        scheduler.add(request)
+    while True:
+        step = scheduler.schedule()
+        if step.preempted:
+            return False
+        if scheduler.commit(step)[1]:
+            return len(step.scheduled) == requests
+
+
+def _spread(rows: Sequence[Any], index: int) -> Any:
+    """Returns a row whose place in its table moves from table to table."""
+    rows = sorted(rows)
+    return rows[index * 7 % len(rows)]

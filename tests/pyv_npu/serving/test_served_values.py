@@ -12,7 +12,7 @@ from pyv_npu.cli import main
 from pyv_npu.config import load
 from pyv_npu.config.shape_file import shape_of
 from pyv_npu.serving.scheduler import SchedulerConfig
-from pyv_npu.serving.step_parts import ProductTimes, Simulator
+from pyv_npu.serving.step_parts import Simulator
 from pyv_npu.serving.step_time import StepTimes
 from pyv_npu.serving.study import kv_storage
 from pyv_npu.serving.with_values import DecoderServer, Held
@@ -123,7 +123,7 @@ def test_the_dma_moves_the_bytes_of_a_swap(decoder: str, out: bool) -> None:
 def test_swapped_layers_of_a_built_in_model_take_what_the_dram_allows() -> None:
     """64 tokens of 8 KiB of keys and 8 of values in a layer, read and written."""
     npu = load().config.npu
-    times = StepTimes(ProductTimes(Simulator(npu, shape_of("llama2-7b"), 16)), kv_storage("fp16"), 3)
+    times = StepTimes(Simulator(npu, shape_of("llama2-7b"), 16), kv_storage("fp16"), 3)
     least = 3 * 2 * 64 * 16384 * npu.clock_hz // npu.dram.bytes_per_second
     for out in (True, False):
         assert least < times.swap(64, out, 16) < 1.5 * least

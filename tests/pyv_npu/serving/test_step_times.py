@@ -80,7 +80,7 @@ def test_a_step_of_one_request_is_the_step_of_a_built_in_model(shape: Shape, tok
     ],
 )  # fmt: skip
 def test_times_put_together_are_those_of_whole_steps(shape: Shape, kv: str) -> None:
-    times = StepTimes(ProductTimes(Simulator(NPU, shape, 16)), kv_storage(kv))
+    times = StepTimes(Simulator(NPU, shape, 16), kv_storage(kv))
     steps = (
         [(1, context) for context in (5, 63, 64, 200, 311)],
         [(1, 90)] * 3 + [(77, 0)],
@@ -120,8 +120,9 @@ def test_attention_with_oaken_takes_less_than_with_8_bits(requests: int, context
 def test_requests_side_by_side_take_what_whole_steps_take(kv: str) -> None:
     """With the policy token-batch, on four engines: less than a round, a round, three, and contexts that differ."""
     npu = replace(NPU, te=replace(NPU.te, count=4))
-    products = ProductTimes(Simulator(npu, LLAMA, 16))
-    times, turns = (StepTimes(products, kv_storage(kv), beside=beside) for beside in (4, 1))
+    simulator = Simulator(npu, LLAMA, 16)
+    products = ProductTimes(simulator.products)
+    times, turns = (StepTimes(simulator, kv_storage(kv), beside=beside, products=products) for beside in (4, 1))
     for contexts in ([90] * 3, [300] * 4, [64] * 11, [10, 200, 90, 311, 140]):
         chunks = [(1, context) for context in contexts]
         check = times.check(0, chunks)
@@ -146,6 +147,27 @@ def test_a_layer_among_others_takes_its_period() -> None:
         whole = simulator.run([Chunk(rows, 0)], Parts.PRODUCTS, 2, resident=resident)
         between = simulator.run([Chunk(rows, 0)], Parts.BETWEEN, 2, resident=resident).between
         assert between == whole.period - sum(whole.attention(1))
+
+
+def test_products_side_by_side_have_their_part_of_the_engines() -> None:
+    """Of 16: tiles of the first on 14 of them left the second the other two, to its end, which took 6 times as long."""
+    npu, shape = load(preset="a100").config.npu, Shape("wide", 2, 512, 8, 4, 64, 7168, 4000)
+    made = compile_mixed_step(Job(shape, 1, 1), target_of(npu)._replace(measured=None), [Chunk(182, 0)], Parts.PRODUCTS)
+    commands = [one for one in made.commands if one.layer in ("layer0.ffn.gate", "layer0.ffn.up")]
+    assert [one.block and one.block.engines for one in commands] == [8, 8]
+    alone = (run_commands([one], npu, memory=made.memory).cycles for one in commands)
+    assert run_commands(commands, npu, memory=made.memory).cycles <= sum(alone)
+
+
+@pytest.mark.parametrize("rows", [1, 90])
+def test_devices_that_differ_in_codecs_share_products(rows: int) -> None:
+    """The tables of `serve --compare preset=...` and of `reproduce oaken` rest on it."""
+    oaken, lpu = (Simulator(load(preset=name).config.npu, LLAMA, 16) for name in ("oaken-lpddr", "lpu-lpddr"))
+    assert oaken != lpu and oaken.products == lpu.products
+    cycles = {one.run([Chunk(rows, 0)], Parts.BETWEEN, 2).between for one in (oaken, lpu, lpu.products)}
+    assert len(cycles) == 1
+    times = [StepTimes(one, kv_storage("oaken"), products=ProductTimes(lpu.products)) for one in (oaken, lpu)]
+    assert times[0].cycles([(1, 511)]) < times[1].cycles([(1, 511)])
 
 
 def test_products_take_as_long_for_any_number_of_requests() -> None:
