@@ -1,7 +1,7 @@
-"""Every parameter of the NPU: default, unit, rule and source; the rules between keys; the page that lists them.
+"""Parameters of the NPU: default, unit, rule and source; the rules between keys; the page that lists them.
 
-Each leaf's metadata holds `meaning`, `unit`, `source` and its rule: `min`, `max`, `choices` or
-`power_of_two`. `check` refuses a configuration that breaks a rule, `page` writes docs/npu-parameters.md.
+Each leaf's metadata holds `meaning`, `unit`, `source` and its rule: `min`, `max`, `choices` or `power_of_two`. `check`
+refuses a configuration that breaks a rule, `page` writes docs/npu-parameters.md.
 """
 
 import re
@@ -346,7 +346,7 @@ class SchedulerConfig:
 
 @dataclass(frozen=True)
 class LimitsConfig:
-    """What one command may ask of the host that simulates it."""
+    """Limits of a command on the host that simulates it."""
 
     tiles: int = _key(1 << 19, "hardware tiles, or parts of them, of a command", "tiles", LIMITS, min=1)
     runs: int = _key(1 << 16, "runs of bytes that a COPY stores one by one", "runs", LIMITS, min=1)
@@ -438,7 +438,8 @@ class NpuConfig:
 
     @property
     def queue_limit(self) -> int:
-        """Where a submission is refused: entries of the ring (loose), of the device queue (tight)."""
+        """Return the number of entries at which a submission is refused: of the ring (loose), of the device queue
+        (tight)."""
         return self.device_queue if self.mode == "tight" else self.queue.size
 
 

@@ -35,13 +35,11 @@ def _caps(config: NpuConfig, instructions: Collection[str] | None) -> int:
 
 
 class NpuDevice:
-    """One NPU. Satisfies the device protocol: `now` is the cycle in which a call acts, its effect starts at now + 1.
+    """NPU on the bus. Satisfies the device protocol: `now` is the cycle in which a call acts, its effect starts at now
+    + 1.
 
-    | attribute | for |
-    |---|---|
-    | `registers`, `port`, `csr`, `ring` | programs, as in `host` |
-    | `counters` | reports: totals so far |
-    | `error_log` | the latest error tickets with their reasons |
+    | attribute | for | |---|---| | `registers`, `port`, `csr`, `ring` | programs, as in `host` | | `counters` |
+    reports: totals so far | | `error_log` | the latest error tickets with their reasons |
     """
 
     name = "npu"
@@ -82,7 +80,7 @@ class NpuDevice:
 
     @property
     def host(self) -> "HostSide":
-        """What programs talk to, made when one does: a program that never uses the NPU waits for none of its
+        """Part of the device that programs access, made at first use: a program without the NPU imports none of its
         modules."""
         made = self._host
         if made is None:
@@ -99,7 +97,7 @@ class NpuDevice:
 
     @property
     def used(self) -> bool:
-        """Whether there is a `host`."""
+        """Check whether a `host` was made."""
         return self._host is not None
 
     @property
@@ -134,11 +132,11 @@ class NpuDevice:
         )
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
-        """Whether such an access is legal (pure); reading and writing do not differ."""
+        """Check whether such an access is legal (pure); reading and writing do not differ."""
         return self.host.registers.accepts(offset, size)
 
     def stable(self, offset: int, size: int) -> bool:
-        """Whether a register keeps its value until the device is written or its next event is due."""
+        """Check whether a register keeps its value until the device is written or its next event is due."""
         return self.host.registers.stable(offset)
 
     def read(self, offset: int, size: int, now: int) -> int:
@@ -148,7 +146,7 @@ class NpuDevice:
         (self._host or self.host).registers.write(offset, value, now)
 
     def peek(self, offset: int, size: int, now: int) -> int | None:
-        """What a debugger sees of a register, None where there is none."""
+        """Return a register for a debugger, None where no register is."""
         registers = self.host.registers
         return registers.peek(offset, now) if registers.accepts(offset, size) else None
 
@@ -181,7 +179,7 @@ class NpuDevice:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps; memory and events are kept by themselves."""
+        """Return the state of a snapshot, without memory and events."""
         return self.host.state()
 
     def load_state(self, state: Any) -> None:

@@ -43,7 +43,7 @@ MAX_COMMANDS = 1 << 20
 
 
 class Code(StrEnum):
-    """What is wrong with a list."""
+    """Classes of faults of a list."""
 
     SCHEMA = "SCHEMA"
     TYPE = "TYPE"
@@ -57,7 +57,7 @@ class Code(StrEnum):
 
 
 class Fault(NamedTuple):
-    """One fault; its text is one line."""
+    """Fault of a list; its text is a line."""
 
     code: Code
     field: str
@@ -204,7 +204,7 @@ def _fields(
 
 
 def faults(document: Any) -> list[Fault]:
-    """Everything that is wrong with a list, before any of it runs; dependencies are named by `id`."""
+    """Return all faults of a list, before any of it runs; dependencies are named by `id`."""
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         found = document.get("schema") if isinstance(document, dict) else document
         return [Fault(Code.SCHEMA, "schema", found, f"must be {SCHEMA}")]

@@ -171,7 +171,7 @@ _LIMITS = tuple(1 << width for width in _WIDTHS.values())
 
 
 class Descriptor(NamedTuple):
-    """One command, every part by its name. All values are unsigned."""
+    """Command descriptor, every field by its name. All values are unsigned."""
 
     opcode: int = 0
     op_reserved: int = 0

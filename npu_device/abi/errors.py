@@ -27,7 +27,7 @@ class ReturnCode(IntEnum):
 
 @unique
 class TicketError(IntEnum):
-    """Why a ticket ended in state ERROR: 256..511, never equal to a ReturnCode."""
+    """Reasons of a ticket in state ERROR: 256..511, never equal to a ReturnCode."""
 
     RESET = 256
     FETCH = 257

@@ -218,7 +218,7 @@ class Extended(NamedTuple):
         return {name: 1 << code - 1 for name, code in codes if code}
 
     def leftover(self, opcode: Opcode) -> bool:
-        """Whether a byte that no word of the layout covers is not zero."""
+        """Check for a byte outside the words of the layout that is not zero."""
         words = LAYOUTS.get(opcode, ())
         return any(self.per_op[_format(words).size :])
 

@@ -11,7 +11,7 @@ DEFAULT_SLOT = 0
 
 
 class CustomEncoding(NamedTuple):
-    """One instruction: R form when funct7 is given, else I form; `fixed` are further bits that must be zero."""
+    """Encoding of a custom instruction: R form with funct7, else I form; `fixed` are further bits that must be zero."""
 
     name: str
     isa_name: str

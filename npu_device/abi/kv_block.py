@@ -47,7 +47,7 @@ class KvPolicy(IntEnum):
 
 @unique
 class OutlierCode(IntEnum):
-    """How a code tells the side of a shifted element."""
+    """Encodings of the side (low or high) of a shifted element."""
 
     MSB_CLAMP = 0
     SIGN_MAG = 1

@@ -1,4 +1,4 @@
-"""Where things are (docs/interface.md, "Memory map"): defaults of the configuration, and the boot information."""
+"""Memory map (docs/interface.md, "Memory map"): defaults of the configuration, and the boot information."""
 
 import struct
 from itertools import pairwise

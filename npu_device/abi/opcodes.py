@@ -1,4 +1,4 @@
-"""What a descriptor may ask for: opcodes, their functions, data types, barrier scopes, ticket states."""
+"""Enumerations of descriptors: opcodes, their functions, data types, barrier scopes, ticket states."""
 
 from enum import IntEnum, unique
 
@@ -154,7 +154,7 @@ class Reduce(IntEnum):
 
 @unique
 class Scope(IntEnum):
-    """Of BARRIER (function) and TBAR (imm[1:0])."""
+    """Scopes of BARRIER (function) and TBAR (imm[1:0])."""
 
     TILE = 0
     CLUSTER = 1

@@ -1,4 +1,4 @@
-"""What the driver writes down when it has recovered from something (docs/reliability.md): `npu_recoveries`."""
+"""Records of the driver's recoveries (docs/reliability.md): `npu_recoveries`."""
 
 from enum import IntEnum, unique
 
@@ -11,7 +11,7 @@ RECOVERIES = 16
 
 @unique
 class Recovery(IntEnum):
-    """What the driver found, and did."""
+    """Causes of a recovery of the driver."""
 
     DOORBELL = 1
     INTERRUPT = 2

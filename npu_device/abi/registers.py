@@ -13,7 +13,7 @@ ID_VERSION = ID_MAGIC << 16 | ABI_VERSION
 
 
 class Mode(Enum):
-    """How a register answers a write."""
+    """Access modes of a register."""
 
     RW = "RW"
     RO = "RO"

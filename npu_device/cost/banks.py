@@ -20,7 +20,7 @@ READ_PORT, WRITE_PORT = 0, 1
 
 
 class Access(NamedTuple):
-    """One phase of a step: a region is read or written `times` times; a part of it counts in proportion."""
+    """Phase of a step: a region is read or written `times` times; a part of it counts in proportion."""
 
     region: Region
     write: bool
@@ -28,7 +28,7 @@ class Access(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a step needs of one port of one bank."""
+    """Cycles of a step on a port of a bank."""
 
     bank: int
     """Through all clusters."""

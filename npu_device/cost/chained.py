@@ -1,4 +1,4 @@
-"""How long a chain of vector engines takes: closed forms of docs/chained-ve.md, which `dataflow` simulates.
+"""Cycles of a chain of vector engines: closed forms of docs/chained-ve.md, which `dataflow` simulates.
 
 T engines are one tensor engine of kind `chained_ve`. In a step each engine meets one query with one key, `lanes`
 elements per cycle. A chain reads keys for all engines at once, one channel each, and moves them from engine to engine;
@@ -22,7 +22,7 @@ def _ceil(value: int, divisor: int) -> int:
 
 
 class Work(NamedTuple):
-    """What a chain does with one operand tile, NPU cycles."""
+    """Work of a chain on an operand tile, NPU cycles."""
 
     steps: int = 0
     """Cycles in which engines meet queries with keys."""
@@ -47,12 +47,12 @@ class Work(NamedTuple):
         return Work(*(mine + its for mine, its in zip(self, other, strict=True)))
 
     def times(self, count: int) -> "Work":
-        """So many of it."""
+        """Multiply all cycles by `count`."""
         return Work(*(count * part for part in self))
 
     @property
     def lost(self) -> tuple[tuple[Cause, int], ...]:
-        """Its cycles that are not useful, by cause."""
+        """Return the cycles that are not useful, by cause."""
         causes = (
             (Cause.QUERY_LOAD, self.query_load), (Cause.KEY_WAIT, self.key_wait),
             (Cause.CHAIN_FILL, self.steps - self.useful), (Cause.TILE_RESTART, self.restart),
@@ -122,7 +122,7 @@ def pairs(queries: int, keys: int, ahead: int = 0, causal: bool = True, window: 
 
 
 def step_cycles(chain: ChainedConfig, width: int) -> int:
-    """One engine, one pair of vectors of `width` elements."""
+    """Return the cycles of an engine for a pair of vectors of `width` elements."""
     return _ceil(width, chain.lanes)
 
 
@@ -132,7 +132,7 @@ def read_cycles(chain: ChainedConfig, width: int, bits: int, vectors: int = 1) -
 
 
 def _tile(chain: ChainedConfig, steps: int, read: int) -> Work:
-    """One tile whose keys are read while the tile before it is at work."""
+    """Return the work of a tile whose keys are read during the tile before it."""
     return Work(steps, 0, max(0, read - steps), 0, chain.restart)
 
 

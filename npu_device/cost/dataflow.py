@@ -22,7 +22,7 @@ FORMS = ("plain", "none", "tile", "dataflow")
 
 
 class Tile(NamedTuple):
-    """What a chain does with one tile. Shapes: (cycles, engines)."""
+    """Schedule of a chain on a tile. Shapes: (cycles, engines)."""
 
     query: Places
     key: Places
@@ -97,7 +97,7 @@ class Engines:
             yield queries[:], keys
 
     def single(self, keys: int) -> Iterator[Row]:
-        """One query by T keys at a time, each engine with keys of its own: nothing moves."""
+        """Yield the rows of a single query by T keys at a time, each engine with keys of its own: no key moves."""
         t = self.engines
         self.most_keys = max(self.most_keys, t)
         for first in range(0, keys, t):
@@ -106,7 +106,7 @@ class Engines:
 
 
 def run(chain: Engines, queries: int, past: int = 0, form: str = "dataflow") -> Iterator[Tile]:
-    """All tiles of causal attention of `queries` queries over `past` keys and their own, one after the other.
+    """Yield the tiles of causal attention of `queries` queries over `past` keys and their own, in order.
 
     Tiles begin at the diagonal; where none is passed over, at the first key. What is missing of the last tile, and of
     the first one of the past, is filled up.

@@ -1,4 +1,4 @@
-"""How long things take: the analytic rules of docs/npu-timing.md, as pure functions of shapes and configuration.
+"""Durations: the analytic rules of docs/npu-timing.md, as pure functions of shapes and configuration.
 
 All results are integers. Durations are NPU cycles; `Timing` turns them into core cycles.
 """
@@ -79,7 +79,7 @@ def compute_cycles(operations: int, rate: Fraction, start_up: int) -> int:
 
 
 class Conversion(NamedTuple):
-    """What the engine of a DMA channel that encodes or decodes keys and values does to a transfer, core cycles
+    """Cycles of the engine of a DMA channel that encodes or decodes keys and values of a transfer, core cycles
     (docs/oaken.md, "Engines")."""
 
     lead: int = 0
@@ -91,7 +91,7 @@ class Conversion(NamedTuple):
 
     @property
     def busy(self) -> int:
-        """Its work; 0: the transfer has none for it."""
+        """Return the cycles of its work; 0: the transfer has none for it."""
         return self.lead + self.stream + self.tail
 
 
@@ -99,7 +99,7 @@ NO_CONVERSION = Conversion()
 
 
 class Cost(NamedTuple):
-    """What a step takes, core cycles."""
+    """Cost of a step, core cycles."""
 
     kind: Kind
     write: bool
@@ -257,7 +257,7 @@ class Timing:
         return Conversion(0, beside, busy - beside)
 
     def _cached(self, piece: Transfer) -> bool:
-        """Whether a transfer goes through the L2; writes do where it keeps them."""
+        """Check whether a transfer goes through the L2; writes do where the L2 is write-back."""
         l2 = self._config.l2
         return l2.enabled and piece.aligned < l2.bypass_bytes and (l2.write_back or not piece.write)
 
@@ -304,7 +304,7 @@ class Timing:
         return Cost(piece.kind, False, cycles, cycles, drain, cold, payload, 0, piece.aux, own, stalls)
 
     def _lost(self, lost: Sequence[tuple[Cause, int]]) -> Iterator[tuple[int, Cause, int]]:
-        """What an engine loses, in core cycles that add up."""
+        """Yield the losses of an engine, in core cycles that add up."""
         total = 0
         for cause, cycles in lost:
             begin = self._ratio[0] * total // self._ratio[1]

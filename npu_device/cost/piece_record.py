@@ -5,7 +5,7 @@ from pyv_native.records import items, record, records
 
 @record
 class BankAccess:
-    """What a step needs of one port of one bank."""
+    """Cycles of a step on a port of a bank."""
 
     bank: int = 0
     port: int = 0
@@ -14,7 +14,7 @@ class BankAccess:
 
 @record
 class OwnStall:
-    """What a step loses by itself, without contention."""
+    """Cycles that a step loses by itself, without contention."""
 
     bank: int = 0
     """Negative: the engine that it is on."""
@@ -24,7 +24,7 @@ class OwnStall:
 
 @record
 class Piece:
-    """What equal steps of a plan share."""
+    """Properties that equal steps of a plan share."""
 
     step_class: int = 0
     cycles: int = 0

@@ -121,7 +121,7 @@ class Plan:
 
 
 class Buffers(NamedTuple):
-    """How far a loop nest may run ahead on one engine: the dependencies that the sequencer writes into `after`.
+    """Prefetch depth of a loop nest on an engine: the dependencies that the sequencer writes into `after`.
 
     The reads of tile i wait for the computation of tile i - inputs (when it is there), the first computation of output
     o for the write of output o - outputs. `serial`: reads wait for the write of the tile before, nothing overlaps.

@@ -33,7 +33,8 @@ def classes(*columns: Column) -> tuple[Column, Column]:
 
 
 def _rank(column: Column) -> Column:
-    """How many smaller values a column has: by a table where its values lie close together, else by sorting."""
+    """Return for each value the count of smaller distinct values: by a table where values lie close together, else by
+    sorting."""
     low, high = column.min(), column.max()
     if high - low > 4 * len(column) + 1024:
         return np.unique(column, return_inverse=True)[1].astype(np.int64)
@@ -44,7 +45,7 @@ def _rank(column: Column) -> Column:
 
 
 class Bus(NamedTuple):
-    """How transfers are counted: `dma.alignment`, `dma.bus_width_bytes`, and `dma.partial_write` rmw."""
+    """Rules of counting transfers: `dma.alignment`, `dma.bus_width_bytes`, and `dma.partial_write` rmw."""
 
     alignment: int
     bus_width: int
@@ -71,7 +72,7 @@ class Slots(NamedTuple):
     """Bytes from the buffers of one lane to those of the next."""
 
     def at(self, buffer: Column) -> Column:
-        """Where buffers are; they count through the lanes."""
+        """Return the addresses of buffers, which are numbered through the lanes."""
         lane, turn = np.divmod(buffer, len(self.addresses))
         return np.array(self.addresses, np.int64)[turn] + lane * self.lane_stride
 
@@ -81,7 +82,7 @@ class Slots(NamedTuple):
         return Region(self.addresses[turn] + lane * self.lane_stride, 1, size, size)
 
     def turns(self, lane: Column) -> Column:
-        """Which buffer each move uses, given the lane of each."""
+        """Return the buffer of each move, from the lane of each."""
         buffer, copies = np.zeros(len(lane), np.int64), len(self.addresses)
         for one in np.unique(lane):
             own = np.flatnonzero(lane == one)
@@ -91,7 +92,7 @@ class Slots(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """One operand that crosses between DRAM and its slots. Columns have one row per move, in the order of tiles."""
+    """Operand that crosses between DRAM and its slots. Columns have a row per move, in the order of tiles."""
 
     role: Role
     aux: int
@@ -129,7 +130,7 @@ class Stream:
     """Read for all lanes: the tile at which each tile's part of it moves."""
 
     def pieces(self, bus: Bus) -> tuple[list[Piece], Column]:
-        """What moves, and which of it at each move."""
+        """Return the distinct transfers, and the index of that of each move."""
         phase = self.address % (self.alignment or bus.alignment)
         distinct, index = classes(self.rows, self.row_bytes, phase, self.buffer)
         made: list[Piece] = []
@@ -155,7 +156,7 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Nest:
-    """All that happens at the tiles that `lane` lists. Without `work` a tile only moves data."""
+    """Loop nest: the moves and computations at the tiles that `lane` lists. Without `work` a tile only moves data."""
 
     lane: Column
     """On which of the command's engines each tile is computed: tiles of one sum on the same."""
@@ -207,7 +208,7 @@ class _After:
         self._used = np.zeros(steps, np.int64)
 
     def add(self, steps: Column, earlier: Column) -> None:
-        """Each of `steps` waits for the one of `earlier` at the same index, unless that is NONE."""
+        """Make each of `steps` wait for the step of `earlier` at the same index, unless that is NONE."""
         there = (steps != NONE) & (earlier != NONE)
         steps, earlier = steps[there], earlier[there]
         self.rows[steps, self._used[steps]] = earlier
@@ -270,7 +271,7 @@ def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
 
 
 def _order_lane(nest: Nest, buffers: Buffers, steps: Column, tiles: Column, after: _After) -> None:
-    """What the steps of one lane's tiles wait for: an engine works as if it were the only one."""
+    """Add the dependencies of the steps of a lane's tiles: an engine works as if it were alone."""
     step = steps[tiles]
     reads = len(nest.reads)
     compute, vector = step[:, reads], step[:, reads + 1]
@@ -331,8 +332,8 @@ def _order_early(nest: Nest, index: int, step: Column, tiles: Column, after: _Af
 
 
 def _tiles_before(step: Column, whole: Column, distance: int) -> Column:
-    """For each row the step of the last row of the tile that is `distance` before its own; `whole` as in `Nest`, NONE
-    throughout: every row is a tile."""
+    """Return for each row the last step of the tile `distance` before its own; `whole` as in `Nest`, NONE throughout:
+    every row is a tile."""
     if not len(whole) or whole[0] == NONE:
         last, rank = step, np.arange(len(step))
     else:
@@ -342,5 +343,5 @@ def _tiles_before(step: Column, whole: Column, distance: int) -> Column:
 
 
 def _positions(tiles: Column, chosen: Column) -> Column:
-    """Where those of `chosen` that are among `tiles` stand there."""
+    """Return the indices of `tiles` that are in `chosen`."""
     return np.flatnonzero(np.isin(tiles, chosen))

@@ -1,4 +1,4 @@
-"""How long tensor engines of each kind take: closed forms (docs/npu-timing.md, "Engines")."""
+"""Cycles of tensor engines of each type: closed forms (docs/npu-timing.md, "Engines")."""
 
 from collections.abc import Sequence
 from fractions import Fraction

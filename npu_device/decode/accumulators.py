@@ -15,7 +15,7 @@ from pyv_native.state import WORD64, StateError, rows
 
 
 class Accumulators:
-    """Which sums the engines of one cluster hold after the commands accepted so far."""
+    """Sums that the engines of a cluster hold after the commands accepted so far."""
 
     def __init__(self, cluster: int, engines: int, size: int) -> None:
         self._base = ACCUMULATORS_BASE + cluster * engines * size
@@ -71,7 +71,7 @@ class Accumulators:
         return list(self._sums.values())
 
     def state(self, index: Callable[[AccumulatorSum], int]) -> list[list[int]]:
-        """What a snapshot keeps: the number of the sum for each output address."""
+        """Return the state of a snapshot: the index of the sum for each output address."""
         return [[address, index(one)] for address, one in self._sums.items()]
 
     def load_state(self, state: Any, sums: Sequence[AccumulatorSum]) -> None:

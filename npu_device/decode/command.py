@@ -29,7 +29,7 @@ SUM_BYTES = 4
 
 
 class Sum(NamedTuple):
-    """What a GEMM_T asks of the accumulators."""
+    """Request of a GEMM_T to the accumulators."""
 
     shape: tuple[int, int]
     """M x N."""
@@ -61,7 +61,7 @@ class AccumulatorSum:
         return np.dtype(np.int32 if self.integer else np.float32)
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         value = None if self.value is None else self.value.tobytes()
         spans = [list(span) for span in self.spans]
         return {
@@ -70,7 +70,8 @@ class AccumulatorSum:
 
     @classmethod
     def of(cls, state: Any, engines: int, size: int) -> "AccumulatorSum":
-        """From its state: one of so many engines, whose accumulators have `size` bytes each."""
+        """Restore a sum from its state, on one of `engines` engines with accumulators of `size` bytes each.
+        StateError."""
         fields = Fields(state, "engine", "shape", "integer", "spans", "value")
         m, n = fields.row("shape", (1, size), (1, size))
         spans = [(offset, count) for offset, count in fields.rows("spans", (0, size), (1, size))]
@@ -102,7 +103,7 @@ def units_by_class(config: NpuConfig) -> dict[UnitClass, tuple[int, ...]]:
 
 
 class Order(NamedTuple):
-    """What a valid descriptor asks for: one for all commands whose descriptors are equal."""
+    """Decoded order of a valid descriptor, shared by all commands whose descriptors are equal."""
 
     descriptor: Descriptor
     """Status and ticket are those of one of them."""

@@ -1,4 +1,4 @@
-"""From a descriptor to a command, or to the reason why not (docs/interface.md, "Descriptor" and "Errors").
+"""Decoder of descriptors: commands, or reasons of refusal (docs/interface.md, "Descriptor" and "Errors").
 
 Equal descriptors are unpacked and checked once.
 """
@@ -101,7 +101,7 @@ class Decoder:
         ]
 
     def decode(self, d: Descriptor, prio: int = 0, stream: int = 0) -> Command:
-        """As `command`."""
+        """Decode a descriptor, as `command` does."""
         return self.command(Request(d), prio, stream)
 
     def command(self, request: Request, prio: int, stream: int) -> Command:
@@ -128,7 +128,7 @@ class Decoder:
         return made
 
     def uses(self, data: bytes) -> Uses:
-        """What 64 bytes and the extended block that they name, as they are now, ask for. Nothing changes."""
+        """Return the operands of 64 bytes and of the extended block that they name, as it is now. Changes nothing."""
         request = self.requests.of(data)
         try:
             order = request.order or self._order(request.descriptor)
@@ -144,13 +144,13 @@ class Decoder:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def sums(self, commands: Iterable[Command]) -> list[AccumulatorSum]:
-        """All sums: those that can be added to, and those that only commands in flight refer to."""
+        """Return all sums: those that can be added to, and those that only commands in flight refer to."""
         found = [total for part in self._accumulators for total in part.sums]
         found += [command.accumulator for command in commands if command.accumulator is not None]
         return list(dict.fromkeys(found))
 
     def state(self, sums: Sequence[AccumulatorSum]) -> dict[str, Any]:
-        """What a snapshot keeps. References to sums are their numbers in `sums`."""
+        """Return the state of a snapshot. References to sums are their indices in `sums`."""
         return {
             "sums": [total.state() for total in sums],
             "accumulators": [part.state(sums.index) for part in self._accumulators],
@@ -199,7 +199,7 @@ class Decoder:
         return command
 
     def _order(self, d: Descriptor, block: bytes | None = None) -> Order:
-        """What a valid descriptor asks for; `block`: its extended block, if that is not the one in memory."""
+        """Decode a valid descriptor; `block`: its extended block, if that is not the block in memory."""
         opcode = _OPCODES.get(d.opcode)
         if opcode is None:
             raise DescriptorError(TicketError.OPCODE, f"opcode {d.opcode}: must be 0..{max(_OPCODES)}")

@@ -15,7 +15,7 @@ Check = Callable[[Descriptor], object]
 
 
 def nearest_tile(d: Descriptor, check: Check) -> str:
-    """In words: the tile that is legal when the dimension that saves most is made smaller again and again.
+    """Describe the legal tile that repeated halving of the dimension with the largest saving leads to.
 
     `check` decides, so the tile is legal in every respect, not only in the one that failed first.
     """

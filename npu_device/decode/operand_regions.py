@@ -1,4 +1,4 @@
-"""Where operands may lie: DRAM, the cluster's own scratchpad, the banks of the mask, the workspace."""
+"""Legal regions of operands: DRAM, the cluster's own scratchpad, the banks of the mask, the workspace."""
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
@@ -16,7 +16,7 @@ _INTERLEAVED = 64
 
 
 class Banks:
-    """What the bank masks of one device name."""
+    """Banks of the masks of a device."""
 
     def __init__(self, spm: SpmConfig) -> None:
         self._count = spm.banks
@@ -79,7 +79,7 @@ class OperandRegions:
         return self._sites[cluster]
 
     def in_spm(self, address: int, size: int) -> bool:
-        """Whether a byte of these is in a scratchpad."""
+        """Check whether any of the bytes is in a scratchpad."""
         for base in self._bases:  # noqa: SIM110 - called for each operand, a generator would double its cost
             if base < address + size and address < base + self._size:
                 return True

@@ -71,7 +71,7 @@ def next_burst(request: Request) -> int:
 
 
 def is_queued(request: Request) -> int:
-    """Whether all bursts of a request are in queues, or served."""
+    """Check whether all bursts of a request are in queues, or served."""
     return request.address >= request.row_end and not request.rows
 
 

@@ -70,12 +70,12 @@ class Pieces:
         self._images: dict[tuple[Work, bool], PieceImage] = {}
 
     def single(self, work: Work, dram: int) -> PieceImage:
-        """Of a plan of one step: work that moves to or from a DRAM address. Those that differ in their addresses only
-        are one."""
+        """Return the piece of a plan of a single step: work that moves to or from a DRAM address. Works that differ
+        only in their addresses share it."""
         return self.of(self.timing.located(work, dram), True)
 
     def of(self, work: Work, first: bool = False) -> PieceImage:
-        """Of work that is located. `first`: of its command on the tensor engine."""
+        """Return the piece of located work. `first`: it is its command's first on the tensor engine."""
         key = work, first
         image = self._images.get(key)
         if image is None:

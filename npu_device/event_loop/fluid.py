@@ -20,8 +20,7 @@ def begin_flow(loop: EventLoop, unit: Unit) -> None:
 
 
 def end_data(unit: Unit, data_end: int) -> None:
-    """All data of a transfer has moved in a cycle: when it ends, and by how much bank conflicts and its KV engine make
-    that later."""
+    """Set the end of a transfer whose data has moved, and the delays by bank conflicts and by its KV engine."""
     tail = unit.step.piece.tail
     end = max(data_end, unit.earliest_end)
     conflict = end - max(data_end, unit.undisturbed_end)

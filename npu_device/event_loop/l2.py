@@ -1,9 +1,9 @@
-"""What the L2 holds and DRAM does not: the bytes behind `cache`, and what the core sees (docs/npu-timing.md, "L2").
+"""Content of the L2 that DRAM lacks: the bytes of `cache`, and the core's view (docs/npu-timing.md, "L2").
 
 With `l2.coherence: none` the core reads and writes DRAM past the L2. What the NPU has written stays out of its sight
-until the lines go to DRAM, and what it writes stays out of the NPU's sight while the L2 has the lines: a read
-then gets the old bytes, and a STALE event says so. CTRL.FLUSH_L2 or Zicbom put it right. NPU commands among themselves
-always see what the others have written. Descriptors, extended blocks and status words go past the L2.
+until the lines go to DRAM, and what it writes stays out of the NPU's sight while the L2 has the lines: a read then gets
+the old bytes, and a STALE event says so. CTRL.FLUSH_L2 or Zicbom put it right. NPU commands among themselves always see
+what the others have written. Descriptors, extended blocks and status words go past the L2.
 
 With `io_coherent` there is one memory for all.
 """
@@ -105,7 +105,7 @@ class L2:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> list[Any]:
-        """What a snapshot keeps: the bytes of lines by their numbers."""
+        """Return the state of a snapshot: the bytes of lines by their numbers."""
         return [[number, bytes(content)] for number, content in self._lines.items()]
 
     def load_state(self, state: Any) -> None:

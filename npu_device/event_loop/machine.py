@@ -143,7 +143,7 @@ class Machine:
         self._begin()
 
     def reset(self) -> None:
-        """Everything idle, token buckets and rows as after power-up."""
+        """Reset all units, token buckets and DRAM rows to their power-up state."""
         self.storage.power_up()
         self._begin()
 
@@ -159,7 +159,7 @@ class Machine:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps, plain data."""
+        """Return the state of a snapshot, plain data."""
         return snapshot.state_of(self.storage)
 
     def load_state(self, state: Any, plan_of: snapshot.PlanOf) -> None:
@@ -279,7 +279,7 @@ class Machine:
 
     @property
     def idle(self) -> bool:
-        """Whether no command is here, and nothing else that `start` would look after."""
+        """Check that no command is active, and no other work for `start` is due."""
         return not self.storage.active and not self.storage.loop.rates_due
 
     def next_cycle(self) -> int | None:
@@ -289,24 +289,24 @@ class Machine:
         return None if self._next >= FOREVER else self._next
 
     def start(self, cycle: int) -> None:
-        """As `stepper.start`, with lines that were dropped."""
+        """Call `stepper.start`, and report dropped lines."""
         if not self.idle:
             self._next = self._calls[stepper.start](self.storage.arena, cycle)
             self._tell_dropped()
 
     def priority_access(self, cycle: int, address: int, size: int, write: bool = False) -> int:
-        """As `sharing.priority_access`."""
+        """Call `sharing.priority_access`."""
         self._next = UNKNOWN
         return self._calls[sharing.priority_access](self.storage.arena, cycle, address, size, int(write))
 
     def maintain(self, cycle: int, line: int, operation: int) -> None:
-        """As `cache.maintain`."""
+        """Call `cache.maintain`."""
         self._next = UNKNOWN
         self._calls[cache.maintain](self.storage.arena, cycle, line, operation)
         self._tell_dropped()
 
     def mark(self, line: int, flags: int) -> int:
-        """As `cache.mark`."""
+        """Call `cache.mark`."""
         return self._calls[cache.mark](self.storage.arena, line, flags)
 
     def slow_down(self, factor: int) -> None:

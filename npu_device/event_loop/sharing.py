@@ -192,7 +192,7 @@ def take_credits(loop: EventLoop, unit: Unit, rate: int) -> None:
 
 
 def headroom(loop: EventLoop, unit: Unit) -> int:
-    """By how much the links would let a transfer's rate rise."""
+    """Return the increase of a transfer's rate that the links allow."""
     more = loop.dma_rate - unit.rate if loop.dma_rate else FOREVER
     for i in range(len(loop.links)):
         link = loop.links[i]

@@ -50,7 +50,7 @@ _OF_LOOP = ("time", "wake", "rates_due", "rates_since")
 
 
 class CommandPlan(NamedTuple):
-    """What a command in flight brings along: a plan, or the one step of a tile command and its DRAM address."""
+    """Plan of a command in flight, or the single step of a tile command and its DRAM address."""
 
     ticket: int
     cluster: int
@@ -63,7 +63,7 @@ PlanOf = Callable[[int, tuple[int, ...]], CommandPlan]
 
 
 def state_of(storage: Storage) -> dict[str, Any]:
-    """What a snapshot keeps. All events have been emitted, and no run has just completed."""
+    """Return the state of a snapshot. All events have been emitted, and no run has just completed."""
     loop = storage.loop
     runs = []
     for run in loop.active:

@@ -1,4 +1,4 @@
-"""What the event loop knows: records of units, runs, plans, banks, DRAM channels and the L2 (`records`).
+"""State of the event loop: records of units, runs, plans, banks, DRAM channels and the L2 (`records`).
 
 Cycles are core cycles. A credit is 1/den of a byte (`cost.rates`).
 """
@@ -165,7 +165,7 @@ class Bank:
 
 @record
 class Link:
-    """What transfers share: a DRAM channel or the NoC."""
+    """Shared link of transfers: a DRAM channel or the NoC."""
 
     rate: int = 0
     """Credits per cycle; 0: no limit."""

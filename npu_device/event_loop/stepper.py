@@ -48,7 +48,7 @@ NO_UNIT = -1
 
 
 def end_steps(loop: EventLoop, t: int) -> None:
-    """Everything that ends in cycle `t`: steps on engines, transfers, commands."""
+    """End the steps on engines, transfers and commands that are due in cycle `t`."""
     loop.time = t
     loop.stepped += 1
     if loop.analytic:
@@ -126,7 +126,7 @@ def ready_at(step: Step, step_class: int) -> int:
 
 
 def usable(unit: Unit, run: Run) -> int:
-    """Whether a run may start a step on a unit now."""
+    """Check whether a run may start a step on a unit now."""
     return not unit.busy and (unit.holder is None or unit.holder is run)
 
 
@@ -272,7 +272,7 @@ def begin_step(loop: EventLoop, run: Run, step: Step, unit: Unit, t: int) -> Non
 
 
 def start(loop: EventLoop, t: int) -> int:
-    """As `start_steps`; the next cycle in which something happens."""
+    """Call `start_steps`; return the cycle of the next event."""
     start_steps(loop, t)
     return next_cycle(loop)
 
@@ -358,7 +358,8 @@ def next_event(loop: EventLoop) -> int:
 
 
 def takes_run(loop: EventLoop, unit: Unit) -> int:
-    """Whether a unit takes another run: it is free, or a DMA channel with fewer runs than outstanding transfers."""
+    """Check whether a unit takes another run: it is free, or a DMA channel with fewer runs than outstanding
+    transfers."""
     if unit.kind == DMA and loop.outstanding > 1:
         return unit.assigned < loop.outstanding
     return not unit.busy and unit.holder is None
@@ -384,7 +385,7 @@ def find_units(loop: EventLoop, kind: int, cluster: int, index: int) -> int:
 
 
 def requested_unit_free(loop: EventLoop) -> int:
-    """Whether a unit is free that a waiting command could start on."""
+    """Check for a free unit that a waiting command could start on."""
     if loop.requested:
         for unit in loop.units:
             if takes_run(loop, unit) and loop.requested >> 16 * unit.kind + unit.cluster & 1:

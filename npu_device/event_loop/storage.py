@@ -147,7 +147,7 @@ class Storage:
 
     @property
     def crowded(self) -> bool:
-        """Whether unused pieces are to be dropped."""
+        """Check whether unused pieces are to be dropped."""
         return len(self._pieces) > self._max_pieces
 
     def drop_pieces(self, used: Collection[int]) -> None:

@@ -27,7 +27,7 @@ class Phase(IntEnum):
 
 
 class Action(NamedTuple):
-    """What happens at an event: `call(cycle, argument)`."""
+    """Handler of an event: `call(cycle, argument)`."""
 
     name: str
     phase: Phase
@@ -67,7 +67,8 @@ class Timeline:
         return self._heap[0][0] if self._heap else None
 
     def horizon(self) -> int:
-        """For an action: the first cycle in which another event is due, or which `advance` was not asked for."""
+        """Return, for an action, the first cycle in which another event is due, or which `advance` was not asked
+        for."""
         after = self._until + 1
         return self._heap[0][0] if self._heap and self._heap[0][0] < after else after
 
@@ -95,12 +96,12 @@ class Timeline:
         return self.action(agenda.name, agenda.phase, agenda.run)
 
     def forget(self, agendas: "Iterable[Agenda]") -> None:
-        """These are no more. The timeline is to take on a state after this."""
+        """Remove agendas; a state is loaded into the timeline afterwards."""
         for agenda in agendas:
             del self._agendas[agenda.name], self._actions[agenda.name]
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps: the events in their order."""
+        """Return the state of a snapshot: the events in their order."""
         events = [
             [cycle, action.name, None if argument is None else list(argument)]
             for cycle, _, _, action, argument in sorted(self._heap)
@@ -132,7 +133,7 @@ class Timeline:
 
 
 class Agenda:
-    """One action that is wanted at most once per cycle however often it is asked for.
+    """Action that is planned at most once per cycle, however often it is requested.
 
     A request for an earlier cycle than the one planned comes in addition: actions must bear being called in vain.
     """

@@ -52,7 +52,7 @@ def arguments_of(engine: Sequence[str]) -> list[str]:
 
 
 class Client:
-    """One engine. ExternalEngineError says in one line what it did wrong."""
+    """Connection to an external engine. ExternalEngineError describes its faults in a line."""
 
     def __init__(self, engine: Sequence[str], hello: Hello, timeout: float) -> None:
         """NpuDeviceError where the engine cannot be started or reached."""
@@ -133,11 +133,11 @@ class Client:
 
     @property
     def saves(self) -> bool:
-        """Whether it says that it can save its state."""
+        """Check whether the engine reports that it can save its state."""
         return bool(self.offer.features >> Feature.SAVES & 1)
 
     def save(self) -> bytes:
-        """All that it holds, in a form of its own."""
+        """Return the engine's state, in a format of its own."""
         self._send(Frame.SAVE)
         return self._expect(Frame.STATE)
 

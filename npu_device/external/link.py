@@ -32,7 +32,7 @@ _OF_STEP = ("index", "lanes", "began", "at", "before", "granted", "written")
 
 
 class End(NamedTuple):
-    """When a step is over, in core cycles since its begin without those lost to banks."""
+    """End of a step, in core cycles since its begin without those lost to banks."""
 
     cycles: int
     result: int
@@ -84,7 +84,7 @@ class External:
 
     @property
     def offer(self) -> Offer:
-        """What the first engine says of itself."""
+        """Properties that the first engine reports."""
         return next(iter(self._clients.values())).offer
 
     @property
@@ -94,7 +94,7 @@ class External:
         return {"round_trips": sum(one.round_trips for one in clients), "seconds": sum(one.seconds for one in clients)}
 
     def to_json(self) -> dict[str, Any]:
-        """For results: what is outside, and what it has done."""
+        """Return the external engines and their totals, for results."""
         offer, totals = self.offer, self.totals
         return {
             "name": offer.name, "rows": offer.rows, "columns": offer.columns, "engines": len(self.units),
@@ -103,8 +103,8 @@ class External:
         }  # fmt: skip
 
     def products(self, command: Command, read: Read) -> Products | str | None:
-        """What a command multiplies, sampled as it starts, or why engines outside do not take it; None: it is for no
-        tensor engine."""
+        """Return the products of a command, sampled as it starts, or the reason why external engines do not take it;
+        None: it is for no tensor engine."""
         if command.kind is not Kind.TE:
             return None
         try:
@@ -144,7 +144,7 @@ class External:
         return products.result(command)
 
     def remembered(self, read: Read) -> Read:
-        """How a command reads that starts: what it has read can be read again when it ends."""
+        """Return the reader of a command that starts, which can repeat its reads when the command ends."""
         return read if self._own.check else Remembered(read)
 
     def reset(self) -> None:
@@ -167,8 +167,8 @@ class External:
         return next((one.offer.name for one in self._clients.values() if not one.saves), None)
 
     def state(self, running: Iterable[Command]) -> dict[str, Any]:
-        """What a snapshot keeps, of the engines too. `running`: the commands on units. ExternalEngineError where an
-        engine does not give its state."""
+        """Return the state of a snapshot, of the engines too. `running`: the commands on units. ExternalEngineError: an
+        engine does not return its state."""
         totals = self.totals
         products = []
         for command in running:
@@ -238,7 +238,7 @@ class External:
         return made
 
     def _asked(self, unit: int, call: Callable[[], Any]) -> Any:
-        """What a call gives; ExternalEngineError names the engine."""
+        """Return the result of a call; ExternalEngineError names the engine."""
         try:
             return call()
         except ExternalEngineError as error:
@@ -247,7 +247,7 @@ class External:
     # -- inside ------------------------------------------------------------------------------------------------
 
     def _guarded(self, unit: int, call: Callable[[], Any]) -> Any:
-        """What a call gives; a fault of the engine is reported, and nothing more happens on it."""
+        """Return the result of a call; a fault of the engine is reported, and ends its step."""
         try:
             return call()
         except ExternalEngineError as error:

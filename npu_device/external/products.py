@@ -1,8 +1,8 @@
-"""What an engine outside is given of a command: products of int8 matrices, and what its sums become.
+"""Products of int8 matrices for external engines, and the results of their sums.
 
-Elements go over the link as int8 codes: those of signed types as they are, those of unsigned ones less 128. Zero
-points are no part of the products; what they add to a sum is known from the rows and columns of both matrices:
-(a - za) (b - zb) = ab - zb a - za b + za zb.
+Elements go over the link as int8 codes: those of signed types as they are, those of unsigned ones less 128. Zero points
+are no part of the products; what they add to a sum is known from the rows and columns of both matrices: (a - za) (b -
+zb) = ab - zb a - za b + za zb.
 """
 
 from typing import Any, NamedTuple
@@ -72,7 +72,7 @@ class Products:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps: matrices and sums, and what has been read where it may be read again."""
+        """Return the state of a snapshot: matrices and sums, and the data read if it may be read again."""
         (groups, m, k), n = self.in0.shape, self.in1.shape[2]
         seen = self._read.seen if isinstance(self._read, Remembered) else {}
         return {
@@ -132,7 +132,7 @@ class Remembered:
 
 
 def products_of(command: Command, read: Read) -> Products:
-    """What a command multiplies. ExternalEngineError, one line, for what engines outside do not take."""
+    """Return the products of a command. ExternalEngineError, in a line, for those that external engines do not take."""
     macro = command.macro
     if command.opcode not in (Opcode.GEMM_T, Opcode.CONV2D_T) or not (macro is None or isinstance(macro, ProductMacro)):
         raise ExternalEngineError(

@@ -33,7 +33,7 @@ class Frame(IntEnum):
 
 
 class Happening(IntEnum):
-    """What an EVENT says."""
+    """Kinds of an EVENT."""
 
     BEGIN = 1
     READ = 2
@@ -55,7 +55,7 @@ class Feature(IntEnum):
 
 
 class Dataflow(IntEnum):
-    """What an engine says of itself, for the banks of the scratchpad."""
+    """Dataflow that an engine reports, for the banks of the scratchpad."""
 
     OTHER = 0
     OUTPUT_STATIONARY = 1
@@ -69,7 +69,7 @@ _EVENT = struct.Struct("<QBBHIIIII")
 
 
 class Hello(NamedTuple):
-    """From the device: who it is."""
+    """First message of the device: its identity."""
 
     core: int
     """Core cycles : NPU cycles is `core` : `npu`."""
@@ -124,7 +124,7 @@ class Start(NamedTuple):
 
 
 class Event(NamedTuple):
-    """Something that the engine does, in cycles since START.
+    """Event of the engine, in cycles since START.
 
     READ: `size` bytes of operand `operand`. WRITE: `rows` x `columns` elements of the result from (`row`, `column`) on.
     DONE: the step is over, its result is in the scratchpad `size` cycles later.
@@ -149,7 +149,7 @@ class Event(NamedTuple):
 
 
 def name_of(kind: type[IntEnum], value: int) -> str:
-    """For messages."""
+    """Return the name of a value for messages."""
     return next((one.name for one in kind if one == value), f"number {value}")
 
 

@@ -1,4 +1,4 @@
-"""What runs on an engine outside, and what engines have done so far."""
+"""Steps on external engines, and totals of the engines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from npu_device.external.products import Job, Products
 
 @dataclass
 class Step:
-    """What runs on an engine."""
+    """Step on an external engine."""
 
     command: Command
     products: Products
@@ -37,7 +37,7 @@ class Step:
 
 @dataclass
 class Totals:
-    """What engines outside have done."""
+    """Totals of external engines."""
 
     steps: int = 0
     cycles: int = 0

@@ -84,7 +84,7 @@ class Acceptance:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         sums = self.decoder.sums(self.execution.in_flight())
         return {"decoder": self.decoder.state(sums), "execution": self.execution.state(sums)}
 

@@ -136,7 +136,7 @@ class CommandPort:
 
     @staticmethod
     def tbar_legal(immediate: int) -> bool:
-        """Whether TBAR takes these 12 bits: a scope, and in tile scope a stream."""
+        """Check whether TBAR takes these 12 bits: a scope, and in tile scope a stream."""
         scope = immediate & 3
         others = immediate & 0xFFF & ~3
         if scope == Scope.TILE:
@@ -178,7 +178,7 @@ class CommandPort:
                 del self._deadlines[key]
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         return {
             "stalled": self._stalled,
             "deadlines": [[*key, cycle] for key, cycle in self._deadlines.items()],

@@ -71,7 +71,7 @@ class FrontEnd:
         queue.on_room = self.request_fetch
 
     def request_fetch(self, cycle: int) -> None:
-        """Something that may let a fetch from the ring begin has changed."""
+        """Plan a fetch from the ring, after a change that may permit it."""
         if self._ring.waiting and self.enabled:
             self._fetch.request(cycle)
 
@@ -114,7 +114,7 @@ class FrontEnd:
         return list(self._promised)
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps in addition to the events to come."""
+        """Return the state of a snapshot, without the pending events."""
         return {
             "enabled": self.enabled,
             "accepted": self.accepted,
@@ -142,7 +142,7 @@ class FrontEnd:
             self._queue.reserve()
 
     def _check_pipeline(self, accepts: list[Taken]) -> None:
-        """Each descriptor on its way has been fetched, or will be before it is accepted."""
+        """Check that each descriptor on its way has been fetched, or will be before it is accepted. StateError."""
         flight = self._behind().execution.in_flight() if accepts else []
         last = flight[-1].number if flight else 0
         fetched = dict(self._fetches)

@@ -1,4 +1,4 @@
-"""What programs talk to: registers, ring, custom instructions and CSRs, and the queue behind them.
+"""Host side of a device: registers, ring, custom instructions and CSRs, and the queue behind them.
 
 A device makes it when it is first used (`npu_device.device`).
 """
@@ -39,15 +39,11 @@ _POLICY_MASK = (1 << _POLICY.width) - 1 << _POLICY.low
 
 
 class HostSide:
-    """Of one device.
+    """Host side of a device.
 
-    | attribute | for |
-    |---|---|
-    | `registers` | the window on the bus |
-    | `port` | the custom instructions |
-    | `csr` | the custom CSRs |
-    | `ring` | base, size, head and tail of the descriptor ring |
-    | `timeline` | what is to happen in the device |
+    | attribute | for | |---|---| | `registers` | the window on the bus | | `port` | the custom instructions | | `csr` |
+    the custom CSRs | | `ring` | base, size, head and tail of the descriptor ring | | `timeline` | what is to happen in
+    the device |
     """
 
     def __init__(
@@ -93,7 +89,7 @@ class HostSide:
         self._injector: Injector | None = None
 
     def _behind(self) -> "Acceptance":
-        """What is behind the front end, made when it is first needed: a program that submits nothing waits for neither
+        """Return the acceptance after the front end, made at first use: a program that submits nothing imports neither
         its modules nor NumPy."""
         made = self._acceptance
         if made is None:
@@ -122,7 +118,7 @@ class HostSide:
 
     @property
     def _always(self) -> bool:
-        """Whether others know what is behind the front end from the start: the core its L2, the link its engines."""
+        """Check whether the acceptance is made at the start: the core has an L2, or the link has engines."""
         return self._config.l2.enabled or self._external is not None
 
     @property
@@ -146,7 +142,7 @@ class HostSide:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps; memory and events are kept by themselves."""
+        """Return the state of a snapshot, without memory and events."""
         if self._always:
             self._behind()
         return {

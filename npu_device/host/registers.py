@@ -87,7 +87,7 @@ class RegisterFile:
     # -- access ------------------------------------------------------------------------------------------------
 
     def accepts(self, offset: int, size: int) -> bool:
-        """Whether a register of this width is there."""
+        """Check for a register of this width at the offset."""
         return size == WORD and (offset in _BY_OFFSET or offset in self._counts or offset - WORD in self._counts)
 
     def read(self, offset: int, now: int) -> int:
@@ -105,14 +105,14 @@ class RegisterFile:
         return value
 
     def stable(self, offset: int) -> bool:
-        """Whether a register, where there is one, shows the same at each read and a read after another has no effect.
+        """Check whether a register reads the same each time, and a repeated read has no effect.
 
         Counts of cycles do not, nor the HI half of a counter, which a read of the LO half changes.
         """
         return offset - WORD not in self._counts and offset not in self._running
 
     def peek(self, offset: int, now: int) -> int:
-        """What is in a register in cycle `now`, without side effects: nothing is latched or recorded."""
+        """Return a register in cycle `now`, without side effects: no value is latched or recorded."""
         if offset in self._counts:
             return self._counts[offset](now) & MASK32
         if offset - WORD in self._counts:
@@ -132,7 +132,7 @@ class RegisterFile:
             self.trace(offset, Refusal.IGNORED_WRITE, now)
 
     def read_named(self, name: str, now: int) -> int:
-        """By the register's name."""
+        """Read a register by its name."""
         return self.read(_OFFSET[name], now)
 
     def write_named(self, name: str, value: int, now: int) -> None:
@@ -160,7 +160,7 @@ class RegisterFile:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         return {
             "selected": self._selected,
             "latched": [list(item) for item in self._latched.items()],

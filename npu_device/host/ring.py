@@ -10,7 +10,7 @@ MIN_SIZE, MAX_SIZE = 2, 65536
 
 
 class Ring:
-    """Where the ring lies and how far host and device are."""
+    """Descriptor ring: its address, and the indices of host and device."""
 
     def __init__(self, size: int) -> None:
         self.base = 0
@@ -35,7 +35,7 @@ class Ring:
 
     @property
     def waiting(self) -> bool:
-        """Whether a descriptor is there whose fetch has not begun."""
+        """Check for a descriptor whose fetch has not begun."""
         return self.next != self.tail
 
     def doorbell(self, tail: int) -> int | None:
@@ -91,7 +91,7 @@ class Ring:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         return {name: getattr(self, name) for name in _KEPT}
 
     def load_state(self, state: Any) -> None:

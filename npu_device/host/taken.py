@@ -28,7 +28,7 @@ class Taken(NamedTuple):
 
     @classmethod
     def of(cls, state: Any) -> "Taken":
-        """From the list of its fields."""
+        """Restore it from the list of its fields. StateError."""
         with inside("argument"):
             address, slot, began, number, ticket, content, prio, stream = listed(state, len(cls._fields))
             row([address, slot, began, number], (0, WORD64), (0, WORD32), (0, LATEST), (1, LATEST))

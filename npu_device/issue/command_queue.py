@@ -55,7 +55,7 @@ class CommandQueue:
             self.on_room(room)
 
     def reset(self) -> None:
-        """Nothing waits."""
+        """Empty the queue."""
         self.depth = self._reserved = 0
         self._wanted = False
 

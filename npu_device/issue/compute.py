@@ -1,4 +1,4 @@
-"""What each command computes: numpy on the bytes of its operands, the same at every level of timing."""
+"""Computation of each command: numpy on the bytes of its operands, the same at every level of timing."""
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.decode.command import Command

@@ -106,7 +106,7 @@ class Engines:
         machine.start(cycle)
 
     def _planned(self, macro: Macro, lanes: int) -> Encoded:
-        """What a command does on so many units."""
+        """Return the encoded plan of a command on `lanes` units."""
         made, accesses = self._plans.of(macro, self._setting, lanes), macro.kv_accesses
         if not accesses:
             return made
@@ -115,7 +115,7 @@ class Engines:
 
     @property
     def mmu(self) -> "Mmu":
-        """Of encoded keys and values, which most runs do not have."""
+        """MMU of encoded keys and values, which most runs do not have."""
         if self._mmu is None:
             from npu_device.issue.mmu import Mmu
 
@@ -196,7 +196,7 @@ class Engines:
         return () if place is None else self._units[place]
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps. References to commands are their numbers."""
+        """Return the state of a snapshot. References to commands are their numbers."""
         loop = self.machine.storage.loop
         return {
             "requested": loop.requested,
@@ -243,7 +243,7 @@ class Engines:
                 self._external.load_state(fields["external"], running, read)
 
     def _plan_of(self, command: Command, units: tuple[int, ...]) -> CommandPlan:
-        """What a command in flight does on these units."""
+        """Return the plan of a command in flight on these units. StateError: they are not its units."""
         macro = command.macro
         allowed = self.units(command.unit_class)
         ticket, cluster = command.ticket, command.descriptor.cluster
@@ -266,6 +266,6 @@ class Engines:
 
 
 def _tensor_steps(plan: Plan) -> Column:
-    """How many steps on tensor engines stand before each step of a plan."""
+    """Return for each step of a plan the count of steps on tensor engines before it."""
     tensor = np.array([isinstance(piece, Compute) and piece.kind is Kind.TE for piece in plan.pieces], bool)
     return np.cumsum(tensor[plan.piece]) - 1

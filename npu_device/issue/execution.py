@@ -1,4 +1,4 @@
-"""From acceptance to completion: hazards and barriers, start, end, retirement in the order of each stream."""
+"""Execution from acceptance to completion: hazards and barriers, start, end, retirement in the order of each stream."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Execution:
-    """Everything behind the front end."""
+    """Pipeline after the front end."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Execution:
             self.injector.accepted(cycle, command, self._queue.depth)
 
     def _core_worked(self, cycle: int, command: Command) -> None:
-        """What a CORE command says of the work behind it: the cycle of its begin, and how many it took."""
+        """Emit the work of the core that a CORE command reports: the cycle of its begin, and its cycles."""
         began, took = command.descriptor.tile_m, command.descriptor.tile_n
         since = cycle - began & WORD32
         if took and took <= since <= cycle:
@@ -108,7 +108,7 @@ class Execution:
             self._release.request(cycle)
 
     def request_start(self, cycle: int) -> None:
-        """Something that may let a command start has changed."""
+        """Plan the start of commands, after a change that may permit it."""
         self._start.request(cycle)
 
     def in_flight(self) -> list[Command]:
@@ -134,7 +134,7 @@ class Execution:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self, sums: Sequence[AccumulatorSum]) -> dict[str, Any]:
-        """What a snapshot keeps. `sums`: what commands refer to by number."""
+        """Return the state of a snapshot. `sums`: sums to which commands refer by index."""
         station = self.station
         domains = station.domains()
         commands = [
@@ -221,7 +221,7 @@ class Execution:
 
     @property
     def _sampled(self) -> bool:
-        """Whether this class takes part in the start and end of each command with operands."""
+        """Check whether this class takes part in the start and end of each command with operands."""
         return (
             self._values or self.injector is not None or self._external is not None
             or (self.l2 is not None and self.l2.on_use is not None)

@@ -134,7 +134,7 @@ def _load_failure(command: Command, failure: list[Any], stage: int) -> None:
 
 
 def _load_results(command: Command, fields: Fields, stage: int, memory: Memory, values: bool) -> Writes | None:
-    """What it will write, once it has started; what it will hold."""
+    """Restore the results that a started command will write or hold. StateError."""
     computed = values and stage == RUNNING
     if fields["writes"] is None:
         if computed:

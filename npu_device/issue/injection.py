@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 class Injector:
-    """What is asked at each point. This one changes nothing: faults override what they change.
+    """Hooks of fault injection. This class changes nothing: faults override the hooks of their changes.
 
     Cycles are those from whose start the change holds.
     """
@@ -17,11 +17,11 @@ class Injector:
         return level
 
     def doorbell(self, cycle: int, tail: int) -> bool:
-        """Whether a doorbell arrives at the ring."""
+        """Check whether a doorbell arrives at the ring."""
         return True
 
     def submission(self, cycle: int, address: int) -> bool:
-        """Whether an ENQCMD_T arrives at the command port; else the core is told that the queue is full."""
+        """Check whether an ENQCMD_T arrives at the command port; else it returns "queue full" to the core."""
         return True
 
     def head(self, head: int, size: int) -> int:
@@ -39,9 +39,9 @@ class Injector:
         """A command is about to start on a unit, with its result computed: it may be changed, or fail."""
 
     def takes(self, cycle: int, command: "Command") -> bool:
-        """Whether the unit of a command that starts is stuck: the injector resumes the command, or never does."""
+        """Check whether the unit of a command that starts is stuck: the injector resumes the command, or never does."""
         return False
 
     def writes_status(self, cycle: int, ticket: int) -> bool:
-        """Whether a status word that was asked for is written."""
+        """Check whether a requested status word is written."""
         return True

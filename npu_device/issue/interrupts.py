@@ -49,7 +49,7 @@ class Interrupts:
         self._change(cycle, 0, 0)
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         return {"status": self.status, "mask": self.mask, "line": self._line}
 
     def load_state(self, state: Any) -> None:

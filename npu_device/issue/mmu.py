@@ -47,7 +47,7 @@ class Mmu:
         self.reset()
 
     def reset(self) -> None:
-        """All pages are free."""
+        """Free all pages."""
         self._tables: tuple[dict[int, array[int]], ...] = tuple({} for _ in TABLES)
         """Virtual address of the first byte of a stream -> numbers of pages of DRAM, in the order of the stream. A long
         run has a million streams: 8 bytes a page, and no objects."""
@@ -159,7 +159,7 @@ class Mmu:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         rows = sorted(
             [start, at, pages.tolist()] for at, one in enumerate(self._tables) for start, pages in one.items()
         )

@@ -37,7 +37,7 @@ _IN_OPERATION = {
 
 
 class Place(NamedTuple):
-    """Where a command's operands lie in DRAM: groups of operands that share memory."""
+    """Location of a command's operands in DRAM: groups of operands that share memory."""
 
     key: Hashable
     """All that its plan depends on."""
@@ -68,7 +68,7 @@ class Plans:
         """Plans that were made, not found."""
 
     def fit(self, config: NpuConfig) -> bool:
-        """Whether commands have the same plans on a device with this configuration."""
+        """Check whether commands have the same plans on a device with this configuration."""
         return self._config == _timed(config)
 
     def of(self, macro: Macro, setting: Setting, lanes: int) -> Encoded:
@@ -95,7 +95,8 @@ def _timed(config: NpuConfig) -> NpuConfig:
 
 
 def placed(macro: Macro, lanes: int, unit: int) -> Place:
-    """Where a command lies. `unit`: bytes of DRAM after which neither its accesses nor its channels differ."""
+    """Return the location of a command. `unit`: bytes of DRAM after which neither its accesses nor its channels
+    differ."""
     d, block, site = macro.d, macro.block, macro.site
     own = bytearray(block.per_op)
     for at in _IN_OPERATION.get(d.opcode, ()):

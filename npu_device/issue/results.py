@@ -43,7 +43,7 @@ class Results:
         self._parked[number] = writes
 
     def parked(self, number: int) -> tuple[tuple[Region, Bytes], ...] | None:
-        """What is parked of a command, None where nothing is."""
+        """Return the parked writes of a command, or None."""
         return self._parked.get(number)
 
     def publish(self, number: int) -> None:

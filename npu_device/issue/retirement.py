@@ -22,7 +22,7 @@ MODULUS = 1 << 31
 
 
 class Tickets:
-    """All tickets in flight, and the last `history` that completed."""
+    """Tickets in flight, and the last `history` that completed."""
 
     def __init__(self, history: int) -> None:
         self.taken = 0
@@ -75,7 +75,7 @@ class Tickets:
         return self._ended.get(ticket)
 
     def status(self, ticket: int) -> int:
-        """As in TICKET_STATUS: state in [7:0], error code from bit 8."""
+        """Return TICKET_STATUS: state in [7:0], error code from bit 8."""
         if ticket in self.in_flight:
             command = self.in_flight[ticket]
             return TicketState.QUEUED if command is None or self.waits(command) else TicketState.RUNNING
@@ -87,7 +87,7 @@ class Tickets:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps; which tickets are in flight follows from the commands."""
+        """Return the state of a snapshot; the tickets in flight follow from the commands."""
         ended = [list(entry) for entry in self._ended]
         return {"taken": self.taken, "completed": self.completed, "ended": ended}
 
@@ -111,7 +111,7 @@ LOG_SIZE = 1024
 
 
 class ErrorEntry(NamedTuple):
-    """One line of the error log."""
+    """Line of the error log."""
 
     cycle: int
     ticket: int
@@ -177,7 +177,7 @@ class Completion:
         self._interrupts.set(cycle, Irq.ERROR)
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
+        """Return the state of a snapshot."""
         log = [
             [entry.cycle, entry.ticket, int(entry.code), entry.number, int(entry.opcode), entry.reason]
             for entry in self.log

@@ -54,7 +54,7 @@ class Station:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing is in flight. The machine was reset."""
+        """Empty the station. The machine was reset before."""
         self.buffer = self._machine.issue
         self._commands: dict[int, Command] = {}
         """Commands by the offset of their entries, oldest first."""
@@ -213,7 +213,7 @@ class Station:
         view.unit, view.failure = command.unit, 0 if command.failure is None else command.failure.code
 
     def load_ends(self, restored: Iterable[tuple[Command, EntryState]]) -> None:
-        """All commands were restored: which hazards are over, and since when."""
+        """Restore which hazards are over, and since when; all commands have been restored before. StateError."""
         if any(not epoch.in_flight for epochs in self.domains() for epoch in epochs[:-1]):
             raise StateError("an epoch that is over holds later ones back")
         pairs = list(restored)
@@ -226,16 +226,16 @@ class Station:
             view.accepted, view.hazards_clear, view.barriers_clear = state[1:4]
 
     def blocked(self, command: Command) -> bool:
-        """Whether hazards or barriers keep a command from starting."""
+        """Check whether hazards or barriers prevent a command from starting."""
         entry = self.entry(command)
         return bool(entry.hazards or entry.barriers_pending)
 
     def startable(self, command: Command) -> bool:
-        """Whether a command waits, and only for the scheduler."""
+        """Check whether a command waits for the scheduler only."""
         return self.entry(command).stage == WAITING and not self.blocked(command)
 
     def is_oldest(self, command: Command) -> bool:
-        """Whether a command is the oldest of its stream."""
+        """Check whether a command is the oldest of its stream."""
         oldest: bool = self.buffer.issue.streams[command.stream].first.number == command.number
         return oldest
 

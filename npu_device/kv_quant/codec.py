@@ -213,7 +213,7 @@ class KvCodec(ABC):
 
     @property
     def offline(self) -> bool:
-        """Whether its parameters need samples."""
+        """Check whether its parameters need samples."""
         return self.has_thresholds or bool(self.table_bytes(1, 2))
 
     def make_table(self, samples: Sequence[Floats], head_dim: int, rotary: Rotary = NO_POSITIONS) -> bytes:

@@ -43,12 +43,12 @@ class KvMethod:
 
     @property
     def encoded(self) -> bool:
-        """Whether elements are encoded, so that tokens have virtual addresses and take pages of DRAM."""
+        """Check whether elements are encoded, so that tokens have virtual addresses and take pages of DRAM."""
         return self.codecs is not None
 
     @property
     def scaled(self) -> bool:
-        """Whether elements are integers, with a scale for each head and token."""
+        """Check whether elements are integers, with a scale for each head and token."""
         return self.codecs is None and self.element is not DataType.FP16 and self.element not in FLOAT8
 
     @property
@@ -113,7 +113,7 @@ class KvMethod:
         return sum(stream.rows * stream.size * stream.ring for cache in caches for stream in cache.streams.values())
 
     def _runs(self, heads: int, head_dim: int) -> Iterator[list[tuple[Stream, int]]]:
-        """Each stream of keys, then of values, of an encoded method with the bytes of a token."""
+        """Yield each stream of keys, then of values, of an encoded method with the bytes of a token."""
         for encoded in self.caches(heads, 1, head_dim):
             runs = []
             for stream in encoded.streams.values():

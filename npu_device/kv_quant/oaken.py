@@ -46,7 +46,7 @@ def check_code(code: str) -> None:
 
 
 class _Scale(NamedTuple):
-    """Of one group of each token, fp32 values that fp16 holds."""
+    """Scale of a group of each token, fp32 values that fp16 holds."""
 
     low: Floats
     step: Floats
@@ -83,7 +83,7 @@ def _sided(scale: _Scale, has_low: NDArray[np.bool_], has_high: NDArray[np.bool_
 
 
 def _regions(x: Floats, t: Thresholds) -> Bytes:
-    """Where each element lies: 0 outer low, 1 middle low, 2 inner, 3 middle high, 4 outer high."""
+    """Classify each element: 0 outer low, 1 middle low, 2 inner, 3 middle high, 4 outer high."""
     above_outer = np.greater_equal if t.outer_low == t.outer_high else np.greater
     one_low = t.outer_low == t.inner_high < t.outer_high  # what is equal to the three is outer
     above_inner = np.greater_equal if t.inner_low == t.inner_high and not one_low else np.greater

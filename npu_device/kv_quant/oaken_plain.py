@@ -35,7 +35,7 @@ def group_of(x: np.float32, t: Thresholds) -> tuple[int, bool]:
 
 
 def shift_of(group: int, high: bool, t: Thresholds) -> np.float32:
-    """What is subtracted from an element."""
+    """Return the shift that is subtracted from an element."""
     if group == OUTER:
         return F(t.outer_high if high else t.outer_low)
     if group == MIDDLE:
@@ -139,7 +139,7 @@ def decode_token(
 
 
 def encode(x: Sequence[Sequence[float]], t: Thresholds, code: str = MSB_CLAMP) -> Encoded:
-    """As the fast form, token by token."""
+    """Encode as the fast form does, token by token."""
     rows = [encode_token(token, t, code) for token in x]
     parts = [np.frombuffer(b"".join(column), np.uint8) for column in zip(*rows, strict=True)]
     dense, counts, sparse, meta = parts

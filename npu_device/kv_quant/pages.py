@@ -28,7 +28,7 @@ class Pages(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of all pages."""
+        """Bytes of all pages."""
         return (self.dense + self.sparse + self.meta) * self.page_bytes
 
     @property

@@ -80,7 +80,7 @@ class EncodedCache:
 
     @property
     def region(self) -> Region:
-        """All of it."""
+        """Region of the whole cache."""
         return make_region(self.base, 1, self.size)
 
     def pitch(self, stream: Stream) -> int:
@@ -285,7 +285,7 @@ class Sizes(NamedTuple):
 
     @property
     def digest(self) -> bytes:
-        """Of all of them: equal ones have the same."""
+        """Return a digest of all sizes: equal ones have the same."""
         return blake2b(np.ascontiguousarray(self.ends).tobytes(), digest_size=16).digest()
 
     def between(

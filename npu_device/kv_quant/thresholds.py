@@ -20,8 +20,8 @@ SIDES = ("key", "value")
 
 
 class Thresholds(NamedTuple):
-    """Of one layer's keys or values, fp16: x <= outer_low or x >= outer_high is outer, inner_low < x < inner_high is
-    inner, the rest is middle."""
+    """Thresholds of a layer's keys or values, fp16: x <= outer_low or x >= outer_high is outer, inner_low < x <
+    inner_high is inner, the rest is middle."""
 
     outer_low: float
     inner_low: float
@@ -42,7 +42,7 @@ class Thresholds(NamedTuple):
 
 
 class LayerThresholds(NamedTuple):
-    """Of one layer."""
+    """Thresholds of a layer."""
 
     key: Thresholds
     value: Thresholds
@@ -102,7 +102,7 @@ class Profiler:
         return made
 
     def thresholds(self) -> list[LayerThresholds]:
-        """Of each layer."""
+        """Return the thresholds of each layer."""
         return from_document(self.document(), "profile")
 
 
@@ -138,7 +138,7 @@ def _side(part: Any, where: str) -> list[Thresholds]:
 
 
 def parse(text: str, where: str) -> list[LayerThresholds]:
-    """Of the text of a file. NpuDeviceError where it is none."""
+    """Parse the text of a file. NpuDeviceError: it has no thresholds."""
     try:
         document = json.loads(text, parse_int=float)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""From a command list (`abi.cmdq`) to descriptors, and its run (docs/model-flow.md, "CMDQ")."""
+"""Command lists (`abi.cmdq`): their descriptors and their run (docs/model-flow.md, "CMDQ")."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ class ListError(NpuDeviceError):
 
 
 class ListRun(NamedTuple):
-    """What came of a list."""
+    """Result of a list."""
 
     cycles: int
     """Cycle of the last completion."""
@@ -336,7 +336,7 @@ def _in_scratchpad(region: Region) -> bool:
 
 
 def _spans(region: Region, config: NpuConfig) -> bool:
-    """Whether a region of the scratchpad lies in several banks."""
+    """Check whether a region of the scratchpad lies in several banks."""
     size = config.spm.size // config.spm.banks
     return (region.address - SPM_BASE) // size != (region.end - 1 - SPM_BASE) // size
 
@@ -401,7 +401,7 @@ def _unordered(commands: Sequence[Mapping[str, Any]], owner: Sequence[int], deco
 
 
 def _reaches(earlier: Mapping[int, Iterable[int]], first: int, last: int) -> bool:
-    """Whether hazards put `last` behind `first`, directly or through others."""
+    """Check whether hazards order `last` after `first`, directly or through others."""
     todo, seen = [last], {last}
     while todo:
         for before in earlier[todo.pop()]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Path(NamedTuple):
-    """What a list of commands would take."""
+    """Estimated execution of a list of commands."""
 
     cycles: int
     """Cycle of the last completion."""
@@ -56,7 +56,7 @@ class _Domain:
 
 
 class CriticalPath:
-    """Of lists of commands on a device."""
+    """Critical path of lists of commands on a device."""
 
     def __init__(self, config: NpuConfig, memory: Memory) -> None:
         """`memory`: what commands read when they start."""
@@ -118,7 +118,7 @@ class CriticalPath:
 
     @property
     def mmu(self) -> "Mmu":
-        """Of encoded keys and values, which most lists do not have."""
+        """MMU of encoded keys and values, which most lists do not have."""
         if self._mmu is None:
             self._mmu = Mmu(self._config)
         return self._mmu

@@ -1,8 +1,8 @@
-"""Why a run took as long as it did: lower bounds, and for every cycle of the makespan the one cause that blocked there.
+"""Explanation of a makespan: lower bounds, and for every one of its cycles the cause that blocked there.
 
 The walk begins at the last completion and goes back along the predecessor that ended last and so let the next step
-begin. What it passes covers the makespan without gap or overlap: the causes add up to it exactly (docs/npu-timing.md,
-"Explanation"). Everything is read from the event stream.
+begin. Its steps and gaps cover the makespan without gap or overlap: the causes add up to it exactly
+(docs/npu-timing.md, "Explanation"). Everything is read from the event stream.
 """
 
 from bisect import bisect_left
@@ -24,7 +24,7 @@ from npu_device.trace.spans import SPAN, UNFINISHED, Integers
 
 
 class Blocker(StrEnum):
-    """What a cycle of the critical chain was spent on."""
+    """Stall causes of cycles of the critical chain."""
 
     COMPUTE = "compute"
     """Tensor engine at work."""
@@ -69,7 +69,7 @@ class Blocker(StrEnum):
 
 
 class Explanation(NamedTuple):
-    """All in core cycles."""
+    """Explanation of a run, in core cycles."""
 
     makespan: int
     """From cycle 0 to the last completion."""
@@ -105,7 +105,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 class Way(Enum):
-    """How the data of a transfer moves."""
+    """Paths of the data of a transfer."""
 
     DRAM = 0
     L2 = 1
@@ -262,7 +262,7 @@ class _Walk:
             self._charge(ticket, blocker, cycles)
 
     def _gap(self, at: int, low: int, ticket: int, cycles: int) -> Iterator[tuple[Blocker, int]]:
-        """Why nothing of the chain ran in so many cycles between `low` and `at`."""
+        """Yield the causes of `cycles` cycles between `low` and `at` in which the chain did not run."""
         for step in self._ending[low] if low else ():
             if step.write:  # its bytes have been sent, the memory has them after its latency
                 for blocker, latency in (*self._latencies(step), (Blocker.DRAM_LATENCY, self._row)):
@@ -273,7 +273,7 @@ class _Walk:
         yield self._reason(at, low, ticket), cycles
 
     def _reason(self, at: int, low: int, ticket: int) -> Blocker:
-        """Why nothing of the chain ran between `low` and `at`, beside the latency of writes."""
+        """Return the cause of a gap of the chain between `low` and `at`, without the latency of writes."""
         if bisect_left(self._faults, low) < bisect_left(self._faults, at):
             return Blocker.FAULT
         if self._accepted.get(ticket, 0) == at or not low:
@@ -389,7 +389,7 @@ class _Sums:
         self._sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(size[order])])
 
     def until(self, cycle: int) -> int:
-        """Those before it."""
+        """Return the sum of cycles before a cycle."""
         return int(self._sums[np.searchsorted(self._cycles, cycle)])
 
 

@@ -1,4 +1,4 @@
-"""Which engines commands held, and what engines would have saved that came free after a command began."""
+"""Engines that commands occupied, and the savings by engines that became free after a command began."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ class Held:
             self._spans[unit] = [begin for begin, _ in rows], [end for _, end in rows]
 
     def lost(self, unit: int, ticket: int, begin: int, end: int, cycles: int) -> int:
-        """Of `cycles` of a step of a command on one of its engines, what free engines would have saved."""
+        """Return the part of `cycles` of a step on an engine of its command that free engines would have saved."""
         own = self._own.get(ticket, ())
         wanted = self._engines[ticket][1] - len(own) if unit in own else 0
         if wanted <= 0:
@@ -52,7 +52,7 @@ class Held:
         return cycles * free // (len(own) + free)
 
     def _free(self, unit: int, begin: int, end: int) -> bool:
-        """Whether no command holds an engine within some cycles."""
+        """Check that no command occupies an engine within some cycles."""
         begins, ends = self._spans.get(unit, ((), ()))
         index = bisect_right(begins, end - 1) - 1
         return index < 0 or ends[index] <= begin

@@ -26,7 +26,7 @@ _DESCRIPTOR = DRAM_BASE
 
 
 class Listed(NamedTuple):
-    """One command of a list."""
+    """Command of a list."""
 
     descriptor: Descriptor
     at: int = 0
@@ -38,7 +38,7 @@ class Listed(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What came of a list."""
+    """Result of a list, with its device."""
 
     device: NpuDevice
     memory: Memory

@@ -57,7 +57,7 @@ def bytes_of_columns(columns: "NDArray[np.int64]", qbits: int) -> "NDArray[np.in
 
 
 def offset_bytes(elements: int, qbits: int) -> int:
-    """Where the element behind so many begins, which must be at a byte."""
+    """Return the byte offset of the element after `elements` others. BitWidthError: it does not begin at a byte."""
     bits = bits_total(elements, qbits)
     if bits % 8:
         raise BitWidthError("E_PACK", "offset", elements, f"{elements} x {qbits} bits do not end at a byte")

@@ -1,4 +1,4 @@
-"""Where keys and values lie in DRAM: caches of [B, H, T_max, D] (docs/bit-widths.md, R11, R15, R16, R20).
+"""Layout of keys and values in DRAM: caches of [B, H, T_max, D] (docs/bit-widths.md, R11, R15, R16, R20).
 
 Pure functions of shapes; the device, the toolchain and reports use the same ones.
 """
@@ -44,7 +44,7 @@ class KvCache:
         return bytes_total(self.head_dim, self.bits[head])
 
     def address(self, head: int, token: int, batch: int = 0) -> int:
-        """Of the row of a token. NpuDeviceError beyond the cache."""
+        """Return the address of the row of a token. NpuDeviceError beyond the cache."""
         for name, value, limit in (("head", head, self.heads), ("token", token, self.t_max), ("b", batch, self.batch)):
             if not 0 <= value < limit:
                 raise NpuDeviceError(f"KV cache {name} {value}: must be below {limit}")
@@ -53,18 +53,17 @@ class KvCache:
 
     @property
     def token_bytes(self) -> int:
-        """Of a token of one request, all heads."""
+        """Bytes of a token of a request, all heads."""
         return sum(self.row_bytes(head) for head in range(self.heads))
 
     @property
     def bytes_alloc(self) -> int:
-        """For T_max tokens."""
+        """Bytes of T_max tokens of all requests."""
         return self.batch * self.t_max * self.token_bytes
 
 
 def valid_elements(kind: str, elements: int, head_dim: int, tokens: int | None = None) -> bool:
-    """Whether a transfer of so many elements can be (R20): D to store, c x D with 1 <= c <= T to load; T may not be
-    known."""
+    """Check the element count of a transfer (R20): D to store, c x D with 1 <= c <= T to load; T may be unknown."""
     if kind == "store":
         return elements == head_dim
     return elements % head_dim == 0 and 1 <= elements // head_dim <= (elements if tokens is None else tokens)

@@ -55,7 +55,7 @@ class Memory:
             self._windows.append(_Window(name, base, base + len(data), data))
 
     def holds(self, address: int, size: int) -> bool:
-        """Whether all of `size` bytes at `address` lie in one region."""
+        """Check whether all of `size` bytes at `address` lie in one region."""
         for window in self._windows:  # noqa: SIM110 - called for each operand, a generator would double its cost
             if window.base <= address and address + size <= window.end:
                 return True

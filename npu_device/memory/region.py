@@ -1,4 +1,4 @@
-"""Where data lies: rows of bytes at a constant distance."""
+"""Regions of memory: rows of bytes at a constant distance."""
 
 from collections.abc import Iterable
 from struct import pack
@@ -18,7 +18,7 @@ class Region(NamedTuple):
 
     @property
     def end(self) -> int:
-        """One past the last byte."""
+        """Address after the last byte."""
         return self.address + (self.rows - 1) * self.stride + self.row_bytes
 
     @property
@@ -35,8 +35,8 @@ def make_region(address: int, rows: int, row_bytes: int, stride: int = 0) -> Reg
 
 
 def conflict(a: Region, b: Region) -> bool:
-    """Whether the device keeps two accesses in order: by column interval when the strides are equal, else by
-    bounding box (docs/interface.md, "Order and visibility"). Never False when the two share a byte."""
+    """Check whether the device orders two accesses: by column interval when the strides are equal, else by bounding box
+    (docs/interface.md, "Order and visibility"). Never False when the two share a byte."""
     if a.address >= b.end or b.address >= a.end:
         return False
     if a.rows == 1 or b.rows == 1 or a.stride != b.stride:

@@ -26,7 +26,7 @@ class DescriptorError(NpuDeviceError):
 
 
 class NoRoomError(DescriptorError):
-    """Something does not fit: names the tensor, the level of memory, the bytes over and what would fit.
+    """Error of a tensor that does not fit: names it, the level of memory, the bytes over and a size that fits.
 
     Without a `remedy` the decoder looks for a legal tile (`legal_tile`) and raises it again with that.
     """

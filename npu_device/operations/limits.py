@@ -1,6 +1,5 @@
-"""What one command may ask of the host, checked on integers before an array of its size exists (docs/interface.md,
-"Limits"). The keys are `npu.limits.*`; a command beyond one ends in an error ticket that names it.
-"""
+"""Limits of a command, checked on integers before an array of its size exists (docs/interface.md, "Limits"). The keys
+are `npu.limits.*`; a command beyond a limit ends in an error ticket that names it."""
 
 from npu_device.abi.errors import TicketError
 from npu_device.config import LimitsConfig

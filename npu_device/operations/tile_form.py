@@ -1,4 +1,4 @@
-"""What each opcode takes in tile form: its unit, its operands and their types (docs/opcodes.md has tables)."""
+"""Tile forms by opcode: units, operands and their types (docs/opcodes.md has tables)."""
 
 from collections.abc import Callable, Collection
 from enum import IntEnum
@@ -34,7 +34,7 @@ class Operands(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """One opcode."""
+    """Tile form of an opcode."""
 
     kind: Kind | None
     """Unit that executes it; None: none, it takes no time."""
@@ -326,5 +326,5 @@ assert set(OPERATIONS) == set(Opcode), "every opcode has a row"
 
 
 def holds(d: Descriptor) -> bool:
-    """Whether a GEMM_T keeps its sum in the accumulator."""
+    """Check whether a GEMM_T keeps its sum in the accumulator."""
     return d.opcode == Opcode.GEMM_T and bool(d.function & Gemm.HOLD)

@@ -39,17 +39,17 @@ class Windows(NamedTuple):
 
     @property
     def pixels(self) -> int:
-        """Of the result, all images."""
+        """Pixels of the result, all images."""
         return self.batch * self.p * self.q
 
     @property
     def pointwise(self) -> bool:
-        """Whether each pixel of the result sees the pixel of the image at the same position."""
+        """Check whether each pixel of the result sees the pixel of the image at the same position."""
         return (self.kh, self.kw, self.sh, self.sw) == (1, 1, 1, 1) and not any((self.pt, self.pl, self.pb, self.pr))
 
 
 def blind(s: Windows) -> bool:
-    """Whether there is a window that sees nothing but pads."""
+    """Check for a window that sees nothing but pads."""
     for size, count, stride, dilation, taps, pad in (
         (s.h, s.p, s.sh, s.dh, s.kh, s.pt), (s.w, s.q, s.sw, s.dw, s.kw, s.pl),
     ):  # fmt: skip

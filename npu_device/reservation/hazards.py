@@ -108,7 +108,7 @@ def detach(issue: Issue, access: Access) -> None:
 
 
 def conflicts(a: Access, b: Access) -> bool:
-    """Whether two accesses conflict, by the rule of `memory.region.conflict`."""
+    """Check whether two accesses conflict, by the rule of `memory.region.conflict`."""
     if a.low >= b.end or b.low >= a.end:
         return False
     if not a.stride or a.stride != b.stride:
@@ -118,7 +118,7 @@ def conflicts(a: Access, b: Access) -> bool:
 
 
 def covers(a: Access, b: Access) -> bool:
-    """Whether all that conflicts with `b` conflicts with `a`."""
+    """Check whether all accesses that conflict with `b` conflict with `a`."""
     if not a.stride:
         return a.low <= b.low and b.end <= a.end
     return a.low == b.low and a.end == b.end and a.stride == b.stride and a.row_bytes == b.row_bytes
@@ -146,7 +146,7 @@ def report_dependency(issue: Issue, number: int, at_end: bool) -> int:
 
 
 def waits_for_end(access: Access, older: Access) -> bool:
-    """Whether an access waits for the end of an older command rather than for its retirement.
+    """Check whether an access waits for the end of an older command rather than for its retirement.
 
     Results are forwarded to readers. They reach memory in order, so a writer waits until the writer before it retires;
     accumulators are written at the end.
@@ -171,7 +171,7 @@ def append_dependency(issue: Issue, access: Access, older: Access) -> None:
 
 
 def is_pending(access: Access, older: Access) -> bool:
-    """Whether an access waits for a match: it is not over, and nothing between the two covers the access."""
+    """Check whether an access waits for a match: it is not over, and no access between the two covers it."""
     if older.id < access.cover:
         return False
     return older.entry.stage != ENDED or not waits_for_end(access, older)
@@ -248,7 +248,7 @@ def add_hazards(issue: Issue, entry: Entry) -> None:
 
 
 def release(issue: Issue, entry: Entry, cycle: int) -> int:
-    """One hazard of a command is over: RELEASE if it was the last obstacle."""
+    """End a hazard of a command; RELEASE if it was the last obstacle."""
     entry.hazards -= 1
     if entry.hazards:
         return 0

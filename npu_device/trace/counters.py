@@ -124,7 +124,7 @@ class Counters:
         }
 
     def up_to_date(self) -> "Counters":
-        """With all events so far."""
+        """Count all pending events; return the counters."""
         if self._events.count != self._seen:
             self._count_single(PACKED.iter_unpack(self._events.pending(self._seen)))
         return self
@@ -172,7 +172,7 @@ class Counters:
         } | self._options()
 
     def _options(self) -> dict[str, Any]:
-        """What only some configurations have."""
+        """Return the counters that only some configurations have."""
         several = {"dram_channel_bytes": list(self.channel_bytes)} if len(self.channel_bytes) > 1 else {}
         names = ("quantize_busy", "dequantize_busy", "quantize_exposed", "dequantize_exposed")
         engines = {name: getattr(self, name) for name in names}
@@ -200,7 +200,7 @@ class Counters:
             self._seen += len(records)
 
     def _count_single(self, records: Iterable[Record]) -> None:
-        """One after the other."""
+        """Count records one after the other."""
         for record in records:
             count = self._of_single.get(record[2])
             if count is not None:
@@ -209,7 +209,7 @@ class Counters:
             self._seen += 1
 
     def _count_many(self, records: "Batch") -> None:
-        """As `_count_single`."""
+        """Count records in bulk, as `_count_single` does."""
         from npu_device.trace.spans import counted  # with NumPy, which a run without events does not need
 
         single, busy, moved = counted(records, self._running, self._seen)
@@ -233,7 +233,7 @@ class Counters:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps, with all events so far."""
+        """Return the state of a snapshot, with all events so far."""
         self.up_to_date()
         return {name: getattr(self, name) for name in _TOTALS} | {
             "channel_bytes": list(self.channel_bytes),

@@ -48,7 +48,7 @@ ROLE = 1 << 17
 
 
 class Role(IntEnum):
-    """What a transfer carries."""
+    """Roles of the data of a transfer."""
 
     ACTIVATION = 0
     WEIGHT = 1

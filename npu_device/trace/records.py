@@ -36,7 +36,7 @@ def batch_of(data: bytes) -> Batch:
 
 
 def joined(batches: Iterable[Batch]) -> Batch:
-    """One array of all."""
+    """Concatenate batches into an array."""
     return np.concatenate([np.empty(0, dtype=RECORD), *batches])
 
 
@@ -81,7 +81,7 @@ class RecordChecks:
         self.count += len(batch)
 
     def _check_steps(self, batch: Batch) -> None:
-        """Each step ends on the unit on which it began; a reset may stop one."""
+        """Check that each step ends on the unit on which it began; a reset may stop it."""
         what = batch["what"]
         begins, ends = np.isin(what, list(_STEPS)), np.isin(what, [begin + 1 for begin in _STEPS])
         for begin, kind in _STEPS.items():

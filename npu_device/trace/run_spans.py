@@ -29,7 +29,7 @@ class Spans:
     """The rows of a whole run; what is unfinished at its end lasts to `end`."""
 
     def __init__(self, batches: Iterable[Batch], end: int | None = None) -> None:
-        """From all records; `end`: None is the cycle of the last one."""
+        """Build the spans of all records; `end`: None is the cycle of the last."""
         builder = SpanBuilder()
         rows = np.concatenate([*map(builder.take, batches), builder.finish()])
         if end is None:
@@ -86,7 +86,7 @@ class Spans:
 
     @cached_property
     def queue(self) -> Table:
-        """Each command between acceptance and its first work, or its end when it needs no engine."""
+        """Return the span of each command between acceptance and its first work, or its end when it needs no engine."""
         commands = self.commands
         until = np.minimum(commands["started"], commands["done"])
         return rows_between(commands["accepted"], np.minimum(until, self.end), commands["ticket"])

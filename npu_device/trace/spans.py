@@ -60,7 +60,7 @@ SPAN = np.dtype(
 
 
 def among(kinds: Collection[What]) -> Flags:
-    """By kind of event, whether it is one of these."""
+    """Return flags by kind of event: whether it is among `kinds`."""
     return np.isin(np.arange(max(What) + 1), list(kinds))
 
 
@@ -70,7 +70,7 @@ _PAIRED = among((*BEGINS, *ENDS, What.BARRIER_OPEN, What.BARRIER_CLOSE))
 
 
 def first_begins(records: Batch) -> Flags:
-    """Which records begin a step of a command; of several in a row of one command only the first."""
+    """Flag the records that begin a step of a command; of several in a row of one command only the first."""
     begins = np.flatnonzero(IS_BEGIN[records["what"]])
     tickets = records["ticket"][begins]
     chosen = np.zeros(len(records), dtype=np.bool_)
@@ -130,7 +130,7 @@ def steps(records: Batch, running: Running, number: int = 0) -> Table:
 
 
 def _errors(records: Batch, number: int) -> dict[int, list[tuple[int, Record]]]:
-    """By ticket, numbers and records of errors."""
+    """Return numbers and records of errors, by ticket."""
     errors: dict[int, list[tuple[int, Record]]] = {}
     for index in np.flatnonzero(records["what"] == What.ERROR).tolist():
         record = records[index].item()
@@ -199,7 +199,7 @@ class SpanBuilder:
 
     @property
     def open(self) -> int:
-        """How many spans are open."""
+        """Return the number of open spans."""
         return len(self._running) + len(self._barriers) + len(self._rest) + len(self._commands)
 
     def _closed_barriers(self, records: Batch) -> Table:
@@ -317,8 +317,8 @@ _CAUSE_COUNTED = np.isin(
 def counted(
     records: Batch, running: Running, number: int
 ) -> tuple[list[Record], list[tuple[int, int]], list[tuple[int, int]]]:
-    """Of records in bulk: those that count one by one, the busy cycles of units, and the aligned bytes of transfers by
-    the flags of their begin. `running` and `number` as in `steps`."""
+    """Split records in bulk: those that are counted singly, the busy cycles of units, and the aligned bytes of
+    transfers by the flags of their begin. `running` and `number` as in `steps`."""
     ended = steps(records, running, number)
     alone = _COUNTED[records["what"]] & (
         (records["what"] != What.STALL) | _CAUSE_COUNTED[np.minimum(records["aux"], max(Cause))]

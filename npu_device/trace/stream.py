@@ -131,7 +131,7 @@ class EventStream:
     # -- going back --------------------------------------------------------------------------------------------
 
     def mark(self) -> EventMark:
-        """Where the stream is now."""
+        """Return the current position of the stream."""
         log = None if self._log is None else tuple(self._log)
         return EventMark(self._flushed, self.pending(self._flushed), _copy(self._hash), log)
 
@@ -148,7 +148,7 @@ class EventStream:
         self._log = None if self._log is None or mark.log is None else list(mark.log)
 
     def kept(self) -> Iterator["Batch"]:
-        """All records so far, in batches; NpuDeviceError when the stream does not keep them."""
+        """Return all records so far, in batches; NpuDeviceError when the stream does not store them."""
         self.flush()
         if self._log is None:
             raise NpuDeviceError("the events of this run were not kept: make the stream with keep=True")

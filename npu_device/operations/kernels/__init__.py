@@ -1,1 +1,1 @@
-"""What operations compute: pure functions of numpy arrays, the same at every level of timing."""
+"""Kernels of operations: pure functions of numpy arrays, the same at every level of timing."""

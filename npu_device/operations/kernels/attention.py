@@ -32,7 +32,7 @@ def attention(
 
 
 def _visible(position: Values, keys: int, causal: bool, window: int) -> Values:
-    """Which keys each row sees, shape (rows, keys)."""
+    """Return the attention mask: the keys that each row sees, shape (rows, keys)."""
     key = np.arange(keys)[None]
     seen = np.ones((len(position), keys), bool)
     if causal:

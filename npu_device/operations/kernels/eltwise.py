@@ -41,7 +41,7 @@ _ERF_BLOCK = 1 << 20
 
 
 def erf(values: Values) -> Values:
-    """Of fp64; numpy has none, and one object per element meanwhile."""
+    """Return erf of fp64 values, in blocks; numpy has none, and the fallback makes an object per element."""
     if values.size <= _ERF_BLOCK:
         return _erf(values)
     flat = values.reshape(-1)
@@ -62,12 +62,12 @@ def _relu6(x: Values) -> Values:
 
 
 def _hard_sigmoid(x: Values) -> Values:
-    """Of fp64, as MobileNetV3 has it (Howard et al., arXiv 1905.02244)."""
+    """Return the hard sigmoid of fp64 values, as in MobileNetV3 (Howard et al., arXiv 1905.02244)."""
     return _relu6(x + 3) / 6
 
 
 def _mish(x: Values) -> Values:
-    """Of fp64; log(1 + e^x) does not overflow (Misra, arXiv 1908.08681)."""
+    """Return mish of fp64 values; log(1 + e^x) does not overflow (Misra, arXiv 1908.08681)."""
     return x * np.tanh(np.logaddexp(0, x))
 
 
@@ -156,7 +156,7 @@ def cast(values: Values, kind: DataType) -> Values:
 
 
 def quantize(values: Values, scale: Values, zero_point: int, kind: DataType) -> Values:
-    """From floats as ONNX QuantizeLinear: rint(x / scale) + zero point; from int32 sums as GEMM_T requantizes."""
+    """Quantize floats as ONNX QuantizeLinear does: rint(x / scale) + zero point; int32 sums as GEMM_T requantizes."""
     if values.dtype.kind == "i":
         return requantize(values, scale, zero_point, kind)
     return saturate(np.rint(values.astype(np.float32) / scale) + np.float64(zero_point), kind)

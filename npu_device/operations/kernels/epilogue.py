@@ -1,9 +1,7 @@
-"""What happens to a sum on its way out (docs/descriptor.md, "Extended block"; docs/numerics.md).
+"""Epilogue of a sum (docs/descriptor.md, "Extended block"; docs/numerics.md).
 
-| sum | steps |
-|---|---|
-| int32 | + bias (int32, wrapping); x scale; + residual; activation; to the type |
-| fp32 | x scale; + bias; + residual; activation; to the type |
+| sum | steps | |---|---| | int32 | + bias (int32, wrapping); x scale; + residual; activation; to the type | | fp32 | x
+scale; + bias; + residual; activation; to the type |
 
 An integer result with a scale is requantized: all of it in fp64, rounded once, half to even, after the zero point was
 added, then clipped. Its residual is (in2 - zero point) x the f32 that follows the scales. Every other step is in fp32.

@@ -62,7 +62,7 @@ def requantize(total: Values, multiplier: Values | np.float32, zero_point: int, 
 
 
 def finish_tile(d: Descriptor, output: Matrix, holds: bool, total: Values) -> WriteSet:
-    """What a GEMM_T in tile form makes of its sum."""
+    """Return the writes of a GEMM_T in tile form from its sum."""
     if holds:
         return WriteSet(accumulator=total)
     if output.kind in REQUANTIZED:

@@ -1,4 +1,4 @@
-"""What the C kernels of firmware compute (docs/firmware.md, "Kernels"), for IA, where there is no core."""
+"""Kernels of firmware in C (docs/firmware.md, "Kernels"), for IA, which has no core."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from npu_device.operations.kernels.elements import Values
 
 
 class Found(NamedTuple):
-    """What a kernel leaves."""
+    """Result of a kernel."""
 
     rows: Values
     """INT32, of its full size."""
@@ -86,7 +86,7 @@ def _corners(boxes: Values, centres: bool) -> Values:
 
 
 def _over(box: Values, others: Values, overlap: Any) -> Values:
-    """Which boxes have so much in common with one that they are struck out."""
+    """Return which boxes overlap a box so much that they are suppressed."""
     low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
     side, size, sizes = high - low, box[2:] - box[:2], others[:, 2:] - others[:, :2]
     common, first, second = side[:, 1] * side[:, 0], size[1] * size[0], sizes[:, 1] * sizes[:, 0]

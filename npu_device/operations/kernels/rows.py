@@ -46,7 +46,7 @@ def gelu(d: Descriptor, operands: list[Values], kind: DataType, _: Values | None
 
 
 def reduce_axis(x: Values, function: Reduce, kind: DataType) -> Values:
-    """One element along axis 1, which stays with length 1; ARGMAX is the first index of the largest."""
+    """Reduce axis 1, which stays with length 1; ARGMAX is the first index of the largest."""
     with np.errstate(all="ignore"):
         if function in (Reduce.ARGMAX, Reduce.MAX):
             values = wide(x)

@@ -9,7 +9,7 @@ from npu_device.operations.windows import Windows
 
 
 def windows(images: Values, s: Windows, pad: float) -> Values:
-    """What each window sees, shape (batch, P, Q, kh, kw, C), a view; `images`: (batch, h, w, C)."""
+    """Return the inputs of each window, shape (batch, P, Q, kh, kw, C), a view; `images`: (batch, h, w, C)."""
     if any((s.pt, s.pl, s.pb, s.pr)):
         padded = np.full((s.batch, s.h + s.pt + s.pb, s.w + s.pl + s.pr, images.shape[3]), pad, dtype=images.dtype)
         padded[:, s.pt : s.pt + s.h, s.pl : s.pl + s.w] = images

@@ -131,7 +131,7 @@ class AttentionMacro(Macro):
         return replace(made, known=(made._sizes(read, 0), made._sizes(read, 1)))
 
     def _sizes(self, read: Read, which: int) -> Sizes:
-        """Of encoded keys (0) or values (1), the new ones included."""
+        """Return the sizes of encoded keys (0) or values (1), the new ones included."""
         cache = (self.k, self.v)[which]
         encoded, fresh = cache.encoded, 0 if self.new is None else self.queries
         assert encoded is not None
@@ -171,7 +171,7 @@ class AttentionMacro(Macro):
     def _seen(
         self, read: Read, which: int, scale: elements.Values | None
     ) -> tuple[elements.Values, tuple[tuple[Region, Bytes], ...]]:
-        """All keys (0) or values (1) as numbers, and what of them goes into the cache."""
+        """Return all keys (0) or values (1) as numbers, and those that are written into the cache."""
         cache, zero = (self.k, self.v)[which], self.zeros[which]
         encoded = cache.encoded
         if encoded is not None:

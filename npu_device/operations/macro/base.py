@@ -1,4 +1,4 @@
-"""What the macro forms of all operations share: how they describe themselves, and how operands are read.
+"""Base of the macro forms of all operations: their description, and reads of operands.
 
 Among the operands is the token position, which a command reads when it starts.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Setting(NamedTuple):
-    """What of the configuration shapes a plan. No result depends on it."""
+    """Part of the configuration that determines a plan. No result depends on it."""
 
     bus: Bus
     buffers: Callable[[int], Buffers]
@@ -80,7 +80,7 @@ class Macro(ABC):
     @property
     @abstractmethod
     def operands(self) -> tuple[Operand, ...]:
-        """All memory it touches, without the workspace; for a cache the whole of it."""
+        """Memory that it accesses, without the workspace; for a cache the whole of it."""
 
     @abstractmethod
     def compute(self, read: Read, accumulated: Values | None) -> WriteSet:
@@ -88,7 +88,7 @@ class Macro(ABC):
 
     @abstractmethod
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
-        """Its loop nest, for so many engines side by side."""
+        """Return its loop nest, for `lanes` engines in parallel."""
 
     @property
     def kv_accesses(self) -> "tuple[KvAccess, ...]":
@@ -97,7 +97,7 @@ class Macro(ABC):
 
     @property
     def sampled(self) -> Hashable:
-        """What its plan depends on of what it has read as it started, beside the position."""
+        """Return the sampled values on which its plan depends, except the position."""
         return None
 
     @property
@@ -106,8 +106,8 @@ class Macro(ABC):
         return 1
 
     def lanes(self, engines: int) -> int:
-        """How many of so many engines it uses: those that have a part to do and buffers in the workspace, no more than
-        it asks for."""
+        """Return the number of engines that it uses, at most `engines`: those with a part of the work and buffers in
+        the workspace, and no more than it requests."""
         return max(1, min(self.chains, self.reserved.lanes(engines), self.block.engines or engines))
 
     def start(self, read: Read) -> Self:
@@ -120,7 +120,7 @@ class Macro(ABC):
 
     @cached_property
     def alignments(self) -> dict[str, int]:
-        """Of operands whose accesses of DRAM have an alignment of their own (docs/bit-widths.md, R6)."""
+        """Return the alignments of operands whose accesses of DRAM have their own (docs/bit-widths.md, R6)."""
         return self.block.aligned()
 
     @property

@@ -22,7 +22,7 @@ _ALL = ACTIVATION_MASK | sum(Epilogue)
 
 @dataclass(frozen=True, eq=False)
 class Finish:
-    """What the epilogue of an M x N result reads; None: that step is left out."""
+    """Operands of the epilogue of an M x N result; None: that step is left out."""
 
     activation: Activation
     bias: Matrix | None

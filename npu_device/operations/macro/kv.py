@@ -100,7 +100,7 @@ class Cache:
         return None if encoded is None else table_region(encoded, self.half, self.fetched.table)
 
     def operands(self, name: str, written: bool = False) -> tuple[Operand, ...]:
-        """All memory that it is, and its half of the parameter block."""
+        """Return all memory of the cache, and its half of the parameter block."""
         encoded = self.encoded
         if encoded is None:
             return (operand(name, self.matrix, written),)
@@ -113,7 +113,7 @@ class Cache:
 
     @property
     def matrix(self) -> Matrix:
-        """All of it: a row per token of a head, or per token."""
+        """Return the whole cache as a matrix: a row per token of a head, or per token."""
         encoded = self.encoded
         if encoded is not None:
             return codes_matrix(encoded)
@@ -187,7 +187,7 @@ def scales(block: Extended, kinds: tuple[DataType, ...], heads: int, t_max: int 
 
 
 def per_head(scale: Values | None) -> Values | None:
-    """One scale, or one per head, for elements (heads, rows, D)."""
+    """Reshape a scale, or one per head, for elements (heads, rows, D)."""
     return None if scale is None else scale.reshape(-1, 1, 1)
 
 

@@ -40,7 +40,7 @@ class Lattice:
 
     @property
     def region(self) -> Region:
-        """All bytes from the first to the last."""
+        """Return the region from the first to the last byte."""
         spans = [(dim - 1) * stride for dim, stride in zip(self.dims, self.strides, strict=True)]
         low = self.address + sum(min(0, span) for span in spans)
         size = sum(abs(span) for span in spans) + self.size
@@ -54,7 +54,7 @@ class Lattice:
 
     @property
     def overlaps(self) -> bool:
-        """Whether two elements may share bytes: strides, from small to large, must each step over all below."""
+        """Check whether two elements may share bytes: strides, from small to large, must each step over all below."""
         reach = self.size
         for stride, dim in sorted((abs(stride), dim) for stride, dim in zip(self.strides, self.dims, strict=True)):
             if dim == 1:
@@ -72,8 +72,8 @@ class Lattice:
 
     @property
     def stores(self) -> tuple[list[int], int | None, int]:
-        """How a result is stored: each step along the axes of the list is a store of rows along the one axis, or of one
-        row, of so many bytes."""
+        """Return the axes, the row axis and the bytes of the stores of a result: each step along the axes stores rows
+        along the row axis, or a single row."""
         inner, size = 4, self.size
         while inner and (self.dims[inner - 1] == 1 or self.strides[inner - 1] == size):
             size *= self.dims[inner - 1]
@@ -222,7 +222,8 @@ class GatherMacro(Macro):
         return WriteSet(((self.out.region, taken),))
 
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
-        """Each row is a transfer's own run; which rows is not known before the indices are, they count as the first."""
+        """Return its loop nest: each row is a transfer of its own. Rows are unknown until the indices are read, and
+        count as the first."""
         blocks = Blocks.of(self.out.rows, self.out.columns, (self.tile, self.out.columns))
         of, zero = blocks.operands(self, 1), np.zeros_like(blocks.row)
         spread = make_matrix(

@@ -54,7 +54,7 @@ class Grid(NamedTuple):
 
     @property
     def split(self) -> bool:
-        """Whether there is more than a part in any tile."""
+        """Check whether any tile has more than one part."""
         return self.most_across * self.most_along > 1
 
 
@@ -77,7 +77,7 @@ def grid(columns: Column, depth: Column, fold: tuple[int, int] | None, tile: tup
 
 
 def whole_accesses(matrix: Matrix, width: int, alignment: int) -> bool:
-    """Whether parts of so many columns begin and end where accesses of DRAM do."""
+    """Check whether parts of `width` columns begin and end at accesses of DRAM."""
     region = matrix.region
     stride = region.row_bytes // matrix.rows if region.rows == 1 else region.stride
     return not any(value % (8 * alignment) for value in (8 * region.address, 8 * stride, width * BITS[matrix.kind]))
@@ -138,7 +138,7 @@ class Product(NamedTuple):
         return Product(*(column[order] for column in columns))
 
     def parts(self, parts: Grid, fold: tuple[int, int] | None) -> "Product":
-        """One row for each part of a tile."""
+        """Split each row into the parts of its tile."""
         if not parts.split or fold is None:
             return self
         row, rows, column, columns, at, depth, first, last, kept = self.taken(parts.tile)
@@ -175,7 +175,7 @@ class Parted(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ProductMacro(Macro):
-    """What GEMM_T and CONV2D_T have in common."""
+    """Base of GEMM_T and CONV2D_T."""
 
     in0: Matrix
     in1: Matrix
@@ -199,7 +199,7 @@ class ProductMacro(Macro):
 
     @abstractmethod
     def rows(self, setting: Setting, lanes: int) -> Product:
-        """One row for each step on a tensor engine, in the order of the plan for so many engines."""
+        """Return a row for each step on a tensor engine, in the order of the plan for `lanes` engines."""
 
     def finished(self, total: elements.Values, read: Read) -> WriteSet:
         """The result of a sum."""
@@ -265,7 +265,7 @@ class ProductMacro(Macro):
         return Parted(nest.parts(parts, fold), of, parts, movement)
 
     def _divides(self, setting: Setting) -> bool:
-        """Whether the folds of the array take whole accesses of DRAM, and parts of one group."""
+        """Check whether the folds of the array take whole accesses of DRAM, and parts of one group."""
         if setting.fold is None or self.tile[1] > self.filters:
             return False
         rows, columns = setting.fold
@@ -390,5 +390,5 @@ def product_buffers(
 
 
 def zero_points(block: Extended, in0: Matrix, in1: Matrix) -> tuple[int, int]:
-    """Of both operands."""
+    """Return the zero points of both operands."""
     return zero_point(block, 0, in0.kind), zero_point(block, 1, in1.kind)

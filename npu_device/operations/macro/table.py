@@ -1,4 +1,4 @@
-"""Which macro form each opcode has."""
+"""Macro forms by opcode."""
 
 from collections.abc import Callable
 

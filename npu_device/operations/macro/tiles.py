@@ -208,7 +208,8 @@ def vector_plan(
     macro: Macro, setting: Setting, blocks: Blocks, reads: Sequence[Tiles], out: Tiles, kind: DataType,
     per_element: int, weights: Sequence[Tiles] = (),
 ) -> Plan:  # fmt: skip
-    """Every block is read, made on a vector engine with `per_element` operations on elements of `kind`, and written.
+    """Plan blocks that are read, computed on a vector engine with `per_element` operations on elements of `kind`, and
+    written.
 
     `weights` are read too; they belong to the model.
     """

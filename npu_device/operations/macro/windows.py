@@ -59,20 +59,20 @@ class ConvMacro(ProductMacro):
         return self._by_group(self._patches(read)), self._kernel(read)
 
     def _patches(self, read: Read) -> elements.Values:
-        """What each window sees, pads included."""
+        """Return the inputs of each window, pads included."""
         s = self.shape
         pixels = gemm.shifted(values(read, self.in0), self.zeros[0])
         return windows(pixels.reshape(s.batch, s.h, s.w, -1), s, 0)
 
     def _kernel(self, read: Read) -> elements.Values:
-        """Of each group, K x N."""
+        """Return the weights of each group, K x N."""
         kernel = self.weights(read)
         if self.d.in1_nk:
             kernel = kernel.T
         return kernel.reshape(kernel.shape[0], self.groups, -1).transpose(1, 0, 2)
 
     def _by_group(self, patches: elements.Values) -> elements.Values:
-        """Of each group, windows x K."""
+        """Split patches into groups, windows x K each."""
         groups = self.groups
         pixels, channels = int(np.prod(patches.shape[:-3])), patches.shape[-1] // groups
         patches = patches.reshape(pixels, -1, groups, channels).transpose(2, 0, 1, 3)
@@ -102,7 +102,7 @@ class ConvMacro(ProductMacro):
 
     @property
     def _by_filters(self) -> bool:
-        """Whether engines share out the filters. Else each takes other pixels, of which the patch stays on chip."""
+        """Check whether engines share out the filters. Else they share out pixels, whose patches stay on chip."""
         counts = self._counts
         return self.weight_stationary or counts["g"] * counts["m"] == 1
 
@@ -166,7 +166,7 @@ class ConvMacro(ProductMacro):
 
 
 def _images(patches: elements.Values) -> list[elements.Values]:
-    """All windows at once, or where these are too many the rows of each image in blocks."""
+    """Return all windows at once, or where these are too many the rows of each image in blocks."""
     if patches.size <= elements.BLOCK:
         return [patches]
     return [

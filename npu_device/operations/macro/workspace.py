@@ -42,7 +42,7 @@ class Site(NamedTuple):
     """Parameter block of encoded keys and values, as it was when the command was fetched."""
 
     def operations(self, opcode: Opcode, function: int = 0) -> int:
-        """Of the vector engine per element."""
+        """Return the operations of the vector engine per element."""
         return vector_operations(self.costs, opcode, function)
 
     def in_spm(self, region: Region) -> bool:
@@ -57,7 +57,7 @@ class Placed(Protocol):
 
 
 class Buffers:
-    """What one tile of a command wants in the workspace, for one engine."""
+    """Buffers that a tile of a command needs in the workspace, for an engine."""
 
     def __init__(self, d: Descriptor, site: Site) -> None:
         self._site = site
@@ -116,7 +116,7 @@ class Reserved:
         return _total({name: self.wanted[name] for name in self.common})
 
     def lanes(self, engines: int) -> int:
-        """For how many of so many engines there are buffers."""
+        """Return the number of engines, at most `engines`, that have buffers."""
         need = _total(self._apart)
         return min(engines, (self.room - self._shared_bytes) // need) if need else engines
 
@@ -142,11 +142,11 @@ class Reserved:
         return slots
 
     def _sizes(self) -> list[int]:
-        """Of all buffers in their order."""
+        """Return the sizes of all buffers in their order."""
         return [_padded(size) for size, copies in self._apart.values() for _ in range(copies)]
 
     def _over_banks(self, banks: int) -> list[int] | None:
-        """Every buffer in the next bank that has room for it, so that phases meet on few; None where none has."""
+        """Place every buffer in the next bank with room for it, so that few phases meet; None where no bank has."""
         size_of_bank = self.site.bank_bytes
         if banks < 2 or (self.address - self.site.spm_base) % size_of_bank:
             return None
@@ -162,7 +162,7 @@ class Reserved:
         return addresses
 
     def _packed(self) -> list[int]:
-        """One buffer after the other."""
+        """Place the buffers one after the other."""
         ends = list(accumulate(self._sizes(), initial=self.address))
         return ends[:-1]
 
@@ -194,7 +194,7 @@ def tile_size(d: Descriptor, name: str, extent: int, *matrices: DataType) -> int
 
 
 def tiles(*extents: int, tile: Tile) -> int:
-    """How many tiles cover the extents."""
+    """Return the number of tiles that cover the extents."""
     return prod(-(-extent // size) for extent, size in zip(extents, tile, strict=True))
 
 
